@@ -1,0 +1,1 @@
+"""The open RL Conductor."""

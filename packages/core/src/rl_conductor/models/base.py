@@ -1,0 +1,123 @@
+"""`Model`, the one interface of the Conductor's own brain, of every worker and of the Conductor itself.
+
+An adapter translates requests, replies and errors of one vendor's library; it does not retry (the
+executor does, and the two would multiply), it does not log, and it imports its library when it is built.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from typing import Protocol, runtime_checkable
+
+from rl_conductor.errors import BadRequestError, BadResponseError
+from rl_conductor.types import (
+    Completion,
+    Delta,
+    FilePart,
+    Grammar,
+    ImagePart,
+    JsonFormat,
+    Price,
+    Request,
+    Usage,
+    Value,
+)
+
+
+class Capabilities(Value):
+    """What a model can take and do; asking for more raises `BadRequestError` before the call."""
+
+    tools: bool = False
+    images: bool = False
+    files: bool = False
+    json_schema: bool = False
+    grammar: bool = False
+    """Decoding can be held to a `Grammar`."""
+    delegates: bool = False
+    """Makes its calls through an executor that reserves and settles each one itself (a Conductor)."""
+
+
+@runtime_checkable
+class Model(Protocol):
+    """Anything that answers a `Request`."""
+
+    @property
+    def name(self) -> str:
+        """`provider:model`, as in `model("openai:gpt-5")`."""
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """What it can take and do."""
+
+    @property
+    def price(self) -> Price | None:
+        """Its price; `None` when unknown."""
+
+    async def complete(self, request: Request) -> Completion:
+        """The whole reply. Raises `ModelError`; never returns an empty success."""
+
+    def stream(self, request: Request) -> AsyncIterator[Delta]:
+        """The reply as it is made; the last delta carries the `Completion`, whose text is that of all deltas."""
+
+    async def aclose(self) -> None:
+        """Close connections and free memory; the model may be used again afterwards."""
+
+
+def require(model: Model, request: Request) -> None:
+    """Raise `BadRequestError` when `request` asks for what `model` can't do."""
+    can = model.capabilities
+    parts = [part for message in request.messages for part in message.content]
+    missing = [
+        what
+        for what, asked, able in (
+            ("tools", bool(request.tools), can.tools),
+            ("images", any(isinstance(part, ImagePart) for part in parts), can.images),
+            ("files", any(isinstance(part, FilePart) for part in parts), can.files),
+            ("a JSON schema", isinstance(request.response_format, JsonFormat), can.json_schema),
+            ("a grammar", isinstance(request.response_format, Grammar), can.grammar),
+        )
+        if asked and not able
+    ]
+    if missing:
+        raise BadRequestError(f"model {model.name!r} can't take {' or '.join(missing)}", model=model.name)
+
+
+def priced(usage: Usage, price: Price | None) -> Usage:
+    """`usage` of one call with its cost filled in, or marked as unpriced."""
+    if price is None:
+        return usage.model_copy(update={"calls": 1, "unpriced_calls": 1})
+    cost = price.cost(
+        input_tokens=usage.input_tokens, output_tokens=usage.output_tokens, cached_tokens=usage.cached_tokens
+    )
+    return usage.model_copy(update={"calls": 1, "cost": cost})
+
+
+def checked(completion: Completion) -> Completion:
+    """`completion` itself, or `BadResponseError` when it holds neither text nor a tool call."""
+    if completion.text.strip() or completion.message.tool_calls:
+        return completion
+    why = {
+        "length": "it ran out of output tokens before it wrote any answer; raise max_tokens",
+        "content_filter": "the vendor's content filter withheld the answer",
+    }.get(completion.finish_reason, "the reply is empty")
+    raise BadResponseError(
+        f"{completion.model}: {why}",
+        model=completion.model,
+        retryable=completion.finish_reason not in ("length", "content_filter"),
+    )
+
+
+async def collect(deltas: AsyncIterator[Delta]) -> Completion:
+    """The completion at the end of a stream; `BadResponseError` when it broke off before."""
+    async for delta in deltas:
+        if delta.completion is not None:
+            return delta.completion
+    raise BadResponseError("the stream ended before the reply was complete", model="unknown")
+
+
+def without_secrets(text: str, secrets: Sequence[str | None]) -> str:
+    """`text` with each of `secrets` replaced, for messages that quote what a vendor sent back."""
+    for secret in secrets:
+        if secret:
+            text = text.replace(secret, "[secret]")
+    return text

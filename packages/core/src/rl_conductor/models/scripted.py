@@ -1,0 +1,116 @@
+"""`ScriptedModel`: a real `Model` whose replies are written down beforehand, for tests without a network.
+
+Unlike a mock it obeys the whole contract (streaming, usage, prices, capabilities, errors, cancellation),
+and `assert_complete` shows the replies that nobody asked for.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import AsyncIterator, Callable, Sequence
+
+from rl_conductor.models.base import Capabilities, checked, priced, require
+from rl_conductor.types import FREE, Completion, Delta, Message, Price, Request, Usage
+
+ALL = Capabilities(tools=True, images=True, files=True, json_schema=True, grammar=True)
+
+Scripted = str | Message | Completion | Exception | Sequence[str | Exception]
+"""A reply: its text, a message with tool calls, a whole completion, an error to raise, or the pieces of a
+stream, of which one may be the error that breaks it off."""
+
+
+class ScriptedModel:
+    """Answers each request with the next reply of its script, or with what a function makes of the request."""
+
+    def __init__(
+        self,
+        replies: Sequence[Scripted] | Callable[[Request], Scripted],
+        *,
+        name: str = "scripted",
+        delay: float | Callable[[Request], float] = 0.0,
+        price: Price | None = FREE,
+        capabilities: Capabilities = ALL,
+    ) -> None:
+        """`delay` is the seconds before each reply. A string is one reply, said every time."""
+        self.name = f"scripted:{name}"
+        self.price = price
+        self.capabilities = capabilities
+        self.requests: list[Request] = []
+        """Every request so far, refused and cancelled ones included."""
+        self.in_flight = 0
+        self.peak = 0
+        """Most calls that were in flight at once."""
+        self._replies: list[Scripted] = []
+        if callable(replies):
+            self._make = replies
+        elif isinstance(replies, str):
+            self._make = lambda _: replies
+        else:
+            self._replies = list(replies)
+            self._make = lambda _: self._next()
+        self._delay = delay
+
+    async def complete(self, request: Request) -> Completion:
+        """The next reply, whole."""
+        completion = None
+        async for delta in self.stream(request):
+            completion = delta.completion
+        assert completion is not None
+        return completion
+
+    async def stream(self, request: Request) -> AsyncIterator[Delta]:
+        """The next reply, a word at a time."""
+        require(self, request)
+        self.requests.append(request)
+        self.in_flight += 1
+        self.peak = max(self.peak, self.in_flight)
+        try:
+            await asyncio.sleep(self._delay(request) if callable(self._delay) else self._delay)
+            reply = self._make(request)
+            for piece in _pieces(reply):
+                if isinstance(piece, Exception):
+                    raise piece
+                yield Delta(text=piece)
+            yield Delta(completion=checked(self._completion(request, reply)))
+        finally:
+            self.in_flight -= 1
+
+    async def aclose(self) -> None:
+        """Nothing to close."""
+
+    def assert_complete(self) -> None:
+        """Fail when replies of the script were never asked for."""
+        assert not self._replies, f"{self.name} still has {len(self._replies)} replies: {self._replies!r}"
+
+    def _next(self) -> Scripted:
+        assert self._replies, f"{self.name} was asked {len(self.requests)} times, more than its script has replies"
+        return self._replies.pop(0)
+
+    def _completion(self, request: Request, reply: Scripted) -> Completion:
+        if isinstance(reply, Completion):
+            return reply
+        if isinstance(reply, Message):
+            message = reply
+        else:
+            message = Message.assistant("".join(str(piece) for piece in _pieces(reply)))
+        usage = Usage(
+            input_tokens=sum(len(m.text.split()) for m in request.messages),
+            output_tokens=len(message.text.split()) + len(message.tool_calls),
+        )
+        return Completion(
+            message=message,
+            usage=priced(usage, self.price),
+            finish_reason="tool_calls" if message.tool_calls else "stop",
+            model=self.name,
+        )
+
+
+def _pieces(reply: Scripted) -> Sequence[str | Exception]:
+    if isinstance(reply, Exception):
+        return [reply]
+    if isinstance(reply, Completion | Message):
+        return _pieces(reply.text)
+    if isinstance(reply, str):
+        return re.findall(r"\S*\s|\S+", reply)
+    return reply

@@ -1,0 +1,316 @@
+"""The values that every part of the package speaks in: messages, requests, replies, usage and prices.
+
+Pure data: nothing here calls a model, reads a clock or touches a file. Equal content is equal.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from decimal import Decimal
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+
+MILLION = Decimal(1_000_000)
+
+
+class Value(BaseModel):
+    """A frozen value that crosses a process: wire, file or trace."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True, use_attribute_docstrings=True)
+
+
+# ---------------------------------------------------------------------------------------- messages
+
+
+class TextPart(Value):
+    """A piece of plain text."""
+
+    type: Literal["text"] = "text"
+    text: str
+
+
+class ImagePart(Value):
+    """An image, by address or by content."""
+
+    type: Literal["image"] = "image"
+    media_type: str = "image/png"
+    url: str | None = None
+    """An `https:` address the vendor fetches itself; else `data` is set."""
+    data: str | None = None
+    """Base64 content; else `url` is set."""
+
+
+class FilePart(Value):
+    """A document such as a PDF, by content."""
+
+    type: Literal["file"] = "file"
+    media_type: str = "application/pdf"
+    name: str = "document.pdf"
+    data: str
+    """Base64 content."""
+
+
+class ReasoningPart(Value):
+    """What a model thought before it answered; never part of the answer itself."""
+
+    type: Literal["reasoning"] = "reasoning"
+    text: str
+    signature: str | None = None
+    """What a vendor wants back unchanged with the thought (Anthropic's and Google's signatures)."""
+
+
+ContentPart = Annotated[TextPart | ImagePart | FilePart | ReasoningPart, Field(discriminator="type")]
+
+
+class ToolCall(Value):
+    """A model's wish to call one of the caller's tools."""
+
+    id: str
+    name: str
+    arguments: str
+    """The JSON text as the model wrote it: untrusted, and not always valid JSON."""
+
+
+class Continuation(Value):
+    """What the turn that brings tool results needs to go on with the same worker, without planning again.
+
+    It travels inside the assistant message that carries the tool calls, so no server has to remember it.
+    """
+
+    worker: str
+    prompt: str
+    """The last user message as that worker saw it: evidence in its fence, then the worker's own subtask."""
+
+
+def _as_parts(content: Any) -> Any:
+    if isinstance(content, str):
+        return (TextPart(text=content),) if content else ()
+    return content
+
+
+class Message(Value):
+    """One turn of a conversation."""
+
+    role: Literal["system", "user", "assistant", "tool"]
+    content: Annotated[tuple[ContentPart, ...], BeforeValidator(_as_parts)] = ()
+    tool_calls: tuple[ToolCall, ...] = ()
+    tool_call_id: str | None = None
+    """On a `tool` message: which call this is the result of."""
+    name: str | None = None
+    continuation: Continuation | None = None
+
+    @classmethod
+    def system(cls, text: str) -> Self:
+        """A system message of plain text."""
+        return cls(role="system", content=(TextPart(text=text),))
+
+    @classmethod
+    def user(cls, text: str, *parts: ContentPart) -> Self:
+        """A user message: text, then images or files."""
+        return cls(role="user", content=(TextPart(text=text), *parts))
+
+    @classmethod
+    def assistant(cls, text: str = "", *, tool_calls: Iterable[ToolCall] = ()) -> Self:
+        """An assistant message of plain text, tool calls or both."""
+        return cls(role="assistant", content=_as_parts(text), tool_calls=tuple(tool_calls))
+
+    @classmethod
+    def tool(cls, call_id: str, text: str) -> Self:
+        """The result of a tool call."""
+        return cls(role="tool", content=_as_parts(text), tool_call_id=call_id)
+
+    @property
+    def text(self) -> str:
+        """The text parts, joined; images, files and reasoning are left out."""
+        return "".join(part.text for part in self.content if isinstance(part, TextPart))
+
+
+# ---------------------------------------------------------------------------------------- requests
+
+
+class Tool(Value):
+    """A function the caller offers; the model may ask for it, the caller runs it."""
+
+    name: str
+    description: str = ""
+    parameters: dict[str, Any] = Field(default_factory=lambda: {"type": "object", "properties": {}})
+    """JSON schema of the arguments."""
+
+
+class JsonFormat(Value):
+    """The reply must be JSON of a given schema."""
+
+    type: Literal["json"] = "json"
+    name: str = "reply"
+    json_schema: dict[str, Any] | None = None
+    """JSON schema; `None` asks for any JSON object."""
+
+
+class Grammar(Value):
+    """The reply must be in the language of a context-free grammar."""
+
+    type: Literal["grammar"] = "grammar"
+    gbnf: str
+    """GBNF text with the start rule `root` (llama.cpp's form, which XGrammar and vLLM read too)."""
+
+
+ResponseFormat = Annotated[JsonFormat | Grammar, Field(discriminator="type")]
+
+
+class Sampling(Value):
+    """How tokens are drawn. `None` leaves the vendor's default."""
+
+    temperature: float | None = None
+    top_p: float | None = None
+    max_tokens: int | None = None
+    """Most output tokens, reasoning included."""
+    seed: int | None = None
+    stop: tuple[str, ...] = ()
+    effort: Literal["minimal", "low", "medium", "high"] | None = None
+    """How long a reasoning model may think."""
+
+
+class Request(Value):
+    """Everything one call to a model needs."""
+
+    messages: tuple[Message, ...]
+    tools: tuple[Tool, ...] = ()
+    tool_choice: str = "auto"
+    """`auto`, `none`, `required`, or the name of the one tool that must be called."""
+    parallel_tool_calls: bool = True
+    response_format: ResponseFormat | None = None
+    """`None` is plain text."""
+    sampling: Sampling = Sampling()
+    timeout: float | None = None
+    """Seconds until the call is given up."""
+
+
+# ----------------------------------------------------------------------------------- usage and cost
+
+
+class Usage(Value):
+    """What calls consumed. Add two with `+`."""
+
+    input_tokens: int = 0
+    """All tokens read, cached ones included."""
+    cached_tokens: int = 0
+    """The share of `input_tokens` that the vendor had cached."""
+    output_tokens: int = 0
+    """All tokens written, reasoning included."""
+    reasoning_tokens: int = 0
+    """The share of `output_tokens` spent on reasoning."""
+    calls: int = 0
+    cost: Decimal = Decimal(0)
+    """US dollars, for the calls whose price is known."""
+    unpriced_calls: int = 0
+    """Calls whose price is unknown: when this is not 0, `cost` is a lower bound."""
+
+    @property
+    def total_tokens(self) -> int:
+        """Tokens read and written."""
+        return self.input_tokens + self.output_tokens
+
+    def __add__(self, other: Usage) -> Usage:
+        return Usage(
+            input_tokens=self.input_tokens + other.input_tokens,
+            cached_tokens=self.cached_tokens + other.cached_tokens,
+            output_tokens=self.output_tokens + other.output_tokens,
+            reasoning_tokens=self.reasoning_tokens + other.reasoning_tokens,
+            calls=self.calls + other.calls,
+            cost=self.cost + other.cost,
+            unpriced_calls=self.unpriced_calls + other.unpriced_calls,
+        )
+
+
+def total(usages: Iterable[Usage]) -> Usage:
+    """The sum of `usages`; of none, zero."""
+    return sum(usages, Usage())
+
+
+class PriceTier(Value):
+    """Rates that apply to a whole call once its input is longer than `above` tokens."""
+
+    above: int
+    input: Decimal
+    output: Decimal
+    cached_input: Decimal | None = None
+
+
+class Price(Value):
+    """US dollars per million tokens."""
+
+    input: Decimal
+    output: Decimal
+    cached_input: Decimal | None = None
+    """Rate of cached input; `None` means the full input rate."""
+    per_call: Decimal = Decimal(0)
+    """US dollars for each call, on top."""
+    tiers: tuple[PriceTier, ...] = ()
+    """Dearer rates for long inputs, in rising order of `above`."""
+
+    def cost(self, *, input_tokens: int, output_tokens: int, cached_tokens: int = 0) -> Decimal:
+        """US dollars for one call."""
+        rates: Price | PriceTier = self
+        for tier in self.tiers:
+            if input_tokens > tier.above:
+                rates = tier
+        cached_rate = rates.input if rates.cached_input is None else rates.cached_input
+        fresh = input_tokens - cached_tokens
+        tokens = fresh * rates.input + cached_tokens * cached_rate + output_tokens * rates.output
+        return self.per_call + tokens / MILLION
+
+
+FREE = Price(input=Decimal(0), output=Decimal(0))
+"""The price of a model that runs on the user's own machine."""
+
+
+# ----------------------------------------------------------------------------------------- replies
+
+FinishReason = Literal["stop", "length", "tool_calls", "content_filter"]
+
+
+class Completion(Value):
+    """A model's whole reply."""
+
+    message: Message
+    usage: Usage
+    finish_reason: FinishReason = "stop"
+    model: str
+    """The model that really answered, as the vendor names it."""
+
+    @property
+    def text(self) -> str:
+        """The reply's text."""
+        return self.message.text
+
+
+class Delta(Value):
+    """A piece of a streamed reply. The last one carries the whole `completion`."""
+
+    text: str = ""
+    reasoning: str = ""
+    completion: Completion | None = None
+
+
+# ----------------------------------------------------------------------------------------- workers
+
+
+class Card(Value):
+    """What is known of a worker: what the Conductor may be told, and what rules may refer to."""
+
+    name: str
+    strengths: str = ""
+    """One line in plain words."""
+    accuracy: dict[str, float] = Field(default_factory=dict)
+    """Measured share of right answers by domain, 0 to 1."""
+    price: Price | None = None
+    latency: float | None = None
+    """Median seconds of a call."""
+    tags: frozenset[str] = frozenset()
+    region: str | None = None
+
+    @property
+    def mean_accuracy(self) -> float:
+        """Mean over the measured domains; 0 when nothing was measured."""
+        return sum(self.accuracy.values()) / len(self.accuracy) if self.accuracy else 0.0
