@@ -1,0 +1,260 @@
+"""The whole run as data: calls, steps, plans, rounds, the trace itself, and the events that report it live.
+
+A `Trace` is one frozen value with JSON both ways. Everything that is told about a run (cost reports, the
+drawing in the terminal, replay, rewards) is computed from it and from nothing else. Pure.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from datetime import datetime
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from rl_conductor.limits import Limits
+from rl_conductor.policy import Policy
+from rl_conductor.types import Completion, Message, Request, Usage, Value, total
+from rl_conductor.workflow import Step, Workflow
+
+Outcome = Literal["ok", "error", "timeout", "cancelled", "refused"]
+"""How a call ended; `refused` means that a limit stopped it before it was made."""
+
+
+def fingerprint(request: Request) -> str:
+    """SHA-256 of a request as sent, in hex: what a worker was shown, without showing it."""
+    return hashlib.sha256(request.model_dump_json(exclude={"timeout"}).encode()).hexdigest()
+
+
+class Call(Value):
+    """One call to one model, whatever came of it."""
+
+    model: str
+    """The model asked for, as `provider:name`."""
+    fingerprint: str
+    """`fingerprint` of the request."""
+    request: Request | None = None
+    """What the model was shown; `None` when content is not kept."""
+    completion: Completion | None = None
+    """The reply; its `model` is the one that really answered."""
+    outcome: Outcome = "ok"
+    error: str | None = None
+    retryable: bool = False
+    usage: Usage = Usage()
+    started: float
+    """Seconds since the run began."""
+    seconds: float
+
+
+class StepResult(Value):
+    """What became of one step."""
+
+    index: int
+    step: Step
+    """The step as run: `worker` is the one that did it, which may have replaced the planned one."""
+    planned_worker: str
+    status: Literal["ok", "failed", "skipped"]
+    """`skipped`: the answer could not depend on it, so it never ran."""
+    reply: Message | None = None
+    error: str | None = None
+    calls: tuple[Call, ...] = ()
+    started: float = 0.0
+    """Seconds from the run's beginning until every reply it reads was there."""
+    seconds: float = 0.0
+    """Seconds from then until it was done, waiting for a free slot included."""
+
+    @property
+    def text(self) -> str:
+        """The reply's text; empty when the step failed or never ran."""
+        return self.reply.text if self.reply else ""
+
+
+PlanSource = Literal["planner", "given", "single", "fallback", "continuation"]
+"""Who chose the workflow: the planner, the caller, a policy that leaves one choice, the fall-back after the
+planner failed, or the tool call that this turn answers."""
+
+
+class PlanRecord(Value):
+    """How a workflow came about."""
+
+    source: PlanSource
+    text: str = ""
+    """The plan as written."""
+    reasoning: str = ""
+    repairs: tuple[str, ...] = ()
+    """What was mended in the text, in words."""
+    errors: tuple[str, ...] = ()
+    """Why samples before this one were thrown away."""
+    workflow: Workflow | None = None
+    """The plan as parsed; `None` accepts the answer of the round before."""
+    form: str | None = None
+    constrained: bool = False
+    """Whether decoding was held to the grammar of the pool and policy."""
+    calls: tuple[Call, ...] = ()
+
+
+class Round(Value):
+    """One plan and what came of its steps."""
+
+    plan: PlanRecord
+    results: tuple[StepResult, ...] = ()
+    error: str | None = None
+
+    @property
+    def workflow(self) -> Workflow | None:
+        """The workflow as run, with the workers that did the steps."""
+        return Workflow(steps=tuple(result.step for result in self.results)) if self.results else None
+
+    @property
+    def calls(self) -> tuple[Call, ...]:
+        """Every call of the round, planning first."""
+        return (*self.plan.calls, *(call for result in self.results for call in result.calls))
+
+
+class Answer(Value):
+    """Where the answer came from."""
+
+    source: Literal["final", "evidence", "tool_calls"]
+    """The last step; the best earlier step because the last one failed; or a tool call for the caller."""
+    round: int
+    step: int
+
+
+class Versions(Value):
+    """What the run was made with."""
+
+    package: str
+    prompt: str
+    """Fingerprint of the texts that planner and workers are told."""
+
+
+class Trace(Value):
+    """Everything that happened in one run."""
+
+    id: str
+    created: datetime
+    request: Request
+    """What the caller asked."""
+    policy: Policy
+    limits: Limits
+    planner: str
+    """The Conductor's own model."""
+    rounds: tuple[Round, ...] = ()
+    answer: Answer | None = None
+    completion: Completion | None = None
+    """The answer, with the usage of the whole run; `None` when there is none."""
+    error: str | None = None
+    seconds: float = 0.0
+    fence_key: str
+    """Secret of the fences while the run lasted; a replay needs it to make equal requests."""
+    versions: Versions
+
+    def calls(self) -> Iterator[Call]:
+        """Every call of the run."""
+        for one in self.rounds:
+            yield from one.calls
+
+    @property
+    def usage(self) -> Usage:
+        """What the whole run used, planning and failed calls included."""
+        return total(call.usage for call in self.calls())
+
+    @property
+    def planning(self) -> Usage:
+        """What planning used."""
+        return total(call.usage for one in self.rounds for call in one.plan.calls)
+
+    def usage_by_worker(self) -> dict[str, Usage]:
+        """What each worker used, by worker name, in the order in which they first worked."""
+        used: dict[str, Usage] = {}
+        for result in self.results():
+            used[result.step.worker] = used.get(result.step.worker, Usage()) + total(c.usage for c in result.calls)
+        return used
+
+    def results(self) -> Iterator[StepResult]:
+        """Every step of every round."""
+        for one in self.rounds:
+            yield from one.results
+
+    @property
+    def critical_path(self) -> float:
+        """Seconds that the answer had to wait: planning plus the longest chain of steps, over all rounds."""
+        length = 0.0
+        for one in self.rounds:
+            length += sum(call.seconds for call in one.plan.calls)
+            if one.workflow:
+                length += one.workflow.critical_path(tuple(result.seconds for result in one.results))
+        return length
+
+
+# ------------------------------------------------------------------------------------------ events
+
+
+class PlanStarted(Value):
+    """The Conductor begins to write a plan."""
+
+    type: Literal["plan_started"] = "plan_started"
+    round: int
+
+
+class PlanDelta(Value):
+    """A piece of the plan, as it is written."""
+
+    type: Literal["plan_delta"] = "plan_delta"
+    round: int
+    text: str
+
+
+class PlanRejected(Value):
+    """A sample of the planner was no usable plan; another is drawn, or the fall-back is taken."""
+
+    type: Literal["plan_rejected"] = "plan_rejected"
+    round: int
+    error: str
+
+
+class WorkflowPlanned(Value):
+    """The plan is made; `plan.workflow` is `None` when it accepts the previous answer."""
+
+    type: Literal["workflow_planned"] = "workflow_planned"
+    round: int
+    plan: PlanRecord
+
+
+class StepStarted(Value):
+    """A worker is asked. Comes again when a step is retried or moves to another worker."""
+
+    type: Literal["step_started"] = "step_started"
+    round: int
+    index: int
+    worker: str
+    attempt: int
+
+
+class StepFinished(Value):
+    """A step is done, failed or skipped."""
+
+    type: Literal["step_finished"] = "step_finished"
+    round: int
+    result: StepResult
+
+
+class AnswerDelta(Value):
+    """A piece of the answer, as the final worker writes it."""
+
+    type: Literal["answer_delta"] = "answer_delta"
+    text: str
+
+
+class Finished(Value):
+    """The run is over; always the last event."""
+
+    type: Literal["finished"] = "finished"
+    trace: Trace
+
+
+Event = Annotated[
+    PlanStarted | PlanDelta | PlanRejected | WorkflowPlanned | StepStarted | StepFinished | AnswerDelta | Finished,
+    Field(discriminator="type"),
+]

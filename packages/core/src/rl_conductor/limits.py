@@ -1,0 +1,75 @@
+"""How much: `Limits` on one request, and the estimate a call is held against before it is made. Pure."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+
+from pydantic import Field
+
+from rl_conductor.types import FilePart, ImagePart, Message, Price, Request, Value
+
+TOKENS_PER_MESSAGE = 16
+"""What chat templates add around a message, generously."""
+TOKENS_PER_IMAGE = 3_000
+"""More than any vendor counts for one image at its default detail."""
+BASE64_BYTES_PER_FILE_TOKEN = 4
+DEFAULT_OUTPUT_TOKENS = 4_096
+"""Most output tokens of a call that names no other bound (paper: workers in training)."""
+
+
+class Limits(Value):
+    """What one request may use. Each is checked before a call, on a reservation that is settled afterwards."""
+
+    usd: Decimal | None = Field(default=None, ge=0)
+    """US dollars, planning included."""
+    tokens: int | None = Field(default=None, ge=0)
+    """Tokens read and written, planning included."""
+    calls: int | None = Field(default=None, ge=1)
+    """Calls to any model, planning and retries included."""
+    seconds: float | None = Field(default=None, gt=0)
+    """Wall time until everything in flight is given up."""
+    rounds: int = Field(default=1, ge=1)
+    """Most plans that are run one after the other; 2 is the paper's recursion."""
+    steps: int = Field(default=5, ge=1)
+    """Most steps of one plan."""
+    concurrency: int | None = Field(default=None, ge=1)
+    """Most calls in flight at once."""
+    depth: int = Field(default=2, ge=1)
+    """How deep conductors may sit in one another's pools."""
+    hedges: int = Field(default=0, ge=0)
+    """Most second calls made because a first one is slow (see `Worker.hedge_after`)."""
+
+
+class Estimate(Value):
+    """The most that a call can use."""
+
+    input_tokens: int
+    output_tokens: int
+    cost: Decimal | None
+    """US dollars; `None` when the price is unknown."""
+
+    @property
+    def tokens(self) -> int:
+        """Tokens read and written."""
+        return self.input_tokens + self.output_tokens
+
+
+def estimate(request: Request, price: Price | None) -> Estimate:
+    """The most that `request` can use: a token is never less than one byte, so bytes bound the input."""
+    read = sum(_tokens(message) for message in request.messages)
+    read += sum(len(tool.model_dump_json()) for tool in request.tools)
+    written = request.sampling.max_tokens or DEFAULT_OUTPUT_TOKENS
+    cost = None if price is None else price.cost(input_tokens=read, output_tokens=written)
+    return Estimate(input_tokens=read, output_tokens=written, cost=cost)
+
+
+def _tokens(message: Message) -> int:
+    tokens = TOKENS_PER_MESSAGE + sum(len(call.arguments) + len(call.name) for call in message.tool_calls)
+    for part in message.content:
+        if isinstance(part, ImagePart):
+            tokens += TOKENS_PER_IMAGE
+        elif isinstance(part, FilePart):
+            tokens += len(part.data) // BASE64_BYTES_PER_FILE_TOKEN
+        else:
+            tokens += len(part.text.encode())
+    return tokens
