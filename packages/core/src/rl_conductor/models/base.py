@@ -6,10 +6,22 @@ executor does, and the two would multiply), it does not log, and it imports its 
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
-from typing import Protocol, runtime_checkable
+import asyncio
+import json
+import math
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from contextlib import aclosing
+from typing import Any, Protocol, TypeVar, runtime_checkable
 
-from rl_conductor.errors import BadRequestError, BadResponseError
+from rl_conductor.errors import (
+    AuthenticationError,
+    BadRequestError,
+    BadResponseError,
+    ContextLengthError,
+    ModelError,
+    ModelTimeoutError,
+    RateLimitError,
+)
 from rl_conductor.types import (
     Completion,
     Delta,
@@ -19,9 +31,23 @@ from rl_conductor.types import (
     JsonFormat,
     Price,
     Request,
+    ToolCall,
     Usage,
     Value,
 )
+
+T = TypeVar("T")
+
+ERRORS_BY_STATUS: dict[int, type[ModelError]] = {
+    401: AuthenticationError,
+    402: AuthenticationError,
+    403: AuthenticationError,
+    408: ModelTimeoutError,
+    413: ContextLengthError,
+    429: RateLimitError,
+    504: ModelTimeoutError,
+}
+"""What an HTTP status means; any other 4xx is a `BadRequestError`, any other 5xx a retryable `ModelError`."""
 
 
 class Capabilities(Value):
@@ -121,3 +147,44 @@ def without_secrets(text: str, secrets: Sequence[str | None]) -> str:
         if secret:
             text = text.replace(secret, "[secret]")
     return text
+
+
+def status_error(message: str, *, model: str, status: int, retry_after: float | None = None) -> ModelError:
+    """The error that an HTTP `status` means."""
+    if status in ERRORS_BY_STATUS:
+        return ERRORS_BY_STATUS[status](message, model=model, status=status, retry_after=retry_after)
+    if status < 500:
+        return BadRequestError(message, model=model, status=status)
+    return ModelError(message, model=model, status=status, retryable=True, retry_after=retry_after)
+
+
+def seconds(text: str | None) -> float | None:
+    """Seconds to wait as a vendor wrote them (`7` or `7.5s`); `None` when it wrote none that can be waited."""
+    try:
+        value = float((text or "").strip().removesuffix("s"))
+    except ValueError:
+        return None
+    return value if math.isfinite(value) and value >= 0 else None
+
+
+async def within(limit: float | None, items: AsyncGenerator[T, None]) -> AsyncIterator[T]:
+    """`items`, closed at the end; `TimeoutError` once they took `limit` seconds, the reader's own time included."""
+    deadline = None if limit is None else asyncio.get_running_loop().time() + limit
+    async with aclosing(items):
+        while True:
+            # A timeout around the whole loop would cancel the reader instead, wherever it is between two items.
+            async with asyncio.timeout_at(deadline):
+                try:
+                    item = await anext(items)
+                except StopAsyncIteration:
+                    return
+            yield item
+
+
+def arguments_of(call: ToolCall) -> dict[str, Any]:
+    """The arguments as an object, for vendors that take no text; what is none stands under `invalid_json`."""
+    try:
+        arguments = json.loads(call.arguments or "{}")
+    except (ValueError, RecursionError):
+        arguments = None
+    return arguments if isinstance(arguments, dict) else {"invalid_json": call.arguments}
