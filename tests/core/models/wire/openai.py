@@ -56,7 +56,9 @@ class OpenAIWire(WireServer):
             halves = (arguments[:5], arguments[5:])
             deltas.append({"tool_calls": [{"index": index, **head}]})
             deltas += [{"tool_calls": [{"index": index, "function": {"arguments": half}}]} for half in halves]
-        choices = [[{"index": 0, "delta": delta, "finish_reason": None}] for delta in deltas]
+        choices: list[list[dict[str, Any]]] = [
+            [{"index": 0, "delta": delta, "finish_reason": None}] for delta in deltas
+        ]
         choices += [[{"index": 0, "delta": {}, "finish_reason": said.finish}]]
         chunks = [_object(seen, "chat.completion.chunk", choice) for choice in choices]
         chunks.append(_object(seen, "chat.completion.chunk", [], said))
