@@ -1,0 +1,69 @@
+"""What vendors charge, from the maintained data that the `genai-prices` package carries; no network is used.
+
+Rates for text only: audio, pictures, cache writes and vendors' own tools (web search) are not in a `Price`.
+"""
+
+from __future__ import annotations
+
+from decimal import Decimal
+from functools import cache
+from typing import TYPE_CHECKING
+
+from rl_conductor.types import Price, PriceTier
+
+if TYPE_CHECKING:
+    from genai_prices.types import ModelPrice, TieredPrices
+
+THOUSAND = Decimal(1000)
+
+
+@cache
+def price_of(provider: str, model: str) -> Price | None:
+    """Today's price of `model` as `provider` names it; `None` when it is not known.
+
+    `provider` is one of the price data's ids, such as `openai`, `anthropic`, `google` or `openrouter`.
+    """
+    # Inside, because the price data takes 0.3 s to import and a pool whose prices are all given never needs it.
+    from genai_prices import Usage, calc_price  # noqa: PLC0415
+
+    try:
+        rates = calc_price(Usage(), model, provider_id=provider).model_price
+    except LookupError:
+        return None
+    return _price(rates)
+
+
+def _price(rates: ModelPrice) -> Price | None:
+    if rates.input_mtok is None:
+        return None
+    per_thousand = _rate(rates.requests_kcount, 0)
+    return Price(
+        input=_rate(rates.input_mtok, 0),
+        output=_rate(rates.output_mtok, 0),
+        cached_input=None if rates.cache_read_mtok is None else _rate(rates.cache_read_mtok, 0),
+        per_call=per_thousand / THOUSAND,
+        tiers=tuple(_tier(rates, above) for above in _thresholds(rates)),
+    )
+
+
+def _tier(rates: ModelPrice, above: int) -> PriceTier:
+    return PriceTier(
+        above=above,
+        input=_rate(rates.input_mtok, above + 1),
+        output=_rate(rates.output_mtok, above + 1),
+        cached_input=None if rates.cache_read_mtok is None else _rate(rates.cache_read_mtok, above + 1),
+    )
+
+
+def _thresholds(rates: ModelPrice) -> list[int]:
+    kinds = (rates.input_mtok, rates.output_mtok, rates.cache_read_mtok)
+    return sorted(
+        {tier.start for kind in kinds if kind is not None and not isinstance(kind, Decimal) for tier in kind.tiers}
+    )
+
+
+def _rate(kind: Decimal | TieredPrices | None, tokens: int) -> Decimal:
+    """The rate of one kind of token in a call whose input has `tokens`; what has no rate is free."""
+    if kind is None or isinstance(kind, Decimal):
+        return kind or Decimal(0)
+    return next((tier.price for tier in reversed(kind.tiers) if tokens > tier.start), kind.base)
