@@ -167,7 +167,7 @@ def seconds(text: str | None) -> float | None:
     return value if math.isfinite(value) and value >= 0 else None
 
 
-async def within(limit: float | None, items: AsyncGenerator[T, None]) -> AsyncIterator[T]:
+async def within(limit: float | None, items: AsyncGenerator[T, None]) -> AsyncGenerator[T, None]:
     """`items`, closed at the end; `TimeoutError` once they took `limit` seconds, the reader's own time included."""
     deadline = None if limit is None else asyncio.get_running_loop().time() + limit
     async with aclosing(items):
