@@ -274,7 +274,7 @@ class WireServer(ABC):
         events = self.events(seen, _reply(seen))
         match seen.scenario:
             case "malformed":
-                events[len(events) // 2] = "data: {broken\n\n"
+                events[len(events) // 2] = events[len(events) // 2].rstrip()[:-1] + "\n\n"
             case "wrong-shape":
                 events = ['data: {"unexpected": true}\n\n']
             case "breaks":

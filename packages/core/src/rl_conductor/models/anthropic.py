@@ -227,8 +227,7 @@ class AnthropicModel:
             raise self._error(problem) from None  # the SDK's own error may quote the key
 
     def _error(self, problem: Exception) -> ModelError:
-        said = problem.message if isinstance(problem, anthropic.APIError) else f"{type(problem).__name__}: {problem}"
-        text = without_secrets(f"{self.name}: {said}", [self._key])[:LONGEST_ERROR]
+        text = without_secrets(f"{self.name}: {_said(problem)}", [self._key])[:LONGEST_ERROR]
         if isinstance(problem, anthropic.APIStatusError):
             return self._refusal(problem, text)
         if isinstance(problem, anthropic.APITimeoutError | httpx2.TimeoutException | TimeoutError):
@@ -236,7 +235,7 @@ class AnthropicModel:
         if isinstance(problem.__cause__ or problem, BROKEN_OFF):
             return BadResponseError(f"{self.name}: the connection closed before the reply did", model=self.name)
         if isinstance(problem, anthropic.APIConnectionError):
-            return ModelError(f"{text} {problem.__cause__ or ''}".rstrip(), model=self.name, retryable=True)
+            return ModelError(text, model=self.name, retryable=True)
         return BadResponseError(text, model=self.name)
 
     def _refusal(self, problem: anthropic.APIStatusError, text: str) -> ModelError:
@@ -245,6 +244,15 @@ class AnthropicModel:
             return ContextLengthError(text, model=self.name, status=status)
         wait = seconds(problem.response.headers.get("retry-after"))
         return status_error(text, model=self.name, status=status, retry_after=wait)
+
+
+def _said(problem: Exception) -> str:
+    match problem:
+        case anthropic.APIStatusError(status_code=status):
+            return f"{problem.api_message or problem.message} (HTTP {status})"
+        case anthropic.APIError():
+            return f"{problem.message} {problem.__cause__ or ''}".rstrip()
+    return f"{type(problem).__name__}: {problem}"
 
 
 # ---------------------------------------------------------------------------------------- requests

@@ -1,0 +1,140 @@
+"""Anthropic's Messages API, as its service writes it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+from .base import SECRET, Failure, Said, Seen, Wire, WireServer
+
+ERRORS = {
+    "unauthorized": (401, "authentication_error", "invalid x-api-key " + SECRET),
+    "forbidden": (403, "permission_error", "Your API key does not have permission to use the specified resource."),
+    "missing": (404, "not_found_error", "model: missing"),
+    "rate-limit": (429, "rate_limit_error", "This request would exceed your organization's rate limit."),
+    "overloaded": (529, "overloaded_error", "Overloaded"),
+    "server-error": (500, "api_error", "Internal server error"),
+    "context": (400, "invalid_request_error", "prompt is too long: 208310 tokens > 200000 maximum"),
+    "bad-request": (400, "invalid_request_error", "temperature: Extra inputs are not permitted"),
+}
+
+FINISH = {"stop": "end_turn", "length": "max_tokens", "tool_calls": "tool_use", "content_filter": "refusal"}
+
+
+class AnthropicWire(WireServer):
+    """`POST /v1/messages`."""
+
+    def read(self, wire: Wire) -> Seen:
+        """What the request asks; a request the real API would refuse fails the test."""
+        body = wire.body
+        assert wire.path == "/v1/messages"
+        assert wire.headers["authorization"] == f"Bearer {SECRET}"
+        assert body["max_tokens"] > 0
+        users = [message["content"] for message in body["messages"] if message["role"] == "user"]
+        return Seen(
+            scenario=body["model"],
+            stream=bool(body.get("stream")),
+            text=_text(users[-1]),
+            tool_result="".join(_text(block["content"]) for block in users[-1] if block["type"] == "tool_result"),
+            media=tuple(kind for blocks in users for kind in _media(blocks)),
+            schema=body.get("output_config", {}).get("format", {}).get("schema"),
+        )
+
+    def whole(self, seen: Seen, said: Said) -> Any:
+        """A `message`."""
+        return _message(seen, said) | {
+            "content": list(_blocks(said)),
+            "stop_reason": FINISH[said.finish],
+            "usage": _input_usage(said) | _output_usage(said),
+        }
+
+    def events(self, seen: Seen, said: Said) -> list[str]:
+        """A `message_start`, each block's start, deltas and stop, the finish reason and the usage, the end."""
+        frames = [event("message_start", message=_message(seen, said)), event("ping")]
+        for index, block in enumerate(_blocks(said)):
+            empty, deltas = _deltas(block, said)
+            frames.append(event("content_block_start", index=index, content_block=empty))
+            frames += [event("content_block_delta", index=index, delta=delta) for delta in deltas]
+            frames.append(event("content_block_stop", index=index))
+        end = {"stop_reason": FINISH[said.finish], "stop_sequence": None}
+        frames.append(event("message_delta", delta=end, usage=_output_usage(said)))
+        return [*frames, event("message_stop")]
+
+    def failure(self, scenario: str) -> Failure:
+        """Anthropic's error object; the 401 quotes the key, to see that it is not passed on."""
+        status, kind, message = ERRORS[scenario]
+        body = {"type": "error", "error": {"type": kind, "message": message}, "request_id": "req_1"}
+        return Failure(status, body, {"Retry-After": "7"} if scenario == "rate-limit" else {})
+
+    def broken_event(self) -> str:
+        """An `error` event."""
+        return f"event: error\ndata: {json.dumps(self.failure('server-error').body)}\n\n"
+
+
+def event(kind: str, **fields: Any) -> str:
+    """A frame of the stream."""
+    return f"event: {kind}\ndata: {json.dumps({'type': kind, **fields})}\n\n"
+
+
+def _message(seen: Seen, said: Said) -> dict[str, Any]:
+    return {
+        "id": "msg_1",
+        "type": "message",
+        "role": "assistant",
+        "model": f"{seen.scenario}-2026",
+        "content": [],
+        "stop_reason": None,
+        "stop_sequence": None,
+        "usage": _input_usage(said) | {"output_tokens": 1},
+    }
+
+
+def _input_usage(said: Said) -> dict[str, Any]:
+    """The API counts cached and cache-writing tokens beside the fresh ones; ten of ours are such a write."""
+    written = 10 if said.counts.cached else 0
+    return {
+        "input_tokens": said.counts.input - said.counts.cached - written,
+        "cache_read_input_tokens": said.counts.cached,
+        "cache_creation_input_tokens": written,
+    }
+
+
+def _output_usage(said: Said) -> dict[str, Any]:
+    details = {"thinking_tokens": said.counts.reasoning}
+    return {"output_tokens": said.counts.output, "output_tokens_details": details}
+
+
+def _blocks(said: Said) -> Iterator[dict[str, Any]]:
+    if said.thought:
+        yield {"type": "thinking", "thinking": said.thought, "signature": "c2lnbmVk"}
+    if said.text:
+        yield {"type": "text", "text": said.text}
+    for call_id, name, arguments in said.calls:
+        yield {"type": "tool_use", "id": call_id, "name": name, "input": json.loads(arguments)}
+
+
+def _deltas(block: dict[str, Any], said: Said) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    """A block as it starts, and what is added to it."""
+    match block["type"]:
+        case "thinking":
+            thought = {"type": "thinking_delta", "thinking": block["thinking"]}
+            signature = {"type": "signature_delta", "signature": block["signature"]}
+            return block | {"thinking": "", "signature": ""}, [thought, signature]
+        case "text":
+            return block | {"text": ""}, [{"type": "text_delta", "text": piece} for piece in said.pieces]
+        case _:
+            written = json.dumps(block["input"])
+            halves = ("", written[:5], written[5:])
+            return block | {"input": {}}, [{"type": "input_json_delta", "partial_json": half} for half in halves]
+
+
+def _text(content: Any) -> str:
+    blocks = [{"type": "text", "text": content}] if isinstance(content, str) else content
+    return "".join(block["text"] for block in blocks if block["type"] == "text")
+
+
+def _media(blocks: list[dict[str, Any]]) -> Iterator[str]:
+    for block in blocks:
+        if block["type"] in ("image", "document"):
+            yield block["source"].get("media_type", "url")
