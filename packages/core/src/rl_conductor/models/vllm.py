@@ -1,0 +1,270 @@
+"""vLLM, in process: many requests share one `AsyncLLM`, which batches them, and any number of LoRA adapters.
+
+Models of the same checkpoint and engine options share one engine, which runs on an event loop of its own, so that
+callers on different loops can use it. Written for vLLM 0.30 and newer; the comments name what older ones do otherwise.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import threading
+from collections.abc import AsyncIterator
+from contextlib import aclosing
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+from rl_conductor.errors import (
+    BadRequestError,
+    BadResponseError,
+    ConductorError,
+    ConfigError,
+    ModelError,
+    RateLimitError,
+)
+from rl_conductor.models.base import Capabilities, checked, collect, priced, require
+from rl_conductor.models.inprocess import Feed, prompt_tokens
+from rl_conductor.types import (
+    FREE,
+    Completion,
+    Delta,
+    FinishReason,
+    Grammar,
+    Message,
+    Price,
+    Request,
+    ResponseFormat,
+    Usage,
+)
+
+try:
+    from vllm import SamplingParams, TokensPrompt
+    from vllm.engine.arg_utils import AsyncEngineArgs
+    from vllm.exceptions import GracefulHTTPError, VLLMClientError
+    from vllm.lora.request import LoRARequest
+    from vllm.outputs import RequestOutput
+    from vllm.sampling_params import RequestOutputKind, StructuredOutputsParams  # before 0.11: GuidedDecodingParams
+    from vllm.v1.engine.async_llm import AsyncLLM
+    from vllm.v1.engine.exceptions import EngineDeadError, EngineGenerateError
+except ImportError as missing:
+    raise ConfigError(f"vllm models need {missing.name}: pip install 'rl-conductor[vllm]'") from missing
+
+FINISH: dict[str | None, FinishReason] = {"stop": "stop", "length": "length"}
+_ids = count()
+
+
+class VLLMModel:
+    """A model in a vLLM engine of this process, started on first use and shut down when its last user is closed."""
+
+    capabilities = Capabilities(json_schema=True, grammar=True)
+
+    def __init__(
+        self, source: str, *, lora: str | None = None, price: Price | None = FREE, **engine_options: Any
+    ) -> None:
+        """Args:
+        source: a folder or a name on the hub.
+        lora: a folder with a LoRA adapter. To share one engine between the bare model and its adapters, give
+            `enable_lora=True` to the bare one as well.
+        price: what a call is accounted as; your own hardware counts as free.
+        engine_options: vLLM's engine arguments, such as `max_model_len` or `tensor_parallel_size`.
+
+        Raises:
+        ConfigError: vLLM is missing, or knows no such engine option.
+        """
+        self.name = f"vllm:{source}" if lora is None else f"vllm:{source}+{Path(lora).name}"
+        self.price = price
+        self._lora = lora
+        lora_options = {} if lora is None else {"enable_lora": True}
+        self._options = {"model": source} | DEFAULTS | lora_options | engine_options
+        try:
+            AsyncEngineArgs(**self._options)
+        except (TypeError, ValueError) as wrong:
+            raise ConfigError(f"{self.name}: vLLM refuses the engine options {engine_options!r}: {wrong}") from wrong
+        self._engine: _Engine | None = None
+
+    async def complete(self, request: Request) -> Completion:
+        """The whole reply."""
+        async with aclosing(self.stream(request)) as deltas:
+            return await collect(deltas)
+
+    async def stream(self, request: Request) -> AsyncIterator[Delta]:
+        """The reply as it is made. Leaving early or running out of time aborts it in the engine."""
+        require(self, request)
+        feed = Feed(model=self.name, timeout=request.timeout)
+        if self._engine is None:
+            self._engine = _lease(self._options)
+        answering = asyncio.run_coroutine_threadsafe(self._answer(self._engine, request, feed), self._engine.loop)
+        try:
+            async with aclosing(feed.deltas()) as deltas:
+                async for delta in deltas:
+                    yield delta
+        finally:
+            answering.cancel()
+
+    async def aclose(self) -> None:
+        """Give the engine back; the last model to do so shuts it down."""
+        engine, self._engine = self._engine, None
+        if engine is not None:
+            await asyncio.to_thread(_release, engine)
+
+    async def _answer(self, engine: _Engine, request: Request, feed: Feed) -> None:
+        try:
+            feed.put(Delta(completion=await self._generate(engine, request, feed)))
+        except Exception as failed:  # it leaves the engine's loop as data
+            feed.put(_translated(failed, self.name))
+
+    async def _generate(self, engine: _Engine, request: Request, feed: Feed) -> Completion:
+        llm = engine.started()
+        limit: int = llm.model_config.max_model_len
+        tokens = prompt_tokens(llm.get_tokenizer(), request.messages, model=self.name, limit=limit)
+        outputs = llm.generate(
+            TokensPrompt(prompt_token_ids=tokens),
+            _sampling(llm.model_config.get_diff_sampling_param(), request),
+            request_id=f"rl-conductor-{next(_ids)}",
+            lora_request=engine.lora(self._lora),
+        )
+        text, written = "", 0
+        async for output in outputs:
+            [piece] = output.outputs
+            text, written = text + piece.text, written + len(piece.token_ids)
+            if piece.text:
+                feed.put(Delta(text=piece.text))
+        return self._completion(output, text=text, written=written)
+
+    def _completion(self, last: RequestOutput, *, text: str, written: int) -> Completion:
+        why = last.outputs[0].finish_reason
+        if why not in FINISH:
+            raise BadResponseError(f"{self.name}: vLLM ended the reply with {why!r}", model=self.name)
+        usage = Usage(
+            input_tokens=len(last.prompt_token_ids or ()), cached_tokens=last.num_cached_tokens or 0, output_tokens=written
+        )
+        return checked(
+            Completion(
+                message=Message.assistant(text),
+                usage=priced(usage, self.price),
+                finish_reason=FINISH[why],
+                model=self.name,
+            )
+        )
+
+
+# ----------------------------------------------------------------------------------------- engines
+
+DEFAULTS: dict[str, Any] = {
+    # Where blanks are free, a weak model writes blanks until its tokens are used up. The engine takes this switch
+    # only beside a named backend, and ignores the one on a request.
+    "structured_outputs_config": {"backend": "xgrammar", "disable_any_whitespace": True},
+}
+"""Engine arguments unless the user gives others."""
+
+
+class _Engine:
+    """One `AsyncLLM` on an event loop and thread of its own; everything but its making happens there."""
+
+    def __init__(self, options: dict[str, Any]) -> None:
+        self.users = 0
+        self.loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self.loop.run_forever, name="rl-conductor-vllm", daemon=True)
+        self._options = options
+        self._llm: AsyncLLM | None = None
+        self._loras: dict[str, LoRARequest] = {}
+        self._thread.start()
+
+    def started(self) -> AsyncLLM:
+        """The engine. The first call starts it, for which it keeps its loop busy: others queue up behind it."""
+        if self._llm is None or self._llm.errored:
+            self._shut_down()
+            self._llm = AsyncLLM.from_engine_args(AsyncEngineArgs(**self._options))
+        return self._llm
+
+    def lora(self, folder: str | None) -> LoRARequest | None:
+        """The request for the adapter in `folder`. vLLM tells adapters apart by this number alone."""
+        if folder is None:
+            return None
+        return self._loras.setdefault(folder, LoRARequest(folder, len(self._loras) + 1, folder))
+
+    def close(self) -> None:
+        """Shut the engine down and end its thread."""
+        self.loop.call_soon_threadsafe(self._end)
+        self._thread.join()
+        self.loop.close()
+
+    def _end(self) -> None:
+        self._shut_down()
+        self.loop.stop()
+
+    def _shut_down(self) -> None:
+        llm, self._llm = self._llm, None
+        if llm is not None:
+            llm.shutdown()
+
+
+_engines: dict[str, _Engine] = {}
+_engines_lock = threading.Lock()
+
+
+def _lease(options: dict[str, Any]) -> _Engine:
+    """The process's one engine for `options`, with one user more."""
+    with _engines_lock:
+        key = json.dumps(options, sort_keys=True, default=repr)
+        if key not in _engines:
+            _engines[key] = _Engine(options)
+        _engines[key].users += 1
+        return _engines[key]
+
+
+def _release(engine: _Engine) -> None:
+    """One user less; without users it is closed."""
+    with _engines_lock:
+        engine.users -= 1
+        if engine.users:
+            return
+        for key in [key for key, known in _engines.items() if known is engine]:
+            del _engines[key]
+    engine.close()
+
+
+# ---------------------------------------------------------------------------------------- requests
+
+
+def _sampling(defaults: dict[str, Any], request: Request) -> SamplingParams:
+    wanted = request.sampling
+    given = {"temperature": wanted.temperature, "top_p": wanted.top_p, "seed": wanted.seed}
+    # Left out, max_tokens would be 16; None is as many as fit.
+    options = {"max_tokens": None} | defaults | {name: value for name, value in given.items() if value is not None}
+    if wanted.max_tokens is not None:
+        options["max_tokens"] = wanted.max_tokens
+    return SamplingParams(
+        **options,
+        stop=list(wanted.stop),
+        structured_outputs=_structured(request.response_format),
+        output_kind=RequestOutputKind.DELTA,
+    )
+
+
+def _structured(form: ResponseFormat | None) -> StructuredOutputsParams | None:
+    if form is None:
+        return None
+    if isinstance(form, Grammar):
+        return StructuredOutputsParams(grammar=form.gbnf)
+    return StructuredOutputsParams(json={"type": "object"} if form.json_schema is None else form.json_schema)
+
+
+def _translated(failed: Exception, model: str) -> Exception:
+    """`failed` as one of our errors. What `generate` didn't expect it wraps, so the cause tells more."""
+    cause = failed.__cause__ if isinstance(failed, EngineGenerateError) and failed.__cause__ else failed
+    why = f"{model}: {type(cause).__name__}: {cause}"
+    match cause:
+        case ConductorError():
+            return cause
+        case GracefulHTTPError():
+            error: ModelError = RateLimitError(why, model=model)
+        case EngineDeadError():
+            error = ModelError(why, model=model, retryable=True)
+        case VLLMClientError() | ValueError():
+            error = BadRequestError(why, model=model)
+        case _:
+            error = ModelError(why, model=model)
+    error.__cause__ = failed
+    return error

@@ -1,0 +1,88 @@
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import random_model
+from engine_behaviours import EngineBehaviours, asking
+from peft import LoraConfig, get_peft_model
+from transformers import AutoModelForCausalLM
+
+from rl_conductor import models
+from rl_conductor.errors import BadRequestError, ConfigError, ModelError
+from rl_conductor.models.transformers import TransformersModel
+from rl_conductor.sync import run_sync
+from rl_conductor.types import Message, Sampling
+
+os.environ["HF_HUB_OFFLINE"] = "1"
+
+
+@pytest.fixture(scope="module")
+def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return random_model.make(tmp_path_factory.mktemp("tiny"))
+
+
+@pytest.fixture(scope="module")
+def engine(tiny: Path) -> Iterator[TransformersModel]:
+    model = TransformersModel(str(tiny))
+    yield model
+    run_sync(model.aclose())
+
+
+class TestTransformers(EngineBehaviours):
+    pass
+
+
+async def test_after_aclose_it_loads_again(tiny: Path) -> None:
+    model = models.model(f"transformers:{tiny}")
+    before = await model.complete(asking())
+    await model.aclose()
+    assert (await model.complete(asking())).text == before.text
+    await model.aclose()
+
+
+async def test_a_lora_adapter_changes_what_is_said(engine: TransformersModel, tiny: Path, tmp_path: Path) -> None:
+    base = AutoModelForCausalLM.from_pretrained(tiny)
+    config = LoraConfig(target_modules="all-linear", init_lora_weights=False, task_type="CAUSAL_LM")
+    get_peft_model(base, config).save_pretrained(tmp_path)
+    adapted = TransformersModel(str(tiny), adapter=str(tmp_path))
+    assert (await adapted.complete(asking())).text != (await engine.complete(asking())).text
+    await adapted.aclose()
+
+
+def test_a_path_with_nothing_there_is_told_at_once(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="nothing at"):
+        TransformersModel(str(tmp_path / "missing"))
+
+
+async def test_a_hub_name_that_cannot_be_loaded_is_a_model_error() -> None:
+    with pytest.raises(ModelError, match="can't be loaded"):
+        await TransformersModel("no-such-owner/no-such-model").complete(asking())
+
+
+async def test_a_tokenizer_without_a_chat_template_is_refused(tiny: Path, tmp_path: Path) -> None:
+    for file in tiny.iterdir():
+        if file.name != "chat_template.jinja":
+            (tmp_path / file.name).write_bytes(file.read_bytes())
+    with pytest.raises(BadRequestError, match="chat template"):
+        await TransformersModel(str(tmp_path)).complete(asking())
+
+
+async def test_the_checkpoints_own_sampling_is_the_default(tiny: Path, tmp_path: Path) -> None:
+    for file in tiny.iterdir():
+        (tmp_path / file.name).write_bytes(file.read_bytes())
+    (tmp_path / "generation_config.json").write_text('{"do_sample": true, "temperature": 1.0, "top_k": 1}')
+    model = TransformersModel(str(tmp_path))
+    drawn = asking().model_copy(update={"sampling": Sampling(max_tokens=12)})
+    assert (await model.complete(drawn)).text == (await model.complete(asking(max_tokens=12))).text
+    await model.aclose()
+
+
+async def test_the_conversation_reaches_the_model_in_order(engine: TransformersModel) -> None:
+    messages = (Message.system("Be brief."), Message.user("Hi"), Message.assistant("Hello"), Message.user("Bye"))
+    longer = await engine.complete(asking().model_copy(update={"messages": messages}))
+    shorter = await engine.complete(asking("Bye"))
+    assert longer.usage.input_tokens > shorter.usage.input_tokens
+    assert longer.text != shorter.text
