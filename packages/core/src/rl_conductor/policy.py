@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal
 
+from pydantic import Field
+
 from rl_conductor.errors import PolicyError
 from rl_conductor.types import Card, Value
 from rl_conductor.workflow import PlanSpace
@@ -41,7 +43,7 @@ class Policy(Value):
     """Wins over `allow`."""
     data_class: str | None = None
     """The class of the user's own data in this request; one of `data_rules`."""
-    data_rules: dict[str, DataRule] = {}
+    data_rules: dict[str, DataRule] = Field(default_factory=dict)
     forbid: tuple[Flow, ...] = ()
     verifier: str | None = None
     """A worker that must do the last step, after at least one other, and see every earlier reply."""
@@ -139,7 +141,7 @@ class Policy(Value):
 
 def _matches(selector: Selector, card: Card) -> bool:
     kind, colon, name = selector.partition(":")
-    if selector == "*" or selector == card.name:
+    if selector in ("*", card.name):
         return True
     if colon and kind == "tag":
         return name in card.tags

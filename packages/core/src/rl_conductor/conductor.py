@@ -1,0 +1,209 @@
+"""`Conductor`: a model that answers by writing a workflow over other models and running it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Sequence
+from typing import Literal
+
+from rl_conductor.errors import ConfigError
+from rl_conductor.limits import Limits
+from rl_conductor.models import Capabilities, Model, model
+from rl_conductor.planner import Planner
+from rl_conductor.policy import Policy
+from rl_conductor.pool import WorkerPool
+from rl_conductor.rounds import Run
+from rl_conductor.sync import run_sync
+from rl_conductor.trace import AnswerDelta, Event, Finished, PlanRecord, Trace
+from rl_conductor.types import FREE, Completion, Delta, Message, Price, Request
+from rl_conductor.workflow import Workflow
+
+Question = str | Sequence[Message] | Request
+"""A question in plain words, a conversation, or a whole request."""
+
+
+class Conductor:
+    """Plans, runs and judges over a pool. It is a `Model` itself, so it can serve wherever one can."""
+
+    price: Price | None = FREE
+    """Its calls are priced one by one, at the models it calls."""
+
+    def __init__(
+        self,
+        planner: Planner | Model | str,
+        pool: WorkerPool,
+        *,
+        policy: Policy | None = None,
+        limits: Limits | None = None,
+        access: Literal["binary", "positional"] = "binary",
+        retries: int = 2,
+        keep_content: bool = True,
+        name: str = "conductor",
+    ) -> None:
+        """Set up a conductor.
+
+        Args:
+            planner: who writes the plans: a `Planner`, a model, or its `provider:model`.
+            pool: the workers.
+            policy: what is allowed unless a request says otherwise.
+            limits: what may be used unless a request says otherwise.
+            access: whether a step sees all earlier steps or none (paper), or any subset.
+            retries: most repetitions of a call that failed for a reason that may pass.
+            keep_content: whether traces keep what models were shown, or only its fingerprint.
+            name: its name as a model.
+        """
+        if isinstance(planner, str):
+            planner = model(planner)
+        self.planner = planner if isinstance(planner, Planner) else Planner(model=planner)
+        self.pool = pool
+        self.policy = policy or Policy()
+        self.limits = limits or Limits()
+        self.name = f"conductor:{name}"
+        self._access = access
+        self._retries = retries
+        self._keep_content = keep_content
+        self._run_of(Request(messages=()), None, None, _ignore).space()  # an impossible policy shows here
+
+    # ---------------------------------------------------------------------------- plans and traces
+
+    async def plan(
+        self, question: Question, *, policy: Policy | None = None, limits: Limits | None = None
+    ) -> PlanRecord:
+        """A plan for `question`, which is not run.
+
+        Raises:
+            PolicyError: no workflow at all may run.
+        """
+        return await self._run_of(_request(question), policy, limits, _ignore).plan()
+
+    async def run(
+        self,
+        question: Question,
+        *,
+        workflow: Workflow | None = None,
+        policy: Policy | None = None,
+        limits: Limits | None = None,
+        on_event: Callable[[Event], None] | None = None,
+    ) -> Trace:
+        """Answer `question`; the answer is `trace.completion`.
+
+        Args:
+            question: plain words, a conversation, or a whole request.
+            workflow: run this instead of planning.
+            policy: in place of the conductor's own.
+            limits: in place of the conductor's own.
+            on_event: told of everything as it happens; the last event, `Finished`, comes even when cancelled.
+
+        Raises:
+            RunError: there is no answer; `error.trace` says why and what it cost.
+            PolicyError: no workflow at all may run.
+        """
+        return await self._run_of(_request(question), policy, limits, on_event or _ignore).go(workflow)
+
+    def run_sync(
+        self,
+        question: Question,
+        *,
+        workflow: Workflow | None = None,
+        policy: Policy | None = None,
+        limits: Limits | None = None,
+    ) -> Trace:
+        """`run` for code that is not async."""
+        return run_sync(self.run(question, workflow=workflow, policy=policy, limits=limits))
+
+    async def events(
+        self,
+        question: Question,
+        *,
+        workflow: Workflow | None = None,
+        policy: Policy | None = None,
+        limits: Limits | None = None,
+    ) -> AsyncIterator[Event]:
+        """Everything as it happens, the answer's text as it is written, and `Finished` last.
+
+        Closing the iterator cancels the run.
+
+        Raises:
+            RunError: after `Finished`, when there is no answer.
+        """
+        queue: asyncio.Queue[Event | None] = asyncio.Queue()
+        run = self._run_of(_request(question), policy, limits, queue.put_nowait)
+        run.stream = True
+        task = asyncio.create_task(run.go(workflow))
+        task.add_done_callback(lambda _: queue.put_nowait(None))
+        try:
+            while (event := await queue.get()) is not None:
+                yield event
+            await task
+        finally:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+
+    # ------------------------------------------------------------------------------------- a Model
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """What at least one worker of the pool can take and do."""
+        able = [worker.model.capabilities for worker in self.pool.values()]
+        return Capabilities(
+            tools=any(one.tools for one in able),
+            images=any(one.images for one in able),
+            files=any(one.files for one in able),
+            json_schema=any(one.json_schema for one in able),
+            delegates=True,
+        )
+
+    async def complete(self, request: Request) -> Completion:
+        """The answer, with the usage of the whole run.
+
+        Raises:
+            RunError: there is no answer; `error.trace` says why and what it cost.
+        """
+        completion = (await self.run(request)).completion
+        assert completion is not None
+        return completion
+
+    async def stream(self, request: Request) -> AsyncIterator[Delta]:
+        """The answer as the final worker writes it."""
+        async for event in self.events(request):
+            if isinstance(event, AnswerDelta):
+                yield Delta(text=event.text)
+            elif isinstance(event, Finished) and event.trace.completion is not None:
+                yield Delta(completion=event.trace.completion)
+
+    async def aclose(self) -> None:
+        """Close the planner's model and every worker's."""
+        await self.planner.model.aclose()
+        await self.pool.aclose()
+
+    def _run_of(
+        self, request: Request, policy: Policy | None, limits: Limits | None, emit: Callable[[Event], None]
+    ) -> Run:
+        limits = limits or self.limits
+        if request.timeout is not None:
+            seconds = min(request.timeout, limits.seconds or request.timeout)
+            limits = limits.model_copy(update={"seconds": seconds})
+        return Run(
+            planner=self.planner,
+            pool=self.pool,
+            request=request,
+            policy=policy or self.policy,
+            limits=limits,
+            emit=emit,
+            access=self._access,
+            retries=self._retries,
+            keep_content=self._keep_content,
+        )
+
+
+def _request(question: Question) -> Request:
+    if isinstance(question, Request):
+        return question
+    messages = (Message.user(question),) if isinstance(question, str) else tuple(question)
+    if not any(message.text.strip() or message.content for message in messages):
+        raise ConfigError("the question is empty; ask something")
+    return Request(messages=messages)
+
+
+def _ignore(_: Event) -> None:
+    pass

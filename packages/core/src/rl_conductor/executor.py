@@ -1,0 +1,302 @@
+"""Runs a `Workflow` over a `WorkerPool`: a task for each step, which awaits the steps that it may read.
+
+There is no scheduler, and wall time is the critical path. A step's failure is data on its `StepResult`:
+after retries of the call it goes to another worker that the policy allows, and only then is it failed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Collection, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass, field
+
+from rl_conductor.calling import Caller
+from rl_conductor.errors import ConductorError, LimitError
+from rl_conductor.pool import Worker, WorkerPool
+from rl_conductor.prompts import Evidence, last_user, with_prompt, without_thoughts, worker_prompt
+from rl_conductor.trace import AnswerDelta, Call, Event, Round, StepFinished, StepResult, StepStarted
+from rl_conductor.types import Completion, Continuation, Message, Request, Sampling
+from rl_conductor.workflow import PlanSpace, Step, Workflow
+
+Emit = Callable[[Event], None]
+
+NO_REPLY = "(no reply: this step failed)"
+
+
+@dataclass
+class Hedges:
+    """How many more second calls a run may make because a first one is slow."""
+
+    left: int = 0
+
+
+@dataclass
+class Execution:
+    """The steps of one round: where they run, and what they share."""
+
+    pool: WorkerPool
+    space: PlanSpace
+    request: Request
+    """The caller's. Its conversation is shown to every worker; the rest of it applies to the final step."""
+    caller: Caller
+    fence_key: str
+    emit: Emit
+    number: int = 0
+    """Which round this is, from 0."""
+    before: Sequence[Round] = ()
+    """The rounds before, for steps that recall them."""
+    hedges: Hedges = field(default_factory=Hedges)
+    plain: bool = False
+    """Show the worker the bare conversation: nothing was split, so there is nothing to explain."""
+    stream: bool = False
+    """Pass the final step's reply on piece by piece as it is made."""
+    spoken: bool = False
+    """Whether a piece was passed on."""
+    workflow: Workflow | None = None
+    """The plan, once it is whole."""
+    _runs: dict[int, _StepRun] = field(default_factory=dict)
+    _tasks: dict[int, asyncio.Task[StepResult]] = field(default_factory=dict)
+    _planned: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def start(self, index: int, step: Step, *, last: bool = False) -> None:
+        """Start a step; ahead of the rest of its plan, if that is still being written."""
+        self._runs[index] = _StepRun(self, index, step, last)
+        self._tasks[index] = asyncio.create_task(self._runs[index].run(), name=f"step {index + 1}")
+
+    async def run(self, workflow: Workflow) -> tuple[StepResult, ...]:
+        """The result of every step; those that the answer can't depend on are skipped.
+
+        A step that was started ahead goes on when the plan has it still, and is cancelled when it has not.
+        """
+        self.workflow = workflow
+        steps = dict(enumerate(workflow.steps))
+        await self.cancel(keep=[i for i in self._runs if i in workflow.needed and self._runs[i].planned == steps[i]])
+        try:
+            for index in sorted(workflow.needed - self._tasks.keys()):
+                self.start(index, steps[index], last=index == len(steps) - 1)
+            self._planned.set()
+            await asyncio.gather(*self._tasks.values())
+        finally:
+            await self.cancel()
+        return self.results()
+
+    def results(self) -> tuple[StepResult, ...]:
+        """What became of every step so far: cut short, those that were still running count as failed."""
+        steps = self.workflow.steps if self.workflow else ()
+        return tuple(self._result(index, step) for index, step in enumerate(steps))
+
+    async def cancel(self, *, keep: Collection[int] = ()) -> None:
+        """Cancel the steps that are not to be kept, and wait until each has cleaned up."""
+        dropped = [self._tasks.pop(i) for i in list(self._tasks) if i not in keep and not self._tasks[i].done()]
+        for task in dropped:
+            task.cancel()
+        if dropped:
+            await asyncio.gather(*dropped, return_exceptions=True)
+
+    async def abandon(self) -> tuple[Call, ...]:
+        """Drop the steps of a plan that came to nothing, and return the calls they had made."""
+        await self.cancel()
+        made = tuple(call for run in self._runs.values() for call in run.calls)
+        self._runs.clear()
+        self._tasks.clear()
+        return made
+
+    async def replies(self, access: Collection[int]) -> list[StepResult]:
+        """The results of the steps in `access`, once all are there."""
+        if access:  # not `await task`: that would pass our own cancellation on to a step others may need
+            await asyncio.wait([self._tasks[i] for i in access])
+        return [self._tasks[i].result() for i in sorted(access)]
+
+    async def permits(self, index: int, step: Step) -> bool:
+        """Whether `step` may stand at `index` beside the other steps as they run now."""
+        await self._planned.wait()
+        assert self.workflow is not None
+        steps = [self._runs[i].step if i in self._runs else step for i, step in enumerate(self.workflow.steps)]
+        steps[index] = step
+        return not self.space.violations(Workflow(steps=tuple(steps)))
+
+    def _result(self, index: int, planned: Step) -> StepResult:
+        if index in self._tasks and self._tasks[index].done():
+            return self._tasks[index].result()
+        wanted = self.workflow is not None and index in self.workflow.needed
+        result = StepResult(
+            index=index,
+            step=planned,
+            planned_worker=planned.worker,
+            status="failed" if wanted else "skipped",
+            error="cancelled" if wanted else None,
+            calls=tuple(self._runs[index].calls) if index in self._runs else (),
+        )
+        self.emit(StepFinished(round=self.number, result=result))
+        return result
+
+
+@dataclass
+class _StepRun:
+    """One step on its way: who has it now, and every call made for it."""
+
+    execution: Execution
+    index: int
+    step: Step
+    """As run: its worker is the one that has it now."""
+    last: bool
+    calls: list[Call] = field(default_factory=list)
+    errors: list[str] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.planned = self.step
+
+    async def run(self) -> StepResult:
+        """Wait for what the step may read, ask a worker, and report."""
+        seen = await self.execution.replies(self.step.access)
+        started = self.execution.caller.elapsed()
+        prompt = self._prompt(seen)
+        reply = await self._reply(prompt)
+        if reply is not None and reply.tool_calls:
+            going_on = Continuation(worker=self.step.worker, prompt=prompt)
+            reply = reply.model_copy(update={"continuation": going_on})
+        result = StepResult(
+            index=self.index,
+            step=self.step,
+            planned_worker=self.planned.worker,
+            status="failed" if reply is None else "ok",
+            reply=reply,
+            error="; ".join(self.errors) or None,
+            calls=tuple(self.calls),
+            started=started,
+            seconds=self.execution.caller.elapsed() - started,
+        )
+        self.execution.emit(StepFinished(round=self.execution.number, result=result))
+        return result
+
+    # ---------------------------------------------------------------------------- what is asked
+
+    def _prompt(self, seen: Sequence[StepResult]) -> str:
+        run = self.execution
+        asked = last_user(run.request.messages)
+        question = "" if asked is None else run.request.messages[asked].text
+        if run.plain:
+            return question
+        evidence = self._recalled() + [_evidence(str(result.index + 1), result) for result in seen]
+        return worker_prompt(question, evidence, self.step.subtask, key=run.fence_key, last=self.last)
+
+    def _recalled(self) -> list[Evidence]:
+        if not self.step.recall:
+            return []
+        return [
+            _evidence(f"{result.index + 1} of round {number + 1}", result)
+            for number, one in enumerate(self.execution.before)
+            for result in one.results
+            if result.status != "skipped"
+        ]
+
+    def _request(self, prompt: str, worker: Worker) -> Request:
+        asked = self.execution.request
+        messages = asked.messages if self.execution.plain else with_prompt(asked.messages, prompt)
+        if not self.last:
+            return Request(messages=messages, sampling=worker.sampling, timeout=worker.timeout)
+        given = asked.timeout if worker.timeout is None else worker.timeout
+        sampling = _over(worker.sampling, asked.sampling)
+        return asked.model_copy(update={"messages": messages, "sampling": sampling, "timeout": given})
+
+    # -------------------------------------------------------------------------------- who is asked
+
+    async def _reply(self, prompt: str) -> Message | None:
+        """The first good reply: of the planned worker, else of another that the policy allows."""
+        tried: set[str] = set()
+        while True:
+            worker = self.execution.pool[self.step.worker]
+            tried.add(worker.name)
+            try:
+                completion = await self._ask(worker, prompt, tried)
+            except ConductorError as error:
+                self.errors.append(f"{worker.name}: {error}")
+                out_of_time = isinstance(error, LimitError) and error.limit == "seconds"
+                if out_of_time or self.execution.spoken or not await self._replace(tried):
+                    return None
+            else:
+                return completion.message
+
+    async def _replace(self, tried: Collection[str]) -> bool:
+        step = await self._another(tried)
+        if step is not None:
+            self.step = step
+        return step is not None
+
+    async def _another(self, tried: Collection[str]) -> Step | None:
+        """The step in the hands of the best other worker that may have it."""
+        run = self.execution
+        names = [name for name in run.space.choices if name not in tried]
+        for name in sorted(names, key=lambda name: -run.pool[name].card.mean_accuracy):
+            step = self.step.model_copy(update={"worker": name})
+            if await run.permits(self.index, step):
+                return step
+        return None
+
+    async def _ask(self, worker: Worker, prompt: str, tried: set[str]) -> Completion:
+        if worker.hedge_after is None or self.execution.stream:
+            return await self._ask_one(worker, prompt)
+        first = asyncio.create_task(self._ask_one(worker, prompt))
+        asked = {first: self.step}
+        try:
+            await asyncio.wait({first}, timeout=worker.hedge_after)
+            if not first.done() and self.execution.hedges.left > 0:
+                await self._hedge(asked, prompt, tried)
+            return await self._soonest(asked)
+        finally:
+            for task in asked:
+                task.cancel()
+            await asyncio.gather(*asked, return_exceptions=True)
+
+    async def _hedge(self, asked: dict[asyncio.Task[Completion], Step], prompt: str, tried: set[str]) -> None:
+        other = await self._another(tried)
+        if other is not None:
+            self.execution.hedges.left -= 1
+            tried.add(other.worker)
+            asked[asyncio.create_task(self._ask_one(self.execution.pool[other.worker], prompt))] = other
+
+    async def _soonest(self, asked: dict[asyncio.Task[Completion], Step]) -> Completion:
+        """The first good reply of the tasks; the first error when all fail."""
+        waiting, failed = set(asked), []
+        while waiting:
+            done, waiting = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+            for task in done:
+                error = task.exception()
+                if error is not None:
+                    failed.append(error)
+                elif await self.execution.permits(self.index, asked[task]):
+                    self.step = asked[task]
+                    return task.result()
+        raise failed[0]
+
+    async def _ask_one(self, worker: Worker, prompt: str) -> Completion:
+        run = self.execution
+
+        def started(attempt: int) -> None:
+            run.emit(StepStarted(round=run.number, index=self.index, worker=worker.name, attempt=attempt))
+
+        slot = nullcontext() if worker.slots is None else worker.slots.get()
+        async with slot:
+            return await run.caller.ask(
+                worker.model,
+                self._request(prompt, worker),
+                calls=self.calls,
+                on_attempt=started,
+                on_text=self._speak if run.stream and self.last else None,
+            )
+
+    def _speak(self, text: str) -> None:
+        self.execution.spoken = True
+        self.execution.emit(AnswerDelta(text=text))
+
+
+def _evidence(label: str, result: StepResult) -> Evidence:
+    reply = without_thoughts(result.text) if result.status == "ok" else NO_REPLY
+    return Evidence(label=label, subtask=result.step.subtask, reply=reply)
+
+
+def _over(defaults: Sampling, asked: Sampling) -> Sampling:
+    """`defaults` with whatever was asked for put in its place."""
+    given = {name: value for name in asked.model_fields_set if (value := getattr(asked, name)) is not None}
+    return defaults.model_copy(update=given)

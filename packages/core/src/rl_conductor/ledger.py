@@ -1,0 +1,176 @@
+"""Spending within `Limits`: a call is reserved at its most before it is made and settled at its real use after.
+
+A call that does not fit beside those in flight waits until they are settled, because they usually cost less
+than was reserved; a call that would not fit even then is refused, before anything is spent on it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from decimal import Decimal
+
+from rl_conductor.errors import LimitError
+from rl_conductor.limits import Estimate, Limits
+from rl_conductor.types import Usage
+
+enclosing: ContextVar[Ledger | None] = ContextVar("enclosing", default=None)
+"""The ledger of the run inside which this code runs: a conductor in another's pool spends on both."""
+
+
+@dataclass(frozen=True)
+class Amount:
+    """What is spent, reserved or wanted."""
+
+    usd: Decimal = Decimal(0)
+    tokens: int = 0
+    calls: int = 0
+
+    def __add__(self, other: Amount) -> Amount:
+        return Amount(self.usd + other.usd, self.tokens + other.tokens, self.calls + other.calls)
+
+    def __sub__(self, other: Amount) -> Amount:
+        return Amount(self.usd - other.usd, self.tokens - other.tokens, self.calls - other.calls)
+
+
+@dataclass(eq=False)
+class Reservation:
+    """Room held for one call. Unsettled, it is charged in full: the vendor may have billed it."""
+
+    amount: Amount
+    used: Amount | None = field(default=None, init=False)
+
+    def settle(self, usage: Usage) -> None:
+        """Replace what was held by what the call really used."""
+        self.used = Amount(usage.cost, usage.total_tokens, 1)
+
+    def release(self) -> None:
+        """Charge the attempt but neither money nor tokens: the vendor refused the call."""
+        self.used = Amount(calls=1)
+
+
+class Ledger:
+    """What one run has spent and reserved, checked against its limits and those of the runs around it."""
+
+    def __init__(self, limits: Limits) -> None:
+        self.limits = limits
+        self.parent = enclosing.get()
+        self.depth: int = 1 if self.parent is None else self.parent.depth + 1
+        self.spent = Amount()
+        self.reserved = Amount()
+        self._in_flight = 0
+        self._waiting: set[asyncio.Future[None]] = set()
+
+    def check_depth(self) -> None:
+        """Raise `LimitError` when conductors sit deeper in one another than any of them allows."""
+        ledger: Ledger | None = self
+        while ledger is not None:
+            levels = self.depth - ledger.depth + 1
+            if levels > ledger.limits.depth:
+                raise LimitError(
+                    f"conductors call one another {levels} deep, but limits.depth is {ledger.limits.depth}",
+                    limit="depth",
+                    needed=levels,
+                    left=ledger.limits.depth,
+                )
+            ledger = ledger.parent
+
+    @asynccontextmanager
+    async def reserve(self, model: str, estimate: Estimate) -> AsyncIterator[Reservation]:
+        """Hold room for one call while the block runs.
+
+        Raises:
+            LimitError: it would not fit even if nothing else were in flight.
+        """
+        reservation = Reservation(await self._enter(model, estimate))
+        try:
+            yield reservation
+        finally:
+            self._leave(reservation.amount, reservation.amount if reservation.used is None else reservation.used)
+
+    async def _enter(self, model: str, estimate: Estimate) -> Amount:
+        amount = Amount(estimate.cost or Decimal(0), estimate.tokens, 1)
+        self._refuse_unpriced(model, estimate)
+        while True:
+            self._refuse_excess(model, amount)
+            if self._fits(amount):
+                break
+            await self._a_change()
+        self.reserved += amount
+        self._in_flight += 1
+        if self.parent is not None:
+            await self._enter_parent(self.parent, model, estimate, amount)
+        return amount
+
+    async def _enter_parent(self, parent: Ledger, model: str, estimate: Estimate, amount: Amount) -> None:
+        try:
+            await parent._enter(model, estimate)
+        except BaseException:
+            self._withdraw(amount, Amount())
+            raise
+
+    def _leave(self, held: Amount, used: Amount) -> None:
+        self._withdraw(held, used)
+        if self.parent is not None:
+            self.parent._leave(held, used)
+
+    def _withdraw(self, held: Amount, used: Amount) -> None:
+        self.reserved -= held
+        self.spent += used
+        self._in_flight -= 1
+        for future in self._waiting:
+            if not future.done():
+                future.set_result(None)
+
+    async def _a_change(self) -> None:
+        future = asyncio.get_running_loop().create_future()
+        self._waiting.add(future)
+        try:
+            await future
+        finally:
+            self._waiting.discard(future)
+
+    def _fits(self, amount: Amount) -> bool:
+        most = self.limits.concurrency
+        return (most is None or self._in_flight < most) and not self._excess(self.spent + self.reserved + amount)
+
+    def _excess(self, amount: Amount) -> tuple[str, Decimal | int, Decimal | int] | None:
+        limits = self.limits
+        if limits.usd is not None and amount.usd > limits.usd:
+            return "usd", amount.usd, limits.usd
+        if limits.tokens is not None and amount.tokens > limits.tokens:
+            return "tokens", amount.tokens, limits.tokens
+        if limits.calls is not None and amount.calls > limits.calls:
+            return "calls", amount.calls, limits.calls
+        return None
+
+    def _refuse_excess(self, model: str, amount: Amount) -> None:
+        excess = self._excess(self.spent + amount)
+        if excess is None:
+            return
+        limit, _, cap = excess
+        needed: Decimal | int = getattr(amount, limit)
+        left: Decimal | int = cap - getattr(self.spent, limit)
+        raise LimitError(
+            f"a call to {model} may use up to {_shown(limit, needed)}, but {_shown(limit, max(left, 0))} of "
+            f"limits.{limit}={_shown(limit, cap)} is left; nothing was spent on it",
+            limit=limit,
+            needed=needed,
+            left=left,
+        )
+
+    def _refuse_unpriced(self, model: str, estimate: Estimate) -> None:
+        if self.limits.usd is not None and estimate.cost is None:
+            raise LimitError(
+                f"the price of {model} is unknown, so limits.usd can't be kept; give its worker a price",
+                limit="usd",
+                needed=Decimal("Infinity"),
+                left=self.limits.usd - self.spent.usd,
+            )
+
+
+def _shown(limit: str, amount: Decimal | int) -> str:
+    return f"${amount:f}" if limit == "usd" else f"{amount:,} {limit}"

@@ -1,0 +1,203 @@
+"""The workers: `Worker`, `WorkerPool`, and where pools come from (code, a TOML file).
+
+A pool knows nothing of plans. What is found in the environment is in `discovery`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import tomllib
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Self
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from rl_conductor.errors import ConfigError
+from rl_conductor.limits import DEFAULT_OUTPUT_TOKENS
+from rl_conductor.models import Model, model
+from rl_conductor.sync import PerLoop
+from rl_conductor.types import Card, Price, Sampling
+
+
+@dataclass(frozen=True, kw_only=True)
+class Worker:
+    """A model with a name in the pool and the manner in which it is asked."""
+
+    name: str
+    model: Model
+    card: Card
+    sampling: Sampling = Sampling(max_tokens=DEFAULT_OUTPUT_TOKENS)
+    """Defaults; what the caller asks for goes before them in the final step."""
+    timeout: float | None = 300.0
+    """Seconds a call may take."""
+    hedge_after: float | None = None
+    """Seconds after which a second worker is asked as well, within `Limits.hedges`."""
+    slots: PerLoop[asyncio.Semaphore] | None = field(default=None, compare=False, repr=False)
+    """Bounds how many calls are in flight at once; `None` leaves them unbounded."""
+
+    @classmethod
+    def of(
+        cls,
+        name: str,
+        model_or_name: Model | str,
+        *,
+        card: Card | None = None,
+        sampling: Sampling | None = None,
+        timeout: float | None = 300.0,
+        hedge_after: float | None = None,
+        concurrency: int | None = None,
+    ) -> Self:
+        """A worker from a model or its `provider:name`; the card's name and price come from the two."""
+        made = model(model_or_name) if isinstance(model_or_name, str) else model_or_name
+        told = (card or Card(name=name)).model_copy(update={"name": name})
+        if told.price is None:
+            told = told.model_copy(update={"price": made.price})
+        asked = sampling or Sampling()
+        if asked.max_tokens is None:
+            asked = asked.model_copy(update={"max_tokens": DEFAULT_OUTPUT_TOKENS})
+        slots = None if concurrency is None else PerLoop(lambda: asyncio.Semaphore(concurrency))
+        return cls(
+            name=name,
+            model=made,
+            card=told,
+            sampling=asked,
+            timeout=timeout,
+            hedge_after=hedge_after,
+            slots=slots,
+        )
+
+
+class WorkerPool(Mapping[str, Worker]):
+    """Workers by name, in a fixed order: a worker's position is the number by which the Conductor knows it."""
+
+    def __init__(self, workers: Iterable[Worker] | Mapping[str, Model | str]) -> None:
+        """Workers, or models (or their `provider:name`) by the names they shall have.
+
+        Raises:
+            ConfigError: no worker at all, or two of one name.
+        """
+        if isinstance(workers, Mapping):
+            workers = [one if isinstance(one, Worker) else Worker.of(name, one) for name, one in workers.items()]
+        self._workers: dict[str, Worker] = {}
+        for worker in workers:
+            if worker.name in self._workers:
+                raise ConfigError(f"two workers are called {worker.name!r}; give each a name of its own")
+            self._workers[worker.name] = worker
+        if not self._workers:
+            raise ConfigError("a pool needs at least one worker, such as WorkerPool({'fast': 'openai:gpt-5-mini'})")
+
+    @classmethod
+    def from_toml(cls, path: str | Path) -> Self:
+        """The pool that a TOML file describes; see `docs/pool.md` for its keys.
+
+        Raises:
+            ConfigError: no such file, not TOML, or an unknown or ill-typed key; the message names it.
+        """
+        return cls(read_pool_file(path).made())
+
+    @property
+    def cards(self) -> tuple[Card, ...]:
+        """What is known of each worker, in order."""
+        return tuple(worker.card for worker in self._workers.values())
+
+    def __getitem__(self, name: str) -> Worker:
+        return self._workers[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._workers)
+
+    def __len__(self) -> int:
+        return len(self._workers)
+
+    async def aclose(self) -> None:
+        """Close every model."""
+        for worker in self._workers.values():
+            await worker.model.aclose()
+
+
+# ---------------------------------------------------------------------------------------- TOML file
+
+
+class _Entry(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class ModelEntry(_Entry):
+    """A model in a pool file."""
+
+    model: str
+    options: dict[str, Any] = Field(default_factory=dict)
+    """Passed to the adapter, such as `base_url`; never a key: keys belong in the environment."""
+    price: Price | None = None
+    """Overrides the price that is looked up."""
+
+    def made(self) -> Model:
+        """The model itself."""
+        if "api_key" in self.options:
+            raise ConfigError(f"{self.model}: a key must not stand in a file; set it in the environment")
+        options = self.options if self.price is None else {**self.options, "price": self.price}
+        return model(self.model, **options)
+
+
+class WorkerEntry(ModelEntry):
+    """A worker in a pool file: `[workers.NAME]`."""
+
+    strengths: str = ""
+    accuracy: dict[str, float] = Field(default_factory=dict)
+    latency: float | None = None
+    tags: frozenset[str] = frozenset()
+    region: str | None = None
+    sampling: Sampling = Sampling()
+    timeout: float = 300.0
+    hedge_after: float | None = None
+    concurrency: int | None = None
+
+
+class PoolFile(_Entry):
+    """A pool file: `[workers.NAME]` tables, and optionally `[planner]`."""
+
+    workers: dict[str, WorkerEntry]
+    planner: ModelEntry | None = None
+
+    def made(self) -> list[Worker]:
+        """The workers, in the order of the file."""
+        return [_worker(name, entry) for name, entry in self.workers.items()]
+
+
+def read_pool_file(path: str | Path) -> PoolFile:
+    """The checked content of a pool file.
+
+    Raises:
+        ConfigError: no such file, not TOML, or an unknown or ill-typed key; the message names it.
+    """
+    try:
+        return PoolFile.model_validate(tomllib.loads(Path(path).read_text(encoding="utf-8")))
+    except OSError as error:
+        raise ConfigError(f"can't read the pool file {str(path)!r}: {error.strerror}") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{str(path)!r} is not TOML: {error}") from error
+    except ValidationError as error:
+        problems = "; ".join(f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors())
+        raise ConfigError(f"the pool file {str(path)!r} is wrong: {problems}") from error
+
+
+def _worker(name: str, entry: WorkerEntry) -> Worker:
+    card = Card(
+        name=name,
+        strengths=entry.strengths,
+        accuracy=entry.accuracy,
+        latency=entry.latency,
+        tags=entry.tags,
+        region=entry.region,
+    )
+    return Worker.of(
+        name,
+        entry.made(),
+        card=card,
+        sampling=entry.sampling,
+        timeout=entry.timeout,
+        hedge_after=entry.hedge_after,
+        concurrency=entry.concurrency,
+    )

@@ -1,0 +1,319 @@
+"""One run: rounds of planning, executing and judging, and where the answer comes from when something fails."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from importlib.metadata import version
+from typing import Literal
+
+from rl_conductor.calling import Caller
+from rl_conductor.errors import PolicyError, RunError
+from rl_conductor.executor import Execution, Hedges
+from rl_conductor.fences import new_key
+from rl_conductor.ledger import Ledger
+from rl_conductor.limits import Limits
+from rl_conductor.planner import Drafting, Planner
+from rl_conductor.policy import Policy
+from rl_conductor.pool import WorkerPool
+from rl_conductor.prompts import VERSION, Review, with_prompt, without_thoughts
+from rl_conductor.trace import (
+    Answer,
+    AnswerDelta,
+    Event,
+    Finished,
+    PlanRecord,
+    Round,
+    StepResult,
+    Trace,
+    Versions,
+    WorkflowPlanned,
+)
+from rl_conductor.types import Completion, Continuation, FilePart, ImagePart, JsonFormat, Request, Sampling, TextPart
+from rl_conductor.workflow import PlanSpace, Step, Workflow
+
+ANSWER = "Answer the overall task."
+VERIFY = "Check the earlier reply, correct what is wrong in it, and give the complete answer to the overall task."
+
+
+@dataclass
+class Run:
+    """One request on its way to an answer."""
+
+    planner: Planner
+    pool: WorkerPool
+    request: Request
+    policy: Policy
+    limits: Limits
+    emit: Callable[[Event], None]
+    access: Literal["binary", "positional"] = "binary"
+    stream: bool = False
+    """Pass the answer on while it is made, as far as it is known to be the answer."""
+    retries: int = 2
+    keep_content: bool = True
+    fence_key: str = field(default_factory=new_key)
+    rounds: list[Round] = field(default_factory=list)
+    spoken: bool = False
+    """Whether a piece of the answer was passed on."""
+
+    def __post_init__(self) -> None:
+        self.caller = Caller(Ledger(self.limits), retries=self.retries, keep_content=self.keep_content)
+        self.hedges = Hedges(self.limits.hedges)
+        self.id = f"run-{secrets.token_hex(8)}"
+        self.created = datetime.now(UTC)
+
+    async def go(self, workflow: Workflow | None = None) -> Trace:
+        """The finished trace; with a `workflow`, the first round runs that instead of planning.
+
+        Raises:
+            PolicyError: no workflow at all may run.
+            WorkflowValidationError: the given workflow may not run.
+            LimitError: conductors sit too deep in one another.
+            RunError: there is no answer; it carries the trace.
+        """
+        self.caller.ledger.check_depth()
+        error = "cancelled"
+        try:
+            await self._rounds(workflow)
+            error = "; ".join(self._failures())
+        finally:
+            trace = self._trace(error)
+            if trace.completion is not None and not self.spoken:
+                self.emit(AnswerDelta(text=trace.completion.text))
+            self.emit(Finished(trace=trace))
+        if trace.completion is None:
+            raise RunError(f"there is no answer: {trace.error}", trace=trace)
+        return trace
+
+    async def plan(self) -> PlanRecord:
+        """A plan that is not run. Its workflow is the fall-back's when the planner wrote none."""
+        self.caller.ledger.check_depth()
+        return await self._planned(self.space(), self._execution(self.space()))
+
+    # -------------------------------------------------------------------------------------- rounds
+
+    async def _rounds(self, given: Workflow | None) -> None:
+        going_on = self._going_on()
+        if going_on is not None:
+            await self._execute(self._execution(self.space()), going_on)
+            return
+        for _ in range(self.limits.rounds):
+            execution = self._execution(self.space())
+            record = await self._chosen(given, execution)
+            given = None
+            await self._execute(execution, record)
+            if not self._may_be_judged(record):
+                break
+
+    async def _chosen(self, given: Workflow | None, execution: Execution) -> PlanRecord:
+        if given is not None:
+            return self._announced(PlanRecord(source="given", workflow=execution.space.check(given)))
+        return await self._planned(execution.space, execution)
+
+    async def _execute(self, execution: Execution, record: PlanRecord) -> None:
+        if record.workflow is None:  # the answer of the round before stands
+            self.rounds.append(Round(plan=record))
+            return
+        sure = record.source in ("single", "fallback", "continuation") or self.number + 1 >= self.limits.rounds
+        execution.stream = self.stream and sure
+        execution.plain = len(record.workflow.steps) == 1 and record.source in ("single", "fallback", "continuation")
+        try:
+            await execution.run(record.workflow)
+        finally:
+            self.spoken = self.spoken or execution.spoken
+            self.rounds.append(Round(plan=record, results=execution.results()))
+
+    def _may_be_judged(self, record: PlanRecord) -> bool:
+        """Whether another round makes sense: there is an answer, and the planner may see it."""
+        if record.workflow is None or record.source in ("single", "fallback"):
+            return False
+        results = self.rounds[-1].results
+        if results[-1].reply is None or results[-1].reply.tool_calls:
+            return False
+        readable = (self.policy.may_read(self.planner.card, self.pool[r.step.worker].card) for r in results)
+        return all(readable)
+
+    @property
+    def number(self) -> int:
+        """The round at hand, from 0."""
+        return len(self.rounds)
+
+    def _execution(self, space: PlanSpace) -> Execution:
+        return Execution(
+            pool=self.pool,
+            space=space,
+            request=self.request,
+            caller=self.caller,
+            fence_key=self.fence_key,
+            emit=self.emit,
+            number=self.number,
+            before=tuple(self.rounds),
+            hedges=self.hedges,
+        )
+
+    # ------------------------------------------------------------------------------------ planning
+
+    def space(self) -> PlanSpace:
+        """What may be planned in the round at hand, for this policy, these limits and this request."""
+        recalled = frozenset(r.step.worker for one in self.rounds for r in one.results) if self.rounds else None
+        space = self.policy.space(
+            self.pool.cards,
+            max_steps=self.limits.steps,
+            access=self.access,
+            recalled=recalled,
+            may_accept=bool(self.rounds),
+        )
+        return capable(space, self.pool, self.request)
+
+    async def _planned(self, space: PlanSpace, execution: Execution) -> PlanRecord:
+        if len(space.choices) == 1 and space.max_steps == 1:
+            return self._announced(PlanRecord(source="single", workflow=fallback_workflow(space, self.pool)))
+        refused = self.policy.data_refused_because(self.planner.card)
+        if refused is not None:
+            raise PolicyError(f"the planner {self.planner.model.name} may not see this request: {refused}", rule="data")
+        draft = self._draft(space, execution)
+        record = PlanRecord(source="planner", errors=("cancelled",))
+        try:
+            record = await self.planner.plan(draft)
+        except BaseException:
+            calls = (*draft.calls, *await execution.abandon())
+            self.rounds.append(Round(plan=record.model_copy(update={"calls": calls})))
+            raise
+        if record.source == "fallback" and not self.rounds:
+            record = record.model_copy(update={"workflow": fallback_workflow(space, self.pool)})
+        return self._announced(record)
+
+    def _draft(self, space: PlanSpace, execution: Execution) -> Drafting:
+        return Drafting(
+            conversation=self.request.messages,
+            space=space,
+            cards=self.pool.cards,
+            caller=self.caller,
+            fence_key=self.fence_key,
+            emit=self.emit,
+            number=self.number,
+            reviews=[Review(plan=one.plan.text, reply=one.results[-1].text) for one in self.rounds if one.results],
+            first_step=lambda step: execution.start(0, step) if self._may_start_early() else None,
+            rejected=execution.abandon,
+        )
+
+    def _may_start_early(self) -> bool:
+        """A step that may turn out to be the last must not miss what the caller asked of the answer."""
+        asked = self.request
+        return not asked.tools and asked.response_format is None and asked.sampling == Sampling()
+
+    def _announced(self, record: PlanRecord) -> PlanRecord:
+        self.emit(WorkflowPlanned(round=self.number, plan=record))
+        return record
+
+    def _going_on(self) -> PlanRecord | None:
+        """The plan to go on with the worker whose tool calls this turn answers, if it is such a turn."""
+        found = continuation(self.request)
+        if found is None or found.worker not in self.space().allowed:
+            return None
+        messages = with_prompt(self.request.messages, found.prompt)
+        self.request = self.request.model_copy(update={"messages": messages})
+        workflow = Workflow(steps=(Step(subtask=ANSWER, worker=found.worker),))
+        return self._announced(PlanRecord(source="continuation", workflow=workflow))
+
+    # -------------------------------------------------------------------------------------- answer
+
+    def _trace(self, error: str) -> Trace:
+        trace = Trace(
+            id=self.id,
+            created=self.created,
+            request=self.request,
+            policy=self.policy,
+            limits=self.limits,
+            planner=self.planner.model.name,
+            rounds=tuple(self.rounds),
+            seconds=self.caller.elapsed(),
+            fence_key=self.fence_key,
+            versions=Versions(package=version("rl-conductor"), prompt=VERSION),
+        )
+        answer = None if error == "cancelled" else self._answer()
+        if answer is None:
+            return trace.model_copy(update={"error": error})
+        result = self.rounds[answer.round].results[answer.step]
+        return trace.model_copy(update={"answer": answer, "completion": _completion(result, trace, self.spoken)})
+
+    def _answer(self) -> Answer | None:
+        """The newest final reply; else, unless the policy pins who answers, the newest reply there is."""
+        for number, one in reversed(list(enumerate(self.rounds))):
+            if one.results and one.results[-1].reply is not None:
+                source: Literal["tool_calls", "final"] = "tool_calls" if one.results[-1].reply.tool_calls else "final"
+                return Answer(source=source, round=number, step=len(one.results) - 1)
+        if self.spoken or self.space().last is not None:
+            return None
+        for number, one in reversed(list(enumerate(self.rounds))):
+            for result in reversed(one.results):
+                if result.reply is not None:
+                    return Answer(source="evidence", round=number, step=result.index)
+        return None
+
+    def _failures(self) -> Sequence[str]:
+        found = [f"planning: {error}" for one in self.rounds for error in one.plan.errors]
+        found += [
+            f"step {result.index + 1}: {result.error}"
+            for one in self.rounds
+            for result in one.results
+            if result.status == "failed"
+        ]
+        return found
+
+
+def _completion(result: StepResult, trace: Trace, spoken: bool) -> Completion:
+    """The answer, as the caller gets it: without the worker's thoughts, with the usage of the whole run."""
+    made = next(call.completion for call in reversed(result.calls) if call.completion is not None)
+    assert result.reply is not None
+    message = result.reply
+    clean = without_thoughts(message.text)
+    if clean != message.text and not spoken:
+        kept = tuple(part for part in message.content if not isinstance(part, TextPart))
+        message = message.model_copy(update={"content": (*kept, TextPart(text=clean))})
+    return made.model_copy(update={"message": message, "usage": trace.usage})
+
+
+def continuation(request: Request) -> Continuation | None:
+    """What the last assistant turn left for the turn that brings its tool results, if this is that turn."""
+    before = [message for message in request.messages if message.role != "tool"]
+    brings_results = bool(request.messages) and request.messages[-1].role == "tool"
+    return before[-1].continuation if brings_results and before else None
+
+
+def capable(space: PlanSpace, pool: WorkerPool, request: Request) -> PlanSpace:
+    """`space` without the workers that can't take what `request` holds.
+
+    Raises:
+        PolicyError: none is left.
+    """
+    parts = {type(part) for message in request.messages for part in message.content}
+    needs = [
+        what
+        for what, asked in (
+            ("tools", bool(request.tools)),
+            ("images", ImagePart in parts),
+            ("files", FilePart in parts),
+            ("json_schema", isinstance(request.response_format, JsonFormat)),
+        )
+        if asked
+    ]
+    able = frozenset(n for n in space.allowed if all(getattr(pool[n].model.capabilities, what) for what in needs))
+    if not able or (space.last is not None and space.last not in able):
+        who = f"worker {space.last!r}" if space.last and able else "any worker that is allowed"
+        raise PolicyError(f"the request needs {' and '.join(needs)}, which {who} can't take", rule="capabilities")
+    return space.model_copy(update={"allowed": able})
+
+
+def fallback_workflow(space: PlanSpace, pool: WorkerPool) -> Workflow:
+    """The plainest workflow that may run: the best worker answers, checked by the verifier if there must be one."""
+    by_accuracy = sorted(space.choices, key=lambda name: -pool[name].card.mean_accuracy)
+    for name in by_accuracy:
+        first = Step(subtask=ANSWER, worker=name)
+        check = Step(subtask=VERIFY, worker=space.last or name, access=frozenset({0}))
+        for workflow in (Workflow(steps=(first,)), Workflow(steps=(first, check))):
+            if not space.violations(workflow):
+                return workflow
+    raise PolicyError("the policy lets no workflow run: no worker may read what the last one must", rule="forbid")
