@@ -92,6 +92,13 @@ class Seen:
     """Media types of the images and files, in order; an image by address is "url"."""
     schema: dict[str, Any] | None = None
     """The JSON schema asked for."""
+    system: str = ""
+    tools: tuple[str, ...] = ()
+    """Names of the tools offered."""
+    tool_choice: str = ""
+    """`auto`, `none`, `required` or a tool's name; empty when the request leaves it open."""
+    sampling: dict[str, Any] = field(default_factory=dict)
+    """What the request says of the fields of `Sampling`, under our names and in our units; `stop` as a tuple."""
 
 
 @dataclass(frozen=True)
@@ -264,14 +271,14 @@ class WireServer(ABC):
             await self._whole(seen, writer)
 
     async def _whole(self, seen: Seen, writer: asyncio.StreamWriter) -> None:
-        body = json.dumps(self.whole(seen, _reply(seen)))
+        body = json.dumps(self.whole(seen, reply_to(seen)))
         if seen.scenario == "truncated":
             await _send(writer, body[: len(body) // 2], length=len(body))
             raise ConnectionResetError
         await _send(writer, body[: len(body) // 2] if seen.scenario == "malformed" else body)
 
     async def _stream(self, seen: Seen, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        events = self.events(seen, _reply(seen))
+        events = self.events(seen, reply_to(seen))
         match seen.scenario:
             case "malformed":
                 events[len(events) // 2] = events[len(events) // 2].rstrip()[:-1] + "\n\n"
@@ -291,7 +298,8 @@ class WireServer(ABC):
         await _chunk(writer, b"")
 
 
-def _reply(seen: Seen) -> Said:
+def reply_to(seen: Seen) -> Said:
+    """The good reply of a scenario."""
     echo = Said(pieces=_cut(f"You said: {seen.text}"))
     return REPLIES[seen.scenario](seen) if seen.scenario in REPLIES else echo
 

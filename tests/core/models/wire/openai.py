@@ -20,6 +20,17 @@ ERRORS: dict[str, tuple[int, str, str | None]] = {
 }
 
 
+SAMPLING = {
+    "temperature": "temperature",
+    "top_p": "top_p",
+    "max_completion_tokens": "max_tokens",
+    "seed": "seed",
+    "stop": "stop",
+    "reasoning_effort": "effort",
+}
+"""The service's names of the fields of `Sampling`."""
+
+
 class OpenAIWire(WireServer):
     """`POST /v1/chat/completions`."""
 
@@ -35,6 +46,10 @@ class OpenAIWire(WireServer):
             tool_result=_text(next((m for m in reversed(messages) if m["role"] == "tool"), None)),
             media=tuple(_media(messages)),
             schema=form.get("json_schema", {}).get("schema"),
+            system=_text(next((m for m in messages if m["role"] == "system"), None)),
+            tools=tuple(tool["function"]["name"] for tool in body.get("tools", ())),
+            tool_choice=_choice(body.get("tool_choice", "")),
+            sampling={ours: _value(body[theirs]) for theirs, ours in SAMPLING.items() if theirs in body},
         )
 
     def whole(self, seen: Seen, said: Said) -> Any:
@@ -90,6 +105,15 @@ def _usage(said: Said) -> dict[str, Any]:
 def _call(call: tuple[str, str, str]) -> dict[str, Any]:
     call_id, name, arguments = call
     return {"id": call_id, "type": "function", "function": {"name": name, "arguments": arguments}}
+
+
+def _choice(choice: str | dict[str, Any]) -> str:
+    name: str = choice if isinstance(choice, str) else choice["function"]["name"]
+    return name
+
+
+def _value(value: Any) -> Any:
+    return tuple(value) if isinstance(value, list) else value
 
 
 def _text(message: dict[str, Any] | None) -> str:

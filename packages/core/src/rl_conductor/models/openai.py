@@ -1,0 +1,254 @@
+"""OpenAI's service, and those that speak its Chat Completions protocol: vLLM's server, Ollama, OpenRouter, any other.
+
+The protocol itself is in `chat_completions`; here are addresses, keys, connections, deadlines and errors.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping
+from contextlib import aclosing, contextmanager
+from dataclasses import dataclass
+from importlib import import_module
+from json import JSONDecodeError
+from typing import Any, ClassVar
+from urllib.parse import urlsplit
+
+from rl_conductor.errors import BadResponseError, ConfigError, ModelError, ModelTimeoutError
+from rl_conductor.models.base import Capabilities, checked, require, seconds, within
+from rl_conductor.models.chat_completions import DIALECTS, Dialect, Reply, extra_fields, options_of, refusal
+from rl_conductor.prices import price_of
+from rl_conductor.sync import PerLoop
+from rl_conductor.types import FREE, Completion, Delta, Price, Request
+
+try:
+    import openai
+except ImportError as missing:
+    raise ConfigError("the library 'openai' is not installed: pip install 'rl-conductor[openai]'") from missing
+
+# openai 3 speaks through httpx2, openai 2 through httpx, whose errors it lets through in the middle of a stream.
+_http: Any = import_module("httpx2" if int(openai.__version__.split(".")[0]) > 2 else "httpx")
+
+
+@dataclass(frozen=True)
+class Service:
+    """Where a provider is found and what it needs."""
+
+    provider: str
+    base_url: str
+    key_variable: str
+    address_variable: str
+    dialect: str
+    hosts: tuple[str, ...] = ()
+    """The hosts of a paid service, which needs a key; empty for a server that users run themselves, anywhere."""
+
+    def is_at(self, base_url: str) -> bool:
+        """Whether `base_url` leads to this service, not to one that imitates it."""
+        host = urlsplit(base_url).hostname or ""
+        return not self.hosts or any(host == name or host.endswith(f".{name}") for name in self.hosts)
+
+    def price_of(self, model: str) -> Price | None:
+        """What the service charges; nothing where users run it themselves."""
+        return price_of(self.provider, model) if self.hosts else FREE
+
+
+class OpenAIModel:
+    """A model behind the Chat Completions protocol."""
+
+    service: ClassVar = Service(
+        provider="openai",
+        base_url="https://api.openai.com/v1",
+        key_variable="OPENAI_API_KEY",
+        address_variable="OPENAI_BASE_URL",
+        dialect="openai",
+        hosts=("openai.com", "openai.azure.com"),
+    )
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        base_url: str | None = None,
+        api_key: str | None = None,
+        price: Price | None = None,
+        capabilities: Capabilities | None = None,
+        dialect: str | None = None,
+        extra_body: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Connect to nothing yet.
+
+        Args:
+            name: the model, as the service names it.
+            base_url: where the service is, `/v1` included; else what the environment says, else the service's own.
+            api_key: the key; else the service's variable in the environment, which is never sent to another host.
+            price: looked up for a paid service, nothing for one that users run themselves, else unknown.
+            capabilities: what the model can take; else what most of the service's models can.
+            dialect: `openai`, `openrouter`, `vllm`, `llama.cpp` or `compatible`; else the service's own.
+            extra_body: fields to add to every request, such as `{"chat_template_kwargs": {...}}`.
+
+        Raises:
+            ConfigError: the key is missing, or there is no such dialect.
+        """
+        service = self.service
+        self.name = f"{service.provider}:{name}"
+        self._model = name
+        self._base_url = _address(base_url or os.environ.get(service.address_variable) or service.base_url)
+        at_home = service.is_at(self._base_url)
+        self._key = api_key or (os.environ.get(service.key_variable) if at_home or base_url is None else None)
+        if service.hosts and at_home and not self._key:
+            raise ConfigError(
+                f"{self.name} needs a key: set {service.key_variable} or pass api_key=..., "
+                "or pass base_url=... for a server that needs none"
+            )
+        self._dialect = _dialect(dialect or (service.dialect if at_home else "compatible"))
+        self._extra_body = dict(extra_body or {})
+        self.capabilities = capabilities or Capabilities(
+            tools=True,
+            images=True,
+            files=self._dialect.files,
+            json_schema=True,
+            grammar=self._dialect.grammar is not None,
+        )
+        self.price = price or (service.price_of(name) if at_home else None)
+        self._clients = PerLoop(self._client)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self._model!r})"
+
+    async def complete(self, request: Request) -> Completion:
+        """The whole reply."""
+        require(self, request)
+        reply = Reply(self.name, secret=self._key)
+        with self._translated():
+            async with asyncio.timeout(request.timeout):
+                reply.add(await self._clients.get().chat.completions.create(**self._arguments(request)))
+        return checked(reply.completion(self.price))
+
+    async def stream(self, request: Request) -> AsyncIterator[Delta]:
+        """The reply as it is made."""
+        require(self, request)
+        reply = Reply(self.name, secret=self._key)
+        with self._translated():
+            async with aclosing(within(request.timeout, self._chunks(request))) as chunks:
+                async for chunk in chunks:
+                    delta = reply.add(chunk)
+                    if delta.text or delta.reasoning:
+                        yield delta
+        yield Delta(completion=checked(reply.completion(self.price)))
+
+    async def aclose(self) -> None:
+        """Close the running event loop's connections; the next call opens new ones."""
+        client = self._clients.drop()
+        if client is not None:
+            await client.close()
+
+    async def _chunks(self, request: Request) -> AsyncGenerator[object, None]:
+        arguments = self._arguments(request) | {"stream": True, "stream_options": {"include_usage": True}}
+        async with await self._clients.get().chat.completions.create(**arguments) as chunks:
+            async for chunk in chunks:
+                yield chunk
+
+    def _arguments(self, request: Request) -> dict[str, Any]:
+        return {
+            "model": self._model,
+            "timeout": openai.NOT_GIVEN if request.timeout is None else request.timeout,
+            "extra_body": self._extra_body | extra_fields(request, self._dialect),
+            **options_of(request, self._dialect),
+        }
+
+    def _client(self) -> openai.AsyncOpenAI:
+        return openai.AsyncOpenAI(
+            base_url=self._base_url,
+            api_key=self._key or "none",  # without one the library would take OPENAI_API_KEY to any host
+            max_retries=0,
+            # The library's own default closes itself when it is collected, on whatever event loop then runs.
+            http_client=openai.DefaultAsyncHttpxClient(),
+        )
+
+    # --------------------------------------------------------------------------------------- errors
+
+    @contextmanager
+    def _translated(self) -> Iterator[None]:
+        """Foreign errors leave as ours. Never `from` them: their text or request may hold the key."""
+        try:
+            yield
+        except openai.APIStatusError as error:
+            wait = _retry_after(error.response.headers)
+            raise self._refusal(error, status=error.status_code, retry_after=wait) from None
+        except (TimeoutError, openai.APITimeoutError, _http.TimeoutException):
+            raise ModelTimeoutError(f"{self.name}: no answer in time", model=self.name) from None
+        except openai.APIConnectionError as error:
+            raise self._lost(error.__cause__) from None
+        except _http.RequestError as error:
+            raise self._lost(error) from None
+        except openai.APIError as error:
+            raise self._refusal(error) from None
+        except (JSONDecodeError, UnicodeDecodeError) as error:
+            raise BadResponseError(f"{self.name}: not a chat completion: {error}", model=self.name) from None
+
+    def _refusal(
+        self, error: openai.APIError, *, status: int | None = None, retry_after: float | None = None
+    ) -> ModelError:
+        body = error.body or error.message
+        return refusal(body, model=self.name, secret=self._key, status=status, retry_after=retry_after)
+
+    def _lost(self, cause: BaseException | None) -> ModelError:
+        if isinstance(cause, _http.RemoteProtocolError | _http.ReadError | _http.DecodingError):
+            return BadResponseError(f"{self.name}: the connection broke off: {cause}", model=self.name)
+        host = urlsplit(self._base_url).netloc.rpartition("@")[2]
+        return ModelError(f"{self.name}: can't reach {host}: {cause}", model=self.name, retryable=True)
+
+
+class OpenRouterModel(OpenAIModel):
+    """A model of OpenRouter."""
+
+    service: ClassVar = Service(
+        provider="openrouter",
+        base_url="https://openrouter.ai/api/v1",
+        key_variable="OPENROUTER_API_KEY",
+        address_variable="OPENROUTER_BASE_URL",
+        dialect="openrouter",
+        hosts=("openrouter.ai",),
+    )
+
+
+class OllamaModel(OpenAIModel):
+    """A model of Ollama's server."""
+
+    service: ClassVar = Service(
+        provider="ollama",
+        base_url="http://localhost:11434/v1",
+        key_variable="OLLAMA_API_KEY",
+        address_variable="OLLAMA_BASE_URL",
+        dialect="compatible",
+    )
+
+
+class VLLMServerModel(OpenAIModel):
+    """A model of vLLM's server; `vllm:` runs one in this process instead."""
+
+    service: ClassVar = Service(
+        provider="vllm-server",
+        base_url="http://localhost:8000/v1",
+        key_variable="VLLM_API_KEY",
+        address_variable="VLLM_BASE_URL",
+        dialect="vllm",
+    )
+
+
+def _address(base_url: str) -> str:
+    if urlsplit(base_url).scheme not in ("http", "https"):
+        raise ConfigError(f"base_url {base_url!r} is no address: write one such as 'http://localhost:8000/v1'")
+    return base_url
+
+
+def _dialect(name: str) -> Dialect:
+    if name not in DIALECTS:
+        raise ConfigError(f"no dialect {name!r}: write one of {', '.join(sorted(DIALECTS))}")
+    return DIALECTS[name]
+
+
+def _retry_after(headers: Mapping[str, str]) -> float | None:
+    milliseconds = seconds(headers.get("retry-after-ms"))
+    return seconds(headers.get("retry-after")) if milliseconds is None else milliseconds / 1000

@@ -1,0 +1,66 @@
+"""What the contract suite needs to know of an adapter."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from rl_conductor.models import Model
+
+from .wire.base import FAILURES, REPLIES, Wire, WireServer
+
+SCENARIOS = frozenset(REPLIES) | {"echo", "wire"}
+"""What every adapter of a service can be asked; `wire` is for tests that look at what was sent."""
+FAULTS = frozenset(FAILURES) | {
+    "malformed",
+    "html",
+    "wrong-shape",
+    "truncated",
+    "unfinished",
+    "breaks",
+    "hang",
+    "stall",
+}
+"""What can go wrong with a service."""
+
+
+@dataclass(frozen=True)
+class Adapter:
+    """A row of the table in `conftest.py`."""
+
+    name: str
+    make: Callable[..., Model]
+    """`make(scenario, url, **options)`: a model of that name, whose service is at `url`."""
+    scenarios: frozenset[str]
+    """Those of `SCENARIOS` and `FAULTS` that it is tested with."""
+    service: type[WireServer] | None = None
+    """`None` for a model in this process, whose `url` is empty."""
+    sampling: frozenset[str] = frozenset()
+    """The fields of `Sampling` that it sends."""
+
+
+@dataclass
+class Subject:
+    """An adapter under test, and what its service saw."""
+
+    adapter: Adapter
+    service: WireServer | None = None
+    models: list[Model] = field(default_factory=list)
+
+    def model(self, scenario: str, **options: Any) -> Model:
+        """A model that behaves as `scenario` says; closed when the test ends."""
+        url = options.pop("url", self.service.url if self.service else "")
+        self.models.append(self.adapter.make(scenario, url, **options))
+        return self.models[-1]
+
+    @property
+    def wire(self) -> WireServer:
+        """The service, for tests that need `wire`."""
+        assert self.service is not None
+        return self.service
+
+    @property
+    def sent(self) -> Wire:
+        """The latest request that was sent."""
+        return self.wire.requests[-1]

@@ -1,0 +1,456 @@
+"""One suite for every `Model`: what a caller may rely on, whoever answers."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+import traceback
+from collections.abc import Awaitable, Callable
+from decimal import Decimal
+
+import pytest
+
+from rl_conductor.errors import (
+    AuthenticationError,
+    BadRequestError,
+    BadResponseError,
+    ContextLengthError,
+    ModelError,
+    ModelTimeoutError,
+    RateLimitError,
+)
+from rl_conductor.models import Capabilities, Model
+from rl_conductor.models.base import collect
+from rl_conductor.sync import run_sync
+from rl_conductor.types import (
+    Completion,
+    ContentPart,
+    FilePart,
+    Grammar,
+    ImagePart,
+    JsonFormat,
+    Message,
+    Price,
+    ReasoningPart,
+    Request,
+    Sampling,
+    Tool,
+)
+
+from .subject import Subject
+from .wire.base import CALLS, COUNTS, SECRET
+
+Ask = Callable[[Model, Request], Awaitable[Completion]]
+
+HELLO = Request(messages=(Message.user("hello there"),))
+TOOLS = (
+    Tool(name="weather", parameters={"type": "object", "properties": {"city": {"type": "string"}}}),
+    Tool(name="clock", parameters={"type": "object", "properties": {"zone": {"type": "string"}}}),
+)
+PRICE = Price(input=Decimal(2), cached_input=Decimal(1), output=Decimal(10), per_call=Decimal("0.01"))
+PIXEL = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mP8z8BQDwAEhQGAhKmMIQAAAABJRU5ErkJggg=="
+
+
+async def whole(model: Model, request: Request) -> Completion:
+    return await model.complete(request)
+
+
+async def streamed(model: Model, request: Request) -> Completion:
+    return await collect(model.stream(request))
+
+
+both_ways = pytest.mark.parametrize("ask", [whole, streamed])
+
+
+# ------------------------------------------------------------------------------------------ answers
+
+
+@pytest.mark.needs("echo")
+async def test_an_adapter_is_a_model_with_a_provider_in_its_name(subject: Subject) -> None:
+    model = subject.model("echo")
+    assert isinstance(model, Model)
+    assert model.name.startswith(f"{subject.adapter.name}:")
+
+
+@both_ways
+@pytest.mark.needs("echo")
+async def test_a_reply_has_text_usage_a_reason_to_end_and_the_model_that_answered(subject: Subject, ask: Ask) -> None:
+    reply = await ask(subject.model("echo"), HELLO)
+    assert reply.text == "You said: hello there"
+    assert reply.finish_reason == "stop"
+    assert reply.usage.calls == 1
+    assert reply.usage.input_tokens > 0
+    assert reply.usage.output_tokens > 0
+    assert "echo" in reply.model or reply.model == subject.models[0].name
+
+
+@both_ways
+@pytest.mark.needs("echo", "wire")
+async def test_the_answering_model_is_the_one_that_the_service_names(subject: Subject, ask: Ask) -> None:
+    assert (await ask(subject.model("echo"), HELLO)).model == "echo-2026"
+
+
+@pytest.mark.needs("echo")
+async def test_streamed_text_is_the_completions_text_and_comes_in_pieces(subject: Subject) -> None:
+    deltas = [delta async for delta in subject.model("echo").stream(HELLO)]
+    completion = deltas[-1].completion
+    assert completion is not None
+    assert "".join(delta.text for delta in deltas) == completion.text == "You said: hello there"
+    assert sum(bool(delta.text) for delta in deltas) > 1
+    assert all(delta.completion is None for delta in deltas[:-1])
+
+
+@both_ways
+@pytest.mark.needs("echo", "wire")
+async def test_the_whole_conversation_is_sent(subject: Subject, ask: Ask) -> None:
+    messages = (Message.system("Be brief."), Message.user("one"), Message.assistant("two"), Message.user("three"))
+    reply = await ask(subject.model("echo"), Request(messages=messages))
+    seen = subject.wire.read(subject.sent)
+    assert reply.text == "You said: three"
+    assert seen.system == "Be brief."
+    assert all(text in json.dumps(subject.sent.body) for text in ("one", "two"))
+
+
+@both_ways
+@pytest.mark.needs("usage")
+async def test_usage_counts_cached_and_reasoning_tokens_and_the_price_makes_the_cost(
+    subject: Subject, ask: Ask
+) -> None:
+    usage = (await ask(subject.model("usage", price=PRICE), HELLO)).usage
+    assert usage.input_tokens == COUNTS.input
+    assert usage.cached_tokens == COUNTS.cached
+    assert usage.output_tokens == COUNTS.output
+    assert usage.reasoning_tokens == COUNTS.reasoning
+    assert usage.cost == Decimal("0.01") + (600 * 2 + 400 * 1 + 300 * 10) / Decimal(1_000_000)
+    assert usage.unpriced_calls == 0
+
+
+@both_ways
+@pytest.mark.needs("usage")
+async def test_a_call_without_a_known_price_says_so(subject: Subject, ask: Ask) -> None:
+    usage = (await ask(subject.model("usage"), HELLO)).usage
+    assert usage.unpriced_calls == 1
+    assert usage.cost == 0
+
+
+@both_ways
+@pytest.mark.needs("reasoning")
+async def test_reasoning_is_kept_apart_from_the_answer(subject: Subject, ask: Ask) -> None:
+    reply = await ask(subject.model("reasoning"), HELLO)
+    assert reply.text == "42"
+    assert [part.text for part in reply.message.content if isinstance(part, ReasoningPart)] == ["six times seven"]
+
+
+@pytest.mark.needs("reasoning")
+async def test_reasoning_is_streamed_apart_from_the_answer(subject: Subject) -> None:
+    deltas = [delta async for delta in subject.model("reasoning").stream(HELLO)]
+    assert "".join(delta.reasoning for delta in deltas) == "six times seven"
+    assert "".join(delta.text for delta in deltas) == "42"
+
+
+@both_ways
+@pytest.mark.needs("length")
+async def test_a_reply_cut_at_the_token_limit_says_so(subject: Subject, ask: Ask) -> None:
+    reply = await ask(subject.model("length"), HELLO)
+    assert reply.finish_reason == "length"
+    assert reply.text == "Once upon a"
+
+
+# -------------------------------------------------------------------------------------------- tools
+
+
+@both_ways
+@pytest.mark.needs("tools")
+async def test_a_tool_call_arrives_whole(subject: Subject, ask: Ask) -> None:
+    reply = await ask(subject.model("tools"), HELLO.model_copy(update={"tools": TOOLS}))
+    (call,) = reply.message.tool_calls
+    assert (call.name, json.loads(call.arguments)) == ("weather", {"city": "Kyiv"})
+    assert call.id
+    assert reply.finish_reason == "tool_calls"
+
+
+@both_ways
+@pytest.mark.needs("parallel-tools")
+async def test_parallel_tool_calls_stay_apart(subject: Subject, ask: Ask) -> None:
+    reply = await ask(subject.model("parallel-tools"), HELLO.model_copy(update={"tools": TOOLS}))
+    calls = [(call.name, json.loads(call.arguments)) for call in reply.message.tool_calls]
+    assert calls == [(name, json.loads(arguments)) for _, name, arguments in CALLS]
+    assert len({call.id for call in reply.message.tool_calls}) == len(CALLS)
+
+
+@both_ways
+@pytest.mark.needs("parallel-tools", "tool-result")
+async def test_the_next_turn_takes_the_results(subject: Subject, ask: Ask) -> None:
+    asked = HELLO.model_copy(update={"tools": TOOLS})
+    turn = (await ask(subject.model("parallel-tools"), asked)).message
+    first, second = turn.tool_calls
+    results = (Message.tool(first.id, "9 degrees"), Message.tool(second.id, "noon"))
+    request = asked.model_copy(update={"messages": (*asked.messages, turn, *results)})
+    reply = await ask(subject.model("tool-result"), request)
+    assert reply.text == "The tool said: noon"
+
+
+@pytest.mark.parametrize("choice", ["auto", "none", "required", "clock"])
+@pytest.mark.needs("echo", "wire")
+async def test_tools_and_the_choice_among_them_are_sent(subject: Subject, choice: str) -> None:
+    await subject.model("echo").complete(HELLO.model_copy(update={"tools": TOOLS, "tool_choice": choice}))
+    seen = subject.wire.read(subject.sent)
+    assert seen.tools == ("weather", "clock")
+    assert seen.tool_choice == choice or (choice == "auto" and not seen.tool_choice)
+
+
+# ------------------------------------------------------------------------------------ special wishes
+
+
+@both_ways
+@pytest.mark.needs("json")
+async def test_a_json_schema_reaches_the_service(subject: Subject, ask: Ask) -> None:
+    schema = {
+        "type": "object",
+        "properties": {"answer": {"type": "integer"}},
+        "required": ["answer"],
+        "additionalProperties": False,
+    }
+    request = HELLO.model_copy(update={"response_format": JsonFormat(json_schema=schema)})
+    assert json.loads((await ask(subject.model("json"), request)).text) == {"answer": 42}
+
+
+@both_ways
+@pytest.mark.needs("image")
+async def test_an_image_arrives(subject: Subject, ask: Ask) -> None:
+    message = Message.user("What is it?", ImagePart(media_type="image/png", data=PIXEL))
+    assert (await ask(subject.model("image"), Request(messages=(message,)))).text == "I see image/png"
+
+
+@both_ways
+@pytest.mark.needs("file")
+async def test_a_document_arrives(subject: Subject, ask: Ask) -> None:
+    message = Message.user("Read it.", FilePart(media_type="application/pdf", data="JVBERi0xLjQK"))
+    assert (await ask(subject.model("file"), Request(messages=(message,)))).text == "I read application/pdf"
+
+
+@both_ways
+@pytest.mark.needs("echo", "wire")
+async def test_sampling_is_sent_where_the_vendor_has_it(subject: Subject, ask: Ask) -> None:
+    sampling = Sampling(temperature=0.5, top_p=0.9, max_tokens=5000, seed=7, stop=("END",), effort="low")
+    await ask(subject.model("echo"), HELLO.model_copy(update={"sampling": sampling}))
+    seen = subject.wire.read(subject.sent).sampling
+    assert seen == {name: value for name, value in sampling if name in subject.adapter.sampling}
+
+
+@pytest.mark.needs("echo", "wire")
+async def test_what_the_caller_leaves_open_is_left_to_the_vendor(subject: Subject) -> None:
+    await subject.model("echo").complete(HELLO)
+    assert set(subject.wire.read(subject.sent).sampling) <= {"max_tokens"}  # which some vendors insist on
+
+
+@both_ways
+@pytest.mark.parametrize("part", [ImagePart(data=PIXEL), FilePart(data="JVBERi0xLjQK")])
+@pytest.mark.needs("echo")
+async def test_a_part_that_the_model_cannot_take_is_refused_before_the_call(
+    subject: Subject, ask: Ask, part: ContentPart
+) -> None:
+    model = subject.model("echo", capabilities=Capabilities())
+    with pytest.raises(BadRequestError, match="can't take"):
+        await ask(model, Request(messages=(Message.user("Look", part),)))
+    assert subject.service is None or not subject.service.requests
+
+
+@both_ways
+@pytest.mark.parametrize(
+    "wish", [{"tools": TOOLS}, {"response_format": JsonFormat()}, {"response_format": Grammar(gbnf='root ::= "a"')}]
+)
+@pytest.mark.needs("echo")
+async def test_a_wish_that_the_model_cannot_grant_is_refused_before_the_call(
+    subject: Subject, ask: Ask, wish: dict[str, object]
+) -> None:
+    with pytest.raises(BadRequestError, match="can't take"):
+        await ask(subject.model("echo", capabilities=Capabilities()), HELLO.model_copy(update=wish))
+    assert subject.service is None or not subject.service.requests
+
+
+# ------------------------------------------------------------------------------------------- faults
+
+ERRORS: dict[str, tuple[type[ModelError], set[int], bool]] = {
+    "unauthorized": (AuthenticationError, {401}, False),
+    "forbidden": (AuthenticationError, {403}, False),
+    "missing": (BadRequestError, {404}, False),
+    "rate-limit": (RateLimitError, {429}, True),
+    "overloaded": (ModelError, {503, 529}, True),
+    "server-error": (ModelError, {500}, True),
+    "context": (ContextLengthError, {400, 413}, False),
+    "bad-request": (BadRequestError, {400}, False),
+}
+"""Class, HTTP statuses, and whether trying again may help."""
+
+
+@both_ways
+@pytest.mark.each(*ERRORS)
+async def test_a_vendors_error_becomes_ours_and_is_not_retried(subject: Subject, ask: Ask, scenario: str) -> None:
+    kind, statuses, retryable = ERRORS[scenario]
+    with pytest.raises(ModelError) as caught:
+        await ask(subject.model(scenario), HELLO)
+    error = caught.value
+    assert type(error) is kind
+    assert error.status in statuses
+    assert error.retryable is retryable
+    assert error.retry_after == (7 if scenario == "rate-limit" else None)
+    assert subject.service is None or len(subject.service.requests) == 1
+
+
+@both_ways
+@pytest.mark.each("malformed", "html", "wrong-shape", "truncated", "empty")
+async def test_a_reply_that_breaks_the_protocol_is_a_bad_response(subject: Subject, ask: Ask, scenario: str) -> None:
+    with pytest.raises(BadResponseError) as caught:
+        await ask(subject.model(scenario), HELLO)
+    assert caught.value.retryable
+
+
+@pytest.mark.needs("unfinished")
+async def test_a_stream_that_ends_before_the_reply_does_is_a_bad_response(subject: Subject) -> None:
+    stream = subject.model("unfinished").stream(HELLO)
+    assert (await anext(stream)).text
+    with pytest.raises(BadResponseError) as caught:
+        await collect(stream)
+    assert caught.value.retryable
+
+
+@both_ways
+@pytest.mark.needs("breaks")
+async def test_an_error_in_mid_stream_is_ours_and_retryable(subject: Subject, ask: Ask) -> None:
+    with pytest.raises(ModelError) as caught:
+        await ask(subject.model("breaks"), HELLO)
+    assert caught.value.retryable
+
+
+@both_ways
+@pytest.mark.each("length-empty", "filter")
+async def test_a_withheld_answer_is_a_bad_response_that_no_retry_mends(
+    subject: Subject, ask: Ask, scenario: str
+) -> None:
+    with pytest.raises(BadResponseError) as caught:
+        await ask(subject.model(scenario), HELLO)
+    assert not caught.value.retryable
+
+
+@both_ways
+@pytest.mark.needs("echo", "wire")
+async def test_a_service_that_is_not_there_is_a_retryable_error_that_names_it(subject: Subject, ask: Ask) -> None:
+    with pytest.raises(ModelError, match=r"127\.0\.0\.1") as caught:
+        await ask(subject.model("echo", url="http://127.0.0.1:9"), HELLO)
+    assert caught.value.retryable
+
+
+@both_ways
+@pytest.mark.each("unauthorized", "bad-request", "malformed", "html", "truncated", "breaks", "stall")
+@pytest.mark.needs("wire")
+async def test_the_key_is_sent_but_never_shown(subject: Subject, ask: Ask, scenario: str) -> None:
+    model = subject.model(scenario)
+    with pytest.raises(ModelError) as caught:
+        await ask(model, HELLO.model_copy(update={"timeout": 0.2}))
+    assert SECRET in str(subject.sent)
+    assert SECRET not in "".join(traceback.format_exception(caught.value))
+    assert SECRET not in repr(model)
+    assert SECRET not in repr(caught.value)
+
+
+# ------------------------------------------------------------------------- time, loops and connections
+
+
+@both_ways
+@pytest.mark.each("hang", "stall")
+@pytest.mark.needs("wire")
+async def test_a_call_is_given_up_at_its_timeout(subject: Subject, ask: Ask, scenario: str) -> None:
+    started = time.monotonic()
+    with pytest.raises(ModelTimeoutError) as caught:
+        await ask(subject.model(scenario), HELLO.model_copy(update={"timeout": 0.3}))
+    assert 0.25 < time.monotonic() - started < 1.5
+    assert caught.value.retryable
+    await subject.wire.until_open(0)
+
+
+@both_ways
+@pytest.mark.each("hang", "stall")
+@pytest.mark.needs("wire")
+async def test_cancelling_the_caller_closes_the_connection_and_leaves_no_task(
+    subject: Subject, ask: Ask, scenario: str
+) -> None:
+    call = asyncio.ensure_future(ask(subject.model(scenario), HELLO))
+    await subject.wire.until_open(1)
+    await asyncio.sleep(0.05)
+    call.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await call
+    await subject.wire.until_open(0)
+    assert asyncio.all_tasks() == {asyncio.current_task()}
+
+
+@pytest.mark.needs("stall", "wire")
+async def test_a_reader_that_leaves_early_closes_the_connection(subject: Subject) -> None:
+    stream = subject.model("stall").stream(HELLO)
+    assert (await anext(stream)).text
+    await stream.aclose()  # type: ignore[attr-defined]
+    await subject.wire.until_open(0)
+
+
+@pytest.mark.needs("hang")
+async def test_a_cancelled_call_is_cancelled_at_once(subject: Subject) -> None:
+    started = time.monotonic()
+    with pytest.raises(TimeoutError):
+        await asyncio.wait_for(subject.model("hang").complete(HELLO), 0.05)
+    assert time.monotonic() - started < 1
+
+
+@both_ways
+@pytest.mark.needs("echo")
+async def test_many_calls_at_once_each_get_their_own_answer(subject: Subject, ask: Ask) -> None:
+    model = subject.model("echo")
+    texts = [f"number {number}" for number in range(40)]
+    replies = await asyncio.gather(*(ask(model, Request(messages=(Message.user(text),))) for text in texts))
+    assert [reply.text for reply in replies] == [f"You said: {text}" for text in texts]
+
+
+@both_ways
+@pytest.mark.needs("echo", "wire")
+async def test_connections_are_kept_for_the_next_call(subject: Subject, ask: Ask) -> None:
+    model = subject.model("echo")
+    before = subject.wire.connections
+    for _ in range(5):
+        await ask(model, HELLO)
+    assert subject.wire.connections == before + 1
+
+
+@both_ways
+@pytest.mark.needs("echo")
+async def test_a_closed_model_may_be_used_again(subject: Subject, ask: Ask) -> None:
+    model = subject.model("echo")
+    await model.aclose()
+    for _ in range(2):
+        assert (await ask(model, HELLO)).text == "You said: hello there"
+        await model.aclose()
+        await model.aclose()
+
+
+@both_ways
+@pytest.mark.needs("echo")
+def test_one_model_serves_several_event_loops(subject: Subject, ask: Ask) -> None:
+    model = subject.model("echo")
+
+    async def use() -> str:
+        try:
+            return (await ask(model, HELLO)).text
+        finally:
+            await model.aclose()
+
+    assert [asyncio.run(use()), asyncio.run(use()), run_sync(use())] == ["You said: hello there"] * 3
+
+
+@pytest.mark.needs("echo")
+def test_one_model_serves_sync_callers_again_and_again(subject: Subject) -> None:
+    model = subject.model("echo")
+    try:
+        replies = [run_sync(model.complete(HELLO)).text for _ in range(3)]
+    finally:
+        run_sync(model.aclose())
+    assert replies == ["You said: hello there"] * 3

@@ -1,0 +1,108 @@
+"""Google's `generateContent`, as its Gemini API writes it."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from typing import Any
+
+from .base import SECRET, Failure, Said, Seen, Wire, WireServer
+
+ERRORS = {
+    "unauthorized": (401, "UNAUTHENTICATED", "Request had invalid authentication credentials: " + SECRET),
+    "forbidden": (403, "PERMISSION_DENIED", "The caller does not have permission"),
+    "missing": (404, "NOT_FOUND", "models/missing is not found for API version v1beta"),
+    "rate-limit": (429, "RESOURCE_EXHAUSTED", "You exceeded your current quota."),
+    "overloaded": (503, "UNAVAILABLE", "The model is overloaded. Please try again later."),
+    "server-error": (500, "INTERNAL", "An internal error has occurred."),
+    "context": (
+        400,
+        "INVALID_ARGUMENT",
+        "The input token count (1250000) exceeds the maximum number of tokens allowed (1048576).",
+    ),
+    "bad-request": (400, "INVALID_ARGUMENT", "Unable to submit request because temperature must be at most 2."),
+}
+
+RETRY_INFO = {"@type": "type.googleapis.com/google.rpc.RetryInfo", "retryDelay": "7s"}
+
+FINISH = {"stop": "STOP", "length": "MAX_TOKENS", "tool_calls": "STOP", "content_filter": "SAFETY"}
+
+PATH = re.compile(r"/v1beta/models/([^:]+):(generateContent|streamGenerateContent\?alt=sse)")
+
+
+class GoogleWire(WireServer):
+    """`POST /v1beta/models/...:generateContent` and `:streamGenerateContent?alt=sse`."""
+
+    def read(self, wire: Wire) -> Seen:
+        """What the request asks; a request the real API would refuse fails the test."""
+        path = PATH.fullmatch(wire.path)
+        assert path
+        assert wire.headers["x-goog-api-key"] == SECRET
+        turns = wire.body["contents"]
+        assert {turn["role"] for turn in turns} <= {"user", "model"}
+        users = [turn["parts"] for turn in turns if turn["role"] == "user"]
+        results = [part["functionResponse"] for part in users[-1] if "functionResponse" in part]
+        return Seen(
+            scenario=path[1],
+            stream=path[2].startswith("stream"),
+            text="".join(part.get("text", "") for part in users[-1]),
+            tool_result="".join(result["response"]["output"] for result in results),
+            media=tuple(kind for parts in users for kind in _media(parts)),
+            schema=wire.body.get("generationConfig", {}).get("responseJsonSchema"),
+        )
+
+    def whole(self, seen: Seen, said: Said) -> Any:
+        """A `GenerateContentResponse`."""
+        return _response(seen, list(_parts(said, (said.text,))), said)
+
+    def events(self, seen: Seen, said: Said) -> list[str]:
+        """The same in pieces, of which the last holds the finish reason and the usage."""
+        pieces = [_response(seen, [part]) for part in _parts(said, said.pieces)]
+        return [f"data: {json.dumps(response)}\r\n\r\n" for response in (*pieces, _response(seen, [], said))]
+
+    def failure(self, scenario: str) -> Failure:
+        """Google's error object, which holds the wait too; the 401 quotes the key, to see that it is not passed on."""
+        status, name, message = ERRORS[scenario]
+        details = [RETRY_INFO] if scenario == "rate-limit" else []
+        return Failure(status, {"error": {"code": status, "message": message, "status": name, "details": details}})
+
+
+def _response(seen: Seen, parts: list[dict[str, Any]], said: Said | None = None) -> dict[str, Any]:
+    candidate: dict[str, Any] = {"index": 0}
+    if parts:
+        candidate["content"] = {"role": "model", "parts": parts}
+    if said is not None:
+        candidate["finishReason"] = FINISH[said.finish]
+    usage = {} if said is None else {"usageMetadata": _usage(said)}
+    return {"candidates": [candidate], "modelVersion": f"{seen.scenario}-2026", "responseId": "r1", **usage}
+
+
+def _usage(said: Said) -> dict[str, int]:
+    counts = said.counts
+    return {
+        "promptTokenCount": counts.input,
+        "cachedContentTokenCount": counts.cached,
+        "candidatesTokenCount": counts.output - counts.reasoning,
+        "thoughtsTokenCount": counts.reasoning,
+        "totalTokenCount": counts.input + counts.output,
+    }
+
+
+def _parts(said: Said, pieces: tuple[str, ...]) -> Iterator[dict[str, Any]]:
+    if said.thought:
+        yield {"text": said.thought, "thought": True}
+    for piece in pieces:
+        if piece:
+            yield {"text": piece}
+    for index, (_, name, arguments) in enumerate(said.calls):
+        call = {"functionCall": {"name": name, "args": json.loads(arguments)}}
+        yield call if index else call | {"thoughtSignature": "c2lnbmVk"}
+
+
+def _media(parts: list[dict[str, Any]]) -> Iterator[str]:
+    for part in parts:
+        if "inlineData" in part:
+            yield part["inlineData"]["mimeType"]
+        elif "fileData" in part:
+            yield "url"
