@@ -32,13 +32,18 @@ class AnthropicWire(WireServer):
         assert wire.headers["authorization"] == f"Bearer {SECRET}"
         assert body["max_tokens"] > 0
         users = [message["content"] for message in body["messages"] if message["role"] == "user"]
+        results = [block for block in users[-1] if block["type"] == "tool_result"]
         return Seen(
             scenario=body["model"],
             stream=bool(body.get("stream")),
             text=_text(users[-1]),
-            tool_result="".join(_text(block["content"]) for block in users[-1] if block["type"] == "tool_result"),
+            tool_result=_text(results[-1]["content"]) if results else "",
             media=tuple(kind for blocks in users for kind in _media(blocks)),
             schema=body.get("output_config", {}).get("format", {}).get("schema"),
+            system=body.get("system", ""),
+            tools=tuple(tool["name"] for tool in body.get("tools", ())),
+            tool_choice=_choice(body.get("tool_choice")),
+            sampling=_sampling(body),
         )
 
     def whole(self, seen: Seen, said: Said) -> Any:
@@ -127,6 +132,21 @@ def _deltas(block: dict[str, Any], said: Said) -> tuple[dict[str, Any], list[dic
             written = json.dumps(block["input"])
             halves = ("", written[:5], written[5:])
             return block | {"input": {}}, [{"type": "input_json_delta", "partial_json": half} for half in halves]
+
+
+def _choice(choice: dict[str, Any] | None) -> str:
+    if choice is None:
+        return ""
+    return {"any": "required", "tool": choice.get("name")}.get(choice["type"]) or choice["type"]
+
+
+def _sampling(body: dict[str, Any]) -> dict[str, Any]:
+    sampling: dict[str, Any] = {name: body[name] for name in ("temperature", "top_p", "max_tokens") if name in body}
+    if "stop_sequences" in body:
+        sampling["stop"] = tuple(body["stop_sequences"])
+    if "effort" in body.get("output_config", {}):
+        sampling["effort"] = body["output_config"]["effort"]
+    return sampling
 
 
 def _text(content: Any) -> str:

@@ -12,7 +12,7 @@ from .base import SECRET, Failure, Said, Seen, Wire, WireServer
 ERRORS = {
     "unauthorized": (401, "UNAUTHENTICATED", "Request had invalid authentication credentials: " + SECRET),
     "forbidden": (403, "PERMISSION_DENIED", "The caller does not have permission"),
-    "missing": (404, "NOT_FOUND", "models/missing is not found for API version v1beta"),
+    "missing": (404, "NOT_FOUND", "models/missing is not found for API version v1"),
     "rate-limit": (429, "RESOURCE_EXHAUSTED", "You exceeded your current quota."),
     "overloaded": (503, "UNAVAILABLE", "The model is overloaded. Please try again later."),
     "server-error": (500, "INTERNAL", "An internal error has occurred."),
@@ -28,17 +28,18 @@ RETRY_INFO = {"@type": "type.googleapis.com/google.rpc.RetryInfo", "retryDelay":
 
 FINISH = {"stop": "STOP", "length": "MAX_TOKENS", "tool_calls": "STOP", "content_filter": "SAFETY"}
 
-PATH = re.compile(r"/v1beta/models/([^:]+):(generateContent|streamGenerateContent\?alt=sse)")
+PATH = re.compile(r"/v1/models/([^:]+):(generateContent|streamGenerateContent\?alt=sse)")
 
 
 class GoogleWire(WireServer):
-    """`POST /v1beta/models/...:generateContent` and `:streamGenerateContent?alt=sse`."""
+    """`POST /v1/models/...:generateContent` and `:streamGenerateContent?alt=sse`."""
 
     def read(self, wire: Wire) -> Seen:
         """What the request asks; a request the real API would refuse fails the test."""
         path = PATH.fullmatch(wire.path)
         assert path
         assert wire.headers["x-goog-api-key"] == SECRET
+        config = wire.body.get("generationConfig", {})
         turns = wire.body["contents"]
         assert {turn["role"] for turn in turns} <= {"user", "model"}
         users = [turn["parts"] for turn in turns if turn["role"] == "user"]
@@ -47,9 +48,13 @@ class GoogleWire(WireServer):
             scenario=path[1],
             stream=path[2].startswith("stream"),
             text="".join(part.get("text", "") for part in users[-1]),
-            tool_result="".join(result["response"]["output"] for result in results),
+            tool_result=results[-1]["response"]["output"] if results else "",
             media=tuple(kind for parts in users for kind in _media(parts)),
-            schema=wire.body.get("generationConfig", {}).get("responseJsonSchema"),
+            schema=config.get("responseJsonSchema"),
+            system="".join(part["text"] for part in wire.body.get("systemInstruction", {}).get("parts", ())),
+            tools=tuple(tool["name"] for tools in wire.body.get("tools", ()) for tool in tools["functionDeclarations"]),
+            tool_choice=_choice(wire.body),
+            sampling=_sampling(config),
         )
 
     def whole(self, seen: Seen, said: Said) -> Any:
@@ -98,6 +103,22 @@ def _parts(said: Said, pieces: tuple[str, ...]) -> Iterator[dict[str, Any]]:
     for index, (_, name, arguments) in enumerate(said.calls):
         call = {"functionCall": {"name": name, "args": json.loads(arguments)}}
         yield call if index else call | {"thoughtSignature": "c2lnbmVk"}
+
+
+def _choice(body: dict[str, Any]) -> str:
+    calling = body.get("toolConfig", {}).get("functionCallingConfig", {})
+    (named,) = calling.get("allowedFunctionNames", ["required"])
+    return {"AUTO": "auto", "NONE": "none", "ANY": str(named), "": ""}[calling.get("mode", "")]
+
+
+def _sampling(config: dict[str, Any]) -> dict[str, Any]:
+    names = {"temperature": "temperature", "topP": "top_p", "maxOutputTokens": "max_tokens", "seed": "seed"}
+    sampling = {ours: config[theirs] for theirs, ours in names.items() if theirs in config}
+    if "stopSequences" in config:
+        sampling["stop"] = tuple(config["stopSequences"])
+    if "thinkingConfig" in config:
+        sampling["effort"] = config["thinkingConfig"]["thinkingLevel"].lower()
+    return sampling
 
 
 def _media(parts: list[dict[str, Any]]) -> Iterator[str]:

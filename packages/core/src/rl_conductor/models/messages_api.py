@@ -179,7 +179,7 @@ def _thought(part: ReasoningPart) -> Iterator[Block]:
 
 def _media(model: str, part: ContentPart) -> Iterator[MediaBlock]:
     match part:
-        case TextPart(text=text) if text:  # the API refuses empty text
+        case TextPart(text=text) if text.strip():  # the API refuses blank text
             yield {"type": "text", "text": text}
         case ImagePart():
             yield {"type": "image", "source": _image(model, part)}
