@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 import time
 import traceback
@@ -411,13 +412,12 @@ async def test_many_calls_at_once_each_get_their_own_answer(subject: Subject, as
     assert [reply.text for reply in replies] == [f"You said: {text}" for text in texts]
 
 
-@both_ways
 @pytest.mark.needs("echo", "wire")
-async def test_connections_are_kept_for_the_next_call(subject: Subject, ask: Ask) -> None:
+async def test_connections_are_kept_for_the_next_call(subject: Subject) -> None:
     model = subject.model("echo")
     before = subject.wire.connections
     for _ in range(5):
-        await ask(model, HELLO)
+        await model.complete(HELLO)
     assert subject.wire.connections == before + 1
 
 
@@ -454,3 +454,20 @@ def test_one_model_serves_sync_callers_again_and_again(subject: Subject) -> None
     finally:
         run_sync(model.aclose())
     assert replies == ["You said: hello there"] * 3
+
+
+@pytest.mark.filterwarnings("ignore::ResourceWarning")  # the loops die with their connections open: that is the point
+@pytest.mark.needs("echo", "wire")
+def test_loops_that_ended_take_their_connections_with_them(subject: Subject) -> None:
+    model = subject.model("echo")
+
+    async def use() -> int:
+        await model.complete(HELLO)
+        gc.collect()
+        await asyncio.sleep(0.05)  # for the service to see what was closed
+        return subject.wire.connected
+
+    before = subject.wire.connected
+    assert [asyncio.run(use()) - before for _ in range(4)] == [1, 1, 1, 1]
+    asyncio.run(model.aclose())
+    gc.collect()

@@ -159,6 +159,8 @@ class WireServer(ABC):
         """Requests that are neither answered nor given up by the client."""
         self.connections = 0
         """Connections that were ever made."""
+        self.connected = 0
+        """Connections that are open now."""
         self.port = 0
         self._loop = asyncio.new_event_loop()
 
@@ -233,6 +235,7 @@ class WireServer(ABC):
 
     def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.connections += 1
+        self.connected += 1
         task = asyncio.create_task(self._converse(reader, writer))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -251,6 +254,7 @@ class WireServer(ABC):
         except (ConnectionError, asyncio.IncompleteReadError):
             pass  # the client hung up, or a scenario did
         finally:
+            self.connected -= 1
             writer.transport.abort()
 
     async def _answer(self, wire: Wire, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
