@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
-from typing import Literal
+from dataclasses import dataclass
+from decimal import Decimal
+from pathlib import Path
+from typing import Literal, Self
 
+from rl_conductor.discovery import discover
 from rl_conductor.errors import ConfigError
 from rl_conductor.limits import Limits
 from rl_conductor.models import Capabilities, Model, model
 from rl_conductor.planner import Planner
 from rl_conductor.policy import Policy
-from rl_conductor.pool import WorkerPool
+from rl_conductor.pool import Worker, WorkerPool
 from rl_conductor.rounds import Run
 from rl_conductor.sync import run_sync
 from rl_conductor.trace import AnswerDelta, Event, Finished, PlanRecord, Trace
@@ -20,6 +24,27 @@ from rl_conductor.workflow import Workflow
 
 Question = str | Sequence[Message] | Request
 """A question in plain words, a conversation, or a whole request."""
+
+
+@dataclass(frozen=True)
+class Profile:
+    """A named balance of quality against time and money."""
+
+    name: str
+    limits: Limits
+    economy: bool = False
+    """List cheap and fast workers first, so that ties and fall-backs go to them."""
+
+    def ordered(self, pool: WorkerPool) -> WorkerPool:
+        """`pool` in the order that this profile prefers."""
+        return WorkerPool(sorted(pool.values(), key=_expense)) if self.economy else pool
+
+
+MINI = Profile("mini", Limits(steps=2, rounds=1, seconds=60.0), economy=True)
+"""Few steps, no recursion, cheap workers first, a tight deadline."""
+ULTRA = Profile("ultra", Limits(steps=5, rounds=2))
+"""Five steps and one recursion over all workers (paper)."""
+PROFILES = {profile.name: profile for profile in (MINI, ULTRA)}
 
 
 class Conductor:
@@ -63,6 +88,28 @@ class Conductor:
         self._retries = retries
         self._keep_content = keep_content
         self._run_of(Request(messages=()), None, None, _ignore).space()  # an impossible policy shows here
+
+    @classmethod
+    def from_env(
+        cls,
+        *,
+        profile: Profile | str | None = None,
+        pool_file: str | Path | None = None,
+        policy: Policy | None = None,
+        limits: Limits | None = None,
+    ) -> Self:
+        """A conductor over what this machine offers: a pool file, vendors' keys, a local server, else embedded models.
+
+        `discover()` tells what that is, and why.
+
+        Raises:
+            ConfigError: there is no such profile, or what was found can't be used.
+        """
+        found = discover(pool_file=pool_file)
+        if profile is None:
+            return cls(found.planner, found.pool, policy=policy, limits=limits)
+        chosen = profile_named(profile) if isinstance(profile, str) else profile
+        return cls(found.planner, chosen.ordered(found.pool), policy=policy, limits=limits or chosen.limits)
 
     # ---------------------------------------------------------------------------- plans and traces
 
@@ -194,6 +241,23 @@ class Conductor:
             retries=self._retries,
             keep_content=self._keep_content,
         )
+
+
+def profile_named(name: str) -> Profile:
+    """The profile of this name.
+
+    Raises:
+        ConfigError: there is none.
+    """
+    if name not in PROFILES:
+        raise ConfigError(f"no profile {name!r}: write {' or '.join(map(repr, PROFILES))}")
+    return PROFILES[name]
+
+
+def _expense(worker: Worker) -> tuple[Decimal, float]:
+    price = worker.card.price
+    per_million = Decimal("Infinity") if price is None else price.input + price.output
+    return per_million, worker.card.latency or float("inf")
 
 
 def _request(question: Question) -> Request:

@@ -35,6 +35,7 @@ from rl_conductor.types import Completion, Continuation, FilePart, ImagePart, Js
 from rl_conductor.workflow import PlanSpace, Step, Workflow
 
 ANSWER = "Answer the overall task."
+PACKAGE_VERSION = version("rl-conductor")
 VERIFY = "Check the earlier reply, correct what is wrong in it, and give the complete answer to the overall task."
 
 
@@ -231,7 +232,7 @@ class Run:
             rounds=tuple(self.rounds),
             seconds=self.caller.elapsed(),
             fence_key=self.fence_key,
-            versions=Versions(package=version("rl-conductor"), prompt=VERSION),
+            versions=Versions(package=PACKAGE_VERSION, prompt=VERSION),
         )
         answer = None if error == "cancelled" else self._answer()
         if answer is None:

@@ -1,0 +1,160 @@
+"""What this machine offers: vendors' keys, a server on it, or the embedded models; and why each was chosen."""
+
+from __future__ import annotations
+
+import json
+import os
+import urllib.error
+import urllib.request
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from rl_conductor.errors import ConfigError
+from rl_conductor.models import Model, model
+from rl_conductor.planner import PLAN_TOKENS, Planner
+from rl_conductor.pool import PoolFile, Worker, WorkerPool, read_pool_file
+from rl_conductor.types import FREE, Card, Sampling
+
+POOL_VARIABLE = "RL_CONDUCTOR_POOL"
+"""Names a pool file, which then goes before everything else that is found."""
+MOST_SERVED = 7
+"""Most models taken from one local server; the paper's pool has as many."""
+PROBE_SECONDS = 0.5
+
+
+@dataclass(frozen=True)
+class Vendor:
+    """A paid service: the variables that may hold its key, and two of its models."""
+
+    keys: tuple[str, ...]
+    strong: str
+    fast: str
+
+
+VENDORS = {
+    "openai": Vendor(("OPENAI_API_KEY",), "gpt-6-sol", "gpt-6-luna"),
+    "anthropic": Vendor(("ANTHROPIC_API_KEY",), "claude-sonnet-5-5", "claude-haiku-5-5"),
+    "google": Vendor(("GEMINI_API_KEY", "GOOGLE_API_KEY"), "gemini-3.8-flash", "gemini-3.5-flash-lite"),
+}
+"""The models a key alone brings in (November 2026); a pool file names any others."""
+
+SERVERS = {
+    "http://127.0.0.1:8000/v1": "vllm",
+    "http://127.0.0.1:8080/v1": "llama.cpp",
+    "http://127.0.0.1:11434/v1": "compatible",
+    "http://127.0.0.1:1234/v1": "compatible",
+}
+"""Where local servers listen by default (vLLM, llama.cpp, Ollama, LM Studio), and what they understand."""
+
+EMBEDDED = {
+    "coder": (
+        "embedded:qwen2.5-coder-0.5b",
+        "a small coder: arithmetic, step-by-step reasoning, code, exact formats, facts",
+    ),
+    "writer": (
+        "embedded:smollm2-135m",
+        "a tiny, quick writer: one or two plain English sentences; poor at facts and sums",
+    ),
+}
+
+
+@dataclass(frozen=True)
+class Found:
+    """A pool, who plans over it, and why these."""
+
+    pool: WorkerPool
+    planner: Planner
+    reasons: tuple[str, ...]
+    """In words, a line each: what was found and what was made of it."""
+    embedded: bool = False
+    """Nothing better was found, so tiny models in this process do everything."""
+
+
+def discover(environ: Mapping[str, str] | None = None, *, pool_file: str | Path | None = None) -> Found:
+    """The pool of this machine, from the first of: a pool file, vendors' keys, a local server, embedded models.
+
+    Args:
+        environ: the environment to look in; the process's own by default.
+        pool_file: a pool file; else the one that `RL_CONDUCTOR_POOL` names.
+
+    Raises:
+        ConfigError: the pool file is wrong, or a library for what was found is missing.
+    """
+    environ = os.environ if environ is None else environ
+    path = pool_file or environ.get(POOL_VARIABLE)
+    if path:
+        how = "named" if pool_file else f"named by {POOL_VARIABLE}"
+        return from_file(read_pool_file(path), f"the pool file {str(path)!r} was {how}")
+    return from_keys(environ) or from_server(environ) or embedded()
+
+
+def from_file(content: PoolFile, reason: str) -> Found:
+    """The pool of a file; without a planner in it, the first worker's model plans too."""
+    pool = WorkerPool(content.made())
+    first = next(iter(pool.values()))
+    planner = first.model if content.planner is None else content.planner.made()
+    who = "its planner" if content.planner else f"its first worker, {first.name!r}, also"
+    return Found(pool, Planner(model=planner), (reason, f"{who} plans: {planner.name}"))
+
+
+def from_keys(environ: Mapping[str, str]) -> Found | None:
+    """A strong and a fast model of every vendor whose key is set."""
+    workers, reasons, strong = [], [], []
+    for provider, vendor in VENDORS.items():
+        key = next((name for name in vendor.keys if environ.get(name)), None)
+        if key is None:
+            continue
+        reasons.append(f"{key} is set: {vendor.strong} and {vendor.fast}")
+        for name, strengths in ((vendor.strong, "strong generalist"), (vendor.fast, "fast and cheap generalist")):
+            card = Card(name=name, strengths=strengths, tags=frozenset({"external", provider}))
+            workers.append(Worker.of(name, f"{provider}:{name}", card=card))
+        strong.append(workers[-2].model)
+    if not workers:
+        return None
+    reasons.append(f"the first strong model also plans: {strong[0].name}")
+    return Found(WorkerPool(workers), Planner(model=strong[0]), tuple(reasons))
+
+
+def from_server(environ: Mapping[str, str]) -> Found | None:
+    """The models of the server that `OPENAI_BASE_URL` names, or of the first that answers on this machine."""
+    named = environ.get("OPENAI_BASE_URL")
+    addresses = {named: "compatible"} if named else SERVERS
+    for address, dialect in addresses.items():
+        served = _served(address)
+        if served:
+            models = [_at(address, name, dialect) for name in served[:MOST_SERVED]]
+            workers = [Worker.of(name, made) for name, made in zip(served, models, strict=False)]
+            how = "OPENAI_BASE_URL names it" if named else "it answers on this machine"
+            reason = f"a server at {address} ({how}): {', '.join(served[:MOST_SERVED])}"
+            return Found(WorkerPool(workers), Planner(model=models[0]), (reason, f"{models[0].name} also plans"))
+    if named:
+        raise ConfigError(f"OPENAI_BASE_URL is {named!r}, but no server there lists its models; start it or unset it")
+    return None
+
+
+def embedded() -> Found:
+    """Tiny models in this process, for a machine that has nothing else."""
+    workers = [
+        Worker.of(name, where, card=Card(name=name, strengths=strengths), sampling=Sampling(max_tokens=300, seed=1))
+        for name, (where, strengths) in EMBEDDED.items()
+    ]
+    pool = WorkerPool(workers)
+    planner = Planner(
+        model=pool["coder"].model, sampling=Sampling(max_tokens=PLAN_TOKENS, temperature=0.2, seed=1), examples=3
+    )
+    reason = "no key, no server and no pool file was found: tiny embedded models plan and work"
+    return Found(pool, planner, (reason,), embedded=True)
+
+
+def _at(address: str, name: str, dialect: str) -> Model:
+    return model(f"openai:{name}", base_url=address, dialect=dialect, price=FREE)
+
+
+def _served(address: str) -> list[str]:
+    """The models that a server lists; none when it is not there or speaks otherwise."""
+    try:
+        with urllib.request.urlopen(f"{address.rstrip('/')}/models", timeout=PROBE_SECONDS) as reply:  # noqa: S310
+            return [str(one["id"]) for one in json.loads(reply.read())["data"]]
+    except (OSError, ValueError, KeyError, TypeError, urllib.error.URLError):
+        return []
