@@ -7,9 +7,9 @@ policy. Pure: nothing here calls a model or knows how plans are spelled.
 from __future__ import annotations
 
 from functools import cached_property
-from typing import Literal, Self
+from typing import Annotated, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import AfterValidator, Field, model_validator
 
 from rl_conductor.errors import WorkflowValidationError
 from rl_conductor.types import Value
@@ -18,7 +18,8 @@ from rl_conductor.types import Value
 class Step(Value):
     """One subtask, the worker that does it, and the earlier steps whose replies it may see."""
 
-    subtask: str
+    subtask: Annotated[str, AfterValidator(str.lstrip)]
+    """What is to be done; blank space before it is dropped."""
     worker: str
     access: frozenset[int] = frozenset()
     """Positions of earlier steps, from 0."""
@@ -37,7 +38,7 @@ class Workflow(Value):
             later = sorted(i for i in step.access if not 0 <= i < index)
             if later:
                 raise ValueError(f"step {index} may read only steps before it, not {later}")
-            if not step.subtask.strip():
+            if not step.subtask:
                 raise ValueError(f"step {index} has an empty subtask")
         return self
 
@@ -127,6 +128,12 @@ class PlanSpace(Value):
     subtask_chars: int = Field(default=400, ge=1)
     """Longest subtask."""
 
+    @model_validator(mode="after")
+    def _names_each_worker_once(self) -> Self:
+        if len(set(self.roster)) < len(self.roster):
+            raise ValueError(f"the roster names a worker twice: {', '.join(self.roster)}")
+        return self
+
     @property
     def choices(self) -> tuple[str, ...]:
         """The allowed workers, in roster order."""
@@ -134,17 +141,23 @@ class PlanSpace(Value):
 
     def violations(self, workflow: Workflow) -> tuple[str, ...]:
         """Every rule that `workflow` breaks, in words; empty when it may run."""
-        found: list[str] = []
         steps = workflow.steps
+        found = list(self.step_violations(workflow))
         if not self.min_steps <= len(steps) <= self.max_steps:
-            found.append(f"{len(steps)} steps, but {self.min_steps} to {self.max_steps} are allowed")
-        for index, step in enumerate(steps):
-            found += [f"step {index + 1}: {problem}" for problem in self._step_problems(workflow, index, step)]
+            found.insert(0, f"{len(steps)} steps, but {self.min_steps} to {self.max_steps} are allowed")
         if self.last is not None and steps[-1].worker != self.last:
             found.append(f"the last step must be done by {self.last!r}, not {steps[-1].worker!r}")
         if self.last_reads_all and steps[-1].access != frozenset(range(len(steps) - 1)):
             found.append("the last step must see every earlier step")
         return tuple(found)
+
+    def step_violations(self, workflow: Workflow) -> tuple[str, ...]:
+        """The rules that a single step breaks: no later step can mend them, so a plan half written can be judged."""
+        return tuple(
+            f"step {index + 1}: {problem}"
+            for index, step in enumerate(workflow.steps)
+            for problem in self._step_problems(workflow, index, step)
+        )
 
     def check(self, workflow: Workflow, *, text: str = "") -> Workflow:
         """`workflow` itself, or a `WorkflowValidationError` that lists every broken rule."""
@@ -169,6 +182,8 @@ class PlanSpace(Value):
             found.append("a step sees either no earlier step or all of them")
         if step.recall and self.recalled is None:
             found.append("there is no earlier round to recall")
+        elif self.access == "binary" and self.recalled is not None and index and step.recall != bool(step.access):
+            found.append("a step sees the earlier rounds exactly when it sees the earlier steps")
         sources = {workflow.steps[i].worker for i in workflow.sources[index]}
         for i in (index, *workflow.sources[index]):
             if workflow.steps[i].recall:

@@ -1,0 +1,149 @@
+"""Reads lists, objects and scalars the way models misspell them: any quotes, missing brackets, comments, bare words.
+
+Nothing is evaluated and nothing fails: what makes no sense is skipped, and every liberty taken is noted. The work is
+bounded, whatever the text.
+"""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_right
+from functools import cache
+from typing import Any
+
+MOST_VALUES = 2_000
+MOST_DEPTH = 8
+MOST_STRING = 10_000
+
+QUOTES = "\"'`“”„‘’«"
+CLOSING = {"“": '”“"', "”": '”“"', "„": '”“"', "‘": "’‘'", "’": "’‘'", "«": "»"}
+"""The characters that may end a string, by the one that began it; the others end with themselves."""
+VALUE = rf"[{QUOTES}\[\](){{}}\d#+-]|\w+\s*[:=]|(?i:true|false|none|null|all)\b"
+ENDING = rf"(?:\s*(?:\Z|[\]}}):#]|,\s*(?:\Z|{VALUE}))|[ \t]*\n\s*[{QUOTES}{{])"
+"""What follows a quote that ends a string; a quote before anything else belongs to the text."""
+SKIPPED = re.compile(r"(?:[\s,]|(?:#(?!\d)|//)[^\n]*)*")
+BARE = re.compile(r"[^\[\](){},\n\"“”„«»]+")
+KEY = re.compile(rf"[{QUOTES}]?([A-Za-z][\w -]{{0,30}})[{QUOTES}]?\s{{0,9}}[:=]")
+INTEGER = re.compile(r"[+-]?\d{1,9}(?:\.0{1,9})?")
+CONSTANTS = {"true": True, "false": False, "none": None, "null": None}
+ESCAPE = re.compile(r"\\(u[0-9a-fA-F]{4}|[\"'\\/bfnrt])")
+ESCAPED = {"b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t"}
+
+CLOSED = "a missing bracket was added"
+COMMENTED = "comments were dropped"
+CUT = "what was too deep or too long to read was dropped"
+REQUOTED = "other quotes than double ones were taken as quotes"
+UNENDED = "a string without an end was ended with its line"
+UNQUOTED = "a word without quotes was taken as text"
+
+
+class Reader:
+    """Reads values from `text`, moving `at`; none reaches past the next of `stops`, where something else begins."""
+
+    def __init__(self, text: str, stops: list[int]) -> None:
+        self.text = text
+        self.at = 0
+        self.notes: list[str] = []
+        self._stops = [*stops, len(text)]
+        self._values = 0
+
+    def value(self, depth: int = 0) -> Any:
+        """The value that begins at `at`: a list, a dict, a string, a number, a boolean or `None`."""
+        self._values += 1
+        if self._values > MOST_VALUES or depth > MOST_DEPTH:
+            self.notes.append(CUT)
+            self.at = len(self.text)
+            return None
+        sign = self.text[self.at]
+        if sign in "[(":
+            return self._list(depth)
+        if sign == "{":
+            return self._dict(depth)
+        return self._string(sign) if sign in QUOTES else self._bare()
+
+    def values(self) -> list[Any]:
+        """Every value from `at` on."""
+        items = []
+        while self._next(len(self.text)):
+            items.append(self.value())
+        return items
+
+    def _list(self, depth: int) -> list[Any]:
+        self.at += 1
+        stop = self._stop()
+        items = []
+        while (sign := self._next(stop)) not in ("", "]", ")", "}"):
+            items.append(self.value(depth + 1))
+        self._close(sign in ("]", ")"))
+        return items
+
+    def _dict(self, depth: int) -> dict[str, Any]:
+        self.at += 1
+        stop = self._stop()
+        items = {}
+        while self._next(stop) and (key := KEY.match(self.text, self.at, stop)):
+            self.at = key.end()
+            if self._next(stop) not in ("", "]", ")", "}"):
+                items[key[1].strip().lower()] = self.value(depth + 1)
+        self._close(self._next(stop) == "}")
+        return items
+
+    def _string(self, sign: str) -> str:
+        stop = min(self._stop(), self.at + MOST_STRING)
+        wide = self.text.startswith(sign * 3, self.at)
+        if sign != '"' or wide:
+            self.notes.append(REQUOTED)
+        found = _string_from(sign * 3 if wide else sign).match(self.text, self.at, stop)
+        if found is None:
+            self.notes.append(UNENDED)
+            line = self.text[self.at + 1 : stop].split("\n", 1)[0]
+            self.at += 1 + len(line)
+            return unescaped(line.rstrip(" \t\r,)]}"))
+        self.at = found.end()
+        return unescaped(found[1])
+
+    def _bare(self) -> Any:
+        found = BARE.match(self.text, self.at, self._stop())
+        if found is None:
+            self.at += 1
+            return None
+        self.at = found.end()
+        word, *comment = re.split(r"\s(?:#|//)", found[0], maxsplit=1)
+        self.notes += [COMMENTED] if comment else []
+        word = word.strip(" \t\r'`*_;")
+        if INTEGER.fullmatch(word):
+            return int(float(word))
+        self.notes += [] if word in CONSTANTS else [UNQUOTED]
+        return CONSTANTS.get(word.lower(), word)
+
+    def _next(self, stop: int) -> str:
+        """The next character that is neither blank, comma nor comment, moved to; empty when `stop` comes first."""
+        skipped = SKIPPED.match(self.text, self.at, stop)
+        if skipped and skipped[0]:
+            self.at = skipped.end()
+            self.notes += [COMMENTED] if re.search(r"#|//", skipped[0]) else []
+        return self.text[self.at : min(self.at + 1, stop)]
+
+    def _close(self, closed: bool) -> None:
+        self.at += closed
+        self.notes += [] if closed else [CLOSED]
+
+    def _stop(self) -> int:
+        return self._stops[bisect_right(self._stops, self.at, hi=len(self._stops) - 1)]
+
+
+def unescaped(text: str) -> str:
+    """`text` with the escapes of JSON read; other backslashes, as in formulas, stay."""
+    text = ESCAPE.sub(lambda found: ESCAPED.get(found[1]) or _character(found[1]), text)
+    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+
+
+def _character(escape: str) -> str:
+    return chr(int(escape[1:], 16)) if len(escape) > 1 else escape
+
+
+@cache
+def _string_from(opening: str) -> re.Pattern[str]:
+    """Matches a string that began with `opening`; group 1 is its content."""
+    ends = f"[{CLOSING.get(opening, opening)}]" if len(opening) == 1 else opening
+    return re.compile(rf"{opening}((?:\\.|(?!{ends}{ENDING})[^\\])*+){ends}", re.DOTALL)
