@@ -62,5 +62,7 @@ class PerLoop(Generic[T]):
 
     def _forget_the_dead(self) -> None:
         # An open connection holds its loop, so a weak key alone keeps the sockets of every `asyncio.run` for good.
-        for loop in [loop for loop in self._made if loop.is_closed()]:
-            del self._made[loop]
+        for reference in self._made.keyrefs():  # a snapshot: other threads' loops come and go meanwhile
+            loop = reference()
+            if loop is not None and loop.is_closed():
+                self._made.pop(loop, None)

@@ -158,13 +158,16 @@ class OpenAIModel:
         }
 
     def _client(self) -> openai.AsyncOpenAI:
-        return openai.AsyncOpenAI(
+        client = openai.AsyncOpenAI(
             base_url=self._base_url,
             api_key=self._key or "none",  # without one the library would take OPENAI_API_KEY to any host
             max_retries=0,
             # The library's own default closes itself when it is collected, on whatever event loop then runs.
             http_client=openai.DefaultAsyncHttpxClient(),
         )
+        if not OpenAIModel.service.is_at(self._base_url):
+            client.organization = client.project = None  # which it takes from the environment, for OpenAI alone
+        return client
 
     # --------------------------------------------------------------------------------------- errors
 

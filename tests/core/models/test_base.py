@@ -1,0 +1,253 @@
+"""What all adapters share."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator
+from decimal import Decimal
+
+import pytest
+
+from rl_conductor.errors import (
+    AuthenticationError,
+    BadRequestError,
+    BadResponseError,
+    ConfigError,
+    ContextLengthError,
+    ModelError,
+    ModelTimeoutError,
+    RateLimitError,
+)
+from rl_conductor.models import ADAPTERS, Capabilities, Model, model
+from rl_conductor.models.base import (
+    arguments_of,
+    checked,
+    collect,
+    priced,
+    require,
+    seconds,
+    status_error,
+    within,
+    without_secrets,
+)
+from rl_conductor.models.scripted import ScriptedModel
+from rl_conductor.types import (
+    FREE,
+    Completion,
+    Delta,
+    FilePart,
+    FinishReason,
+    Grammar,
+    ImagePart,
+    JsonFormat,
+    Message,
+    Price,
+    Request,
+    Tool,
+    ToolCall,
+    Usage,
+)
+
+EVERYTHING = Request(
+    messages=(Message.user("hi", ImagePart(data="AA=="), FilePart(data="AA==")),), tools=(Tool(name="clock"),)
+)
+
+
+# -------------------------------------------------------------------------------------------- naming
+
+
+@pytest.mark.parametrize("name", ["gpt-5", "openai:", "nobody:gpt-5", "", ":"])
+def test_a_name_without_a_known_provider_is_refused_with_those_there_are(name: str) -> None:
+    with pytest.raises(ConfigError, match=r"'provider:model'.*anthropic, .*vllm-server"):
+        model(name)
+
+
+def test_a_models_own_name_may_hold_colons() -> None:
+    assert model("ollama:qwen3:8b").name == "ollama:qwen3:8b"
+
+
+@pytest.mark.parametrize("provider", ["anthropic", "google", "ollama", "openai", "openrouter", "vllm-server"])
+def test_each_service_is_made_by_its_name(provider: str) -> None:
+    made = model(f"{provider}:m", api_key="k")
+    assert isinstance(made, Model)
+    assert made.name == f"{provider}:m"
+    assert provider in ADAPTERS
+
+
+# ------------------------------------------------------------------------------------------- requests
+
+
+@pytest.mark.parametrize(
+    ("able", "lacking"),
+    [
+        (Capabilities(images=True, files=True), "tools"),
+        (Capabilities(tools=True, files=True), "images"),
+        (Capabilities(tools=True, images=True), "files"),
+    ],
+)
+def test_a_lacking_capability_is_named(able: Capabilities, lacking: str) -> None:
+    with pytest.raises(BadRequestError, match=f"can't take {lacking}$"):
+        require(ScriptedModel("hi", capabilities=able), EVERYTHING)
+
+
+@pytest.mark.parametrize(
+    ("form", "lacking"), [(JsonFormat(), "a JSON schema"), (Grammar(gbnf='root ::= "a"'), "a grammar")]
+)
+def test_a_lacking_format_is_named(form: JsonFormat | Grammar, lacking: str) -> None:
+    with pytest.raises(BadRequestError, match=f"can't take {lacking}$"):
+        require(ScriptedModel("hi", capabilities=Capabilities()), Request(messages=(), response_format=form))
+
+
+def test_a_plain_request_needs_no_capability() -> None:
+    require(ScriptedModel("hi", capabilities=Capabilities()), Request(messages=(Message.user("hi"),)))
+
+
+# -------------------------------------------------------------------------------------------- replies
+
+
+def completion(text: str = "", finish: FinishReason = "stop", *calls: ToolCall) -> Completion:
+    message = Message.assistant(text, tool_calls=calls)
+    return Completion(message=message, usage=Usage(), finish_reason=finish, model="m")
+
+
+def test_text_or_a_tool_call_is_an_answer() -> None:
+    for good in (
+        completion("hi"),
+        completion("hi", "length"),
+        completion("", "tool_calls", ToolCall(id="a", name="b", arguments="")),
+    ):
+        assert checked(good) is good
+
+
+@pytest.mark.parametrize(
+    ("finish", "why", "retryable"),
+    [("stop", "empty", True), ("length", "max_tokens", False), ("content_filter", "filter", False)],
+)
+def test_no_answer_is_a_bad_response_that_says_why(finish: FinishReason, why: str, retryable: bool) -> None:
+    with pytest.raises(BadResponseError, match=why) as caught:
+        checked(completion(" \n", finish))
+    assert caught.value.retryable is retryable
+
+
+def test_a_call_costs_its_price_and_counts_as_one() -> None:
+    used = Usage(input_tokens=1_000_000, cached_tokens=500_000, output_tokens=1_000_000)
+    price = Price(input=Decimal(2), cached_input=Decimal(1), output=Decimal(8))
+    assert priced(used, price) == used.model_copy(update={"calls": 1, "cost": Decimal("9.5")})
+    assert priced(used, FREE).cost == 0
+    assert priced(used, None) == used.model_copy(update={"calls": 1, "unpriced_calls": 1})
+
+
+async def test_collecting_a_broken_stream_is_a_bad_response() -> None:
+    async def broken() -> AsyncIterator[Delta]:
+        yield Delta(text="hi")
+
+    with pytest.raises(BadResponseError, match="ended before"):
+        await collect(broken())
+
+
+def test_arguments_that_are_no_object_are_kept_as_text() -> None:
+    def given(text: str) -> dict[str, object]:
+        return arguments_of(ToolCall(id="a", name="b", arguments=text))
+
+    assert given('{"a": 1}') == {"a": 1}
+    assert given("") == {}
+    assert given("[1]") == {"invalid_json": "[1]"}
+    assert given("{oops") == {"invalid_json": "{oops"}
+    assert given("[" * 100_000) == {"invalid_json": "[" * 100_000}
+
+
+# --------------------------------------------------------------------------------------------- errors
+
+
+@pytest.mark.parametrize(
+    ("status", "kind", "retryable"),
+    [
+        (400, BadRequestError, False),
+        (401, AuthenticationError, False),
+        (403, AuthenticationError, False),
+        (404, BadRequestError, False),
+        (408, ModelTimeoutError, True),
+        (413, ContextLengthError, False),
+        (429, RateLimitError, True),
+        (500, ModelError, True),
+        (503, ModelError, True),
+        (504, ModelTimeoutError, True),
+        (529, ModelError, True),
+    ],
+)
+def test_a_status_means_an_error(status: int, kind: type[ModelError], retryable: bool) -> None:
+    error = status_error("why", model="m", status=status, retry_after=3)
+    assert type(error) is kind
+    assert (error.status, error.retryable, str(error)) == (status, retryable, "why")
+    assert error.retry_after == 3 or not retryable
+
+
+@pytest.mark.parametrize(
+    ("text", "wait"),
+    [
+        ("7", 7),
+        ("7.5s", 7.5),
+        (" 0 ", 0),
+        (None, None),
+        ("", None),
+        ("soon", None),
+        ("-1", None),
+        ("inf", None),
+        ("nan", None),
+    ],
+)
+def test_seconds_are_read_only_when_they_can_be_waited(text: str | None, wait: float | None) -> None:
+    assert seconds(text) == wait
+
+
+def test_secrets_are_replaced_and_missing_ones_are_not_looked_for() -> None:
+    assert without_secrets("a key k1 and k2", ["k1", None, "", "k2"]) == "a key [secret] and [secret]"
+
+
+# ----------------------------------------------------------------------------------------------- time
+
+
+class Source:
+    """Numbers, `gap` seconds apart; knows when it was closed."""
+
+    def __init__(self, gap: float = 0.0) -> None:
+        self.gap = gap
+        self.closed = False
+
+    async def numbers(self) -> AsyncGenerator[int, None]:
+        try:
+            for number in range(5):
+                await asyncio.sleep(self.gap)
+                yield number
+        finally:
+            self.closed = True
+
+
+@pytest.mark.parametrize("limit", [None, 5.0])
+async def test_items_within_the_limit_pass(limit: float | None) -> None:
+    assert [item async for item in within(limit, Source().numbers())] == [0, 1, 2, 3, 4]
+
+
+async def test_the_limit_counts_for_all_items_together() -> None:
+    source, seen = Source(gap=0.08), []
+    with pytest.raises(TimeoutError):  # noqa: PT012
+        async for item in within(0.2, source.numbers()):
+            seen.append(item)  # noqa: PERF401
+    assert 1 <= len(seen) < 4
+    assert source.closed
+
+
+async def test_a_slow_reader_is_never_cancelled_itself() -> None:
+    items = within(0.05, Source().numbers())
+    assert await anext(items) == 0
+    await asyncio.sleep(0.1)
+    with pytest.raises(TimeoutError):
+        await anext(items)
+
+
+async def test_leaving_early_closes_the_source() -> None:
+    source = Source()
+    items = within(5, source.numbers())
+    assert await anext(items) == 0
+    await items.aclose()
+    assert source.closed

@@ -1,0 +1,281 @@
+"""The protocol's translation, as plain functions: what odd servers send must be read right or refused."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+from typing import Any
+
+import pytest
+
+from rl_conductor.errors import (
+    BadRequestError,
+    BadResponseError,
+    ContextLengthError,
+    ModelError,
+    RateLimitError,
+)
+from rl_conductor.models.chat_completions import DIALECTS, Reply, options_of, refusal
+from rl_conductor.types import (
+    Completion,
+    ImagePart,
+    JsonFormat,
+    Message,
+    Price,
+    ReasoningPart,
+    Request,
+    TextPart,
+    Tool,
+    ToolCall,
+)
+
+PRICE = Price(input=Decimal(1), output=Decimal(1))
+
+
+def read(*frames: Any) -> Completion:
+    reply = Reply("openai:m")
+    for frame in frames:
+        reply.add(frame)
+    return reply.completion(PRICE)
+
+
+def frame(finish: str | None = None, **delta: Any) -> dict[str, Any]:
+    return {"choices": [{"delta": delta, "finish_reason": finish}]}
+
+
+def pieces(index: int | None, call_id: str | None, name: str | None, arguments: str) -> dict[str, Any]:
+    function = {"name": name, "arguments": arguments}
+    return frame(tool_calls=[{"index": index, "id": call_id, "function": function}])
+
+
+# ------------------------------------------------------------------------------------------- replies
+
+
+@pytest.mark.parametrize("said", ["eos", "stop_sequence", "end_turn", "stop"])
+def test_any_word_for_a_natural_end_is_stop(said: str) -> None:
+    assert read(frame(content="hi"), frame(said)).finish_reason == "stop"
+
+
+@pytest.mark.parametrize("said", [None, "", "error", "abort"])
+def test_a_reply_without_a_natural_end_is_refused(said: str | None) -> None:
+    with pytest.raises(BadResponseError, match="broke off"):
+        read(frame(content="hi"), frame(said))
+
+
+@pytest.mark.parametrize("said", ["stop", "tool_calls", "function_call"])
+def test_a_reply_with_calls_ends_in_calls_whatever_the_server_says(said: str) -> None:
+    assert read(pieces(0, "a", "clock", "{}"), frame(said)).finish_reason == "tool_calls"
+
+
+def test_calls_cut_at_the_token_limit_say_so() -> None:
+    assert read(pieces(0, "a", "clock", '{"zo'), frame("length")).finish_reason == "length"
+
+
+def test_fragments_of_interleaved_calls_find_their_own() -> None:
+    reply = read(
+        pieces(0, "a", "clock", ""),
+        pieces(1, "b", "weather", '{"city"'),
+        pieces(0, None, None, '{"zone": 1}'),
+        pieces(1, "b", "weather", ": 2}"),
+        frame("tool_calls"),
+    )
+    assert reply.message.tool_calls == (
+        ToolCall(id="a", name="clock", arguments='{"zone": 1}'),
+        ToolCall(id="b", name="weather", arguments='{"city": 2}'),
+    )
+
+
+@pytest.mark.parametrize("index", [0, None])
+def test_calls_that_share_an_index_are_told_apart_by_their_ids(index: int | None) -> None:
+    reply = read(pieces(index, "a", "clock", "{}"), pieces(index, "b", "clock", "{}"), frame("stop"))
+    assert [call.id for call in reply.message.tool_calls] == ["a", "b"]
+
+
+def test_calls_without_ids_are_given_some() -> None:
+    reply = read(pieces(0, None, "clock", ""), pieces(1, None, "clock", ""), frame("stop"))
+    assert [(call.id, call.arguments) for call in reply.message.tool_calls] == [("call_0", "{}"), ("call_1", "{}")]
+
+
+def test_a_call_that_names_no_tool_is_refused() -> None:
+    with pytest.raises(BadResponseError, match="names no tool"):
+        read(pieces(0, "a", None, "{}"), frame("tool_calls"))
+
+
+def test_a_refusal_is_the_text_of_a_filtered_reply() -> None:
+    reply = read({"choices": [{"message": {"content": None, "refusal": "I can't."}, "finish_reason": "stop"}]})
+    assert (reply.text, reply.finish_reason) == ("I can't.", "content_filter")
+
+
+@pytest.mark.parametrize("field", ["reasoning", "reasoning_content"])
+def test_reasoning_is_read_under_both_of_its_names(field: str) -> None:
+    reply = read(frame(**{field: "so"}), frame("stop", content="yes"))
+    assert reply.message.content == (ReasoningPart(text="so"), TextPart(text="yes"))
+
+
+def test_a_model_that_the_server_does_not_name_is_the_one_asked_for() -> None:
+    assert read(frame("stop", content="hi")).model == "openai:m"
+
+
+def test_missing_usage_is_an_unpriced_call() -> None:
+    usage = read(frame("stop", content="hi")).usage
+    assert (usage.calls, usage.unpriced_calls) == (1, 1)
+
+
+def test_details_larger_than_the_whole_are_cut_to_it() -> None:
+    counts = {
+        "prompt_tokens": 10,
+        "completion_tokens": 5,
+        "prompt_tokens_details": {"cached_tokens": 99},
+        "completion_tokens_details": {"reasoning_tokens": 99},
+    }
+    usage = read(frame("stop", content="hi") | {"usage": counts}).usage
+    assert (usage.cached_tokens, usage.reasoning_tokens) == (10, 5)
+    assert usage.cost == Decimal(15) / 1_000_000
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        "<html>",
+        None,
+        {},
+        {"choices": None},
+        {"choices": "hi"},
+        {"choices": [{"delta": None}]},
+        {"choices": [{"delta": {"content": ["hi"]}}]},
+        {"choices": [], "usage": {"prompt_tokens": -1}},
+        {"choices": [{"delta": {"tool_calls": [{"function": {"arguments": {}}}]}}]},
+    ],
+)
+def test_what_is_no_chat_completion_is_refused(bad: object) -> None:
+    with pytest.raises(BadResponseError, match="openai:m: not a chat completion"):
+        read(bad)
+
+
+def test_a_refused_reply_quotes_nothing_of_what_came() -> None:
+    with pytest.raises(BadResponseError) as caught:
+        read({"choices": "sk-echoed-by-a-gateway"})
+    assert "sk-echoed" not in str(caught.value)
+
+
+def test_an_error_in_place_of_choices_is_the_servers_error() -> None:
+    with pytest.raises(RateLimitError, match="slow down"):
+        read({"error": {"message": "slow down", "code": 429}})
+
+
+# -------------------------------------------------------------------------------------------- errors
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {"message": "too big", "code": "context_length_exceeded"},
+        {"message": "This model's maximum context length is 4096 tokens.", "code": 400},
+        {"message": "the request exceeds the available context size", "type": "exceed_context_size_error"},
+        "prompt is longer than the context window",
+    ],
+)
+@pytest.mark.parametrize("status", [400, 413, None])
+def test_a_request_that_is_too_long_is_known_by_code_or_words(body: object, status: int | None) -> None:
+    assert type(refusal(body, model="m", secret=None, status=status)) is ContextLengthError
+
+
+def test_a_rate_limit_that_speaks_of_context_is_still_a_rate_limit() -> None:
+    body = {"message": "too many requests of this context length"}
+    assert type(refusal(body, model="m", secret=None, status=429)) is RateLimitError
+
+
+def test_an_exhausted_quota_is_not_worth_a_retry() -> None:
+    error = refusal({"message": "pay", "code": "insufficient_quota"}, model="m", secret=None, status=429)
+    assert isinstance(error, RateLimitError)
+    assert not error.retryable
+
+
+def test_a_status_inside_the_error_counts_when_http_gave_none() -> None:
+    assert type(refusal({"message": "no", "code": 400}, model="m", secret=None)) is BadRequestError
+    unknown = refusal({"message": "no", "code": "broken"}, model="m", secret=None)
+    assert (type(unknown), unknown.retryable) == (ModelError, True)
+
+
+@pytest.mark.parametrize(
+    "body", ["key k-123 is bad", {"message": "key k-123 is bad"}, {"detail": "key k-123 is bad"}, ["k-123"]]
+)
+def test_the_secret_is_cut_out_of_what_the_server_says(body: object) -> None:
+    message = str(refusal(body, model="m", secret="k-123", status=401))
+    assert "[secret]" in message
+    assert "k-123" not in message
+
+
+def test_an_endless_error_is_cut_short() -> None:
+    assert len(str(refusal("x" * 100_000, model="m", secret=None, status=500))) < 2000
+
+
+# ------------------------------------------------------------------------------------------ requests
+
+
+def sent(*messages: Message, **options: Any) -> dict[str, Any]:
+    return options_of(Request(messages=messages, **options), DIALECTS["openai"])
+
+
+def test_an_open_request_sends_messages_alone() -> None:
+    assert sent(Message.user("hi")) == {"messages": [{"role": "user", "content": "hi"}]}
+
+
+def test_a_turn_of_tool_calls_is_sent_back_as_it_came() -> None:
+    call = ToolCall(id="a", name="clock", arguments="{not json")
+    turn, result = sent(Message.assistant(tool_calls=[call]), Message.tool("a", "noon"))["messages"]
+    function = {"name": "clock", "arguments": "{not json"}
+    assert turn == {
+        "role": "assistant",
+        "content": None,
+        "tool_calls": [{"id": "a", "type": "function", "function": function}],
+    }
+    assert result == {"role": "tool", "content": "noon", "tool_call_id": "a"}
+
+
+def test_an_empty_message_has_empty_content() -> None:
+    assert sent(Message.tool("a", ""))["messages"] == [{"role": "tool", "content": "", "tool_call_id": "a"}]
+
+
+def test_reasoning_is_not_sent_back() -> None:
+    turn = Message(role="assistant", content=(ReasoningPart(text="so"), TextPart(text="yes")))
+    assert sent(turn)["messages"] == [{"role": "assistant", "content": "yes"}]
+
+
+def test_an_image_by_address_is_left_for_the_vendor_to_fetch() -> None:
+    message = Message.user("Look", ImagePart(url="https://example.org/a.png"))
+    (fields,) = sent(message)["messages"]
+    assert fields["content"] == [
+        {"type": "text", "text": "Look"},
+        {"type": "image_url", "image_url": {"url": "https://example.org/a.png"}},
+    ]
+
+
+def test_serial_tool_calls_are_asked_for_only_when_wished() -> None:
+    tools = (Tool(name="clock"),)
+    assert "parallel_tool_calls" not in sent(Message.user("hi"), tools=tools)
+    assert sent(Message.user("hi"), tools=tools, parallel_tool_calls=False)["parallel_tool_calls"] is False
+    assert "parallel_tool_calls" not in sent(Message.user("hi"), parallel_tool_calls=False)
+
+
+def test_any_json_is_asked_for_without_a_schema() -> None:
+    assert sent(Message.user("hi"), response_format=JsonFormat())["response_format"] == {"type": "json_object"}
+
+
+NAMED = {"type": "object", "properties": {"a": {"type": "string"}}, "required": ["a"], "additionalProperties": False}
+
+
+@pytest.mark.parametrize(
+    ("schema", "strict"),
+    [
+        (NAMED, True),
+        (NAMED | {"required": []}, False),
+        (NAMED | {"additionalProperties": True}, False),
+        (NAMED | {"properties": {"a": {"type": "object", "properties": {}}}}, False),
+        (NAMED | {"properties": {"a": {"anyOf": [{"type": "object"}, {"type": "null"}]}}}, False),
+        (NAMED | {"properties": {"a": {"type": "array", "items": NAMED}}}, True),
+        ({"type": "object"}, False),
+    ],
+)
+def test_decoding_is_held_to_the_schemas_that_openai_can_hold_it_to(schema: dict[str, Any], strict: bool) -> None:
+    form = sent(Message.user("hi"), response_format=JsonFormat(name="plan", json_schema=schema))["response_format"]
+    assert form == {"type": "json_schema", "json_schema": {"name": "plan", "schema": schema, "strict": strict}}

@@ -1,0 +1,215 @@
+"""What is OpenAI's alone, and its imitators': addresses, keys, dialects, prices."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import openai
+import pytest
+
+from rl_conductor.errors import BadRequestError, ConfigError, RateLimitError
+from rl_conductor.models import model
+from rl_conductor.models.base import collect
+from rl_conductor.models.openai import OllamaModel, OpenAIModel, OpenRouterModel, VLLMServerModel
+from rl_conductor.prices import price_of
+from rl_conductor.types import FREE, Grammar, Message, Request, Sampling
+
+from .wire.base import SECRET, Failure
+from .wire.openai import OpenAIWire
+
+HELLO = Request(messages=(Message.user("hello there"),))
+GRAMMAR = HELLO.model_copy(update={"response_format": Grammar(gbnf='root ::= "yes" | "no"')})
+VARIABLES = [
+    f"{vendor}_{what}" for vendor in ("OPENAI", "OPENROUTER", "OLLAMA", "VLLM") for what in ("API_KEY", "BASE_URL")
+]
+
+
+@pytest.fixture(scope="module")
+def wire() -> Iterator[OpenAIWire]:
+    with OpenAIWire.running() as wire:
+        yield wire
+
+
+@pytest.fixture(autouse=True)
+def bare_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    for variable in VARIABLES:
+        monkeypatch.delenv(variable, raising=False)
+
+
+# --------------------------------------------------------------------------------- addresses and keys
+
+
+@pytest.mark.parametrize(
+    ("name", "variable"), [("openai:gpt-5", "OPENAI_API_KEY"), ("openrouter:x/y", "OPENROUTER_API_KEY")]
+)
+def test_a_paid_service_without_a_key_names_the_variable_to_set(name: str, variable: str) -> None:
+    with pytest.raises(ConfigError, match=variable):
+        model(name)
+
+
+@pytest.mark.parametrize("name", ["ollama:qwen3", "vllm-server:qwen3"])
+def test_a_server_of_ones_own_needs_no_key_and_costs_nothing(name: str) -> None:
+    made = model(name)
+    assert made.name == name
+    assert made.price == FREE
+
+
+async def test_the_key_of_the_environment_goes_to_the_address_of_the_environment(
+    wire: OpenAIWire, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", SECRET)
+    monkeypatch.setenv("OPENAI_BASE_URL", f"{wire.url}/v1")
+    await asked(OpenAIModel("echo"))
+    assert wire.last.headers["authorization"] == f"Bearer {SECRET}"
+
+
+async def test_the_key_of_the_environment_goes_to_no_other_address(
+    wire: OpenAIWire, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", SECRET)
+    monkeypatch.setenv("OPENAI_ORG_ID", "org-of-mine")
+    monkeypatch.setenv("OPENAI_PROJECT_ID", "project-of-mine")
+    await asked(OpenAIModel("echo", base_url=f"{wire.url}/v1"))
+    assert SECRET not in str(wire.last)
+    assert "of-mine" not in str(wire.last)
+
+
+@pytest.mark.parametrize("host", ["openai.com.example.org", "notopenai.com", "example.org/openai.com"])
+def test_a_host_that_only_looks_like_openai_gets_no_key(host: str) -> None:
+    lookalike = OpenAIModel("gpt-5", base_url=f"https://{host}/v1")  # which needs no key, so it is none of OpenAI's
+    assert lookalike.price is None
+
+
+@pytest.mark.parametrize("host", ["eu.api.openai.com", "mine.openai.azure.com/openai"])
+def test_openais_regional_hosts_are_openai(host: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(ConfigError, match="OPENAI_API_KEY"):
+        OpenAIModel("gpt-5", base_url=f"https://{host}/v1")
+    monkeypatch.setenv("OPENAI_API_KEY", SECRET)
+    assert OpenAIModel("gpt-5", base_url=f"https://{host}/v1").price == price_of("openai", "gpt-5")
+
+
+@pytest.mark.parametrize(
+    ("kind", "variable"),
+    [(OllamaModel, "OLLAMA_BASE_URL"), (VLLMServerModel, "VLLM_BASE_URL"), (OpenRouterModel, "OPENROUTER_BASE_URL")],
+)
+async def test_each_service_has_a_variable_for_its_address(
+    kind: type[OpenAIModel], variable: str, wire: OpenAIWire, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(variable, f"{wire.url}/v1")
+    assert await asked(kind("echo")) == "You said: hello there"
+
+
+def test_an_address_without_a_scheme_is_refused() -> None:
+    with pytest.raises(ConfigError, match="localhost:8000"):
+        OpenAIModel("echo", base_url="localhost:8000/v1")
+
+
+def test_a_repr_names_the_model_alone() -> None:
+    assert repr(VLLMServerModel("qwen3", api_key=SECRET)) == "VLLMServerModel('qwen3')"
+
+
+def test_prices_are_looked_up_for_the_service_that_asks_them() -> None:
+    assert OpenAIModel("gpt-5", api_key=SECRET).price == price_of("openai", "gpt-5")
+    assert OpenRouterModel("openai/gpt-5", api_key=SECRET).price == price_of("openrouter", "openai/gpt-5")
+    assert OpenAIModel("gpt-5", base_url="http://localhost:1/v1").price is None
+    assert OpenAIModel("gpt-5", base_url="http://localhost:1/v1", price=FREE).price == FREE
+
+
+# ------------------------------------------------------------------------------------------- dialects
+
+
+@pytest.mark.parametrize("how", ["complete", "stream"])
+async def test_openai_itself_refuses_a_grammar(wire: OpenAIWire, how: str) -> None:
+    with pytest.raises(BadRequestError, match="a grammar"):
+        await asked(OpenAIModel("echo", base_url=f"{wire.url}/v1", dialect="openai"), GRAMMAR)
+
+
+@pytest.mark.parametrize(
+    ("dialect", "field"),
+    [
+        ("vllm", {"structured_outputs": {"grammar": 'root ::= "yes" | "no"'}}),
+        ("llama.cpp", {"grammar": 'root ::= "yes" | "no"'}),
+    ],
+)
+async def test_a_grammar_is_sent_in_the_servers_own_field(
+    wire: OpenAIWire, dialect: str, field: dict[str, Any]
+) -> None:
+    await asked(OpenAIModel("echo", base_url=f"{wire.url}/v1", dialect=dialect), GRAMMAR)
+    assert wire.last.body == {"model": "echo", "messages": [{"role": "user", "content": "hello there"}]} | field
+
+
+async def test_vllms_server_takes_grammars_by_default(wire: OpenAIWire) -> None:
+    await asked(VLLMServerModel("echo", base_url=f"{wire.url}/v1"), GRAMMAR)
+    assert "structured_outputs" in wire.last.body
+
+
+@pytest.mark.parametrize(("dialect", "field"), [("openai", "max_completion_tokens"), ("compatible", "max_tokens")])
+async def test_the_token_limit_has_the_name_that_the_server_knows(wire: OpenAIWire, dialect: str, field: str) -> None:
+    request = HELLO.model_copy(update={"sampling": Sampling(max_tokens=9)})
+    await asked(OpenAIModel("echo", base_url=f"{wire.url}/v1", dialect=dialect), request)
+    assert {name: value for name, value in wire.last.body.items() if "tokens" in name} == {field: 9}
+
+
+def test_an_unknown_dialect_is_refused_with_those_there_are() -> None:
+    with pytest.raises(ConfigError, match=r"'vlm'.*llama\.cpp.*vllm"):
+        VLLMServerModel("qwen3", dialect="vlm")
+
+
+async def test_extra_fields_are_sent_beside_a_grammar(wire: OpenAIWire) -> None:
+    thoughtless = {"chat_template_kwargs": {"enable_thinking": False}}
+    await asked(VLLMServerModel("echo", base_url=f"{wire.url}/v1", extra_body=thoughtless), GRAMMAR)
+    assert wire.last.body["chat_template_kwargs"] == {"enable_thinking": False}
+    assert "structured_outputs" in wire.last.body
+
+
+async def test_usage_is_asked_for_when_streaming(wire: OpenAIWire) -> None:
+    made = OpenAIModel("echo", base_url=f"{wire.url}/v1")
+    await collect(made.stream(HELLO))
+    await made.aclose()
+    assert wire.last.body["stream_options"] == {"include_usage": True}
+
+
+# ------------------------------------------------------------------------------------------ the library
+
+
+class Impatient(OpenAIWire):
+    """Says how long to wait in milliseconds too, as Azure does."""
+
+    def failure(self, scenario: str) -> Failure:
+        return replace(super().failure(scenario), headers={"retry-after-ms": "250", "Retry-After": "1"})
+
+
+async def test_milliseconds_to_wait_come_before_seconds() -> None:
+    with Impatient.running() as wire:
+        with pytest.raises(RateLimitError) as caught:
+            await asked(OpenAIModel("rate-limit", base_url=f"{wire.url}/v1"))
+        assert caught.value.retry_after == 0.25
+
+
+@pytest.mark.skipif(openai.__version__ < "3", reason="openai 2 closes the connection of every stream")
+async def test_streams_keep_their_connection_for_the_next(wire: OpenAIWire) -> None:
+    made = OpenAIModel("echo", base_url=f"{wire.url}/v1")
+    before = wire.connections
+    for _ in range(5):
+        await collect(made.stream(HELLO))
+    await made.aclose()
+    assert wire.connections == before + 1
+
+
+def test_without_the_library_the_error_says_what_to_install() -> None:
+    code = "import sys; sys.modules['openai'] = None; import rl_conductor; rl_conductor.models.model('openai:gpt-5')"
+    code = code.replace("import rl_conductor;", "import rl_conductor.models;")
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert "pip install 'rl-conductor[openai]'" in run.stderr.splitlines()[-1]
+
+
+async def asked(made: OpenAIModel, request: Request = HELLO) -> str:
+    """The reply's text, from a model that is closed afterwards."""
+    try:
+        return (await made.complete(request)).text
+    finally:
+        await made.aclose()
