@@ -11,18 +11,32 @@ import pytest
 
 from rl_conductor.errors import BadRequestError, ModelError, RateLimitError
 from rl_conductor.models import Model
+from rl_conductor.models.anthropic import AnthropicModel
+from rl_conductor.models.google import GoogleModel
 from rl_conductor.models.openai import OpenAIModel
 from rl_conductor.models.scripted import Scripted, ScriptedModel
 from rl_conductor.types import Message, Request, ToolCall
 
 from .subject import FAULTS, SCENARIOS, Adapter, Subject
+from .wire.anthropic import AnthropicWire
 from .wire.base import SECRET, Seen, WireServer, reply_to
+from .wire.google import GoogleWire
 from .wire.openai import OpenAIWire
 
 
 def openai(scenario: str, url: str, **options: Any) -> Model:
     """OpenAI's own dialect, at another address."""
     return OpenAIModel(scenario, base_url=f"{url}/v1", api_key=SECRET, dialect="openai", **options)
+
+
+def anthropic(scenario: str, url: str, **options: Any) -> Model:
+    """Anthropic's protocol, at another address."""
+    return AnthropicModel(scenario, base_url=url, api_key=SECRET, **options)
+
+
+def google(scenario: str, url: str, **options: Any) -> Model:
+    """Google's protocol, at another address."""
+    return GoogleModel(scenario, base_url=url, api_key=SECRET, **options)
 
 
 def scripted(scenario: str, _url: str, **options: Any) -> Model:
@@ -67,6 +81,20 @@ ADAPTERS = [
         openai,
         SCENARIOS | FAULTS,
         service=OpenAIWire,
+        sampling=frozenset({"temperature", "top_p", "max_tokens", "seed", "stop", "effort"}),
+    ),
+    Adapter(
+        "anthropic",
+        anthropic,
+        SCENARIOS | FAULTS,
+        service=AnthropicWire,
+        sampling=frozenset({"temperature", "top_p", "max_tokens", "stop", "effort"}),
+    ),
+    Adapter(
+        "google",
+        google,
+        SCENARIOS | FAULTS,
+        service=GoogleWire,
         sampling=frozenset({"temperature", "top_p", "max_tokens", "seed", "stop", "effort"}),
     ),
 ]

@@ -50,6 +50,7 @@ TOOLS = (
     Tool(name="clock", parameters={"type": "object", "properties": {"zone": {"type": "string"}}}),
 )
 PRICE = Price(input=Decimal(2), cached_input=Decimal(1), output=Decimal(10), per_call=Decimal("0.01"))
+SAMPLING = Sampling(temperature=0.5, top_p=0.9, max_tokens=5000, seed=7, stop=("END",), effort="low")
 PIXEL = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mP8z8BQDwAEhQGAhKmMIQAAAABJRU5ErkJggg=="
 
 
@@ -234,10 +235,19 @@ async def test_a_document_arrives(subject: Subject, ask: Ask) -> None:
 @both_ways
 @pytest.mark.needs("echo", "wire")
 async def test_sampling_is_sent_where_the_vendor_has_it(subject: Subject, ask: Ask) -> None:
-    sampling = Sampling(temperature=0.5, top_p=0.9, max_tokens=5000, seed=7, stop=("END",), effort="low")
-    await ask(subject.model("echo"), HELLO.model_copy(update={"sampling": sampling}))
-    seen = subject.wire.read(subject.sent).sampling
-    assert seen == {name: value for name, value in sampling if name in subject.adapter.sampling}
+    has = {name: value for name, value in SAMPLING if name in subject.adapter.sampling}
+    await ask(subject.model("echo"), HELLO.model_copy(update={"sampling": Sampling(**has)}))
+    assert subject.wire.read(subject.sent).sampling == has
+
+
+@both_ways
+@pytest.mark.needs("echo", "wire")
+async def test_sampling_that_the_vendor_lacks_is_refused_before_the_call(subject: Subject, ask: Ask) -> None:
+    lacks = {name: value for name, value in SAMPLING if name not in subject.adapter.sampling}
+    for name, value in lacks.items():
+        with pytest.raises(BadRequestError, match=name):
+            await ask(subject.model("echo"), HELLO.model_copy(update={"sampling": Sampling(**{name: value})}))
+    assert not subject.wire.requests
 
 
 @pytest.mark.needs("echo", "wire")

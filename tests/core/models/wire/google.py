@@ -117,13 +117,13 @@ def _sampling(config: dict[str, Any]) -> dict[str, Any]:
     if "stopSequences" in config:
         sampling["stop"] = tuple(config["stopSequences"])
     if "thinkingConfig" in config:
-        sampling["effort"] = config["thinkingConfig"]["thinkingLevel"].lower()
+        sampling["effort"] = config["thinkingConfig"]["thinking_level"].lower()
     return sampling
 
 
 def _media(parts: list[dict[str, Any]]) -> Iterator[str]:
     for part in parts:
         if "inlineData" in part:
-            yield part["inlineData"]["mimeType"]
+            yield part["inlineData"]["mime_type"]  # the API takes either spelling, and the SDK writes both
         elif "fileData" in part:
             yield "url"

@@ -100,6 +100,7 @@ class AnthropicModel:
         self.price = price or (price_of("anthropic", name) if at_home else None)
         self._key = key
         self._base_url = base_url
+        self._host = urlsplit(base_url).netloc.rpartition("@")[2] if base_url else HOST
         self._clients = PerLoop(self._client)
 
     def __repr__(self) -> str:
@@ -181,10 +182,11 @@ class AnthropicModel:
             return self._refusal(problem, text)
         if isinstance(problem, anthropic.APITimeoutError | httpx2.TimeoutException | TimeoutError):
             return ModelTimeoutError(f"{self.name}: no answer in time", model=self.name)
-        if isinstance(problem.__cause__ or problem, BROKEN_OFF):
+        cause = problem.__cause__ or problem
+        if isinstance(cause, BROKEN_OFF):
             return BadResponseError(f"{self.name}: the connection closed before the reply did", model=self.name)
         if isinstance(problem, anthropic.APIConnectionError):
-            return ModelError(text, model=self.name, retryable=True)
+            return ModelError(f"{self.name}: can't reach {self._host}: {cause}", model=self.name, retryable=True)
         return BadResponseError(text, model=self.name)
 
     def _refusal(self, problem: anthropic.APIStatusError, text: str) -> ModelError:
@@ -196,9 +198,6 @@ class AnthropicModel:
 
 
 def _said(problem: Exception) -> str:
-    match problem:
-        case anthropic.APIStatusError():
-            return str(problem.api_message or problem.message)
-        case anthropic.APIError():
-            return f"{problem.message} {problem.__cause__ or ''}".rstrip()
+    if isinstance(problem, anthropic.APIStatusError):
+        return str(problem.api_message or problem.message)
     return f"{type(problem).__name__}: {problem}"

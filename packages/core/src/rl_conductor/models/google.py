@@ -12,6 +12,7 @@ import os
 import re
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator
 from contextlib import aclosing, contextmanager
+from contextvars import ContextVar
 from urllib.parse import urlsplit
 
 from rl_conductor.errors import (
@@ -62,6 +63,14 @@ LONGEST_ERROR = 1000
 """Characters of a vendor's message that are worth quoting."""
 
 
+_ANSWERING: ContextVar[httpx2.Response | None] = ContextVar("_ANSWERING", default=None)
+"""The response to the latest call of this task, for the SDK leaves it open when a stream is left early."""
+
+
+async def _remember(response: httpx2.Response) -> None:
+    _ANSWERING.set(response)
+
+
 class GoogleModel:
     """One of Google's models, or one behind a server that speaks its Gemini API."""
 
@@ -100,8 +109,11 @@ class GoogleModel:
         self._model = name
         self._key = key
         self._base_url = base_url
+        self._host = urlsplit(base_url).netloc.rpartition("@")[2] if base_url else HOST
         # Of its own accord the SDK takes aiohttp where that is installed, with other errors and retries of its own.
-        self._connections = PerLoop(lambda: httpx2.AsyncClient(follow_redirects=True))
+        self._connections = PerLoop(
+            lambda: httpx2.AsyncClient(follow_redirects=True, event_hooks={"response": [_remember]})
+        )
         self._clients = PerLoop(self._client)
 
     def __repr__(self) -> str:
@@ -150,8 +162,15 @@ class GoogleModel:
         self, contents: list[wire.Content], config: wire.GenerateContentConfig
     ) -> AsyncGenerator[wire.GenerateContentResponse, None]:
         models = self._clients.get().aio.models
-        async for chunk in await models.generate_content_stream(model=self._model, contents=contents, config=config):
-            yield chunk
+        stream = await models.generate_content_stream(model=self._model, contents=contents, config=config)
+        response = None
+        try:
+            async for chunk in stream:
+                response = response or _ANSWERING.get()
+                yield chunk
+        finally:
+            if response is not None:
+                await response.aclose()
 
     # --------------------------------------------------------------------------------------- errors
 
@@ -169,10 +188,9 @@ class GoogleModel:
             return ModelTimeoutError(f"{self.name}: no answer in time", model=self.name)
         if isinstance(problem, BROKEN_OFF):
             return BadResponseError(f"{self.name}: the connection closed before the reply did", model=self.name)
-        text = self._quoted(f"{type(problem).__name__}: {problem}")
         if isinstance(problem, httpx2.TransportError):
-            return ModelError(text, model=self.name, retryable=True)
-        return BadResponseError(text, model=self.name)
+            return ModelError(f"{self.name}: can't reach {self._host}: {problem}", model=self.name, retryable=True)
+        return BadResponseError(self._quoted(f"{type(problem).__name__}: {problem}"), model=self.name)
 
     def _refusal(self, problem: errors.APIError) -> ModelError:
         details = json.dumps(problem.details)
