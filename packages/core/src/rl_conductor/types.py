@@ -17,7 +17,7 @@ MILLION = Decimal(1_000_000)
 class Value(BaseModel):
     """A frozen value that crosses a process: wire, file or trace."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True, use_attribute_docstrings=True)
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
 
 # ---------------------------------------------------------------------------------------- messages

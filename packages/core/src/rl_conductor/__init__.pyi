@@ -1,0 +1,60 @@
+# The public names; `__init__.py` imports each from here when it is first used (relative, as lazy_loader asks).
+from .conductor import MINI, ULTRA, Conductor, Profile
+from .discovery import Found, discover
+from .errors import (
+    ConductorError,
+    ConfigError,
+    LimitError,
+    ModelError,
+    PolicyError,
+    RunError,
+    WorkflowError,
+)
+from .limits import Limits
+from .models import Capabilities, Model, model
+from .models.scripted import ScriptedModel
+from .planner import Planner
+from .policy import DataRule, Flow, Policy
+from .pool import Worker, WorkerPool
+from .trace import Event, Trace
+from .types import Card, Completion, Message, Price, Request, Sampling, Tool, Usage
+from .workflow import Step, Workflow
+
+__all__ = [
+    "MINI",
+    "ULTRA",
+    "Capabilities",
+    "Card",
+    "Completion",
+    "Conductor",
+    "ConductorError",
+    "ConfigError",
+    "DataRule",
+    "Event",
+    "Flow",
+    "Found",
+    "LimitError",
+    "Limits",
+    "Message",
+    "Model",
+    "ModelError",
+    "Planner",
+    "Policy",
+    "PolicyError",
+    "Price",
+    "Profile",
+    "Request",
+    "RunError",
+    "Sampling",
+    "ScriptedModel",
+    "Step",
+    "Tool",
+    "Trace",
+    "Usage",
+    "Worker",
+    "WorkerPool",
+    "Workflow",
+    "WorkflowError",
+    "discover",
+    "model",
+]
