@@ -116,7 +116,7 @@ def _sampling(config: dict[str, Any]) -> dict[str, Any]:
     sampling = {ours: config[theirs] for theirs, ours in names.items() if theirs in config}
     if "stopSequences" in config:
         sampling["stop"] = tuple(config["stopSequences"])
-    if "thinkingConfig" in config:
+    if "thinking_level" in config.get("thinkingConfig", {}):
         sampling["effort"] = config["thinkingConfig"]["thinking_level"].lower()
     return sampling
 
