@@ -106,22 +106,28 @@ class Conductor:
             ConfigError: there is no such profile, or what was found can't be used.
         """
         found = discover(pool_file=pool_file)
+        policy = policy or found.policy
         if profile is None:
-            return cls(found.planner, found.pool, policy=policy, limits=limits)
+            return cls(found.planner, found.pool, policy=policy, limits=limits or found.limits)
         chosen = profile_named(profile) if isinstance(profile, str) else profile
         return cls(found.planner, chosen.ordered(found.pool), policy=policy, limits=limits or chosen.limits)
 
     # ---------------------------------------------------------------------------- plans and traces
 
     async def plan(
-        self, question: Question, *, policy: Policy | None = None, limits: Limits | None = None
+        self,
+        question: Question,
+        *,
+        policy: Policy | None = None,
+        limits: Limits | None = None,
+        on_event: Callable[[Event], None] | None = None,
     ) -> PlanRecord:
         """A plan for `question`, which is not run.
 
         Raises:
             PolicyError: no workflow at all may run.
         """
-        return await self._run_of(_request(question), policy, limits, _ignore).plan()
+        return await self._run_of(_request(question), policy, limits, on_event or _ignore).plan()
 
     async def run(
         self,
@@ -131,6 +137,7 @@ class Conductor:
         policy: Policy | None = None,
         limits: Limits | None = None,
         on_event: Callable[[Event], None] | None = None,
+        stream: bool = False,
     ) -> Trace:
         """Answer `question`; the answer is `trace.completion`.
 
@@ -140,12 +147,15 @@ class Conductor:
             policy: in place of the conductor's own.
             limits: in place of the conductor's own.
             on_event: told of everything as it happens; the last event, `Finished`, comes even when cancelled.
+            stream: tell `on_event` the answer as it is written, instead of once it is whole.
 
         Raises:
             RunError: there is no answer; `error.trace` says why and what it cost.
             PolicyError: no workflow at all may run.
         """
-        return await self._run_of(_request(question), policy, limits, on_event or _ignore).go(workflow)
+        run = self._run_of(_request(question), policy, limits, on_event or _ignore)
+        run.stream = stream
+        return await run.go(workflow)
 
     def run_sync(
         self,

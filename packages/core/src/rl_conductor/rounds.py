@@ -15,6 +15,7 @@ from rl_conductor.executor import Execution, Hedges
 from rl_conductor.fences import new_key
 from rl_conductor.ledger import Ledger
 from rl_conductor.limits import Limits
+from rl_conductor.models.base import Model
 from rl_conductor.planner import Drafting, Planner
 from rl_conductor.policy import Policy
 from rl_conductor.pool import WorkerPool
@@ -24,11 +25,14 @@ from rl_conductor.trace import (
     AnswerDelta,
     Event,
     Finished,
+    PlannerSetup,
     PlanRecord,
     Round,
+    Setup,
     StepResult,
     Trace,
     Versions,
+    WorkerSetup,
     WorkflowPlanned,
 )
 from rl_conductor.types import Completion, Continuation, FilePart, ImagePart, JsonFormat, Request, Sampling, TextPart
@@ -233,12 +237,36 @@ class Run:
             seconds=self.caller.elapsed(),
             fence_key=self.fence_key,
             versions=Versions(package=PACKAGE_VERSION, prompt=VERSION),
+            setup=self._setup(),
         )
         answer = None if error == "cancelled" else self._answer()
         if answer is None:
             return trace.model_copy(update={"error": error})
         result = self.rounds[answer.round].results[answer.step]
         return trace.model_copy(update={"answer": answer, "completion": _completion(result, trace, self.spoken)})
+
+    def _setup(self) -> Setup:
+        planner = self.planner
+        return Setup(
+            planner=PlannerSetup(
+                card=planner.card,
+                can=_abilities(planner.model),
+                form=planner.form,
+                roster=planner.roster,
+                examples=planner.examples,
+                samples=planner.samples,
+                repair=planner.repair,
+                sampling=planner.sampling,
+            ),
+            workers=tuple(
+                WorkerSetup(
+                    card=worker.card, model=worker.model.name, can=_abilities(worker.model), sampling=worker.sampling
+                )
+                for worker in self.pool.values()
+            ),
+            access=self.access,
+            retries=self.retries,
+        )
 
     def _answer(self) -> Answer | None:
         """The newest final reply; else, unless the policy pins who answers, the newest reply there is."""
@@ -263,6 +291,10 @@ class Run:
             if result.status == "failed"
         ]
         return found
+
+
+def _abilities(model: Model) -> frozenset[str]:
+    return frozenset(name for name, able in model.capabilities if able)
 
 
 def _completion(result: StepResult, trace: Trace, spoken: bool) -> Completion:

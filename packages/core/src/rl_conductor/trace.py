@@ -14,8 +14,10 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from rl_conductor.limits import Limits
+from rl_conductor.plan import Form
 from rl_conductor.policy import Policy
-from rl_conductor.types import Completion, Message, Request, Usage, Value, total
+from rl_conductor.prompts import Roster
+from rl_conductor.types import Card, Completion, Message, Request, Sampling, Usage, Value, total
 from rl_conductor.workflow import Step, Workflow
 
 Outcome = Literal["ok", "error", "timeout", "cancelled", "refused"]
@@ -129,6 +131,41 @@ class Versions(Value):
     """Fingerprint of the texts that planner and workers are told."""
 
 
+class WorkerSetup(Value):
+    """A worker of the pool as the run found it."""
+
+    card: Card
+    model: str
+    """Its model, as `provider:name`."""
+    can: frozenset[str]
+    """Names of the capabilities of its model."""
+    sampling: Sampling
+
+
+class PlannerSetup(Value):
+    """The manner in which plans were asked for."""
+
+    card: Card
+    can: frozenset[str]
+    """Names of the capabilities of its model."""
+    form: Form | None
+    roster: Roster
+    examples: int
+    samples: int
+    repair: bool
+    sampling: Sampling
+
+
+class Setup(Value):
+    """What decided the calls beside the request, its policy and its limits; a replay makes equal ones from it."""
+
+    planner: PlannerSetup
+    workers: tuple[WorkerSetup, ...]
+    """The whole pool, in its order."""
+    access: Literal["binary", "positional"]
+    retries: int
+
+
 class Trace(Value):
     """Everything that happened in one run."""
 
@@ -149,6 +186,8 @@ class Trace(Value):
     fence_key: str
     """Secret of the fences while the run lasted; a replay needs it to make equal requests."""
     versions: Versions
+    setup: Setup | None = None
+    """`None` in a trace that was not made by a run; it can't be replayed."""
 
     def calls(self) -> Iterator[Call]:
         """Every call of the run."""

@@ -1,0 +1,256 @@
+"""Runs a trace again from its recorded replies: the same planner, prompts and executor, and no model at all.
+
+Nothing is spent and no time is waited, so limits and deadlines are not checked anew: what they refused then is
+refused again because it is on the record. `differences` says where the two runs part.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import defaultdict, deque
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import dataclass
+from itertools import zip_longest
+
+from rl_conductor.calling import Caller
+from rl_conductor.errors import (
+    BadRequestError,
+    ConductorError,
+    ConfigError,
+    LimitError,
+    ModelError,
+    ModelTimeoutError,
+    RunError,
+)
+from rl_conductor.ledger import Ledger
+from rl_conductor.limits import Limits
+from rl_conductor.models.base import Capabilities
+from rl_conductor.planner import Planner
+from rl_conductor.pool import Worker, WorkerPool
+from rl_conductor.rounds import Run
+from rl_conductor.trace import Call, Event, Round, Setup, StepResult, Trace, fingerprint
+from rl_conductor.types import FREE, Completion, Delta, Price, Request
+
+NOT_RECORDED = "the record holds no reply to this request"
+AT_ONCE = 1e-6
+"""Seconds between two attempts of a replay."""
+SHOWN = 40
+"""Characters that are quoted on each side of where two requests part."""
+_MARK = re.compile(r' mark=\\"[0-9a-f]+\\"')
+
+
+async def replay(trace: Trace) -> Trace:
+    """The run of `trace` once more, each call answered from its record.
+
+    A request that the record has no reply to fails as a call that its model refused, and `differences` shows it.
+
+    Raises:
+        ConfigError: the trace does not hold what a replay needs; the message says what is missing.
+    """
+    setup = _replayable(trace)
+    run = _run(trace, setup, Record(trace))
+    given = trace.rounds[0].plan if trace.rounds and trace.rounds[0].plan.source == "given" else None
+    try:
+        return await run.go(given.workflow if given else None)
+    except RunError as failed:
+        return failed.trace
+
+
+def _replayable(trace: Trace) -> Setup:
+    if trace.setup is None:
+        raise ConfigError("the trace can't be replayed: it does not say what planner and pool it was made with")
+    if trace.completion is None and trace.error == "cancelled":
+        raise ConfigError("the trace can't be replayed: its run was cut short, so the record is not whole")
+    return trace.setup
+
+
+def _run(trace: Trace, setup: Setup, record: Record) -> Run:
+    asked = setup.planner
+    planner = Planner(
+        model=RecordedModel(trace.planner, asked.can, record),
+        form=asked.form,
+        roster=asked.roster,
+        examples=asked.examples,
+        samples=asked.samples,
+        repair=asked.repair,
+        sampling=asked.sampling,
+        card=asked.card,
+    )
+    workers = (
+        Worker(
+            name=worker.card.name,
+            model=RecordedModel(worker.model, worker.can, record),
+            card=worker.card,
+            sampling=worker.sampling,
+        )
+        for worker in setup.workers
+    )
+    run = Run(
+        planner=planner,
+        pool=WorkerPool(workers),
+        request=trace.request,
+        policy=trace.policy,
+        limits=trace.limits,
+        emit=_ignore,
+        access=setup.access,
+        fence_key=trace.fence_key,
+    )
+    kept = any(call.request for call in trace.calls())
+    run.caller = Caller(Ledger(Limits()), retries=setup.retries, keep_content=kept)
+    return run
+
+
+def _ignore(_: Event) -> None:
+    pass
+
+
+# -------------------------------------------------------------------------------------- the record
+
+
+class Record:
+    """The calls of a trace by model and fingerprint, those of equal requests in their order."""
+
+    def __init__(self, trace: Trace) -> None:
+        self._left: dict[tuple[str, str], deque[Call]] = defaultdict(deque)
+        self._may_have_cost: set[str] = set()
+        for call in trace.calls():
+            if call.outcome != "cancelled":  # nothing came of it, so nothing hangs on it
+                self._left[call.model, call.fingerprint].append(call)
+            if call.usage.unpriced_calls:
+                self._may_have_cost.add(call.model)
+
+    def take(self, model: str, request: Request) -> tuple[Call | None, bool]:
+        """The next call of this request, and whether another one follows."""
+        left = self._left[model, fingerprint(request)]
+        call = left.popleft() if left else None
+        return call, bool(left)
+
+    def price(self, model: str) -> Price | None:
+        """A price under which failed calls count as they did."""
+        return None if model in self._may_have_cost else FREE
+
+
+@dataclass
+class RecordedModel:
+    """A model that says and fails what a record says it did."""
+
+    name: str
+    can: frozenset[str]
+    record: Record
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """Those of the model that was recorded."""
+        return Capabilities.model_validate(dict.fromkeys(self.can, True))
+
+    @property
+    def price(self) -> Price | None:
+        """Nothing is paid; see `Record.price`."""
+        return self.record.price(self.name)
+
+    async def complete(self, request: Request) -> Completion:
+        """The recorded reply."""
+        call, again = self.record.take(self.name, request)
+        if call is None:
+            raise BadRequestError(f"{self.name}: {NOT_RECORDED}", model=self.name)
+        if call.completion is None:
+            raise _failure(call, again=again)
+        return call.completion
+
+    async def stream(self, request: Request) -> AsyncIterator[Delta]:
+        """The recorded reply in one piece."""
+        completion = await self.complete(request)
+        yield Delta(text=completion.text)
+        yield Delta(completion=completion)
+
+    async def aclose(self) -> None:
+        """Nothing to close."""
+
+
+def _failure(call: Call, *, again: bool) -> ConductorError:
+    """What the recorded call raised, and such that it is retried exactly when it was."""
+    message = call.error or call.outcome
+    if call.outcome == "refused":
+        return LimitError(message, limit="calls", needed=0, left=0)
+    if call.outcome == "timeout" and not call.retryable:
+        return LimitError(message, limit="seconds", needed=0, left=0)
+    kind = ModelTimeoutError if call.outcome == "timeout" else ModelError
+    return kind(
+        message,
+        model=call.model,
+        status=None if call.usage.unpriced_calls else 429,
+        retryable=call.retryable,
+        retry_after=AT_ONCE if again else math.inf,
+    )
+
+
+# ----------------------------------------------------------------------------------- what differs
+
+
+def differences(recorded: Trace, replayed: Trace) -> tuple[str, ...]:
+    """Where the two runs part, in words; empty when they are the same but for their times."""
+    return tuple(_differences(recorded, replayed))
+
+
+def _differences(recorded: Trace, replayed: Trace) -> Iterator[str]:
+    if recorded.versions.prompt != replayed.versions.prompt:
+        yield (
+            f"the texts that models are told have changed since: {recorded.versions.prompt}, "
+            f"now {replayed.versions.prompt}"
+        )
+    for number, (old, new) in enumerate(zip_longest(recorded.rounds, replayed.rounds), 1):
+        if old is None or new is None:
+            yield f"round {number}: " + ("there was none" if old is None else "it does not take place")
+        else:
+            yield from _round_differences(old, new, f"round {number}, ")
+    if recorded.answer != replayed.answer:
+        yield f"the answer came from {recorded.answer}, now from {replayed.answer}"
+    if (recorded.completion is None) != (replayed.completion is None):
+        yield "there was an answer" if replayed.completion is None else "there was no answer"
+
+
+def _round_differences(old: Round, new: Round, where: str) -> Iterator[str]:
+    yield from _call_differences(old.plan.calls, new.plan.calls, f"{where}planner")
+    if old.plan.source != new.plan.source or old.plan.workflow != new.plan.workflow:
+        yield f"{where}planner: another plan came of it"
+    for before, now in zip_longest(old.results, new.results):
+        if before is None or now is None:
+            yield f"{where}step {(before or now).index + 1}: " + ("there was none" if before is None else "it is gone")
+        else:
+            yield from _step_differences(before, now, f"{where}step {now.index + 1}")
+
+
+def _step_differences(old: StepResult, new: StepResult, where: str) -> Iterator[str]:
+    yield from _call_differences(old.calls, new.calls, where)
+    if (old.status, old.step.worker) != (new.status, new.step.worker):
+        yield f"{where}: {old.status} by {old.step.worker!r}, now {new.status} by {new.step.worker!r}"
+    elif old.reply != new.reply:
+        yield f"{where}: another reply"
+
+
+def _call_differences(old: tuple[Call, ...], new: tuple[Call, ...], where: str) -> Iterator[str]:
+    pairs = zip_longest(*([call for call in calls if call.outcome != "cancelled"] for calls in (old, new)))
+    for before, now in pairs:
+        if before is None or now is None:
+            yield f"{where}: " + ("a call too many" if before is None else f"{before.model} was not called again")
+        elif (before.model, before.fingerprint) != (now.model, now.fingerprint):
+            yield f"{where}: {now.model} was asked something else{_parting(before, now)}"
+        elif (before.outcome, before.error) != (now.outcome, now.error):
+            yield f"{where}: {before.outcome} ({before.error}), now {now.outcome} ({now.error})"
+
+
+def _parting(old: Call, new: Call) -> str:
+    """Where two requests part, as far as they were kept."""
+    if old.request is None or new.request is None:
+        return "; what exactly can't be said, because the trace keeps no requests"
+    if fingerprint(old.request) != old.fingerprint:
+        return "; what was recorded as asked then does not match its own fingerprint"
+    before, now = (
+        _MARK.sub("", call.request.model_dump_json(exclude={"timeout"})) for call in (old, new) if call.request
+    )
+    if before == now:
+        return ": only the marks of its fences differ"
+    parting = next(i for i, (a, b) in enumerate(zip_longest(before, now)) if a != b)
+    shown = slice(max(0, parting - SHOWN), parting + SHOWN)
+    return f": ...{before[shown]}... is now ...{now[shown]}..."

@@ -1,0 +1,196 @@
+"""A run again from its record: the same calls, the same answer, and no model asked."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from rl_conductor import Card, Conductor, Planner, ScriptedModel, Worker, WorkerPool
+from rl_conductor.errors import ConfigError, ModelError, RateLimitError, RunError
+from rl_conductor.limits import Limits
+from rl_conductor.models.scripted import Scripted
+from rl_conductor.replay import differences, replay
+from rl_conductor.trace import Call, Trace
+from rl_conductor.types import Price
+from rl_conductor.workflow import Step, Workflow
+
+PLAN = 'Two solve.\nmodel_id = [0, 1]\nsubtasks = ["Add the numbers.", "Check the sum."]\naccess_list = [[], ["all"]]'
+DEAR = Price(input=1, output=1)
+
+
+def conductor(
+    *, plans: list[Scripted] | str = PLAN, first: Any = "It is 42.", second: Any = "Checked: 42.", **options: Any
+) -> Conductor:
+    pool = WorkerPool(
+        [
+            Worker.of("adder", ScriptedModel(first, name="a"), card=Card(name="adder", strengths="sums")),
+            Worker.of("checker", ScriptedModel(second, name="c")),
+        ]
+    )
+    return Conductor(Planner(model=ScriptedModel(plans, name="p")), pool, **options)
+
+
+def reread(trace: Trace) -> Trace:
+    """The trace as it comes back from a file."""
+    return Trace.model_validate_json(trace.model_dump_json())
+
+
+def rewritten(trace: Trace, step: int, text: str, other: str) -> Trace:
+    """`trace` with a text replaced in all that is recorded of one step."""
+    data = json.loads(trace.model_dump_json())
+    results = data["rounds"][0]["results"]
+    results[step] = json.loads(json.dumps(results[step]).replace(text, other))
+    return Trace.model_validate(data)
+
+
+def without_times(call: Call) -> Call:
+    return call.model_copy(update={"started": 0.0, "seconds": 0.0})
+
+
+async def test_a_replay_makes_the_same_calls_and_gets_the_same_answer() -> None:
+    recorded = reread(await conductor().run("What is 40 + 2?"))
+
+    again = await replay(recorded)
+
+    assert differences(recorded, again) == ()
+    assert [without_times(call) for call in again.calls()] == [without_times(call) for call in recorded.calls()]
+    assert again.completion == recorded.completion
+    assert again.usage == recorded.usage
+
+
+async def test_rounds_that_accept_or_plan_anew_are_replayed() -> None:
+    plans: list[Scripted] = [PLAN, PLAN, "Good.\nmodel_id = []\nsubtasks = []\naccess_list = []"]
+    recorded = reread(await conductor(plans=plans, limits=Limits(rounds=3)).run("What is 40 + 2?"))
+    assert len(recorded.rounds) == 3
+
+    assert differences(recorded, await replay(recorded)) == ()
+
+
+async def test_retries_rejected_plans_and_replaced_workers_are_replayed_without_waiting() -> None:
+    failing = [RateLimitError("slow down", model="a", status=429, retry_after=0.01), ModelError("broken", model="a")]
+    recorded = reread(await conductor(plans=["no plan at all", PLAN], first=failing).run("What is 40 + 2?"))
+    assert [call.outcome for call in recorded.rounds[0].results[0].calls] == ["error", "error", "ok"]
+
+    again = await replay(recorded)
+
+    assert differences(recorded, again) == ()
+    assert again.usage == recorded.usage
+    assert again.rounds[0].plan.errors == recorded.rounds[0].plan.errors
+
+
+async def test_a_run_without_an_answer_is_replayed_to_the_same_end() -> None:
+    with pytest.raises(RunError) as failed:
+        await conductor(
+            first=lambda _: ModelError("down", model="a"), second=lambda _: ModelError("no", model="c")
+        ).run("Sum?")
+    recorded = reread(failed.value.trace)
+
+    again = await replay(recorded)
+
+    assert (again.completion, again.error) == (None, recorded.error)
+    assert differences(recorded, again) == ()
+
+
+async def test_what_a_limit_refused_is_refused_again() -> None:
+    pool = WorkerPool({"dear": ScriptedModel("Hello.", name="d", price=DEAR)})
+    refusing = Conductor(ScriptedModel(PLAN, name="p", price=DEAR), pool, limits=Limits(usd=0))
+    with pytest.raises(RunError) as failed:
+        await refusing.run("Sum?")
+    recorded = reread(failed.value.trace)
+    assert {call.outcome for call in recorded.calls()} == {"refused"}
+
+    again = await replay(recorded)
+
+    assert differences(recorded, again) == ()
+    assert again.usage.calls == 0
+
+
+async def test_a_given_workflow_is_replayed_without_planning() -> None:
+    workflow = Workflow(steps=(Step(subtask="Say it.", worker="checker"),))
+    recorded = reread(await conductor(plans=[]).run("Sum?", workflow=workflow))
+
+    again = await replay(recorded)
+
+    assert again.rounds[0].plan.source == "given"
+    assert differences(recorded, again) == ()
+
+
+async def test_an_altered_reply_shows_at_the_step_that_read_it() -> None:
+    recorded = await conductor().run("What is 40 + 2?")
+    altered = rewritten(recorded, 0, "It is 42.", "It is 43.")
+
+    found = differences(altered, await replay(altered))
+
+    assert any("round 1, step 2: scripted:c was asked something else" in line and "43" in line for line in found)
+
+
+async def test_an_altered_request_shows_by_its_fingerprint() -> None:
+    recorded = await conductor().run("What is 40 + 2?")
+    altered = rewritten(rewritten(recorded, 1, "It is 42.", "It is 43."), 0, "It is 42.", "It is 43.")
+
+    found = differences(altered, await replay(altered))
+
+    assert any("does not match its own fingerprint" in line for line in found)
+
+
+async def test_an_altered_plan_shows_at_the_planner() -> None:
+    recorded = await conductor().run("What is 40 + 2?")
+    data = json.loads(recorded.model_dump_json())
+    data["rounds"][0]["plan"]["workflow"]["steps"][0]["subtask"] = "Subtract them."
+
+    altered = Trace.model_validate(data)
+
+    assert "round 1, planner: another plan came of it" in differences(altered, await replay(altered))
+
+
+async def test_a_trace_without_content_is_replayed_by_its_fingerprints() -> None:
+    recorded = reread(await conductor(keep_content=False).run("What is 40 + 2?"))
+    assert all(call.request is None for call in recorded.calls())
+    assert differences(recorded, await replay(recorded)) == ()
+
+    other = recorded.model_copy(update={"fence_key": "00"})
+
+    assert any("keeps no requests" in line for line in differences(other, await replay(other)))
+
+
+async def test_another_fence_key_changes_nothing_but_the_marks() -> None:
+    recorded = await conductor().run("What is 40 + 2?")
+    other = recorded.model_copy(update={"fence_key": "00"})
+
+    assert any("only the marks of its fences differ" in line for line in differences(other, await replay(other)))
+
+
+async def test_changed_prompts_are_named_first() -> None:
+    recorded = await conductor().run("What is 40 + 2?")
+    old = recorded.model_copy(update={"versions": recorded.versions.model_copy(update={"prompt": "0ld"})})
+
+    assert differences(old, await replay(old))[0].startswith("the texts that models are told have changed since: 0ld")
+
+
+async def test_a_round_a_step_or_a_call_that_is_missing_is_named() -> None:
+    recorded = await conductor().run("What is 40 + 2?")
+    one = recorded.rounds[0]
+    fewer = one.model_copy(update={"results": one.results[:1]})
+    uncalled = one.model_copy(update={"results": (one.results[0], one.results[1].model_copy(update={"calls": ()}))})
+
+    assert "round 1: it does not take place" in differences(recorded, recorded.model_copy(update={"rounds": ()}))
+    assert "round 1, step 2: it is gone" in differences(recorded, recorded.model_copy(update={"rounds": (fewer,)}))
+    assert "round 1, step 2: scripted:c was not called again" in differences(
+        recorded, recorded.model_copy(update={"rounds": (uncalled,)})
+    )
+
+
+async def test_a_trace_that_was_not_made_by_a_run_is_refused() -> None:
+    recorded = await conductor().run("What is 40 + 2?")
+
+    with pytest.raises(ConfigError, match="planner and pool"):
+        await replay(recorded.model_copy(update={"setup": None}))
+
+
+async def test_a_run_that_was_cut_short_is_refused() -> None:
+    recorded = await conductor().run("What is 40 + 2?")
+
+    with pytest.raises(ConfigError, match="cut short"):
+        await replay(recorded.model_copy(update={"completion": None, "error": "cancelled"}))
