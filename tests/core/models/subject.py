@@ -21,6 +21,7 @@ FAULTS = frozenset(FAILURES) | {
     "breaks",
     "hang",
     "stall",
+    "trickle",
 }
 """What can go wrong with a service."""
 

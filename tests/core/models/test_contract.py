@@ -354,12 +354,12 @@ async def test_a_service_that_is_not_there_is_a_retryable_error_that_names_it(su
 
 
 @both_ways
-@pytest.mark.each("unauthorized", "bad-request", "malformed", "html", "truncated", "breaks", "stall")
+@pytest.mark.each("unauthorized", "bad-request", "malformed", "html", "truncated", "breaks")
 @pytest.mark.needs("wire")
 async def test_the_key_is_sent_but_never_shown(subject: Subject, ask: Ask, scenario: str) -> None:
     model = subject.model(scenario)
     with pytest.raises(ModelError) as caught:
-        await ask(model, HELLO.model_copy(update={"timeout": 0.2}))
+        await ask(model, HELLO)
     assert SECRET in str(subject.sent)
     assert SECRET not in "".join(traceback.format_exception(caught.value))
     assert SECRET not in repr(model)
@@ -370,7 +370,7 @@ async def test_the_key_is_sent_but_never_shown(subject: Subject, ask: Ask, scena
 
 
 @both_ways
-@pytest.mark.each("hang", "stall")
+@pytest.mark.each("hang", "stall", "trickle")
 @pytest.mark.needs("wire")
 async def test_a_call_is_given_up_at_its_timeout(subject: Subject, ask: Ask, scenario: str) -> None:
     started = time.monotonic()
@@ -378,6 +378,7 @@ async def test_a_call_is_given_up_at_its_timeout(subject: Subject, ask: Ask, sce
         await ask(subject.model(scenario), HELLO.model_copy(update={"timeout": 0.3}))
     assert 0.25 < time.monotonic() - started < 1.5
     assert caught.value.retryable
+    assert SECRET not in "".join(traceback.format_exception(caught.value))
     await subject.wire.until_open(0)
 
 
@@ -429,6 +430,16 @@ async def test_connections_are_kept_for_the_next_call(subject: Subject) -> None:
     for _ in range(5):
         await model.complete(HELLO)
     assert subject.wire.connections == before + 1
+
+
+@pytest.mark.needs("echo", "wire")
+async def test_closing_a_model_closes_its_connections(subject: Subject) -> None:
+    model = subject.model("echo")
+    await subject.wire.until_connected(0)
+    await model.complete(HELLO)
+    assert subject.wire.connected == 1
+    await model.aclose()
+    await subject.wire.until_connected(0)
 
 
 @both_ways

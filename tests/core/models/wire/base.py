@@ -20,6 +20,7 @@
     breaks          the stream reports the vendor's error midway (whole replies: like server-error)
     hang            never answers
     stall           starts to stream, then falls silent (whole replies: like hang)
+    trickle         starts to stream and never comes to an end (whole replies: like hang)
 
 A vendor's file says how its protocol writes these; this file knows sockets and nothing of any protocol.
 """
@@ -174,11 +175,13 @@ class WireServer(ABC):
         """The latest request."""
         return self.requests[-1]
 
-    async def until_open(self, count: int, seconds: float = 3.0) -> None:
-        """Return once `count` requests are open; fail after `seconds`."""
-        async with asyncio.timeout(seconds):
-            while self.open != count:  # noqa: ASYNC110  (the counter is another thread's)
-                await asyncio.sleep(0.005)
+    async def until_open(self, count: int) -> None:
+        """Return once `count` requests are open; fail after some seconds."""
+        await _until(lambda: self.open == count)
+
+    async def until_connected(self, count: int) -> None:
+        """Return once `count` connections are open; fail after some seconds."""
+        await _until(lambda: self.connected == count)
 
     @classmethod
     @contextmanager
@@ -263,7 +266,7 @@ class WireServer(ABC):
         if scenario in FAILURES or (scenario == "breaks" and not seen.stream):
             failure = self.failure("server-error" if scenario == "breaks" else scenario)
             await _send(writer, json.dumps(failure.body), status=failure.status, headers=failure.headers)
-        elif scenario == "hang" or (scenario == "stall" and not seen.stream):
+        elif scenario == "hang" or (scenario in ("stall", "trickle") and not seen.stream):
             await reader.read()
         elif scenario == "html":
             await _send(writer, "<html><body>Please log in</body></html>", kind="text/html")
@@ -290,16 +293,25 @@ class WireServer(ABC):
                 events = ['data: {"unexpected": true}\n\n']
             case "breaks":
                 events[len(events) // 2 :] = [self.broken_event()]
-            case "truncated" | "unfinished" | "stall":
+            case "truncated" | "unfinished" | "stall" | "trickle":
                 del events[len(events) // 2 :]
         writer.write(_head(200, "text/event-stream", "Transfer-Encoding: chunked"))
         for event in events:
             await _chunk(writer, event.encode())
+        while seen.scenario == "trickle":
+            await asyncio.sleep(0.05)
+            await _chunk(writer, events[-1].encode())
         if seen.scenario == "stall":
             await reader.read()
         if seen.scenario in ("stall", "truncated"):
             raise ConnectionResetError
         await _chunk(writer, b"")
+
+
+async def _until(reached: Callable[[], bool]) -> None:
+    async with asyncio.timeout(5):
+        while not reached():  # noqa: ASYNC110  (what it waits for is another thread's)
+            await asyncio.sleep(0.005)
 
 
 def reply_to(seen: Seen) -> Said:
