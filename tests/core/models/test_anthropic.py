@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from rl_conductor.errors import BadRequestError, ConfigError, ModelError
+from rl_conductor.errors import BadRequestError, BadResponseError, ConfigError, ModelError
 from rl_conductor.models.anthropic import AnthropicModel
 from rl_conductor.models.base import collect
 from rl_conductor.types import (
@@ -40,7 +40,7 @@ class Odd(AnthropicWire):
         """A message whose stop reason or blocks the scenario names."""
         message = super().whole(seen, said)
         if seen.scenario.startswith("stop-"):
-            message["stop_reason"] = seen.scenario.removeprefix("stop-")
+            message["stop_reason"] = seen.scenario.removeprefix("stop-") or None
         if seen.scenario == "redacted":
             message["content"].insert(0, {"type": "redacted_thinking", "data": "c2VjcmV0"})
         if seen.scenario == "unknown-block":
@@ -282,6 +282,17 @@ async def test_json_of_no_schema_is_refused_before_the_call(ask: Any, service: O
 )
 async def test_each_stop_reason_is_one_of_ours(model: AnthropicModel, finish: str) -> None:
     assert (await model.complete(HELLO)).finish_reason == finish
+
+
+@named("stop-")
+async def test_a_reply_that_has_not_stopped_is_incomplete(model: AnthropicModel) -> None:
+    with pytest.raises(BadResponseError):
+        await model.complete(HELLO)
+
+
+@named("reasoning", "parallel-tools")
+async def test_a_streamed_reply_is_the_whole_one(model: AnthropicModel) -> None:
+    assert (await collect(model.stream(HELLO))).message == (await model.complete(HELLO)).message
 
 
 @named("unknown-block")

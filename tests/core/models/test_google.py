@@ -43,6 +43,7 @@ class Odd(GoogleWire):
         candidate = reply["candidates"][0]
         if seen.scenario.startswith("finish-"):
             candidate["finishReason"] = seen.scenario.removeprefix("finish-")
+            candidate["continuationToken"] = "dG9rZW4="
         if seen.scenario == "blocked":
             return {"promptFeedback": {"blockReason": "PROHIBITED_CONTENT"}, "usageMetadata": reply["usageMetadata"]}
         if seen.scenario == "named-call":
@@ -325,6 +326,11 @@ async def test_a_reply_that_ended_in_a_fault_is_no_reply(model: GoogleModel) -> 
     with pytest.raises(BadResponseError, match=model.name.partition("-")[2]) as caught:
         await model.complete(HELLO)
     assert caught.value.retryable
+
+
+@named("echo", "reasoning", "parallel-tools")
+async def test_a_streamed_reply_is_the_whole_one(model: GoogleModel) -> None:
+    assert (await collect(model.stream(HELLO))).message == (await model.complete(HELLO)).message
 
 
 @named("blocked")
