@@ -18,16 +18,17 @@ MOST_STRING = 10_000
 QUOTES = "\"'`“”„‘’«"
 CLOSING = {"“": '”“"', "”": '”“"', "„": '”“"', "‘": "’‘'", "’": "’‘'", "«": "»"}
 """The characters that may end a string, by the one that began it; the others end with themselves."""
-VALUE = rf"[{QUOTES}\[\](){{}}\d#+-]|\w+\s*[:=]|(?i:true|false|none|null|all)\b"
+VALUE = rf"[{QUOTES}\[\](){{}}\d#+-]|\w+\s*[:=]|(?i:true|false|none|null|all|(?:model|worker)[ _]?\d+)\b"
 ENDING = rf"(?:\s*(?:\Z|[\]}}):#]|,\s*(?:\Z|{VALUE}))|[ \t]*\n\s*[{QUOTES}{{])"
 """What follows a quote that ends a string; a quote before anything else belongs to the text."""
 SKIPPED = re.compile(r"(?:[\s,]|(?:#(?!\d)|//)[^\n]*)*")
 BARE = re.compile(r"[^\[\](){},\n\"“”„«»]+")
 KEY = re.compile(rf"[{QUOTES}]?([A-Za-z][\w -]{{0,30}})[{QUOTES}]?\s{{0,9}}[:=]")
-INTEGER = re.compile(r"[+-]?\d{1,9}(?:\.0{1,9})?")
+INTEGER = re.compile(r"[+-]?\d{1,9}(?:\.0{1,9})?(?=[\s,\])}]|\Z)")
 CONSTANTS = {"true": True, "false": False, "none": None, "null": None}
-ESCAPE = re.compile(r"\\(u[0-9a-fA-F]{4}|[\"'\\/bfnrt])")
-ESCAPED = {"b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t"}
+ESCAPE = re.compile(r"\\(u[0-9a-fA-F]{4}|[\"'\\/nrt])")
+"""Without `\\b` and `\\f`, which are always the start of a formula (`\\beta`, `\\frac`)."""
+ESCAPED = {"n": "\n", "r": "\r", "t": "\t"}
 
 CLOSED = "a missing bracket was added"
 COMMENTED = "comments were dropped"
@@ -103,16 +104,13 @@ class Reader:
         return unescaped(found[1])
 
     def _bare(self) -> Any:
-        found = BARE.match(self.text, self.at, self._stop())
-        if found is None:
-            self.at += 1
-            return None
-        self.at = found.end()
-        word, *comment = re.split(r"\s(?:#|//)", found[0], maxsplit=1)
-        self.notes += [COMMENTED] if comment else []
-        word = word.strip(" \t\r'`*_;")
-        if INTEGER.fullmatch(word):
-            return int(float(word))
+        stop = self._stop()
+        if number := INTEGER.match(self.text, self.at, stop):
+            self.at = number.end()
+            return int(float(number[0]))
+        found = BARE.match(self.text, self.at, stop)
+        self.at = found.end() if found else self.at + 1
+        word = found[0].strip(" \t\r'`*_;") if found else "none"
         self.notes += [] if word in CONSTANTS else [UNQUOTED]
         return CONSTANTS.get(word.lower(), word)
 

@@ -72,10 +72,11 @@ def _record(step: Step, index: int, space: PlanSpace) -> dict[str, Any]:
     if step.worker not in space.roster:
         raise ConfigError(f"there is no worker {step.worker!r} in the roster: {', '.join(space.roster)}")
     worker = space.roster.index(step.worker)
-    return {"subtask": step.subtask, "worker": worker, "access": _access(step, index, space)}
+    return {"subtask": step.subtask, "worker": worker, "access": access_text(step, index, space)}
 
 
-def _access(step: Step, index: int, space: PlanSpace) -> list[str | int]:
+def access_text(step: Step, index: int, space: PlanSpace) -> list[str | int]:
+    """The access list that says what `step`, at position `index`, may read."""
     if space.access == "positional":
         return [*([BEFORE] if step.recall else []), *sorted(step.access)]
     if step.access not in (frozenset(), frozenset(range(index))):

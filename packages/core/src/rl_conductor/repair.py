@@ -11,12 +11,11 @@ from collections.abc import Iterator
 from typing import Any
 
 from rl_conductor.errors import WorkflowParseError, WorkflowValidationError
-from rl_conductor.plan import Row
+from rl_conductor.plan import ALL, BEFORE, Row, access_text
 from rl_conductor.workflow import PlanSpace, Step
 
 WHOLE = {"all", "any", "every", "everything", "previous", "true", "yes"}
 EARLIER = {"before", "earlier", "earlier rounds"}
-NOTHING = {"", "none", "no", "null", "nothing", "false", "empty", "n/a"}
 WORKER_ID = re.compile(r"(?:model|worker|agent|id)?[\s_#:=-]{0,3}(\d{1,4})", re.IGNORECASE)
 STEP_ID = re.compile(r"(?:step|subtask|task)?[\s_#:=-]{0,3}(\d{1,4})", re.IGNORECASE)
 
@@ -43,8 +42,11 @@ def _step(row: Row, earlier: tuple[Step, ...], space: PlanSpace) -> tuple[Step, 
     where = f"step {len(earlier) + 1}"
     worker, named = _worker(row.worker, where, space)
     subtask, cut = _subtask(row.subtask, where, space)
-    access, recall, narrowed = _access(row.access, worker, earlier, space)
-    return Step(subtask=subtask, worker=worker, access=access, recall=recall), [*named, *cut, *narrowed]
+    access, recall = _access(row.access, worker, earlier, space)
+    step = Step(subtask=subtask, worker=worker, access=access, recall=recall)
+    spelled = access_text(step, len(earlier), space)
+    changed = [] if row.access == spelled else [f"access {row.access!r} was read as {spelled!r}"]
+    return step, [*named, *cut, *changed]
 
 
 # ------------------------------------------------------------------------------------ workers and subtasks
@@ -90,31 +92,28 @@ def _only(value: Any) -> Any:
 # ------------------------------------------------------------------------------------------------- access
 
 
-def _access(
-    written: Any, worker: str, earlier: tuple[Step, ...], space: PlanSpace
-) -> tuple[frozenset[int], bool, list[str]]:
-    """What a step reads, and whether it recalls the earlier rounds."""
-    every = frozenset(range(len(earlier)))
+def _access(written: Any, worker: str, earlier: tuple[Step, ...], space: PlanSpace) -> tuple[frozenset[int], bool]:
+    """What a step reads, and whether it recalls the earlier rounds; what does not exist is left out."""
     found = set(_marks(written))
-    strange = sorted(str(mark) for mark in found - every - {"all", "before"})
-    notes = [f"access to {', '.join(strange)} was dropped"] if strange else []
-    whole, before, some = "all" in found, "before" in found, frozenset(i for i in found if i in every)
-    if before and space.recalled is None:
-        before, notes = False, [*notes, "there is no earlier round to read"]
-    if whole and not every and space.recalled is None:
-        notes.append("the first step has nothing to read")
+    every, later = frozenset(range(len(earlier))), space.recalled is not None
+    some, whole, before = frozenset(i for i in every if i in found), ALL in found, BEFORE in found and later
     if space.access == "positional":
-        if whole:
-            notes.append("access to 'all' was read as every earlier step")
-        return (every if whole else some), before or (whole and space.recalled is not None), notes
+        return (every if whole else some), before or (whole and later)
     if not whole and (some or before):
-        whole = _readable(worker, earlier, space)
-        notes.append(f"access to some steps was read as {'all' if whole else 'none, since it may not read them all'}")
-    return (every if whole else frozenset()), whole and space.recalled is not None, notes
+        # All is read for some, unless only that would break a rule; a forbidden step that was named stays an error.
+        named = some.union(*(earlier[i].access for i in some))
+        recalls = before or any(earlier[i].recall for i in named)
+        whole = _readable(worker, every, later, earlier, space) or not _readable(worker, named, recalls, earlier, space)
+    return (every if whole else frozenset()), whole and later
+
+
+def _readable(worker: str, steps: frozenset[int], recalls: bool, earlier: tuple[Step, ...], space: PlanSpace) -> bool:
+    sources = {earlier[i].worker for i in steps} | ((space.recalled or frozenset()) if recalls else frozenset())
+    return all(space.may_read(worker, source) for source in sources)
 
 
 def _marks(written: Any) -> Iterator[int | str]:
-    """The positions, `all` and `before` that an access list means, whatever its depth; the rest as it is."""
+    """The positions, `all` and `before` that an access list means, whatever its depth."""
     if isinstance(written, list):
         for item in written:
             yield from _marks(item)
@@ -123,14 +122,8 @@ def _marks(written: Any) -> Iterator[int | str]:
     elif isinstance(written, int) and not isinstance(written, bool):
         yield written
     elif (word := str(written).strip(" []()'\"`.").casefold()) in WHOLE:
-        yield "all"
+        yield ALL
     elif word in EARLIER:
-        yield "before"
-    elif word not in NOTHING:
-        number = STEP_ID.fullmatch(word)
-        yield int(number[1]) if number else word
-
-
-def _readable(worker: str, earlier: tuple[Step, ...], space: PlanSpace) -> bool:
-    sources = {step.worker for step in earlier} | (space.recalled or frozenset())
-    return all(space.may_read(worker, source) for source in sources)
+        yield BEFORE
+    elif number := STEP_ID.fullmatch(word):
+        yield int(number[1])

@@ -103,7 +103,7 @@ def _cleaned(text: str) -> tuple[str, str, list[str]]:
 def _columns(text: str) -> Iterator[_Column]:
     """Every labelled list, in the order written; what looks like a label inside a list is not one."""
     labels = [(label, _opens_line(text, label)) for label in LABEL.finditer(text)]
-    reader = Reader(text, [text.rfind("\n", 0, label.start()) + 1 for label, opens in labels if opens])
+    reader = Reader(text, [_line_start(text, label) for label, opens in labels if opens])
     for label, opens in labels:
         if label.start() < reader.at:
             continue
@@ -112,12 +112,23 @@ def _columns(text: str) -> Iterator[_Column]:
         if text.startswith(("[", "("), label.end()):
             known, reader.at = len(reader.notes), label.end()
             items = reader.value() or []
-            yield _Column(name, items, label.start(), reader.at, True, [*renamed, *reader.notes[known:]])
+            yield _Column(
+                name,
+                items,
+                _line_start(text, label) if opens else label.start(),
+                reader.at,
+                True,
+                [*renamed, *reader.notes[known:]],
+            )
         elif opens:
             lines, end = _unbracketed(text, label.end())
             items = [item for line in lines for item in _items(line, name)]
             notes = [*renamed, "a list without brackets was read"]
-            yield _Column(name, items, label.start(), end, False, notes)
+            yield _Column(name, items, _line_start(text, label), end, False, notes)
+
+
+def _line_start(text: str, label: re.Match[str]) -> int:
+    return text.rfind("\n", 0, label.start()) + 1
 
 
 def _opens_line(text: str, label: re.Match[str]) -> bool:
@@ -157,6 +168,9 @@ def _lists(text: str, columns: list[_Column]) -> Salvaged | None:
         repairs.append(f"the lists stood in the order {', '.join(group)}")
     start, end = min(column.start for column in group.values()), max(column.end for column in group.values())
     workers, subtasks, access = (group[label].items for label in LABELS)
+    if len(workers) == len(subtasks) == 1 and not access:
+        access = [[]]
+        repairs.append("an empty access list was read as that of the only step")
     rows = [Row(*cells) for cells in zip(subtasks, workers, access, strict=False)]
     longest = max(len(workers), len(subtasks), len(access))
     if len(rows) < longest:
@@ -164,7 +178,7 @@ def _lists(text: str, columns: list[_Column]) -> Salvaged | None:
         if not rows:
             raise WorkflowParseError(f"the lists differ in length ({lengths}), and what is missing can't be invented")
         repairs.append(f"the lists differ in length ({lengths}) and were cut to {len(rows)}")
-    return Salvaged("lists", text[:start].strip(), rows, [*repairs, *_trailing(text, end)])
+    return Salvaged("lists", text[:start].strip(" \t\n{"), rows, [*repairs, *_trailing(text, end)])
 
 
 def _trailing(text: str, end: int) -> list[str]:
@@ -203,28 +217,27 @@ def _objects(text: str) -> Iterator[Salvaged]:
             continue
         known, reader.at = len(reader.notes), opening.start()
         data = reader.value()
-        rows = list(_rows(data))
+        steps = list(_held(data))
         before = text[: opening.start()].strip(" \t\n[")
-        if _is_step(data):
-            yield Salvaged("lines", before, rows, reader.notes[known:])
+        odd = sorted({name for step in steps for name in step} - set(Row._fields))
+        repairs = [*reader.notes[known:], *([f"odd names in steps: {', '.join(odd)}"] if odd else [])]
+        rows = [Row(*(_cell(step, names) for names in (SUBTASK, WORKER, ACCESS))) for step in steps]
+        if steps == [data]:
+            yield Salvaged("lines", before, rows, repairs)
         elif rows or NO_STEPS.search(text, opening.start(), reader.at):
             reasoning = "\n".join(part for part in (before, str(data.get("reasoning") or "")) if part)
-            yield Salvaged("object", reasoning, rows, reader.notes[known:])
+            yield Salvaged("object", reasoning, rows, repairs)
         elif isinstance(data, dict) and data.get("accept") is True:
-            yield Salvaged("lines", before, [], reader.notes[known:])
+            yield Salvaged("lines", before, [], repairs)
 
 
-def _rows(data: Any) -> Iterator[Row]:
+def _held(data: Any) -> Iterator[dict[str, Any]]:
     """The steps in `data`, however deep."""
-    if _is_step(data):
-        yield Row(_cell(data, SUBTASK), _cell(data, WORKER), _cell(data, ACCESS))
+    if isinstance(data, dict) and isinstance(_cell(data, SUBTASK), str | int):
+        yield data
     elif isinstance(data, dict | list):
         for part in data.values() if isinstance(data, dict) else data:
-            yield from _rows(part)
-
-
-def _is_step(data: Any) -> bool:
-    return isinstance(data, dict) and isinstance(_cell(data, SUBTASK), str | int)
+            yield from _held(part)
 
 
 def _cell(data: dict[str, Any], names: str) -> Any:

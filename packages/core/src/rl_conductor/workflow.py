@@ -37,9 +37,9 @@ class Workflow(Value):
         for index, step in enumerate(self.steps):
             later = sorted(i for i in step.access if not 0 <= i < index)
             if later:
-                raise ValueError(f"step {index} may read only steps before it, not {later}")
+                raise ValueError(f"step {index + 1} may read only positions before its own, {index}, not {later}")
             if not step.subtask:
-                raise ValueError(f"step {index} has an empty subtask")
+                raise ValueError(f"step {index + 1} has an empty subtask")
         return self
 
     @cached_property
