@@ -1,22 +1,20 @@
 from __future__ import annotations
 
-import os
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-import random_model
-from engine_behaviours import EngineBehaviours, asking
 from peft import LoraConfig, get_peft_model
 from transformers import AutoModelForCausalLM
 
+import random_model
+from engine_behaviours import EngineBehaviours, asking
 from rl_conductor import models
 from rl_conductor.errors import BadRequestError, ConfigError, ModelError
 from rl_conductor.models.transformers import TransformersModel
 from rl_conductor.sync import run_sync
 from rl_conductor.types import Message, Sampling
-
-os.environ["HF_HUB_OFFLINE"] = "1"
 
 
 @pytest.fixture(scope="module")
@@ -62,19 +60,20 @@ async def test_a_hub_name_that_cannot_be_loaded_is_a_model_error() -> None:
         await TransformersModel("no-such-owner/no-such-model").complete(asking())
 
 
-async def test_a_tokenizer_without_a_chat_template_is_refused(tiny: Path, tmp_path: Path) -> None:
-    for file in tiny.iterdir():
-        if file.name != "chat_template.jinja":
-            (tmp_path / file.name).write_bytes(file.read_bytes())
+@pytest.fixture
+def copied(tiny: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(tiny, tmp_path / "copied"))
+
+
+async def test_a_tokenizer_without_a_chat_template_is_refused(copied: Path) -> None:
+    (copied / "chat_template.jinja").unlink()
     with pytest.raises(BadRequestError, match="chat template"):
-        await TransformersModel(str(tmp_path)).complete(asking())
+        await TransformersModel(str(copied)).complete(asking())
 
 
-async def test_the_checkpoints_own_sampling_is_the_default(tiny: Path, tmp_path: Path) -> None:
-    for file in tiny.iterdir():
-        (tmp_path / file.name).write_bytes(file.read_bytes())
-    (tmp_path / "generation_config.json").write_text('{"do_sample": true, "temperature": 1.0, "top_k": 1}')
-    model = TransformersModel(str(tmp_path))
+async def test_the_checkpoints_own_sampling_is_the_default(copied: Path) -> None:
+    (copied / "generation_config.json").write_text('{"do_sample": true, "temperature": 1.0, "top_k": 1}')
+    model = TransformersModel(str(copied))
     drawn = asking().model_copy(update={"sampling": Sampling(max_tokens=12)})
     assert (await model.complete(drawn)).text == (await model.complete(asking(max_tokens=12))).text
     await model.aclose()

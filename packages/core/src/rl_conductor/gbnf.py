@@ -13,8 +13,18 @@ from rl_conductor.errors import ConfigError
 MOST_ALTERNATIVES = 20_000
 """Largest grammar we write."""
 
-CONTROL = r"\x00-\x1f"
-BLANK = r"\x20\x85\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000"
+CONTROL = ((0x00, 0x1F),)
+BLANK = (
+    (0x20, 0x20),
+    (0x85, 0x85),
+    (0xA0, 0xA0),
+    (0x1680, 0x1680),
+    (0x2000, 0x200A),
+    (0x2028, 0x2029),
+    (0x202F, 0x202F),
+    (0x205F, 0x205F),
+    (0x3000, 0x3000),
+)
 """What `str.lstrip` takes away, control characters aside."""
 
 
@@ -62,16 +72,34 @@ def quoted(text: str) -> str:
     return json.dumps(text)
 
 
+def any_but(characters: str, *spans: tuple[int, int]) -> str:
+    """A class of every character but `characters` and those in `spans` of code points.
+
+    It names what it holds, for in a class of what it doesn't XGrammar would allow surrogates, which are no characters.
+    """
+    surrogates, end = (0xD800, 0xDFFF), (0x110000, 0x110000)
+    held, start = "", 0
+    for low, high in sorted([*((ord(one), ord(one)) for one in characters), *spans, surrogates, end]):
+        if start < low:
+            held += f"{_escaped(start)}-{_escaped(low - 1)}"
+        start = max(start, high + 1)
+    return f"[{held}]"
+
+
+def _escaped(code: int) -> str:
+    return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}" if code < 0x10000 else chr(code)
+
+
 def string_rules(most: int) -> dict[str, str]:
     """The rule `string`: what `json.dumps` makes of 1 to `most` characters of which the first is not blank."""
     return {
         "string": r'"\"" first rest "\""' if most > 1 else r'"\"" first "\""',
-        "first": rf'[^"\\{CONTROL}{BLANK}] | "\\" ["\\b] | "\\u00" ("0" [0-7ef] | "1" [0-9ab])',
+        "first": any_but('"\\', *CONTROL, *BLANK) + r' | "\\" ["\\b] | "\\u00" ("0" [0-7ef] | "1" [0-9ab])',
         **({"rest": f"char{{0,{most - 1}}}"} if most > 1 else {}),
-        "char": rf'[^"\\{CONTROL}] | "\\" ["\\bfnrt] | "\\u00" ("0" [0-7bef] | "1" [0-9a-f])',
+        "char": any_but('"\\', *CONTROL) + r' | "\\" ["\\bfnrt] | "\\u00" ("0" [0-7bef] | "1" [0-9a-f])',
     }
 
 
 def line_rule(most: int) -> str:
     """A line of 1 to `most` characters, and its end, that does not start as a plan, a fence or a bullet does."""
-    return rf'[^m{{`*#\x7f{CONTROL}{BLANK}] [^\x7f{CONTROL}]{{0,{most - 1}}} "\n"'
+    return any_but("m{`*#\x7f", *CONTROL, *BLANK) + " " + any_but("\x7f", *CONTROL) + f'{{0,{most - 1}}} "\\n"'

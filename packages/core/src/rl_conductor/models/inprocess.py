@@ -6,12 +6,13 @@ Nothing here knows torch, transformers or vLLM; it is imported without any of th
 from __future__ import annotations
 
 import asyncio
-import json
 import threading
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
+from contextlib import aclosing
 from typing import Any, Protocol
 
 from rl_conductor.errors import BadRequestError, ContextLengthError, ModelTimeoutError
+from rl_conductor.models.base import arguments_of, within
 from rl_conductor.types import Delta, Message, ToolCall
 
 REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
@@ -43,11 +44,14 @@ def prompt_tokens(tokenizer: Tokenizer, messages: Iterable[Message], *, model: s
     try:
         rendered = tokenizer.apply_chat_template(turns, add_generation_prompt=True, return_dict=True)
     except Exception as refused:  # a template is code from the model's author and raises what it likes
-        raise BadRequestError(f"{model}: its chat template refuses the conversation: {refused}", model=model) from refused
+        raise BadRequestError(
+            f"{model}: its chat template refuses the conversation: {refused}", model=model
+        ) from refused
     tokens: list[int] = rendered["input_ids"]
     if len(tokens) >= limit:
         raise ContextLengthError(
-            f"{model}: the conversation is {len(tokens)} tokens long and the model reads at most {limit - 1}", model=model
+            f"{model}: the conversation is {len(tokens)} tokens long and the model reads at most {limit - 1}",
+            model=model,
         )
     return tokens
 
@@ -62,13 +66,7 @@ def _turn(message: Message, special: Sequence[str]) -> dict[str, Any]:
 
 
 def _call(call: ToolCall, special: Sequence[str]) -> dict[str, Any]:
-    written = _defused(call.arguments, special)
-    try:
-        arguments = json.loads(written)
-    except ValueError:
-        arguments = None
-    if not isinstance(arguments, Mapping):
-        arguments = {"arguments": written}
+    arguments = arguments_of(call.model_copy(update={"arguments": _defused(call.arguments, special)}))
     return {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": arguments}}
 
 
@@ -141,37 +139,35 @@ class Feed:
     """Deltas that an engine makes on its own thread, read in the caller's event loop."""
 
     def __init__(self, *, model: str, timeout: float | None) -> None:
-        """Belongs to the running loop; `timeout` in seconds counts from now."""
+        """Belongs to the running loop; `timeout` is in seconds."""
         self.abandoned = threading.Event()
         """Nobody reads any more; the engine must stop."""
         self._model = model
         self._timeout = timeout
         self._loop = asyncio.get_running_loop()
-        self._deadline = None if timeout is None else self._loop.time() + timeout
         self._items: asyncio.Queue[Delta | Exception] = asyncio.Queue()
 
     def put(self, item: Delta | Exception) -> None:
-        """Pass on a delta, or the error that ends the reply; from any thread."""
-        if not self.abandoned.is_set():
+        """Pass on a delta that says something, or the error that ends the reply; from any thread."""
+        if item != Delta() and not self.abandoned.is_set():
             self._loop.call_soon_threadsafe(self._items.put_nowait, item)
 
-    async def deltas(self) -> AsyncIterator[Delta]:
+    async def deltas(self) -> AsyncGenerator[Delta, None]:
         """What was put in, until the delta with the completion or an error."""
         try:
-            ended = False
-            while not ended:
-                delta = await self._next()
-                yield delta
-                ended = delta.completion is not None
+            async with aclosing(within(self._timeout, self._read())) as deltas:
+                async for delta in deltas:
+                    yield delta
+        except TimeoutError as late:
+            raise ModelTimeoutError(f"{self._model}: no answer within {self._timeout} s", model=self._model) from late
         finally:
             self.abandoned.set()
 
-    async def _next(self) -> Delta:
-        try:
-            async with asyncio.timeout_at(self._deadline):
-                item = await self._items.get()
-        except TimeoutError as late:
-            raise ModelTimeoutError(f"{self._model}: no answer within {self._timeout} s", model=self._model) from late
-        if isinstance(item, Exception):
-            raise item
-        return item
+    async def _read(self) -> AsyncGenerator[Delta, None]:
+        ended = False
+        while not ended:
+            item = await self._items.get()
+            if isinstance(item, Exception):
+                raise item
+            yield item
+            ended = item.completion is not None

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 import threading
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from itertools import count
 from pathlib import Path
@@ -39,9 +39,10 @@ from rl_conductor.types import (
 )
 
 try:
-    from vllm import SamplingParams, TokensPrompt
+    from vllm import SamplingParams
     from vllm.engine.arg_utils import AsyncEngineArgs
     from vllm.exceptions import GracefulHTTPError, VLLMClientError
+    from vllm.inputs import tokens_input  # a bare prompt is deprecated
     from vllm.lora.request import LoRARequest
     from vllm.outputs import RequestOutput
     from vllm.sampling_params import RequestOutputKind, StructuredOutputsParams  # before 0.11: GuidedDecodingParams
@@ -62,15 +63,16 @@ class VLLMModel:
     def __init__(
         self, source: str, *, lora: str | None = None, price: Price | None = FREE, **engine_options: Any
     ) -> None:
-        """Args:
-        source: a folder or a name on the hub.
-        lora: a folder with a LoRA adapter. To share one engine between the bare model and its adapters, give
-            `enable_lora=True` to the bare one as well.
-        price: what a call is accounted as; your own hardware counts as free.
-        engine_options: vLLM's engine arguments, such as `max_model_len` or `tensor_parallel_size`.
+        """Start nothing yet.
+
+        Args:
+            source: a folder or a name on the hub.
+            lora: a folder with a LoRA adapter. For the bare model to share the engine, give it `enable_lora=True`.
+            price: what a call is accounted as; your own hardware counts as free.
+            engine_options: vLLM's engine arguments, such as `max_model_len` or `tensor_parallel_size`.
 
         Raises:
-        ConfigError: vLLM is missing, or knows no such engine option.
+            ConfigError: vLLM is missing, or knows no such engine option.
         """
         self.name = f"vllm:{source}" if lora is None else f"vllm:{source}+{Path(lora).name}"
         self.price = price
@@ -88,7 +90,7 @@ class VLLMModel:
         async with aclosing(self.stream(request)) as deltas:
             return await collect(deltas)
 
-    async def stream(self, request: Request) -> AsyncIterator[Delta]:
+    async def stream(self, request: Request) -> AsyncGenerator[Delta, None]:
         """The reply as it is made. Leaving early or running out of time aborts it in the engine."""
         require(self, request)
         feed = Feed(model=self.name, timeout=request.timeout)
@@ -111,15 +113,18 @@ class VLLMModel:
     async def _answer(self, engine: _Engine, request: Request, feed: Feed) -> None:
         try:
             feed.put(Delta(completion=await self._generate(engine, request, feed)))
+        except asyncio.CancelledError:
+            feed.put(ModelError(f"{self.name} was closed before it had answered", model=self.name))
+            raise
         except Exception as failed:  # it leaves the engine's loop as data
             feed.put(_translated(failed, self.name))
 
     async def _generate(self, engine: _Engine, request: Request, feed: Feed) -> Completion:
-        llm = engine.started()
+        llm = engine.started(self.name)
         limit: int = llm.model_config.max_model_len
         tokens = prompt_tokens(llm.get_tokenizer(), request.messages, model=self.name, limit=limit)
         outputs = llm.generate(
-            TokensPrompt(prompt_token_ids=tokens),
+            tokens_input(tokens),
             _sampling(llm.model_config.get_diff_sampling_param(), request),
             request_id=f"rl-conductor-{next(_ids)}",
             lora_request=engine.lora(self._lora),
@@ -128,8 +133,7 @@ class VLLMModel:
         async for output in outputs:
             [piece] = output.outputs
             text, written = text + piece.text, written + len(piece.token_ids)
-            if piece.text:
-                feed.put(Delta(text=piece.text))
+            feed.put(Delta(text=piece.text))
         return self._completion(output, text=text, written=written)
 
     def _completion(self, last: RequestOutput, *, text: str, written: int) -> Completion:
@@ -137,7 +141,9 @@ class VLLMModel:
         if why not in FINISH:
             raise BadResponseError(f"{self.name}: vLLM ended the reply with {why!r}", model=self.name)
         usage = Usage(
-            input_tokens=len(last.prompt_token_ids or ()), cached_tokens=last.num_cached_tokens or 0, output_tokens=written
+            input_tokens=len(last.prompt_token_ids or ()),
+            cached_tokens=last.num_cached_tokens or 0,
+            output_tokens=written,
         )
         return checked(
             Completion(
@@ -171,11 +177,14 @@ class _Engine:
         self._loras: dict[str, LoRARequest] = {}
         self._thread.start()
 
-    def started(self) -> AsyncLLM:
+    def started(self, name: str) -> AsyncLLM:
         """The engine. The first call starts it, for which it keeps its loop busy: others queue up behind it."""
         if self._llm is None or self._llm.errored:
             self._shut_down()
-            self._llm = AsyncLLM.from_engine_args(AsyncEngineArgs(**self._options))
+            try:
+                self._llm = AsyncLLM.from_engine_args(AsyncEngineArgs(**self._options))
+            except Exception as failed:  # vLLM raises many kinds: no such model, no device, too little memory
+                raise ModelError(f"{name} can't be started: {failed}", model=name) from failed
         return self._llm
 
     def lora(self, folder: str | None) -> LoRARequest | None:
@@ -185,14 +194,18 @@ class _Engine:
         return self._loras.setdefault(folder, LoRARequest(folder, len(self._loras) + 1, folder))
 
     def close(self) -> None:
-        """Shut the engine down and end its thread."""
-        self.loop.call_soon_threadsafe(self._end)
+        """Shut the engine down, end what still runs on its loop, and end its thread."""
+        asyncio.run_coroutine_threadsafe(self._end(), self.loop).result()
+        self.loop.call_soon_threadsafe(self.loop.stop)
         self._thread.join()
         self.loop.close()
 
-    def _end(self) -> None:
+    async def _end(self) -> None:
         self._shut_down()
-        self.loop.stop()
+        left = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in left:
+            task.cancel()
+        await asyncio.gather(*left, return_exceptions=True)
 
     def _shut_down(self) -> None:
         llm, self._llm = self._llm, None

@@ -1,0 +1,104 @@
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+from contextlib import aclosing
+
+import pytest
+
+from engine_behaviours import ENDLESS, LISTS, SCHEMA, asking
+from rl_conductor import models
+from rl_conductor.errors import BadRequestError, ContextLengthError, ModelError, ModelTimeoutError
+from rl_conductor.models.openai import VLLMServerModel
+from rl_conductor.types import Grammar, JsonFormat
+
+from .serving import Server
+
+pytestmark = [pytest.mark.vllm, pytest.mark.timeout(300)]
+
+
+@pytest.fixture
+def model(server: Server) -> VLLMServerModel:
+    return VLLMServerModel("tiny", base_url=f"{server.url}/v1")
+
+
+async def _idle(server: Server) -> bool:
+    for _ in range(50):
+        if not server.metric("vllm:num_requests_running"):
+            return True
+        await asyncio.sleep(0.02)
+    return False
+
+
+async def test_a_reply_says_what_it_used_and_why_it_ended(model: VLLMServerModel) -> None:
+    reply = await model.complete(asking(max_tokens=9))
+    assert reply.finish_reason == "length"
+    assert (reply.usage.output_tokens, reply.usage.calls, reply.usage.cost) == (9, 1, 0)
+    assert reply.usage.input_tokens > 8
+
+
+async def test_the_stream_is_the_reply_in_pieces(model: VLLMServerModel) -> None:
+    deltas = [delta async for delta in model.stream(asking())]
+    streamed = deltas[-1].completion
+    assert streamed is not None
+    assert sum(bool(delta.text) for delta in deltas) > 4
+    assert "".join(delta.text for delta in deltas) == streamed.text == (await model.complete(asking())).text
+    assert streamed.usage.output_tokens == 24
+
+
+@pytest.mark.parametrize("seed", range(4))
+async def test_any_draw_is_in_the_language_of_the_grammar(model: VLLMServerModel, seed: int) -> None:
+    reply = await model.complete(asking(form=Grammar(gbnf=LISTS), temperature=1.0, seed=seed, max_tokens=100))
+    assert re.fullmatch(r"model_id = \[[0-2](, [0-2]){0,4}\]", reply.text)
+    assert reply.finish_reason == "stop"
+
+
+@pytest.mark.parametrize("seed", range(4))
+async def test_any_draw_fits_the_json_schema(model: VLLMServerModel, seed: int) -> None:
+    form = JsonFormat(json_schema=SCHEMA)
+    reply = json.loads((await model.complete(asking(form=form, temperature=1.0, seed=seed, max_tokens=300))).text)
+    assert reply["worker"] in ("coder", "writer")
+
+
+async def test_sixteen_at_once_each_get_their_own_answer(model: VLLMServerModel) -> None:
+    forms = [Grammar(gbnf=f'root ::= "{number}: " [a-z]{{5,9}}') for number in range(16)]
+    replies = await asyncio.gather(*(model.complete(asking(form=form, temperature=1.0)) for form in forms))
+    assert all(re.fullmatch(rf"{number}: [a-z]{{5,9}}", reply.text) for number, reply in enumerate(replies))
+
+
+async def test_cancelling_reaches_the_server(model: VLLMServerModel, server: Server) -> None:
+    call = asyncio.create_task(model.complete(ENDLESS))
+    await asyncio.sleep(0.5)
+    assert server.metric("vllm:num_requests_running") == 1
+    call.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await call
+    assert await _idle(server)
+
+
+async def test_leaving_a_stream_reaches_the_server(model: VLLMServerModel, server: Server) -> None:
+    async with aclosing(model.stream(ENDLESS)) as deltas:
+        await anext(deltas)
+    assert await _idle(server)
+
+
+async def test_a_timeout_reaches_the_server(model: VLLMServerModel, server: Server) -> None:
+    with pytest.raises(ModelTimeoutError):
+        await model.complete(ENDLESS.model_copy(update={"timeout": 0.5}))
+    assert await _idle(server)
+
+
+async def test_a_grammar_that_is_none_is_refused(model: VLLMServerModel) -> None:
+    with pytest.raises(BadRequestError):
+        await model.complete(asking(form=Grammar(gbnf="root ::= missing")))
+
+
+async def test_a_conversation_that_is_too_long_is_named_as_such(model: VLLMServerModel) -> None:
+    with pytest.raises(ContextLengthError):
+        await model.complete(asking("word " * 5000))
+
+
+async def test_a_model_that_is_not_served_is_a_model_error(server: Server) -> None:
+    with pytest.raises(ModelError, match="other"):
+        await models.model("vllm-server:other", base_url=f"{server.url}/v1").complete(asking())
