@@ -241,7 +241,7 @@ def schema_admits(space: PlanSpace, text: str) -> bool:
 def test_the_schema_admits_every_allowed_workflow(data: st.DataObject, space: PlanSpace) -> None:
     workflow = data.draw(workflows(space))
     text = render(workflow, space, "object", reasoning="Because.")
-    assert schema_admits(space, text)
+    assert schema_admits(space, text.replace("\x7f", "\\u007f"))  # llguidance writes this one as an escape
     plan = parse(text, space, form="object", repair=False)
     assert (plan.workflow, plan.reasoning) == (workflow, "Because.")
 
