@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from rl_conductor.errors import ConfigError
+from rl_conductor.limits import Limits
 from rl_conductor.models import Model, model
 from rl_conductor.planner import PLAN_TOKENS, Planner
+from rl_conductor.policy import Policy
 from rl_conductor.pool import PoolFile, Worker, WorkerPool, read_pool_file
 from rl_conductor.types import FREE, Card, Sampling
 
@@ -65,6 +67,8 @@ class Found:
     planner: Planner
     reasons: tuple[str, ...]
     """In words, a line each: what was found and what was made of it."""
+    policy: Policy = field(default_factory=Policy)
+    limits: Limits = field(default_factory=Limits)
     embedded: bool = False
     """Nothing better was found, so tiny models in this process do everything."""
 
@@ -133,16 +137,18 @@ def from_server(environ: Mapping[str, str]) -> Found | None:
 
 def embedded() -> Found:
     """Tiny models in this process, for a machine that has nothing else."""
+    sampling = Sampling(max_tokens=256, temperature=0.2, seed=1)
     workers = [
-        Worker.of(name, where, card=Card(name=name, strengths=strengths), sampling=Sampling(max_tokens=300, seed=1))
+        Worker.of(name, where, card=Card(name=name, strengths=strengths), sampling=sampling)
         for name, (where, strengths) in EMBEDDED.items()
     ]
     pool = WorkerPool(workers)
-    planner = Planner(
-        model=pool["coder"].model, sampling=Sampling(max_tokens=PLAN_TOKENS, temperature=0.2, seed=1), examples=3
+    planner = Planner(model=pool["coder"].model, sampling=Sampling(max_tokens=PLAN_TOKENS, temperature=0.2, seed=1))
+    reasons = (
+        "no key, no server and no pool file was found: tiny embedded models plan and work",
+        "the coder, the better of the two, always writes the answer; plans have at most 3 steps",
     )
-    reason = "no key, no server and no pool file was found: tiny embedded models plan and work"
-    return Found(pool, planner, (reason,), embedded=True)
+    return Found(pool, planner, reasons, policy=Policy(final="coder"), limits=Limits(steps=3), embedded=True)
 
 
 def _at(address: str, name: str, dialect: str) -> Model:
