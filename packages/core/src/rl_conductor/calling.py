@@ -5,22 +5,38 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import dataclass, field
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
-from rl_conductor.errors import BadResponseError, ConductorError, LimitError, ModelError, ModelTimeoutError
+from rl_conductor.errors import (
+    AuthenticationError,
+    BadRequestError,
+    BadResponseError,
+    ConductorError,
+    ContextLengthError,
+    LimitError,
+    ModelError,
+    ModelTimeoutError,
+    RateLimitError,
+    RunError,
+)
 from rl_conductor.ledger import Ledger, Reservation, enclosing
 from rl_conductor.limits import estimate
 from rl_conductor.models.base import Model, checked
 from rl_conductor.trace import Call, Outcome, fingerprint
 from rl_conductor.types import Completion, Request, Usage
 
+if TYPE_CHECKING:
+    from tenacity import RetryCallState
+
 LONGEST_WAIT = 60.0
 """Seconds: a vendor that asks for a longer pause is given up instead."""
 FIRST_WAIT, MOST_WAIT = 0.5, 8.0
 
-NOT_BILLED = (400, 401, 403, 404, 413, 422, 429)
-"""Statuses of calls that vendors refuse without reading, so that nothing is charged for them."""
+REFUSALS = (AuthenticationError, BadRequestError, ContextLengthError, RateLimitError)
+REFUSAL_STATUSES = (400, 401, 403, 404, 413, 422, 429)
+"""Calls that end so are refused before anything is written, so that nothing is charged for them."""
 
 
 @dataclass
@@ -49,19 +65,28 @@ class Caller:
         request: Request,
         *,
         calls: list[Call],
+        worker: str | None = None,
+        slot: AbstractAsyncContextManager[object] | None = None,
         on_attempt: Callable[[int], None] = lambda _: None,
         on_text: Callable[[str], None] | None = None,
     ) -> Completion:
-        """The reply of `model`, after as many attempts as it takes; each is appended to `calls`.
+        """The reply of `model`, after as many attempts as it takes; each that was made is appended to `calls`.
 
-        With `on_text` the reply is streamed into it; once a piece was passed on, a failure is final, since
-        what was said can't be taken back.
+        Args:
+            model: who is asked.
+            request: what it is asked.
+            calls: where the attempts are recorded.
+            worker: on whose account, for the record.
+            slot: held during each attempt, but not while waiting for the next.
+            on_attempt: told the number of each attempt as it begins.
+            on_text: the reply is streamed into it; once a piece was passed on, a failure is final, since what was
+                said can't be taken back.
 
         Raises:
             ModelError: the last attempt's failure.
             LimitError: a limit left no room for the call.
         """
-        attempt = _Attempts(self, model, request, calls, on_attempt, on_text)
+        attempt = _Attempts(self, model, request, calls, worker, slot or nullcontext(), on_attempt, on_text)
         try:
             return await attempt.make()
         except ModelError as error:
@@ -78,9 +103,16 @@ class _Attempts:
     model: Model
     request: Request
     calls: list[Call]
+    worker: str | None
+    slot: AbstractAsyncContextManager[object]
     on_attempt: Callable[[int], None]
     on_text: Callable[[str], None] | None
-    made: int = 0
+    number: int = 0
+    """Of the attempt at hand, from 1."""
+    begun: bool = False
+    """Whether the attempt at hand came as far as the model."""
+    usage: Usage | None = None
+    """What the attempt at hand used, as far as the vendor told."""
     spoken: bool = False
 
     async def repeat(self, first: ModelError) -> Completion:
@@ -88,7 +120,6 @@ class _Attempts:
         # Imported here because only a failed call needs it: it is a third of this package's import time.
         from tenacity import AsyncRetrying, retry_if_exception, stop_after_attempt, wait_exponential_jitter  # noqa: PLC0415
 
-        backoff = wait_exponential_jitter(initial=FIRST_WAIT, max=MOST_WAIT)
         known: list[ModelError] = [first]
 
         async def attempt() -> Completion:
@@ -99,10 +130,19 @@ class _Attempts:
         retrying = AsyncRetrying(
             stop=stop_after_attempt(1 + self.caller.retries),
             retry=retry_if_exception(lambda error: isinstance(error, ModelError) and self.may_retry(error)),
-            wait=lambda state: self._asked_wait(state.outcome.exception()) or backoff(state),  # type: ignore[union-attr]
+            wait=self._not_beyond_the_deadline(wait_exponential_jitter(initial=FIRST_WAIT, max=MOST_WAIT)),
             reraise=True,
         )
         return await retrying(attempt)
+
+    def _not_beyond_the_deadline(self, backoff: Callable[[RetryCallState], float]) -> Callable[[RetryCallState], float]:
+        def wait(state: RetryCallState) -> float:
+            error = state.outcome.exception() if state.outcome else None
+            asked = error.retry_after if isinstance(error, ModelError) else None
+            remaining = self.caller.remaining()
+            return min(asked or backoff(state), float("inf") if remaining is None else max(remaining, 0.0))
+
+        return wait
 
     def may_retry(self, error: ModelError) -> bool:
         """Whether the failure may pass, nothing was said yet, and there is time to wait."""
@@ -111,18 +151,16 @@ class _Attempts:
         in_time = wait <= LONGEST_WAIT and (remaining is None or wait < remaining)
         return error.retryable and not self.spoken and in_time and self.caller.retries > 0
 
-    @staticmethod
-    def _asked_wait(error: BaseException | None) -> float | None:
-        return error.retry_after if isinstance(error, ModelError) else None
-
     async def make(self) -> Completion:
         """One attempt, recorded whatever comes of it."""
-        self.made += 1
+        self.number += 1
+        self.begun, self.usage = False, None
         started = self.caller.elapsed()
         try:
-            completion = await self._reserved()
+            completion = await self._in_time()
         except asyncio.CancelledError:
-            self._record(started, "cancelled", error="cancelled before it was done")
+            if self.begun:
+                self._record(started, "cancelled", error="cancelled before it was done")
             raise
         except ConductorError as error:
             self._record(started, _outcome(error), failure=error)
@@ -134,34 +172,50 @@ class _Attempts:
         self._record(started, "ok", completion=completion)
         return completion
 
-    async def _reserved(self) -> Completion:
+    async def _in_time(self) -> Completion:
+        """The attempt, waiting for room included, given up at the run's deadline."""
+        remaining = self.caller.remaining()
+        if remaining is None:
+            return await self._placed()
+        if remaining <= 0:
+            raise _too_late(self.caller, self.model)
+        try:
+            async with asyncio.timeout(remaining):
+                return await self._placed()
+        except TimeoutError:
+            raise _too_late(self.caller, self.model) from None
+
+    async def _placed(self) -> Completion:
+        """The attempt once there is room for it; a conductor takes none itself, its own calls do."""
         if self.model.capabilities.delegates:
             return await self._timed(None)
-        async with self.caller.ledger.reserve(self.model.name, estimate(self.request, self.model.price)) as held:
-            return await self._timed(held)
+        async with self.slot:
+            held = self.caller.ledger.reserve(self.model.name, estimate(self.request, self.model.price))
+            async with held:
+                return await self._timed(held)
 
     async def _timed(self, held: Reservation | None) -> Completion:
-        """The call itself, given up at its own timeout or the run's deadline, whichever comes first."""
-        remaining = self.caller.remaining()
-        if remaining is not None and remaining <= 0:
-            raise _too_late(self.caller, self.model)
-        self.on_attempt(self.made)
+        """The call itself, given up at its own timeout."""
+        self.on_attempt(self.number)
+        self.begun = True
+        if held is not None:
+            held.begin()
         token = enclosing.set(self.caller.ledger)
-        limit = min((s for s in (remaining, self.request.timeout) if s is not None), default=None)
         try:
-            async with asyncio.timeout(limit):
-                completion = checked(await self._answer())
+            async with asyncio.timeout(self.request.timeout):
+                completion = await self._answer()
         except TimeoutError:
-            raise self._timed_out(limit) from None
+            raise self._timed_out() from None
         except ModelError as error:
-            if held is not None and error.status in NOT_BILLED:
+            if held is not None and self._refused(error):
                 held.release()
             raise
         finally:
             enclosing.reset(token)
+        self.usage = completion.usage
         if held is not None:
             held.settle(completion.usage)
-        return completion
+        return checked(completion)
 
     async def _answer(self) -> Completion:
         if self.on_text is None:
@@ -171,17 +225,16 @@ class _Attempts:
             if delta.text:
                 self.spoken = True
                 self.on_text(delta.text)
-            completion = delta.completion
+            completion = delta.completion or completion
         if completion is None:
             why = "the stream ended before the reply was complete"
             raise BadResponseError(f"{self.model.name}: {why}", model=self.model.name)
         return completion
 
-    def _timed_out(self, limit: float | None) -> ConductorError:
-        remaining = self.caller.remaining()
-        if remaining is not None and remaining <= 0:
-            return _too_late(self.caller, self.model)
-        return ModelTimeoutError(f"{self.model.name} gave no answer within {limit:g} s", model=self.model.name)
+    def _timed_out(self) -> ModelTimeoutError:
+        limit = self.request.timeout
+        given = "in time" if limit is None else f"within {limit:g} s"  # a model may know a limit of its own
+        return ModelTimeoutError(f"{self.model.name} gave no answer {given}", model=self.model.name)
 
     def _fail(self, started: float, error: Exception) -> NoReturn:
         failure = ModelError(f"{self.model.name} raised {type(error).__name__}: {error}", model=self.model.name)
@@ -197,33 +250,41 @@ class _Attempts:
         failure: ConductorError | None = None,
         error: str | None = None,
     ) -> None:
-        made = outcome != "refused"
-        used = (
-            completion.usage
-            if completion
-            else Usage(calls=int(made), unpriced_calls=int(made and self._may_cost(failure)))
-        )
         self.calls.append(
             Call(
                 model=self.model.name,
+                worker=self.worker,
                 fingerprint=fingerprint(self.request),
                 request=self.request if self.caller.keep_content else None,
                 completion=completion,
                 outcome=outcome,
                 error=str(failure) if failure else error,
                 retryable=isinstance(failure, ModelError) and failure.retryable,
-                usage=used,
+                usage=self._used(failure, made=self.begun and outcome != "refused"),
                 started=started,
                 seconds=self.caller.elapsed() - started,
             )
         )
 
-    def _may_cost(self, failure: ConductorError | None) -> bool:
-        """Whether a failed call may have been billed: then the run's cost is a lower bound, and says so."""
+    def _used(self, failure: ConductorError | None, *, made: bool) -> Usage:
+        """What the attempt used: when nobody knows and it may have been billed, the cost is a lower bound."""
+        if self.usage is not None:
+            return self.usage
+        if isinstance(failure, RunError):  # of a conductor in the pool
+            return failure.trace.usage
+        free = not made or self._refused(failure) or self._costs_nothing()
+        return Usage(calls=int(made), unpriced_calls=int(not free))
+
+    def _refused(self, failure: ConductorError | None) -> bool:
+        refused = isinstance(failure, ModelError) and (
+            isinstance(failure, REFUSALS) or failure.status in REFUSAL_STATUSES
+        )
+        return refused and not self.spoken
+
+    def _costs_nothing(self) -> bool:
         price = self.model.price
         free = price is not None and not (price.input or price.output or price.per_call)
-        refused = isinstance(failure, ModelError) and failure.status in NOT_BILLED
-        return not free and not refused
+        return free and not self.model.capabilities.delegates
 
 
 def _outcome(error: ConductorError) -> Outcome:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
+from contextlib import aclosing
 from dataclasses import dataclass
 from decimal import Decimal
 from pathlib import Path
@@ -19,7 +20,7 @@ from rl_conductor.pool import Worker, WorkerPool
 from rl_conductor.rounds import Run
 from rl_conductor.sync import run_sync
 from rl_conductor.trace import AnswerDelta, Event, Finished, PlanRecord, Trace
-from rl_conductor.types import FREE, Completion, Delta, Message, Price, Request
+from rl_conductor.types import FREE, Completion, Delta, Message, Price, Request, TextPart
 from rl_conductor.workflow import Workflow
 
 Question = str | Sequence[Message] | Request
@@ -87,6 +88,8 @@ class Conductor:
         self._access = access
         self._retries = retries
         self._keep_content = keep_content
+        self._closing = False
+        self.capabilities = _abilities(pool)
         self._run_of(Request(messages=()), None, None, _ignore).space()  # an impossible policy shows here
 
     @classmethod
@@ -175,7 +178,7 @@ class Conductor:
         workflow: Workflow | None = None,
         policy: Policy | None = None,
         limits: Limits | None = None,
-    ) -> AsyncIterator[Event]:
+    ) -> AsyncGenerator[Event, None]:
         """Everything as it happens, the answer's text as it is written, and `Finished` last.
 
         Closing the iterator cancels the run.
@@ -198,18 +201,6 @@ class Conductor:
 
     # ------------------------------------------------------------------------------------- a Model
 
-    @property
-    def capabilities(self) -> Capabilities:
-        """What at least one worker of the pool can take and do."""
-        able = [worker.model.capabilities for worker in self.pool.values()]
-        return Capabilities(
-            tools=any(one.tools for one in able),
-            images=any(one.images for one in able),
-            files=any(one.files for one in able),
-            json_schema=any(one.json_schema for one in able),
-            delegates=True,
-        )
-
     async def complete(self, request: Request) -> Completion:
         """The answer, with the usage of the whole run.
 
@@ -222,16 +213,22 @@ class Conductor:
 
     async def stream(self, request: Request) -> AsyncIterator[Delta]:
         """The answer as the final worker writes it."""
-        async for event in self.events(request):
-            if isinstance(event, AnswerDelta):
-                yield Delta(text=event.text)
-            elif isinstance(event, Finished) and event.trace.completion is not None:
-                yield Delta(completion=event.trace.completion)
+        async with aclosing(self.events(request)) as events:
+            async for event in events:
+                if isinstance(event, AnswerDelta):
+                    yield Delta(text=event.text)
+                elif isinstance(event, Finished) and event.trace.completion is not None:
+                    yield Delta(completion=event.trace.completion)
 
     async def aclose(self) -> None:
         """Close the planner's model and every worker's."""
-        await self.planner.model.aclose()
-        await self.pool.aclose()
+        if not self._closing:  # a conductor may be in a pool of its own
+            self._closing = True
+            try:
+                await self.planner.model.aclose()
+                await self.pool.aclose()
+            finally:
+                self._closing = False
 
     def _run_of(
         self, request: Request, policy: Policy | None, limits: Limits | None, emit: Callable[[Event], None]
@@ -270,13 +267,27 @@ def _expense(worker: Worker) -> tuple[Decimal, float]:
     return per_million, worker.card.latency or float("inf")
 
 
+def _abilities(pool: WorkerPool) -> Capabilities:
+    """What at least one worker of the pool can take and do."""
+    able = [worker.model.capabilities for worker in pool.values()]
+    return Capabilities(
+        tools=any(one.tools for one in able),
+        images=any(one.images for one in able),
+        files=any(one.files for one in able),
+        json_schema=any(one.json_schema for one in able),
+        grammar=any(one.grammar for one in able),
+        delegates=True,
+    )
+
+
 def _request(question: Question) -> Request:
-    if isinstance(question, Request):
-        return question
-    messages = (Message.user(question),) if isinstance(question, str) else tuple(question)
-    if not any(message.text.strip() or message.content for message in messages):
+    if isinstance(question, str):
+        question = (Message.user(question),)
+    request = question if isinstance(question, Request) else Request(messages=tuple(question))
+    parts = [part for message in request.messages for part in message.content]
+    if all(isinstance(part, TextPart) and not part.text.strip() for part in parts):
         raise ConfigError("the question is empty; ask something")
-    return Request(messages=messages)
+    return request
 
 
 def _ignore(_: Event) -> None:

@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Collection, Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass, field
 
 from rl_conductor.calling import Caller
 from rl_conductor.errors import ConductorError, LimitError
 from rl_conductor.pool import Worker, WorkerPool
-from rl_conductor.prompts import Evidence, last_user, with_prompt, without_thoughts, worker_prompt
+from rl_conductor.prompts import Evidence, last_user, may_be_thoughts, with_prompt, without_thoughts, worker_prompt
 from rl_conductor.trace import AnswerDelta, Call, Event, Round, StepFinished, StepResult, StepStarted
 from rl_conductor.types import Completion, Continuation, Message, Request, Sampling
 from rl_conductor.workflow import PlanSpace, Step, Workflow
@@ -51,10 +50,12 @@ class Execution:
     """Show the worker the bare conversation: nothing was split, so there is nothing to explain."""
     stream: bool = False
     """Pass the final step's reply on piece by piece as it is made."""
-    spoken: bool = False
-    """Whether a piece was passed on."""
+    said: str = ""
+    """What was passed on of it."""
     workflow: Workflow | None = None
     """The plan, once it is whole."""
+    wasted: tuple[Call, ...] = ()
+    """Calls of a step that was started ahead of a plan which then had no use for it."""
     _runs: dict[int, _StepRun] = field(default_factory=dict)
     _tasks: dict[int, asyncio.Task[StepResult]] = field(default_factory=dict)
     _planned: asyncio.Event = field(default_factory=asyncio.Event)
@@ -64,43 +65,46 @@ class Execution:
         self._runs[index] = _StepRun(self, index, step, last)
         self._tasks[index] = asyncio.create_task(self._runs[index].run(), name=f"step {index + 1}")
 
-    async def run(self, workflow: Workflow) -> tuple[StepResult, ...]:
-        """The result of every step; those that the answer can't depend on are skipped.
+    async def run(self, workflow: Workflow) -> None:
+        """Run every step that the answer can depend on; `results` then says what became of each.
 
         A step that was started ahead goes on when the plan has it still, and is cancelled when it has not.
         """
+        if not all(run.stands_in(workflow) for run in self._runs.values()):
+            self.wasted = await self.abandon()
         self.workflow = workflow
-        steps = dict(enumerate(workflow.steps))
-        await self.cancel(keep=[i for i in self._runs if i in workflow.needed and self._runs[i].planned == steps[i]])
         try:
             for index in sorted(workflow.needed - self._tasks.keys()):
-                self.start(index, steps[index], last=index == len(steps) - 1)
+                self.start(index, workflow.steps[index], last=index == len(workflow.steps) - 1)
             self._planned.set()
             await asyncio.gather(*self._tasks.values())
         finally:
-            await self.cancel()
-        return self.results()
+            await self._cancel()
+            self._report_the_unfinished()
 
     def results(self) -> tuple[StepResult, ...]:
         """What became of every step so far: cut short, those that were still running count as failed."""
         steps = self.workflow.steps if self.workflow else ()
         return tuple(self._result(index, step) for index, step in enumerate(steps))
 
-    async def cancel(self, *, keep: Collection[int] = ()) -> None:
-        """Cancel the steps that are not to be kept, and wait until each has cleaned up."""
-        dropped = [self._tasks.pop(i) for i in list(self._tasks) if i not in keep and not self._tasks[i].done()]
-        for task in dropped:
-            task.cancel()
-        if dropped:
-            await asyncio.gather(*dropped, return_exceptions=True)
-
     async def abandon(self) -> tuple[Call, ...]:
         """Drop the steps of a plan that came to nothing, and return the calls they had made."""
-        await self.cancel()
+        await self._cancel()
         made = tuple(call for run in self._runs.values() for call in run.calls)
         self._runs.clear()
         self._tasks.clear()
         return made
+
+    async def _cancel(self) -> None:
+        """Cancel every step and wait until each has cleaned up."""
+        for task in self._tasks.values():
+            task.cancel()
+        await asyncio.gather(*self._tasks.values(), return_exceptions=True)
+
+    def _report_the_unfinished(self) -> None:
+        for result in self.results():
+            if result.index not in self._runs or self._runs[result.index].result is None:
+                self.emit(StepFinished(round=self.number, result=result))
 
     async def replies(self, access: Collection[int]) -> list[StepResult]:
         """The results of the steps in `access`, once all are there."""
@@ -117,19 +121,17 @@ class Execution:
         return not self.space.violations(Workflow(steps=tuple(steps)))
 
     def _result(self, index: int, planned: Step) -> StepResult:
-        if index in self._tasks and self._tasks[index].done():
-            return self._tasks[index].result()
-        wanted = self.workflow is not None and index in self.workflow.needed
-        result = StepResult(
+        run = self._runs.get(index)
+        if run is None:
+            return StepResult(index=index, step=planned, planned_worker=planned.worker, status="skipped")
+        return run.result or StepResult(
             index=index,
-            step=planned,
+            step=run.step,
             planned_worker=planned.worker,
-            status="failed" if wanted else "skipped",
-            error="cancelled" if wanted else None,
-            calls=tuple(self._runs[index].calls) if index in self._runs else (),
+            status="failed",
+            error="cancelled",
+            calls=tuple(run.calls),
         )
-        self.emit(StepFinished(round=self.number, result=result))
-        return result
 
 
 @dataclass
@@ -143,9 +145,16 @@ class _StepRun:
     last: bool
     calls: list[Call] = field(default_factory=list)
     errors: list[str] = field(default_factory=list)
+    result: StepResult | None = None
 
     def __post_init__(self) -> None:
         self.planned = self.step
+
+    def stands_in(self, workflow: Workflow) -> bool:
+        """Whether `workflow` has this very step in this place."""
+        steps = workflow.steps
+        here = self.index in workflow.needed and steps[self.index] == self.planned
+        return here and self.last == (self.index == len(steps) - 1)
 
     async def run(self) -> StepResult:
         """Wait for what the step may read, ask a worker, and report."""
@@ -156,7 +165,7 @@ class _StepRun:
         if reply is not None and reply.tool_calls:
             going_on = Continuation(worker=self.step.worker, prompt=prompt)
             reply = reply.model_copy(update={"continuation": going_on})
-        result = StepResult(
+        self.result = StepResult(
             index=self.index,
             step=self.step,
             planned_worker=self.planned.worker,
@@ -167,8 +176,8 @@ class _StepRun:
             started=started,
             seconds=self.execution.caller.elapsed() - started,
         )
-        self.execution.emit(StepFinished(round=self.execution.number, result=result))
-        return result
+        self.execution.emit(StepFinished(round=self.execution.number, result=self.result))
+        return self.result
 
     # ---------------------------------------------------------------------------- what is asked
 
@@ -179,7 +188,7 @@ class _StepRun:
         if run.plain:
             return question
         evidence = self._recalled() + [_evidence(str(result.index + 1), result) for result in seen]
-        return worker_prompt(question, evidence, self.step.subtask, key=run.fence_key, last=self.last)
+        return worker_prompt(question, evidence, self.step.subtask, key=run.fence_key)
 
     def _recalled(self) -> list[Evidence]:
         if not self.step.recall:
@@ -213,7 +222,7 @@ class _StepRun:
             except ConductorError as error:
                 self.errors.append(f"{worker.name}: {error}")
                 out_of_time = isinstance(error, LimitError) and error.limit == "seconds"
-                if out_of_time or self.execution.spoken or not await self._replace(tried):
+                if out_of_time or self.execution.said or not await self._replace(tried):
                     return None
             else:
                 return completion.message
@@ -235,13 +244,13 @@ class _StepRun:
         return None
 
     async def _ask(self, worker: Worker, prompt: str, tried: set[str]) -> Completion:
-        if worker.hedge_after is None or self.execution.stream:
+        if worker.hedge_after is None or self._streams:
             return await self._ask_one(worker, prompt)
         first = asyncio.create_task(self._ask_one(worker, prompt))
         asked = {first: self.step}
         try:
             await asyncio.wait({first}, timeout=worker.hedge_after)
-            if not first.done() and self.execution.hedges.left > 0:
+            if not first.done():
                 await self._hedge(asked, prompt, tried)
             return await self._soonest(asked)
         finally:
@@ -251,7 +260,7 @@ class _StepRun:
 
     async def _hedge(self, asked: dict[asyncio.Task[Completion], Step], prompt: str, tried: set[str]) -> None:
         other = await self._another(tried)
-        if other is not None:
+        if other is not None and self.execution.hedges.left > 0:
             self.execution.hedges.left -= 1
             tried.add(other.worker)
             asked[asyncio.create_task(self._ask_one(self.execution.pool[other.worker], prompt))] = other
@@ -261,34 +270,60 @@ class _StepRun:
         waiting, failed = set(asked), []
         while waiting:
             done, waiting = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
-            for task in done:
+            for task in (task for task in asked if task in done):
                 error = task.exception()
                 if error is not None:
                     failed.append(error)
-                elif await self.execution.permits(self.index, asked[task]):
+                elif asked[task] is self.step or await self.execution.permits(self.index, asked[task]):
                     self.step = asked[task]
                     return task.result()
         raise failed[0]
 
     async def _ask_one(self, worker: Worker, prompt: str) -> Completion:
         run = self.execution
+        voice = _Voice(run)
 
         def started(attempt: int) -> None:
             run.emit(StepStarted(round=run.number, index=self.index, worker=worker.name, attempt=attempt))
 
-        slot = nullcontext() if worker.slots is None else worker.slots.get()
-        async with slot:
-            return await run.caller.ask(
-                worker.model,
-                self._request(prompt, worker),
-                calls=self.calls,
-                on_attempt=started,
-                on_text=self._speak if run.stream and self.last else None,
-            )
+        completion = await run.caller.ask(
+            worker.model,
+            self._request(prompt, worker),
+            calls=self.calls,
+            worker=worker.name,
+            slot=worker.slots.get() if worker.slots else None,
+            on_attempt=started,
+            on_text=voice.say if self._streams else None,
+        )
+        voice.end()
+        return completion
 
-    def _speak(self, text: str) -> None:
-        self.execution.spoken = True
-        self.execution.emit(AnswerDelta(text=text))
+    @property
+    def _streams(self) -> bool:
+        return self.execution.stream and self.last
+
+
+@dataclass
+class _Voice:
+    """Passes the answer on as it is made, but not the thoughts that it may open with."""
+
+    execution: Execution
+    held: str = ""
+    free: bool = False
+
+    def say(self, text: str) -> None:
+        """The next piece."""
+        self.held += text
+        if self.free or not may_be_thoughts(self.held):
+            self.end()
+
+    def end(self) -> None:
+        """Hold nothing back any more."""
+        text = self.held if self.free else without_thoughts(self.held)
+        self.held, self.free = "", True
+        if text:
+            self.execution.said += text
+            self.execution.emit(AnswerDelta(text=text))
 
 
 def _evidence(label: str, result: StepResult) -> Evidence:

@@ -12,7 +12,8 @@ import re
 import secrets
 from collections.abc import Sequence
 
-_TAGS = re.compile(r"<(?=\s*/?\s*(?:task|reply|subtask|plan)\b)", re.IGNORECASE)
+# Possessive, since a reply may hold thousands of spaces after a `<` and must not make us try every split of them.
+_TAGS = re.compile(r"<(?=\s*+/?+\s*+(?:task|reply|subtask|plan)\b)", re.IGNORECASE)
 
 
 def new_key() -> str:

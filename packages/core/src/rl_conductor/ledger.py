@@ -7,11 +7,10 @@ than was reserved; a call that would not fit even then is refused, before anythi
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from decimal import Decimal
+from typing import Self
 
 from rl_conductor.errors import LimitError
 from rl_conductor.limits import Estimate, Limits
@@ -38,14 +37,32 @@ class Amount:
 
 @dataclass(eq=False)
 class Reservation:
-    """Room held for one call. Unsettled, it is charged in full: the vendor may have billed it."""
+    """Room held for one call. A call that was begun but not settled is charged in full: it may have been billed."""
 
-    amount: Amount
-    used: Amount | None = field(default=None, init=False)
+    ledger: Ledger
+    model: str
+    estimate: Estimate
+    used: Amount = field(default=Amount(), init=False)
+
+    def __post_init__(self) -> None:
+        self.amount = Amount(self.estimate.cost or Decimal(0), self.estimate.tokens, 1)
+
+    async def __aenter__(self) -> Self:
+        await self.ledger.enter(self)
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self.ledger.leave(self)
+
+    def begin(self) -> None:
+        """From here on the vendor may bill the call, whatever comes of it."""
+        self.used = self.amount
 
     def settle(self, usage: Usage) -> None:
-        """Replace what was held by what the call really used."""
-        self.used = Amount(usage.cost, usage.total_tokens, 1)
+        """Replace what was held by what the call really used, as far as the vendor tells."""
+        if usage.total_tokens:
+            usd = self.amount.usd if usage.unpriced_calls else usage.cost
+            self.used = Amount(usd, usage.total_tokens, 1)
 
     def release(self) -> None:
         """Charge the attempt but neither money nor tokens: the vendor refused the call."""
@@ -78,44 +95,35 @@ class Ledger:
                 )
             ledger = ledger.parent
 
-    @asynccontextmanager
-    async def reserve(self, model: str, estimate: Estimate) -> AsyncIterator[Reservation]:
-        """Hold room for one call while the block runs.
+    def reserve(self, model: str, estimate: Estimate) -> Reservation:
+        """Room for one call to `model`, held while the block of an `async with` runs.
 
-        Raises:
-            LimitError: it would not fit even if nothing else were in flight.
+        Entering waits until it fits, and raises `LimitError` when it would not fit even beside nothing in flight.
         """
-        reservation = Reservation(await self._enter(model, estimate))
-        try:
-            yield reservation
-        finally:
-            self._leave(reservation.amount, reservation.amount if reservation.used is None else reservation.used)
+        return Reservation(self, model, estimate)
 
-    async def _enter(self, model: str, estimate: Estimate) -> Amount:
-        amount = Amount(estimate.cost or Decimal(0), estimate.tokens, 1)
-        self._refuse_unpriced(model, estimate)
+    async def enter(self, wanted: Reservation) -> None:
+        """Hold room here and in every run around this one, once there is; see `reserve`."""
+        self._refuse_unpriced(wanted.model, wanted.estimate)
         while True:
-            self._refuse_excess(model, amount)
-            if self._fits(amount):
+            self._refuse_excess(wanted.model, wanted.amount)
+            if self._fits(wanted.amount):
                 break
             await self._a_change()
-        self.reserved += amount
+        self.reserved += wanted.amount
         self._in_flight += 1
         if self.parent is not None:
-            await self._enter_parent(self.parent, model, estimate, amount)
-        return amount
+            try:
+                await self.parent.enter(wanted)
+            except BaseException:
+                self._withdraw(wanted.amount, Amount())
+                raise
 
-    async def _enter_parent(self, parent: Ledger, model: str, estimate: Estimate, amount: Amount) -> None:
-        try:
-            await parent._enter(model, estimate)
-        except BaseException:
-            self._withdraw(amount, Amount())
-            raise
-
-    def _leave(self, held: Amount, used: Amount) -> None:
-        self._withdraw(held, used)
+    def leave(self, held: Reservation) -> None:
+        """Give the room back, less what was used."""
+        self._withdraw(held.amount, held.used)
         if self.parent is not None:
-            self.parent._leave(held, used)
+            self.parent.leave(held)
 
     def _withdraw(self, held: Amount, used: Amount) -> None:
         self.reserved -= held

@@ -6,7 +6,7 @@ from decimal import Decimal
 
 from pydantic import Field
 
-from rl_conductor.types import FilePart, ImagePart, Message, Price, Request, Value
+from rl_conductor.types import FilePart, ImagePart, JsonFormat, Message, Price, Request, Value
 
 TOKENS_PER_MESSAGE = 16
 """What chat templates add around a message, generously."""
@@ -57,19 +57,25 @@ class Estimate(Value):
 def estimate(request: Request, price: Price | None) -> Estimate:
     """The most that `request` can use: a token is never less than one byte, so bytes bound the input."""
     read = sum(_tokens(message) for message in request.messages)
-    read += sum(len(tool.model_dump_json()) for tool in request.tools)
+    read += sum(_bytes(tool.model_dump_json()) for tool in request.tools)
+    if isinstance(request.response_format, JsonFormat):
+        read += _bytes(request.response_format.model_dump_json())
     written = request.sampling.max_tokens or DEFAULT_OUTPUT_TOKENS
     cost = None if price is None else price.cost(input_tokens=read, output_tokens=written)
     return Estimate(input_tokens=read, output_tokens=written, cost=cost)
 
 
 def _tokens(message: Message) -> int:
-    tokens = TOKENS_PER_MESSAGE + sum(len(call.arguments) + len(call.name) for call in message.tool_calls)
+    tokens = TOKENS_PER_MESSAGE + sum(_bytes(call.arguments) + _bytes(call.name) for call in message.tool_calls)
     for part in message.content:
         if isinstance(part, ImagePart):
             tokens += TOKENS_PER_IMAGE
         elif isinstance(part, FilePart):
             tokens += len(part.data) // BASE64_BYTES_PER_FILE_TOKEN
         else:
-            tokens += len(part.text.encode())
+            tokens += _bytes(part.text)
     return tokens
+
+
+def _bytes(text: str) -> int:
+    return len(text) if text.isascii() else len(text.encode())

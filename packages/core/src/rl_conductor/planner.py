@@ -6,10 +6,10 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 
 from rl_conductor.calling import Caller
-from rl_conductor.errors import LimitError, ModelError, WorkflowError
+from rl_conductor.errors import ConductorError, ConfigError, ModelError, WorkflowError
 from rl_conductor.grammar import GrammarTooLarge, constraint
 from rl_conductor.models.base import Model
-from rl_conductor.parser import Form, Plan, completed_steps, parse
+from rl_conductor.parser import Form, completed_steps, parse
 from rl_conductor.prompts import Review, Roster, planner_messages
 from rl_conductor.trace import Call, Event, PlanDelta, PlanRecord, PlanRejected, PlanStarted
 from rl_conductor.types import Card, Message, Request, ResponseFormat, Sampling
@@ -46,7 +46,7 @@ class Drafting:
     errors: list[str] = field(default_factory=list)
     """Filled with why samples were thrown away."""
     first_step: Callable[[Step], None] = _ignore_step
-    """Told the first step while the rest is still being written (`lines` form only)."""
+    """Told the first step while the second is being written (`lines` form only)."""
     rejected: Callable[[], Awaitable[tuple[Call, ...]]] = _abandon_nothing
     """Told that a sample is thrown away; returns the calls that were made on its account."""
 
@@ -74,7 +74,10 @@ class Planner:
 
     async def plan(self, draft: Drafting) -> PlanRecord:
         """A plan that may run. Its `source` is `fallback`, and its workflow `None`, when no sample was one."""
-        form, held_to = self.spelling(draft.space)
+        try:
+            form, held_to = self.spelling(draft.space)
+        except ConfigError as error:
+            return PlanRecord(source="fallback", errors=(str(error),))
         messages = planner_messages(
             draft.conversation,
             draft.space,
@@ -89,13 +92,15 @@ class Planner:
         calls, errors = draft.calls, draft.errors
         for sample in range(self.samples):
             request = self._request(messages, held_to, sample)
+            watch = _Watch(draft, form)
             try:
-                text, plan = await self._sample(request, draft, form, calls)
-            except (WorkflowError, ModelError, LimitError) as error:
+                text = (await draft.caller.ask(self.model, request, calls=calls, on_text=watch.read)).text
+                plan = parse(text, draft.space, form=form, repair=self.repair)
+            except ConductorError as error:
                 errors.append(str(error))
                 calls += await draft.rejected()
                 draft.emit(PlanRejected(round=draft.number, error=str(error)))
-                if not _may_resample(error):
+                if not watch.may_resample(error):
                     break
             else:
                 return PlanRecord(
@@ -111,10 +116,19 @@ class Planner:
                 )
         return PlanRecord(source="fallback", errors=tuple(errors), form=form, calls=tuple(calls))
 
-    def spelling(self, space: PlanSpace) -> tuple[Form, ResponseFormat | None]:
-        """The form of the plan, and what decoding is held to; `None` when the model can't be held to it."""
+    @property
+    def spells(self) -> Form:
+        """The form of the plans."""
         can = self.model.capabilities
-        form: Form = self.form or ("lists" if can.grammar or not can.json_schema else "object")
+        return self.form or ("lists" if can.grammar or not can.json_schema else "object")
+
+    def spelling(self, space: PlanSpace) -> tuple[Form, ResponseFormat | None]:
+        """The form of the plan, and what decoding is held to; `None` when the model can't be held to it.
+
+        Raises:
+            ConfigError: no plan at all is possible.
+        """
+        can, form = self.model.capabilities, self.spells
         able = can.json_schema if form == "object" else can.grammar
         try:
             return form, constraint(space, form) if able else None
@@ -127,15 +141,10 @@ class Planner:
             sampling = sampling.model_copy(update={"seed": sampling.seed + sample})
         return Request(messages=tuple(messages), response_format=held_to, sampling=sampling, timeout=self.timeout)
 
-    async def _sample(self, request: Request, draft: Drafting, form: Form, calls: list[Call]) -> tuple[str, Plan]:
-        watch = _Watch(draft, form)
-        completion = await draft.caller.ask(self.model, request, calls=calls, on_text=watch.read)
-        return completion.text, parse(completion.text, draft.space, form=form, repair=self.repair)
-
 
 @dataclass
 class _Watch:
-    """Reads a plan while it is written, and tells of its first step as soon as that is whole."""
+    """Reads a plan while it is written, and tells of its first step once that is known not to be the last."""
 
     draft: Drafting
     form: Form
@@ -145,13 +154,13 @@ class _Watch:
     def read(self, piece: str) -> None:
         self.draft.emit(PlanDelta(round=self.draft.number, text=piece))
         self.text += piece
-        if self.form == "lines" and not self.told and "\n" in piece:
+        if self.form == "lines" and not self.told and self.text.rpartition("\n")[2].startswith("{"):
             steps = completed_steps(self.text, self.draft.space)
             if steps:
                 self.told = True
                 self.draft.first_step(steps[0])
 
-
-def _may_resample(error: WorkflowError | ModelError | LimitError) -> bool:
-    """Another sample helps against a bad plan and a call that broke, not against a refusal."""
-    return isinstance(error, WorkflowError) or (isinstance(error, ModelError) and error.retryable)
+    def may_resample(self, error: ConductorError) -> bool:
+        """Another sample helps against a bad plan and one that broke off; what never began was retried already."""
+        broke_off = isinstance(error, ModelError) and error.retryable and bool(self.text)
+        return broke_off or isinstance(error, WorkflowError)

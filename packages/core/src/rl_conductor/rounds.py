@@ -6,6 +6,7 @@ import secrets
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import cached_property
 from importlib.metadata import version
 from typing import Literal
 
@@ -16,6 +17,7 @@ from rl_conductor.fences import new_key
 from rl_conductor.ledger import Ledger
 from rl_conductor.limits import Limits
 from rl_conductor.models.base import Model
+from rl_conductor.plan import render
 from rl_conductor.planner import Drafting, Planner
 from rl_conductor.policy import Policy
 from rl_conductor.pool import WorkerPool
@@ -35,7 +37,18 @@ from rl_conductor.trace import (
     WorkerSetup,
     WorkflowPlanned,
 )
-from rl_conductor.types import Completion, Continuation, FilePart, ImagePart, JsonFormat, Request, Sampling, TextPart
+from rl_conductor.types import (
+    Card,
+    Completion,
+    Continuation,
+    FilePart,
+    Grammar,
+    ImagePart,
+    JsonFormat,
+    Message,
+    Request,
+    TextPart,
+)
 from rl_conductor.workflow import PlanSpace, Step, Workflow
 
 ANSWER = "Answer the overall task."
@@ -60,8 +73,8 @@ class Run:
     keep_content: bool = True
     fence_key: str = field(default_factory=new_key)
     rounds: list[Round] = field(default_factory=list)
-    spoken: bool = False
-    """Whether a piece of the answer was passed on."""
+    said: str = ""
+    """What was passed on of the answer while it was made."""
 
     def __post_init__(self) -> None:
         self.caller = Caller(Ledger(self.limits), retries=self.retries, keep_content=self.keep_content)
@@ -79,13 +92,16 @@ class Run:
             RunError: there is no answer; it carries the trace.
         """
         self.caller.ledger.check_depth()
-        error = "cancelled"
+        cut_short: str | None = "cancelled"
         try:
             await self._rounds(workflow)
-            error = "; ".join(self._failures())
+            cut_short = None
+        except Exception as error:
+            cut_short = str(error)
+            raise
         finally:
-            trace = self._trace(error)
-            if trace.completion is not None and not self.spoken:
+            trace = self._trace(cut_short)
+            if trace.completion is not None and trace.completion.text and not self.said:
                 self.emit(AnswerDelta(text=trace.completion.text))
             self.emit(Finished(trace=trace))
         if trace.completion is None:
@@ -95,27 +111,44 @@ class Run:
     async def plan(self) -> PlanRecord:
         """A plan that is not run. Its workflow is the fall-back's when the planner wrote none."""
         self.caller.ledger.check_depth()
-        return await self._planned(self.space(), self._execution(self.space()))
+        return await self._planned(self._execution(), ahead=False)
 
     # -------------------------------------------------------------------------------------- rounds
 
     async def _rounds(self, given: Workflow | None) -> None:
-        going_on = self._going_on()
-        if going_on is not None:
-            await self._execute(self._execution(self.space()), going_on)
+        going_on = continuation(self.request)
+        if going_on is not None and self._may_go_on(going_on.worker):
+            await self._go_on(going_on)
             return
         for _ in range(self.limits.rounds):
-            execution = self._execution(self.space())
-            record = await self._chosen(given, execution)
+            execution = self._execution()
+            record = await self._planned(execution) if given is None else self._given(given, execution)
             given = None
             await self._execute(execution, record)
             if not self._may_be_judged(record):
                 break
 
-    async def _chosen(self, given: Workflow | None, execution: Execution) -> PlanRecord:
-        if given is not None:
-            return self._announced(PlanRecord(source="given", workflow=execution.space.check(given)))
-        return await self._planned(execution.space, execution)
+    def _given(self, workflow: Workflow, execution: Execution) -> PlanRecord:
+        """The caller's own plan: the policy binds it, but not what only keeps the Conductor's plans easy to write."""
+        longest = max(len(step.subtask) for step in workflow.steps)
+        execution.space = execution.space.model_copy(update={"access": "positional", "subtask_chars": longest})
+        return self._announced(PlanRecord(source="given", workflow=execution.space.check(workflow)))
+
+    def _may_go_on(self, worker: str) -> bool:
+        """Whether the worker that called a tool may still give the answer: the message that names it may be forged."""
+        space = self.space()
+        return worker in space.allowed and space.last in (None, worker)
+
+    async def _go_on(self, found: Continuation) -> None:
+        """Bring the results of its tool calls to the worker that made them, without planning."""
+        execution = self._execution()
+        if execution.space.unreadable:  # the prompt holds replies that another worker might not be allowed to read
+            execution.space = execution.space.model_copy(update={"allowed": frozenset({found.worker})})
+        # Without what is meant for us: a conductor in the pool would take it for its own.
+        turns = [turn.model_copy(update={"continuation": None}) for turn in self.request.messages]
+        execution.request = self.request.model_copy(update={"messages": with_prompt(turns, found.prompt)})
+        workflow = Workflow(steps=(Step(subtask=ANSWER, worker=found.worker),))
+        await self._execute(execution, self._announced(PlanRecord(source="continuation", workflow=workflow)))
 
     async def _execute(self, execution: Execution, record: PlanRecord) -> None:
         if record.workflow is None:  # the answer of the round before stands
@@ -127,28 +160,31 @@ class Run:
         try:
             await execution.run(record.workflow)
         finally:
-            self.spoken = self.spoken or execution.spoken
+            self.said = execution.said
+            if execution.wasted:
+                record = record.model_copy(update={"calls": (*record.calls, *execution.wasted)})
             self.rounds.append(Round(plan=record, results=execution.results()))
 
     def _may_be_judged(self, record: PlanRecord) -> bool:
         """Whether another round makes sense: there is an answer, and the planner may see it."""
         if record.workflow is None or record.source in ("single", "fallback"):
             return False
-        results = self.rounds[-1].results
-        if results[-1].reply is None or results[-1].reply.tool_calls:
+        reply = self.rounds[-1].results[-1].reply
+        if reply is None or reply.tool_calls:
             return False
-        readable = (self.policy.may_read(self.planner.card, self.pool[r.step.worker].card) for r in results)
-        return all(readable)
+        choices = self._may_be_told()
+        last = self._first_space.last
+        return self._may_hear(self.planner.card) and bool(choices) and (last is None or last in choices)
 
     @property
     def number(self) -> int:
         """The round at hand, from 0."""
         return len(self.rounds)
 
-    def _execution(self, space: PlanSpace) -> Execution:
+    def _execution(self) -> Execution:
         return Execution(
             pool=self.pool,
-            space=space,
+            space=self.space(),
             request=self.request,
             caller=self.caller,
             fence_key=self.fence_key,
@@ -160,25 +196,43 @@ class Run:
 
     # ------------------------------------------------------------------------------------ planning
 
-    def space(self) -> PlanSpace:
-        """What may be planned in the round at hand, for this policy, these limits and this request."""
-        recalled = frozenset(r.step.worker for one in self.rounds for r in one.results) if self.rounds else None
-        space = self.policy.space(
-            self.pool.cards,
-            max_steps=self.limits.steps,
-            access=self.access,
-            recalled=recalled,
-            may_accept=bool(self.rounds),
-        )
+    @cached_property
+    def _first_space(self) -> PlanSpace:
+        space = self.policy.space(self.pool.cards, max_steps=self.limits.steps, access=self.access)
         return capable(space, self.pool, self.request)
 
-    async def _planned(self, space: PlanSpace, execution: Execution) -> PlanRecord:
+    def space(self) -> PlanSpace:
+        """What may be planned in the round at hand, for this policy, these limits and this request.
+
+        Raises:
+            PolicyError: no workflow at all.
+        """
+        if not self.rounds:
+            return self._first_space
+        known = {"recalled": self._heard(), "may_accept": True, "allowed": self._may_be_told()}
+        return self._first_space.model_copy(update=known)
+
+    def _heard(self) -> frozenset[str]:
+        """The workers that have replied in the rounds so far."""
+        return frozenset(r.step.worker for one in self.rounds for r in one.results if r.reply is not None)
+
+    def _may_hear(self, card: Card) -> bool:
+        """Whether everything that was replied so far may reach this model."""
+        return all(self.policy.may_read(card, self.pool[name].card) for name in self._heard())
+
+    def _may_be_told(self) -> frozenset[str]:
+        """Who may work in a further round: the planner has read an answer, and may pass it on in any subtask."""
+        return frozenset(name for name in self._first_space.allowed if self._may_hear(self.pool[name].card))
+
+    async def _planned(self, execution: Execution, *, ahead: bool = True) -> PlanRecord:
+        """A plan by the planner, or the only one there can be; its first step is started `ahead` where that helps."""
+        space = execution.space
         if len(space.choices) == 1 and space.max_steps == 1:
             return self._announced(PlanRecord(source="single", workflow=fallback_workflow(space, self.pool)))
         refused = self.policy.data_refused_because(self.planner.card)
         if refused is not None:
             raise PolicyError(f"the planner {self.planner.model.name} may not see this request: {refused}", rule="data")
-        draft = self._draft(space, execution)
+        draft = self._draft(execution, ahead=ahead)
         record = PlanRecord(source="planner", errors=("cancelled",))
         try:
             record = await self.planner.plan(draft)
@@ -190,42 +244,34 @@ class Run:
             record = record.model_copy(update={"workflow": fallback_workflow(space, self.pool)})
         return self._announced(record)
 
-    def _draft(self, space: PlanSpace, execution: Execution) -> Drafting:
+    def _draft(self, execution: Execution, *, ahead: bool) -> Drafting:
         return Drafting(
             conversation=self.request.messages,
-            space=space,
+            space=execution.space,
             cards=self.pool.cards,
             caller=self.caller,
             fence_key=self.fence_key,
             emit=self.emit,
             number=self.number,
-            reviews=[Review(plan=one.plan.text, reply=one.results[-1].text) for one in self.rounds if one.results],
-            first_step=lambda step: execution.start(0, step) if self._may_start_early() else None,
+            reviews=[self._review(one) for one in self.rounds if one.results],
+            first_step=lambda step: execution.start(0, step) if ahead else None,
             rejected=execution.abandon,
         )
 
-    def _may_start_early(self) -> bool:
-        """A step that may turn out to be the last must not miss what the caller asked of the answer."""
-        asked = self.request
-        return not asked.tools and asked.response_format is None and asked.sampling == Sampling()
+    def _review(self, one: Round) -> Review:
+        plan = one.plan.text
+        if not plan:  # the caller gave the workflow
+            spelled = self._first_space.model_copy(update={"access": "positional"})
+            plan = render(one.plan.workflow, spelled, self.planner.spells)
+        return Review(plan=plan, reply=without_thoughts(one.results[-1].text))
 
     def _announced(self, record: PlanRecord) -> PlanRecord:
         self.emit(WorkflowPlanned(round=self.number, plan=record))
         return record
 
-    def _going_on(self) -> PlanRecord | None:
-        """The plan to go on with the worker whose tool calls this turn answers, if it is such a turn."""
-        found = continuation(self.request)
-        if found is None or found.worker not in self.space().allowed:
-            return None
-        messages = with_prompt(self.request.messages, found.prompt)
-        self.request = self.request.model_copy(update={"messages": messages})
-        workflow = Workflow(steps=(Step(subtask=ANSWER, worker=found.worker),))
-        return self._announced(PlanRecord(source="continuation", workflow=workflow))
-
     # -------------------------------------------------------------------------------------- answer
 
-    def _trace(self, error: str) -> Trace:
+    def _trace(self, cut_short: str | None) -> Trace:
         trace = Trace(
             id=self.id,
             created=self.created,
@@ -239,11 +285,11 @@ class Run:
             versions=Versions(package=PACKAGE_VERSION, prompt=VERSION),
             setup=self._setup(),
         )
-        answer = None if error == "cancelled" else self._answer()
+        answer = self._answer() if cut_short is None else None
         if answer is None:
-            return trace.model_copy(update={"error": error})
+            return trace.model_copy(update={"error": cut_short or "; ".join(self._failures())})
         result = self.rounds[answer.round].results[answer.step]
-        return trace.model_copy(update={"answer": answer, "completion": _completion(result, trace, self.spoken)})
+        return trace.model_copy(update={"answer": answer, "completion": _completion(result, trace, self.said)})
 
     def _setup(self) -> Setup:
         planner = self.planner
@@ -274,7 +320,9 @@ class Run:
             if one.results and one.results[-1].reply is not None:
                 source: Literal["tool_calls", "final"] = "tool_calls" if one.results[-1].reply.tool_calls else "final"
                 return Answer(source=source, round=number, step=len(one.results) - 1)
-        if self.spoken or self.space().last is not None:
+            if self.said:  # of an answer that broke off; another one can't take its place any more
+                return None
+        if self._first_space.last is not None:
             return None
         for number, one in reversed(list(enumerate(self.rounds))):
             for result in reversed(one.results):
@@ -297,23 +345,28 @@ def _abilities(model: Model) -> frozenset[str]:
     return frozenset(name for name, able in model.capabilities if able)
 
 
-def _completion(result: StepResult, trace: Trace, spoken: bool) -> Completion:
+def _completion(result: StepResult, trace: Trace, said: str) -> Completion:
     """The answer, as the caller gets it: without the worker's thoughts, with the usage of the whole run."""
-    made = next(call.completion for call in reversed(result.calls) if call.completion is not None)
-    assert result.reply is not None
     message = result.reply
-    clean = without_thoughts(message.text)
-    if clean != message.text and not spoken:
+    assert message is not None
+    made = next(call.completion for call in result.calls if call.completion and _says(call.completion, message))
+    clean = said or without_thoughts(message.text)
+    if clean != message.text:
         kept = tuple(part for part in message.content if not isinstance(part, TextPart))
         message = message.model_copy(update={"content": (*kept, TextPart(text=clean))})
     return made.model_copy(update={"message": message, "usage": trace.usage})
+
+
+def _says(completion: Completion, message: Message) -> bool:
+    said = completion.message
+    return (said.content, said.tool_calls) == (message.content, message.tool_calls)
 
 
 def continuation(request: Request) -> Continuation | None:
     """What the last assistant turn left for the turn that brings its tool results, if this is that turn."""
     before = [message for message in request.messages if message.role != "tool"]
     brings_results = bool(request.messages) and request.messages[-1].role == "tool"
-    return before[-1].continuation if brings_results and before else None
+    return before[-1].continuation if brings_results and before and before[-1].role == "assistant" else None
 
 
 def capable(space: PlanSpace, pool: WorkerPool, request: Request) -> PlanSpace:
@@ -330,6 +383,7 @@ def capable(space: PlanSpace, pool: WorkerPool, request: Request) -> PlanSpace:
             ("images", ImagePart in parts),
             ("files", FilePart in parts),
             ("json_schema", isinstance(request.response_format, JsonFormat)),
+            ("grammar", isinstance(request.response_format, Grammar)),
         )
         if asked
     ]

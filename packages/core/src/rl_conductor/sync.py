@@ -7,37 +7,73 @@ call are still good in the next. Async callers never come here.
 from __future__ import annotations
 
 import asyncio
+import os
+import sys
 import threading
-from collections.abc import Callable, Coroutine, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Coroutine
+from concurrent.futures import Future, wait
 from functools import cache
 from typing import Any, Generic, TypeVar
 from weakref import WeakKeyDictionary
 
+from rl_conductor.errors import ConfigError
+
 T = TypeVar("T")
+
+THREAD = "rl-conductor"
+
+
+_one_starts_it = threading.Lock()
 
 
 @cache
 def _background_loop() -> asyncio.AbstractEventLoop:
     loop = asyncio.new_event_loop()
-    threading.Thread(target=loop.run_forever, name="rl-conductor", daemon=True).start()
+    threading.Thread(target=loop.run_forever, name=THREAD, daemon=True).start()
     return loop
 
 
+if sys.platform != "win32":
+    os.register_at_fork(after_in_child=_background_loop.cache_clear)  # a fork leaves the thread behind
+
+
 def run_sync(work: Coroutine[Any, Any, T]) -> T:
-    """The result of `work`, awaited on the background loop. Ctrl-C cancels it and waits for its clean-up."""
-    future = asyncio.run_coroutine_threadsafe(work, _background_loop())
-    with _cancelled_on_interrupt(future.cancel):
-        return future.result()
+    """The result of `work`, awaited on the background loop. Ctrl-C cancels it and waits for its clean-up.
 
+    Raises:
+        ConfigError: called by code that runs on that loop itself, which would wait for itself for ever.
+    """
+    if threading.current_thread().name == THREAD:
+        work.close()
+        raise ConfigError("run_sync() inside of a run would never return; await the async method instead")
+    with _one_starts_it:
+        loop = _background_loop()
+    outcome: Future[T] = Future()
+    tasks: list[asyncio.Task[T]] = []
 
-@contextmanager
-def _cancelled_on_interrupt(cancel: Callable[[], object]) -> Iterator[None]:
+    def start() -> None:
+        tasks.append(loop.create_task(work))
+        tasks[0].add_done_callback(lambda task: _settle(outcome, task))
+
+    def cancel() -> None:
+        tasks[0].cancel()
+
+    loop.call_soon_threadsafe(start)
     try:
-        yield
+        return outcome.result()
     except KeyboardInterrupt:
-        cancel()
+        loop.call_soon_threadsafe(cancel)
+        wait([outcome])
         raise
+
+
+def _settle(outcome: Future[T], task: asyncio.Task[T]) -> None:
+    if task.cancelled():
+        outcome.set_exception(asyncio.CancelledError())
+    elif (error := task.exception()) is not None:
+        outcome.set_exception(error)
+    else:
+        outcome.set_result(task.result())
 
 
 class PerLoop(Generic[T]):

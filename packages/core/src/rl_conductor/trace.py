@@ -17,7 +17,7 @@ from rl_conductor.limits import Limits
 from rl_conductor.plan import Form
 from rl_conductor.policy import Policy
 from rl_conductor.prompts import Roster
-from rl_conductor.types import Card, Completion, Message, Request, Sampling, Usage, Value, total
+from rl_conductor.types import Card, Completion, Message, Request, Sampling, Text, Usage, Value, total
 from rl_conductor.workflow import Step, Workflow
 
 Outcome = Literal["ok", "error", "timeout", "cancelled", "refused"]
@@ -34,6 +34,8 @@ class Call(Value):
 
     model: str
     """The model asked for, as `provider:name`."""
+    worker: str | None = None
+    """The worker asked; `None` for the planner."""
     fingerprint: str
     """`fingerprint` of the request."""
     request: Request | None = None
@@ -41,7 +43,7 @@ class Call(Value):
     completion: Completion | None = None
     """The reply; its `model` is the one that really answered."""
     outcome: Outcome = "ok"
-    error: str | None = None
+    error: Text | None = None
     retryable: bool = False
     usage: Usage = Usage()
     started: float
@@ -59,7 +61,7 @@ class StepResult(Value):
     status: Literal["ok", "failed", "skipped"]
     """`skipped`: the answer could not depend on it, so it never ran."""
     reply: Message | None = None
-    error: str | None = None
+    error: Text | None = None
     calls: tuple[Call, ...] = ()
     started: float = 0.0
     """Seconds from the run's beginning until every reply it reads was there."""
@@ -81,12 +83,12 @@ class PlanRecord(Value):
     """How a workflow came about."""
 
     source: PlanSource
-    text: str = ""
+    text: Text = ""
     """The plan as written."""
-    reasoning: str = ""
-    repairs: tuple[str, ...] = ()
+    reasoning: Text = ""
+    repairs: tuple[Text, ...] = ()
     """What was mended in the text, in words."""
-    errors: tuple[str, ...] = ()
+    errors: tuple[Text, ...] = ()
     """Why samples before this one were thrown away."""
     workflow: Workflow | None = None
     """The plan as parsed; `None` accepts the answer of the round before."""
@@ -101,7 +103,7 @@ class Round(Value):
 
     plan: PlanRecord
     results: tuple[StepResult, ...] = ()
-    error: str | None = None
+    error: Text | None = None
 
     @property
     def workflow(self) -> Workflow | None:
@@ -181,7 +183,7 @@ class Trace(Value):
     answer: Answer | None = None
     completion: Completion | None = None
     """The answer, with the usage of the whole run; `None` when there is none."""
-    error: str | None = None
+    error: Text | None = None
     seconds: float = 0.0
     fence_key: str
     """Secret of the fences while the run lasted; a replay needs it to make equal requests."""
@@ -202,13 +204,14 @@ class Trace(Value):
     @property
     def planning(self) -> Usage:
         """What planning used."""
-        return total(call.usage for one in self.rounds for call in one.plan.calls)
+        return total(call.usage for call in self.calls() if call.worker is None)
 
     def usage_by_worker(self) -> dict[str, Usage]:
         """What each worker used, by worker name, in the order in which they first worked."""
         used: dict[str, Usage] = {}
-        for result in self.results():
-            used[result.step.worker] = used.get(result.step.worker, Usage()) + total(c.usage for c in result.calls)
+        for call in self.calls():
+            if call.worker is not None:
+                used[call.worker] = used.get(call.worker, Usage()) + call.usage
         return used
 
     def results(self) -> Iterator[StepResult]:
@@ -221,7 +224,7 @@ class Trace(Value):
         """Seconds that the answer had to wait: planning plus the longest chain of steps, over all rounds."""
         length = 0.0
         for one in self.rounds:
-            length += sum(call.seconds for call in one.plan.calls)
+            length += sum(call.seconds for call in one.plan.calls if call.worker is None)
             if one.workflow:
                 length += one.workflow.critical_path(tuple(result.seconds for result in one.results))
         return length
@@ -242,7 +245,7 @@ class PlanDelta(Value):
 
     type: Literal["plan_delta"] = "plan_delta"
     round: int
-    text: str
+    text: Text
 
 
 class PlanRejected(Value):
@@ -250,7 +253,7 @@ class PlanRejected(Value):
 
     type: Literal["plan_rejected"] = "plan_rejected"
     round: int
-    error: str
+    error: Text
 
 
 class WorkflowPlanned(Value):
@@ -283,7 +286,7 @@ class AnswerDelta(Value):
     """A piece of the answer, as the final worker writes it."""
 
     type: Literal["answer_delta"] = "answer_delta"
-    text: str
+    text: Text
 
 
 class Finished(Value):

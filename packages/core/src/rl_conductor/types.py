@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from decimal import Decimal
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 
 MILLION = Decimal(1_000_000)
 
@@ -20,6 +20,14 @@ class Value(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
 
+def _encodable(text: str) -> str:
+    return text if text.isascii() else text.encode(errors="replace").decode()
+
+
+Text = Annotated[str, AfterValidator(_encodable)]
+"""Text from outside. Half a surrogate pair, which a vendor's JSON may hold but no file or wire of ours, becomes `?`."""
+
+
 # ---------------------------------------------------------------------------------------- messages
 
 
@@ -27,7 +35,7 @@ class TextPart(Value):
     """A piece of plain text."""
 
     type: Literal["text"] = "text"
-    text: str
+    text: Text
 
 
 class ImagePart(Value):
@@ -55,7 +63,7 @@ class ReasoningPart(Value):
     """What a model thought before it answered; never part of the answer itself."""
 
     type: Literal["reasoning"] = "reasoning"
-    text: str
+    text: Text
     signature: str | None = None
     """What a vendor wants back unchanged with the thought (Anthropic's and Google's signatures)."""
 
@@ -67,8 +75,8 @@ class ToolCall(Value):
     """A model's wish to call one of the caller's tools."""
 
     id: str
-    name: str
-    arguments: str
+    name: Text
+    arguments: Text
     """The JSON text as the model wrote it: untrusted, and not always valid JSON."""
 
 
@@ -192,16 +200,16 @@ class Request(Value):
 class Usage(Value):
     """What calls consumed. Add two with `+`."""
 
-    input_tokens: int = 0
+    input_tokens: int = Field(default=0, ge=0)
     """All tokens read, cached ones included."""
-    cached_tokens: int = 0
+    cached_tokens: int = Field(default=0, ge=0)
     """The share of `input_tokens` that the vendor had cached."""
-    output_tokens: int = 0
+    output_tokens: int = Field(default=0, ge=0)
     """All tokens written, reasoning included."""
-    reasoning_tokens: int = 0
+    reasoning_tokens: int = Field(default=0, ge=0)
     """The share of `output_tokens` spent on reasoning."""
-    calls: int = 0
-    cost: Decimal = Decimal(0)
+    calls: int = Field(default=0, ge=0)
+    cost: Decimal = Field(default=Decimal(0), ge=0)
     """US dollars, for the calls whose price is known."""
     unpriced_calls: int = 0
     """Calls whose price is unknown: when this is not 0, `cost` is a lower bound."""
@@ -256,7 +264,7 @@ class Price(Value):
             if input_tokens > tier.above:
                 rates = tier
         cached_rate = rates.input if rates.cached_input is None else rates.cached_input
-        fresh = input_tokens - cached_tokens
+        fresh = max(input_tokens - cached_tokens, 0)  # a vendor's numbers need not add up, and must not earn money
         tokens = fresh * rates.input + cached_tokens * cached_rate + output_tokens * rates.output
         return self.per_call + tokens / MILLION
 
@@ -288,8 +296,8 @@ class Completion(Value):
 class Delta(Value):
     """A piece of a streamed reply. The last one carries the whole `completion`."""
 
-    text: str = ""
-    reasoning: str = ""
+    text: Text = ""
+    reasoning: Text = ""
     completion: Completion | None = None
 
 
