@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 import random
 from functools import lru_cache, partial
+from time import perf_counter
 from typing import Any
 
 import llguidance
@@ -275,6 +276,26 @@ def test_the_schema_keeps_to_what_every_vendor_takes(space: PlanSpace) -> None:
     check(schema_of(space))
     accepts = "to accept" in schema_of(space)["properties"]["steps"]["description"]
     assert accepts == space.may_accept
+
+
+@pytest.mark.parametrize("form", TEXT_FORMS)
+def test_that_a_grammar_is_too_large_is_found_out_once(form: Form) -> None:
+    pairs = frozenset((a, b) for a, b in zip(NAMES, NAMES[1:] + NAMES[:1], strict=True))
+    tangled = PlanSpace(
+        roster=NAMES,
+        allowed=frozenset(NAMES),
+        access="positional",
+        unreadable=pairs,
+        max_steps=6,
+        recalled=frozenset("a"),
+    )
+    seconds = []
+    for _ in range(2):
+        start = perf_counter()
+        with pytest.raises(GrammarTooLarge, match="8000 alternatives"):
+            constraint(tangled, form)
+        seconds.append(perf_counter() - start)
+    assert seconds[1] < seconds[0] / 10
 
 
 def test_equal_spaces_share_one_grammar() -> None:

@@ -10,8 +10,8 @@ from collections.abc import Iterable, Mapping
 
 from rl_conductor.errors import ConfigError
 
-MOST_ALTERNATIVES = 20_000
-"""Largest grammar we write."""
+MOST_ALTERNATIVES = 8_000
+"""Largest grammar we write; engines take less than half a second to read one of this size."""
 
 CONTROL = ((0x00, 0x1F),)
 BLANK = (

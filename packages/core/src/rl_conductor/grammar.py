@@ -34,7 +34,6 @@ MOST_STEPS = 12
 __all__ = ["REASONING_CHARS", "GrammarTooLarge", "constraint"]
 
 
-@lru_cache(maxsize=256)
 def constraint(space: PlanSpace, form: Form, *, reasoning_chars: int = REASONING_CHARS) -> Grammar | JsonFormat:
     """What holds a model to the plans of `space`, written in `form`.
 
@@ -45,6 +44,22 @@ def constraint(space: PlanSpace, form: Form, *, reasoning_chars: int = REASONING
         ConfigError: no plan at all is allowed.
         GrammarTooLarge: decode without one, and let the check find what breaks the rules.
     """
+    made = _made(space, form, reasoning_chars)
+    if isinstance(made, ConfigError):
+        raise type(made)(*made.args)
+    return made
+
+
+@lru_cache(maxsize=256)
+def _made(space: PlanSpace, form: Form, reasoning_chars: int) -> Grammar | JsonFormat | ConfigError:
+    """The constraint, or why there is none: to find that a grammar is too large takes longest of all."""
+    try:
+        return _make(space, form, reasoning_chars)
+    except ConfigError as error:
+        return error.with_traceback(None)
+
+
+def _make(space: PlanSpace, form: Form, reasoning_chars: int) -> Grammar | JsonFormat:
     if not space.choices:
         raise ConfigError(f"no plan is possible: no worker of the roster ({', '.join(space.roster)}) is allowed")
     if form == "object":
@@ -85,6 +100,7 @@ class _Writer:
         """The kinds that must not see the earlier rounds; `None` when there are none."""
         self.rules = Rules()
         self._known: dict[tuple[object, ...], str | None] = {}
+        self._states = 0
 
     def write(self, form: Form, reasoning_chars: int) -> str:
         """The whole grammar."""
@@ -104,9 +120,8 @@ class _Writer:
 
     def _workers(self, chosen: tuple[int, ...]) -> str | None:
         """The rest of a plan whose first list has named workers of the kinds `chosen`."""
-        if (key := ("workers", chosen)) not in self._known:
-            self._known[key] = self.rules.add(self._next_workers(chosen))
-        return self._visited(key)
+        self._count()
+        return self.rules.add(self._next_workers(chosen))
 
     def _next_workers(self, chosen: tuple[int, ...]) -> Iterator[str]:
         count = len(chosen) + 1
@@ -128,8 +143,9 @@ class _Writer:
     def _access(self, index: int, past: tuple[int, ...], own: tuple[int, ...], recalled: int | None) -> str | None:
         """The access lists from step `index` on. In every mask bit 0 is that step, and `own` starts with its own."""
         if (key := ("access", index, past, own, recalled)) not in self._known:
+            self._count()
             self._known[key] = self.rules.grouped(self._next_access(index, past, own, recalled))
-        return self._visited(key)
+        return self._known[key]
 
     def _next_access(
         self, index: int, past: tuple[int, ...], own: tuple[int, ...], recalled: int | None
@@ -147,9 +163,10 @@ class _Writer:
     def _line(self, index: int, past: tuple[int, ...]) -> str | None:
         """The lines from step `index` on."""
         if (key := ("line", index, past)) not in self._known:
+            self._count()
             tail = self.rules.add(self._line_ends(index, past))
             self._known[key] = tail and self.rules.add([f'"{{\\"subtask\\": " string ", \\"worker\\": " {tail}'])
-        return self._visited(key)
+        return self._known[key]
 
     def _line_ends(self, index: int, past: tuple[int, ...]) -> Iterator[str]:
         for number, kind in enumerate(self.kinds):
@@ -194,10 +211,10 @@ class _Writer:
     def _ids(self, ids: tuple[int, ...]) -> str | None:
         return self.rules.add(quoted(str(i)) for i in ids)
 
-    def _visited(self, key: tuple[object, ...]) -> str | None:
-        if len(self._known) > MOST_STATES:
+    def _count(self) -> None:
+        self._states += 1
+        if self._states > MOST_STATES:
             raise GrammarTooLarge(f"the rules of this space take more than {MOST_STATES} states")
-        return self._known[key]
 
 
 def _alike(space: PlanSpace) -> tuple[tuple[str, ...], ...]:

@@ -26,9 +26,9 @@ BARE = re.compile(r"[^\[\](){},\n\"“”„«»]+")
 KEY = re.compile(rf"[{QUOTES}]?([A-Za-z][\w -]{{0,30}})[{QUOTES}]?\s{{0,9}}[:=]")
 INTEGER = re.compile(r"[+-]?\d{1,9}(?:\.0{1,9})?(?=[\s,\])}]|\Z)")
 CONSTANTS = {"true": True, "false": False, "none": None, "null": None}
-ESCAPE = re.compile(r"\\(u[0-9a-fA-F]{4}|[\"'\\/nrt])")
-"""Without `\\b` and `\\f`, which are always the start of a formula (`\\beta`, `\\frac`)."""
-ESCAPED = {"n": "\n", "r": "\r", "t": "\t"}
+ESCAPE = re.compile(r"\\(u[0-9a-fA-F]{4}|[\"'\\/nrt]|[bf](?![A-Za-z]))")
+"""Without `\\b` and `\\f` before a letter, where a formula starts (`\\beta`, `\\frac`)."""
+ESCAPED = {"b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t"}
 
 CLOSED = "a missing bracket was added"
 COMMENTED = "comments were dropped"

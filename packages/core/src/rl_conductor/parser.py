@@ -8,6 +8,7 @@ into something allowed.
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from typing import Any
 
 from pydantic import ValidationError
@@ -80,6 +81,9 @@ def _exact(text: str, space: PlanSpace, form: Form) -> Plan:
 
 def _repaired(text: str, space: PlanSpace, form: Form) -> Plan:
     found = salvaged(text, form)
+    if found.form != form:
+        with suppress(WorkflowError):
+            return _exact(text, space, found.form).model_copy(update={"repairs": tuple(found.repairs)})
     steps, repairs = mended(found.rows, space)
     workflow = _workflow(steps) if steps else None
     said = dict.fromkeys((*found.repairs, *repairs))
@@ -167,7 +171,7 @@ def _step(row: Row, index: int, space: PlanSpace) -> Step:
         access, recall = frozenset(range(index) if whole else ()), whole and space.recalled is not None
     else:
         access, recall = frozenset(i for i in row.access if type(i) is int), BEFORE in row.access
-    return Step(subtask=row.subtask, worker=space.roster[row.worker], access=access, recall=recall)
+    return Step(subtask=_encodable(row.subtask), worker=space.roster[row.worker], access=access, recall=recall)
 
 
 def _encodable(text: str) -> str:

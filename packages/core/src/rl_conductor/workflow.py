@@ -15,10 +15,18 @@ from rl_conductor.errors import WorkflowValidationError
 from rl_conductor.types import Value
 
 
+def _text(subtask: str) -> str:
+    try:
+        subtask.encode()
+    except UnicodeEncodeError as lone:
+        raise ValueError(f"character {lone.start} of the subtask is half of a surrogate pair") from lone
+    return subtask.lstrip()
+
+
 class Step(Value):
     """One subtask, the worker that does it, and the earlier steps whose replies it may see."""
 
-    subtask: Annotated[str, AfterValidator(str.lstrip)]
+    subtask: Annotated[str, AfterValidator(_text)]
     """What is to be done; blank space before it is dropped."""
     worker: str
     access: frozenset[int] = frozenset()
@@ -90,14 +98,18 @@ class Workflow(Value):
         """The workflow as a Mermaid flow chart."""
         lines = ["flowchart TD"]
         for index, step in enumerate(self.steps):
-            label = f"{index + 1} · {step.worker}<br>{step.subtask}"
-            for raw, safe in (("&", "&amp;"), ('"', "&quot;"), ("<br>", "\0"), ("<", "&lt;"), (">", "&gt;")):
-                label = label.replace(raw, safe)
-            label = label.replace("\0", "<br>").replace("\n", " ")
+            label = f"{index + 1} · {_escaped(step.worker)}<br>{_escaped(step.subtask)}"
             lines.append(f'    s{index}["{label}"]')
         for index, step in enumerate(self.steps):
             lines += [f"    s{i} --> s{index}" for i in sorted(step.access)]
         return "\n".join(lines)
+
+
+def _escaped(text: str) -> str:
+    """`text` as a Mermaid label shows it, none of it read as markup."""
+    for raw, safe in (("&", "&amp;"), ('"', "&quot;"), ("<", "&lt;"), (">", "&gt;"), ("\n", " ")):
+        text = text.replace(raw, safe)
+    return text
 
 
 class PlanSpace(Value):
