@@ -20,7 +20,7 @@
     breaks          the stream reports the vendor's error midway (whole replies: like server-error)
     hang            never answers
     stall           starts to stream, then falls silent (whole replies: like hang)
-    trickle         starts to stream and never comes to an end (whole replies: like hang)
+    trickle         never stops arriving, a little at a time
 
 A vendor's file says how its protocol writes these; this file knows sockets and nothing of any protocol.
 """
@@ -35,7 +35,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, Self
+from typing import Any, NoReturn, Self
 
 SECRET = "sk-loopback-0123456789abcdef"
 """The API key the models are given; it must never be seen in an error or a repr."""
@@ -266,7 +266,7 @@ class WireServer(ABC):
         if scenario in FAILURES or (scenario == "breaks" and not seen.stream):
             failure = self.failure("server-error" if scenario == "breaks" else scenario)
             await _send(writer, json.dumps(failure.body), status=failure.status, headers=failure.headers)
-        elif scenario == "hang" or (scenario in ("stall", "trickle") and not seen.stream):
+        elif scenario == "hang" or (scenario == "stall" and not seen.stream):
             await reader.read()
         elif scenario == "html":
             await _send(writer, "<html><body>Please log in</body></html>", kind="text/html")
@@ -279,6 +279,9 @@ class WireServer(ABC):
 
     async def _whole(self, seen: Seen, writer: asyncio.StreamWriter) -> None:
         body = json.dumps(self.whole(seen, reply_to(seen)))
+        if seen.scenario == "trickle":
+            writer.write(_head(200, "application/json", "Transfer-Encoding: chunked"))
+            await _trickle(writer, b" ")
         if seen.scenario == "truncated":
             await _send(writer, body[: len(body) // 2], length=len(body))
             raise ConnectionResetError
@@ -298,14 +301,19 @@ class WireServer(ABC):
         writer.write(_head(200, "text/event-stream", "Transfer-Encoding: chunked"))
         for event in events:
             await _chunk(writer, event.encode())
-        while seen.scenario == "trickle":
-            await asyncio.sleep(0.05)
-            await _chunk(writer, events[-1].encode())
+        if seen.scenario == "trickle":
+            await _trickle(writer, events[-1].encode())
         if seen.scenario == "stall":
             await reader.read()
         if seen.scenario in ("stall", "truncated"):
             raise ConnectionResetError
         await _chunk(writer, b"")
+
+
+async def _trickle(writer: asyncio.StreamWriter, data: bytes) -> NoReturn:
+    while True:
+        await asyncio.sleep(0.05)
+        await _chunk(writer, data)
 
 
 async def _until(reached: Callable[[], bool]) -> None:
