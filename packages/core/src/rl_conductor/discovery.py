@@ -110,7 +110,7 @@ def from_keys(environ: Mapping[str, str]) -> Found | None:
         reasons.append(f"{key} is set: {vendor.strong} and {vendor.fast}")
         for name, strengths in ((vendor.strong, "strong generalist"), (vendor.fast, "fast and cheap generalist")):
             card = Card(name=name, strengths=strengths, tags=frozenset({"external", provider}))
-            workers.append(Worker.of(name, f"{provider}:{name}", card=card))
+            workers.append(Worker.of(name, model(f"{provider}:{name}", api_key=environ[key]), card=card))
         strong.append(workers[-2].model)
     if not workers:
         return None
@@ -123,12 +123,12 @@ def from_server(environ: Mapping[str, str]) -> Found | None:
     named = environ.get("OPENAI_BASE_URL")
     addresses = {named: "compatible"} if named else SERVERS
     for address, dialect in addresses.items():
-        served = _served(address)
-        if served:
-            models = [_at(address, name, dialect) for name in served[:MOST_SERVED]]
-            workers = [Worker.of(name, made) for name, made in zip(served, models, strict=False)]
+        names = served(address)
+        if names:
+            models = [_at(address, name, dialect) for name in names[:MOST_SERVED]]
+            workers = [Worker.of(name, made) for name, made in zip(names, models, strict=False)]
             how = "OPENAI_BASE_URL names it" if named else "it answers on this machine"
-            reason = f"a server at {address} ({how}): {', '.join(served[:MOST_SERVED])}"
+            reason = f"a server at {address} ({how}): {', '.join(names[:MOST_SERVED])}"
             return Found(WorkerPool(workers), Planner(model=models[0]), (reason, f"{models[0].name} also plans"))
     if named:
         raise ConfigError(f"OPENAI_BASE_URL is {named!r}, but no server there lists its models; start it or unset it")
@@ -155,12 +155,14 @@ def _at(address: str, name: str, dialect: str) -> Model:
     return model(f"openai:{name}", base_url=address, dialect=dialect, price=FREE)
 
 
-def _served(address: str) -> list[str]:
+def served(address: str) -> list[str]:
     """The models that a server lists; none when it is not there or speaks otherwise."""
-    from urllib.request import urlopen  # noqa: PLC0415 (a tenth of our import time, for a probe that few need)
+    # Imported here because few need them: they are a tenth of this package's import time.
+    from http.client import HTTPException  # noqa: PLC0415
+    from urllib.request import urlopen  # noqa: PLC0415
 
     try:
         with urlopen(f"{address.rstrip('/')}/models", timeout=PROBE_SECONDS) as reply:  # noqa: S310
-            return [str(one["id"]) for one in json.loads(reply.read())["data"]]
-    except (OSError, ValueError, KeyError, TypeError):
+            return list(dict.fromkeys(str(one["id"]) for one in json.loads(reply.read())["data"]))
+    except (OSError, HTTPException, ValueError, KeyError, TypeError):
         return []

@@ -1,0 +1,147 @@
+"""`doctor`: what this machine has, what is missing, and how to get it."""
+
+from __future__ import annotations
+
+import os
+import platform
+from collections.abc import Iterator, Mapping
+from importlib.metadata import PackageNotFoundError, version
+from importlib.util import find_spec
+from typing import NamedTuple
+
+import typer
+from rich.console import Group
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from rl_conductor.cli import conducting, console
+from rl_conductor.cli.amounts import megabytes
+from rl_conductor.discovery import POOL_VARIABLE, SERVERS, VENDORS, Found, discover, served
+from rl_conductor.errors import ConfigError
+
+LIBRARIES = {
+    "openai": ("openai", "OpenAI, OpenRouter, local servers"),
+    "anthropic": ("anthropic", "Anthropic"),
+    "google-genai": ("google", "Google"),
+    "xllamacpp": ("local", "embedded models"),
+    "transformers": ("transformers", "hub models"),
+    "vllm": ("vllm", "models on a GPU"),
+}
+"""Library: the extra that brings it, and what it is for."""
+KEYS = (*(key for vendor in VENDORS.values() for key in vendor.keys), "OPENROUTER_API_KEY")
+PLACES = (POOL_VARIABLE, "OPENAI_BASE_URL", "RL_CONDUCTOR_WEIGHTS", "RL_CONDUCTOR_CACHE")
+"""Variables that say where things are; unlike keys, what they hold may be shown."""
+
+
+class Finding(NamedTuple):
+    """One thing that was looked at."""
+
+    good: bool
+    what: str
+    state: str
+    cure: str = ""
+    """What to do about it."""
+
+
+def doctor() -> None:
+    """Check what could run here: libraries, keys, servers, weights, memory.
+
+    Keys are named, never shown. The exit code is 1 only when nothing at all could run.
+    """
+    out = console.stdout()
+    sections = {
+        "This machine": machine(),
+        "Libraries": libraries(),
+        "Keys and settings": settings(os.environ),
+        "Local servers": servers(),
+        "Weights": weights(),
+    }
+    for title, findings in sections.items():
+        out.print(Text(title, style="bold"))
+        out.print(_listed(findings))
+        out.print()
+    try:
+        found = discover()
+    except ConfigError as error:
+        console.fail(f"nothing can run yet: {error}")
+        raise typer.Exit(conducting.NO_ANSWER) from error
+    out.print(_verdict(found))
+
+
+def _listed(findings: Iterator[Finding]) -> Table:
+    listed = Table.grid(padding=(0, 2, 0, 0))
+    for finding in findings:
+        mark = Text("✓", style="green") if finding.good else Text("·", style="dim")
+        state = Text(console.one_line(finding.state), style="" if finding.good else "dim")
+        if finding.cure:
+            state.append(f"  {finding.cure}", style="cyan not dim")
+        listed.add_row(mark, Text(finding.what), state)
+    return listed
+
+
+def _verdict(found: Found) -> Group:
+    workers = ", ".join(f"{name} ({worker.model.name})" for name, worker in found.pool.items())
+    lines = [*found.reasons, f"workers: {workers}"]
+    told = Padding(Text("\n".join(console.one_line(line) for line in lines)), (0, 0, 0, 2))
+    return Group(Text("What would run now", style="bold"), told)
+
+
+def machine() -> Iterator[Finding]:
+    """Versions, cores and memory."""
+    python = f"{platform.python_version()} on {platform.system()} {platform.machine()}"
+    yield Finding(True, "rl-conductor", version("rl-conductor"))
+    yield Finding(True, "Python", python)
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    yield Finding(True, "cores", str(cores))
+    memory = _memory()
+    if memory is not None:
+        yield Finding(memory > 2e9, "memory", megabytes(memory), "" if memory > 2e9 else "too little for local models")
+
+
+def _memory() -> int | None:
+    try:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (AttributeError, ValueError, OSError):  # not on every system
+        return None
+
+
+def libraries() -> Iterator[Finding]:
+    """The libraries that adapters need; none is imported."""
+    for name, (extra, purpose) in LIBRARIES.items():
+        try:
+            yield Finding(True, name, f"{version(name)}, for {purpose}")
+        except PackageNotFoundError:
+            yield Finding(False, name, f"for {purpose}:", f"pip install 'rl-conductor[{extra}]'")
+
+
+def settings(environ: Mapping[str, str]) -> Iterator[Finding]:
+    """Which keys are set, and what other variables hold."""
+    for key in KEYS:
+        known = bool(environ.get(key))
+        yield Finding(known, key, "set" if known else "not set")
+    for name in PLACES:
+        if environ.get(name):
+            yield Finding(True, name, environ[name])
+
+
+def servers() -> Iterator[Finding]:
+    """What listens where local servers usually do."""
+    for address in SERVERS:
+        names = served(address)
+        what = ", ".join(names) if names else "nothing answers"
+        yield Finding(bool(names), address, what)
+
+
+def weights() -> Iterator[Finding]:
+    """The pinned weights that are here."""
+    if find_spec("xllamacpp") is None:
+        yield Finding(False, "none", "models in this process need:", "pip install 'rl-conductor[local]'")
+        return
+    # Imported here because it needs the `local` extra, which may be what is missing.
+    from rl_conductor.weights import PINNED, cached  # noqa: PLC0415
+
+    for name, one in PINNED.items():
+        here = cached(name) is not None
+        cure = "" if here else f"rl-conductor models fetch {name}"
+        yield Finding(here, name, megabytes(one.size) + ("" if here else " to fetch:"), cure)

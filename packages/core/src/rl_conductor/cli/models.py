@@ -1,0 +1,58 @@
+"""`models`: the small models that run in this process, and their weights."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+from rich.table import Table
+from rich.text import Text
+
+from rl_conductor.cli import console, embedded
+from rl_conductor.cli.amounts import megabytes
+
+app = typer.Typer(help="The small models that run in this process.", no_args_is_help=True)
+
+
+@app.command("list")
+def list_models() -> None:
+    """List the models that need no key and no server, and which weights are here."""
+    from rl_conductor import weights  # noqa: PLC0415 - needs the `local` extra, which others can do without
+
+    listed = Table(box=None, padding=(0, 3, 0, 0), header_style="dim", pad_edge=False)
+    for name in ("model", "size", "licence", "weights"):
+        listed.add_column(name, justify="right" if name == "size" else "left")
+    files = {name: weights.cached(name) for name in weights.PINNED}
+    for name, one in weights.PINNED.items():
+        where = Text("here", style="green") if files[name] else Text("not here yet", style="dim")
+        listed.add_row(Text(f"embedded:{name}", style="bold"), megabytes(one.size), one.license, where)
+    out = console.stdout()
+    out.print(listed)
+    for folder in dict.fromkeys(file.parent for file in files.values() if file):
+        out.print(Text(f"in {folder}", style="dim"), soft_wrap=True)
+
+
+@app.command()
+def fetch(
+    names: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="NAME...", help="Which; without it, those that 'ask' uses.", show_default=False),
+    ] = None,
+) -> None:
+    """Download weights now, so that the first question need not wait.
+
+    \b
+    Examples:
+      rl-conductor models fetch
+      rl-conductor models fetch qwen2.5-coder-1.5b
+    """
+    from rl_conductor import weights  # noqa: PLC0415 - needs the `local` extra, which others can do without
+    from rl_conductor.discovery import EMBEDDED  # noqa: PLC0415
+
+    wanted = names or [model for model, _ in EMBEDDED.values()]
+    wanted = [name.removeprefix(embedded.PREFIX) for name in wanted]
+    for name in wanted:
+        weights.pinned(name)  # a slip in the last name must not show after the first gigabyte
+    embedded.fetch(wanted)
+    for name in wanted:
+        console.stdout().print(Text.assemble((f"{name} ", "bold"), str(weights.cached(name))), soft_wrap=True)

@@ -1,0 +1,225 @@
+"""The options that several commands share, and what they amount to: a request, a conductor, limits and a policy."""
+
+from __future__ import annotations
+
+import base64
+import mimetypes
+import sys
+from dataclasses import dataclass
+from decimal import Decimal, InvalidOperation
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import typer
+
+from rl_conductor.conductor import Conductor, profile_named
+from rl_conductor.discovery import Found, discover
+from rl_conductor.errors import ConfigError
+from rl_conductor.limits import Limits
+from rl_conductor.models.base import seconds
+from rl_conductor.policy import Policy
+from rl_conductor.types import Card, ContentPart, FilePart, ImagePart, Message, Request, TextPart
+
+WHO = "Who works"
+LIMITS = "Limits"
+OUTPUT = "Output"
+
+
+def _usd(text: str | Decimal) -> Decimal:
+    try:
+        amount = Decimal(str(text).removeprefix("$"))
+    except InvalidOperation:
+        amount = Decimal(-1)
+    if not amount.is_finite() or amount < 0:
+        raise typer.BadParameter(f"{text!r} is not an amount of US dollars, such as 0.05")
+    return amount
+
+
+def _seconds(text: str) -> float:
+    amount = seconds(text)
+    if not amount:
+        raise typer.BadParameter(f"{text!r} is not a number of seconds, such as 60")
+    return amount
+
+
+PoolOption = Annotated[
+    Path | None,
+    typer.Option("--pool", metavar="FILE", help="A pool file, instead of what is found.", rich_help_panel=WHO),
+]
+Workers = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--worker",
+        "-w",
+        metavar="NAME",
+        help="Use only this worker; may be repeated. 'tag:NAME' and 'region:NAME' stand for groups.",
+        rich_help_panel=WHO,
+        show_default=False,
+    ),
+]
+Denied = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--deny",
+        metavar="NAME",
+        help="Never use this worker; may be repeated.",
+        rich_help_panel=WHO,
+        show_default=False,
+    ),
+]
+ProfileOption = Annotated[
+    Literal["mini", "ultra"] | None,
+    typer.Option(
+        "--profile",
+        help="mini: 2 steps, cheap workers first, 60 seconds. ultra: 5 steps, 2 rounds.",
+        rich_help_panel=LIMITS,
+    ),
+]
+Rounds = Annotated[
+    int | None,
+    typer.Option("--rounds", min=1, metavar="N", help="Most plans run one after the other.", rich_help_panel=LIMITS),
+]
+Steps = Annotated[
+    int | None, typer.Option("--steps", min=1, metavar="N", help="Most steps of a plan.", rich_help_panel=LIMITS)
+]
+Budget = Annotated[
+    Decimal | None,
+    typer.Option(
+        "--budget",
+        parser=_usd,
+        metavar="USD",
+        help="Most US dollars, planning included. A call that could pass it is not made.",
+        rich_help_panel=LIMITS,
+    ),
+]
+Deadline = Annotated[
+    float | None,
+    typer.Option(
+        "--deadline",
+        parser=_seconds,
+        metavar="SECONDS",
+        help="When to give up all that is in flight.",
+        rich_help_panel=LIMITS,
+    ),
+]
+Tokens = Annotated[
+    int | None,
+    typer.Option("--tokens", min=0, metavar="N", help="Most tokens read and written.", rich_help_panel=LIMITS),
+]
+Files = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--file",
+        "-f",
+        metavar="FILE",
+        help="An image, a PDF or a text to go with the question; '-' is stdin; may be repeated.",
+        show_default=False,
+    ),
+]
+AsJson = Annotated[
+    bool, typer.Option("--json", help="Print the whole trace as JSON, and nothing else.", rich_help_panel=OUTPUT)
+]
+ShowTrace = Annotated[
+    bool, typer.Option("--show-trace", help="Tell the whole run afterwards, on stderr.", rich_help_panel=OUTPUT)
+]
+Save = Annotated[
+    Path | None,
+    typer.Option("--save", metavar="FILE", help="Keep the trace, for 'trace show'.", rich_help_panel=OUTPUT),
+]
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What the options chose; `None` leaves the default."""
+
+    pool: Path | None = None
+    workers: list[str] | None = None
+    denied: list[str] | None = None
+    profile: str | None = None
+    rounds: int | None = None
+    steps: int | None = None
+    budget: Decimal | None = None
+    deadline: float | None = None
+    tokens: int | None = None
+
+    def conductor(self) -> tuple[Conductor, Found]:
+        """A conductor as chosen, and what it was made of."""
+        found = discover(pool_file=self.pool)
+        profile = profile_named(self.profile) if self.profile else None
+        pool = profile.ordered(found.pool) if profile else found.pool
+        limits = self._limits(profile.limits if profile else found.limits)
+        return Conductor(found.planner, pool, policy=self._policy(found), limits=limits), found
+
+    def _limits(self, usual: Limits) -> Limits:
+        asked = {
+            "usd": self.budget,
+            "tokens": self.tokens,
+            "seconds": self.deadline,
+            "rounds": self.rounds,
+            "steps": self.steps,
+        }
+        return usual.model_copy(update={name: value for name, value in asked.items() if value is not None})
+
+    def _policy(self, found: Found) -> Policy:
+        changed: dict[str, Any] = {}
+        if self.workers:
+            changed["allow"] = _known(self.workers, found.pool.cards)
+        if self.denied:
+            changed["deny"] = found.policy.deny | _known(self.denied, found.pool.cards)
+        policy = found.policy.model_copy(update=changed)
+        usual = policy.final
+        if changed and usual and policy.forbidden_because(found.pool[usual].card):
+            return policy.model_copy(update={"final": None})  # what was asked for goes before what was found
+        return policy
+
+
+def _known(selectors: list[str], cards: tuple[Card, ...]) -> frozenset[str]:
+    """`selectors`, each of which means at least one worker: a slip of the pen must not allow or deny nobody."""
+    for selector in selectors:
+        only = Policy(allow=frozenset({selector}))
+        if all(only.forbidden_because(card) for card in cards):
+            names = ", ".join(card.name for card in cards)
+            raise ConfigError(f"no worker {selector!r}: the pool has {names}")
+    return frozenset(selectors)
+
+
+# ---------------------------------------------------------------------------------------- the question
+
+
+def request_of(question: str | None, files: list[str] | None = None) -> Request:
+    """The question, from the argument or stdin, with its files.
+
+    Raises:
+        ConfigError: there is none, or a file is not what can be sent.
+    """
+    if question is None and sys.stdin.isatty():
+        raise ConfigError("there is no question: give it as an argument, as in rl-conductor ask 'Why is the sky blue?'")
+    if question in (None, "-") and "-" in (files or ()):
+        raise ConfigError("stdin can't be both the question and a file; give the question as an argument")
+    text = sys.stdin.read() if question in (None, "-") else str(question)
+    if not text.strip():
+        raise ConfigError("the question is empty; ask something")
+    return Request(messages=(Message.user(text, *(_part(name) for name in files or ())),))
+
+
+def _part(name: str) -> ContentPart:
+    if name == "-":
+        return _attached("stdin", sys.stdin.read())
+    path = Path(name)
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise ConfigError(f"can't read {name!r}: {error.strerror}") from error
+    kind = mimetypes.guess_type(path.name)[0] or ""
+    if kind.startswith("image/") and kind != "image/svg+xml":
+        return ImagePart(media_type=kind, data=base64.b64encode(content).decode())
+    if kind == "application/pdf":
+        return FilePart(name=path.name, data=base64.b64encode(content).decode())
+    try:
+        return _attached(path.name, content.decode())
+    except UnicodeDecodeError:
+        raise ConfigError(f"can't send {name!r}: it is neither an image, a PDF nor a text") from None
+
+
+def _attached(name: str, text: str) -> TextPart:
+    return TextPart(text=f"\n\n[{name}]\n{text}")

@@ -1,0 +1,90 @@
+"""`plan`: who would do what, without running it."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated, Literal
+
+import typer
+
+from rl_conductor.cli import conducting, console, graph, options
+from rl_conductor.cli.embedded import get_ready
+from rl_conductor.cli.report import heading
+from rl_conductor.errors import ConfigError
+from rl_conductor.trace import PlanRecord
+
+Form = Literal["text", "json", "mermaid"]
+
+
+def plan(
+    question: Annotated[
+        str | None,
+        typer.Argument(metavar="QUESTION", help="What to plan for; without it, stdin.", show_default=False),
+    ] = None,
+    *,
+    file: options.Files = None,
+    as_json: Annotated[
+        bool,
+        typer.Option("--json", help="Print the workflow as JSON, as 'run' reads it.", rich_help_panel=options.OUTPUT),
+    ] = False,
+    mermaid: Annotated[
+        bool, typer.Option("--mermaid", help="Print a Mermaid flow chart.", rich_help_panel=options.OUTPUT)
+    ] = False,
+    pool: options.PoolOption = None,
+    worker: options.Workers = None,
+    deny: options.Denied = None,
+    profile: options.ProfileOption = None,
+    steps: options.Steps = None,
+    budget: options.Budget = None,
+    deadline: options.Deadline = None,
+    tokens: options.Tokens = None,
+) -> None:
+    """Plan who would do what for a question, and run nothing.
+
+    \b
+    Examples:
+      rl-conductor plan "Write a limerick about DNS and check its rhymes."
+      rl-conductor plan --json "..." > workflow.json
+      rl-conductor run workflow.json
+    """
+    if as_json and mermaid:
+        raise ConfigError("--json and --mermaid can't both be printed; choose one")
+    asked = options.request_of(question, file)
+    choice = options.Choice(
+        pool=pool,
+        workers=worker,
+        denied=deny,
+        profile=profile,
+        steps=steps,
+        budget=budget,
+        deadline=deadline,
+        tokens=tokens,
+    )
+    conductor, found = choice.conductor()
+    get_ready(conductor, found, runs=False)
+    show(conducting.plan(conductor, asked), "json" if as_json else "mermaid" if mermaid else "text")
+
+
+def show(record: PlanRecord, form: Form) -> None:
+    """Print a plan; how it came about goes to stderr.
+
+    Raises:
+        typer.Exit: the planner wrote none, so that it is the fall-back's.
+    """
+    workflow = record.workflow
+    assert workflow is not None, "only a later round can accept an answer"
+    error = console.stderr()
+    if form == "text":
+        out = console.stdout()
+        out.print(graph.outline(workflow, out.width))
+    else:
+        made = workflow.model_dump_json(indent=2) if form == "json" else workflow.mermaid()
+        sys.stdout.write(f"{console.ascii_controls(made) if form == 'json' else console.clean(made)}\n")
+    if record.reasoning.strip():
+        console.note(error, console.one_line(record.reasoning))
+    for repair in record.repairs:
+        console.note(error, f"mended: {console.one_line(repair)}", "yellow")
+    error.print(heading(None, "the planner", record))
+    if record.source == "fallback":
+        console.fail("the planner wrote no plan, so this is the fall-back: " + "; ".join(record.errors))
+        raise typer.Exit(conducting.NO_ANSWER)

@@ -1,0 +1,83 @@
+"""`trace`: what a run did, read from its file, and the same run once more."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Annotated
+
+import typer
+from rich.console import Group
+from rich.text import Text
+
+from rl_conductor.cli import conducting, console, report
+from rl_conductor.cli.files import read_trace
+from rl_conductor.errors import ConfigError
+from rl_conductor.replay import differences, replay
+from rl_conductor.trace import Trace
+
+app = typer.Typer(help="Look at runs that were kept with --save.", no_args_is_help=True)
+
+File = Annotated[str, typer.Argument(metavar="FILE", help="A trace; '-' is stdin.")]
+
+
+@app.command()
+def show(
+    file: File,
+    step: Annotated[
+        list[int] | None,
+        typer.Option(
+            "--step",
+            "-s",
+            min=0,
+            metavar="N",
+            help="Also what this step was shown and said, in full; 0 is the planner; may be repeated.",
+            show_default=False,
+        ),
+    ] = None,
+) -> None:
+    """Tell a run: who did what, what it cost, what went wrong.
+
+    \b
+    Examples:
+      rl-conductor trace show run.json
+      rl-conductor trace show run.json --step 0 --step 2
+    """
+    trace = read_trace(file)
+    exchanges = [_exchange(trace, number) for number in step or ()]
+    out = console.stdout()
+    out.print(report.story(trace))
+    for told in exchanges:
+        out.print()
+        out.print(told)
+
+
+def _exchange(trace: Trace, number: int) -> Group:
+    told = list(report.exchange(trace, number))
+    if not told:
+        steps = max((len(one.results) for one in trace.rounds), default=0)
+        raise ConfigError(f"no call was made for step {number}: there are steps 1 to {steps}, and 0 for the planner")
+    return Group(*told)
+
+
+@app.command("replay")
+def replay_file(file: File) -> None:
+    """Run a trace again from its recorded replies, and compare.
+
+    No model is called and nothing is spent. Differences mean that the trace was changed,
+    or that this version plans, words or runs things otherwise than the one that made it.
+
+    \b
+    Examples:
+      rl-conductor trace replay run.json
+    """
+    trace = read_trace(file)
+    again = asyncio.run(replay(trace))
+    found = differences(trace, again)
+    out = console.stdout()
+    for line in found:
+        out.print(Text.assemble(("≠ ", "yellow"), console.one_line(line)), soft_wrap=not out.is_terminal)
+    if found:
+        console.fail(f"the replay differs in {len(found)} {'place' if len(found) == 1 else 'places'}")
+        raise typer.Exit(conducting.NO_ANSWER)
+    calls = sum(1 for _ in again.calls())
+    out.print(Text.assemble(("✓ ", "green"), f"the same run: all {calls} calls were answered from the record"))
