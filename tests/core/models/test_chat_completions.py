@@ -90,8 +90,9 @@ def test_calls_that_share_an_index_are_told_apart_by_their_ids(index: int | None
     assert [call.id for call in reply.message.tool_calls] == ["a", "b"]
 
 
-def test_calls_without_ids_are_given_some() -> None:
-    reply = read(pieces(0, None, "clock", ""), pieces(1, None, "clock", ""), frame("stop"))
+@pytest.mark.parametrize("indices", [(0, 1), (None, None)])
+def test_calls_without_ids_are_given_some(indices: tuple[int | None, int | None]) -> None:
+    reply = read(*(pieces(index, None, "clock", "") for index in indices), frame("stop"))
     assert [(call.id, call.arguments) for call in reply.message.tool_calls] == [("call_0", "{}"), ("call_1", "{}")]
 
 

@@ -479,7 +479,7 @@ def test_one_model_serves_sync_callers_again_and_again(subject: Subject) -> None
 
 @pytest.mark.filterwarnings("ignore::ResourceWarning")  # the loops die with their connections open: that is the point
 @pytest.mark.needs("echo", "wire")
-def test_loops_that_ended_take_their_connections_with_them(subject: Subject) -> None:
+def test_loops_that_ended_take_their_connections_with_them(subject: Subject, caplog: pytest.LogCaptureFixture) -> None:
     model = subject.model("echo")
 
     async def use() -> int:
@@ -492,3 +492,4 @@ def test_loops_that_ended_take_their_connections_with_them(subject: Subject) -> 
     assert [asyncio.run(use()) - before for _ in range(4)] == [1, 1, 1, 1]
     asyncio.run(model.aclose())
     gc.collect()
+    assert not [record for record in caplog.records if record.name == "asyncio"], "a clean-up ran on another loop"
