@@ -201,11 +201,13 @@ class _Attempts:
         if held is not None:
             held.begin()
         token = enclosing.set(self.caller.ledger)
+        clock = asyncio.timeout(self.request.timeout)
         try:
-            async with asyncio.timeout(self.request.timeout):
+            async with clock:
                 completion = await self._answer()
-        except TimeoutError:
-            raise self._timed_out() from None
+        except TimeoutError as late:  # ours, or one that the model itself knows
+            given = f"within {self.request.timeout:g} s" if clock.expired() else f"in time: {late}"
+            raise ModelTimeoutError(f"{self.model.name} gave no answer {given}", model=self.model.name) from None
         except ModelError as error:
             if held is not None and self._refused(error):
                 held.release()
@@ -230,11 +232,6 @@ class _Attempts:
             why = "the stream ended before the reply was complete"
             raise BadResponseError(f"{self.model.name}: {why}", model=self.model.name)
         return completion
-
-    def _timed_out(self) -> ModelTimeoutError:
-        limit = self.request.timeout
-        given = "in time" if limit is None else f"within {limit:g} s"  # a model may know a limit of its own
-        return ModelTimeoutError(f"{self.model.name} gave no answer {given}", model=self.model.name)
 
     def _fail(self, started: float, error: Exception) -> NoReturn:
         failure = ModelError(f"{self.model.name} raised {type(error).__name__}: {error}", model=self.model.name)

@@ -35,7 +35,8 @@ class Worker:
     hedge_after: float | None = None
     """Seconds after which a second worker is asked as well, within `Limits.hedges`."""
     slots: PerLoop[asyncio.Semaphore] | None = field(default=None, compare=False, repr=False)
-    """Bounds how many calls are in flight at once; `None` leaves them unbounded."""
+    """Bounds how many calls are in flight at once; `None` leaves them unbounded. A conductor's own calls take the
+    slots of the workers that they go to, not its own."""
 
     @classmethod
     def of(
@@ -49,7 +50,13 @@ class Worker:
         hedge_after: float | None = None,
         concurrency: int | None = None,
     ) -> Self:
-        """A worker from a model or its `provider:name`; the card's name and price come from the two."""
+        """A worker from a model or its `provider:name`; the card's name and price come from the two.
+
+        Raises:
+            ConfigError: there is no such model, or `concurrency` leaves room for no call.
+        """
+        if concurrency is not None and concurrency < 1:
+            raise ConfigError(f"worker {name!r} with a concurrency of {concurrency} could never work; write 1 or more")
         made = model(model_or_name) if isinstance(model_or_name, str) else model_or_name
         told = (card or Card(name=name)).model_copy(update={"name": name})
         if told.price is None:
@@ -138,7 +145,10 @@ class ModelEntry(_Entry):
         if "api_key" in self.options:
             raise ConfigError(f"{self.model}: a key must not stand in a file; set it in the environment")
         options = self.options if self.price is None else {**self.options, "price": self.price}
-        return model(self.model, **options)
+        try:
+            return model(self.model, **options)
+        except TypeError as wrong:
+            raise ConfigError(f"{self.model}: its options don't fit: {wrong}") from wrong
 
 
 class WorkerEntry(ModelEntry):
@@ -150,9 +160,9 @@ class WorkerEntry(ModelEntry):
     tags: frozenset[str] = frozenset()
     region: str | None = None
     sampling: Sampling = Sampling()
-    timeout: float = 300.0
-    hedge_after: float | None = None
-    concurrency: int | None = None
+    timeout: float = Field(default=300.0, gt=0)
+    hedge_after: float | None = Field(default=None, ge=0)
+    concurrency: int | None = Field(default=None, ge=1)
 
 
 class PoolFile(_Entry):
