@@ -1,0 +1,12 @@
+"""Ask a question with whatever this machine has: vendors' keys, a local server, or tiny embedded models."""
+
+from rl_conductor import Conductor
+
+conductor = Conductor.from_env()
+trace = conductor.run_sync("A shop sells pens at 3 dollars each. How much do 17 pens cost?")
+
+print(trace.completion.text)
+print()
+print(trace.rounds[0].workflow.ascii())
+for worker, usage in trace.usage_by_worker().items():
+    print(f"{worker}: {usage.calls} calls, {usage.total_tokens} tokens, ${usage.cost}")

@@ -1,0 +1,41 @@
+"""README, docs and examples are executed, and print what they say they print."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from pytest_examples import CodeExample, EvalExample, find_examples
+
+ROOT = Path(__file__).parents[1]
+EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
+PAGES = [ROOT / "README.md", ROOT / "packages/core/README.md", *sorted((ROOT / "docs").glob("*.md"))]
+
+
+def blocks() -> list[CodeExample]:
+    return [one for one in find_examples(*PAGES) if one.prefix.startswith("python")]
+
+
+@pytest.fixture(scope="module")
+def page_globals() -> dict[str, dict[str, object]]:
+    """What the earlier blocks of each page defined: a page is read from top to bottom."""
+    return {}
+
+
+@pytest.mark.parametrize("block", blocks(), ids=str)
+def test_a_block_of_the_docs_prints_what_it_says(
+    block: CodeExample, eval_example: EvalExample, page_globals: dict[str, dict[str, object]]
+) -> None:
+    eval_example.set_config(line_length=120)
+    known = page_globals.setdefault(str(block.path), {})
+    known.update(eval_example.run_print_check(block, module_globals=known))
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.stem)
+@pytest.mark.timeout(300)
+def test_an_example_runs(example: Path) -> None:
+    done = subprocess.run([sys.executable, "-W", "error", str(example)], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip()
