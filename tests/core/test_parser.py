@@ -226,6 +226,13 @@ def test_a_text_too_long_to_read_is_refused() -> None:
         parse("x" * (MOST_CHARS + 1), TEAM, repair=True)
 
 
+def test_positions_are_written_in_rising_order() -> None:
+    space = TEAM.model_copy(update={"access": "positional", "max_steps": 10})
+    nine = tuple(Step(subtask="a", worker="coder") for _ in range(9))
+    last = Step(subtask="b", worker="coder", access=frozenset({8, 1}))
+    assert render(Workflow(steps=(*nine, last)), space).endswith("[], [1, 8]]")
+
+
 def test_rendering_refuses_what_it_cannot_spell() -> None:
     with pytest.raises(ConfigError, match="no worker 'nobody'"):
         render(Workflow(steps=(Step(subtask="a", worker="nobody"),)), TEAM)
@@ -297,7 +304,8 @@ def test_any_text_gives_an_allowed_plan_or_a_workflow_error(
     "unit",
     [
         "[", "{", '"', "'", "(", "*", "`", " ", "\n", "\\", "#", "model_id = [", "model_id:\n", "subtasks:\n- a\n",
-        '{"subtask": "', '{"subtask": "a\n', '"a\n', '["a ', "<think>", "</think>", "```", '{"steps": [', '"""', "“a\n",
+        '{"subtask": "', '{"subtask": "a\n', '"a\n', '["a ', '"ab\n',
+        "<think>", "</think>", "```", '{"steps": [', '"""', "“a\n",
         "0, ", "model_id = [0]\n", "\nsubtasks = ['a", '{"accept": ', "// ", "-> *model_id*: ", "a, ", '["a", ',
     ],
 )  # fmt: skip

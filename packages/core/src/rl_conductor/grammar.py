@@ -84,7 +84,8 @@ class _Read(NamedTuple):
 
     text: str
     closed: int
-    """The readers that must not see the reply of a step that has read this."""
+    """The readers that must not see the reply of a step that has read this. In a binary space those closed to what is
+    read are left out, since who reads that reply reads all of it too."""
     whole: bool
     """It names every earlier step."""
 
@@ -196,7 +197,7 @@ class _Writer:
         if self.space.access == "binary":
             yield _Read("[]", own, index == 0)
             if len(seen) == len(past) and (before or (index > 0 and recalled is None)):
-                yield _Read(dumps([ALL]), own | _union(past) | (recalled or 0), True)
+                yield _Read(dumps([ALL]), own, True)
             return
         for recall in (False, True)[: 1 + before]:
             for count in range(len(seen) + 1):
