@@ -14,10 +14,11 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from importlib.metadata import version
 from typing import Annotated, TypedDict
 
+from langchain_core.runnables import Runnable, RunnableLambda
 from langgraph.graph import END, START, StateGraph
 from rich.console import Console
 from rich.table import Table
@@ -56,7 +57,7 @@ class Noop:
             await asyncio.sleep(self.seconds)
         return self.reply
 
-    async def stream(self, request: Request):
+    async def stream(self, request: Request) -> AsyncGenerator[Delta, None]:
         yield Delta(completion=await self.complete(request))
 
     async def aclose(self) -> None:
@@ -98,13 +99,13 @@ def langgraph() -> Callable[[], Awaitable[object]]:
     """LangGraph, given the same graph at run time: it builds, compiles and runs it."""
     model = Noop()
 
-    def node(index: int) -> Callable[[State], Awaitable[State]]:
+    def node(index: int) -> Runnable[State, State]:
         async def run(state: State) -> State:
             seen = [state["replies"][i] for i in READS[index]]
             request = Request(messages=(Message.user("\n".join((QUESTION, *seen))),))
             return {"replies": {index: (await model.complete(request)).text}}
 
-        return run
+        return RunnableLambda(run)
 
     async def build_and_run() -> object:
         graph = StateGraph(State)

@@ -10,6 +10,6 @@ conductor = Conductor(model, WorkerPool({"priced": model}))
 for budget in ("0.001", "1"):
     try:
         trace = conductor.run_sync("Is it affordable?", limits=Limits(usd=Decimal(budget)))
-        print(f"${budget}: {trace.completion.text} It cost ${trace.usage.cost}.")
+        print(f"${budget}: {trace.text} It cost ${trace.usage.cost}.")
     except RunError as error:
         print(f"${budget}: {error}")

@@ -25,4 +25,4 @@ except (WorkflowError, RunError) as error:
     print(error)
 
 safe = Workflow(steps=[*leak.steps[:2], Step(subtask="Write a letter.", worker="inside", access={1})])
-print(conductor.run_sync("Write to Anna.", workflow=safe).completion.text)
+print(conductor.run_sync("Write to Anna.", workflow=safe).text)

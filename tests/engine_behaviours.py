@@ -64,7 +64,7 @@ def asking(
     return Request(messages=(Message.user(text),), response_format=form, sampling=drawn, timeout=timeout)
 
 
-ENDLESS = asking("Go on and on.", max_tokens=1800, form=Grammar(gbnf="root ::= ([a-z]{100}){40}"))
+ENDLESS = asking("Go on and on.", max_tokens=4000, form=Grammar(gbnf="root ::= [a-z] root"))
 
 
 class EngineBehaviours:
@@ -74,7 +74,8 @@ class EngineBehaviours:
         assert reply.finish_reason == "length"
         assert reply.usage.output_tokens == 9
         assert reply.usage.input_tokens > 8
-        assert (reply.usage.calls, reply.usage.unpriced_calls, reply.usage.cost) == (1, 0, 0)
+        assert (reply.usage.calls, reply.usage.unpriced_calls) == (1, 0)
+        assert reply.usage.cost == 0
         assert reply.model == engine.name
 
     async def test_the_stream_is_the_reply_in_pieces(self, engine: Model) -> None:

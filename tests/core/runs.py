@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from typing import Any, NamedTuple
 
 from rl_conductor.errors import ModelError, RateLimitError
@@ -74,7 +74,7 @@ class Gated(ScriptedModel):
         """Calls that still wait."""
         self.asked = asyncio.Event()
 
-    async def stream(self, request: Request) -> AsyncIterator[Delta]:
+    async def stream(self, request: Request) -> AsyncGenerator[Delta, None]:
         """The reply, after the wait."""
         self.held += 1
         self.asked.set()

@@ -402,7 +402,7 @@ async def test_cancelling_the_caller_closes_the_connection_and_leaves_no_task(
 async def test_a_reader_that_leaves_early_closes_the_connection(subject: Subject) -> None:
     stream = subject.model("stall").stream(HELLO)
     assert (await anext(stream)).text
-    await stream.aclose()  # type: ignore[attr-defined]
+    await stream.aclose()
     await subject.wire.until_open(0)
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import re
 from collections import defaultdict, deque
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncGenerator, Iterator
 from dataclasses import dataclass
 from itertools import zip_longest
 
@@ -158,7 +158,7 @@ class RecordedModel:
             raise _failure(call, again=again)
         return call.completion
 
-    async def stream(self, request: Request) -> AsyncIterator[Delta]:
+    async def stream(self, request: Request) -> AsyncGenerator[Delta, None]:
         """The recorded reply in one piece."""
         completion = await self.complete(request)
         yield Delta(text=completion.text)

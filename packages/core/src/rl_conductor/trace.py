@@ -191,6 +191,11 @@ class Trace(Value):
     setup: Setup | None = None
     """`None` in a trace that was not made by a run; it can't be replayed."""
 
+    @property
+    def text(self) -> str:
+        """The answer's text; empty when there is no answer."""
+        return self.completion.text if self.completion else ""
+
     def calls(self) -> Iterator[Call]:
         """Every call of the run."""
         for one in self.rounds:

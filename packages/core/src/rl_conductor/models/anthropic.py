@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncGenerator, AsyncIterator, Iterator
+from collections.abc import AsyncGenerator, Iterator
 from contextlib import aclosing, contextmanager
 from urllib.parse import urlsplit
 
@@ -115,7 +115,7 @@ class AnthropicModel:
                 message = await self._clients.get().messages.create(**parameters)
             return self._completion(message, {})
 
-    async def stream(self, request: Request) -> AsyncIterator[Delta]:
+    async def stream(self, request: Request) -> AsyncGenerator[Delta, None]:
         """The reply as it is made."""
         require(self, request)
         parameters = parameters_of(request, model=self.name)

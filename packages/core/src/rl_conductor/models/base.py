@@ -82,8 +82,11 @@ class Model(Protocol):
     async def complete(self, request: Request) -> Completion:
         """The whole reply. Raises `ModelError`; never returns an empty success."""
 
-    def stream(self, request: Request) -> AsyncIterator[Delta]:
-        """The reply as it is made; the last delta carries the `Completion`, whose text is that of all deltas."""
+    def stream(self, request: Request) -> AsyncGenerator[Delta, None]:
+        """The reply as it is made; the last delta carries the `Completion`, whose text is that of all deltas.
+
+        Closing the generator before its end stops the call.
+        """
 
     async def aclose(self) -> None:
         """Close connections and free memory; the model may be used again afterwards."""

@@ -9,10 +9,11 @@ from contextlib import aclosing
 from pathlib import Path
 from typing import Any
 
+from rl_conductor.downloads import Progress, Weights
 from rl_conductor.models.base import Capabilities, collect, require
 from rl_conductor.models.llamacpp import LlamaCppModel
 from rl_conductor.types import FREE, Completion, Delta, Price, Request
-from rl_conductor.weights import Progress, Weights, fetch, pinned
+from rl_conductor.weights import fetch, pinned
 
 
 class EmbeddedModel:

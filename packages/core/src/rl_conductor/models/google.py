@@ -10,7 +10,7 @@ import asyncio
 import json
 import os
 import re
-from collections.abc import AsyncGenerator, AsyncIterator, Iterator
+from collections.abc import AsyncGenerator, Iterator
 from contextlib import aclosing, contextmanager
 from contextvars import ContextVar
 from urllib.parse import urlsplit
@@ -130,7 +130,7 @@ class GoogleModel:
                 reply.add(await models.generate_content(model=self._model, contents=contents, config=config))
             return checked(reply.completion(self.price))
 
-    async def stream(self, request: Request) -> AsyncIterator[Delta]:
+    async def stream(self, request: Request) -> AsyncGenerator[Delta, None]:
         """The reply as it is made."""
         require(self, request)
         reply = Reply(request, model=self.name)

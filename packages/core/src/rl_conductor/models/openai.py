@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncGenerator, Iterator, Mapping
 from contextlib import aclosing, contextmanager
 from dataclasses import dataclass
 from importlib import import_module
@@ -125,7 +125,7 @@ class OpenAIModel:
                 reply.add(await self._clients.get().chat.completions.create(**self._arguments(request)))
         return checked(reply.completion(self.price))
 
-    async def stream(self, request: Request) -> AsyncIterator[Delta]:
+    async def stream(self, request: Request) -> AsyncGenerator[Delta, None]:
         """The reply as it is made."""
         require(self, request)
         reply = Reply(self.name, secret=self._key)

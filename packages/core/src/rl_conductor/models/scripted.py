@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 
 from rl_conductor.models.base import Capabilities, checked, priced, require
 from rl_conductor.types import FREE, Completion, Delta, Message, Price, Request, Usage
@@ -59,7 +59,7 @@ class ScriptedModel:
         assert completion is not None
         return completion
 
-    async def stream(self, request: Request) -> AsyncIterator[Delta]:
+    async def stream(self, request: Request) -> AsyncGenerator[Delta, None]:
         """The next reply, a word at a time."""
         require(self, request)
         self.requests.append(request)
