@@ -8,10 +8,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import torch
+from peft import LoraConfig, get_peft_model
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
 
-CONTEXT = 2048
+CONTEXT = 4096
 
 SPECIAL = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]
 
@@ -48,6 +49,14 @@ def make(folder: Path) -> Path:
         bos_token_id=None,
     )
     Qwen2ForCausalLM(config).save_pretrained(folder)
+    return folder
+
+
+def make_adapter(model: Path, folder: Path) -> Path:
+    """Write a LoRA adapter with random weights for the model in `model` into `folder`."""
+    base = Qwen2ForCausalLM.from_pretrained(model)
+    config = LoraConfig(r=8, lora_alpha=64, target_modules="all-linear", init_lora_weights=False, task_type="CAUSAL_LM")
+    get_peft_model(base, config).save_pretrained(folder)
     return folder
 
 

@@ -5,16 +5,17 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from peft import LoraConfig, get_peft_model
-from transformers import AutoModelForCausalLM
 
 import random_model
-from engine_behaviours import EngineBehaviours, asking
+from engine_behaviours import SPACES, EngineBehaviours, asking
 from rl_conductor import models
 from rl_conductor.errors import BadRequestError, ConfigError, ModelError
+from rl_conductor.grammar import constraint
 from rl_conductor.models.transformers import TransformersModel
+from rl_conductor.parser import parse
 from rl_conductor.sync import run_sync
 from rl_conductor.types import Message, Sampling
+from rl_conductor.weights import fetch
 
 
 @pytest.fixture(scope="module")
@@ -42,10 +43,7 @@ async def test_after_aclose_it_loads_again(tiny: Path) -> None:
 
 
 async def test_a_lora_adapter_changes_what_is_said(engine: TransformersModel, tiny: Path, tmp_path: Path) -> None:
-    base = AutoModelForCausalLM.from_pretrained(tiny)
-    config = LoraConfig(target_modules="all-linear", init_lora_weights=False, task_type="CAUSAL_LM")
-    get_peft_model(base, config).save_pretrained(tmp_path)
-    adapted = TransformersModel(str(tiny), adapter=str(tmp_path))
+    adapted = TransformersModel(str(tiny), adapter=str(random_model.make_adapter(tiny, tmp_path)))
     assert (await adapted.complete(asking())).text != (await engine.complete(asking())).text
     await adapted.aclose()
 
@@ -85,3 +83,27 @@ async def test_the_conversation_reaches_the_model_in_order(engine: TransformersM
     shorter = await engine.complete(asking("Bye"))
     assert longer.usage.input_tokens > shorter.usage.input_tokens
     assert longer.text != shorter.text
+
+
+# ------------------------------------------------------------------------------------- real weights
+
+
+@pytest.fixture(scope="module")
+def smollm2() -> Iterator[TransformersModel]:
+    model = TransformersModel(str(fetch("smollm2-135m")))
+    yield model
+    run_sync(model.aclose())
+
+
+@pytest.mark.slow
+async def test_a_gguf_file_answers_in_words(smollm2: TransformersModel) -> None:
+    reply = await smollm2.complete(asking("Name three colours.", max_tokens=40))
+    assert "red" in reply.text.lower()
+
+
+@pytest.mark.slow
+async def test_real_weights_write_an_allowed_plan(smollm2: TransformersModel) -> None:
+    space = SPACES["a verifier forced"]
+    form = constraint(space, "lists", reasoning_chars=60)
+    reply = await smollm2.complete(asking("Plan how to add 2 and 2.", form=form, max_tokens=400))
+    assert parse(reply.text, space, form="lists", repair=False).workflow is not None

@@ -3,6 +3,7 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+from collections.abc import AsyncIterator
 from contextlib import aclosing
 
 import pytest
@@ -19,15 +20,18 @@ pytestmark = [pytest.mark.vllm, pytest.mark.timeout(300)]
 
 
 @pytest.fixture
-def model(server: Server) -> VLLMServerModel:
-    return VLLMServerModel("tiny", base_url=f"{server.url}/v1")
+async def model(server: Server) -> AsyncIterator[VLLMServerModel]:
+    model = VLLMServerModel("tiny", base_url=f"{server.url}/v1")
+    yield model
+    await model.aclose()
 
 
-async def _idle(server: Server) -> bool:
-    for _ in range(50):
-        if not server.metric("vllm:num_requests_running"):
+async def _has_running(server: Server, count: int) -> bool:
+    """Whether the server comes to have `count` requests running, long before an endless reply ends."""
+    for _ in range(60):
+        if await asyncio.to_thread(server.metric, "vllm:num_requests_running") == count:
             return True
-        await asyncio.sleep(0.02)
+        await asyncio.sleep(0.05)
     return False
 
 
@@ -69,24 +73,23 @@ async def test_sixteen_at_once_each_get_their_own_answer(model: VLLMServerModel)
 
 async def test_cancelling_reaches_the_server(model: VLLMServerModel, server: Server) -> None:
     call = asyncio.create_task(model.complete(ENDLESS))
-    await asyncio.sleep(0.5)
-    assert server.metric("vllm:num_requests_running") == 1
+    assert await _has_running(server, 1)
     call.cancel()
     with pytest.raises(asyncio.CancelledError):
         await call
-    assert await _idle(server)
+    assert await _has_running(server, 0)
 
 
 async def test_leaving_a_stream_reaches_the_server(model: VLLMServerModel, server: Server) -> None:
     async with aclosing(model.stream(ENDLESS)) as deltas:
         await anext(deltas)
-    assert await _idle(server)
+    assert await _has_running(server, 0)
 
 
 async def test_a_timeout_reaches_the_server(model: VLLMServerModel, server: Server) -> None:
     with pytest.raises(ModelTimeoutError):
         await model.complete(ENDLESS.model_copy(update={"timeout": 0.5}))
-    assert await _idle(server)
+    assert await _has_running(server, 0)
 
 
 async def test_a_grammar_that_is_none_is_refused(model: VLLMServerModel) -> None:
@@ -100,5 +103,7 @@ async def test_a_conversation_that_is_too_long_is_named_as_such(model: VLLMServe
 
 
 async def test_a_model_that_is_not_served_is_a_model_error(server: Server) -> None:
+    model = models.model("vllm-server:other", base_url=f"{server.url}/v1")
     with pytest.raises(ModelError, match="other"):
-        await models.model("vllm-server:other", base_url=f"{server.url}/v1").complete(asking())
+        await model.complete(asking())
+    await model.aclose()

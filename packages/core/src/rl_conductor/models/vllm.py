@@ -45,6 +45,7 @@ try:
     from vllm.inputs import tokens_input  # a bare prompt is deprecated
     from vllm.lora.request import LoRARequest
     from vllm.outputs import RequestOutput
+    from vllm.platforms import current_platform
     from vllm.sampling_params import RequestOutputKind, StructuredOutputsParams  # before 0.11: GuidedDecodingParams
     from vllm.v1.engine.async_llm import AsyncLLM
     from vllm.v1.engine.exceptions import EngineDeadError, EngineGenerateError
@@ -67,12 +68,13 @@ class VLLMModel:
 
         Args:
             source: a folder or a name on the hub.
-            lora: a folder with a LoRA adapter. For the bare model to share the engine, give it `enable_lora=True`.
+            lora: a folder with a LoRA adapter. For the bare model to share the engine, give it `enable_lora=True`
+                (not on a CPU).
             price: what a call is accounted as; your own hardware counts as free.
             engine_options: vLLM's engine arguments, such as `max_model_len` or `tensor_parallel_size`.
 
         Raises:
-            ConfigError: vLLM is missing, or knows no such engine option.
+            ConfigError: vLLM is missing, or refuses the engine options.
         """
         self.name = f"vllm:{source}" if lora is None else f"vllm:{source}+{Path(lora).name}"
         self.price = price
@@ -83,6 +85,9 @@ class VLLMModel:
             AsyncEngineArgs(**self._options)
         except (TypeError, ValueError) as wrong:
             raise ConfigError(f"{self.name}: vLLM refuses the engine options {engine_options!r}: {wrong}") from wrong
+        if lora is None and self._options.get("enable_lora") and current_platform.is_cpu():
+            # Its CPU kernels take the index -1, for no adapter, as Python does: the last one.
+            raise ConfigError(f"{self.name}: on a CPU vLLM would put adapters on the bare model; leave out enable_lora")
         self._engine: _Engine | None = None
 
     async def complete(self, request: Request) -> Completion:

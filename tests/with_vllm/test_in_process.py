@@ -1,10 +1,12 @@
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+import random_model
 from engine_behaviours import EngineBehaviours, asking
 from rl_conductor.errors import ConfigError
 from rl_conductor.models.vllm import VLLMModel
@@ -30,6 +32,22 @@ async def test_a_second_model_of_the_same_checkpoint_shares_the_engine(engine: V
     assert (await second.complete(asking(timeout=10))).text
     await second.aclose()
     assert (await engine.complete(asking(timeout=10))).text
+
+
+async def test_adapters_share_an_engine_and_each_says_its_own(engine: VLLMModel, tiny: Path, tmp_path: Path) -> None:
+    first, second = (random_model.make_adapter(tiny, tmp_path / name) for name in ("first", "second"))
+    adapted = [VLLMModel(str(tiny), lora=str(folder), enforce_eager=True) for folder in (first, second)]
+    replies = await asyncio.gather(*(model.complete(asking(max_tokens=12)) for model in (engine, *adapted)))
+    alone = [await model.complete(asking(max_tokens=12)) for model in adapted]
+    for model in adapted:
+        await model.aclose()
+    assert len({reply.text for reply in replies}) == 3
+    assert [reply.text for reply in replies[1:]] == [reply.text for reply in alone]
+
+
+def test_a_bare_model_beside_adapters_is_refused_on_a_cpu(tiny: Path) -> None:
+    with pytest.raises(ConfigError, match="leave out enable_lora"):
+        VLLMModel(str(tiny), enable_lora=True)
 
 
 async def test_a_repeated_prompt_is_read_from_the_cache(engine: VLLMModel) -> None:
