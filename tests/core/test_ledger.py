@@ -1,0 +1,240 @@
+"""Reservations: what fits waits or runs, what never can is refused, and nothing is left held."""
+
+from __future__ import annotations
+
+import asyncio
+from decimal import Decimal
+
+import pytest
+
+from core.runs import SOON
+from rl_conductor.errors import LimitError
+from rl_conductor.ledger import Amount, Ledger, Reservation, enclosing
+from rl_conductor.limits import Estimate, Limits
+from rl_conductor.types import Usage
+
+TEN = Estimate(input_tokens=4, output_tokens=6, cost=Decimal("0.10"))
+NOTHING = Amount()
+
+
+def inside(parent: Ledger, limits: Limits | None = None) -> Ledger:
+    token = enclosing.set(parent)
+    try:
+        return Ledger(limits or Limits())
+    finally:
+        enclosing.reset(token)
+
+
+async def soon(held: Reservation) -> Reservation:
+    async with asyncio.timeout(SOON):
+        return await held.__aenter__()
+
+
+async def test_a_settled_call_is_charged_what_it_used() -> None:
+    ledger = Ledger(Limits(usd=1, tokens=100, calls=9))
+    async with ledger.reserve("m", TEN) as held:
+        assert ledger.reserved == Amount(Decimal("0.10"), 10, 1)
+        held.begin()
+        held.settle(Usage(input_tokens=2, output_tokens=1, calls=1, cost=Decimal("0.03")))
+
+    assert (ledger.spent, ledger.reserved) == (Amount(Decimal("0.03"), 3, 1), NOTHING)
+
+
+async def test_a_call_that_was_never_begun_is_charged_nothing() -> None:
+    ledger = Ledger(Limits(calls=1))
+    async with ledger.reserve("m", TEN):
+        pass
+
+    assert (ledger.spent, ledger.reserved) == (NOTHING, NOTHING)
+
+
+async def test_a_call_of_unknown_outcome_is_charged_in_full() -> None:
+    ledger = Ledger(Limits())
+    async with ledger.reserve("m", TEN) as held:
+        held.begin()
+
+    assert ledger.spent == Amount(Decimal("0.10"), 10, 1)
+
+
+async def test_a_refused_call_is_charged_as_a_call_only() -> None:
+    ledger = Ledger(Limits())
+    async with ledger.reserve("m", TEN) as held:
+        held.begin()
+        held.release()
+
+    assert ledger.spent == Amount(calls=1)
+
+
+@pytest.mark.parametrize(
+    ("usage", "spent"),
+    [
+        (Usage(), Amount(Decimal("0.10"), 10, 1)),
+        (Usage(calls=1, unpriced_calls=1), Amount(Decimal("0.10"), 10, 1)),
+        (Usage(input_tokens=3, calls=1, unpriced_calls=1), Amount(Decimal("0.10"), 3, 1)),
+    ],
+)
+async def test_what_a_vendor_does_not_tell_is_charged_as_estimated(usage: Usage, spent: Amount) -> None:
+    ledger = Ledger(Limits())
+    async with ledger.reserve("m", TEN) as held:
+        held.begin()
+        held.settle(usage)
+
+    assert ledger.spent == spent
+
+
+@pytest.mark.parametrize(
+    ("limits", "limit", "needed", "left"),
+    [
+        (Limits(usd=Decimal("0.09")), "usd", Decimal("0.10"), Decimal("0.09")),
+        (Limits(tokens=9), "tokens", 10, 9),
+        (Limits(usd=0), "usd", Decimal("0.10"), 0),
+        (Limits(tokens=0), "tokens", 10, 0),
+    ],
+)
+async def test_a_call_that_can_never_fit_is_refused_with_its_numbers(
+    limits: Limits, limit: str, needed: Decimal, left: Decimal
+) -> None:
+    ledger = Ledger(limits)
+    with pytest.raises(LimitError, match="nothing was spent on it") as refused:
+        await soon(ledger.reserve("openai:gpt", TEN))
+
+    assert (refused.value.limit, refused.value.needed, refused.value.left) == (limit, needed, left)
+    assert "openai:gpt" in str(refused.value)
+    assert f"limits.{limit}" in str(refused.value)
+    assert (ledger.spent, ledger.reserved) == (NOTHING, NOTHING)
+
+
+async def test_calls_are_counted() -> None:
+    ledger = Ledger(Limits(calls=1))
+    async with ledger.reserve("m", TEN) as held:
+        held.begin()
+        held.settle(Usage(calls=1, output_tokens=1))
+
+    with pytest.raises(LimitError) as refused:
+        await soon(ledger.reserve("m", TEN))
+    assert (refused.value.limit, refused.value.left) == ("calls", 0)
+
+
+async def test_without_a_price_a_limit_in_dollars_cannot_be_kept() -> None:
+    unpriced = TEN.model_copy(update={"cost": None})
+    with pytest.raises(LimitError, match="give its worker a price"):
+        await soon(Ledger(Limits(usd=1)).reserve("m", unpriced))
+
+    async with Ledger(Limits()).reserve("m", unpriced) as held:
+        assert held.amount.usd == 0
+
+
+async def test_a_call_that_does_not_fit_now_waits_until_another_turns_out_cheaper() -> None:
+    ledger = Ledger(Limits(usd=Decimal("0.15")))
+    first = await soon(ledger.reserve("m", TEN))
+    second = asyncio.create_task(soon(ledger.reserve("m", TEN)))
+    await asyncio.sleep(0.01)
+    assert not second.done()
+
+    first.begin()
+    first.settle(Usage(output_tokens=1, calls=1, cost=Decimal("0.05")))
+    await first.__aexit__()
+
+    assert ledger.spent.usd == Decimal("0.05")
+    await (await second).__aexit__()
+
+
+async def test_a_call_that_waits_is_refused_when_the_other_used_it_all_up() -> None:
+    ledger = Ledger(Limits(tokens=15))
+    first = await soon(ledger.reserve("m", TEN))
+    second = asyncio.create_task(soon(ledger.reserve("m", TEN)))
+    await asyncio.sleep(0)
+
+    first.begin()
+    await first.__aexit__()
+
+    with pytest.raises(LimitError) as refused:
+        await second
+    assert refused.value.left == 5
+    assert ledger.reserved == NOTHING
+
+
+async def test_no_more_calls_are_in_flight_than_allowed() -> None:
+    ledger = Ledger(Limits(concurrency=2))
+    in_flight = peak = 0
+
+    async def call() -> None:
+        nonlocal in_flight, peak
+        async with ledger.reserve("m", TEN):
+            in_flight += 1
+            peak = max(peak, in_flight)
+            await asyncio.sleep(0.001)
+            in_flight -= 1
+
+    async with asyncio.timeout(SOON):
+        await asyncio.gather(*(call() for _ in range(9)))
+    assert (peak, ledger.reserved) == (2, NOTHING)
+
+
+async def test_whoever_is_cancelled_while_waiting_holds_nothing() -> None:
+    ledger = Ledger(Limits(concurrency=1))
+    first = await soon(ledger.reserve("m", TEN))
+    waiting = asyncio.create_task(soon(ledger.reserve("m", TEN)))
+    await asyncio.sleep(0)
+    waiting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await waiting
+    await first.__aexit__()
+
+    await (await soon(ledger.reserve("m", TEN))).__aexit__()
+    assert (ledger.spent, ledger.reserved) == (NOTHING, NOTHING)
+
+
+# -------------------------------------------------------------------------------------- run in run
+
+
+async def test_a_call_inside_a_run_inside_another_is_charged_to_both() -> None:
+    outer = Ledger(Limits())
+    inner = inside(outer)
+    async with inner.reserve("m", TEN) as held:
+        assert outer.reserved == inner.reserved == held.amount
+        held.begin()
+        held.settle(Usage(output_tokens=1, calls=1, cost=Decimal("0.01")))
+
+    assert outer.spent == inner.spent == Amount(Decimal("0.01"), 1, 1)
+    assert outer.reserved == inner.reserved == NOTHING
+
+
+async def test_the_run_around_refuses_too_and_nothing_stays_held() -> None:
+    outer = Ledger(Limits(tokens=9))
+    inner = inside(inside(outer))
+    with pytest.raises(LimitError):
+        await soon(inner.reserve("m", TEN))
+
+    ledger: Ledger | None = inner
+    while ledger is not None:
+        assert ledger.reserved == NOTHING
+        ledger = ledger.parent
+
+
+async def test_cancelled_while_the_run_around_has_no_room_nothing_stays_held() -> None:
+    outer = Ledger(Limits(concurrency=1))
+    inner = inside(outer)
+    first = await soon(outer.reserve("m", TEN))
+    waiting = asyncio.create_task(soon(inner.reserve("m", TEN)))
+    await asyncio.sleep(0.001)
+    assert inner.reserved.calls == 1
+
+    waiting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await waiting
+    assert inner.reserved == NOTHING
+    await first.__aexit__()
+    assert outer.reserved == NOTHING
+
+
+@pytest.mark.parametrize(("allowed", "levels"), [(1, 1), (2, 2), (3, 3)])
+def test_runs_sit_no_deeper_in_one_another_than_any_of_them_allows(allowed: int, levels: int) -> None:
+    ledger = Ledger(Limits(depth=allowed))
+    for _ in range(levels - 1):
+        ledger = inside(ledger, Limits(depth=9))
+    ledger.check_depth()
+
+    with pytest.raises(LimitError, match=f"{levels + 1} deep") as refused:
+        inside(ledger, Limits(depth=9)).check_depth()
+    assert (refused.value.limit, refused.value.left) == ("depth", allowed)

@@ -1,0 +1,90 @@
+"""Limits are sane, and an estimate is never less than what a call can use."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import ValidationError
+
+from rl_conductor.limits import DEFAULT_OUTPUT_TOKENS, TOKENS_PER_IMAGE, Limits, estimate
+from rl_conductor.types import (
+    FilePart,
+    Grammar,
+    ImagePart,
+    JsonFormat,
+    Message,
+    Price,
+    ReasoningPart,
+    Request,
+    Sampling,
+    TextPart,
+    Tool,
+    ToolCall,
+)
+
+DEAR = Price(input=Decimal(1), output=Decimal(10))
+
+
+def read(*messages: Message, **options: Any) -> int:
+    return estimate(Request(messages=messages, **options), None).input_tokens
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"usd": -1},
+        {"tokens": -1},
+        {"calls": 0},
+        {"seconds": 0},
+        {"rounds": 0},
+        {"steps": 0},
+        {"concurrency": 0},
+        {"depth": 0},
+        {"hedges": -1},
+        {"dollars": 1},
+    ],
+)
+def test_limits_that_leave_nothing_or_do_not_exist_are_refused(wrong: dict[str, Any]) -> None:
+    with pytest.raises(ValidationError):
+        Limits(**wrong)
+
+
+@given(st.text(st.characters(exclude_categories=["Cs"])))
+def test_no_text_has_more_tokens_than_are_estimated(text: str) -> None:
+    assert read(Message.user(text)) >= len(text.encode())  # a token is never less than a byte
+
+
+def test_every_part_of_a_request_counts() -> None:
+    bare = read(Message.user("x"))
+    parts = Message(
+        role="user",
+        content=(TextPart(text="x"), ImagePart(url="https://x"), FilePart(data="A" * 400), ReasoningPart(text="hm")),
+    )
+    call = ToolCall(id="1", name="süß", arguments='{"stadt": "Köln"}')
+
+    assert read(parts) == bare + TOKENS_PER_IMAGE + 100 + 2
+    assert read(Message.assistant("x", tool_calls=[call])) >= bare + len(call.arguments.encode()) + len(
+        b"s\xc3\xbc\xc3\x9f"
+    )
+    assert read(Message.user("x"), tools=(Tool(name="f", description="ü" * 50),)) >= bare + 100
+    assert read(Message.user("x"), response_format=JsonFormat(json_schema={"title": "ü" * 50})) >= bare + 100
+    assert read(Message.user("x"), response_format=Grammar(gbnf="root ::= x")) == bare  # never part of the prompt
+    assert read(Message.user("x"), Message.user("x")) == 2 * bare
+
+
+def test_the_output_is_bounded_by_what_is_asked_or_the_default() -> None:
+    question = (Message.user("x"),)
+
+    assert estimate(Request(messages=question), DEAR).output_tokens == DEFAULT_OUTPUT_TOKENS
+    asked = estimate(Request(messages=question, sampling=Sampling(max_tokens=5)), DEAR)
+    assert asked.output_tokens == 5
+    assert asked.cost == DEAR.cost(input_tokens=asked.input_tokens, output_tokens=5)
+    assert asked.tokens == asked.input_tokens + 5
+
+
+def test_without_a_price_there_is_no_cost() -> None:
+    assert estimate(Request(messages=()), None).cost is None
