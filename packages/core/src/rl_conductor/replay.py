@@ -212,13 +212,17 @@ def _differences(recorded: Trace, replayed: Trace) -> Iterator[str]:
 
 def _round_differences(old: Round, new: Round, where: str) -> Iterator[str]:
     yield from _call_differences(old.plan.calls, new.plan.calls, f"{where}planner")
-    if old.plan.source != new.plan.source or old.plan.workflow != new.plan.workflow:
+    if _plan(old) != _plan(new):
         yield f"{where}planner: another plan came of it"
     for before, now in zip_longest(old.results, new.results):
         if before is None or now is None:
             yield f"{where}step {(before or now).index + 1}: " + ("there was none" if before is None else "it is gone")
         else:
             yield from _step_differences(before, now, f"{where}step {now.index + 1}")
+
+
+def _plan(one: Round) -> tuple[object, ...]:
+    return one.plan.source, one.plan.text, one.plan.workflow
 
 
 def _step_differences(old: StepResult, new: StepResult, where: str) -> Iterator[str]:

@@ -34,12 +34,11 @@ def get_ready(conductor: Conductor, found: Found, *, runs: bool = True) -> None:
 
 def _introduce(found: Found, error: Console) -> None:
     console.note(error, "No key, no local server and no pool file was found: tiny models in this process do it all.")
-    if error.is_terminal:
-        listed = Table.grid(padding=(0, 2))
-        for name, worker in found.pool.items():
-            also = "plans, and works" if worker.model is found.planner.model else "works"
-            listed.add_row(*(Text(cell, style="dim") for cell in (f"  {name}", worker.model.name, also)))
-        error.print(listed)
+    listed = Table.grid(padding=(0, 2))
+    for name, worker in found.pool.items():
+        does = "plans and works" if worker.model is found.planner.model else "works"
+        listed.add_row(*(Text(cell, style="dim") for cell in (f"  {name}", worker.model.name, does)))
+    error.print(listed)
     console.note(error, f"They are often wrong. For better ones {better()}.")
 
 

@@ -36,7 +36,7 @@ def list_models() -> None:
 def fetch(
     names: Annotated[
         list[str] | None,
-        typer.Argument(metavar="NAME...", help="Which; without it, those that 'ask' uses.", show_default=False),
+        typer.Argument(metavar="NAME", help="Which; without it, those that 'ask' uses.", show_default=False),
     ] = None,
 ) -> None:
     """Download weights now, so that the first question need not wait.

@@ -1,0 +1,243 @@
+"""`ask`: an answer on stdout, everything else on stderr, and an exit code that says how it went."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from typer.testing import Result
+
+from rl_conductor.trace import Trace
+
+from .conftest import Service
+
+Cli = Callable[..., Result]
+Pool = Callable[..., str]
+
+PNG = b"\x89PNG\r\n\x1a\n"
+
+
+def test_the_answer_alone_goes_to_stdout(cli: Cli, pool: Pool) -> None:
+    result = cli("ask", "--pool", pool(), "What is 6 * 7?")
+
+    assert (result.exit_code, result.stdout) == (0, "It is [bold]42[/bold].\n")
+
+
+def test_progress_and_summary_go_to_stderr(cli: Cli, pool: Pool) -> None:
+    told = cli("ask", "--pool", pool(), "What is 6 * 7?").stderr.splitlines()
+
+    assert told[:5] == [
+        "planning with openai:plan-three",
+        "planned: 3 steps",
+        "  1. solver: Solve it.",
+        "  2. second: Solve it otherwise.",
+        "  3. solver: Compare the two. (reads 1, 2)",
+    ]
+    assert told[-5].startswith("╭── 1 ✓ solver  Solve it.")
+    assert told[-3].startswith("╰┴▶ 3 ✓ solver  Compare the two.")
+    assert told[-1].startswith("3 steps · 2 workers · 440 tokens · $0.0011 · ")
+    assert "critical path" in told[-1]
+
+
+def test_a_cost_that_is_not_known_is_said_to_be_a_lower_bound(cli: Cli, pool: Pool) -> None:
+    result = cli("ask", "--pool", pool(price=""), "What is 6 * 7?")
+
+    assert "at least $0 (4 calls unpriced)" in result.stderr
+
+
+def test_json_is_the_trace_and_nothing_else(cli: Cli, pool: Pool) -> None:
+    trace = Trace.model_validate_json(cli("ask", "--json", "--pool", pool(), "What is 6 * 7?").stdout)
+
+    assert trace.completion is not None
+    assert trace.completion.text == "It is [bold]42[/bold]."
+
+
+def test_json_stays_whole_when_there_is_no_answer(cli: Cli, pool: Pool) -> None:
+    result = cli("ask", "--json", "--pool", pool("bad-request", planner="plan-one"), "Hello?")
+
+    assert result.exit_code == 1
+    assert Trace.model_validate_json(result.stdout).completion is None
+
+
+def test_json_holds_no_raw_control_character_and_loses_none(cli: Cli, pool: Pool) -> None:
+    result = cli("ask", "--json", "--pool", pool("rude", planner="plan-one"), "Hello?")
+
+    assert not set(result.stdout) & set("\x1b\x9b\x07\u202e\r")
+    completion = Trace.model_validate_json(result.stdout).completion
+    assert completion is not None
+    assert "\x9b31m \u202ethree" in completion.text
+
+
+def test_a_reply_can_neither_steer_the_terminal_nor_mark_text_up(cli: Cli, pool: Pool) -> None:
+    result = cli("ask", "--pool", pool("rude", planner="plan-rude"), "Hello?")
+
+    assert result.stdout == "one two threefour\n"
+    assert "1. rude: Solve it." in result.stderr
+    assert "\x1b" not in result.stderr
+
+
+def test_the_question_may_come_from_stdin(cli: Cli, pool: Pool, service: Service) -> None:
+    for arguments in ((), ("-",)):
+        result = cli("ask", "--pool", pool("echo", planner="plan-one"), *arguments, text="What is rain?\n")
+        assert "What is rain?" in result.stdout
+
+
+def test_an_empty_question_is_a_mistake(cli: Cli, pool: Pool) -> None:
+    result = cli("ask", "--pool", pool(), text=" \n")
+
+    assert (result.exit_code, result.stderr) == (2, "error: the question is empty; ask something\n")
+
+
+def test_images_pdfs_and_texts_go_with_the_question(cli: Cli, pool: Pool, tmp_path: Path) -> None:
+    files = {"a.png": PNG, "b.pdf": b"%PDF-1.7", "c.py": b"print('hello from c')"}
+    for name, content in files.items():
+        (tmp_path / name).write_bytes(content)
+    attached = [part for name in files for part in ("--file", str(tmp_path / name))]
+    seeing = pool("image", planner="plan-one", options=', dialect = "openai"')
+
+    assert cli("ask", "--pool", seeing, *attached, "Look.").stdout == "I see image/png, application/pdf\n"
+    assert "hello from c" in cli("ask", "--pool", pool("echo", planner="plan-one"), *attached[-2:], "Look.").stdout
+    assert (
+        "[stdin]\npiped" in cli("ask", "--pool", pool("echo", planner="plan-one"), "-f", "-", "?", text="piped").stdout
+    )
+
+
+def test_files_that_cannot_be_sent_are_named(cli: Cli, pool: Pool, tmp_path: Path) -> None:
+    (tmp_path / "a.zip").write_bytes(b"PK\xff\xfe")
+
+    unreadable = cli("ask", "--pool", pool(), "-f", str(tmp_path / "a.zip"), "Look.")
+    missing = cli("ask", "--pool", pool(), "-f", "missing.png", "Look.")
+    twice = cli("ask", "--pool", pool(), "-f", "-", text="Look.")
+
+    assert (unreadable.exit_code, missing.exit_code, twice.exit_code) == (2, 2, 2)
+    assert "neither an image, a PDF nor a text" in unreadable.stderr
+    assert "can't read 'missing.png': No such file" in missing.stderr
+    assert "stdin can't be both" in twice.stderr
+
+
+def test_only_the_workers_that_are_named_work(cli: Cli, pool: Pool, service: Service) -> None:
+    assert cli("ask", "--pool", pool(), "--worker", "second", "--steps", "1", "Hello?").stdout == "It is 43.\n"
+    assert cli("ask", "--pool", pool(), "--deny", "solver", "--steps", "1", "Hello?").stdout == "It is 43.\n"
+
+    assert "solver" not in service.asked()
+
+
+@pytest.mark.parametrize("option", ["--worker", "--deny"])
+def test_a_worker_that_nobody_knows_is_a_mistake(cli: Cli, pool: Pool, option: str) -> None:
+    result = cli("ask", "--pool", pool(), option, "solver", option, "sovler", "Hello?")
+
+    assert (result.exit_code, result.stderr) == (2, "error: no worker 'sovler': the pool has solver, second\n")
+
+
+def test_a_policy_that_leaves_nobody_is_a_refusal(cli: Cli, pool: Pool, service: Service) -> None:
+    result = cli("ask", "--pool", pool(), "--deny", "*", "Hello?")
+
+    assert result.exit_code == 1
+    assert result.stderr.startswith("error: the policy leaves no worker to do anything")
+    assert service.requests == []
+
+
+def test_a_budget_that_is_too_small_refuses_before_any_call(cli: Cli, pool: Pool, service: Service) -> None:
+    result = cli("ask", "--pool", pool(), "--budget", "0.000001", "Hello?")
+
+    assert (result.exit_code, result.stdout, service.requests) == (1, "", [])
+    last = result.stderr.splitlines()[-1]
+    assert last.startswith("error: refused before anything was spent: a call to openai:plan-three may use up to $0.0")
+    assert "$0.000001" in last
+
+
+def test_limits_and_profile_reach_the_run(cli: Cli, pool: Pool) -> None:
+    limits = ["--budget", "$1.5", "--deadline", "30", "--tokens", "99999", "--rounds", "2", "--steps", "4"]
+    chosen = json.loads(cli("ask", "--json", "--pool", pool(), *limits, "Hello?").stdout)["limits"]
+    mini = json.loads(cli("ask", "--json", "--pool", pool(), "--profile", "mini", "Hello?").stdout)["limits"]
+
+    assert {name: chosen[name] for name in ("usd", "seconds", "tokens", "rounds", "steps")} == {
+        "usd": "1.5",
+        "seconds": 30.0,
+        "tokens": 99999,
+        "rounds": 2,
+        "steps": 4,
+    }
+    assert (mini["steps"], mini["seconds"]) == (2, 60.0)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [("--budget", "cheap"), ("--budget", "-1"), ("--deadline", "0"), ("--steps", "0"), ("--profile", "maxi")],
+)
+def test_an_option_that_makes_no_sense_is_a_mistake(cli: Cli, arguments: tuple[str, str]) -> None:
+    result = cli("ask", *arguments, "Hello?")
+
+    assert result.exit_code == 2
+    assert f"Invalid value for '{arguments[0]}'" in result.stderr
+
+
+def test_no_answer_is_said_in_one_line_with_what_was_spent(cli: Cli, pool: Pool) -> None:
+    result = cli("ask", "--pool", pool("bad-request", planner="plan-one"), "Hello?")
+
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert result.stderr.splitlines()[-1].startswith("error: there is no answer: step 1: bad-request")
+    assert "spent until then: $0.00028" in result.stderr.splitlines()[-1]
+
+
+def test_what_went_wrong_on_the_way_is_told(cli: Cli, pool: Pool) -> None:
+    result = cli("ask", "--pool", pool("bad-request", "second", planner="plan-one"), "Hello?")
+
+    assert (result.exit_code, result.stdout) == (0, "It is 43.\n")
+    assert "! step 1: bad-request: " in result.stderr
+    assert "! step 1: second took the place of bad-request" in result.stderr
+
+
+def test_a_planner_that_writes_no_plan_is_told(cli: Cli, pool: Pool) -> None:
+    result = cli("ask", "--pool", pool(planner="no-plan"), "Hello?")
+
+    assert result.exit_code == 0
+    assert result.stderr.count("plan thrown away: ") == 5
+    assert "no plan could be used: the best worker answers alone" in result.stderr
+
+
+def test_plan_only_runs_no_worker(cli: Cli, pool: Pool, service: Service) -> None:
+    result = cli("ask", "--plan-only", "--pool", pool(), "Hello?")
+
+    assert "╰┴▶ 3 solver  Compare the two." in result.stdout
+    assert service.asked() == ["plan-three"]
+
+
+def test_show_trace_tells_the_whole_run_on_stderr(cli: Cli, pool: Pool) -> None:
+    result = cli("ask", "--show-trace", "--pool", pool(), "Hello?")
+
+    assert result.stdout == "It is [bold]42[/bold].\n"
+    assert "Two work, one compares." in result.stderr
+    assert "who       calls  read  cached  written" in result.stderr
+
+
+def test_a_saved_trace_is_the_run(cli: Cli, pool: Pool, tmp_path: Path) -> None:
+    path = tmp_path / "run.json"
+
+    result = cli("ask", "--save", str(path), "--pool", pool(), "Hello?")
+
+    trace = Trace.model_validate_json(path.read_text())
+    assert trace.completion is not None
+    assert f"rl-conductor trace show {path}" in result.stderr
+
+
+def test_a_trace_that_cannot_be_kept_is_found_out_before_anything_is_paid(
+    cli: Cli, pool: Pool, service: Service, tmp_path: Path
+) -> None:
+    result = cli("ask", "--save", str(tmp_path / "missing" / "run.json"), "--pool", pool(), "Hello?")
+
+    assert (result.exit_code, service.requests) == (2, [])
+    assert "can't write" in result.stderr
+
+
+def test_a_pool_file_that_is_wrong_is_a_mistake(cli: Cli, tmp_path: Path) -> None:
+    path = tmp_path / "pool.toml"
+    path.write_text("workers = 3")
+
+    result = cli("ask", "--pool", str(path), "Hello?")
+
+    assert result.exit_code == 2
+    assert result.stderr.startswith("error: the pool file")
+    assert result.stderr.count("\n") == 1

@@ -1,0 +1,54 @@
+"""The command as a whole: help, version, reference, start-up."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from importlib.metadata import version
+from pathlib import Path
+
+import pytest
+from typer.testing import Result
+
+from rl_conductor.cli.reference import reference
+
+Cli = Callable[..., Result]
+
+COMMANDS = ("ask", "plan", "run", "pool", "models", "trace", "doctor")
+HEAVY = ("openai", "anthropic", "google.genai", "httpx", "httpx2", "xllamacpp", "transformers", "huggingface_hub")
+
+
+def test_version_is_that_of_the_package(cli: Cli) -> None:
+    assert cli("--version").stdout == f"rl-conductor {version('rl-conductor')}\n"
+
+
+def test_help_names_every_command(cli: Cli) -> None:
+    result = cli("--help")
+
+    assert result.exit_code == 0
+    assert all(f"│ {name} " in result.stdout for name in COMMANDS)
+
+
+@pytest.mark.parametrize("name", ["ask", "plan", "run", "pool"])
+def test_help_shows_examples(cli: Cli, name: str) -> None:
+    assert f"\n   rl-conductor {name} " in cli(name, "-h").stdout
+
+
+def test_a_command_that_does_not_exist_is_a_mistake(cli: Cli) -> None:
+    assert cli("aks", "Hello?").exit_code == 2
+
+
+def test_the_reference_is_what_the_command_line_says_now() -> None:
+    written = Path(__file__).parents[3] / "docs" / "cli.md"
+
+    assert written.read_text() == reference(), "run: python -m rl_conductor.cli.reference > docs/cli.md"
+
+
+def test_help_imports_no_vendor(command: str) -> None:
+    look = f"import sys, json, rl_conductor.cli.main; print(json.dumps([m for m in {HEAVY!r} if m in sys.modules]))"
+
+    loaded = subprocess.run([sys.executable, "-c", look], capture_output=True, text=True, check=True)
+
+    assert json.loads(loaded.stdout) == []

