@@ -157,14 +157,23 @@ def test_a_process_ends_at_once_and_silently_in_the_middle_of_a_reply(smol: Path
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 def test_no_network_port_is_open(engine: Model) -> None:
+    run_sync(engine.aclose())
+    before = _sockets() & _listening()
     run_sync(engine.complete(asking(form=YES_OR_NO)))
-    ours = {link for file in Path("/proc/self/fd").iterdir() if (link := _link(file)).startswith("socket:")}
-    tables = [Path(f"/proc/self/net/{table}").read_text().splitlines()[1:] for table in ("tcp", "tcp6")]
-    listening = {f"socket:[{row.split()[9]}]" for table in tables for row in table if row.split()[3] == "0A"}
-    assert not ours & listening
+    ours = _sockets()
+    assert ours & _listening() == before, "servers of other tests may listen, but no new one"
     unix = Path("/proc/self/net/unix").read_text().splitlines()
     (path,) = {row.split()[-1] for row in unix if f"socket:[{row.split()[6]}]" in ours and "unused.sock" in row}
     assert not Path(path).exists(), "nobody else can connect"
+
+
+def _sockets() -> set[str]:
+    return {link for file in Path("/proc/self/fd").iterdir() if (link := _link(file)).startswith("socket:")}
+
+
+def _listening() -> set[str]:
+    tables = [Path(f"/proc/self/net/{table}").read_text().splitlines()[1:] for table in ("tcp", "tcp6")]
+    return {f"socket:[{row.split()[9]}]" for table in tables for row in table if row.split()[3] == "0A"}
 
 
 def _link(file: Path) -> str:
