@@ -6,6 +6,7 @@ import asyncio
 import json
 import re
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from contextlib import aclosing
 from typing import Any, NamedTuple
 
 from rl_conductor.errors import ModelError, RateLimitError
@@ -84,6 +85,23 @@ class Gated(ScriptedModel):
             self.held -= 1
         async for delta in super().stream(request):
             yield delta
+
+
+class Paced(ScriptedModel):
+    """A scripted model that waits for something of the test's after each piece; it is told all it has said."""
+
+    def __init__(self, replies: Any, pause: Callable[[str], Awaitable[object]], **options: Any) -> None:
+        super().__init__(replies, **options)
+        self._pause = pause
+
+    async def stream(self, request: Request) -> AsyncGenerator[Delta, None]:
+        """The reply, with pauses."""
+        said = ""
+        async with aclosing(super().stream(request)) as deltas:
+            async for delta in deltas:
+                said += delta.text
+                yield delta
+                await self._pause(said)
 
 
 async def forever(_: Request) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable
-from contextlib import AbstractAsyncContextManager, nullcontext
+from contextlib import AbstractAsyncContextManager, aclosing, nullcontext
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NoReturn
 
@@ -223,11 +223,12 @@ class _Attempts:
         if self.on_text is None:
             return await self.model.complete(self.request)
         completion = None
-        async for delta in self.model.stream(self.request):
-            if delta.text:
-                self.spoken = True
-                self.on_text(delta.text)
-            completion = delta.completion or completion
+        async with aclosing(self.model.stream(self.request)) as deltas:
+            async for delta in deltas:
+                if delta.text:
+                    self.spoken = True
+                    self.on_text(delta.text)
+                completion = delta.completion or completion
         if completion is None:
             why = "the stream ended before the reply was complete"
             raise BadResponseError(f"{self.model.name}: {why}", model=self.model.name)

@@ -211,7 +211,7 @@ class Usage(Value):
     calls: int = Field(default=0, ge=0)
     cost: Decimal = Field(default=Decimal(0), ge=0)
     """US dollars, for the calls whose price is known."""
-    unpriced_calls: int = 0
+    unpriced_calls: int = Field(default=0, ge=0)
     """Calls whose price is unknown: when this is not 0, `cost` is a lower bound."""
 
     @property

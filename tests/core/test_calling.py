@@ -1,0 +1,251 @@
+"""One call: attempts, records, deadlines and what each is charged."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator
+from decimal import Decimal
+from typing import Any
+
+import pytest
+
+from core.runs import SOON, Gated, forever
+from rl_conductor.calling import LONGEST_WAIT, Caller
+from rl_conductor.errors import (
+    BadRequestError,
+    BadResponseError,
+    ContextLengthError,
+    LimitError,
+    ModelError,
+    ModelTimeoutError,
+    RateLimitError,
+)
+from rl_conductor.ledger import Amount, Ledger
+from rl_conductor.limits import Limits, estimate
+from rl_conductor.models import Model
+from rl_conductor.models.scripted import ScriptedModel
+from rl_conductor.trace import Call, fingerprint
+from rl_conductor.types import Completion, Delta, Message, Price, Request, Usage
+
+REQUEST = Request(messages=(Message.user("x"),))
+PRICE = Price(input=Decimal(1), output=Decimal(1))
+
+
+async def ask(model: Model, limits: Limits | None = None, **options: Any) -> tuple[Any, list[Call], Ledger]:
+    """The completion or the error, the record, and the ledger."""
+    caller = Caller(
+        Ledger(limits or Limits()), retries=options.pop("retries", 2), keep_content=options.pop("keep_content", True)
+    )
+    calls: list[Call] = []
+    try:
+        async with asyncio.timeout(SOON):
+            came: Any = await caller.ask(model, options.pop("request", REQUEST), calls=calls, **options)
+    except (ModelError, LimitError) as error:
+        came = error
+    assert caller.ledger.reserved == Amount()
+    return came, calls, caller.ledger
+
+
+async def test_a_call_is_recorded_with_all_that_is_known_of_it() -> None:
+    model = ScriptedModel("a reply", name="m", price=PRICE)
+
+    completion, (call,), ledger = await ask(model, worker="w")
+
+    assert (call.model, call.worker, call.outcome) == ("scripted:m", "w", "ok")
+    assert (call.request, call.completion, call.fingerprint) == (REQUEST, completion, fingerprint(REQUEST))
+    assert call.usage == completion.usage
+    assert ledger.spent == Amount(completion.usage.cost, completion.usage.total_tokens, 1)
+
+
+async def test_without_content_only_the_fingerprint_of_a_request_is_kept() -> None:
+    _, (call,), _ = await ask(ScriptedModel("ok"), keep_content=False)
+
+    assert (call.request, call.fingerprint) == (None, fingerprint(REQUEST))
+
+
+async def test_a_timeout_does_not_change_the_fingerprint() -> None:
+    assert fingerprint(REQUEST) == fingerprint(REQUEST.model_copy(update={"timeout": 1.0}))
+    assert fingerprint(REQUEST) != fingerprint(Request(messages=(Message.user("y"),)))
+
+
+@pytest.mark.parametrize(
+    ("error", "unpriced"),
+    [
+        (ModelError("broken", model="m"), 1),
+        (ModelError("no such model", model="m", status=404), 0),
+        (BadRequestError("can't take images", model="m"), 0),
+        (ContextLengthError("too long", model="m"), 0),
+        (RateLimitError("busy", model="m", retry_after=LONGEST_WAIT + 1), 0),
+        (OSError("anything"), 1),
+    ],
+)
+async def test_a_failed_call_says_whether_it_may_have_been_billed(error: Exception, unpriced: int) -> None:
+    failure, (call,), ledger = await ask(ScriptedModel([error], price=PRICE))
+
+    assert isinstance(failure, ModelError)
+    assert call.usage == Usage(calls=1, unpriced_calls=unpriced)
+    full = estimate(REQUEST, PRICE)
+    assert full.cost is not None
+    assert ledger.spent == (Amount(full.cost, full.tokens, 1) if unpriced else Amount(calls=1))
+
+
+async def test_a_free_model_never_costs_anything() -> None:
+    _, (call,), _ = await ask(ScriptedModel([ModelError("broken", model="m")]))
+
+    assert call.usage.unpriced_calls == 0
+
+
+async def test_a_refusal_after_the_first_piece_may_have_been_billed() -> None:
+    pieces: list[str | Exception] = ["half", RateLimitError("overloaded", model="m", status=429)]
+
+    _, (call,), _ = await ask(ScriptedModel([pieces], price=PRICE), on_text=lambda _: None)
+
+    assert call.usage.unpriced_calls == 1
+
+
+async def test_an_empty_reply_costs_what_the_vendor_says() -> None:
+    class Empty(ScriptedModel):
+        async def complete(self, request: Request) -> Completion:
+            usage = Usage(input_tokens=5, calls=1, cost=Decimal("0.25"))
+            return Completion(message=Message.assistant(), usage=usage, model="m")
+
+    failure, (call,), ledger = await ask(Empty("", price=PRICE), retries=0)
+
+    assert isinstance(failure, BadResponseError)
+    assert (call.outcome, call.usage.cost, ledger.spent.usd) == ("error", Decimal("0.25"), Decimal("0.25"))
+
+
+async def test_a_call_that_a_limit_refuses_is_never_made() -> None:
+    model = ScriptedModel("never", price=PRICE)
+
+    refused, (call,), ledger = await ask(model, Limits(tokens=1))
+
+    assert isinstance(refused, LimitError)
+    assert (call.outcome, call.usage, model.requests, ledger.spent) == ("refused", Usage(), [], Amount())
+
+
+async def test_retries_count_as_calls() -> None:
+    model = ScriptedModel(lambda _: RateLimitError("busy", model="m", retry_after=0.001))
+
+    refused, calls, _ = await ask(model, Limits(calls=2), retries=9)
+
+    assert isinstance(refused, LimitError)
+    assert [call.outcome for call in calls] == ["error", "error", "refused"]
+    assert len(model.requests) == 2
+
+
+async def test_a_failure_without_a_wait_of_its_own_is_repeated_after_a_while() -> None:
+    model = ScriptedModel([ModelError("flaky", model="m", retryable=True), "ok"])
+
+    completion, (first, second), _ = await ask(model)
+
+    assert completion.text == "ok"
+    assert second.started - first.started >= 0.5
+
+
+async def test_whoever_asks_for_a_longer_wait_than_is_sensible_is_given_up() -> None:
+    model = ScriptedModel([RateLimitError("tomorrow", model="m", retry_after=LONGEST_WAIT + 1)])
+
+    failure, calls, _ = await ask(model)
+
+    assert isinstance(failure, RateLimitError)
+    assert len(calls) == 1
+
+
+async def test_whoever_asks_for_a_wait_beyond_the_deadline_is_given_up_at_once() -> None:
+    model = ScriptedModel([RateLimitError("later", model="m", retry_after=30)])
+
+    failure, calls, _ = await ask(model, Limits(seconds=20))
+
+    assert isinstance(failure, RateLimitError)
+    assert len(calls) == 1
+
+
+async def test_after_the_deadline_no_call_is_begun() -> None:
+    model = ScriptedModel("never")
+    caller = Caller(Ledger(Limits(seconds=0.001)))
+    await asyncio.sleep(0.01)
+    calls: list[Call] = []
+
+    with pytest.raises(LimitError, match=r"limits\.seconds=0\.001 was over") as late:
+        await caller.ask(model, REQUEST, calls=calls)
+
+    assert (late.value.limit, model.requests, caller.ledger.spent) == ("seconds", [], Amount())
+    assert [(call.outcome, call.usage) for call in calls] == [("timeout", Usage())]
+
+
+async def test_a_call_is_given_up_at_its_own_timeout_and_at_the_deadline_whichever_comes_first() -> None:
+    hangs = Gated("never", forever)
+    quick = REQUEST.model_copy(update={"timeout": 0.01})
+
+    own, _, _ = await ask(hangs, Limits(seconds=60), request=quick, retries=0)
+    deadline, (call,), _ = await ask(hangs, Limits(seconds=0.02))
+
+    assert isinstance(own, ModelTimeoutError)
+    assert isinstance(deadline, LimitError)
+    assert (call.outcome, call.usage.calls) == ("timeout", 1)
+    assert hangs.held == 0
+
+
+async def test_room_that_comes_free_after_the_deadline_is_not_waited_for() -> None:
+    caller = Caller(Ledger(Limits(concurrency=1, seconds=0.03)))
+    async with caller.ledger.reserve("other", estimate(REQUEST, None)):
+        with pytest.raises(LimitError, match="seconds"):
+            await asyncio.wait_for(caller.ask(ScriptedModel("never"), REQUEST, calls=[]), SOON)
+
+
+async def test_cancelling_is_recorded_and_passed_on() -> None:
+    hangs = Gated("never", forever, price=PRICE)
+    caller, calls = Caller(Ledger(Limits())), list[Call]()
+    task = asyncio.create_task(caller.ask(hangs, REQUEST, calls=calls))
+    await asyncio.wait_for(hangs.asked.wait(), SOON)
+    task.cancel()
+
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert [(call.outcome, call.usage) for call in calls] == [("cancelled", Usage(calls=1, unpriced_calls=1))]
+    assert caller.ledger.spent.calls == 1  # charged in full: the vendor may go on and bill it
+    assert hangs.held == 0
+
+
+class Streams(ScriptedModel):
+    """Streams whatever deltas it is given."""
+
+    def __init__(self, *deltas: Delta) -> None:
+        super().__init__("")
+        self.deltas = deltas
+
+    async def stream(self, request: Request) -> AsyncGenerator[Delta, None]:
+        """The deltas."""
+        for delta in self.deltas:
+            yield delta
+
+
+DONE = Completion(message=Message.assistant("ab"), usage=Usage(calls=1), model="m")
+
+
+async def test_a_stream_is_read_to_its_end() -> None:
+    heard: list[str] = []
+    model = Streams(Delta(text="a"), Delta(), Delta(text="b"), Delta(completion=DONE), Delta())
+
+    completion, _, _ = await ask(model, on_text=heard.append)
+
+    assert (completion, heard) == (DONE, ["a", "b"])
+
+
+async def test_a_stream_that_ends_too_soon_is_a_failure() -> None:
+    failure, _, _ = await ask(Streams(Delta(text="a")), on_text=lambda _: None)
+
+    assert isinstance(failure, BadResponseError)
+    assert "ended before" in str(failure)
+
+
+async def test_half_a_surrogate_pair_from_a_vendor_breaks_nothing() -> None:
+    lone = Completion(message=Message.assistant("a\ud83d"), usage=Usage(calls=1), model="m")
+
+    completion, (call,), _ = await ask(Streams(Delta(text="a\ud83d"), Delta(completion=lone)), on_text=lambda _: None)
+
+    assert completion.text == "a?"
+    assert Call.model_validate_json(call.model_dump_json()) == call
+    _, (call,), _ = await ask(ScriptedModel([ModelError("says \udc00", model="m")]))
+    assert Call.model_validate_json(call.model_dump_json()) == call

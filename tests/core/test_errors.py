@@ -1,0 +1,84 @@
+"""The tree of errors, and what each carries."""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime
+
+import pytest
+
+from rl_conductor import errors
+from rl_conductor.errors import (
+    BadRequestError,
+    BadResponseError,
+    ConductorError,
+    LimitError,
+    ModelError,
+    ModelTimeoutError,
+    PolicyError,
+    RateLimitError,
+    RunError,
+    WorkflowParseError,
+    WorkflowValidationError,
+)
+from rl_conductor.limits import Limits
+from rl_conductor.policy import Policy
+from rl_conductor.trace import Trace, Versions
+from rl_conductor.types import Message, Request
+
+ALL = {
+    name: error for name, error in vars(errors).items() if isinstance(error, type) and issubclass(error, ConductorError)
+}
+
+
+def test_the_tree_in_the_docstring_is_the_tree() -> None:
+    drawn = re.findall(r"^ *([│├└─ ]*)(\w+Error)\b", errors.__doc__ or "", re.MULTILINE)
+    path: dict[int, str] = {}
+    for lead, name in drawn:
+        depth = len(lead) // 4
+        path[depth] = name
+        if depth:
+            assert ALL[name].__bases__ == (ALL[path[depth - 1]],)
+    assert {name for _, name in drawn} == ALL.keys()
+
+
+@pytest.mark.parametrize(
+    ("error", "retryable"),
+    [
+        (ModelError, False),
+        (RateLimitError, True),
+        (ModelTimeoutError, True),
+        (BadResponseError, True),
+        (BadRequestError, False),
+        (errors.AuthenticationError, False),
+        (errors.ContextLengthError, False),
+    ],
+)
+def test_a_model_error_knows_whether_it_may_pass(error: type[ModelError], retryable: bool) -> None:
+    assert error("x", model="m").retryable is retryable
+    assert error("x", model="m", retryable=not retryable).retryable is not retryable
+
+
+def test_errors_carry_what_they_are_about() -> None:
+    failed = ModelError("x", model="m", status=503, retry_after=2.0)
+    assert (failed.model, failed.status, failed.retry_after, str(failed)) == ("m", 503, 2.0, "x")
+    assert PolicyError("x", rule="deny").rule == "deny"
+    refused = LimitError("x", limit="usd", needed=2, left=1)
+    assert (refused.limit, refused.needed, refused.left) == ("usd", 2, 1)
+    assert WorkflowParseError("x", text="plan").text == "plan"
+    invalid = WorkflowValidationError("x", text="plan", violations=("a", "b"))
+    assert (invalid.text, invalid.violations) == ("plan", ("a", "b"))
+
+
+def test_a_run_error_carries_the_trace() -> None:
+    trace = Trace(
+        id="run",
+        created=datetime.now(UTC),
+        request=Request(messages=(Message.user("x"),)),
+        policy=Policy(),
+        limits=Limits(),
+        planner="p",
+        fence_key="k",
+        versions=Versions(package="0", prompt="0"),
+    )
+    assert RunError("x", trace=trace).trace is trace

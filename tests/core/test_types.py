@@ -1,0 +1,188 @@
+"""Messages, usage and prices are plain values: equal content is equal, and JSON brings it back."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import TypeAdapter, ValidationError
+
+from rl_conductor.types import (
+    FREE,
+    Card,
+    Completion,
+    ContentPart,
+    Continuation,
+    Delta,
+    FilePart,
+    Grammar,
+    ImagePart,
+    JsonFormat,
+    Message,
+    Price,
+    PriceTier,
+    ReasoningPart,
+    Request,
+    ResponseFormat,
+    Sampling,
+    TextPart,
+    Tool,
+    ToolCall,
+    Usage,
+    total,
+)
+
+usages = st.builds(
+    Usage,
+    input_tokens=st.integers(0, 10**9),
+    cached_tokens=st.integers(0, 10**9),
+    output_tokens=st.integers(0, 10**9),
+    reasoning_tokens=st.integers(0, 10**9),
+    calls=st.integers(0, 10**6),
+    cost=st.decimals(0, 10**6, places=6),
+    unpriced_calls=st.integers(0, 10**6),
+)
+
+
+def test_text_may_be_given_plainly_and_nothing_is_no_part() -> None:
+    assert Message(role="user", content="hi") == Message.user("hi")
+    assert Message(role="user", content="").content == ()
+    assert Message.assistant().content == ()
+    assert Message.tool("1", "result").tool_call_id == "1"
+    assert Message.system("be brief").role == "system"
+
+
+def test_the_text_of_a_message_leaves_out_everything_else() -> None:
+    message = Message.user("a", ImagePart(url="https://x"), TextPart(text="b"), ReasoningPart(text="hm"))
+
+    assert message.text == "ab"
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        Message.user("ü\n\x00 🙂", ImagePart(data="QQ=="), FilePart(data="QQ==")),
+        Message.assistant("x", tool_calls=[ToolCall(id="1", name="f", arguments="{not json")]).model_copy(
+            update={"continuation": Continuation(worker="w", prompt="p")}
+        ),
+        Message(role="assistant", content=(ReasoningPart(text="hm", signature="s"),)),
+        Message.tool("1", ""),
+    ],
+)
+def test_messages_travel_as_json(message: Message) -> None:
+    assert Message.model_validate_json(message.model_dump_json()) == message
+
+
+def test_a_request_travels_as_json() -> None:
+    request = Request(
+        messages=(Message.user("x"),),
+        tools=(Tool(name="f"),),
+        tool_choice="f",
+        parallel_tool_calls=False,
+        response_format=JsonFormat(json_schema={"type": "object"}),
+        sampling=Sampling(temperature=0.5, stop=("a",), effort="low"),
+        timeout=3.0,
+    )
+
+    assert Request.model_validate_json(request.model_dump_json()) == request
+    formats = TypeAdapter[ResponseFormat](ResponseFormat)
+    assert formats.validate_python({"type": "grammar", "gbnf": "root ::= x"}) == Grammar(gbnf="root ::= x")
+    parts = TypeAdapter[ContentPart](ContentPart)
+    assert parts.validate_python({"type": "text", "text": "x"}) == TextPart(text="x")
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"role": "robot"}, {"role": "user", "content": [{"type": "video"}]}, {"role": "user", "extra": 1}]
+)
+def test_what_is_no_message_is_refused(wrong: dict[str, Any]) -> None:
+    with pytest.raises(ValidationError):
+        Message(**wrong)
+
+
+def test_values_cannot_be_changed() -> None:
+    with pytest.raises(ValidationError, match="frozen"):
+        Message.user("x").role = "system"  # type: ignore[misc]
+
+
+@pytest.mark.parametrize("text", ["a\ud83d", "\udc00", "ü\ud800\udc00"])
+def test_half_a_surrogate_pair_becomes_a_question_mark(text: str) -> None:
+    for value in (
+        TextPart(text=text),
+        ReasoningPart(text=text),
+        ToolCall(id="1", name=text, arguments=text),
+        Delta(text=text, reasoning=text),
+    ):
+        assert "?" in value.model_dump_json()
+    assert TextPart(text="🙂").text == "🙂"
+
+
+# ----------------------------------------------------------------------------------- usage, prices
+
+
+@given(a=usages, b=usages, c=usages)
+def test_usage_adds_up(a: Usage, b: Usage, c: Usage) -> None:
+    assert a + b == b + a
+    assert (a + b) + c == a + (b + c)
+    assert a + Usage() == a
+    assert total([a, b, c]) == a + b + c
+    assert (a + b).total_tokens == a.total_tokens + b.total_tokens
+
+
+def test_the_total_of_nothing_is_zero() -> None:
+    assert total([]) == Usage()
+
+
+@pytest.mark.parametrize(
+    "field",
+    ["input_tokens", "cached_tokens", "output_tokens", "reasoning_tokens", "calls", "cost", "unpriced_calls"],
+)
+def test_nobody_uses_less_than_nothing(field: str) -> None:
+    with pytest.raises(ValidationError):
+        Usage(**{field: -1})
+
+
+def test_a_price_is_per_million_tokens() -> None:
+    price = Price(input=Decimal(2), output=Decimal(10), cached_input=Decimal("0.5"), per_call=Decimal("0.01"))
+
+    cost = price.cost(input_tokens=1_000_000, output_tokens=100_000, cached_tokens=400_000)
+
+    assert cost == Decimal("0.01") + Decimal("1.2") + Decimal("0.2") + Decimal("1.0")
+
+
+def test_cached_tokens_without_a_rate_of_their_own_cost_the_full_one() -> None:
+    assert Price(input=Decimal(2), output=Decimal(0)).cost(
+        input_tokens=500_000, output_tokens=0, cached_tokens=500_000
+    ) == Decimal(1)
+
+
+def test_long_inputs_cost_what_their_tier_says() -> None:
+    tiers = (
+        PriceTier(above=10, input=Decimal(2), output=Decimal(2)),
+        PriceTier(above=20, input=Decimal(3), output=Decimal(3), cached_input=Decimal(0)),
+    )
+    price = Price(input=Decimal(1), output=Decimal(1), tiers=tiers)
+
+    assert [price.cost(input_tokens=n, output_tokens=0) * 1_000_000 for n in (10, 11, 20, 21)] == [10, 22, 40, 63]
+    assert price.cost(input_tokens=21, output_tokens=0, cached_tokens=21) == 0
+
+
+def test_more_cached_tokens_than_tokens_earn_no_money() -> None:
+    price = Price(input=Decimal(10), output=Decimal(0), cached_input=Decimal(1))
+
+    assert price.cost(input_tokens=1, output_tokens=0, cached_tokens=1_000_000) == Decimal(1)
+
+
+def test_a_free_model_costs_nothing() -> None:
+    assert FREE.cost(input_tokens=10**9, output_tokens=10**9) == 0
+
+
+def test_the_mean_accuracy_is_over_what_was_measured() -> None:
+    assert Card(name="a", accuracy={"math": 0.5, "code": 1.0}).mean_accuracy == 0.75
+    assert Card(name="a").mean_accuracy == 0.0
+
+
+def test_the_text_of_a_completion_is_its_messages() -> None:
+    assert Completion(message=Message.assistant("x"), usage=Usage(), model="m").text == "x"
