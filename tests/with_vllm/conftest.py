@@ -46,6 +46,7 @@ def server(starting_server: Server) -> Server:
 def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     """Show the end of the server's log beside a failure of a test that uses it."""
     report = yield
-    if report.failed and isinstance(item, pytest.Function) and "server" in item.funcargs:
-        report.sections.append(("vLLM server's log", item.funcargs["server"].last_words()))
+    server = item.funcargs.get("server") if isinstance(item, pytest.Function) else None
+    if report.failed and isinstance(server, Server):
+        report.sections.append(("vLLM server's log", server.last_words()))
     return report

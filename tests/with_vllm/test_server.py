@@ -38,7 +38,8 @@ async def _has_running(server: Server, count: int) -> bool:
 async def test_a_reply_says_what_it_used_and_why_it_ended(model: VLLMServerModel) -> None:
     reply = await model.complete(asking(max_tokens=9))
     assert reply.finish_reason == "length"
-    assert (reply.usage.output_tokens, reply.usage.calls, reply.usage.cost) == (9, 1, 0)
+    assert (reply.usage.output_tokens, reply.usage.calls) == (9, 1)
+    assert reply.usage.cost == 0
     assert reply.usage.input_tokens > 8
 
 

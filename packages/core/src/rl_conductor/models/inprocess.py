@@ -23,7 +23,7 @@ class Tokenizer(Protocol):
     """What we need of a Hugging Face tokenizer."""
 
     @property
-    def all_special_tokens(self) -> list[str]:
+    def all_special_tokens(self) -> Sequence[str]:
         """Such as `<|im_end|>`."""
 
     def apply_chat_template(self, conversation: list[dict[str, Any]], **options: Any) -> Any:
