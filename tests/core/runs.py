@@ -119,7 +119,7 @@ class Section(NamedTuple):
 
 def sections(prompt: str) -> list[Section]:
     """What stands between tags that bear the mark of the first, and nothing else: a reader that trusts no reply."""
-    mark = re.search(r'^<\w+ step="[^"]*" mark="([0-9a-f]{16})">$', prompt, re.MULTILINE)
+    mark = re.search(r'^<\w+(?: step="[^"]*")? mark="([0-9a-f]{16})">$', prompt, re.MULTILINE)
     if mark is None:
         return []
     tag = re.compile(rf'^<(?P<end>/?)(?P<tag>\w+)(?: step="(?P<step>[^"]*)")? mark="{mark[1]}">$', re.MULTILINE)
