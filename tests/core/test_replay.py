@@ -80,6 +80,34 @@ async def test_retries_rejected_plans_and_replaced_workers_are_replayed_without_
     assert again.rounds[0].plan.errors == recorded.rounds[0].plan.errors
 
 
+async def test_a_call_that_was_not_worth_waiting_for_is_not_repeated() -> None:
+    later = RateLimitError("come back tomorrow", model="a", status=429, retry_after=86_400)
+    recorded = reread(await conductor(first=lambda _: later).run("What is 40 + 2?"))
+    assert [call.outcome for call in recorded.rounds[0].results[0].calls] == ["error", "ok"]
+
+    assert differences(recorded, await replay(recorded)) == ()
+
+
+async def test_a_failed_call_that_may_have_been_billed_counts_again() -> None:
+    failing = ScriptedModel([ModelError("broke off", model="d"), "It is 42."], name="d", price=DEAR)
+    pool = WorkerPool({"dear": failing, "other": ScriptedModel("It is 41.", name="o", price=DEAR)})
+    plan = 'model_id = [0]\nsubtasks = ["Add."]\naccess_list = [[]]'
+    recorded = reread(await Conductor(ScriptedModel(plan, name="p"), pool).run("Sum?"))
+    assert recorded.usage.unpriced_calls == 1
+
+    assert (await replay(recorded)).usage == recorded.usage
+
+
+async def test_the_slower_of_two_calls_is_no_difference() -> None:
+    slow = Worker.of("slow", ScriptedModel("Late.", name="s", delay=30), hedge_after=0.01)
+    pool = WorkerPool([slow, Worker.of("quick", ScriptedModel("Soon.", name="q"))])
+    plan = 'model_id = [0]\nsubtasks = ["Hurry."]\naccess_list = [[]]'
+    recorded = reread(await Conductor(ScriptedModel(plan, name="p"), pool, limits=Limits(hedges=1)).run("Now?"))
+    assert sorted(call.outcome for call in recorded.rounds[0].results[0].calls) == ["cancelled", "ok"]
+
+    assert differences(recorded, await replay(recorded)) == ()
+
+
 async def test_a_run_without_an_answer_is_replayed_to_the_same_end() -> None:
     with pytest.raises(RunError) as failed:
         await conductor(

@@ -74,6 +74,16 @@ def test_a_trace_that_keeps_no_content_says_so(cli: Cli, kept: Path) -> None:
     assert "what it was shown was not kept" in cli("trace", "show", str(kept), "-s", "0").stdout
 
 
+def test_what_was_said_cannot_steer_the_terminal(cli: Cli, pool: Pool, tmp_path: Path) -> None:
+    path = tmp_path / "rude.json"
+    cli("ask", "--save", str(path), "--pool", pool("rude", planner="plan-rude"), "Hello?")
+
+    told = cli("trace", "show", str(path), "-s", "0", "-s", "1").stdout
+
+    assert told.count("one two threefour") == 2
+    assert not set(told) & set("\x1b\x9b\x07\u202e")
+
+
 def test_replay_asks_nobody_and_finds_the_same(cli: Cli, kept: Path, service: Service) -> None:
     service.requests.clear()
 

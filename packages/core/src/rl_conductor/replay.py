@@ -33,6 +33,8 @@ from rl_conductor.trace import Call, Event, Round, Setup, StepResult, Trace, fin
 from rl_conductor.types import FREE, Completion, Delta, Price, Request
 
 NOT_RECORDED = "the record holds no reply to this request"
+CUT_SHORT = "it was cut short then, and is now"
+"""Of calls that were cancelled, such as the slower of two: nothing came of them, so they are not compared."""
 AT_ONCE = 1e-6
 """Seconds between two attempts of a replay."""
 SHOWN = 40
@@ -115,8 +117,7 @@ class Record:
         self._left: dict[tuple[str, str], deque[Call]] = defaultdict(deque)
         self._may_have_cost: set[str] = set()
         for call in trace.calls():
-            if call.outcome != "cancelled":  # nothing came of it, so nothing hangs on it
-                self._left[call.model, call.fingerprint].append(call)
+            self._left[call.model, call.fingerprint].append(call)
             if call.usage.unpriced_calls:
                 self._may_have_cost.add(call.model)
 
@@ -171,6 +172,8 @@ class RecordedModel:
 def _failure(call: Call, *, again: bool) -> ConductorError:
     """What the recorded call raised, and such that it is retried exactly when it was."""
     message = call.error or call.outcome
+    if call.outcome == "cancelled":
+        return BadRequestError(CUT_SHORT, model=call.model)
     if call.outcome == "refused":
         return LimitError(message, limit="calls", needed=0, left=0)
     if call.outcome == "timeout" and not call.retryable:
@@ -234,14 +237,17 @@ def _step_differences(old: StepResult, new: StepResult, where: str) -> Iterator[
 
 
 def _call_differences(old: tuple[Call, ...], new: tuple[Call, ...], where: str) -> Iterator[str]:
-    pairs = zip_longest(*([call for call in calls if call.outcome != "cancelled"] for calls in (old, new)))
-    for before, now in pairs:
+    for before, now in zip_longest(_whole(old), _whole(new)):
         if before is None or now is None:
             yield f"{where}: " + ("a call too many" if before is None else f"{before.model} was not called again")
         elif (before.model, before.fingerprint) != (now.model, now.fingerprint):
             yield f"{where}: {now.model} was asked something else{_parting(before, now)}"
         elif (before.outcome, before.error) != (now.outcome, now.error):
             yield f"{where}: {before.outcome} ({before.error}), now {now.outcome} ({now.error})"
+
+
+def _whole(calls: tuple[Call, ...]) -> list[Call]:
+    return [call for call in calls if call.outcome != "cancelled" and call.error != CUT_SHORT]
 
 
 def _parting(old: Call, new: Call) -> str:

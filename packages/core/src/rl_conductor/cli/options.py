@@ -148,7 +148,7 @@ class Choice:
         profile = profile_named(self.profile) if self.profile else None
         pool = profile.ordered(found.pool) if profile else found.pool
         limits = self._limits(profile.limits if profile else found.limits)
-        return Conductor(found.planner, pool, policy=self._policy(found), limits=limits), found
+        return Conductor(found.planner, pool, policy=self.policy(found), limits=limits), found
 
     def _limits(self, usual: Limits) -> Limits:
         asked = {
@@ -160,7 +160,8 @@ class Choice:
         }
         return usual.model_copy(update={name: value for name, value in asked.items() if value is not None})
 
-    def _policy(self, found: Found) -> Policy:
+    def policy(self, found: Found) -> Policy:
+        """The policy that was found, as far as the options leave it."""
         changed: dict[str, Any] = {}
         if self.workers:
             changed["allow"] = _known(self.workers, found.pool.cards)

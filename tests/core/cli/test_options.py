@@ -1,0 +1,38 @@
+"""What the options make of what was found."""
+
+from __future__ import annotations
+
+import pytest
+
+from rl_conductor import Card, Planner, Policy, ScriptedModel, Worker, WorkerPool
+from rl_conductor.cli.options import Choice
+from rl_conductor.discovery import Found
+from rl_conductor.errors import ConfigError
+
+
+def found(policy: Policy) -> Found:
+    """A pool of three, of which one is external."""
+    tags = {"near": frozenset[str](), "far": frozenset({"external"}), "other": frozenset[str]()}
+    workers = [Worker.of(name, ScriptedModel(name), card=Card(name=name, tags=tags[name])) for name in tags]
+    return Found(WorkerPool(workers), Planner(model=ScriptedModel("")), (), policy=policy)
+
+
+def test_what_is_denied_is_denied_beside_what_was_denied_already() -> None:
+    policy = Choice(denied=["tag:external"]).policy(found(Policy(deny=frozenset({"other"}))))
+
+    assert policy.deny == {"other", "tag:external"}
+
+
+def test_a_usual_last_worker_gives_way_to_what_was_asked_for() -> None:
+    usual = Policy(final="near")
+
+    assert Choice(workers=["far"]).policy(found(usual)).final is None
+    assert Choice(denied=["near"]).policy(found(usual)).final is None
+    assert Choice(denied=["far"]).policy(found(usual)).final == "near"
+    assert Choice().policy(found(usual)) == usual
+
+
+@pytest.mark.parametrize("selector", ["tag:internal", "region:eu", "Near", ""])
+def test_a_selector_that_means_nobody_is_refused(selector: str) -> None:
+    with pytest.raises(ConfigError, match="the pool has near, far, other"):
+        Choice(workers=[selector]).policy(found(Policy()))
