@@ -82,19 +82,22 @@ class PerLoop(Generic[T]):
     def __init__(self, make: Callable[[], T]) -> None:
         self._make = make
         self._made: WeakKeyDictionary[asyncio.AbstractEventLoop, T] = WeakKeyDictionary()
+        self._lock = threading.Lock()  # each loop is in a thread of its own
 
     def get(self) -> T:
         """The running loop's own `T`, made on first use."""
         loop = asyncio.get_running_loop()
-        if loop not in self._made:
-            self._forget_the_dead()
-            self._made[loop] = self._make()
-        return self._made[loop]
+        with self._lock:
+            if loop not in self._made:
+                self._forget_the_dead()
+                self._made[loop] = self._make()
+            return self._made[loop]
 
     def drop(self) -> T | None:
         """Forget the running loop's `T` and return it, for closing."""
-        self._forget_the_dead()
-        return self._made.pop(asyncio.get_running_loop(), None)
+        with self._lock:
+            self._forget_the_dead()
+            return self._made.pop(asyncio.get_running_loop(), None)
 
     def _forget_the_dead(self) -> None:
         # An open connection holds its loop, so a weak key alone keeps the sockets of every `asyncio.run` for good.
