@@ -1,0 +1,236 @@
+"""What the Conductor and the workers are told."""
+
+from __future__ import annotations
+
+import time
+from decimal import Decimal
+
+import pytest
+from hypothesis import assume, given, settings
+
+from core.strategies import spaces
+from rl_conductor.parser import parse
+from rl_conductor.plan import Form
+from rl_conductor.prompts import (
+    ACCEPTS,
+    EXAMPLES,
+    QUESTION,
+    RECALL,
+    REPLY_CHARS,
+    SHOWN,
+    SUBTASK,
+    TASK,
+    Evidence,
+    Review,
+    Roster,
+    last_user,
+    may_be_thoughts,
+    planner_messages,
+    roster_text,
+    rules,
+    transcript,
+    with_prompt,
+    without_thoughts,
+    worked_examples,
+    worker_prompt,
+)
+from rl_conductor.types import FREE, Card, FilePart, ImagePart, Message, Price, ToolCall
+from rl_conductor.workflow import PlanSpace
+
+FORMS: tuple[Form, ...] = ("lists", "lines", "object")
+CARDS = (
+    Card(name="secret-name", strengths="sums", accuracy={"math": 0.5}, latency=1.25),
+    Card(name="other", price=Price(input=Decimal("1.50"), output=Decimal(6))),
+    Card(name="free", price=FREE),
+    Card(name="unknown"),
+)
+SPACE = PlanSpace(roster=tuple(card.name for card in CARDS), allowed=frozenset(card.name for card in CARDS))
+ASKED = (Message.user("What is it?"),)
+
+
+def told(**options: object) -> tuple[Message, ...]:
+    return planner_messages(ASKED, SPACE, CARDS, key="key", **options)  # type: ignore[arg-type]
+
+
+# ------------------------------------------------------------------------------------- the planner
+
+
+def test_the_planner_is_told_the_rules_then_shown_examples_then_asked() -> None:
+    messages = told(examples=2)
+
+    assert [message.role for message in messages] == ["system", "user", "assistant", "user", "assistant", "user"]
+    assert messages[-1].text == QUESTION.format(question="What is it?")
+
+
+@pytest.mark.parametrize("count", [0, 1, 4, 9])
+def test_as_many_examples_are_shown_as_are_wanted_and_there_are(count: int) -> None:
+    assert len(told(examples=count)) == 2 + 2 * min(count, len(EXAMPLES))
+
+
+@given(spaces())
+@settings(max_examples=100, deadline=None)
+def test_every_example_that_is_shown_may_be_written(space: PlanSpace) -> None:
+    assume(space.choices)
+    for form in FORMS:
+        for _, plan in worked_examples(space, form):
+            assert not parse(plan, space, form=form, repair=False).repairs
+
+
+@pytest.mark.parametrize("roster", ["ordinals", "cards"])
+def test_workers_are_told_by_number_never_by_name(roster: Roster) -> None:
+    text = roster_text(SPACE, CARDS, roster)
+
+    assert "secret-name" not in text
+    assert [line.partition(":")[0] for line in text.splitlines()] == ["Model 0", "Model 1", "Model 2", "Model 3"]
+
+
+def test_a_card_tells_what_is_known() -> None:
+    assert roster_text(SPACE, CARDS, "cards").splitlines() == [
+        "Model 0: sums; right on math 50%; about 1.2 s a call",
+        "Model 1: $1.50 in and $6 out per million tokens",
+        "Model 2: free",
+        "Model 3",
+    ]
+    assert roster_text(SPACE, CARDS, "ordinals").splitlines() == ["Model 0", "Model 1", "Model 2", "Model 3"]
+
+
+def test_who_may_not_work_is_not_mentioned() -> None:
+    space = SPACE.model_copy(update={"allowed": frozenset({"other"})})
+
+    assert roster_text(space, CARDS, "ordinals") == "Model 1"
+
+
+def test_the_rules_say_what_the_space_demands() -> None:
+    one = SPACE.model_copy(update={"max_steps": 1})
+    verified = SPACE.model_copy(update={"last": "other", "last_reads_all": True, "min_steps": 2})
+    pinned = SPACE.model_copy(update={"last": "other", "access": "positional", "subtask_chars": 77})
+
+    assert "one step" in rules(one, "lists")
+    assert "2 to 5 steps" in rules(verified, "lists")
+    assert "by model 1 and see every earlier step" in rules(verified, "lists")
+    assert "by model 1." in rules(pinned, "lists")
+    assert "positions (from 0)" in rules(pinned, "lists")
+    assert "at most 77 characters" in rules(pinned, "lists")
+    assert len({rules(SPACE, form) for form in FORMS}) == 3
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_review_shows_the_plan_the_end_of_the_answer_and_how_to_accept_it(form: Form) -> None:
+    reply = "x" * REPLY_CHARS + "END"
+    space = SPACE.model_copy(update={"may_accept": True, "recalled": frozenset({"other"})})
+
+    messages = planner_messages(ASKED, space, CARDS, key="k", form=form, reviews=[Review("PLAN", reply)])
+
+    assert messages[-2] == Message.assistant("PLAN")
+    assert reply[-REPLY_CHARS:] in messages[-1].text
+    assert reply not in messages[-1].text
+    assert ACCEPTS[form] in messages[-1].text
+    assert messages[-1].text.endswith(RECALL)
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_what_the_review_says_accepts_does_accept(form: Form) -> None:
+    space = SPACE.model_copy(update={"may_accept": True})
+    written = {
+        "lists": "model_id = []\nsubtasks = []\naccess_list = []",
+        "lines": '{"accept": true}',
+        "object": '{"reasoning": "", "steps": []}',
+    }
+
+    assert parse(written[form], space, form=form, repair=False).workflow is None
+
+
+def test_a_conversation_is_told_with_who_said_what() -> None:
+    turns = (
+        Message.system("Be brief."),
+        Message.user("See this.", ImagePart(url="https://x"), FilePart(data="QQ==")),
+        Message.assistant("Let me see.", tool_calls=[ToolCall(id="1", name="search", arguments='{"q": 1}')]),
+        Message.tool("1", "found"),
+    )
+
+    assert transcript(turns) == (
+        "[system]\nBe brief.\n\n[user]\nSee this.\n[image attached: image/png]\n[file attached: application/pdf]\n\n"
+        '[assistant]\nLet me see.\n[calls search with {"q": 1}]\n\n[tool]\nfound'
+    )
+    assert transcript((Message.user("Just this."),)) == "Just this."
+    assert transcript((Message.assistant("Not a user."),)).startswith("[assistant]")
+
+
+# ------------------------------------------------------------------------------------- the workers
+
+
+def test_a_worker_is_told_the_task_what_it_may_see_and_its_part() -> None:
+    prompt = worker_prompt("Q", [Evidence("1", "S", "R")], "T", key="key")
+
+    places = [prompt.index(part) for part in (TASK.format(question="Q"), "\nS\n", "\nR\n", SHOWN)]
+    assert places == sorted(places)
+    assert prompt.endswith(SUBTASK.format(subtask="T"))
+    assert SHOWN not in worker_prompt("Q", [], "T", key="key")
+
+
+def test_braces_in_what_is_said_are_only_text() -> None:
+    wild = "{question} {0} {} %s"
+    prompt = worker_prompt(wild, [Evidence("1", wild, wild)], wild, key="key")
+
+    assert prompt.count(wild) == 4
+    assert wild in planner_messages((Message.user(wild),), SPACE, CARDS, key="k", reviews=[Review(wild, wild)])[-1].text
+
+
+def test_the_prompt_takes_the_place_of_the_last_question_and_leaves_the_rest() -> None:
+    picture = ImagePart(url="https://x")
+    turns = (Message.user("a"), Message.assistant("b"), Message.user("c", picture), Message.tool("1", "d"))
+
+    replaced = with_prompt(turns, "P")
+
+    assert replaced == (*turns[:2], Message.user("P", picture), turns[3])
+    assert last_user(turns) == 2
+
+
+def test_without_a_question_the_prompt_comes_last() -> None:
+    turns = (Message.system("a"),)
+
+    assert with_prompt(turns, "P") == (*turns, Message.user("P"))
+    assert last_user(()) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "left"),
+    [
+        ("plain", "plain"),
+        ("  plain \n", "  plain \n"),
+        ("<think>a</think>b", "b"),
+        (" \n<think>a\n</think>\n\nb\n", "b\n"),
+        ("<think>a <think>b</think> c", "c"),
+        ("opened by the template\n</think>\n\nb", "b"),
+        ("<think>a</think>", "<think>a</think>"),
+        ("<think>a</think> \n", "<think>a</think> \n"),
+        ("<think>never closed", "<think>never closed"),
+        ("Use text.split('</think>')[1].", "Use text.split('</think>')[1]."),
+        ("See <think>a\n</think>\nb", "See <think>a\n</think>\nb"),
+        ("", ""),
+    ],
+)
+def test_thoughts_are_left_out_but_never_an_answer(text: str, left: str) -> None:
+    assert without_thoughts(text) == left
+
+
+@pytest.mark.parametrize(
+    "text", ["", " ", "<", "\n<thi", "<think>", "<think>a", "<think>a</think>", "<think></think>\n"]
+)
+def test_a_start_that_may_be_thoughts_is_known(text: str) -> None:
+    assert may_be_thoughts(text)
+
+
+@pytest.mark.parametrize("text", ["a", "<b", "<thing>", "x<think>", "<think>a</think>b", "</think>"])
+def test_a_start_that_is_the_answer_is_known(text: str) -> None:
+    assert not may_be_thoughts(text)
+
+
+@pytest.mark.parametrize(
+    "hostile", ["\n" * 300_000, "<think>" * 50_000, "<think>" + " " * 300_000, " </think" * 50_000]
+)
+def test_hostile_thoughts_take_no_time(hostile: str) -> None:
+    began = time.perf_counter()
+    without_thoughts(hostile)
+    may_be_thoughts(hostile)
+    assert time.perf_counter() - began < 1.0
