@@ -1,0 +1,216 @@
+"""The Conductor as a whole, and as a model among models."""
+
+from __future__ import annotations
+
+import asyncio
+from decimal import Decimal
+from typing import Any
+
+import pytest
+
+from core.runs import SOON, Gated, Paced, down, forever, leftover_tasks, plan, pool_of, worker
+from rl_conductor.conductor import MINI, ULTRA, Conductor, profile_named
+from rl_conductor.errors import ConfigError, RunError
+from rl_conductor.limits import Limits
+from rl_conductor.models import Model
+from rl_conductor.models.base import collect
+from rl_conductor.models.scripted import ScriptedModel
+from rl_conductor.planner import Planner
+from rl_conductor.policy import Policy
+from rl_conductor.pool import WorkerPool
+from rl_conductor.trace import Event, Finished, PlanStarted
+from rl_conductor.types import FREE, ImagePart, Message, Price, Request
+
+ONE = plan((0, "answer", []))
+TWO = plan((0, "x", []), (1, "y", ["all"]))
+QUESTION = Request(messages=(Message.user("What is it?"),))
+
+
+def conductor(*plans: Any, pool: WorkerPool | None = None, **options: Any) -> Conductor:
+    return Conductor(ScriptedModel(plans or [ONE], name="p"), pool or pool_of(a="one two three"), **options)
+
+
+# --------------------------------------------------------------------------------------- questions
+
+
+@pytest.mark.parametrize("question", ["What?", [Message.user("What?")], Request(messages=(Message.user("What?"),))])
+async def test_a_question_may_be_words_a_conversation_or_a_request(question: Any) -> None:
+    trace = await conductor().run(question)
+
+    assert trace.request == Request(messages=(Message.user("What?"),))
+
+
+@pytest.mark.parametrize("question", ["", " \n", [], [Message.user("  ")], Request(messages=()), [Message.assistant()]])
+async def test_an_empty_question_is_refused(question: Any) -> None:
+    with pytest.raises(ConfigError, match="the question is empty"):
+        await conductor().run(question)
+
+
+async def test_a_picture_alone_is_a_question() -> None:
+    assert (await conductor().run([Message(role="user", content=(ImagePart(url="https://x"),))])).text
+
+
+def test_a_planner_may_be_a_name_a_model_or_a_planner() -> None:
+    model = ScriptedModel("")
+
+    assert Conductor("ollama:x", pool_of(a="")).planner.model.name == "ollama:x"
+    assert Conductor(model, pool_of(a="")).planner == Planner(model=model)
+    assert Conductor(Planner(model=model, samples=1), pool_of(a="")).planner.samples == 1
+
+
+async def test_policy_and_limits_of_a_run_go_before_the_conductors_own() -> None:
+    made = conductor(TWO, TWO, ONE, pool=pool_of(a="A", b="B"), policy=Policy(final="b"), limits=Limits(steps=3))
+
+    assert (await made.run("What?")).text == "B"
+    trace = await made.run("What?", policy=Policy(single="a"), limits=Limits(steps=1))
+    assert (trace.text, trace.policy, trace.limits) == ("A", Policy(single="a"), Limits(steps=1))
+
+
+# ------------------------------------------------------------------------------------------ events
+
+
+async def test_events_end_with_the_trace() -> None:
+    events = [event async for event in conductor().events("What is it?")]
+
+    assert isinstance(events[0], PlanStarted)
+    assert isinstance(events[-1], Finished)
+    assert events[-1].trace.text == "one two three"
+
+
+async def test_events_end_with_the_trace_and_then_the_error() -> None:
+    events: list[Event] = []
+
+    async def read() -> None:
+        async for event in conductor(pool=pool_of(a=down)).events("What is it?"):
+            events.append(event)  # noqa: PERF401 (they are needed though it raises)
+
+    with pytest.raises(RunError):
+        await read()
+    assert isinstance(events[-1], Finished)
+
+
+async def test_whoever_stops_listening_cancels_the_run() -> None:
+    hangs = Gated("never", forever)
+    stream = conductor(pool=pool_of(a=hangs)).events("What is it?")
+    async for _ in stream:
+        if hangs.asked.is_set():
+            break
+    assert hangs.held == 1
+
+    await stream.aclose()
+
+    assert hangs.held == 0
+    assert not leftover_tasks()
+
+
+# ---------------------------------------------------------------------------------------- as Model
+
+
+async def test_a_conductor_is_a_model() -> None:
+    made: Model = conductor(ONE, ONE, name="mine")
+
+    assert isinstance(made, Model)
+    assert (made.name, made.price, made.capabilities.delegates) == ("conductor:mine", FREE, True)
+    completion = await made.complete(QUESTION)
+    assert (completion.text, completion.usage.calls, completion.model) == ("one two three", 2, "scripted:a")
+    streamed = [delta async for delta in made.stream(QUESTION)]
+    assert [delta.text for delta in streamed[:-1]] == ["one ", "two ", "three"]
+    assert streamed[-1].completion is not None
+    assert streamed[-1].completion.text == completion.text
+
+
+async def test_a_conductor_that_has_no_answer_raises_as_model_too() -> None:
+    made = conductor(ONE, ONE, pool=pool_of(a=down))
+
+    with pytest.raises(RunError):
+        await made.complete(QUESTION)
+    with pytest.raises(RunError):
+        await collect(made.stream(QUESTION))
+
+
+async def test_closing_the_stream_of_a_conductor_cancels_its_run_at_once() -> None:
+    async def pause(said: str) -> None:
+        if said == "one ":
+            pauses.set()
+            await forever(QUESTION)
+
+    pauses = asyncio.Event()
+    model = Paced([["one ", "two"]], pause)
+    stream = conductor(pool=pool_of(a=model)).stream(QUESTION)
+    assert (await anext(stream)).text == "one "
+    await asyncio.wait_for(pauses.wait(), SOON)
+
+    await stream.aclose()
+
+    assert not leftover_tasks()
+    assert model.in_flight == 0
+
+
+async def test_a_conductor_works_in_the_pool_of_another_and_streams_through_it() -> None:
+    inner = conductor(ONE)
+    outer = conductor(ONE, pool=pool_of(inner=worker("inner", inner)))
+
+    deltas = [delta async for delta in outer.stream(QUESTION)]
+
+    assert [delta.text for delta in deltas[:-1]] == ["one ", "two ", "three"]
+    assert deltas[-1].completion is not None
+    assert deltas[-1].completion.usage.calls == 3
+
+
+async def test_cancelling_the_outer_run_cancels_the_inner_one() -> None:
+    hangs = Gated("never", forever)
+    inner = conductor(pool=pool_of(a=hangs))
+    events: list[Event] = []
+    outer = conductor(pool=pool_of(inner=worker("inner", inner)))
+    task = asyncio.create_task(outer.run("What is it?", on_event=events.append))
+    await asyncio.wait_for(hangs.asked.wait(), SOON)
+
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+
+    assert hangs.held == 0
+    assert not leftover_tasks()
+    last = events[-1]
+    assert isinstance(last, Finished)
+    assert last.trace.usage.unpriced_calls == 1  # what the inner run spent is not known here, and the trace says so
+
+
+async def test_closing_closes_every_model_once_even_in_a_pool_of_its_own() -> None:
+    class Closing(ScriptedModel):
+        closed = 0
+
+        async def aclose(self) -> None:
+            self.closed += 1
+
+    planner, model = Closing(""), Closing("")
+    made = Conductor(planner, pool_of(a=model))
+    made.pool = WorkerPool([*made.pool.values(), worker("itself", made)])
+
+    await made.aclose()
+
+    assert (planner.closed, model.closed) == (1, 1)
+    await made.aclose()
+    assert model.closed == 2
+
+
+# ---------------------------------------------------------------------------------------- profiles
+
+
+def test_profiles_are_found_by_name() -> None:
+    assert (profile_named("mini"), profile_named("ultra")) == (MINI, ULTRA)
+    with pytest.raises(ConfigError, match="'mini' or 'ultra'"):
+        profile_named("huge")
+
+
+def test_a_thrifty_profile_lists_cheap_and_quick_workers_first() -> None:
+    def priced(name: str, dollars: int | None, **options: Any) -> Any:
+        price = None if dollars is None else Price(input=Decimal(dollars), output=Decimal(0))
+        return worker(name, ScriptedModel("", price=price), **options)
+
+    pool = WorkerPool(
+        [priced("unknown", None), priced("dear", 9), priced("slow", 1, latency=5.0), priced("quick", 1, latency=1.0)]
+    )
+
+    assert list(MINI.ordered(pool)) == ["quick", "slow", "dear", "unknown"]
+    assert ULTRA.ordered(pool) is pool

@@ -1,0 +1,191 @@
+"""What a machine offers, and why each was chosen."""
+
+from __future__ import annotations
+
+import json
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+
+import pytest
+
+from rl_conductor import discovery
+from rl_conductor.conductor import Conductor
+from rl_conductor.discovery import EMBEDDED, MOST_SERVED, discover
+from rl_conductor.errors import ConfigError
+from rl_conductor.types import FREE
+
+
+@contextmanager
+def listening(answer: Callable[[socket.socket], None]) -> Iterator[str]:
+    """A server that says whatever it likes to whoever connects."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def serve() -> None:
+            while True:
+                try:
+                    client, _ = server.accept()
+                except OSError:
+                    return
+                with client:
+                    client.recv(65536)
+                    answer(client)
+
+        thread = threading.Thread(target=serve, daemon=True)
+        thread.start()
+        yield f"http://127.0.0.1:{server.getsockname()[1]}/v1"
+        server.shutdown(socket.SHUT_RDWR)
+        thread.join()
+
+
+@contextmanager
+def listing(*names: str) -> Iterator[str]:
+    """A server that lists these models."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            assert self.path == "/v1/models"
+            body = json.dumps({"data": [{"id": name} for name in names]}).encode()
+            self.send_response(200)
+            self.send_header("content-length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, format: str, *args: object) -> None:  # noqa: A002
+            pass
+
+    server = HTTPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True)
+    thread.start()
+    yield f"http://127.0.0.1:{server.server_port}/v1"
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+@pytest.fixture(autouse=True)
+def _nothing_on_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(discovery, "SERVERS", {})
+    for vendor in discovery.VENDORS.values():
+        for name in vendor.keys:
+            monkeypatch.delenv(name, raising=False)
+    monkeypatch.delenv("OPENAI_BASE_URL", raising=False)
+    monkeypatch.delenv(discovery.POOL_VARIABLE, raising=False)
+
+
+def pool_file(tmp_path: Path, *, planner: str = "") -> Path:
+    path = tmp_path / "pool.toml"
+    path.write_text(f'[workers.a]\nmodel = "ollama:small"\n[workers.b]\nmodel = "ollama:big"\n{planner}')
+    return path
+
+
+def test_a_pool_file_goes_before_everything_else(tmp_path: Path) -> None:
+    path = pool_file(tmp_path)
+
+    for found in (
+        discover({"OPENAI_API_KEY": "sk-1"}, pool_file=path),
+        discover({"OPENAI_API_KEY": "sk-1", "RL_CONDUCTOR_POOL": str(path)}),
+    ):
+        assert list(found.pool) == ["a", "b"]
+        assert found.planner.model is found.pool["a"].model
+        assert "'a', also plans" in found.reasons[1]
+        assert str(path) in found.reasons[0]
+
+
+def test_a_pool_file_may_name_its_planner(tmp_path: Path) -> None:
+    found = discover({}, pool_file=pool_file(tmp_path, planner='[planner]\nmodel = "ollama:conductor"'))
+
+    assert found.planner.model.name == "ollama:conductor"
+    assert "its planner plans" in found.reasons[1]
+
+
+@pytest.mark.parametrize(
+    ("environ", "providers"),
+    [
+        ({"OPENAI_API_KEY": "sk-1"}, ["openai"]),
+        ({"ANTHROPIC_API_KEY": "sk-1"}, ["anthropic"]),
+        ({"GEMINI_API_KEY": "sk-1"}, ["google"]),
+        ({"GOOGLE_API_KEY": "sk-1"}, ["google"]),
+        ({"OPENAI_API_KEY": "sk-1", "GEMINI_API_KEY": "sk-2"}, ["openai", "google"]),
+        ({"OPENAI_API_KEY": "", "GEMINI_API_KEY": "sk-2"}, ["google"]),
+    ],
+)
+def test_each_key_brings_a_strong_and_a_fast_model(environ: dict[str, str], providers: list[str]) -> None:
+    found = discover(environ)
+
+    assert [worker.model.name.partition(":")[0] for worker in found.pool.values()] == [
+        provider for provider in providers for _ in range(2)
+    ]
+    assert all(worker.card.tags >= {"external"} for worker in found.pool.values())
+    assert found.planner.model is next(iter(found.pool.values())).model
+    assert not any("sk-" in reason for reason in found.reasons)
+    assert not found.embedded
+
+
+def test_a_named_server_is_asked_what_it_serves() -> None:
+    with listing("x", "y", "x") as address:
+        found = discover({"OPENAI_BASE_URL": address})
+
+    assert list(found.pool) == ["x", "y"]
+    assert all(card.price == FREE for card in found.pool.cards)
+    assert "OPENAI_BASE_URL names it" in found.reasons[0]
+
+
+def test_a_server_on_this_machine_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    with listing(*(f"m{i}" for i in range(20))) as address:
+        monkeypatch.setattr(discovery, "SERVERS", {"http://127.0.0.1:1/v1": "vllm", address: "compatible"})
+        found = discover({})
+
+    assert len(found.pool) == MOST_SERVED
+    assert "it answers on this machine" in found.reasons[0]
+
+
+def test_a_named_server_that_is_not_there_is_an_error() -> None:
+    with pytest.raises(ConfigError, match=r"127\.0\.0\.1:1.*start it or unset it"):
+        discover({"OPENAI_BASE_URL": "http://127.0.0.1:1/v1"})
+
+
+ODD = {
+    "not HTTP": b"SSH-2.0-OpenSSH_9.6\r\n",
+    "nothing": b"",
+    "not JSON": b"HTTP/1.1 200 OK\r\nconnection: close\r\n\r\n<html>",
+    "other JSON": b'HTTP/1.1 200 OK\r\nconnection: close\r\n\r\n{"models": []}',
+    "a list": b"HTTP/1.1 200 OK\r\nconnection: close\r\n\r\n[1]",
+    "no names": b'HTTP/1.1 200 OK\r\nconnection: close\r\n\r\n{"data": [{}]}',
+    "not text": b"HTTP/1.1 200 OK\r\nconnection: close\r\n\r\n\xff\xfe\x00",
+    "cut off": b'HTTP/1.1 200 OK\r\ncontent-length: 999\r\n\r\n{"data"',
+    "refused": b"HTTP/1.1 401 Unauthorized\r\ncontent-length: 0\r\n\r\n",
+}
+
+
+@pytest.mark.parametrize("answer", ODD.values(), ids=ODD)
+def test_something_else_on_the_port_is_passed_over(monkeypatch: pytest.MonkeyPatch, answer: bytes) -> None:
+    with listening(lambda client: client.sendall(answer)) as address:
+        monkeypatch.setattr(discovery, "SERVERS", {address: "compatible"})
+        assert discover({}).embedded
+
+
+def test_an_address_that_is_none_is_an_error() -> None:
+    with pytest.raises(ConfigError, match="'nonsense'"):
+        discover({"OPENAI_BASE_URL": "nonsense"})
+
+
+def test_a_bare_machine_has_tiny_models_in_process_and_says_so() -> None:
+    found = discover({})
+
+    assert (found.embedded, list(found.pool)) == (True, list(EMBEDDED))
+    assert "tiny" in found.reasons[0]
+    assert Conductor(found.planner, found.pool, policy=found.policy, limits=found.limits).limits == found.limits
+
+
+def test_a_conductor_is_made_from_what_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RL_CONDUCTOR_POOL", str(pool_file(tmp_path)))
+
+    assert list(Conductor.from_env().pool) == ["a", "b"]
+    assert Conductor.from_env(profile="mini").limits.steps == 2
+    assert Conductor.from_env(profile="ultra").limits.rounds == 2
+    with pytest.raises(ConfigError, match="'mini' or 'ultra'"):
+        Conductor.from_env(profile="huge")
