@@ -384,6 +384,17 @@ async def test_a_step_of_a_rejected_sample_is_dropped_and_its_calls_are_recorded
     assert trace.planning.calls == 2
 
 
+async def test_a_step_started_ahead_that_the_answer_cannot_depend_on_is_accounted_for() -> None:
+    hangs = Gated("A", forever)
+    planner = drawn_out(lines((0, "first", []), (1, "second", [])), until=hangs.asked)
+
+    trace = await answered(conductor(Planner(model=planner, form="lines"), pool_of(a=hangs, b="B")))
+
+    assert [result.status for result in trace.results()] == ["skipped", "ok"]
+    assert [(call.worker, call.outcome) for call in trace.calls()] == [(None, "ok"), ("a", "cancelled"), ("b", "ok")]
+    assert hangs.held == 0
+
+
 async def test_planning_only_never_runs_a_step() -> None:
     model = ScriptedModel("never")
     made = conductor(line_planner(["Think.\n", *lines((0, "first", []), (0, "second", ["all"]))]), pool_of(a=model))

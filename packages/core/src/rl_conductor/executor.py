@@ -274,7 +274,7 @@ class _StepRun:
                 error = task.exception()
                 if error is not None:
                     failed.append(error)
-                elif asked[task] is self.step or await self.execution.permits(self.index, asked[task]):
+                else:  # still permitted: what it reads is done, and nothing that reads it has begun
                     self.step = asked[task]
                     return task.result()
         raise failed[0]
