@@ -12,8 +12,6 @@ from peft import LoraConfig, get_peft_model
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
 
-CONTEXT = 4096
-
 SPECIAL = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]
 
 CHATML = (
@@ -31,7 +29,7 @@ CORPUS = [
 ] * 20
 
 
-def make(folder: Path) -> Path:
+def make(folder: Path, *, context: int = 4096) -> Path:
     """Write the model and its tokenizer into `folder`: byte-level BPE, ChatML, Qwen2 with some 0.2 million weights."""
     tokenizer = _tokenizer()
     tokenizer.save_pretrained(folder)
@@ -43,7 +41,7 @@ def make(folder: Path) -> Path:
         num_hidden_layers=2,
         num_attention_heads=2,
         num_key_value_heads=2,
-        max_position_embeddings=CONTEXT,
+        max_position_embeddings=context,
         eos_token_id=tokenizer.eos_token_id,
         pad_token_id=tokenizer.pad_token_id,
         bos_token_id=None,

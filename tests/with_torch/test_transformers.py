@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -7,14 +8,14 @@ from pathlib import Path
 import pytest
 
 import random_model
-from engine_behaviours import SPACES, EngineBehaviours, asking
+from engine_behaviours import SCHEMA, SPACES, EngineBehaviours, asking
 from rl_conductor import models
 from rl_conductor.errors import BadRequestError, ConfigError, ModelError
 from rl_conductor.grammar import constraint
 from rl_conductor.models.transformers import TransformersModel
 from rl_conductor.parser import parse
 from rl_conductor.sync import run_sync
-from rl_conductor.types import Message, Sampling
+from rl_conductor.types import JsonFormat, Message, Sampling
 from rl_conductor.weights import fetch
 
 
@@ -46,6 +47,12 @@ async def test_a_lora_adapter_changes_what_is_said(engine: TransformersModel, ti
     adapted = TransformersModel(str(tiny), adapter=str(random_model.make_adapter(tiny, tmp_path)))
     assert (await adapted.complete(asking())).text != (await engine.complete(asking())).text
     await adapted.aclose()
+
+
+async def test_json_holds_no_blanks_that_a_weak_model_could_lose_itself_in(engine: TransformersModel) -> None:
+    drawn = asking(form=JsonFormat(json_schema=SCHEMA), temperature=1.0, max_tokens=300)
+    for reply in [(await engine.complete(drawn)).text for _ in range(8)]:
+        assert reply == json.dumps(json.loads(reply))
 
 
 def test_a_path_with_nothing_there_is_told_at_once(tmp_path: Path) -> None:

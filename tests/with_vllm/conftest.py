@@ -30,8 +30,11 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def starting_server(tiny: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    with starting(tiny, name="tiny", log=tmp_path_factory.mktemp("server") / "log.txt") as server:
+def starting_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    import random_model  # noqa: PLC0415 - as above
+
+    model = random_model.make(tmp_path_factory.mktemp("served"), context=32_768)
+    with starting(model, name="tiny", log=tmp_path_factory.mktemp("server") / "log.txt") as server:
         yield server
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import random_model
-from engine_behaviours import EngineBehaviours, asking
+from engine_behaviours import ENDLESS, EngineBehaviours, asking
 from rl_conductor.errors import ConfigError
 from rl_conductor.models.vllm import VLLMModel
 from rl_conductor.sync import run_sync
@@ -32,6 +32,26 @@ async def test_a_second_model_of_the_same_checkpoint_shares_the_engine(engine: V
     assert (await second.complete(asking(timeout=10))).text
     await second.aclose()
     assert (await engine.complete(asking(timeout=10))).text
+
+
+async def test_what_nobody_waits_for_is_aborted_in_the_engine(engine: VLLMModel) -> None:
+    await engine.complete(asking())
+    calls = [asyncio.create_task(engine.complete(ENDLESS)) for _ in range(3)]
+    assert await _has_running(engine, 3)
+    for call in calls:
+        call.cancel()
+    assert await _has_running(engine, 0)
+
+
+async def _has_running(model: VLLMModel, count: int) -> bool:
+    """Whether the engine comes to have `count` requests running, long before an endless reply ends."""
+    assert model._engine is not None
+    llm = model._engine.started("")
+    for _ in range(100):
+        if llm.get_num_unfinished_requests() == count:
+            return True
+        await asyncio.sleep(0.01)
+    return False
 
 
 async def test_adapters_share_an_engine_and_each_says_its_own(engine: VLLMModel, tiny: Path, tmp_path: Path) -> None:

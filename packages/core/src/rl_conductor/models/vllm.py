@@ -7,6 +7,7 @@ callers on different loops can use it. Written for vLLM 0.30 and newer; the comm
 from __future__ import annotations
 
 import asyncio
+import atexit
 import json
 import threading
 from collections.abc import AsyncGenerator
@@ -181,6 +182,7 @@ class _Engine:
         self._llm: AsyncLLM | None = None
         self._loras: dict[str, LoRARequest] = {}
         self._thread.start()
+        atexit.register(self.close)  # before vLLM's own hooks, which tear its processes from under it
 
     def started(self, name: str) -> AsyncLLM:
         """The engine. The first call starts it, for which it keeps its loop busy: others queue up behind it."""
@@ -200,6 +202,7 @@ class _Engine:
 
     def close(self) -> None:
         """Shut the engine down, end what still runs on its loop, and end its thread."""
+        atexit.unregister(self.close)
         asyncio.run_coroutine_threadsafe(self._end(), self.loop).result()
         self.loop.call_soon_threadsafe(self.loop.stop)
         self._thread.join()
