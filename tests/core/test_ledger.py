@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from decimal import Decimal
 
 import pytest
@@ -116,7 +117,7 @@ async def test_calls_are_counted() -> None:
 
 
 async def test_without_a_price_a_limit_in_dollars_cannot_be_kept() -> None:
-    unpriced = TEN.model_copy(update={"cost": None})
+    unpriced = replace(TEN, cost=None)
     with pytest.raises(LimitError, match="give its worker a price"):
         await soon(Ledger(Limits(usd=1)).reserve("m", unpriced))
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from rl_conductor.calling import Caller
 from rl_conductor.errors import ConductorError, LimitError
@@ -60,9 +61,15 @@ class Execution:
     _tasks: dict[int, asyncio.Task[StepResult]] = field(default_factory=dict)
     _planned: asyncio.Event = field(default_factory=asyncio.Event)
 
-    def start(self, index: int, step: Step, *, last: bool = False) -> None:
-        """Start a step; ahead of the rest of its plan, if that is still being written."""
-        self._runs[index] = _StepRun(self, index, step, last)
+    @cached_property
+    def question(self) -> str:
+        """The last thing that the user said."""
+        asked = last_user(self.request.messages)
+        return "" if asked is None else self.request.messages[asked].text
+
+    def start(self, index: int, step: Step) -> None:
+        """Start a step that is not the last; ahead of the rest of its plan, if that is still being written."""
+        self._runs[index] = _StepRun(self, index, step)
         self._tasks[index] = asyncio.create_task(self._runs[index].run(), name=f"step {index + 1}")
 
     async def run(self, workflow: Workflow) -> None:
@@ -73,13 +80,16 @@ class Execution:
         if not all(run.stands_in(workflow) for run in self._runs.values()):
             self.wasted = await self.abandon()
         self.workflow = workflow
+        end = len(workflow.steps) - 1
+        for index in sorted(workflow.needed - self._tasks.keys() - {end}):
+            self.start(index, workflow.steps[index])
+        self._runs[end] = last = _StepRun(self, end, workflow.steps[end], last=True)
+        self._planned.set()
         try:
-            for index in sorted(workflow.needed - self._tasks.keys()):
-                self.start(index, workflow.steps[index], last=index == len(workflow.steps) - 1)
-            self._planned.set()
-            await asyncio.gather(*self._tasks.values())
+            await last.run()  # by way of what it reads, it waits for all the others
         finally:
-            await self._cancel()
+            if last.result is None:
+                await self._cancel()
             self._report_the_unfinished()
 
     def results(self) -> tuple[StepResult, ...]:
@@ -108,8 +118,11 @@ class Execution:
 
     async def replies(self, access: Collection[int]) -> list[StepResult]:
         """The results of the steps in `access`, once all are there."""
-        if access:  # not `await task`: that would pass our own cancellation on to a step others may need
-            await asyncio.wait([self._tasks[i] for i in access])
+        waiting = [task for task in (self._tasks[i] for i in access) if not task.done()]
+        if waiting:  # not `await task`: what a task makes of our cancellation must not keep us from ending
+            done, _ = await asyncio.wait(waiting, return_when=asyncio.FIRST_EXCEPTION)
+            for task in done:
+                task.result()  # which raises only what should be impossible, and then nothing else is waited for
         return [self._tasks[i].result() for i in sorted(access)]
 
     async def permits(self, index: int, step: Step) -> bool:
@@ -142,7 +155,7 @@ class _StepRun:
     index: int
     step: Step
     """As run: its worker is the one that has it now."""
-    last: bool
+    last: bool = False
     calls: list[Call] = field(default_factory=list)
     errors: list[str] = field(default_factory=list)
     result: StepResult | None = None
@@ -152,9 +165,8 @@ class _StepRun:
 
     def stands_in(self, workflow: Workflow) -> bool:
         """Whether `workflow` has this very step in this place."""
-        steps = workflow.steps
-        here = self.index in workflow.needed and steps[self.index] == self.planned
-        return here and self.last == (self.index == len(steps) - 1)
+        ahead = workflow.needed - {len(workflow.steps) - 1}
+        return self.index in ahead and workflow.steps[self.index] == self.planned
 
     async def run(self) -> StepResult:
         """Wait for what the step may read, ask a worker, and report."""
@@ -183,12 +195,10 @@ class _StepRun:
 
     def _prompt(self, seen: Sequence[StepResult]) -> str:
         run = self.execution
-        asked = last_user(run.request.messages)
-        question = "" if asked is None else run.request.messages[asked].text
         if run.plain:
-            return question
+            return run.question
         evidence = self._recalled() + [_evidence(str(result.index + 1), result) for result in seen]
-        return worker_prompt(question, evidence, self.step.subtask, key=run.fence_key)
+        return worker_prompt(run.question, evidence, self.step.subtask, key=run.fence_key)
 
     def _recalled(self) -> list[Evidence]:
         if not self.step.recall:

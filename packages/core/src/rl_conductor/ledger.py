@@ -76,6 +76,7 @@ class Ledger:
         self.limits = limits
         self.parent = enclosing.get()
         self.depth: int = 1 if self.parent is None else self.parent.depth + 1
+        self._capped = any(cap is not None for cap in (limits.usd, limits.tokens, limits.calls))
         self.spent = Amount()
         self.reserved = Amount()
         self._in_flight = 0
@@ -105,10 +106,8 @@ class Ledger:
     async def enter(self, wanted: Reservation) -> None:
         """Hold room here and in every run around this one, once there is; see `reserve`."""
         self._refuse_unpriced(wanted.model, wanted.estimate)
-        while True:
+        while not self._fits(wanted.amount):
             self._refuse_excess(wanted.model, wanted.amount)
-            if self._fits(wanted.amount):
-                break
             await self._a_change()
         self.reserved += wanted.amount
         self._in_flight += 1
@@ -143,7 +142,9 @@ class Ledger:
 
     def _fits(self, amount: Amount) -> bool:
         most = self.limits.concurrency
-        return (most is None or self._in_flight < most) and not self._excess(self.spent + self.reserved + amount)
+        if most is not None and self._in_flight >= most:
+            return False
+        return not self._capped or not self._excess(self.spent + self.reserved + amount)
 
     def _excess(self, amount: Amount) -> tuple[str, Decimal | int, Decimal | int] | None:
         limits = self.limits

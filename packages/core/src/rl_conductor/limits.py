@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from decimal import Decimal
 
 from pydantic import Field
@@ -40,7 +41,8 @@ class Limits(Value):
     """Most second calls made because a first one is slow (see `Worker.hedge_after`)."""
 
 
-class Estimate(Value):
+@dataclass(frozen=True)
+class Estimate:
     """The most that a call can use."""
 
     input_tokens: int

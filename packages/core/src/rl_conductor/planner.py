@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from rl_conductor.calling import Caller
 from rl_conductor.errors import ConductorError, ConfigError, ModelError, WorkflowError
@@ -11,7 +12,7 @@ from rl_conductor.grammar import GrammarTooLarge, constraint
 from rl_conductor.models.base import Model
 from rl_conductor.parser import Form, completed_steps, parse
 from rl_conductor.prompts import Review, Roster, planner_messages
-from rl_conductor.trace import Call, Event, PlanDelta, PlanRecord, PlanRejected, PlanStarted
+from rl_conductor.trace import Call, Event, PlanDelta, PlannerSetup, PlanRecord, PlanRejected, PlanStarted
 from rl_conductor.types import Card, Message, Request, ResponseFormat, Sampling
 from rl_conductor.workflow import PlanSpace, Step
 
@@ -71,6 +72,20 @@ class Planner:
     """Seconds a sample may take."""
     card: Card = field(default_factory=lambda: Card(name="planner"))
     """What data rules are held against: the planner reads the user's conversation too."""
+
+    @cached_property
+    def setup(self) -> PlannerSetup:
+        """What a trace says of it."""
+        return PlannerSetup(
+            card=self.card,
+            can=self.model.capabilities.names,
+            form=self.form,
+            roster=self.roster,
+            examples=self.examples,
+            samples=self.samples,
+            repair=self.repair,
+            sampling=self.sampling,
+        )
 
     async def plan(self, draft: Drafting) -> PlanRecord:
         """A plan that may run. Its `source` is `fallback`, and its workflow `None`, when no sample was one."""

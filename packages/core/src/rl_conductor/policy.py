@@ -123,6 +123,8 @@ class Policy(Value):
         )
 
     def _unreadable(self, cards: Sequence[Card]) -> frozenset[tuple[str, str]]:
+        if not self.forbid:
+            return frozenset()
         return frozenset((a.name, b.name) for a in cards for b in cards if not self.may_read(a, b))
 
     def _last_worker(self, allowed: frozenset[str], refused: dict[str, str]) -> str | None:

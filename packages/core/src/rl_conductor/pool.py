@@ -9,6 +9,7 @@ import asyncio
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Self
 
@@ -18,6 +19,7 @@ from rl_conductor.errors import ConfigError
 from rl_conductor.limits import DEFAULT_OUTPUT_TOKENS
 from rl_conductor.models import Model, model
 from rl_conductor.sync import PerLoop
+from rl_conductor.trace import WorkerSetup
 from rl_conductor.types import Card, Price, Sampling
 
 
@@ -74,6 +76,12 @@ class Worker:
             hedge_after=hedge_after,
             slots=slots,
         )
+
+    @cached_property
+    def setup(self) -> WorkerSetup:
+        """What a trace says of it."""
+        able = self.model.capabilities.names
+        return WorkerSetup(card=self.card, model=self.model.name, can=able, sampling=self.sampling)
 
 
 class WorkerPool(Mapping[str, Worker]):

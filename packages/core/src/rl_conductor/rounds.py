@@ -16,7 +16,6 @@ from rl_conductor.executor import Execution, Hedges
 from rl_conductor.fences import new_key
 from rl_conductor.ledger import Ledger
 from rl_conductor.limits import Limits
-from rl_conductor.models.base import Model
 from rl_conductor.plan import render
 from rl_conductor.planner import Drafting, Planner
 from rl_conductor.policy import Policy
@@ -27,14 +26,12 @@ from rl_conductor.trace import (
     AnswerDelta,
     Event,
     Finished,
-    PlannerSetup,
     PlanRecord,
     Round,
     Setup,
     StepResult,
     Trace,
     Versions,
-    WorkerSetup,
     WorkflowPlanned,
 )
 from rl_conductor.types import (
@@ -48,6 +45,8 @@ from rl_conductor.types import (
     Message,
     Request,
     TextPart,
+    Usage,
+    total,
 )
 from rl_conductor.workflow import PlanSpace, Step, Workflow
 
@@ -272,7 +271,10 @@ class Run:
     # -------------------------------------------------------------------------------------- answer
 
     def _trace(self, cut_short: str | None) -> Trace:
-        trace = Trace(
+        usage = total(call.usage for one in self.rounds for call in one.calls)
+        answer = self._answer() if cut_short is None else None
+        given = answer and self.rounds[answer.round].results[answer.step]
+        return Trace(
             id=self.id,
             created=self.created,
             request=self.request,
@@ -280,38 +282,18 @@ class Run:
             limits=self.limits,
             planner=self.planner.model.name,
             rounds=tuple(self.rounds),
+            answer=answer,
+            completion=_completion(given, usage, self.said) if given else None,
+            error=None if answer else cut_short or "; ".join(self._failures()),
             seconds=self.caller.elapsed(),
             fence_key=self.fence_key,
             versions=Versions(package=PACKAGE_VERSION, prompt=VERSION),
-            setup=self._setup(),
-        )
-        answer = self._answer() if cut_short is None else None
-        if answer is None:
-            return trace.model_copy(update={"error": cut_short or "; ".join(self._failures())})
-        result = self.rounds[answer.round].results[answer.step]
-        return trace.model_copy(update={"answer": answer, "completion": _completion(result, trace, self.said)})
-
-    def _setup(self) -> Setup:
-        planner = self.planner
-        return Setup(
-            planner=PlannerSetup(
-                card=planner.card,
-                can=_abilities(planner.model),
-                form=planner.form,
-                roster=planner.roster,
-                examples=planner.examples,
-                samples=planner.samples,
-                repair=planner.repair,
-                sampling=planner.sampling,
+            setup=Setup(
+                planner=self.planner.setup,
+                workers=tuple(worker.setup for worker in self.pool.values()),
+                access=self.access,
+                retries=self.retries,
             ),
-            workers=tuple(
-                WorkerSetup(
-                    card=worker.card, model=worker.model.name, can=_abilities(worker.model), sampling=worker.sampling
-                )
-                for worker in self.pool.values()
-            ),
-            access=self.access,
-            retries=self.retries,
         )
 
     def _answer(self) -> Answer | None:
@@ -341,11 +323,7 @@ class Run:
         return found
 
 
-def _abilities(model: Model) -> frozenset[str]:
-    return frozenset(name for name, able in model.capabilities if able)
-
-
-def _completion(result: StepResult, trace: Trace, said: str) -> Completion:
+def _completion(result: StepResult, usage: Usage, said: str) -> Completion:
     """The answer, as the caller gets it: without the worker's thoughts, with the usage of the whole run."""
     message = result.reply
     assert message is not None
@@ -354,7 +332,7 @@ def _completion(result: StepResult, trace: Trace, said: str) -> Completion:
     if clean != message.text:
         kept = tuple(part for part in message.content if not isinstance(part, TextPart))
         message = message.model_copy(update={"content": (*kept, TextPart(text=clean))})
-    return made.model_copy(update={"message": message, "usage": trace.usage})
+    return made.model_copy(update={"message": message, "usage": usage})
 
 
 def _says(completion: Completion, message: Message) -> bool:

@@ -220,20 +220,21 @@ class Usage(Value):
         return self.input_tokens + self.output_tokens
 
     def __add__(self, other: Usage) -> Usage:
-        return Usage(
-            input_tokens=self.input_tokens + other.input_tokens,
-            cached_tokens=self.cached_tokens + other.cached_tokens,
-            output_tokens=self.output_tokens + other.output_tokens,
-            reasoning_tokens=self.reasoning_tokens + other.reasoning_tokens,
-            calls=self.calls + other.calls,
-            cost=self.cost + other.cost,
-            unpriced_calls=self.unpriced_calls + other.unpriced_calls,
-        )
+        return total((self, other))
 
 
 def total(usages: Iterable[Usage]) -> Usage:
     """The sum of `usages`; of none, zero."""
-    return sum(usages, Usage())
+    each = tuple(usages)
+    return Usage(
+        input_tokens=sum(one.input_tokens for one in each),
+        cached_tokens=sum(one.cached_tokens for one in each),
+        output_tokens=sum(one.output_tokens for one in each),
+        reasoning_tokens=sum(one.reasoning_tokens for one in each),
+        calls=sum(one.calls for one in each),
+        cost=sum((one.cost for one in each), Decimal(0)),
+        unpriced_calls=sum(one.unpriced_calls for one in each),
+    )
 
 
 class PriceTier(Value):

@@ -62,6 +62,11 @@ class Capabilities(Value):
     delegates: bool = False
     """Makes its calls through an executor that reserves and settles each one itself (a Conductor)."""
 
+    @property
+    def names(self) -> frozenset[str]:
+        """The names of those that it has."""
+        return frozenset(name for name, able in self if able)
+
 
 @runtime_checkable
 class Model(Protocol):
