@@ -89,6 +89,23 @@ async def test_events_end_with_the_trace_and_then_the_error() -> None:
     assert isinstance(events[-1], Finished)
 
 
+@pytest.mark.parametrize(
+    "kind",
+    [
+        *("plan_started", "plan_delta", "workflow_planned", "step_started", "step_finished"),
+        *("answer_delta", "finished"),
+    ],
+)
+async def test_a_listener_that_fails_ends_the_run_with_its_own_error_and_blames_no_model(kind: str) -> None:
+    def listen(event: Event) -> None:
+        if event.type == kind:
+            raise ZeroDivisionError(kind)
+
+    with pytest.raises(ZeroDivisionError):
+        await conductor(TWO, pool=pool_of(a="A", b="B")).run("What?", on_event=listen, stream=True)
+    assert not leftover_tasks()
+
+
 async def test_whoever_stops_listening_cancels_the_run() -> None:
     hangs = Gated("never", forever)
     stream = conductor(pool=pool_of(a=hangs)).events("What is it?")

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
-from contextlib import AbstractAsyncContextManager, aclosing, nullcontext
+from collections.abc import AsyncGenerator, Callable, Iterator
+from contextlib import AbstractAsyncContextManager, aclosing, contextmanager, nullcontext
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING
 
 from rl_conductor.errors import (
     AuthenticationError,
@@ -25,7 +25,7 @@ from rl_conductor.ledger import Ledger, Reservation, enclosing
 from rl_conductor.limits import estimate
 from rl_conductor.models.base import Model, checked
 from rl_conductor.trace import Call, Outcome, fingerprint
-from rl_conductor.types import Completion, Request, Usage
+from rl_conductor.types import Completion, Delta, Request, Usage
 
 if TYPE_CHECKING:
     from tenacity import RetryCallState
@@ -165,10 +165,6 @@ class _Attempts:
         except ConductorError as error:
             self._record(started, _outcome(error), failure=error)
             raise
-        except AssertionError:
-            raise
-        except Exception as error:  # a user's own model may raise anything: it becomes data on the trace
-            self._fail(started, error)
         self._record(started, "ok", completion=completion)
         return completion
 
@@ -221,9 +217,10 @@ class _Attempts:
 
     async def _answer(self) -> Completion:
         if self.on_text is None:
-            return await self.model.complete(self.request)
+            with self._failing_as_a_model():
+                return await self.model.complete(self.request)
         completion = None
-        async with aclosing(self.model.stream(self.request)) as deltas:
+        async with aclosing(self._deltas()) as deltas:
             async for delta in deltas:
                 if delta.text:
                     self.spoken = True
@@ -234,10 +231,22 @@ class _Attempts:
             raise BadResponseError(f"{self.model.name}: {why}", model=self.model.name)
         return completion
 
-    def _fail(self, started: float, error: Exception) -> NoReturn:
-        failure = ModelError(f"{self.model.name} raised {type(error).__name__}: {error}", model=self.model.name)
-        self._record(started, "error", failure=failure)
-        raise failure from error
+    async def _deltas(self) -> AsyncGenerator[Delta, None]:
+        with self._failing_as_a_model():
+            async with aclosing(self.model.stream(self.request)) as deltas:
+                async for delta in deltas:
+                    yield delta
+
+    @contextmanager
+    def _failing_as_a_model(self) -> Iterator[None]:
+        """A user's own model may raise anything; what a listener to its text raises is another matter."""
+        try:
+            yield
+        except (ConductorError, TimeoutError, AssertionError):
+            raise
+        except Exception as error:
+            message = f"{self.model.name} raised {type(error).__name__}: {error}"
+            raise ModelError(message, model=self.model.name) from error
 
     def _record(
         self,
