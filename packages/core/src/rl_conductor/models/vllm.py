@@ -7,9 +7,6 @@ callers on different loops can use it. Written for vLLM 0.30 and newer; the comm
 from __future__ import annotations
 
 import asyncio
-import atexit
-import json
-import threading
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from itertools import count
@@ -44,12 +41,12 @@ try:
     from vllm.engine.arg_utils import AsyncEngineArgs
     from vllm.exceptions import GracefulHTTPError, VLLMClientError
     from vllm.inputs import tokens_input  # a bare prompt is deprecated
-    from vllm.lora.request import LoRARequest
     from vllm.outputs import RequestOutput
     from vllm.platforms import current_platform
     from vllm.sampling_params import RequestOutputKind, StructuredOutputsParams  # before 0.11: GuidedDecodingParams
-    from vllm.v1.engine.async_llm import AsyncLLM
     from vllm.v1.engine.exceptions import EngineDeadError, EngineGenerateError
+
+    from rl_conductor.models.async_llm import DEFAULTS, Engine, lease, release
 except ImportError as missing:
     raise ConfigError(f"vllm models need {missing.name}: pip install 'rl-conductor[vllm]'") from missing
 
@@ -89,7 +86,7 @@ class VLLMModel:
         if lora is None and self._options.get("enable_lora") and current_platform.is_cpu():
             # Its CPU kernels take the index -1, for no adapter, as Python does: the last one.
             raise ConfigError(f"{self.name}: on a CPU vLLM would put adapters on the bare model; leave out enable_lora")
-        self._engine: _Engine | None = None
+        self._engine: Engine | None = None
 
     async def complete(self, request: Request) -> Completion:
         """The whole reply."""
@@ -101,7 +98,7 @@ class VLLMModel:
         require(self, request)
         feed = Feed(model=self.name, timeout=request.timeout)
         if self._engine is None:
-            self._engine = _lease(self._options)
+            self._engine = lease(self._options)
         answering = asyncio.run_coroutine_threadsafe(self._answer(self._engine, request, feed), self._engine.loop)
         try:
             async with aclosing(feed.deltas()) as deltas:
@@ -114,9 +111,9 @@ class VLLMModel:
         """Give the engine back; the last model to do so shuts it down."""
         engine, self._engine = self._engine, None
         if engine is not None:
-            await asyncio.to_thread(_release, engine)
+            await asyncio.to_thread(release, engine)
 
-    async def _answer(self, engine: _Engine, request: Request, feed: Feed) -> None:
+    async def _answer(self, engine: Engine, request: Request, feed: Feed) -> None:
         try:
             feed.put(Delta(completion=await self._generate(engine, request, feed)))
         except asyncio.CancelledError:
@@ -125,7 +122,7 @@ class VLLMModel:
         except Exception as failed:  # it leaves the engine's loop as data
             feed.put(_translated(failed, self.name))
 
-    async def _generate(self, engine: _Engine, request: Request, feed: Feed) -> Completion:
+    async def _generate(self, engine: Engine, request: Request, feed: Feed) -> Completion:
         llm = engine.started(self.name)
         limit: int = llm.model_config.max_model_len
         tokens = prompt_tokens(llm.get_tokenizer(), request.messages, model=self.name, limit=limit)
@@ -159,91 +156,6 @@ class VLLMModel:
                 model=self.name,
             )
         )
-
-
-# ----------------------------------------------------------------------------------------- engines
-
-DEFAULTS: dict[str, Any] = {
-    # Where blanks are free, a weak model writes blanks until its tokens are used up. The engine takes this switch
-    # only beside a named backend, and ignores the one on a request.
-    "structured_outputs_config": {"backend": "xgrammar", "disable_any_whitespace": True},
-}
-"""Engine arguments unless the user gives others."""
-
-
-class _Engine:
-    """One `AsyncLLM` on an event loop and thread of its own; everything but its making happens there."""
-
-    def __init__(self, options: dict[str, Any]) -> None:
-        self.users = 0
-        self.loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self.loop.run_forever, name="rl-conductor-vllm", daemon=True)
-        self._options = options
-        self._llm: AsyncLLM | None = None
-        self._loras: dict[str, LoRARequest] = {}
-        self._thread.start()
-        atexit.register(self.close)  # before vLLM's own hooks, which tear its processes from under it
-
-    def started(self, name: str) -> AsyncLLM:
-        """The engine. The first call starts it, for which it keeps its loop busy: others queue up behind it."""
-        if self._llm is None or self._llm.errored:
-            self._shut_down()
-            try:
-                self._llm = AsyncLLM.from_engine_args(AsyncEngineArgs(**self._options))
-            except Exception as failed:  # vLLM raises many kinds: no such model, no device, too little memory
-                raise ModelError(f"{name} can't be started: {failed}", model=name) from failed
-        return self._llm
-
-    def lora(self, folder: str | None) -> LoRARequest | None:
-        """The request for the adapter in `folder`. vLLM tells adapters apart by this number alone."""
-        if folder is None:
-            return None
-        return self._loras.setdefault(folder, LoRARequest(folder, len(self._loras) + 1, folder))
-
-    def close(self) -> None:
-        """Shut the engine down, end what still runs on its loop, and end its thread."""
-        atexit.unregister(self.close)
-        asyncio.run_coroutine_threadsafe(self._end(), self.loop).result()
-        self.loop.call_soon_threadsafe(self.loop.stop)
-        self._thread.join()
-        self.loop.close()
-
-    async def _end(self) -> None:
-        self._shut_down()
-        left = asyncio.all_tasks() - {asyncio.current_task()}
-        for task in left:
-            task.cancel()
-        await asyncio.gather(*left, return_exceptions=True)
-
-    def _shut_down(self) -> None:
-        llm, self._llm = self._llm, None
-        if llm is not None:
-            llm.shutdown()
-
-
-_engines: dict[str, _Engine] = {}
-_engines_lock = threading.Lock()
-
-
-def _lease(options: dict[str, Any]) -> _Engine:
-    """The process's one engine for `options`, with one user more."""
-    with _engines_lock:
-        key = json.dumps(options, sort_keys=True, default=repr)
-        if key not in _engines:
-            _engines[key] = _Engine(options)
-        _engines[key].users += 1
-        return _engines[key]
-
-
-def _release(engine: _Engine) -> None:
-    """One user less; without users it is closed."""
-    with _engines_lock:
-        engine.users -= 1
-        if engine.users:
-            return
-        for key in [key for key, known in _engines.items() if known is engine]:
-            del _engines[key]
-    engine.close()
 
 
 # ---------------------------------------------------------------------------------------- requests
