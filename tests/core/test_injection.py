@@ -122,6 +122,12 @@ def test_a_mark_says_nothing_about_the_mark_of_another_prompt() -> None:
     assert len(mark_of("a") | mark_of("b") | mark_of(next(iter(mark_of("a"))))) == 3
 
 
+def test_nobody_can_compute_a_mark_without_the_key_of_the_run() -> None:
+    prompts = [worker_prompt(QUESTION, [Evidence("1", "x", "y")], "z", key=key) for key in ("one", "another")]
+
+    assert marks(prompts[0]).isdisjoint(marks(prompts[1]))
+
+
 # ------------------------------------------------------------------------------------- the planner
 
 
