@@ -134,6 +134,17 @@ def test_a_named_server_is_asked_what_it_serves() -> None:
     assert "OPENAI_BASE_URL names it" in found.reasons[0]
 
 
+def test_openais_key_is_for_the_server_that_is_named_beside_it() -> None:
+    with listing("x") as address:
+        found = discover({"OPENAI_BASE_URL": address, "OPENAI_API_KEY": "sk-1"})
+
+    assert list(found.pool) == ["x"]
+
+
+def test_a_server_elsewhere_has_no_known_price() -> None:
+    assert discovery._at("https://models.example.org/v1", "x", "compatible", None).price is None
+
+
 def test_a_server_on_this_machine_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     with listing(*(f"m{i}" for i in range(20))) as address:
         monkeypatch.setattr(discovery, "SERVERS", {"http://127.0.0.1:1/v1": "vllm", address: "compatible"})

@@ -7,6 +7,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from rl_conductor.errors import ConfigError
 from rl_conductor.limits import Limits
@@ -20,6 +21,8 @@ POOL_VARIABLE = "RL_CONDUCTOR_POOL"
 """Names a pool file, which then goes before everything else that is found."""
 MOST_SERVED = 7
 """Most models taken from one local server; the paper's pool has as many."""
+LOOPBACK = ("127.0.0.1", "localhost", "::1")
+"""Hosts whose models cost nothing, because the user runs them."""
 PROBE_SECONDS = 0.5
 
 
@@ -101,11 +104,11 @@ def from_file(content: PoolFile, reason: str) -> Found:
 
 
 def from_keys(environ: Mapping[str, str]) -> Found | None:
-    """A strong and a fast model of every vendor whose key is set."""
+    """A strong and a fast model of every vendor whose key is set; OpenAI's key may be for another server instead."""
     workers, reasons, strong = [], [], []
     for provider, vendor in VENDORS.items():
         key = next((name for name in vendor.keys if environ.get(name)), None)
-        if key is None:
+        if key is None or (provider == "openai" and environ.get("OPENAI_BASE_URL")):
             continue
         reasons.append(f"{key} is set: {vendor.strong} and {vendor.fast}")
         for name, strengths in ((vendor.strong, "strong generalist"), (vendor.fast, "fast and cheap generalist")):
@@ -121,11 +124,12 @@ def from_keys(environ: Mapping[str, str]) -> Found | None:
 def from_server(environ: Mapping[str, str]) -> Found | None:
     """The models of the server that `OPENAI_BASE_URL` names, or of the first that answers on this machine."""
     named = environ.get("OPENAI_BASE_URL")
+    key = environ.get("OPENAI_API_KEY") if named else None
     addresses = {named: "compatible"} if named else SERVERS
     for address, dialect in addresses.items():
-        names = served(address)
+        names = served(address, key=key)
         if names:
-            models = [_at(address, name, dialect) for name in names[:MOST_SERVED]]
+            models = [_at(address, name, dialect, key) for name in names[:MOST_SERVED]]
             workers = [Worker.of(name, made) for name, made in zip(names, models, strict=False)]
             how = "OPENAI_BASE_URL names it" if named else "it answers on this machine"
             reason = f"a server at {address} ({how}): {', '.join(names[:MOST_SERVED])}"
@@ -137,7 +141,7 @@ def from_server(environ: Mapping[str, str]) -> Found | None:
 
 def embedded() -> Found:
     """Tiny models in this process, for a machine that has nothing else."""
-    sampling = Sampling(max_tokens=256, temperature=0.2, seed=1)
+    sampling = Sampling(max_tokens=256, temperature=0.0)  # tiny models are least wrong when they are greedy
     workers = [
         Worker.of(name, where, card=Card(name=name, strengths=strengths), sampling=sampling)
         for name, (where, strengths) in EMBEDDED.items()
@@ -151,18 +155,21 @@ def embedded() -> Found:
     return Found(pool, planner, reasons, policy=Policy(final="coder"), limits=Limits(steps=3), embedded=True)
 
 
-def _at(address: str, name: str, dialect: str) -> Model:
-    return model(f"openai:{name}", base_url=address, dialect=dialect, price=FREE)
+def _at(address: str, name: str, dialect: str, key: str | None) -> Model:
+    price = FREE if urlsplit(address).hostname in LOOPBACK else None
+    return model(f"openai:{name}", base_url=address, api_key=key, dialect=dialect, price=price)
 
 
-def served(address: str) -> list[str]:
+def served(address: str, *, key: str | None = None) -> list[str]:
     """The models that a server lists; none when it is not there or speaks otherwise."""
     # Imported here because few need them: they are a tenth of this package's import time.
     from http.client import HTTPException  # noqa: PLC0415
-    from urllib.request import urlopen  # noqa: PLC0415
+    from urllib.request import Request, urlopen  # noqa: PLC0415
 
+    headers = {"Authorization": f"Bearer {key}"} if key else {}
     try:
-        with urlopen(f"{address.rstrip('/')}/models", timeout=PROBE_SECONDS) as reply:  # noqa: S310
+        asked = Request(f"{address.rstrip('/')}/models", headers=headers)  # noqa: S310
+        with urlopen(asked, timeout=PROBE_SECONDS) as reply:  # noqa: S310
             return list(dict.fromkeys(str(one["id"]) for one in json.loads(reply.read())["data"]))
     except (OSError, HTTPException, ValueError, KeyError, TypeError):
         return []
