@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, Callable, Iterator
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator
 from contextlib import AbstractAsyncContextManager, aclosing, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -53,6 +53,12 @@ class Caller:
     def elapsed(self) -> float:
         """Seconds since the run began."""
         return time.monotonic() - self.began
+
+    def carry_on(self, calls: Iterable[Call]) -> None:
+        """Count calls that were made for this run before; its clock goes on from where they ended."""
+        for call in calls:
+            self.ledger.charge(call.usage)
+            self.began = min(self.began, time.monotonic() - call.started - call.seconds)
 
     def remaining(self) -> float | None:
         """Seconds until the run's deadline; `None` without one."""

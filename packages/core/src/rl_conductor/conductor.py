@@ -18,8 +18,9 @@ from rl_conductor.planner import Planner
 from rl_conductor.policy import Policy
 from rl_conductor.pool import Worker, WorkerPool
 from rl_conductor.rounds import Run
+from rl_conductor.stepwise import Stepwise
 from rl_conductor.sync import run_sync
-from rl_conductor.trace import AnswerDelta, Event, Finished, PlanRecord, Trace
+from rl_conductor.trace import AnswerDelta, Event, Finished, PlanRecord, Round, Trace
 from rl_conductor.types import FREE, Completion, Delta, Message, Price, Request, TextPart
 from rl_conductor.workflow import Workflow
 
@@ -121,22 +122,54 @@ class Conductor:
         self,
         question: Question,
         *,
+        before: Sequence[Round] = (),
         policy: Policy | None = None,
         limits: Limits | None = None,
         on_event: Callable[[Event], None] | None = None,
     ) -> PlanRecord:
-        """A plan for `question`, which is not run.
+        """A plan for `question`, or for the round after those `before`, which is not run.
 
         Raises:
             PolicyError: no workflow at all may run.
         """
-        return await self._run_of(_request(question), policy, limits, on_event or _ignore).plan()
+        return await self._run_of(_request(question), policy, limits, on_event or _ignore, before).plan()
+
+    def stepwise(
+        self,
+        question: Question,
+        plan: PlanRecord | Workflow,
+        *,
+        before: Sequence[Round] = (),
+        policy: Policy | None = None,
+        limits: Limits | None = None,
+        on_event: Callable[[Event], None] | None = None,
+        stream: bool = False,
+    ) -> Stepwise:
+        """A plan whose steps the caller starts itself, for hosts that schedule and store on their own.
+
+        Args:
+            question: what was asked of `plan`, if that made it.
+            plan: a record that `plan` returned, or the caller's own workflow.
+            before: the rounds before this one.
+            policy: in place of the conductor's own.
+            limits: in place of the conductor's own.
+            on_event: told of everything as it happens.
+            stream: tell `on_event` the answer as it is written, instead of once it is whole.
+
+        Raises:
+            PolicyError: no workflow at all may run.
+            WorkflowValidationError: this one may not run.
+        """
+        run = self._run_of(_request(question), policy, limits, on_event or _ignore, before)
+        run.stream = stream
+        return Stepwise(run, plan if isinstance(plan, PlanRecord) else PlanRecord(source="given", workflow=plan))
 
     async def run(
         self,
         question: Question,
         *,
         workflow: Workflow | None = None,
+        resume: Sequence[Round] = (),
         policy: Policy | None = None,
         limits: Limits | None = None,
         on_event: Callable[[Event], None] | None = None,
@@ -147,6 +180,8 @@ class Conductor:
         Args:
             question: plain words, a conversation, or a whole request.
             workflow: run this instead of planning.
+            resume: the rounds of a run of this question that was cut short. Plans and replies that are in them are
+                not asked for again, and what they used counts towards the limits.
             policy: in place of the conductor's own.
             limits: in place of the conductor's own.
             on_event: told of everything as it happens; the last event, `Finished`, comes even when cancelled.
@@ -156,7 +191,7 @@ class Conductor:
             RunError: there is no answer; `error.trace` says why and what it cost.
             PolicyError: no workflow at all may run.
         """
-        run = self._run_of(_request(question), policy, limits, on_event or _ignore)
+        run = self._run_of(_request(question), policy, limits, on_event or _ignore, resume)
         run.stream = stream
         return await run.go(workflow)
 
@@ -165,21 +200,23 @@ class Conductor:
         question: Question,
         *,
         workflow: Workflow | None = None,
+        resume: Sequence[Round] = (),
         policy: Policy | None = None,
         limits: Limits | None = None,
     ) -> Trace:
         """`run` for code that is not async."""
-        return run_sync(self.run(question, workflow=workflow, policy=policy, limits=limits))
+        return run_sync(self.run(question, workflow=workflow, resume=resume, policy=policy, limits=limits))
 
     async def events(
         self,
         question: Question,
         *,
         workflow: Workflow | None = None,
+        resume: Sequence[Round] = (),
         policy: Policy | None = None,
         limits: Limits | None = None,
     ) -> AsyncGenerator[Event, None]:
-        """Everything as it happens, the answer's text as it is written, and `Finished` last.
+        """Everything as it happens, the answer's text as it is written, and `Finished` last; see `run`.
 
         Closing the iterator cancels the run.
 
@@ -187,7 +224,7 @@ class Conductor:
             RunError: after `Finished`, when there is no answer.
         """
         queue: asyncio.Queue[Event | None] = asyncio.Queue()
-        run = self._run_of(_request(question), policy, limits, queue.put_nowait)
+        run = self._run_of(_request(question), policy, limits, queue.put_nowait, resume)
         run.stream = True
         task = asyncio.create_task(run.go(workflow))
         task.add_done_callback(lambda _: queue.put_nowait(None))
@@ -231,7 +268,12 @@ class Conductor:
                 self._closing = False
 
     def _run_of(
-        self, request: Request, policy: Policy | None, limits: Limits | None, emit: Callable[[Event], None]
+        self,
+        request: Request,
+        policy: Policy | None,
+        limits: Limits | None,
+        emit: Callable[[Event], None],
+        before: Sequence[Round] = (),
     ) -> Run:
         limits = limits or self.limits
         if request.timeout is not None:
@@ -247,6 +289,7 @@ class Conductor:
             access=self._access,
             retries=self._retries,
             keep_content=self._keep_content,
+            before=before,
         )
 
 

@@ -7,7 +7,7 @@ after retries of the call it goes to another worker that the policy allows, and 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -56,9 +56,10 @@ class Execution:
     workflow: Workflow | None = None
     """The plan, once it is whole."""
     wasted: tuple[Call, ...] = ()
-    """Calls of a step that was started ahead of a plan which then had no use for it."""
+    """Calls of steps that came to nothing: started ahead of a plan which then had no use for them, or cut short in
+    a run that was taken up again."""
     _runs: dict[int, _StepRun] = field(default_factory=dict)
-    _tasks: dict[int, asyncio.Task[StepResult]] = field(default_factory=dict)
+    _tasks: dict[int, asyncio.Future[StepResult]] = field(default_factory=dict)
     _planned: asyncio.Event = field(default_factory=asyncio.Event)
 
     @cached_property
@@ -72,25 +73,47 @@ class Execution:
         self._runs[index] = _StepRun(self, index, step)
         self._tasks[index] = asyncio.create_task(self._runs[index].run(), name=f"step {index + 1}")
 
+    def recall(self, results: Iterable[StepResult]) -> None:
+        """Take these steps as done: their workers replied before the run was interrupted, or under another host."""
+        for result in results:
+            run = _StepRun(self, result.index, result.step, calls=list(result.calls), result=result, recalled=True)
+            self._runs[result.index] = run
+            self._tasks[result.index] = asyncio.get_running_loop().create_future()
+            self._tasks[result.index].set_result(result)
+
     async def run(self, workflow: Workflow) -> None:
         """Run every step that the answer can depend on; `results` then says what became of each.
 
         A step that was started ahead goes on when the plan has it still, and is cancelled when it has not.
         """
         if not all(run.stands_in(workflow) for run in self._runs.values()):
-            self.wasted = await self.abandon()
+            self.wasted += await self.abandon()
         self.workflow = workflow
         end = len(workflow.steps) - 1
         for index in sorted(workflow.needed - self._tasks.keys() - {end}):
             self.start(index, workflow.steps[index])
-        self._runs[end] = last = _StepRun(self, end, workflow.steps[end], last=True)
+        last = self._last(workflow)
         self._planned.set()
         try:
-            await last.run()  # by way of what it reads, it waits for all the others
+            if last.result is None:
+                await last.run()  # by way of what it reads, it waits for all the others
         finally:
             if last.result is None:
                 await self._cancel()
             self._report_the_unfinished()
+
+    async def run_step(self, workflow: Workflow, index: int) -> StepResult:
+        """Run this step alone; what it reads must have been recalled."""
+        self.workflow = workflow
+        self._planned.set()
+        end = len(workflow.steps) - 1
+        run = self._last(workflow) if index == end else _StepRun(self, index, workflow.steps[index])
+        self._runs[index] = run
+        return await run.run()
+
+    def _last(self, workflow: Workflow) -> _StepRun:
+        end = len(workflow.steps) - 1
+        return self._runs.setdefault(end, _StepRun(self, end, workflow.steps[end], last=True))
 
     def results(self) -> tuple[StepResult, ...]:
         """What became of every step so far: cut short, those that were still running count as failed."""
@@ -159,14 +182,15 @@ class _StepRun:
     calls: list[Call] = field(default_factory=list)
     errors: list[str] = field(default_factory=list)
     result: StepResult | None = None
+    recalled: bool = False
 
     def __post_init__(self) -> None:
         self.planned = self.step
 
     def stands_in(self, workflow: Workflow) -> bool:
-        """Whether `workflow` has this very step in this place."""
+        """Whether `workflow` has this very step in this place, which the last step has only when it was recalled."""
         ahead = workflow.needed - {len(workflow.steps) - 1}
-        return self.index in ahead and workflow.steps[self.index] == self.planned
+        return self.recalled or (self.index in ahead and workflow.steps[self.index] == self.planned)
 
     async def run(self) -> StepResult:
         """Wait for what the step may read, ask a worker, and report."""

@@ -96,6 +96,10 @@ class Ledger:
                 )
             ledger = ledger.parent
 
+    def charge(self, usage: Usage) -> None:
+        """Count what was spent on this run before, in a process that is gone or under another host."""
+        self.spent += Amount(usage.cost, usage.total_tokens, usage.calls)
+
     def reserve(self, model: str, estimate: Estimate) -> Reservation:
         """Room for one call to `model`, held while the block of an `async with` runs.
 

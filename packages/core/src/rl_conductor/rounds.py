@@ -29,6 +29,7 @@ from rl_conductor.trace import (
     PlanRecord,
     Round,
     Setup,
+    StepFinished,
     StepResult,
     Trace,
     Versions,
@@ -71,6 +72,8 @@ class Run:
     retries: int = 2
     keep_content: bool = True
     fence_key: str = field(default_factory=new_key)
+    before: Sequence[Round] = ()
+    """Rounds that this run made before it was interrupted, or under another host."""
     rounds: list[Round] = field(default_factory=list)
     said: str = ""
     """What was passed on of the answer while it was made."""
@@ -80,9 +83,13 @@ class Run:
         self.hedges = Hedges(self.limits.hedges)
         self.id = f"run-{secrets.token_hex(8)}"
         self.created = datetime.now(UTC)
+        self.caller.carry_on(call for one in self.before for call in one.calls)
+        self.rounds.extend(self.before)
 
     async def go(self, workflow: Workflow | None = None) -> Trace:
         """The finished trace; with a `workflow`, the first round runs that instead of planning.
+
+        The last of the rounds `before` is taken up again: its plan stands, and its steps that are done stay done.
 
         Raises:
             PolicyError: no workflow at all may run.
@@ -99,63 +106,107 @@ class Run:
             cut_short = str(error)
             raise
         finally:
-            trace = self._trace(cut_short)
-            if trace.completion is not None and trace.completion.text and not self.said:
-                self.emit(AnswerDelta(text=trace.completion.text))
-            self.emit(Finished(trace=trace))
-        if trace.completion is None:
-            raise RunError(f"there is no answer: {trace.error}", trace=trace)
+            trace = self.finish(cut_short)
+        return answered(trace)
+
+    def finish(self, cut_short: str | None = None) -> Trace:
+        """Tell the listener that the run is over."""
+        trace = self._trace(cut_short)
+        if trace.completion is not None and trace.completion.text and not self.said:
+            self.emit(AnswerDelta(text=trace.completion.text))
+        self.emit(Finished(trace=trace))
         return trace
 
     async def plan(self) -> PlanRecord:
         """A plan that is not run. Its workflow is the fall-back's when the planner wrote none."""
         self.caller.ledger.check_depth()
-        return await self._planned(self._execution(), ahead=False)
+        return await self.plan_of(self.execution(), ahead=False)
 
     # -------------------------------------------------------------------------------------- rounds
 
     async def _rounds(self, given: Workflow | None) -> None:
-        going_on = continuation(self.request)
-        if going_on is not None and self._may_go_on(going_on.worker):
-            await self._go_on(going_on)
-            return
-        for _ in range(self.limits.rounds):
-            execution = self._execution()
-            record = await self._planned(execution) if given is None else self._given(given, execution)
-            given = None
+        interrupted = self.rounds.pop() if self.rounds else None
+        while self.number < self.limits.rounds:
+            execution = self.execution()
+            record = await self.plan_of(execution, given=given, interrupted=interrupted)
+            given = interrupted = None
             await self._execute(execution, record)
-            if not self._may_be_judged(record):
+            if not self.may_go_on(record):
                 break
+
+    async def plan_of(
+        self,
+        execution: Execution,
+        *,
+        given: Workflow | None = None,
+        interrupted: Round | None = None,
+        ahead: bool = True,
+    ) -> PlanRecord:
+        """The plan of the round at hand, wherever it comes from; what was done of it before stays done."""
+        going_on = continuation(self.request)
+        if going_on is not None and self._may_answer(going_on.worker):
+            record = self._going_on(going_on, execution)
+        elif interrupted is not None and _is_written(interrupted.plan):
+            record = self.take_up(interrupted.plan, execution)
+        elif given is not None:
+            record = self._given(given, execution)
+        else:
+            execution.wasted = interrupted.calls if interrupted else ()
+            return await self._planned(execution, ahead=ahead)
+        self._announced(record)
+        if interrupted is not None:
+            self._recall(interrupted.results, execution)
+        return record
+
+    def _recall(self, results: Sequence[StepResult], execution: Execution) -> None:
+        """Take the steps that were done before the interruption as done; the others are run again."""
+        done = [result for result in results if result.status == "ok"]
+        execution.recall(done)
+        execution.wasted = tuple(call for result in results if result.status == "failed" for call in result.calls)
+        for result in done:
+            self.emit(StepFinished(round=self.number, result=result))
+
+    def take_up(self, record: PlanRecord, execution: Execution) -> PlanRecord:
+        """A plan that was made before, if it may still run.
+
+        Raises:
+            WorkflowValidationError: it may not.
+        """
+        going_on = continuation(self.request)
+        if record.source == "continuation" and going_on is not None:
+            return self._going_on(going_on, execution)
+        if record.workflow is None:
+            return record
+        if record.source == "given":
+            return self._given(record.workflow, execution)
+        return record.model_copy(update={"workflow": execution.space.check(record.workflow)})
 
     def _given(self, workflow: Workflow, execution: Execution) -> PlanRecord:
         """The caller's own plan: the policy binds it, but not what only keeps the Conductor's plans easy to write."""
         longest = max(len(step.subtask) for step in workflow.steps)
         execution.space = execution.space.model_copy(update={"access": "positional", "subtask_chars": longest})
-        return self._announced(PlanRecord(source="given", workflow=execution.space.check(workflow)))
+        return PlanRecord(source="given", workflow=execution.space.check(workflow))
 
-    def _may_go_on(self, worker: str) -> bool:
+    def _may_answer(self, worker: str) -> bool:
         """Whether the worker that called a tool may still give the answer: the message that names it may be forged."""
         space = self.space()
         return worker in space.allowed and space.last in (None, worker)
 
-    async def _go_on(self, found: Continuation) -> None:
+    def _going_on(self, found: Continuation, execution: Execution) -> PlanRecord:
         """Bring the results of its tool calls to the worker that made them, without planning."""
-        execution = self._execution()
         if execution.space.unreadable:  # the prompt holds replies that another worker might not be allowed to read
             execution.space = execution.space.model_copy(update={"allowed": frozenset({found.worker})})
         # Without what is meant for us: a conductor in the pool would take it for its own.
         turns = [turn.model_copy(update={"continuation": None}) for turn in self.request.messages]
         execution.request = self.request.model_copy(update={"messages": with_prompt(turns, found.prompt)})
         workflow = Workflow(steps=(Step(subtask=ANSWER, worker=found.worker),))
-        await self._execute(execution, self._announced(PlanRecord(source="continuation", workflow=workflow)))
+        return PlanRecord(source="continuation", workflow=workflow)
 
     async def _execute(self, execution: Execution, record: PlanRecord) -> None:
         if record.workflow is None:  # the answer of the round before stands
             self.rounds.append(Round(plan=record))
             return
-        sure = record.source in ("single", "fallback", "continuation") or self.number + 1 >= self.limits.rounds
-        execution.stream = self.stream and sure
-        execution.plain = len(record.workflow.steps) == 1 and record.source in ("single", "fallback", "continuation")
+        self.prepare(execution, record)
         try:
             await execution.run(record.workflow)
         finally:
@@ -164,9 +215,15 @@ class Run:
                 record = record.model_copy(update={"calls": (*record.calls, *execution.wasted)})
             self.rounds.append(Round(plan=record, results=execution.results()))
 
-    def _may_be_judged(self, record: PlanRecord) -> bool:
+    def prepare(self, execution: Execution, record: PlanRecord) -> None:
+        """Settle how the steps of this plan are shown to workers, and whether the answer is passed on as it is made."""
+        unplanned = record.source in ("single", "fallback", "continuation")
+        execution.plain = unplanned and record.workflow is not None and len(record.workflow.steps) == 1
+        execution.stream = self.stream and (unplanned or self.number + 1 >= self.limits.rounds)
+
+    def may_go_on(self, record: PlanRecord) -> bool:
         """Whether another round makes sense: there is an answer, and the planner may see it."""
-        if record.workflow is None or record.source in ("single", "fallback"):
+        if record.workflow is None or record.source in ("single", "fallback", "continuation"):
             return False
         reply = self.rounds[-1].results[-1].reply
         if reply is None or reply.tool_calls:
@@ -180,7 +237,8 @@ class Run:
         """The round at hand, from 0."""
         return len(self.rounds)
 
-    def _execution(self) -> Execution:
+    def execution(self) -> Execution:
+        """The steps of the round at hand, none of which has been started."""
         return Execution(
             pool=self.pool,
             space=self.space(),
@@ -321,6 +379,22 @@ class Run:
             if result.status == "failed"
         ]
         return found
+
+
+def _is_written(plan: PlanRecord) -> bool:
+    """Whether planning came to an end, be it that the answer of the round before is accepted."""
+    return plan.workflow is not None or bool(plan.text) or plan.source == "fallback"
+
+
+def answered(trace: Trace) -> Trace:
+    """The trace itself, if it has an answer.
+
+    Raises:
+        RunError: it has none; the error carries it.
+    """
+    if trace.completion is None:
+        raise RunError(f"there is no answer: {trace.error}", trace=trace)
+    return trace
 
 
 def _completion(result: StepResult, usage: Usage, said: str) -> Completion:

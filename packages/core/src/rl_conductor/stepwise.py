@@ -1,0 +1,85 @@
+"""`Stepwise`: one round whose steps a host starts itself, because it has a scheduler and a store of its own.
+
+The host keeps the results (they are plain values) and decides when a step runs. What a step is told, who does it,
+what it may cost and what happens when it fails is settled where it always is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from rl_conductor.errors import ConfigError
+from rl_conductor.executor import Execution
+from rl_conductor.rounds import Run, answered
+from rl_conductor.trace import PlanRecord, Round, StepResult, Trace
+from rl_conductor.workflow import Workflow
+
+
+class Stepwise:
+    """The steps of one plan, each run when it is asked for. Steps may run side by side, on one event loop."""
+
+    def __init__(self, run: Run, plan: PlanRecord) -> None:
+        if plan.workflow is None:
+            raise ConfigError("this plan accepts the answer of the round before, so it has no steps to run")
+        self._run = run
+        self._charged: set[int] = set()
+        self.plan = run.take_up(plan, run.execution())
+        """The plan as it runs."""
+        self.workflow: Workflow = plan.workflow
+        run.caller.carry_on(plan.calls)
+
+    async def step(self, index: int, done: Collection[StepResult] = ()) -> StepResult:
+        """Run one step.
+
+        Args:
+            index: which, from 0.
+            done: the results so far, with at least those that this step may read. What they used counts towards
+                the limits, also when it was another process that ran them.
+
+        Raises:
+            ConfigError: a result is missing that the step may read.
+        """
+        self._expect(self.workflow.steps[index].access, done)
+        self._charge(done)
+        execution = self._execution()
+        execution.recall(done)
+        self._charged.add(index)
+        return await execution.run_step(self.workflow, index)
+
+    def finish(self, done: Collection[StepResult]) -> Trace:
+        """The trace of the whole run, once every step is done that the answer depends on.
+
+        Raises:
+            ConfigError: one of them is not.
+            RunError: there is no answer; `error.trace` says why and what it cost.
+        """
+        self._expect(self.workflow.needed, done)
+        self._charge(done)
+        execution = self._execution()
+        execution.workflow = self.workflow
+        execution.recall(done)
+        self._run.rounds[len(self._run.before) :] = [Round(plan=self.plan, results=execution.results())]
+        return answered(self._run.finish())
+
+    @property
+    def again(self) -> bool:
+        """Whether another round may follow, now that this one is finished."""
+        run = self._run
+        return run.number < run.limits.rounds and run.may_go_on(self.plan)
+
+    def _execution(self) -> Execution:
+        execution = self._run.execution()
+        self._run.take_up(self.plan, execution)
+        self._run.prepare(execution, self.plan)
+        return execution
+
+    def _expect(self, indices: Collection[int], done: Collection[StepResult]) -> None:
+        missing = sorted(set(indices) - {result.index for result in done})
+        if missing:
+            names = ", ".join(str(index + 1) for index in missing)
+            raise ConfigError(f"steps that this depends on are not done: {names}; run them first")
+
+    def _charge(self, done: Collection[StepResult]) -> None:
+        fresh = [result for result in done if result.index not in self._charged]
+        self._charged.update(result.index for result in fresh)
+        self._run.caller.carry_on(call for result in fresh for call in result.calls)
