@@ -38,7 +38,7 @@ ROSTER = ("coder", "writer", "thinker", "judge")
 SPACES = {
     "a worker denied": PlanSpace(roster=ROSTER, allowed=frozenset(ROSTER) - {"writer"}, subtask_chars=30),
     "a verifier forced": PlanSpace(
-        roster=ROSTER, allowed=frozenset(ROSTER), min_steps=2, last="judge", last_reads_all=True, subtask_chars=30
+        roster=ROSTER, allowed=frozenset(ROSTER), min_steps=2, last=frozenset({"judge"}), last_reads_all=True, subtask_chars=30
     ),
     "flows closed": PlanSpace(
         roster=ROSTER,

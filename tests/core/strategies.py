@@ -31,7 +31,7 @@ def spaces(draw: st.DrawFn) -> PlanSpace:
         min_steps=draw(st.integers(1, most)),
         access=draw(st.sampled_from(["binary", "positional"])),
         unreadable=frozenset(draw(st.lists(st.sampled_from(pairs), max_size=3))),
-        last=draw(st.none() | st.sampled_from(roster)),
+        last=draw(st.none() | subsets(roster, least=1)),
         last_reads_all=draw(st.booleans()),
         recalled=draw(st.none() | subsets(roster)),
         may_accept=draw(st.booleans()),

@@ -211,7 +211,7 @@ def test_rules_that_contradict_one_another_are_refused(form: Form) -> None:
         roster=("a", "b"),
         allowed=frozenset({"a", "b"}),
         min_steps=2,
-        last="b",
+        last=frozenset({"b"}),
         last_reads_all=True,
         unreadable=frozenset({("b", "a"), ("b", "b")}),
     )

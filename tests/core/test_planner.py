@@ -108,7 +108,7 @@ async def test_a_plan_that_may_not_run_costs_a_sample() -> None:
     model = ScriptedModel([plan((1, "x", [])), plan((0, "x", []))])
 
     record, _ = await drafted(
-        Planner(model=model), space=SPACE.model_copy(update={"allowed": frozenset("a"), "last": "a"})
+        Planner(model=model), space=SPACE.model_copy(update={"allowed": frozenset("a"), "last": frozenset("a")})
     )
 
     assert record.workflow is not None
@@ -147,7 +147,9 @@ async def test_another_sample_is_drawn_only_where_it_may_help(error: Any, sample
 async def test_rules_that_leave_no_plan_at_all_are_not_asked_for_one() -> None:
     model = ScriptedModel("never")
     nothing = frozenset((reader, source) for reader in "ab" for source in "ab")
-    space = SPACE.model_copy(update={"min_steps": 2, "last_reads_all": True, "last": "a", "unreadable": nothing})
+    space = SPACE.model_copy(
+        update={"min_steps": 2, "last_reads_all": True, "last": frozenset("a"), "unreadable": nothing}
+    )
 
     record, _ = await drafted(Planner(model=model), space=space)
 

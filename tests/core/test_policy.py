@@ -111,7 +111,7 @@ def test_flows_are_forbidden_between_all_that_the_selectors_match() -> None:
 def test_who_does_the_last_step_can_be_fixed(rule: str) -> None:
     space = Policy(**{rule: "b"}).space(CARDS)
 
-    assert space.last == "b"
+    assert space.last == frozenset("b")
     assert space.last_reads_all is (rule == "verifier")
     assert space.min_steps == (2 if rule == "verifier" else 1)
     assert space.max_steps == (1 if rule == "single" else 5)
@@ -132,7 +132,7 @@ def test_two_cannot_both_do_the_last_step() -> None:
     with pytest.raises(PolicyError, match=r"policy.verifier='a' and policy.final='b' can't all"):
         Policy(verifier="a", final="b").space(CARDS)
 
-    assert Policy(verifier="a", final="a").space(CARDS).last == "a"
+    assert Policy(verifier="a", final="a").space(CARDS).last == frozenset("a")
 
 
 def test_a_verifier_needs_somebody_to_verify() -> None:

@@ -102,8 +102,8 @@ def test_who_may_not_work_is_not_mentioned() -> None:
 
 def test_the_rules_say_what_the_space_demands() -> None:
     one = SPACE.model_copy(update={"max_steps": 1})
-    verified = SPACE.model_copy(update={"last": "other", "last_reads_all": True, "min_steps": 2})
-    pinned = SPACE.model_copy(update={"last": "other", "access": "positional", "subtask_chars": 77})
+    verified = SPACE.model_copy(update={"last": frozenset({"other"}), "last_reads_all": True, "min_steps": 2})
+    pinned = SPACE.model_copy(update={"last": frozenset({"other"}), "access": "positional", "subtask_chars": 77})
 
     assert "one step" in rules(one, "lists")
     assert "2 to 5 steps" in rules(verified, "lists")

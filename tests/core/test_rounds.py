@@ -643,26 +643,62 @@ async def test_nothing_is_judged_that_may_not_be_passed_on(policy: Policy) -> No
 @pytest.mark.parametrize(
     ("lacks", "request_"),
     [
-        ("tools", asking()),
         ("images", Request(messages=(Message.user("x", ImagePart(url="https://x")),))),
         ("files", Request(messages=(Message.user("x", FilePart(data="QQ==")),))),
-        ("json_schema", Request(messages=(Message.user("x"),), response_format=JsonFormat())),
-        ("grammar", Request(messages=(Message.user("x"),), response_format=Grammar(gbnf='root ::= "x"'))),
     ],
 )
-async def test_only_workers_that_can_take_a_request_get_it(lacks: str, request_: Request) -> None:
+async def test_workers_that_cannot_see_what_the_conversation_holds_do_no_step(lacks: str, request_: Request) -> None:
     able = ScriptedModel("B")
     unable = ScriptedModel("never", capabilities=ALL.model_copy(update={lacks: False}))
     planner = ScriptedModel([TWO, plan((1, "x", []))])
 
     trace = await answered(conductor(planner, pool_of(a=unable, b=able)), request_)
+
     assert (trace.text, unable.requests) == ("B", [])
+
+
+@pytest.mark.parametrize(
+    ("lacks", "request_"),
+    [
+        ("images", Request(messages=(Message.user("x", ImagePart(url="https://x")),))),
+        ("tools", asking()),
+        ("json_schema", Request(messages=(Message.user("x"),), response_format=JsonFormat())),
+        ("grammar", Request(messages=(Message.user("x"),), response_format=Grammar(gbnf='root ::= "x"'))),
+    ],
+)
+async def test_a_request_that_no_worker_can_answer_is_refused(lacks: str, request_: Request) -> None:
+    able = ScriptedModel("B")
+    unable = ScriptedModel("never", capabilities=ALL.model_copy(update={lacks: False}))
 
     with pytest.raises(PolicyError, match=f"needs {lacks}") as refused:
         await conductor([TWO], pool_of(a=unable)).run(request_)
     assert refused.value.rule == "capabilities"
     with pytest.raises(PolicyError, match="worker 'a' can't take"):
         await conductor([TWO], pool_of(a=unable, b=able)).run(request_, policy=Policy(final="a"))
+
+
+@pytest.mark.parametrize("form", ["tools", "json_schema"])
+async def test_what_only_the_answer_needs_keeps_nobody_from_the_steps_before_it(form: str) -> None:
+    """A worker without tools may still prepare the answer of one that has them."""
+    request = asking() if form == "tools" else Request(messages=(Message.user("x"),), response_format=JsonFormat())
+    plain = ScriptedModel("notes", capabilities=ALL.model_copy(update={form: False}))
+    able = ScriptedModel("B")
+    planner = ScriptedModel([plan((1, "x", []), (0, "y", ["all"])), TWO])
+
+    trace = await answered(conductor(planner, pool_of(a=plain, b=able)), request)
+
+    assert (trace.text, len(plain.requests)) == ("B", 1)
+    assert "last step must be done by 'b'" in trace.rounds[0].plan.errors[0]
+    assert "by model 1." in planner.requests[0].messages[0].text
+    assert (plain.requests[0].tools, plain.requests[0].response_format) == ((), None)
+
+
+async def test_notes_are_no_answer_when_a_form_was_asked_for() -> None:
+    request = Request(messages=(Message.user("x"),), response_format=JsonFormat())
+    plain = ScriptedModel("notes", capabilities=Capabilities())
+
+    with pytest.raises(RunError, match="out of order"):
+        await conductor([TWO], pool_of(a=plain, b=down)).run(request)
 
 
 async def test_pictures_stay_with_the_question() -> None:

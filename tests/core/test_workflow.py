@@ -132,7 +132,11 @@ CASES: dict[str, tuple[dict[str, object], Workflow, str]] = {
         workflow(step(), step(recall=True)),
         "step 2: a step sees the earlier rounds exactly when it sees the earlier steps",
     ),
-    "another last worker": ({"last": "bob"}, workflow(step()), "the last step must be done by 'bob', not 'ada'"),
+    "another last worker": (
+        {"last": frozenset({"bob"})},
+        workflow(step()),
+        "the last step must be done by 'bob', not 'ada'",
+    ),
     "a verifier that reads too little": (
         {"last_reads_all": True},
         workflow(step(), step(), step("ada", 1)),
@@ -177,7 +181,7 @@ def test_what_keeps_the_rules_is_returned_as_it_is() -> None:
 
 
 def test_every_broken_rule_is_named() -> None:
-    assert len(space(allowed=frozenset({"bob"}), max_steps=4, last="cy").violations(DIAMOND)) == 5
+    assert len(space(allowed=frozenset({"bob"}), max_steps=4, last=frozenset({"cy"})).violations(DIAMOND)) == 5
 
 
 def test_in_a_later_round_the_first_step_may_see_the_earlier_rounds_or_not() -> None:
@@ -188,7 +192,7 @@ def test_in_a_later_round_the_first_step_may_see_the_earlier_rounds_or_not() -> 
 
 
 def test_half_a_plan_is_judged_only_by_what_no_later_step_can_mend() -> None:
-    strict = space(min_steps=2, last="bob", last_reads_all=True)
+    strict = space(min_steps=2, last=frozenset({"bob"}), last_reads_all=True)
     assert strict.step_violations(workflow(step())) == ()
     assert strict.step_violations(workflow(step("dee"))) != ()
 

@@ -232,7 +232,7 @@ def _alike(space: PlanSpace) -> tuple[tuple[str, ...], ...]:
 def _kind(space: PlanSpace, alike: tuple[tuple[str, ...], ...], workers: tuple[str, ...]) -> _Kind:
     return _Kind(
         ids=tuple(space.roster.index(worker) for worker in workers),
-        last_ids=tuple(space.roster.index(worker) for worker in workers if space.last in (None, worker)),
+        last_ids=tuple(space.roster.index(worker) for worker in workers if worker in space.last_choices),
         closed=_closed(space, alike, workers[:1]),
     )
 

@@ -52,6 +52,11 @@ class Policy(Value):
     single: str | None = None
     """Kill switch for orchestration: this one worker answers, and nothing is planned."""
 
+    @property
+    def pinned(self) -> str | None:
+        """The worker that must give the answer, by whichever rule; `None` leaves it open."""
+        return self.single or self.verifier or self.final
+
     def forbidden_because(self, card: Card) -> str | None:
         """The rule that keeps this worker out, in words; `None` when it may work."""
         if self.single is not None and card.name != self.single:
@@ -116,7 +121,7 @@ class Policy(Value):
             min_steps=2 if verified else 1,
             access=access,
             unreadable=self._unreadable(cards),
-            last=last,
+            last=None if last is None else frozenset({last}),
             last_reads_all=verified,
             recalled=recalled,
             may_accept=may_accept,
@@ -138,7 +143,7 @@ class Policy(Value):
         if len(set(wanted.values())) > 1:
             clash = " and ".join(f"policy.{rule}={name!r}" for rule, name in wanted.items())
             raise PolicyError(f"{clash} can't all do the last step", rule=next(iter(wanted)))
-        return next(iter(wanted.values()), None)
+        return self.pinned
 
 
 def _matches(selector: Selector, card: Card) -> bool:

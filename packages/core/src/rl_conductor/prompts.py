@@ -53,8 +53,8 @@ FORMS = {
     "number) and access.",
 }
 
-RULE_LAST = "The last step must be done by model {number}."
-RULE_VERIFIER = "The last step must be done by model {number} and see every earlier step: it checks them and answers."
+RULE_LAST = "The last step must be done by model {numbers}."
+RULE_VERIFIER = "The last step must be done by model {numbers} and see every earlier step: it checks them and answers."
 RULE_SUBTASK = "A subtask has at most {chars} characters."
 
 QUESTION = "Write the plan for this question:\n{question}"
@@ -187,7 +187,7 @@ def rules(space: PlanSpace, form: Form) -> str:
     lines = [RULES.format(steps=steps, access=ACCESS[space.access])]
     if space.last is not None:
         rule = RULE_VERIFIER if space.last_reads_all else RULE_LAST
-        lines.append(rule.format(number=space.roster.index(space.last)))
+        lines.append(rule.format(numbers=" or ".join(str(space.roster.index(name)) for name in space.last_choices)))
     lines += [RULE_SUBTASK.format(chars=space.subtask_chars), FORMS[form]]
     return "\n".join(lines)
 
@@ -231,8 +231,8 @@ def _shown(message: Message) -> str:
 
 def _example_workflow(example: Example, space: PlanSpace, number: int) -> Workflow:
     workers = [space.choices[(number + i) % len(space.choices)] for i in range(len(example.steps))]
-    if space.last is not None:
-        workers[-1] = space.last
+    if space.last_choices and workers[-1] not in space.last_choices:
+        workers[-1] = space.last_choices[number % len(space.last_choices)]
     return Workflow(
         steps=tuple(
             Step(subtask=subtask, worker=worker, access=frozenset(range(i)) if sees else frozenset())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import cached_property
@@ -189,8 +189,7 @@ class Run:
 
     def _may_answer(self, worker: str) -> bool:
         """Whether the worker that called a tool may still give the answer: the message that names it may be forged."""
-        space = self.space()
-        return worker in space.allowed and space.last in (None, worker)
+        return worker in self.space().last_choices
 
     def _going_on(self, found: Continuation, execution: Execution) -> PlanRecord:
         """Bring the results of its tool calls to the worker that made them, without planning."""
@@ -228,9 +227,7 @@ class Run:
         reply = self.rounds[-1].results[-1].reply
         if reply is None or reply.tool_calls:
             return False
-        choices = self._may_be_told()
-        last = self._first_space.last
-        return self._may_hear(self.planner.card) and bool(choices) and (last is None or last in choices)
+        return self._may_hear(self.planner.card) and bool(self.space().last_choices)
 
     @property
     def number(self) -> int:
@@ -355,14 +352,17 @@ class Run:
         )
 
     def _answer(self) -> Answer | None:
-        """The newest final reply; else, unless the policy pins who answers, the newest reply there is."""
+        """The newest final reply; else the newest reply there is, unless that is no answer.
+
+        It is none when the policy pins who answers, or when only the last step knew what form the answer must have.
+        """
         for number, one in reversed(list(enumerate(self.rounds))):
             if one.results and one.results[-1].reply is not None:
                 source: Literal["tool_calls", "final"] = "tool_calls" if one.results[-1].reply.tool_calls else "final"
                 return Answer(source=source, round=number, step=len(one.results) - 1)
             if self.said:  # of an answer that broke off; another one can't take its place any more
                 return None
-        if self._first_space.last is not None:
+        if self.policy.pinned is not None or self.request.response_format is not None:
             return None
         for number, one in reversed(list(enumerate(self.rounds))):
             for result in reversed(one.results):
@@ -422,37 +422,42 @@ def continuation(request: Request) -> Continuation | None:
 
 
 def capable(space: PlanSpace, pool: WorkerPool, request: Request) -> PlanSpace:
-    """`space` without the workers that can't take what `request` holds.
+    """`space` for the workers that can take what `request` holds, and a last step by one that can give what it asks.
 
     Raises:
         PolicyError: none is left.
     """
     parts = {type(part) for message in request.messages for part in message.content}
-    needs = [
-        what
-        for what, asked in (
-            ("tools", bool(request.tools)),
-            ("images", ImagePart in parts),
-            ("files", FilePart in parts),
-            ("json_schema", isinstance(request.response_format, JsonFormat)),
-            ("grammar", isinstance(request.response_format, Grammar)),
-        )
-        if asked
-    ]
-    able = frozenset(n for n in space.allowed if all(getattr(pool[n].model.capabilities, what) for what in needs))
-    if not able or (space.last is not None and space.last not in able):
-        who = f"worker {space.last!r}" if space.last and able else "any worker that is allowed"
-        raise PolicyError(f"the request needs {' and '.join(needs)}, which {who} can't take", rule="capabilities")
-    return space.model_copy(update={"allowed": able})
+    holds = {"images": ImagePart in parts, "files": FilePart in parts}
+    asks = {
+        "tools": bool(request.tools),
+        "json_schema": isinstance(request.response_format, JsonFormat),
+        "grammar": isinstance(request.response_format, Grammar),
+    }
+    if not any((*holds.values(), *asks.values())):
+        return space
+    allowed = _able(space.choices, pool, holds)
+    last = allowed & _able(space.last_choices, pool, asks)
+    if not last:
+        needs = " and ".join(what for what, needed in (holds | asks).items() if needed)
+        who = "any worker that is allowed" if space.last is None else f"worker {' or '.join(map(repr, space.last))}"
+        raise PolicyError(f"the request needs {needs}, which {who} can't take", rule="capabilities")
+    return space.model_copy(update={"allowed": allowed, "last": last})
+
+
+def _able(names: Sequence[str], pool: WorkerPool, needs: Mapping[str, bool]) -> frozenset[str]:
+    wanted = [what for what, needed in needs.items() if needed]
+    return frozenset(name for name in names if all(getattr(pool[name].model.capabilities, what) for what in wanted))
 
 
 def fallback_workflow(space: PlanSpace, pool: WorkerPool) -> Workflow:
     """The plainest workflow that may run: the best worker answers, checked by the verifier if there must be one."""
-    by_accuracy = sorted(space.choices, key=lambda name: -pool[name].card.mean_accuracy)
-    for name in by_accuracy:
-        first = Step(subtask=ANSWER, worker=name)
-        check = Step(subtask=VERIFY, worker=space.last or name, access=frozenset({0}))
-        for workflow in (Workflow(steps=(first,)), Workflow(steps=(first, check))):
-            if not space.violations(workflow):
-                return workflow
+    best = sorted(space.choices, key=lambda name: -pool[name].card.mean_accuracy)
+    able = [name for name in best if name in space.last_choices]
+    firsts = {name: Step(subtask=ANSWER, worker=name) for name in best}
+    checks = [Step(subtask=VERIFY, worker=name, access=frozenset({0})) for name in able]
+    alone = [Workflow(steps=(firsts[name],)) for name in able]
+    for workflow in (*alone, *(Workflow(steps=(first, check)) for first in firsts.values() for check in checks)):
+        if not space.violations(workflow):
+            return workflow
     raise PolicyError("the policy lets no workflow run: no worker may read what the last one must", rule="forbid")

@@ -129,8 +129,8 @@ class PlanSpace(Value):
     """`binary`: a step sees no earlier step or all of them (paper, main runs). `positional`: any subset."""
     unreadable: frozenset[tuple[str, str]] = frozenset()
     """(reader, source) pairs: nothing that came from `source`, even through others, may reach `reader`."""
-    last: str | None = None
-    """The worker that must do the last step."""
+    last: frozenset[str] | None = None
+    """The workers of whom one must do the last step; `None` leaves it to all."""
     last_reads_all: bool = False
     """The last step must see every earlier one (a forced verifier)."""
     recalled: frozenset[str] | None = None
@@ -151,14 +151,20 @@ class PlanSpace(Value):
         """The allowed workers, in roster order."""
         return tuple(name for name in self.roster if name in self.allowed)
 
+    @property
+    def last_choices(self) -> tuple[str, ...]:
+        """The allowed workers that may do the last step, in roster order."""
+        return self.choices if self.last is None else tuple(name for name in self.choices if name in self.last)
+
     def violations(self, workflow: Workflow) -> tuple[str, ...]:
         """Every rule that `workflow` breaks, in words; empty when it may run."""
         steps = workflow.steps
         found = list(self.step_violations(workflow))
         if not self.min_steps <= len(steps) <= self.max_steps:
             found.insert(0, f"{len(steps)} steps, but {self.min_steps} to {self.max_steps} are allowed")
-        if self.last is not None and steps[-1].worker != self.last:
-            found.append(f"the last step must be done by {self.last!r}, not {steps[-1].worker!r}")
+        if self.last is not None and steps[-1].worker not in self.last:
+            able = " or ".join(map(repr, sorted(self.last)))
+            found.append(f"the last step must be done by {able}, not {steps[-1].worker!r}")
         if self.last_reads_all and steps[-1].access != frozenset(range(len(steps) - 1)):
             found.append("the last step must see every earlier step")
         return tuple(found)
