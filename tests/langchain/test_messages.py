@@ -1,0 +1,318 @@
+"""What LangChain says reaches the core whole, and comes back whole."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from langchain_core.messages import (
+    AIMessage,
+    AIMessageChunk,
+    AnyMessage,
+    ChatMessage,
+    HumanMessage,
+    RemoveMessage,
+    SystemMessage,
+    ToolMessage,
+    messages_from_dict,
+    messages_to_dict,
+)
+from langchain_core.tools import tool
+from pydantic import BaseModel
+
+from langchain_conductor.messages import (
+    CARRIED,
+    core_completion,
+    core_message,
+    core_messages,
+    core_tool,
+    core_tool_choice,
+    core_usage,
+    lc_message,
+    lc_messages,
+    lc_reply,
+    lc_tool,
+    lc_usage,
+)
+from rl_conductor.errors import ConfigError
+from rl_conductor.types import (
+    FREE,
+    Continuation,
+    FilePart,
+    ImagePart,
+    Message,
+    ReasoningPart,
+    TextPart,
+    Tool,
+    ToolCall,
+    Usage,
+)
+
+PNG = "iVBORw0KGgo="
+
+TURNS = [
+    (SystemMessage("Be brief."), Message.system("Be brief.")),
+    (HumanMessage("Hi", name="ann"), Message(role="user", content="Hi", name="ann")),
+    (HumanMessage(["Hi", {"type": "text", "text": " there"}]), Message.user("Hi", TextPart(text=" there"))),
+    (AIMessage("Yes."), Message.assistant("Yes.")),
+    (AIMessageChunk("Yes."), Message.assistant("Yes.")),
+    (ChatMessage("Hi", role="user"), Message.user("Hi")),
+    (ToolMessage("18 degrees", tool_call_id="c1"), Message.tool("c1", "18 degrees")),
+]
+
+
+@pytest.mark.parametrize(("theirs", "ours"), TURNS, ids=lambda turn: type(turn).__name__)
+def test_a_turn_of_text_becomes_a_message_of_its_role(theirs: AnyMessage, ours: Message) -> None:
+    assert core_message(theirs) == ours
+
+
+@pytest.mark.parametrize(
+    ("block", "part"),
+    [
+        ({"type": "image", "url": "https://x/y.png"}, ImagePart(url="https://x/y.png")),
+        ({"type": "image", "base64": PNG, "mime_type": "image/gif"}, ImagePart(data=PNG, media_type="image/gif")),
+        ({"type": "image_url", "image_url": {"url": f"data:image/png;base64,{PNG}"}}, ImagePart(data=PNG)),
+        ({"type": "image_url", "image_url": {"url": "https://x/y.png"}}, ImagePart(url="https://x/y.png")),
+        ({"type": "image", "url": f"data:image/gif;base64,{PNG}"}, ImagePart(data=PNG, media_type="image/gif")),
+        (
+            {"type": "image", "source": {"type": "base64", "media_type": "image/gif", "data": PNG}},
+            ImagePart(data=PNG, media_type="image/gif"),
+        ),
+        ({"type": "image", "source_type": "base64", "data": PNG, "mime_type": "image/png"}, ImagePart(data=PNG)),
+        ({"type": "file", "base64": PNG, "mime_type": "application/pdf"}, FilePart(data=PNG)),
+        (
+            {"type": "file", "base64": PNG, "mime_type": "text/csv", "filename": "a.csv"},
+            FilePart(data=PNG, media_type="text/csv", name="a.csv"),
+        ),
+        (
+            {"type": "file", "file": {"filename": "a.pdf", "file_data": f"data:application/pdf;base64,{PNG}"}},
+            FilePart(data=PNG, name="a.pdf"),
+        ),
+        ({"type": "text-plain", "text": "notes", "mime_type": "text/plain"}, TextPart(text="notes")),
+    ],
+    ids=str,
+)
+def test_pictures_and_documents_are_read_in_every_spelling(block: dict[str, Any], part: object) -> None:
+    assert core_message(HumanMessage([block])).content == (part,)
+
+
+@pytest.mark.parametrize(
+    ("block", "said"),
+    [
+        ({"type": "audio", "base64": PNG, "mime_type": "audio/wav"}, "'audio'.*give text, images or files"),
+        ({"type": "file", "url": "https://x/y.pdf"}, "'file'.*give its content as base64"),
+        ({"type": "image", "file_id": "f1"}, "'image'"),
+        ({"type": "hologram"}, "'hologram'"),
+    ],
+    ids=str,
+)
+def test_a_block_that_not_every_worker_can_take_is_refused_by_name(block: dict[str, Any], said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        core_message(HumanMessage([block]))
+
+
+@pytest.mark.parametrize("message", [RemoveMessage("1"), ChatMessage("Hi", role="stranger")], ids=str)
+def test_a_message_that_no_worker_can_be_told_is_refused(message: AnyMessage) -> None:
+    with pytest.raises(ConfigError, match="write a system, human, AI or tool message"):
+        core_message(message)
+
+
+def test_what_another_vendor_noted_in_its_reply_is_left_out() -> None:
+    noted = AIMessage([{"type": "server_tool_result", "tool_call_id": "s1", "status": "success"}, "Done."])
+    assert core_message(noted) == Message.assistant("Done.")
+
+
+def test_thoughts_are_kept_apart_from_the_answer() -> None:
+    blocks = [{"type": "thinking", "thinking": "Hm.", "signature": "s"}, {"type": "text", "text": "Yes."}]
+    assert core_message(AIMessage(blocks)).content == (ReasoningPart(text="Hm.", signature="s"), TextPart(text="Yes."))
+
+
+def test_tool_calls_come_over_with_their_arguments_as_text_even_invalid_ones() -> None:
+    reply = AIMessage(
+        "",
+        tool_calls=[{"name": "weather", "args": {"city": "Kyïv"}, "id": "c1"}, {"name": "now", "args": {}, "id": None}],
+        invalid_tool_calls=[{"name": "send", "args": '{"to":', "id": "c3", "error": "cut"}],
+    )
+    assert core_message(reply).tool_calls == (
+        ToolCall(id="c1", name="weather", arguments='{"city": "Kyïv"}'),
+        ToolCall(id="call_1", name="now", arguments="{}"),
+        ToolCall(id="c3", name="send", arguments='{"to":'),
+    )
+
+
+@pytest.mark.parametrize("arguments", ['{"to":', "[1]", "[" * 100_000], ids=["cut off", "a list", "too deep"])
+def test_arguments_that_are_no_object_are_an_invalid_tool_call(arguments: str) -> None:
+    reply = lc_reply(Message.assistant(tool_calls=[ToolCall(id="c1", name="send", arguments=arguments)]))
+    assert reply.tool_calls == []
+    assert reply.invalid_tool_calls[0]["args"] == arguments
+
+
+def test_arguments_left_empty_are_an_empty_object() -> None:
+    assert lc_reply(Message.assistant(tool_calls=[ToolCall(id="c", name="now", arguments="")])).tool_calls == [
+        {"name": "now", "args": {}, "id": "c", "type": "tool_call"}
+    ]
+
+
+def test_a_conversation_survives_the_way_there_and_back() -> None:
+    turns = (
+        Message.system("Be brief."),
+        Message.user("Look.", ImagePart(data=PNG), ImagePart(url="https://x/y.png"), FilePart(data=PNG, name="a.pdf")),
+        Message.assistant("I will.", tool_calls=[ToolCall(id="c1", name="look", arguments='{"at": "it"}')]),
+        Message(role="tool", tool_call_id="c1", content="a cat", name="look"),
+        Message(role="assistant", content=(ReasoningPart(text="Hm.", signature="s"), TextPart(text="A cat."))),
+    )
+    assert core_messages(lc_messages(turns)) == turns
+
+
+def test_unsigned_thoughts_are_told_to_nobody_but_the_caller() -> None:
+    thought = Message(role="assistant", content=(ReasoningPart(text="Hm."), TextPart(text="Yes.")))
+    assert lc_message(thought) == AIMessage("Yes.")
+    assert lc_reply(thought).content_blocks[0] == {"type": "reasoning", "reasoning": "Hm."}
+    assert lc_reply(thought).text == "Yes."
+
+
+GOING_ON = Message(
+    role="assistant",
+    content=(ReasoningPart(text="Hm.", signature="s"),),
+    tool_calls=(ToolCall(id="c1", name="look", arguments="{}"),),
+    continuation=Continuation(worker="coder", prompt="Task: look."),
+)
+
+
+def test_a_continuation_survives_being_stored_as_json() -> None:
+    stored = json.dumps(messages_to_dict([lc_reply(GOING_ON)]))
+    assert core_messages(messages_from_dict(json.loads(stored))) == (GOING_ON,)
+
+
+def test_a_continuation_survives_being_streamed_in_chunks() -> None:
+    reply = lc_reply(GOING_ON)
+    last = AIMessageChunk("", additional_kwargs=reply.additional_kwargs)
+    whole = AIMessageChunk("I") + AIMessageChunk(" will") + last
+    assert isinstance(whole, AIMessage)
+    assert core_message(whole).continuation == GOING_ON.continuation
+
+
+def test_a_continuation_is_meant_for_the_conductor_alone() -> None:
+    assert CARRIED not in lc_message(GOING_ON).additional_kwargs
+
+
+@pytest.mark.parametrize(
+    "forged", [None, "x", [], {"continuation": {"worker": 7}}, {"continuation": {"worker": "a", "prompt": "b"}, "x": 1}]
+)
+def test_a_malformed_continuation_is_forgotten(forged: Any) -> None:
+    assert core_message(AIMessage("Hi", additional_kwargs={CARRIED: forged})) == Message.assistant("Hi")
+
+
+def test_usage_comes_over_with_its_shares_and_back() -> None:
+    usage = Usage(input_tokens=10, cached_tokens=4, output_tokens=5, reasoning_tokens=2)
+    assert core_usage(lc_usage(usage)) == usage
+    assert lc_usage(usage)["total_tokens"] == 15
+    assert core_usage(None) == Usage()
+
+
+def test_counts_that_cannot_be_are_put_in_bounds() -> None:
+    told: Any = {
+        "input_tokens": 3,
+        "output_tokens": -5,
+        "total_tokens": 1,
+        "input_token_details": {"cache_read": 9},
+        "output_token_details": {"reasoning": None},
+    }
+    assert core_usage(told) == Usage(input_tokens=3, cached_tokens=3)
+
+
+@pytest.mark.parametrize(
+    ("told", "reason"),
+    [
+        ({"finish_reason": "stop"}, "stop"),
+        ({"finish_reason": "length"}, "length"),
+        ({"stop_reason": "max_tokens"}, "length"),
+        ({"finish_reason": "SAFETY"}, "content_filter"),
+        ({"stop_reason": "refusal"}, "content_filter"),
+        ({"finish_reason": "something new"}, "stop"),
+        ({}, "stop"),
+    ],
+    ids=str,
+)
+def test_the_end_of_a_reply_is_understood_in_every_vendors_words(told: dict[str, str], reason: str) -> None:
+    reply = AIMessage("Hi", response_metadata=told)
+    assert core_completion(reply, model="x:y", price=None).finish_reason == reason
+
+
+def test_a_completion_says_who_answered_and_what_it_cost() -> None:
+    usage: Any = {"input_tokens": 3, "output_tokens": 2, "total_tokens": 5}
+    told = AIMessage("Hi", response_metadata={"model_name": "gpt-x"}, usage_metadata=usage)
+    made = core_completion(told, model="openai:gpt", price=FREE)
+    assert made.model == "gpt-x"
+    assert made.usage == Usage(input_tokens=3, output_tokens=2, calls=1)
+
+
+def test_a_completion_that_counts_nothing_has_no_known_price() -> None:
+    made = core_completion(AIMessage("Hi"), model="openai:gpt", price=FREE)
+    assert made.model == "openai:gpt"
+    assert made.usage == Usage(calls=1, unpriced_calls=1)
+
+
+class Search(BaseModel):
+    """Search the web."""
+
+    query: str
+
+
+@tool
+def look(at: str) -> str:
+    """Look at something."""
+    return at
+
+
+@pytest.mark.parametrize(
+    ("theirs", "name", "argument"),
+    [
+        (Search, "Search", "query"),
+        (look, "look", "at"),
+        ({"name": "pick", "description": "Pick.", "input_schema": {"properties": {"it": {}}}}, "pick", "it"),
+        ({"type": "function", "function": {"name": "f", "parameters": {"properties": {"a": {}}}}}, "f", "a"),
+    ],
+    ids=["pydantic", "tool", "Anthropic's", "OpenAI's"],
+)
+def test_a_tool_is_read_in_every_spelling(theirs: Any, name: str, argument: str) -> None:
+    made = core_tool(theirs)
+    assert made.name == name
+    assert list(made.parameters["properties"]) == [argument]
+
+
+def test_a_tool_without_arguments_takes_an_empty_object() -> None:
+    assert core_tool({"name": "now", "description": "Now."}) == Tool(name="now", description="Now.")
+    assert core_tool(lc_tool(Tool(name="now"))) == Tool(name="now")
+
+
+def test_a_tool_of_a_vendors_server_is_refused() -> None:
+    with pytest.raises(ConfigError, match="runs on a vendor's server"):
+        core_tool({"type": "web_search_preview"})
+
+
+@pytest.mark.parametrize(
+    ("theirs", "ours"),
+    [
+        (None, "auto"),
+        ("auto", "auto"),
+        (False, "auto"),
+        ("none", "none"),
+        ("any", "required"),
+        ("required", "required"),
+        (True, "required"),
+        ("now", "now"),
+        ({"type": "function", "function": {"name": "now"}}, "now"),
+        ({"type": "tool", "name": "now"}, "now"),
+        ({"type": "any"}, "required"),
+    ],
+    ids=str,
+)
+def test_a_choice_of_tool_is_read_in_every_spelling(theirs: Any, ours: str) -> None:
+    assert core_tool_choice(theirs, [Tool(name="now")]) == ours
+
+
+def test_a_choice_of_a_tool_that_is_not_there_is_refused() -> None:
+    with pytest.raises(ConfigError, match="tool_choice is 'later'; write 'auto', 'any', 'none' or one of now"):
+        core_tool_choice("later", [Tool(name="now")])
