@@ -1,6 +1,9 @@
-"""The open RL Conductor as a LlamaIndex LLM.
+"""The open RL Conductor as a LlamaIndex LLM: it writes a workflow over other models and indexes, and runs it."""
 
-This release holds the package's name and version; the adapter itself is the next milestone.
-"""
+from .base import Conductor
+from .instrumentation import ConductorEvent
+from .llm_model import LLMModel
+from .lookups import QueryEngineModel, RetrieverModel
+from .workers import pool_of
 
-__version__ = "0.1.0"
+__all__ = ["Conductor", "ConductorEvent", "LLMModel", "QueryEngineModel", "RetrieverModel", "pool_of"]

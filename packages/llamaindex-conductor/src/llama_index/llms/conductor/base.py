@@ -1,0 +1,336 @@
+"""`Conductor`: the open RL Conductor as a LlamaIndex LLM. It holds no orchestration: the core plans and runs."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Generator, Iterable, Mapping, Sequence
+from contextlib import aclosing
+from contextvars import Context, copy_context
+from typing import Any, Literal
+
+from llama_index.core.base.llms.generic_utils import (
+    achat_to_completion_decorator,
+    astream_chat_to_completion_decorator,
+    chat_to_completion_decorator,
+    stream_chat_to_completion_decorator,
+)
+from llama_index.core.base.llms.types import (
+    ChatMessage,
+    ChatResponse,
+    ChatResponseAsyncGen,
+    ChatResponseGen,
+    CompletionResponse,
+    CompletionResponseAsyncGen,
+    CompletionResponseGen,
+    LLMMetadata,
+)
+from llama_index.core.constants import DEFAULT_NUM_OUTPUTS
+from llama_index.core.llms.function_calling import FunctionCallingLLM
+from llama_index.core.llms.llm import ToolSelection
+from llama_index.core.tools import BaseTool
+from llama_index.core.types import Model as Output
+from llama_index_instrumentation.span import active_span_id
+from pydantic import BaseModel, PrivateAttr, field_serializer
+from typing_extensions import override
+
+import rl_conductor
+from rl_conductor import Event, Limits, Planner, Policy, Request, Sampling, Trace, Worker, WorkerPool
+from rl_conductor.errors import ConfigError
+from rl_conductor.sync import run_sync
+from rl_conductor.trace import AnswerDelta
+
+from .instrumentation import Report, observed_planner, observed_pool
+from .requests import core_request
+from .responses import answer, piece, tool_selections
+from .workers import AnyWorker, context_window, described, model_of, named, planner_of, pool_of, refuse_descriptions
+
+
+class Conductor(FunctionCallingLLM):
+    """A language model that answers by writing a workflow over other models and running it.
+
+    Examples:
+        `pip install llama-index-llms-conductor`
+
+        ```python
+        from llama_index.core import Settings
+        from llama_index.llms.conductor import Conductor
+
+        Settings.llm = Conductor()  # vendors' keys, a local server, or tiny embedded models
+        Settings.llm = Conductor(["openai:gpt-6-sol", "anthropic:claude-haiku-5-5"])
+        ```
+    """
+
+    workers: Any = None
+    """Workers of any kind, by name or in a list; `None` takes what this machine offers."""
+    planner: Any = None
+    """Who plans: `provider:model`, a LlamaIndex LLM or the core's `Planner`; by default the first worker that can."""
+    policy: Policy | None = None
+    limits: Limits | None = None
+    profile: Literal["mini", "ultra"] | None = None
+    """A balance of quality against time, for what this machine offers."""
+    access: Literal["binary", "positional"] = "binary"
+    """Whether a step reads all earlier steps or none, or any of them."""
+    temperature: float | None = None
+    max_tokens: int | None = None
+    """Most tokens of the answer."""
+    context_window: int | None = None
+    """Tokens that a final worker can read and write; by default the smallest that is known of any."""
+
+    _core: rl_conductor.Conductor = PrivateAttr()
+    _pool: WorkerPool = PrivateAttr()
+    _trace: Trace | None = PrivateAttr(default=None)
+
+    def __init__(self, workers: Mapping[str, AnyWorker] | Iterable[AnyWorker] | None = None, **options: Any) -> None:
+        """Set up a conductor; the options are the fields.
+
+        Raises:
+            ConfigError: a worker or planner can't work; the message says what to write instead.
+            PolicyError: the policy lets no workflow run.
+        """
+        unknown = options.keys() - type(self).model_fields.keys()
+        if unknown:
+            raise ConfigError(f"a Conductor takes no {', '.join(sorted(unknown))}; it takes {', '.join(OPTIONS)}")
+        super().__init__(workers=None if workers is None else named(workers), **options)
+        plain = self._from_env() if self.workers is None else self._from_workers()
+        self._pool = plain.pool
+        self._core = rl_conductor.Conductor(
+            observed_planner(plain.planner),
+            observed_pool(plain.pool),
+            policy=plain.policy,
+            limits=plain.limits,
+            access=self.access,
+        )
+
+    def _from_env(self) -> rl_conductor.Conductor:
+        if self.planner is not None:
+            raise ConfigError("planner=... needs workers=...; without them, both are what this machine offers")
+        return rl_conductor.Conductor.from_env(profile=self.profile, policy=self.policy, limits=self.limits)
+
+    def _from_workers(self) -> rl_conductor.Conductor:
+        if self.profile is not None:
+            raise ConfigError("profile=... is for what this machine offers; with workers=..., write limits=Limits(...)")
+        pool = pool_of(self.workers)
+        refuse_descriptions("the planner", self.planner)
+        planner = planner_of(pool) if self.planner is None else self.planner
+        if not isinstance(planner, Planner):
+            planner = model_of(planner, name="planner")
+        return rl_conductor.Conductor(planner, pool, policy=self.policy, limits=self.limits, access=self.access)
+
+    # -------------------------------------------------------------------------------- what it is
+
+    @classmethod
+    def class_name(cls) -> str:
+        """Its name in serialised form."""
+        return "Conductor"
+
+    @property
+    def metadata(self) -> LLMMetadata:
+        """What LlamaIndex asks of a model: the least that every worker guarantees who may give the answer."""
+        final = self._final_workers()
+        return LLMMetadata(
+            context_window=self.context_window or min(map(context_window, final)),
+            num_output=self.max_tokens or DEFAULT_NUM_OUTPUTS,
+            is_chat_model=True,
+            is_function_calling_model=any(worker.model.capabilities.tools for worker in final),
+            model_name=self._core.name,
+        )
+
+    @property
+    def trace(self) -> Trace | None:
+        """Everything that happened in the run that ended last; `None` before the first has ended."""
+        return self._trace
+
+    def _final_workers(self) -> list[Worker]:
+        space = self._core.policy.space(self._pool.cards, max_steps=self._core.limits.steps)
+        return [self._pool[name] for name in space.last_choices]
+
+    # -------------------------------------------------------------------------------- asking it
+
+    @override
+    async def achat(self, messages: Sequence[ChatMessage], **kwargs: Any) -> ChatResponse:
+        """The answer to a conversation."""
+        request, report = self._asked(messages, kwargs)
+        if self.rate_limiter is not None:
+            await self.rate_limiter.async_acquire()
+        with report.told():
+            try:
+                trace = await self._core.run(request, on_event=report.hear)
+            finally:
+                self._trace = report.trace or self._trace
+        return answer(trace)
+
+    @override
+    async def astream_chat(self, messages: Sequence[ChatMessage], **kwargs: Any) -> ChatResponseAsyncGen:
+        """The answer to a conversation, as the final worker writes it; closing the iterator cancels the run."""
+        request, report = self._asked(messages, kwargs)
+        return self._stream(request, report, copy_context())
+
+    async def _stream(self, request: Request, report: Report, context: Context) -> AsyncGenerator[ChatResponse, None]:
+        if self.rate_limiter is not None:
+            await self.rate_limiter.async_acquire()
+        said = ""
+        with report.told():
+            async with aclosing(self._core.events(request)) as events:
+                async for event in _begun_in(context, events):
+                    report.hear(event)
+                    self._trace = report.trace or self._trace
+                    if isinstance(event, AnswerDelta):
+                        said += event.text
+                        response = piece(said, event.text)
+                        report.progress(response)
+                        yield response
+            if report.trace is not None:
+                yield answer(report.trace, delta="")
+
+    @override
+    def chat(self, messages: Sequence[ChatMessage], **kwargs: Any) -> ChatResponse:
+        """The answer to a conversation."""
+        return run_sync(self.achat(messages, **kwargs))
+
+    @override
+    def stream_chat(self, messages: Sequence[ChatMessage], **kwargs: Any) -> ChatResponseGen:
+        """The answer to a conversation, as the final worker writes it; closing the iterator cancels the run."""
+        request, report = self._asked(messages, kwargs)
+        return _sync(self._stream(request, report, copy_context()))
+
+    @override
+    async def acomplete(self, prompt: str, formatted: bool = False, **kwargs: Any) -> CompletionResponse:
+        """The answer to a prompt."""
+        return await achat_to_completion_decorator(self.achat)(prompt, **kwargs)
+
+    @override
+    async def astream_complete(
+        self,
+        prompt: str,
+        formatted: bool = False,
+        **kwargs: Any,
+    ) -> CompletionResponseAsyncGen:
+        """The answer to a prompt, as the final worker writes it."""
+        return await astream_chat_to_completion_decorator(self.astream_chat)(prompt, **kwargs)
+
+    @override
+    def complete(self, prompt: str, formatted: bool = False, **kwargs: Any) -> CompletionResponse:
+        """The answer to a prompt."""
+        return chat_to_completion_decorator(self.chat)(prompt, **kwargs)
+
+    @override
+    def stream_complete(self, prompt: str, formatted: bool = False, **kwargs: Any) -> CompletionResponseGen:
+        """The answer to a prompt, as the final worker writes it."""
+        return stream_chat_to_completion_decorator(self.stream_chat)(prompt, **kwargs)
+
+    def _asked(self, messages: Sequence[ChatMessage], keywords: dict[str, Any]) -> tuple[Request, Report]:
+        defaults = Sampling(temperature=self.temperature, max_tokens=self.max_tokens)
+        request = core_request(messages, keywords, defaults=defaults)
+        return request, Report(self, messages, keywords, active_span_id.get())
+
+    # ------------------------------------------------------------------------- tools and structure
+
+    @override
+    def _prepare_chat_with_tools(
+        self,
+        tools: Sequence[BaseTool],
+        user_msg: str | ChatMessage | None = None,
+        chat_history: list[ChatMessage] | None = None,
+        verbose: bool = False,
+        allow_parallel_tool_calls: bool = False,
+        tool_required: bool = False,
+        tool_choice: str | Mapping[str, Any] | None = None,
+        **kwargs: Any,
+    ) -> dict[str, Any]:
+        if tools and not self.metadata.is_function_calling_model:
+            who = ", ".join(worker.name for worker in self._final_workers())
+            raise ConfigError(f"no worker that may answer can call tools ({who}); add one that can")
+        messages = list(chat_history or ())
+        if user_msg is not None:
+            messages.append(ChatMessage(content=user_msg) if isinstance(user_msg, str) else user_msg)
+        return {
+            "messages": messages,
+            "tools": [tool.metadata.to_openai_tool(skip_length_check=True) for tool in tools],
+            "tool_choice": tool_choice or ("required" if tool_required else "auto"),
+            "parallel_tool_calls": allow_parallel_tool_calls,
+            **kwargs,
+        }
+
+    @override
+    def get_tool_calls_from_response(
+        self, response: ChatResponse, error_on_no_tool_call: bool = True, **_: Any
+    ) -> list[ToolSelection]:
+        """The tool calls of an answer.
+
+        Raises:
+            ValueError: there is none, and `error_on_no_tool_call` is set.
+        """
+        found = tool_selections(response)
+        if not found and error_on_no_tool_call:
+            raise ValueError(f"Expected at least one tool call, but got {len(found)} tool calls.")
+        return found
+
+    @override
+    def structured_predict(
+        self, output_cls: type[Output], prompt: Any, llm_kwargs: dict[str, Any] | None = None, **prompt_args: Any
+    ) -> Output:
+        """A filled-in `output_cls`: by a tool call where a final worker can make one, else by its JSON schema."""
+        held = self._held_to(output_cls, llm_kwargs)
+        found: Output = super().structured_predict(output_cls, prompt, held, **prompt_args)
+        return found
+
+    @override
+    async def astructured_predict(
+        self, output_cls: type[Output], prompt: Any, llm_kwargs: dict[str, Any] | None = None, **prompt_args: Any
+    ) -> Output:
+        """A filled-in `output_cls`: by a tool call where a final worker can make one, else by its JSON schema."""
+        held = self._held_to(output_cls, llm_kwargs)
+        found: Output = await super().astructured_predict(output_cls, prompt, held, **prompt_args)
+        return found
+
+    def _held_to(self, output_cls: type[BaseModel], keywords: dict[str, Any] | None) -> dict[str, Any]:
+        can = [worker.model.capabilities for worker in self._final_workers()]
+        schema_only = any(one.json_schema for one in can) and not any(one.tools for one in can)
+        return {**(keywords or {}), **({"response_format": output_cls} if schema_only else {})}
+
+    # ------------------------------------------------------------------------------ serialised form
+
+    @field_serializer("workers")
+    def _workers_described(self, workers: dict[str, AnyWorker] | None) -> dict[str, Any] | None:
+        return None if workers is None else {name: described(worker) for name, worker in workers.items()}
+
+    @field_serializer("planner")
+    def _planner_described(self, planner: object) -> Any:
+        return described(planner)
+
+    @field_serializer("policy", "limits")
+    def _plain(self, value: BaseModel | None) -> dict[str, Any] | None:
+        return None if value is None else value.model_dump(mode="json")
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        data = self.to_dict()
+        for what, given in [*(data["workers"] or {}).items(), ("the planner", data["planner"])]:
+            refuse_descriptions(what, given)
+        return type(self).from_dict, (data,)
+
+
+OPTIONS = ("workers", "planner", "policy", "limits", "profile", "access", "temperature", "max_tokens", "context_window")
+
+
+async def _begun_in(context: Context, events: AsyncGenerator[Event, None]) -> AsyncGenerator[Event, None]:
+    """`events`, whose run begins in `context`: its spans belong to the call, not to whoever reads the stream."""
+
+    async def first() -> Event:
+        return await anext(events)
+
+    yield await asyncio.create_task(first(), context=context)
+    async for event in events:
+        yield event
+
+
+def _sync(responses: AsyncGenerator[ChatResponse, None]) -> Generator[ChatResponse, None, None]:
+    """`responses` for code that is not async; closing the iterator closes them."""
+
+    async def following() -> ChatResponse | None:
+        return await anext(responses, None)
+
+    try:
+        while (response := run_sync(following())) is not None:
+            yield response
+    finally:
+        run_sync(responses.aclose())

@@ -1,0 +1,92 @@
+"""Documents as workers: a query engine or a retriever of LlamaIndex as a `Model` of the core.
+
+What it replies is bound by the policy like any worker's reply: `Flow(reader=..., source="hr")` keeps an index's text
+from a worker. What the engine's own LLM uses is not in the trace; it is reported by that LLM itself.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import AsyncGenerator
+
+from llama_index.core.base.base_query_engine import BaseQueryEngine
+from llama_index.core.base.base_retriever import BaseRetriever
+from llama_index.core.schema import MetadataMode, NodeWithScore, QueryBundle
+from typing_extensions import override
+
+from rl_conductor import Capabilities, Completion, Message, Price, Request, Usage
+from rl_conductor.models.base import checked, priced, require
+from rl_conductor.prompts import SUBTASK, last_user
+from rl_conductor.types import FREE, Delta
+
+NOTHING = "(nothing was found)"
+
+BEFORE, AFTER = SUBTASK.split("{subtask}")
+
+
+class Lookup(ABC):
+    """A model that answers from documents."""
+
+    def __init__(self, *, name: str, price: Price | None) -> None:
+        self.name = f"llamaindex:{name}"
+        self.price = price
+        self.capabilities = Capabilities()
+
+    @abstractmethod
+    async def look_up(self, task: str, subtask: str) -> str:
+        """What the documents say. `task` is all that the worker was told, `subtask` its own part of it."""
+
+    async def complete(self, request: Request) -> Completion:
+        """The whole reply."""
+        require(self, request)
+        asked = last_user(request.messages)
+        task = "" if asked is None else request.messages[asked].text
+        text = await self.look_up(task, subtask(task))
+        usage = priced(Usage(), self.price)
+        return checked(Completion(message=Message.assistant(text), usage=usage, model=self.name))
+
+    async def stream(self, request: Request) -> AsyncGenerator[Delta, None]:
+        """The reply in one piece."""
+        completion = await self.complete(request)
+        yield Delta(text=completion.text)
+        yield Delta(completion=completion)
+
+    async def aclose(self) -> None:  # noqa: B027
+        """Nothing to close: the documents belong to whoever gave them."""
+
+
+class QueryEngineModel(Lookup):
+    """A query engine: retrieves by the words of the subtask, and reads all that the worker was told."""
+
+    def __init__(self, engine: BaseQueryEngine, *, name: str = "query-engine", price: Price | None = None) -> None:
+        """`price` is what a query costs; `None` leaves it unpriced."""
+        super().__init__(name=name, price=price)
+        self._engine = engine
+
+    @override
+    async def look_up(self, task: str, subtask: str) -> str:
+        """The engine's answer."""
+        return str(await self._engine.aquery(QueryBundle(task, custom_embedding_strs=[subtask])))
+
+
+class RetrieverModel(Lookup):
+    """A retriever: its passages, word for word, found by the words of the subtask. No language model is asked."""
+
+    def __init__(self, retriever: BaseRetriever, *, name: str = "retriever") -> None:
+        super().__init__(name=name, price=FREE)
+        self._retriever = retriever
+
+    @override
+    async def look_up(self, task: str, subtask: str) -> str:
+        """The passages that fit."""
+        return "\n\n".join(map(_passage, await self._retriever.aretrieve(subtask))) or NOTHING
+
+
+def subtask(task: str) -> str:
+    """A worker's own part of what it was told; all of it, when nothing was split."""
+    _, found, part = task.rpartition(BEFORE)
+    return part.removesuffix(AFTER) if found else task
+
+
+def _passage(node: NodeWithScore) -> str:
+    return node.node.get_content(metadata_mode=MetadataMode.LLM)

@@ -1,0 +1,182 @@
+"""Pools of mixed workers: LlamaIndex's LLMs, query engines and retrievers, models by name, the core's own workers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import Any
+
+from llama_index.core.base.base_query_engine import BaseQueryEngine
+from llama_index.core.base.base_retriever import BaseRetriever
+from llama_index.core.constants import DEFAULT_CONTEXT_WINDOW
+from llama_index.core.llms import LLM
+from llama_index.core.tools import BaseTool, QueryEngineTool, RetrieverTool
+from pydantic import ValidationError
+
+from rl_conductor import Card, Model, Planner, Sampling, Worker, WorkerPool, model
+from rl_conductor.errors import ConfigError
+from rl_conductor.pool import PoolFile, WorkerEntry
+
+from .llm_model import LLMModel
+from .lookups import Lookup, QueryEngineModel, RetrieverModel
+
+AnyWorker = str | Mapping[str, Any] | LLM | BaseQueryEngine | BaseRetriever | BaseTool | Model | Worker
+"""What can work: `provider:model`, an entry as in a pool file, or the thing itself."""
+
+LOOKS_UP = "looks up what its own documents say; needs a self-contained question"
+"""What the Conductor is told of an index that nothing else is known of."""
+
+
+def named(workers: Mapping[str, AnyWorker] | Iterable[AnyWorker]) -> dict[str, AnyWorker]:
+    """Workers by name; without names given, each goes by its own.
+
+    Raises:
+        ConfigError: two have one name.
+    """
+    if isinstance(workers, Mapping):
+        return dict(workers)
+    found: dict[str, AnyWorker] = {}
+    for worker in workers:
+        name = _own_name(worker)
+        if name in found:
+            raise ConfigError(f"two workers are called {name!r}; give each a name of its own: {{'name': worker, ...}}")
+        found[name] = worker
+    return found
+
+
+def pool_of(workers: Mapping[str, AnyWorker] | Iterable[AnyWorker]) -> WorkerPool:
+    """A pool of workers of any kind.
+
+    Raises:
+        ConfigError: something in it can't work; the message says what to write instead.
+    """
+    return WorkerPool([worker_of(name, worker) for name, worker in named(workers).items()])
+
+
+def worker_of(name: str, given: AnyWorker) -> Worker:
+    """The worker that something is.
+
+    Raises:
+        ConfigError: it can't work; the message says what to write instead.
+    """
+    match given:
+        case Worker():
+            return given
+        case str():
+            return Worker.of(name, given)
+        case Mapping():
+            return _from_entry(name, given)
+    made = model_of(given, name=name)
+    worker = Worker.of(name, made, card=Card(name=name, strengths=_strengths(given)))
+    # How a LlamaIndex LLM is asked was settled where it was made, unless the caller asks for something else.
+    return replace(worker, sampling=Sampling()) if isinstance(made, LLMModel) else worker
+
+
+def model_of(given: AnyWorker | Planner, *, name: str) -> Model:
+    """The model that something is.
+
+    Raises:
+        ConfigError: it is none; the message says what to write instead.
+    """
+    if isinstance(given, QueryEngineTool | RetrieverTool):
+        given = given.query_engine if isinstance(given, QueryEngineTool) else given.retriever
+    match given:
+        case str():
+            return model(given)
+        case LLM():
+            return LLMModel(given)
+        case BaseQueryEngine():
+            return QueryEngineModel(given, name=name)
+        case BaseRetriever():
+            return RetrieverModel(given, name=name)
+        case Model():
+            return given
+    raise ConfigError(
+        f"{name!r} is a {type(given).__name__}, which can't work; write 'provider:model', a LlamaIndex LLM, "
+        "an index's as_query_engine() or as_retriever(), or a Worker"
+    )
+
+
+def planner_of(pool: WorkerPool) -> Model:
+    """Who plans when nobody was named: the first worker that is a language model.
+
+    Raises:
+        ConfigError: there is none.
+    """
+    for worker in pool.values():
+        if not isinstance(worker.model, Lookup):
+            return worker.model
+    raise ConfigError("no worker is a language model that could plan; write planner='provider:model' or an LLM")
+
+
+def context_window(worker: Worker) -> int:
+    """Tokens that a worker is known to read and write in one call; LlamaIndex's default when nothing is known."""
+    if isinstance(worker.model, LLMModel):
+        return worker.model.context_window
+    price = worker.model.price
+    if price is None or not (price.input or price.output):  # no vendor's, so its name alone says nothing
+        return DEFAULT_CONTEXT_WINDOW
+    # Inside, because the data takes 0.3 s to import and only pools of vendors' models need it.
+    from genai_prices.data_snapshot import get_snapshot  # noqa: PLC0415
+
+    provider, _, name = worker.model.name.partition(":")
+    try:
+        known = get_snapshot().find_provider_model(name, None, provider, None)[1].context_window
+    except LookupError:
+        known = None
+    return known or DEFAULT_CONTEXT_WINDOW
+
+
+# ----------------------------------------------------------------------------------- as plain data
+
+
+def described(given: object) -> Any:
+    """A worker or planner as plain JSON, without secrets: its name or entry, else only what kind of thing it was."""
+    match given:
+        case None | str():
+            return given
+        case {"object": str(kind)}:
+            return {"object": kind}
+        case Mapping():
+            return WorkerEntry.model_validate(given).model_dump(mode="json", exclude_defaults=True)
+    return {"object": type(given).__name__}
+
+
+def refuse_descriptions(what: str, given: object) -> None:
+    """Raise `ConfigError` for what `described` could not write down."""
+    if isinstance(given, Mapping) and given.keys() == {"object"}:
+        cure = "name it 'provider:model', or give it again: Conductor.from_dict(data, workers=..., planner=...)"
+        raise ConfigError(f"{what} was a {given['object']}, which can't be written down; {cure}")
+
+
+def _from_entry(name: str, entry: Mapping[str, Any]) -> Worker:
+    refuse_descriptions(f"worker {name!r}", entry)
+    try:
+        return PoolFile.model_validate({"workers": {name: entry}}).made()[0]
+    except ValidationError as error:
+        problems = "; ".join(f"{'.'.join(map(str, e['loc'][2:]))}: {e['msg']}" for e in error.errors())
+        raise ConfigError(f"worker {name!r} is wrong: {problems}") from None
+
+
+def _strengths(given: object) -> str:
+    match given:
+        case QueryEngineTool() | RetrieverTool():
+            return given.metadata.description
+        case BaseQueryEngine() | BaseRetriever():
+            return LOOKS_UP
+    return ""
+
+
+def _own_name(worker: AnyWorker) -> str:
+    match worker:
+        case str():
+            return worker.partition(":")[2] or worker
+        case Worker():
+            return worker.name
+        case LLM():
+            return worker.metadata.model_name
+        case QueryEngineTool() | RetrieverTool():
+            return worker.metadata.get_name()
+        case Model():
+            return worker.name.partition(":")[2] or worker.name
+    raise ConfigError(f"a {type(worker).__name__} has no name of its own; write {{'name': worker, ...}}")
