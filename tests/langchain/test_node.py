@@ -1,0 +1,286 @@
+"""The node in graphs of its users: what goes in, what comes out, and what LangGraph does to nodes."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import operator
+from typing import Annotated, Any, Literal, TypedDict
+
+import pytest
+from langchain_core.messages import AIMessage, AnyMessage, HumanMessage
+from langchain_core.tools import tool
+from langgraph.checkpoint.memory import InMemorySaver
+from langgraph.errors import NodeTimeoutError
+from langgraph.graph import END, START, MessagesState, StateGraph, add_messages
+from langgraph.prebuilt import ToolNode, tools_condition
+from langgraph.types import Command, RetryPolicy, Send
+
+from core.runs import ACCEPT, Gated, down, forever, plan
+from conductor_graphs import ANSWER, DIAMOND, THREAD, around, asked, conductor, told
+from langchain_conductor.node import PLAN, create_conductor
+from rl_conductor import ConfigError, Flow, Limits, Message, Policy, Request, RunError, ScriptedModel
+from rl_conductor.types import ToolCall
+
+QUESTION = {"messages": [HumanMessage("q")]}
+
+
+class Words(TypedDict, total=False):
+    """A state of the user's own."""
+
+    question: str
+    answer: str
+
+
+class Answers(TypedDict):
+    """Collects what many nodes answer."""
+
+    answer: Annotated[list[Any], lambda known, new: [*known, new]]
+
+
+def texts(state: dict[str, Any]) -> list[str]:
+    return [message.text for message in state["messages"]]
+
+
+# ----------------------------------------------------------------------------------- in and out
+
+
+def test_only_the_answer_joins_the_conversation() -> None:
+    result = around(create_conductor(conductor())).invoke(QUESTION)
+    assert texts(result) == ["q", ANSWER]
+    assert set(result) == {"messages"}
+
+
+async def test_it_works_in_graphs_that_are_awaited() -> None:
+    assert texts(await around(create_conductor(conductor())).ainvoke(QUESTION)) == ["q", ANSWER]
+
+
+def test_the_answer_counts_the_tokens_of_the_plan_and_of_all_workers() -> None:
+    (_, answer) = around(create_conductor(conductor())).invoke(QUESTION)["messages"]
+    assert answer.usage_metadata["total_tokens"] == conductor().run_sync("q").usage.total_tokens
+
+
+def test_drafts_join_it_when_they_are_asked_for_each_under_its_workers_name() -> None:
+    result = around(create_conductor(conductor(), output_mode="full_history")).invoke(QUESTION)
+    assert texts(result) == ["q", "look()", "count()", "join(look(), count())", ANSWER]
+    assert [message.name for message in result["messages"][1:4]] == ["a", "b", "a"]
+
+
+def test_question_and_answer_may_stand_under_keys_of_the_users_own() -> None:
+    node = create_conductor(conductor(), input_key="question", output_key="answer")
+    assert around(node, schema=Words).invoke({"question": "q"}) == {"question": "q", "answer": ANSWER}
+
+
+def test_a_conversation_may_have_another_name() -> None:
+    class Chat(TypedDict):
+        chat: Annotated[list[AnyMessage], add_messages]
+
+    node = create_conductor(conductor(), input_key="chat", output_key="chat")
+    result = around(node, schema=Chat).invoke({"chat": "q"})
+    assert [(message.type, message.text) for message in result["chat"]] == [("human", "q"), ("ai", ANSWER)]
+
+
+def test_a_conversation_without_a_reducer_for_messages_is_not_doubled() -> None:
+    class Plain(TypedDict):
+        messages: Annotated[list[Any], operator.add]
+
+    result = around(create_conductor(conductor()), schema=Plain).invoke(QUESTION)
+    assert texts(result) == ["q", ANSWER]
+
+
+def test_a_graph_whose_state_has_the_key_gets_the_plan() -> None:
+    class WithPlan(MessagesState):
+        conductor_plan: dict[str, Any]
+
+    result = around(create_conductor(conductor()), schema=WithPlan).invoke(QUESTION)
+    assert [step["worker"] for step in result[PLAN]["workflow"]["steps"]] == ["a", "b", "a", "b"]
+
+
+def test_a_missing_question_names_the_key_to_write() -> None:
+    with pytest.raises(ConfigError, match="input_key="):
+        around(create_conductor(conductor(), input_key="question", output_key="answer"), schema=Words).invoke(
+            {"answer": "x"}
+        )
+
+
+def test_a_run_without_an_answer_raises_with_its_trace() -> None:
+    with pytest.raises(RunError, match="out of order") as caught:
+        around(create_conductor(conductor(plan((0, "one", [])), workers={"a": down}))).invoke(QUESTION)
+    assert caught.value.trace.rounds
+
+
+def test_plans_that_the_policy_forbids_are_not_run() -> None:
+    one = conductor(*[DIAMOND] * 5, policy=Policy(forbid=(Flow(reader="a", source="b"),)))
+    around(create_conductor(one)).invoke(QUESTION)
+    assert asked(one) == ["q"]
+
+
+# ------------------------------------------------------------------------------------- its inside
+
+
+def test_each_step_is_a_node_that_streams_its_update_in_a_graph_of_its_own() -> None:
+    graph = around(create_conductor(conductor()))
+    parts = list(graph.stream(QUESTION, stream_mode="updates", subgraphs=True))
+    inner = [(name.split(":")[0], node) for namespace, update in parts for name in namespace[-1:] for node in update]
+    assert inner[0] == ("solve", "plan")
+    assert sorted(inner[1:3]) == [("run", "step_1_a"), ("run", "step_2_b")]
+    assert inner[3:] == [("run", "step_3_a"), ("run", "step_4_b"), ("solve", "run")]
+    assert list(parts[-1][1]) == ["solve"]
+
+
+@pytest.mark.parametrize("mode", ["values", "updates", "checkpoints", "tasks", "debug", "custom"])
+async def test_every_mode_streams_from_the_steps(mode: Any) -> None:
+    graph = around(create_conductor(conductor()), saver=InMemorySaver())
+    depths = {len(one[0]) async for one in graph.astream(QUESTION, THREAD, stream_mode=mode, subgraphs=True)}
+    assert 2 in depths
+
+
+def test_events_of_the_core_stream_as_custom_data_without_the_calls() -> None:
+    graph = around(create_conductor(conductor()))
+    events: list[Any] = [event for _, event in graph.stream(QUESTION, stream_mode="custom", subgraphs=True)]
+    kinds = [event["type"] for event in events if event["type"] != "plan_delta"]
+    assert kinds[:2] == ["plan_started", "workflow_planned"]
+    assert (kinds.count("step_started"), kinds.count("step_finished")) == (4, 4)
+    assert json.dumps(events)
+    assert '"calls"' not in json.dumps(events)
+
+
+def test_the_node_can_be_drawn() -> None:
+    drawing = around(create_conductor(conductor(), interrupt_before_run=True)).get_graph(xray=True)
+    assert {"solve:plan", "solve:review", "solve:run"} <= set(drawing.nodes)
+
+
+async def test_what_is_checkpointed_is_plain_json() -> None:
+    saver = InMemorySaver()
+    await around(create_conductor(conductor()), saver=saver).ainvoke(QUESTION, THREAD)
+    kept = [
+        value
+        async for one in saver.alist(THREAD | {"configurable": {"thread_id": "1"}})
+        for key, value in one.checkpoint["channel_values"].items()
+        if key.startswith("conductor") or key == "results"
+    ]
+    assert len(kept) > 4
+    assert json.dumps(kept)
+
+
+async def test_steps_that_do_not_need_each_other_run_at_the_same_time() -> None:
+    both = asyncio.Barrier(2)
+
+    async def wait(request: Request) -> None:
+        if told(request) in ("look()", "count()"):
+            await asyncio.wait_for(both.wait(), 5)
+
+    workers = {name: Gated(told, wait, name=name) for name in "ab"}
+    assert texts(await around(create_conductor(conductor(workers=workers))).ainvoke(QUESTION))[-1] == ANSWER
+
+
+async def test_a_step_begins_when_what_it_reads_is_there_whatever_else_still_runs() -> None:
+    read = asyncio.Event()
+
+    async def wait(request: Request) -> None:
+        if told(request) == "slow()":
+            await asyncio.wait_for(read.wait(), 5)
+        elif told(request) == "read(quick())":
+            read.set()
+
+    workers = {name: Gated(told, wait, name=name) for name in "ab"}
+    uneven = plan((0, "quick", []), (0, "read", [0]), (1, "slow", []), (1, "end", [0, 1, 2]))
+    result = await around(create_conductor(conductor(uneven, workers=workers))).ainvoke(QUESTION)
+    assert texts(result)[-1] == "end(quick(), read(quick()), slow())"
+
+
+# ------------------------------------------------------------------------------------------ rounds
+
+
+def test_a_second_round_may_accept_the_answer() -> None:
+    one = conductor(DIAMOND, ACCEPT, limits=Limits(rounds=2))
+    assert texts(around(create_conductor(one)).invoke(QUESTION))[-1] == ANSWER
+    assert asked(one) == ["look", "join", "count", "tell"]
+
+
+def test_a_second_round_may_give_another_answer() -> None:
+    one = conductor(DIAMOND, plan((0, "better", [])), limits=Limits(rounds=2))
+    result = around(create_conductor(one, output_mode="full_history")).invoke(QUESTION)
+    assert texts(result)[1:] == ["look()", "count()", "join(look(), count())", ANSWER, "better()"]
+
+
+# ---------------------------------------------------------------------------- what LangGraph does
+
+
+def test_the_graph_goes_where_a_command_after_the_node_sends_it() -> None:
+    def route(state: MessagesState) -> Command[Literal["shout", "__end__"]]:
+        return Command(goto="shout" if ANSWER in state["messages"][-1].text else END)
+
+    def shout(_: MessagesState) -> dict[str, Any]:
+        return {"messages": [AIMessage("!")]}
+
+    builder = StateGraph(MessagesState)
+    builder.add_node("solve", create_conductor(conductor()))
+    builder.add_node(route)
+    builder.add_node(shout)
+    builder.add_edge(START, "solve")
+    builder.add_edge("solve", "route")
+    assert texts(builder.compile().invoke(QUESTION)) == ["q", ANSWER, "!"]
+
+
+async def test_questions_sent_side_by_side_are_answered_apart() -> None:
+    def fan(_: Answers) -> list[Send]:
+        return [Send("solve", {"question": word}) for word in ("x", "y")]
+
+    single = conductor(plan((0, "one", [])), plan((0, "one", [])))
+    builder = StateGraph(Answers)
+    builder.add_node("solve", create_conductor(single, input_key="question", output_key="answer"))
+    builder.add_conditional_edges(START, fan, ["solve"])
+    assert (await builder.compile().ainvoke({"answer": "both"}))["answer"] == ["both", "one()", "one()"]
+
+
+def test_a_retry_of_the_node_plans_anew() -> None:
+    failures = iter([down, down])
+
+    def flaky(request: Request) -> Any:
+        return next(failures, told)(request)
+
+    one = conductor(*[plan((0, text, [])) for text in ("first", "second", "third")], workers={"a": flaky})
+    again = RetryPolicy(initial_interval=0.01, retry_on=RunError, max_attempts=3)
+    assert texts(around(create_conductor(one), retry_policy=again).invoke(QUESTION))[-1] == "third()"
+
+
+async def test_a_timeout_of_the_node_ends_it_and_a_later_run_goes_on() -> None:
+    stuck = asyncio.Event()
+
+    async def wait(request: Request) -> None:
+        if told(request).startswith("join") and not stuck.is_set():
+            stuck.set()
+            await forever(request)
+
+    one = conductor(workers={name: Gated(told, wait, name=name) for name in "ab"})
+    graph = around(create_conductor(one), saver=InMemorySaver(), timeout=0.5)
+    with pytest.raises(NodeTimeoutError):
+        await graph.ainvoke(QUESTION, THREAD)
+    assert texts(await graph.ainvoke(None, THREAD))[-1] == ANSWER
+    assert asked(one) == ["look", "join", "count", "tell"]
+
+
+def test_tools_are_run_by_the_users_graph_and_the_same_worker_goes_on() -> None:
+    @tool
+    def weigh(what: str) -> str:
+        """Weigh something."""
+        return f"{what} weighs 3 kg"
+
+    def use(request: Request) -> Any:
+        if request.messages[-1].role == "tool":
+            return f"So {request.messages[-1].text}."
+        return Message.assistant(tool_calls=[ToolCall(id="1", name="weigh", arguments='{"what": "it"}')])
+
+    one = conductor(plan((0, "look", []), (1, "weigh", [0])), workers={"a": told, "b": use})
+    builder = StateGraph(MessagesState)
+    builder.add_node("solve", create_conductor(one, tools=[weigh]))
+    builder.add_node("tools", ToolNode([weigh]))
+    builder.add_edge(START, "solve")
+    builder.add_conditional_edges("solve", tools_condition)
+    builder.add_edge("tools", "solve")
+    result = builder.compile().invoke(QUESTION)
+    assert texts(result)[-1] == "So it weighs 3 kg."
+    planner = one.planner.model
+    assert isinstance(planner, ScriptedModel)
+    assert len(planner.requests) == 1
