@@ -6,21 +6,34 @@ A test module subclasses `EngineBehaviours` and brings a fixture `engine`, used 
 from __future__ import annotations
 
 import asyncio
+import base64
 import json
 import re
 import time
 from collections.abc import Awaitable, Iterable
 from contextlib import aclosing
+from io import BytesIO
 from typing import Any
 
 import pytest
+from PIL import Image
 
-from rl_conductor.errors import BadRequestError, ContextLengthError, ModelTimeoutError
+from rl_conductor.errors import BadRequestError, BadResponseError, ContextLengthError, ModelTimeoutError
 from rl_conductor.grammar import constraint
 from rl_conductor.models import Model
 from rl_conductor.parser import Form, parse
 from rl_conductor.sync import run_sync
-from rl_conductor.types import Completion, Grammar, JsonFormat, Message, Request, ResponseFormat, Sampling, Tool
+from rl_conductor.types import (
+    Completion,
+    Grammar,
+    ImagePart,
+    JsonFormat,
+    Message,
+    Request,
+    ResponseFormat,
+    Sampling,
+    Tool,
+)
 from rl_conductor.workflow import PlanSpace
 
 SCHEMA = {
@@ -38,7 +51,12 @@ ROSTER = ("coder", "writer", "thinker", "judge")
 SPACES = {
     "a worker denied": PlanSpace(roster=ROSTER, allowed=frozenset(ROSTER) - {"writer"}, subtask_chars=30),
     "a verifier forced": PlanSpace(
-        roster=ROSTER, allowed=frozenset(ROSTER), min_steps=2, last=frozenset({"judge"}), last_reads_all=True, subtask_chars=30
+        roster=ROSTER,
+        allowed=frozenset(ROSTER),
+        min_steps=2,
+        last=frozenset({"judge"}),
+        last_reads_all=True,
+        subtask_chars=30,
     ),
     "flows closed": PlanSpace(
         roster=ROSTER,
@@ -63,6 +81,27 @@ def asking(
     drawn = Sampling(**({"temperature": 0.0, "max_tokens": 24} | sampling))
     return Request(messages=(Message.user(text),), response_format=form, sampling=drawn, timeout=timeout)
 
+
+ASSIGN = Tool(name="assign", description="Gives the work to a worker.", parameters=SCHEMA)
+ACCEPT = Tool(name="accept")
+CALL = '<tool_call>{"name": "assign", "arguments": {"worker": "coder", "access": [1]}}</tool_call>'
+
+
+def offering(choice: str = "auto", *, says: str = "", **options: Any) -> Request:
+    """A request with two tools; `says`: the grammar leaves the model nothing else to say."""
+    form = Grammar(gbnf=f"root ::= {json.dumps(says)}") if says else None
+    request = asking(**({"form": form, "max_tokens": 300} | options))
+    return request.model_copy(update={"tools": (ASSIGN, ACCEPT), "tool_choice": choice})
+
+
+def image(colour: str) -> ImagePart:
+    """A small image of one colour."""
+    content = BytesIO()
+    Image.new("RGB", (8, 8), colour).save(content, "PNG")
+    return ImagePart(data=base64.b64encode(content.getvalue()).decode())
+
+
+RED, BLUE = image("red"), image("blue")
 
 ENDLESS = asking("Go on and on.", max_tokens=4000, form=Grammar(gbnf="root ::= [a-z] root"))
 
@@ -127,9 +166,55 @@ class EngineBehaviours:
         with pytest.raises(BadRequestError):
             await engine.complete(asking(form=Grammar(gbnf="root ::= missing")))
 
-    async def test_tools_are_refused_before_the_call(self, engine: Model) -> None:
-        with pytest.raises(BadRequestError, match="tools"):
-            await engine.complete(asking().model_copy(update={"tools": (Tool(name="search"),)}))
+    async def test_images_are_refused_by_what_reads_text(self, engine: Model) -> None:
+        with pytest.raises(BadRequestError, match="images"):
+            await engine.complete(Request(messages=(Message.user("What is it?", RED),)))
+
+    async def test_tools_are_told_unless_none_may_be_called(self, engine: Model) -> None:
+        plain, auto, none = [
+            (await engine.complete(request.model_copy(update={"sampling": Sampling(max_tokens=1)}))).usage.input_tokens
+            for request in (asking(), offering(), offering("none"))
+        ]
+        assert auto > plain == none
+
+    async def test_calls_are_read_and_their_marks_not_shown(self, engine: Model) -> None:
+        request = offering(says=f"Let us see. {CALL}{CALL}")
+        deltas = [delta async for delta in engine.stream(request)]
+        reply = deltas[-1].completion
+        assert reply is not None
+        assert "".join(delta.text for delta in deltas) == reply.text == "Let us see. "
+        assert sum(bool(delta.text) for delta in deltas) > 1
+        assert reply.finish_reason == "tool_calls"
+        assert [call.name for call in reply.message.tool_calls] == ["assign", "assign"]
+        assert json.loads(reply.message.tool_calls[0].arguments) == {"worker": "coder", "access": [1]}
+
+    async def test_a_call_that_cannot_be_read_is_a_bad_response(self, engine: Model) -> None:
+        with pytest.raises(BadResponseError, match="calls no tool"):
+            await engine.complete(offering(says=CALL.replace("assign", "resign")))
+        with pytest.raises(BadResponseError, match="raise max_tokens"):
+            await engine.complete(offering(says=CALL, max_tokens=12))
+
+    @pytest.mark.parametrize("seed", range(8))
+    async def test_any_draw_of_what_must_call_fits_the_tools(self, engine: Model, seed: int) -> None:
+        reply = await engine.complete(offering("required", temperature=1.0, seed=seed))
+        [call] = reply.message.tool_calls
+        assert (reply.text, reply.finish_reason) == ("", "tool_calls")
+        arguments = json.loads(call.arguments)
+        assert call.name == "accept" or arguments["worker"] in ("coder", "writer")
+
+    @pytest.mark.parametrize("name", ["assign", "accept"])
+    async def test_the_tool_that_is_named_is_called(self, engine: Model, name: str) -> None:
+        replies = await asyncio.gather(*(engine.complete(offering(name, temperature=1.0)) for _ in range(4)))
+        assert {call.name for reply in replies for call in reply.message.tool_calls} == {name}
+
+    async def test_the_result_of_a_call_is_read(self, engine: Model) -> None:
+        called = (await engine.complete(offering("assign"))).message
+        result = Message.tool(called.tool_calls[0].id, "Done.")
+        shorter, longer = [
+            await engine.complete(asking().model_copy(update={"messages": (Message.user("Go."), *rest)}))
+            for rest in ((called,), (called, result))
+        ]
+        assert longer.usage.input_tokens > shorter.usage.input_tokens
 
     async def test_a_conversation_that_is_too_long_is_named_as_such(self, engine: Model) -> None:
         with pytest.raises(ContextLengthError, match="tokens long"):
@@ -170,6 +255,47 @@ class EngineBehaviours:
         honest = await engine.complete(asking("im_end", max_tokens=1))
         forged = await engine.complete(asking("<|im_end|>", max_tokens=1))
         assert forged.usage.input_tokens > honest.usage.input_tokens
+
+
+class SeeingBehaviours:
+    """The same for vision-language models, by a fixture `seeing`."""
+
+    async def test_an_image_changes_what_is_said(self, seeing: Model) -> None:
+        red, blue, again = [await seeing.complete(showing(image)) for image in (RED, BLUE, RED)]
+        assert red.text == again.text != blue.text
+        assert red.usage.input_tokens == blue.usage.input_tokens
+
+    async def test_an_image_is_read_as_tokens(self, seeing: Model) -> None:
+        without, one, two = [await seeing.complete(showing(*images)) for images in ((), (RED,), (RED, BLUE))]
+        each = one.usage.input_tokens - without.usage.input_tokens
+        assert each >= 4
+        assert two.usage.input_tokens - one.usage.input_tokens == each
+
+    async def test_what_is_seen_can_be_told_in_a_form(self, seeing: Model) -> None:
+        reply = await seeing.complete(showing(RED, form=JsonFormat(json_schema=SCHEMA), max_tokens=300))
+        assert set(json.loads(reply.text)) == {"worker", "access"}
+
+    async def test_an_image_cannot_be_forged_in_words(self, seeing: Model) -> None:
+        assert (await seeing.complete(asking("<image>"))).text
+
+    @pytest.mark.parametrize("data", ["", "no base64", "iVBORw0KGgo=", str(RED.data)[:60]])
+    async def test_what_is_no_image_is_a_bad_request(self, seeing: Model, data: str) -> None:
+        with pytest.raises(BadRequestError, match="decoded"):
+            await seeing.complete(showing(ImagePart(data=data)))
+
+    async def test_an_image_is_not_fetched(self, seeing: Model) -> None:
+        with pytest.raises(BadRequestError, match="give its content"):
+            await seeing.complete(showing(ImagePart(url="https://example.com/cat.png")))
+
+    async def test_a_template_without_tools_says_so(self, seeing: Model) -> None:
+        assert seeing.capabilities.names == {"images", "json_schema", "grammar"}
+        with pytest.raises(BadRequestError, match="can't take tools"):
+            await seeing.complete(offering())
+
+
+def showing(*images: ImagePart, **options: Any) -> Request:
+    """A request of a text and images."""
+    return asking(**options).model_copy(update={"messages": (Message.user("What is it?", *images),)})
 
 
 async def _all(calls: Iterable[Awaitable[Completion]]) -> list[Completion | BaseException]:

@@ -6,12 +6,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from transformers import AutoTokenizer
 
 import random_model
-from engine_behaviours import SCHEMA, SPACES, EngineBehaviours, asking
+from engine_behaviours import CALL, SCHEMA, SPACES, EngineBehaviours, SeeingBehaviours, asking, offering
 from rl_conductor import models
 from rl_conductor.errors import BadRequestError, ConfigError, ModelError
 from rl_conductor.grammar import constraint
+from rl_conductor.models.causal_lm import CausalLM
 from rl_conductor.models.transformers import TransformersModel
 from rl_conductor.parser import parse
 from rl_conductor.sync import run_sync
@@ -32,6 +34,17 @@ def engine(tiny: Path) -> Iterator[TransformersModel]:
 
 
 class TestTransformers(EngineBehaviours):
+    pass
+
+
+@pytest.fixture(scope="module")
+def seeing(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TransformersModel]:
+    model = TransformersModel(str(random_model.make_seeing(tmp_path_factory.mktemp("seeing"))))
+    yield model
+    run_sync(model.aclose())
+
+
+class TestSeeing(SeeingBehaviours):
     pass
 
 
@@ -74,6 +87,23 @@ async def test_a_tokenizer_without_a_chat_template_is_refused(copied: Path) -> N
     (copied / "chat_template.jinja").unlink()
     with pytest.raises(BadRequestError, match="chat template"):
         await TransformersModel(str(copied)).complete(asking())
+
+
+async def test_a_template_without_tools_is_told_apart_before_anything_is_loaded(copied: Path) -> None:
+    (copied / "chat_template.jinja").write_text(random_model.CHATML)
+    model = TransformersModel(str(copied))
+    assert not model.capabilities.tools
+    with pytest.raises(BadRequestError, match="can't take tools"):
+        await model.complete(offering())
+
+
+def test_marks_of_calls_are_shown_to_the_reader_where_they_are_special_tokens(copied: Path) -> None:
+    tokenizer = AutoTokenizer.from_pretrained(copied)
+    tokenizer.add_tokens(["<tool_call>", "</tool_call>"], special_tokens=True)
+    tokenizer.save_pretrained(copied)
+    loaded = CausalLM(str(copied), gguf_file=None, adapter=None, device="cpu", dtype="auto")
+    assert loaded.chat.calls_are_special
+    assert loaded.decode(tokenizer(f"{CALL}<|im_end|>")["input_ids"]) == CALL
 
 
 async def test_the_checkpoints_own_sampling_is_the_default(copied: Path) -> None:

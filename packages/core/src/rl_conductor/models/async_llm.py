@@ -16,6 +16,8 @@ from vllm.lora.request import LoRARequest
 from vllm.v1.engine.async_llm import AsyncLLM
 
 from rl_conductor.errors import ModelError
+from rl_conductor.models.chat_template import ChatTemplate
+from rl_conductor.models.checkpoint import sees_images
 
 DEFAULTS: dict[str, Any] = {
     # Where blanks are free, a weak model writes blanks until its tokens are used up. The engine takes this switch
@@ -27,6 +29,9 @@ DEFAULTS: dict[str, Any] = {
 
 class Engine:
     """One `AsyncLLM` on an event loop and thread of its own. Call `started` and use what it returns only there."""
+
+    chat: ChatTemplate
+    """Set by `started`."""
 
     def __init__(self, options: dict[str, Any]) -> None:
         self.users = 0
@@ -44,7 +49,8 @@ class Engine:
         if self._llm is None or self._llm.errored:
             self._shut_down()
             try:
-                self._llm = AsyncLLM.from_engine_args(AsyncEngineArgs(**self._options))
+                self._llm = llm = AsyncLLM.from_engine_args(AsyncEngineArgs(**self._options))
+                self.chat = ChatTemplate(llm.get_tokenizer(), parts=sees_images(llm.model_config.hf_config))
             except Exception as failed:  # vLLM raises many kinds: no such model, no device, too little memory
                 raise ModelError(f"{name} can't be started: {failed}", model=name) from failed
         return self._llm

@@ -1,4 +1,4 @@
-"""A causal language model in torch: load it, hold its replies to a grammar, draw tokens, tell each one as it is made.
+"""A language model in torch: load it, hold its replies to a grammar, draw tokens, tell each one as it is made.
 
 It needs torch, transformers and xgrammar; `transformers` is the adapter around it. Grammars are xgrammar's work
 because it reads GBNF as it is, as vLLM's default backend does; llguidance wants it rewritten first.
@@ -6,13 +6,16 @@ because it reads GBNF as it is, as vLLM's default backend does; llguidance wants
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
 import xgrammar
 from transformers import (
+    AutoConfig,
     AutoModelForCausalLM,
+    AutoModelForImageTextToText,
+    AutoProcessor,
     AutoTokenizer,
     GenerationConfig,
     GgufConfig,
@@ -25,6 +28,8 @@ from transformers import (
     TopPLogitsWarper,
 )
 
+from rl_conductor.models.chat_template import MARKUP, ChatTemplate
+from rl_conductor.models.checkpoint import sees_images
 from rl_conductor.types import Grammar, ResponseFormat, Sampling
 
 
@@ -37,15 +42,22 @@ class CausalLM:
         if gguf_file is not None:
             # Packed weights can be neither trained nor saved, and their fast kernels are fetched from the hub.
             options |= {"gguf_file": gguf_file, "quantization_config": GgufConfig(dequantize=True)}
-        self.tokenizer = AutoTokenizer.from_pretrained(source, gguf_file=gguf_file)
-        self._model = AutoModelForCausalLM.from_pretrained(source, **options).eval()
+        self._tokenizer = AutoTokenizer.from_pretrained(source, gguf_file=gguf_file)
+        sees = gguf_file is None and sees_images(AutoConfig.from_pretrained(source))
+        processor = AutoProcessor.from_pretrained(source) if sees else None
+        self.chat = ChatTemplate(self._tokenizer, parts=sees, processor=processor)
+        kind = AutoModelForImageTextToText if sees else AutoModelForCausalLM
+        self._model = kind.from_pretrained(source, **options).eval()
         if adapter is not None:
             self._model.load_adapter(adapter)
+        added = self._tokenizer.added_tokens_decoder
+        # There are tokenizers to which the marks of a call are special.
+        self._silent = {place for place, token in added.items() if token.special and token.content not in MARKUP}
         config = self._model.config.get_text_config()
         self.limit: int = config.max_position_embeddings
         """Most tokens of prompt and reply together."""
         self._defaults = self._model.generation_config
-        ends = self._defaults.eos_token_id or self.tokenizer.eos_token_id
+        ends = self._defaults.eos_token_id or self._tokenizer.eos_token_id
         self.ends: list[int] = [ends] if isinstance(ends, int) else list(ends)
         """The tokens that end a reply."""
         # We draw ourselves, and `generate` would fill in the checkpoint's own settings for all that we leave out.
@@ -56,13 +68,14 @@ class CausalLM:
             repetition_penalty=self._defaults.repetition_penalty,
         )
         tokens = xgrammar.TokenizerInfo.from_huggingface(
-            self.tokenizer, vocab_size=config.vocab_size, stop_token_ids=self.ends
+            self._tokenizer, vocab_size=config.vocab_size, stop_token_ids=self.ends
         )
         self._grammars = xgrammar.GrammarCompiler(tokens, cache_limit_bytes=64 * 2**20)
 
     def decode(self, tokens: list[int]) -> str:
         """The text of `tokens`, without the special ones."""
-        text: str = self.tokenizer.decode(tokens, skip_special_tokens=True, clean_up_tokenization_spaces=False)
+        shown = [token for token in tokens if token not in self._silent]
+        text: str = self._tokenizer.decode(shown, skip_special_tokens=False, clean_up_tokenization_spaces=False)
         return text
 
     def compiled(self, wanted: ResponseFormat) -> xgrammar.CompiledGrammar:
@@ -75,7 +88,7 @@ class CausalLM:
 
     def generate(
         self,
-        prompt: list[int],
+        prompt: Mapping[str, torch.Tensor],
         *,
         sampling: Sampling,
         grammar: xgrammar.CompiledGrammar | None,
@@ -85,14 +98,15 @@ class CausalLM:
         """Write a reply, which ends at `max_tokens`, with one of `ends`, or once `told`, given a token, says so."""
         # The grammar comes first: what `top_p` leaves over might all be forbidden.
         held: list[LogitsProcessor] = [] if grammar is None else [_Held(grammar)]
-        ids = torch.tensor([prompt], device=self._model.device)
         self._model.generate(
-            ids,
-            attention_mask=torch.ones_like(ids),
+            **{name: self._placed(value) for name, value in prompt.items()},
             max_new_tokens=max_tokens,
             logits_processor=LogitsProcessorList([*held, *self._drawing(sampling)]),
             stopping_criteria=StoppingCriteriaList([_Told(told)]),
         )
+
+    def _placed(self, value: torch.Tensor) -> torch.Tensor:
+        return value.to(self._model.device, self._model.dtype if value.is_floating_point() else value.dtype)
 
     def _drawing(self, sampling: Sampling) -> list[LogitsProcessor]:
         temperature = _first(sampling.temperature, self._defaults.temperature, 1.0)

@@ -1,4 +1,4 @@
-"""What the engines that run inside this process share: chat templates, text made of tokens, and a bridge of threads.
+"""What the engines that run inside this process share: text made of tokens, replies, and a bridge of threads.
 
 Nothing here knows torch, transformers or vLLM; it is imported without any of them.
 """
@@ -7,75 +7,15 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
-from typing import Any, Protocol
 
-from rl_conductor.errors import BadRequestError, ContextLengthError, ModelTimeoutError
-from rl_conductor.models.base import arguments_of, within
-from rl_conductor.types import Delta, Message, ToolCall
+from rl_conductor.errors import ModelTimeoutError
+from rl_conductor.models.base import Model, checked, priced, within
+from rl_conductor.models.json_calls import Reader
+from rl_conductor.types import Completion, Delta, FinishReason, Message, Usage
 
 REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
-ZERO_WIDTH_SPACE = "\N{ZERO WIDTH SPACE}"
-
-
-class Tokenizer(Protocol):
-    """What we need of a Hugging Face tokenizer."""
-
-    @property
-    def all_special_tokens(self) -> Sequence[str]:
-        """Such as `<|im_end|>`."""
-
-    def apply_chat_template(self, conversation: list[dict[str, Any]], **options: Any) -> Any:
-        """The conversation as the model was trained to read it."""
-
-
-# ------------------------------------------------------------------------------------------ prompts
-
-
-def prompt_tokens(tokenizer: Tokenizer, messages: Iterable[Message], *, model: str, limit: int) -> list[int]:
-    """The conversation as token ids, by the tokenizer's own chat template.
-
-    Raises:
-        BadRequestError: there is no template, or it refuses this order of roles.
-        ContextLengthError: with one token of reply it would be longer than `limit`.
-    """
-    turns = [_turn(message, tokenizer.all_special_tokens) for message in messages]
-    try:
-        rendered = tokenizer.apply_chat_template(turns, add_generation_prompt=True, return_dict=True)
-    except Exception as refused:  # a template is code from the model's author and raises what it likes
-        raise BadRequestError(
-            f"{model}: its chat template refuses the conversation: {refused}", model=model
-        ) from refused
-    tokens: list[int] = rendered["input_ids"]
-    if len(tokens) >= limit:
-        raise ContextLengthError(
-            f"{model}: the conversation is {len(tokens)} tokens long and the model reads at most {limit - 1}",
-            model=model,
-        )
-    return tokens
-
-
-def _turn(message: Message, special: Sequence[str]) -> dict[str, Any]:
-    turn: dict[str, Any] = {"role": message.role, "content": _defused(message.text, special)}
-    if message.tool_calls:
-        turn["tool_calls"] = [_call(call, special) for call in message.tool_calls]
-    if message.tool_call_id is not None:
-        turn["tool_call_id"] = message.tool_call_id
-    return turn
-
-
-def _call(call: ToolCall, special: Sequence[str]) -> dict[str, Any]:
-    arguments = arguments_of(call.model_copy(update={"arguments": _defused(call.arguments, special)}))
-    return {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": arguments}}
-
-
-def _defused(text: str, special: Sequence[str]) -> str:
-    """`text` in which no special token is left: else a reply could end its own turn and forge the next one."""
-    for token in special:
-        if token in text:
-            text = text.replace(token, token[0] + ZERO_WIDTH_SPACE + token[1:])
-    return text
 
 
 # -------------------------------------------------------------------------------------------- text
@@ -130,6 +70,21 @@ class Text:
         """How many of the last characters could begin a stop string."""
         sizes = (size for stop in self._stop for size in range(1, len(stop)) if text.endswith(stop[:size]))
         return max(sizes, default=0)
+
+
+# ----------------------------------------------------------------------------------------- replies
+
+
+def completed(reply: Reader, *, finish: FinishReason, usage: Usage, model: Model) -> Completion:
+    """The completion that a reply, read to its end, makes."""
+    return checked(
+        Completion(
+            message=Message.assistant(reply.text, tool_calls=reply.calls),
+            usage=priced(usage, model.price),
+            finish_reason="tool_calls" if reply.calls else finish,
+            model=model.name,
+        )
+    )
 
 
 # ------------------------------------------------------------------------------------------ threads

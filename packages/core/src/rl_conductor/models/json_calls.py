@@ -1,4 +1,4 @@
-"""Tool calls of small models, which write them as bare JSON where the protocol wants them marked: pure translation."""
+"""Tool calls that models write as JSON, bare or in `<tool_call>` blocks: pure translation, no model's own dialect."""
 
 from __future__ import annotations
 
@@ -8,9 +8,32 @@ from collections.abc import Sequence
 from typing import Any
 from uuid import uuid4
 
-from rl_conductor.types import JsonFormat, Tool, ToolCall
+from rl_conductor.errors import BadResponseError
+from rl_conductor.types import JsonFormat, Request, ResponseFormat, Tool, ToolCall
 
-WRAPPING = re.compile(r"^(?:```(?:json)?|<tool_call>)?\s*(\{.*\})\s*(?:```|</tool_call>)?$", re.DOTALL)
+OPENING, CLOSING = "<tool_call>", "</tool_call>"
+BLOCK = re.compile(rf"{OPENING}(.*?)(?:{CLOSING}|\Z)", re.DOTALL)
+FENCE = re.compile(r"^```(?:json)?\s*(.*?)\s*```$", re.DOTALL)
+
+
+# ---------------------------------------------------------------------------------------- requests
+
+
+def offered(request: Request) -> tuple[Tool, ...]:
+    """The tools that the model is told of: all, the one that must be called, or none."""
+    if request.tool_choice in ("auto", "required"):
+        return request.tools
+    return tuple(tool for tool in request.tools if tool.name == request.tool_choice)
+
+
+def form_with_tools(request: Request) -> ResponseFormat | None:
+    """The format to hold the reply to, which enforces the choice among the tools."""
+    tools, form = offered(request), request.response_format
+    if tools and request.tool_choice != "auto":
+        return calling(tools)
+    if tools and isinstance(form, JsonFormat):
+        return calling(tools, instead=form)
+    return form
 
 
 def calling(tools: Sequence[Tool], *, instead: JsonFormat | None = None) -> JsonFormat:
@@ -45,20 +68,86 @@ def _moved(schema: Any, place: str) -> Any:
     return moved
 
 
+# ----------------------------------------------------------------------------------------- replies
+
+
+class Reader:
+    """A reply that grows: its text is passed on at once, what may be a call is held back until the end."""
+
+    def __init__(self, request: Request, *, model: str) -> None:
+        """`model`: its name, for errors."""
+        self.text = ""
+        self.calls: tuple[ToolCall, ...] = ()
+        """Known at the end."""
+        self._tools = offered(request)
+        self._most = None if request.parallel_tool_calls else 1
+        self._model = model
+        self._held = ""
+
+    def add(self, piece: str) -> str:
+        """Take a piece of the reply; the text that is certain now."""
+        self._held += piece
+        size = self._certain()
+        shown, self._held = self._held[:size], self._held[size:]
+        self.text += shown
+        return shown
+
+    def end(self, *, cut: bool) -> str:
+        """Read the calls; the text that was held back. `cut`: the reply was ended by its limit of tokens.
+
+        Raises:
+            BadResponseError: a `<tool_call>` holds no call of a tool that was offered.
+        """
+        blocks = BLOCK.findall(self._held) if self._tools else []
+        calls = [call for block in blocks for call in self._read(block, cut=cut)]
+        self.calls = tuple(calls or read_calls(self._held, self._tools))[: self._most]
+        rest = BLOCK.sub("", self._held) if blocks else "" if self.calls else self._held
+        self.text += rest
+        return rest
+
+    def _read(self, block: str, *, cut: bool) -> tuple[ToolCall, ...]:
+        calls = read_calls(block, self._tools)
+        if calls:
+            return calls
+        why = (
+            "it ran out of output tokens in a tool call; raise max_tokens" if cut else "it calls no tool it was offered"
+        )
+        raise BadResponseError(f"{self._model}: {why}: {block[:200]!r}", model=self._model, retryable=not cut)
+
+    def _certain(self) -> int:
+        """How many of the characters held back are text for certain."""
+        if not self._tools:
+            return len(self._held)
+        if not self.text and may_become_call(self._held):
+            return 0
+        if OPENING in self._held:
+            return self._held.index(OPENING)
+        begun = (size for size in range(1, len(OPENING)) if self._held.endswith(OPENING[:size]))
+        return len(self._held) - max(begun, default=0)
+
+
 def may_become_call(text: str) -> bool:
-    """Whether a reply that begins with `text` could still turn out to be a call."""
-    return text.lstrip()[:1] in ("", "{", "`", "<")
+    """Whether a reply that begins with `text` could still turn out to be a call, and nothing besides."""
+    begun = text.lstrip()
+    return begun[:1] in ("", "{", "[", "`") or OPENING.startswith(begun[: len(OPENING)])
 
 
-def read_call(text: str, tools: Sequence[Tool]) -> ToolCall | None:
-    """The call that `text` is, and nothing besides; `None` when it is an answer."""
-    wrapped = WRAPPING.match(text.strip())
+def read_calls(text: str, tools: Sequence[Tool]) -> tuple[ToolCall, ...]:
+    """The calls that `text` is, one or a list, and nothing besides; none when it is an answer."""
+    bare = FENCE.sub(r"\1", BLOCK.sub(r"\1", text.strip()))
     try:
-        call = json.loads(wrapped[1]) if wrapped else None
+        read = json.loads(bare)
     except (ValueError, RecursionError):
+        return ()
+    calls = [_call_in(entry, tools) for entry in (read if isinstance(read, list) else [read])]
+    return tuple(call for call in calls if call) if all(calls) else ()
+
+
+def _call_in(entry: Any, tools: Sequence[Tool]) -> ToolCall | None:
+    if not isinstance(entry, dict) or set(entry) not in ({"name", "arguments"}, {"name", "parameters"}):
         return None
-    if not isinstance(call, dict) or set(call) != {"name", "arguments"}:
+    arguments = entry.get("arguments", entry.get("parameters"))
+    if entry["name"] not in [tool.name for tool in tools] or not isinstance(arguments, dict):
         return None
-    if call["name"] not in [tool.name for tool in tools] or not isinstance(call["arguments"], dict):
-        return None
-    return ToolCall(id=f"call_{uuid4().hex[:12]}", name=call["name"], arguments=json.dumps(call["arguments"]))
+    # Nine letters and digits: there are templates that take no other id.
+    return ToolCall(id=uuid4().hex[:9], name=entry["name"], arguments=json.dumps(arguments))

@@ -19,8 +19,9 @@ from typing import Any
 from rl_conductor.errors import BadRequestError, ConfigError, ModelError
 from rl_conductor.models.base import Capabilities, arguments_of, checked, collect, require
 from rl_conductor.models.chat_completions import DIALECTS, Reply, extra_fields, options_of
-from rl_conductor.models.inprocess import ZERO_WIDTH_SPACE, Feed
-from rl_conductor.models.json_calls import calling, may_become_call, read_call
+from rl_conductor.models.chat_template import ZERO_WIDTH_SPACE
+from rl_conductor.models.inprocess import Feed
+from rl_conductor.models.json_calls import form_with_tools, may_become_call, offered, read_calls
 from rl_conductor.models.llamacpp_engine import Engine, Setup, default_threads, lease, release
 from rl_conductor.types import (
     FREE,
@@ -150,21 +151,10 @@ def _readable(message: Message) -> Message:
 
 def _with_tools(request: Request) -> Request:
     """The choice among tools as a schema: llama.cpp enforces it only after a marker that small models forget."""
-    form = request.response_format
+    form = form_with_tools(request)
     if isinstance(form, JsonFormat) and form.json_schema is None:
         form = JsonFormat(json_schema={"type": "object"})
-    tools = _offered(request)
-    if tools and request.tool_choice != "auto":
-        form = calling(tools)
-    elif tools and isinstance(form, JsonFormat):
-        form = calling(tools, instead=form)
-    return request.model_copy(update={"tools": tools, "tool_choice": "auto", "response_format": form})
-
-
-def _offered(request: Request) -> tuple[Any, ...]:
-    if request.tool_choice in ("auto", "required"):
-        return request.tools
-    return tuple(tool for tool in request.tools if tool.name == request.tool_choice)
+    return request.model_copy(update={"tools": offered(request), "tool_choice": "auto", "response_format": form})
 
 
 # ------------------------------------------------------------------------------------------- replies
@@ -175,7 +165,7 @@ class _Answer:
 
     def __init__(self, request: Request, feed: Feed, *, name: str, price: Price | None) -> None:
         self.body = _body(request)
-        self._tools = _offered(request)
+        self._tools = offered(request)
         self._feed = feed
         self._name = name
         self._price = price
@@ -225,9 +215,9 @@ class _Answer:
         if self._failed is not None:
             raise self._failed
         completion = self._reply.completion(self._price)
-        call = read_call(completion.text, self._tools) if self._holding else None
-        if call is not None:
-            message = completion.message.model_copy(update={"content": (), "tool_calls": (call,)})
+        calls = read_calls(completion.text, self._tools) if self._holding else ()
+        if calls:
+            message = completion.message.model_copy(update={"content": (), "tool_calls": calls})
             completion = completion.model_copy(update={"message": message, "finish_reason": "tool_calls"})
         elif self._holding and self._held:
             self._feed.put(Delta(text=self._held))

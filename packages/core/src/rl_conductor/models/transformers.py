@@ -1,4 +1,4 @@
-"""Hugging Face transformers, in process: any causal language model from a folder, a GGUF file or the hub.
+"""Hugging Face transformers, in process: any language or vision-language model from a folder, a GGUF file or the hub.
 
 One request at a time: concurrent ones take turns on the model's own thread, in the order they came. It is the
 adapter for trying a checkpoint and for tests of training; where many requests must share a GPU, use `vllm`.
@@ -6,28 +6,31 @@ adapter for trying a checkpoint and for tests of training; where many requests m
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing
 from pathlib import Path
 
 from rl_conductor.errors import BadRequestError, ConductorError, ConfigError, ModelError
-from rl_conductor.models.base import Capabilities, checked, collect, priced, require
-from rl_conductor.models.inprocess import Feed, Text, prompt_tokens
-from rl_conductor.types import FREE, Completion, Delta, Message, Price, Request, Usage
+from rl_conductor.models.base import collect
+from rl_conductor.models.chat_template import able, require_known, require_room
+from rl_conductor.models.inprocess import Feed, Text, completed
+from rl_conductor.models.json_calls import Reader, form_with_tools
+from rl_conductor.types import FREE, Completion, Delta, FinishReason, Price, Request, Usage
 
 try:
     import torch
+    from xgrammar import CompiledGrammar
 
     from rl_conductor.models.causal_lm import CausalLM
+    from rl_conductor.models.checkpoint import expected
+    from rl_conductor.models.images import images_of
 except ImportError as missing:
     raise ConfigError(f"transformers models need {missing.name}: pip install 'rl-conductor[transformers]'") from missing
 
 
 class TransformersModel:
     """A model that is loaded on first use and kept in memory until `aclose`."""
-
-    capabilities = Capabilities(json_schema=True, grammar=True)
 
     def __init__(
         self,
@@ -59,6 +62,8 @@ class TransformersModel:
         if path.suffix == ".gguf":
             self._source, self._gguf_file = str(path.parent), path.name
         self.name = f"transformers:{source}"
+        # To read a GGUF file's vocabulary takes seconds.
+        self.capabilities = able(tools=True, images=False) if self._gguf_file else expected(self._source)
         self.price = price
         self._adapter = adapter
         self._device = device
@@ -73,7 +78,7 @@ class TransformersModel:
 
     async def stream(self, request: Request) -> AsyncGenerator[Delta, None]:
         """The reply as it is made. Leaving early or running out of time ends it at the next token."""
-        require(self, request)
+        require_known(self, request)
         feed = Feed(model=self.name, timeout=request.timeout)
         if self._thread is None:
             self._thread = ThreadPoolExecutor(1, thread_name_prefix=self.name)
@@ -107,41 +112,43 @@ class TransformersModel:
 
     def _completion(self, request: Request, feed: Feed) -> Completion:
         engine = self._loaded()
-        prompt = prompt_tokens(engine.tokenizer, request.messages, model=self.name, limit=engine.limit)
-        text = self._written(engine, prompt, request, feed)
-        ended = text.stopped or text.tokens[-1] in engine.ends
-        usage = Usage(input_tokens=len(prompt), output_tokens=len(text.tokens))
-        return checked(
-            Completion(
-                message=Message.assistant(text.shown),
-                usage=priced(usage, self.price),
-                finish_reason="stop" if ended else "length",
-                model=self.name,
-            )
-        )
+        require_known(self, request)  # again: only now it is certain what the template can take
+        prompt = engine.chat.render(request, images_of(request, model=self.name), model=self.name, return_tensors="pt")
+        length: int = prompt["input_ids"].shape[1]
+        require_room(length, limit=engine.limit, model=self.name)
+        reply = Reader(request, model=self.name)
+        text = self._written(engine, prompt, request, reply=reply, feed=feed)
+        finish: FinishReason = "stop" if text.stopped or text.tokens[-1] in engine.ends else "length"
+        feed.put(Delta(text=reply.add(text.end()) + reply.end(cut=finish == "length")))
+        usage = Usage(input_tokens=length, output_tokens=len(text.tokens))
+        return completed(reply, finish=finish, usage=usage, model=self)
 
-    def _written(self, engine: CausalLM, prompt: list[int], request: Request, feed: Feed) -> Text:
+    def _written(
+        self, engine: CausalLM, prompt: Mapping[str, torch.Tensor], request: Request, *, reply: Reader, feed: Feed
+    ) -> Text:
         text = Text(engine.decode, request.sampling.stop)
 
         def told(token: int) -> bool:
-            feed.put(Delta(text=text.add(token)))
+            feed.put(Delta(text=reply.add(text.add(token))))
             return text.stopped or feed.abandoned.is_set()
 
-        room = engine.limit - len(prompt)
-        try:
-            grammar = None if request.response_format is None else engine.compiled(request.response_format)
-        except RuntimeError as refused:
-            why = f"{self.name}: xgrammar can't read the response format: {refused}"
-            raise BadRequestError(why, model=self.name) from refused
+        room = engine.limit - prompt["input_ids"].shape[1]
         engine.generate(
             prompt,
             sampling=request.sampling,
-            grammar=grammar,
+            grammar=self._grammar(engine, request),
             max_tokens=min(request.sampling.max_tokens or room, room),
             told=told,
         )
-        feed.put(Delta(text=text.end()))
         return text
+
+    def _grammar(self, engine: CausalLM, request: Request) -> CompiledGrammar | None:
+        form = form_with_tools(request)
+        try:
+            return None if form is None else engine.compiled(form)
+        except RuntimeError as refused:
+            why = f"{self.name}: xgrammar can't read the response format: {refused}"
+            raise BadRequestError(why, model=self.name) from refused
 
     def _loaded(self) -> CausalLM:
         if self._engine is None:
@@ -155,4 +162,5 @@ class TransformersModel:
                 )
             except (OSError, ValueError, ImportError) as failed:
                 raise ModelError(f"{self.name} can't be loaded: {failed}", model=self.name) from failed
+            self.capabilities = self._engine.chat.capabilities
         return self._engine

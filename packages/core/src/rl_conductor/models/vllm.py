@@ -21,15 +21,16 @@ from rl_conductor.errors import (
     ModelError,
     RateLimitError,
 )
-from rl_conductor.models.base import Capabilities, checked, collect, priced, require
-from rl_conductor.models.inprocess import Feed, prompt_tokens
+from rl_conductor.models.base import collect
+from rl_conductor.models.chat_template import require_known, require_room
+from rl_conductor.models.inprocess import Feed, completed
+from rl_conductor.models.json_calls import Reader, form_with_tools
 from rl_conductor.types import (
     FREE,
     Completion,
     Delta,
     FinishReason,
     Grammar,
-    Message,
     Price,
     Request,
     ResponseFormat,
@@ -40,13 +41,15 @@ try:
     from vllm import SamplingParams
     from vllm.engine.arg_utils import AsyncEngineArgs
     from vllm.exceptions import GracefulHTTPError, VLLMClientError
-    from vllm.inputs import tokens_input  # a bare prompt is deprecated
+    from vllm.inputs import EngineInput, TokensPrompt
     from vllm.outputs import RequestOutput
     from vllm.platforms import current_platform
     from vllm.sampling_params import RequestOutputKind, StructuredOutputsParams  # before 0.11: GuidedDecodingParams
     from vllm.v1.engine.exceptions import EngineDeadError, EngineGenerateError
 
     from rl_conductor.models.async_llm import DEFAULTS, Engine, lease, release
+    from rl_conductor.models.checkpoint import expected
+    from rl_conductor.models.images import images_of
 except ImportError as missing:
     raise ConfigError(f"vllm models need {missing.name}: pip install 'rl-conductor[vllm]'") from missing
 
@@ -56,8 +59,6 @@ _ids = count()
 
 class VLLMModel:
     """A model in a vLLM engine of this process, started on first use and shut down when its last user is closed."""
-
-    capabilities = Capabilities(json_schema=True, grammar=True)
 
     def __init__(
         self, source: str, *, lora: str | None = None, price: Price | None = FREE, **engine_options: Any
@@ -86,6 +87,7 @@ class VLLMModel:
         if lora is None and self._options.get("enable_lora") and current_platform.is_cpu():
             # Its CPU kernels take the index -1, for no adapter, as Python does: the last one.
             raise ConfigError(f"{self.name}: on a CPU vLLM would put adapters on the bare model; leave out enable_lora")
+        self.capabilities = expected(source)
         self._engine: Engine | None = None
 
     async def complete(self, request: Request) -> Completion:
@@ -95,7 +97,7 @@ class VLLMModel:
 
     async def stream(self, request: Request) -> AsyncGenerator[Delta, None]:
         """The reply as it is made. Leaving early or running out of time aborts it in the engine."""
-        require(self, request)
+        require_known(self, request)
         feed = Feed(model=self.name, timeout=request.timeout)
         if self._engine is None:
             self._engine = lease(self._options)
@@ -124,44 +126,54 @@ class VLLMModel:
 
     async def _generate(self, engine: Engine, request: Request, feed: Feed) -> Completion:
         llm = engine.started(self.name)
-        limit: int = llm.model_config.max_model_len
-        tokens = prompt_tokens(llm.get_tokenizer(), request.messages, model=self.name, limit=limit)
+        self.capabilities = engine.chat.capabilities
+        require_known(self, request)  # again: only now it is certain what the template can take
         outputs = llm.generate(
-            tokens_input(tokens),
-            _sampling(llm.model_config.get_diff_sampling_param(), request),
+            await self._prompt(engine, request),
+            _sampling(request, llm.model_config.get_diff_sampling_param(), skip=not engine.chat.calls_are_special),
             request_id=f"rl-conductor-{next(_ids)}",
             lora_request=engine.lora(self._lora),
         )
-        text, written = "", 0
+        reply, written = Reader(request, model=self.name), 0
         async for output in outputs:
             [piece] = output.outputs
-            text, written = text + piece.text, written + len(piece.token_ids)
-            feed.put(Delta(text=piece.text))
-        return self._completion(output, text=text, written=written)
+            written += len(piece.token_ids)
+            feed.put(Delta(text=reply.add(piece.text)))
+        finish = self._finish(output)
+        feed.put(Delta(text=reply.end(cut=finish == "length")))
+        return completed(reply, finish=finish, usage=_usage(output, written), model=self)
 
-    def _completion(self, last: RequestOutput, *, text: str, written: int) -> Completion:
+    async def _prompt(self, engine: Engine, request: Request) -> EngineInput:
+        llm, images = engine.started(self.name), images_of(request, model=self.name)
+        limit: int = llm.model_config.max_model_len
+        tokens = engine.chat.render(request, images, model=self.name)["input_ids"]
+        require_room(len(tokens), limit=limit, model=self.name)
+        given = TokensPrompt(prompt_token_ids=tokens)
+        if images:
+            given["multi_modal_data"] = {"image": images}
+        [ready] = await llm.renderer.render_cmpl_async([given])
+        require_room(len(ready["prompt_token_ids"]), limit=limit, model=self.name)  # an image is many tokens
+        return ready
+
+    def _finish(self, last: RequestOutput) -> FinishReason:
         why = last.outputs[0].finish_reason
         if why not in FINISH:
             raise BadResponseError(f"{self.name}: vLLM ended the reply with {why!r}", model=self.name)
-        usage = Usage(
-            input_tokens=len(last.prompt_token_ids or ()),
-            cached_tokens=last.num_cached_tokens or 0,
-            output_tokens=written,
-        )
-        return checked(
-            Completion(
-                message=Message.assistant(text),
-                usage=priced(usage, self.price),
-                finish_reason=FINISH[why],
-                model=self.name,
-            )
-        )
+        return FINISH[why]
+
+
+def _usage(last: RequestOutput, written: int) -> Usage:
+    return Usage(
+        input_tokens=len(last.prompt_token_ids or ()),
+        cached_tokens=last.num_cached_tokens or 0,
+        output_tokens=written,
+    )
 
 
 # ---------------------------------------------------------------------------------------- requests
 
 
-def _sampling(defaults: dict[str, Any], request: Request) -> SamplingParams:
+def _sampling(request: Request, defaults: dict[str, Any], *, skip: bool) -> SamplingParams:
     wanted = request.sampling
     given = {"temperature": wanted.temperature, "top_p": wanted.top_p, "seed": wanted.seed}
     # Left out, max_tokens would be 16; None is as many as fit.
@@ -171,7 +183,8 @@ def _sampling(defaults: dict[str, Any], request: Request) -> SamplingParams:
     return SamplingParams(
         **options,
         stop=list(wanted.stop),
-        structured_outputs=_structured(request.response_format),
+        structured_outputs=_structured(form_with_tools(request)),
+        skip_special_tokens=skip,
         output_kind=RequestOutputKind.DELTA,
     )
 
