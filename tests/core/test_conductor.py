@@ -190,7 +190,8 @@ async def test_cancelling_the_outer_run_cancels_the_inner_one() -> None:
     assert not leftover_tasks()
     last = events[-1]
     assert isinstance(last, Finished)
-    assert last.trace.usage.unpriced_calls == 1  # what the inner run spent is not known here, and the trace says so
+    assert last.trace.usage_by_worker()["inner"].calls == 2, "the inner plan and the call that hung"
+    assert last.trace.usage.unpriced_calls == 0
 
 
 async def test_closing_closes_every_model_once_even_in_a_pool_of_its_own() -> None:

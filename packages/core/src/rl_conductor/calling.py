@@ -19,13 +19,12 @@ from rl_conductor.errors import (
     ModelError,
     ModelTimeoutError,
     RateLimitError,
-    RunError,
 )
-from rl_conductor.ledger import Ledger, Reservation, enclosing
+from rl_conductor.ledger import Ledger, Reservation, enclosing, reports
 from rl_conductor.limits import estimate
 from rl_conductor.models.base import Model, checked
 from rl_conductor.trace import Call, Outcome, fingerprint
-from rl_conductor.types import Completion, Delta, Request, Usage
+from rl_conductor.types import Completion, Delta, Request, Usage, total
 
 if TYPE_CHECKING:
     from tenacity import RetryCallState
@@ -119,6 +118,8 @@ class _Attempts:
     """Whether the attempt at hand came as far as the model."""
     usage: Usage | None = None
     """What the attempt at hand used, as far as the vendor told."""
+    inside: list[Usage] = field(default_factory=list)
+    """What the runs that the attempt at hand set off have used: those of a conductor in the pool."""
     spoken: bool = False
 
     async def repeat(self, first: ModelError) -> Completion:
@@ -160,7 +161,7 @@ class _Attempts:
     async def make(self) -> Completion:
         """One attempt, recorded whatever comes of it."""
         self.number += 1
-        self.begun, self.usage = False, None
+        self.begun, self.usage, self.inside = False, None, []
         started = self.caller.elapsed()
         try:
             completion = await self._in_time()
@@ -202,7 +203,7 @@ class _Attempts:
         self.begun = True
         if held is not None:
             held.begin()
-        token = enclosing.set(self.caller.ledger)
+        token, told = enclosing.set(self.caller.ledger), reports.set(self.inside)
         clock = asyncio.timeout(self.request.timeout)
         try:
             async with clock:
@@ -216,6 +217,7 @@ class _Attempts:
             raise
         finally:
             enclosing.reset(token)
+            reports.reset(told)
         self.usage = completion.usage
         if held is not None:
             held.settle(completion.usage)
@@ -283,8 +285,8 @@ class _Attempts:
         """What the attempt used: when nobody knows and it may have been billed, the cost is a lower bound."""
         if self.usage is not None:
             return self.usage
-        if isinstance(failure, RunError):  # of a conductor in the pool
-            return failure.trace.usage
+        if self.inside:
+            return total(self.inside)
         free = not made or self._refused(failure) or self._costs_nothing()
         return Usage(calls=int(made), unpriced_calls=int(not free))
 

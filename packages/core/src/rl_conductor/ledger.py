@@ -19,6 +19,9 @@ from rl_conductor.types import Usage
 enclosing: ContextVar[Ledger | None] = ContextVar("enclosing", default=None)
 """The ledger of the run inside which this code runs: a conductor in another's pool spends on both."""
 
+reports: ContextVar[list[Usage] | None] = ContextVar("reports", default=None)
+"""Where a run that a call sets off tells that call what it used, however it ends."""
+
 
 @dataclass(frozen=True)
 class Amount:

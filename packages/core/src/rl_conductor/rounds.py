@@ -14,7 +14,7 @@ from rl_conductor.calling import Caller
 from rl_conductor.errors import PolicyError, RunError
 from rl_conductor.executor import Execution, Hedges
 from rl_conductor.fences import new_key
-from rl_conductor.ledger import Ledger
+from rl_conductor.ledger import Ledger, reports
 from rl_conductor.limits import Limits
 from rl_conductor.plan import render
 from rl_conductor.planner import Drafting, Planner
@@ -112,6 +112,8 @@ class Run:
     def finish(self, cut_short: str | None = None) -> Trace:
         """Tell the listener that the run is over."""
         trace = self._trace(cut_short)
+        if (told := reports.get()) is not None:
+            told.append(trace.usage)
         if trace.completion is not None and trace.completion.text and not self.said:
             self.emit(AnswerDelta(text=trace.completion.text))
         self.emit(Finished(trace=trace))
