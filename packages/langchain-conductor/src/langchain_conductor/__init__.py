@@ -1,6 +1,8 @@
 """The open RL Conductor for LangChain and LangGraph.
 
-This release holds the package's name and version; the adapter itself is the next milestone.
+The public names stand in `__init__.pyi`. Each is imported when it is first used, so LangGraph is needed only for its own.
 """
 
-__version__ = "0.1.0"
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -118,13 +118,13 @@ def core_usage(usage: UsageMetadata | None) -> Usage:
     )
 
 
-def core_tool(tool: AnyTool) -> Tool:
-    """A tool.
+def core_tool(tool: AnyTool, *, strict: bool | None = None) -> Tool:
+    """A tool; `strict` asks that arguments have no other fields than its schema names.
 
     Raises:
         ConfigError: it is one that only a vendor's own server can run.
     """
-    function = convert_to_openai_tool(tool).get("function")
+    function = convert_to_openai_tool(tool, strict=strict).get("function")
     if function is None:
         raise ConfigError(f"the tool {tool!r} runs on a vendor's server, not on every worker; give a function instead")
     given = {name: function[name] for name in ("name", "description", "parameters") if function.get(name)}

@@ -1,0 +1,113 @@
+"""One question to a Conductor on behalf of a chat model: the run, told as LangChain's results, chunks and events."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from dataclasses import dataclass
+from typing import Any
+
+from langchain_core.callbacks import BaseRunManager, adispatch_custom_event
+from langchain_core.messages import AIMessageChunk
+from langchain_core.messages.tool import tool_call_chunk
+from langchain_core.outputs import ChatGeneration, ChatGenerationChunk, ChatResult
+from langchain_core.runnables.config import set_config_context
+
+from langchain_conductor.messages import lc_reply, lc_usage
+from langchain_conductor.summary import announcement, summary
+from langchain_conductor.tracing import inside, note
+from rl_conductor.conductor import Conductor
+from rl_conductor.limits import Limits
+from rl_conductor.policy import Policy
+from rl_conductor.trace import AnswerDelta, Event, Finished, Trace
+from rl_conductor.types import Completion, Request
+
+NAME = "conductor"
+
+
+def named(profile: str | None) -> str:
+    """What the Conductor calls itself as a model, such as `conductor-mini`."""
+    return f"{NAME}-{profile}" if profile else NAME
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A question, and who is to answer it."""
+
+    conductor: Conductor
+    request: Request
+    policy: Policy | None
+    limits: Limits | None
+    model: str
+    """The name under which the answer is given."""
+
+    async def answer(self, run: BaseRunManager | None) -> ChatResult:
+        """The answer, whole; `run` is the chat model's, if one is traced.
+
+        Raises:
+            RunError: there is none; `error.trace` says why.
+        """
+        async with aclosing(self._events(run, stream=False)) as events:
+            traces = [event.trace async for event in events if isinstance(event, Finished)]
+        completion = traces[0].completion
+        assert completion is not None
+        message = lc_reply(completion.message, **self._facts(completion, traces[0]))
+        return ChatResult(generations=[ChatGeneration(message=message)])
+
+    async def chunks(self, run: BaseRunManager | None) -> AsyncGenerator[ChatGenerationChunk, None]:
+        """The answer as the final worker writes it; the last chunk alone carries usage, tool calls and facts.
+
+        Raises:
+            RunError: there is none; `error.trace` says why.
+        """
+        async with aclosing(self._events(run, stream=True)) as events:
+            async for event in events:
+                if isinstance(event, AnswerDelta):
+                    yield ChatGenerationChunk(message=AIMessageChunk(content=event.text))
+                elif isinstance(event, Finished) and event.trace.completion is not None:
+                    yield ChatGenerationChunk(message=self._last(event.trace.completion, event.trace))
+
+    def _last(self, completion: Completion, trace: Trace) -> AIMessageChunk:
+        calls = [
+            tool_call_chunk(name=call.name, args=call.arguments or "{}", id=call.id, index=index)
+            for index, call in enumerate(completion.message.tool_calls)
+        ]
+        return AIMessageChunk(
+            content="",
+            additional_kwargs=lc_reply(completion.message).additional_kwargs,
+            tool_call_chunks=calls,
+            chunk_position="last",
+            **self._facts(completion, trace),
+        )
+
+    def _facts(self, completion: Completion, trace: Trace) -> dict[str, Any]:
+        told = {"model_name": self.model, "model_provider": NAME, "finish_reason": completion.finish_reason}
+        return {
+            "usage_metadata": lc_usage(completion.usage),
+            "response_metadata": {**told, "conductor": summary(trace)},
+        }
+
+    async def _events(self, run: BaseRunManager | None, *, stream: bool) -> AsyncGenerator[Event, None]:
+        """The run's events, announced to whoever listens. Closing the iterator cancels the run."""
+        queue: asyncio.Queue[Event | None] = asyncio.Queue()
+
+        def tell(event: Event) -> None:
+            note(event)
+            queue.put_nowait(event)
+
+        asking = self.conductor.run(self.request, policy=self.policy, limits=self.limits, on_event=tell, stream=stream)
+        config = inside(run)
+        with set_config_context(config) as context:
+            task = asyncio.create_task(asking, context=context)
+            task.add_done_callback(lambda _: queue.put_nowait(None))
+            try:
+                while (event := await queue.get()) is not None:
+                    told = announcement(event) if run is not None else None
+                    if told is not None:
+                        await adispatch_custom_event(*told, config=config)
+                    yield event
+                await task
+            finally:
+                task.cancel()
+                await asyncio.gather(task, return_exceptions=True)

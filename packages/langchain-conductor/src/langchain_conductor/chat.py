@@ -1,0 +1,343 @@
+"""`ChatConductor`: the Conductor as a LangChain chat model. It translates; what happens is the core's to decide."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping, Sequence
+from contextlib import aclosing
+from typing import Any, Self, TypeVar
+
+from langchain_core.callbacks import (
+    AsyncCallbackManagerForLLMRun,
+    BaseRunManager,
+    CallbackManagerForLLMRun,
+)
+from langchain_core.language_models import BaseChatModel, LanguageModelInput, ModelProfile
+from langchain_core.language_models.base import LangSmithParams
+from langchain_core.messages import AIMessage, AIMessageChunk, BaseMessage
+from langchain_core.outputs import ChatGenerationChunk, ChatResult
+from langchain_core.runnables import Runnable, RunnableConfig
+from pydantic import Field, PrivateAttr, SkipValidation, model_validator
+
+from langchain_conductor.asked import NAME, Asked, named
+from langchain_conductor.messages import AnyTool, core_tool, lc_tool
+from langchain_conductor.options import CallOptions
+from langchain_conductor.pool import AnyModel, conductor_of
+from langchain_conductor.structured import Method, Schema, response_format, structured
+from langchain_conductor.tracing import identified
+from rl_conductor.conductor import Conductor
+from rl_conductor.errors import ConfigError
+from rl_conductor.limits import Limits
+from rl_conductor.planner import Planner
+from rl_conductor.policy import Policy
+from rl_conductor.pool import Worker
+from rl_conductor.sync import run_sync
+
+T = TypeVar("T")
+
+DEFAULTS = ("temperature", "top_p", "max_tokens", "seed", "stop", "timeout")
+"""The fields that each call asks for unless it says otherwise."""
+
+
+class ChatConductor(BaseChatModel):
+    """A chat model that answers by planning a workflow over other models and running it.
+
+    Without arguments it works with what this machine offers: a pool file, vendors' keys, a local server, or tiny
+    embedded models.
+
+    Raises:
+        ConfigError: a worker or the planner can't be made, or an option is wrong; the message says what to write.
+        PolicyError: the policy lets no workflow run.
+    """
+
+    workers: SkipValidation[Mapping[str, AnyModel | Worker]] | None = None
+    """By name: LangChain chat models, other runnables (agents, graphs, chains), `provider:model`, or core workers."""
+    planner: SkipValidation[AnyModel | Planner] | None = None
+    """Who writes the plans; else the one that was found, or the first worker that is no agent or chain."""
+    model: str | None = None
+    """`mini` or `ultra`; may be given as `profile`, and for one call as `model`."""
+    policy: Policy | None = None
+    limits: Limits | None = None
+    rounds: int | None = None
+    """Most plans that are run one after the other, in place of `limits.rounds`."""
+    max_retries: int = Field(default=2, ge=0)
+    """Most repetitions of a worker's call that failed for a reason that may pass."""
+    temperature: float | None = None
+    """This and the next four are for the worker that gives the answer."""
+    top_p: float | None = None
+    max_tokens: int | None = None
+    seed: int | None = None
+    stop: list[str] | None = None
+    timeout: float | None = None
+    """Seconds until the whole run is given up."""
+    streaming: bool = False
+    """Whether `invoke` streams too, for handlers that want each token."""
+
+    _conductor: Conductor | None = PrivateAttr(default=None)
+    _run: BaseRunManager | None = PrivateAttr(default=None)
+    """Whose calls these are, where LangChain does not tell `_stream`."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _profile_by_name(cls, given: Any) -> Any:
+        """A `profile` given by name is ours; one given as facts is LangChain's."""
+        if isinstance(given, dict) and isinstance(given.get("profile"), str):
+            return {"model": given["profile"], **{name: given[name] for name in given if name != "profile"}}
+        return given
+
+    @model_validator(mode="after")
+    def _can_work(self) -> Self:
+        """Find mistakes now rather than at the first question."""
+        assert self.conductor is not None
+        return self
+
+    @property
+    def conductor(self) -> Conductor:
+        """The Conductor at work; it serves any other use as well."""
+        if self._conductor is None:
+            self._conductor = self._conductor_for(self.workers, self.planner, self.model)
+        return self._conductor
+
+    # ----------------------------------------------------------------------------- what it offers
+
+    def bind_tools(
+        self,
+        tools: Sequence[AnyTool],
+        *,
+        tool_choice: str | bool | dict[str, Any] | None = None,
+        strict: bool | None = None,
+        parallel_tool_calls: bool = True,
+        **kwargs: Any,
+    ) -> Runnable[LanguageModelInput, AIMessage]:
+        """Offer tools to the worker that gives the answer; the turn with their results goes on with that worker.
+
+        Args:
+            tools: functions, LangChain tools, pydantic classes or JSON schemas.
+            tool_choice: `auto`, `any`, `none`, or the tool that must be called.
+            strict: hold the arguments to the schema strictly.
+            parallel_tool_calls: whether one reply may call several.
+            kwargs: further options of each call.
+
+        Raises:
+            ConfigError: no worker takes tools, or one of these is none.
+        """
+        if not self.conductor.capabilities.tools:
+            names = ", ".join(self.conductor.pool)
+            raise ConfigError(f"no worker takes tools, and {names} would have to; add one that does, or bind none")
+        bound = [core_tool(tool, strict=strict) for tool in tools]
+        options = {"tool_choice": tool_choice, "parallel_tool_calls": parallel_tool_calls, **kwargs}
+        CallOptions.of({"tools": [], **options}).request(())
+        return self.bind(tools=[lc_tool(tool) for tool in bound], **options)
+
+    def with_structured_output(
+        self,
+        schema: Schema,
+        *,
+        include_raw: bool = False,
+        method: Method = "json_schema",
+        strict: bool | None = None,
+        **kwargs: Any,
+    ) -> Runnable[LanguageModelInput, Any]:
+        """Answers as objects of `schema`.
+
+        Args:
+            schema: a pydantic class, a `TypedDict` or a JSON schema.
+            include_raw: give `{"raw", "parsed", "parsing_error"}`, and errors as data.
+            method: hold the answer to the schema, ask for a tool call, or ask for any JSON.
+            strict: hold it strictly.
+            kwargs: further options of each call.
+        """
+        if method == "function_calling":
+            return super().with_structured_output(schema, include_raw=include_raw, **kwargs)
+        form = response_format(schema, method, strict=strict)
+        told = {"kwargs": {"method": method, "strict": strict}, "schema": schema}
+        asked = self.bind(response_format=form, ls_structured_output_format=told, **kwargs)
+        return structured(asked, schema, include_raw=include_raw)
+
+    # ------------------------------------------------------------------------ what LangChain calls
+
+    def _generate(
+        self,
+        messages: list[BaseMessage],
+        stop: list[str] | None = None,
+        run_manager: CallbackManagerForLLMRun | None = None,
+        **kwargs: Any,
+    ) -> ChatResult:
+        return run_sync(self._asked(messages, stop, kwargs).answer(run_manager))
+
+    async def _agenerate(
+        self,
+        messages: list[BaseMessage],
+        stop: list[str] | None = None,
+        run_manager: AsyncCallbackManagerForLLMRun | None = None,
+        **kwargs: Any,
+    ) -> ChatResult:
+        return await self._asked(messages, stop, kwargs).answer(run_manager)
+
+    def _stream(
+        self,
+        messages: list[BaseMessage],
+        stop: list[str] | None = None,
+        run_manager: CallbackManagerForLLMRun | None = None,
+        **kwargs: Any,
+    ) -> Iterator[ChatGenerationChunk]:
+        return _iterated(self._asked(messages, stop, kwargs).chunks(run_manager or self._run))
+
+    async def _astream(
+        self,
+        messages: list[BaseMessage],
+        stop: list[str] | None = None,
+        run_manager: AsyncCallbackManagerForLLMRun | None = None,
+        **kwargs: Any,
+    ) -> AsyncIterator[ChatGenerationChunk]:
+        async with aclosing(self._asked(messages, stop, kwargs).chunks(run_manager or self._run)) as chunks:
+            async for chunk in chunks:
+                yield chunk
+
+    # LangChain does not tell `_stream` which run it serves; the next four see to it that a copy of this model knows.
+
+    def stream(
+        self,
+        input: LanguageModelInput,  # noqa: A002
+        config: RunnableConfig | None = None,
+        **kwargs: Any,
+    ) -> Iterator[AIMessageChunk]:
+        """The answer as the final worker writes it."""
+        config, run = identified(config)
+        return super(ChatConductor, self._serving(run)).stream(input, config, **kwargs)
+
+    def astream(
+        self,
+        input: LanguageModelInput,  # noqa: A002
+        config: RunnableConfig | None = None,
+        **kwargs: Any,
+    ) -> AsyncIterator[AIMessageChunk]:
+        """The answer as the final worker writes it."""
+        config, run = identified(config)
+        return super(ChatConductor, self._serving(run)).astream(input, config, **kwargs)
+
+    def _generate_with_cache(
+        self, messages: list[BaseMessage], stop: Any = None, run_manager: Any = None, **kwargs: Any
+    ) -> ChatResult:
+        return super(ChatConductor, self._serving(run_manager))._generate_with_cache(
+            messages, stop, run_manager, **kwargs
+        )
+
+    async def _agenerate_with_cache(
+        self, messages: list[BaseMessage], stop: Any = None, run_manager: Any = None, **kwargs: Any
+    ) -> ChatResult:
+        serving = super(ChatConductor, self._serving(run_manager))
+        return await serving._agenerate_with_cache(messages, stop, run_manager, **kwargs)
+
+    # ------------------------------------------------------------------------------ how it is known
+
+    @property
+    def _llm_type(self) -> str:
+        return NAME
+
+    @property
+    def _identifying_params(self) -> dict[str, Any]:
+        pool = self.conductor.pool
+        return {
+            "model": self.model,
+            "workers": {name: worker.model.name for name, worker in pool.items()},
+            "planner": self.conductor.planner.model.name,
+            "policy": self.conductor.policy.model_dump(mode="json", exclude_defaults=True),
+            "limits": self.conductor.limits.model_dump(mode="json", exclude_defaults=True),
+            **self._defaults(),
+        }
+
+    def _defaults(self) -> dict[str, Any]:
+        """What each call asks for unless it says otherwise."""
+        return {name: value for name in DEFAULTS if (value := getattr(self, name)) is not None}
+
+    def _get_ls_params(self, stop: list[str] | None = None, **kwargs: Any) -> LangSmithParams:
+        known = {**self._defaults(), **kwargs}
+        told = LangSmithParams(
+            ls_provider=NAME, ls_model_name=kwargs.get("model") or named(self.model), ls_model_type="chat"
+        )
+        if known.get("temperature") is not None:
+            told["ls_temperature"] = known["temperature"]
+        if known.get("max_tokens") is not None:
+            told["ls_max_tokens"] = known["max_tokens"]
+        if stop or known.get("stop"):
+            told["ls_stop"] = stop or known["stop"]
+        return told
+
+    def _get_llm_string(self, stop: list[str] | None = None, **kwargs: Any) -> str:
+        """The key of cached answers: who works and how, also where that can't be written down as JSON."""
+        return str(sorted({**self._identifying_params, "stop": stop, **kwargs}.items()))
+
+    def _resolve_model_profile(self) -> ModelProfile:
+        can = self.conductor.capabilities
+        return ModelProfile(
+            name=named(self.model),
+            text_inputs=True,
+            text_outputs=True,
+            image_inputs=can.images,
+            pdf_inputs=can.files,
+            audio_inputs=False,
+            video_inputs=False,
+            tool_calling=can.tools,
+            tool_choice=can.tools,
+            structured_output=can.json_schema,
+        )
+
+    # --------------------------------------------------------------------------- how it is stored
+
+    @classmethod
+    def is_lc_serializable(cls) -> bool:
+        """Whether `dumps` can write it: where its workers can."""
+        return True
+
+    @property
+    def lc_attributes(self) -> dict[str, Any]:
+        """What `dumps` writes as plain JSON."""
+        values = {"policy": self.policy, "limits": self.limits}
+        return {name: value.model_dump(mode="json") for name, value in values.items() if value is not None}
+
+    def __getstate__(self) -> dict[Any, Any]:
+        # Connections don't travel: whoever gets the copy opens its own.
+        return super().__getstate__() | {"__pydantic_private__": {"_conductor": None, "_run": None}}
+
+    # ------------------------------------------------------------------------------------ one call
+
+    def _asked(self, messages: Sequence[BaseMessage], stop: list[str] | None, given: dict[str, Any]) -> Asked:
+        told = {**given, "stop": stop} if stop is not None else given
+        options = CallOptions.of({**self._defaults(), **{name: told[name] for name in told if told[name] is not None}})
+        conductor = self.conductor
+        if options.model not in (None, self.model):
+            conductor = self._conductor_for(conductor.pool, conductor.planner, options.model)
+        name = named(options.model or self.model)
+        return Asked(conductor, options.request(messages), options.policy, options.limits, name)
+
+    def _conductor_for(self, workers: Any, planner: Any, profile: str | None) -> Conductor:
+        return conductor_of(
+            workers,
+            planner,
+            profile=profile,
+            policy=self.policy,
+            limits=self.limits,
+            rounds=self.rounds,
+            retries=self.max_retries,
+        )
+
+    def _serving(self, run: BaseRunManager | None) -> Self:
+        copy = self.model_copy()
+        copy._run = run  # noqa: SLF001
+        return copy
+
+
+def _iterated(items: AsyncGenerator[T, None]) -> Iterator[T]:
+    """An async generator for code that is not async; leaving the loop early stops it."""
+
+    async def following() -> T | None:
+        return await anext(items, None)
+
+    async def closed() -> None:
+        await items.aclose()
+
+    try:
+        while (item := run_sync(following())) is not None:
+            yield item
+    finally:
+        run_sync(closed())

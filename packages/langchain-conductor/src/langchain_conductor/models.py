@@ -1,0 +1,360 @@
+"""LangChain's chat models and other runnables as `Model`s, so that they can plan and work for a Conductor.
+
+They are called the ordinary way: their callbacks, caches, rate limiters and retries stay in force, and they show in
+traces as they always do.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping
+from contextlib import aclosing, contextmanager
+from contextvars import ContextVar
+from typing import Any
+
+from langchain_core import exceptions as lc_errors
+from langchain_core.callbacks import UsageMetadataCallbackHandler
+from langchain_core.language_models import BaseChatModel
+from langchain_core.messages import AIMessage, AIMessageChunk, BaseMessage
+from langchain_core.messages.ai import UsageMetadata, add_usage
+from langchain_core.runnables import ConfigurableField, Runnable
+from langchain_core.runnables.configurable import DynamicRunnable
+from langchain_core.tracers.context import register_configure_hook
+from pydantic import BaseModel, SecretStr, TypeAdapter
+
+from langchain_conductor.messages import core_completion, lc_messages, lc_tool
+from rl_conductor.errors import (
+    AuthenticationError,
+    BadRequestError,
+    BadResponseError,
+    ConductorError,
+    ConfigError,
+    ContextLengthError,
+    ModelError,
+    ModelTimeoutError,
+    RateLimitError,
+)
+from rl_conductor.models.base import Capabilities, checked, require, seconds, status_error, within, without_secrets
+from rl_conductor.prices import price_of
+from rl_conductor.types import Completion, Delta, JsonFormat, Price, Request, Sampling
+
+ERRORS: dict[type[Exception], type[ModelError]] = {
+    lc_errors.ContextOverflowError: ContextLengthError,
+    lc_errors.ModelAuthenticationError: AuthenticationError,
+    lc_errors.ModelPermissionDeniedError: AuthenticationError,
+    lc_errors.ModelInvalidRequestError: BadRequestError,
+    lc_errors.ModelNotFoundError: BadRequestError,
+    lc_errors.ModelRateLimitError: RateLimitError,
+    lc_errors.ModelTimeoutError: ModelTimeoutError,
+    lc_errors.OutputParserException: BadResponseError,
+    TimeoutError: ModelTimeoutError,
+}
+"""What LangChain's errors mean; the first that fits counts."""
+
+PRICE_PROVIDERS = {"google_genai": "google", "google_vertexai": "google"}
+"""Providers that LangChain and the price data name differently."""
+
+_usage: ContextVar[UsageMetadataCallbackHandler | None] = ContextVar("conductor_usage", default=None)
+register_configure_hook(_usage, inheritable=True)
+
+
+class ChatModel:
+    """A LangChain chat model as a `Model`."""
+
+    def __init__(
+        self,
+        chat: BaseChatModel,
+        *,
+        name: str | None = None,
+        price: Price | None = None,
+        capabilities: Capabilities | None = None,
+    ) -> None:
+        """Wrap `chat`.
+
+        Args:
+            chat: the model, with its keys, addresses and defaults.
+            name: `provider:model`; else what it tells tracers.
+            price: else today's price of the provider's model of that name, if it is known.
+            capabilities: else what its profile says, and where that says nothing, what most chat models can.
+        """
+        told = chat._get_ls_params()  # noqa: SLF001 (LangChain's only common way to ask a model who it is)
+        provider, model = told.get("ls_provider", "langchain"), told.get("ls_model_name", type(chat).__name__)
+        self.chat = chat
+        self.name = name or f"{provider}:{model}"
+        self.price = price or price_of(PRICE_PROVIDERS.get(provider, provider), model)
+        self.capabilities = capabilities or _abilities(chat)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.name!r})"
+
+    async def complete(self, request: Request) -> Completion:
+        """The whole reply."""
+        require(self, request)
+        with _translated(self.name, self.chat):
+            async with asyncio.timeout(request.timeout):
+                if isinstance(request.response_format, JsonFormat):
+                    reply = await self._as_json(request, request.response_format)
+                else:
+                    reply = await self._bound(request).ainvoke(lc_messages(request.messages), **_stop(request))
+            return checked(core_completion(reply, model=self.name, price=self.price))
+
+    async def stream(self, request: Request) -> AsyncGenerator[Delta, None]:
+        """The reply as it is made; one of a given JSON schema comes as one piece."""
+        require(self, request)
+        if isinstance(request.response_format, JsonFormat):
+            completion = await self.complete(request)
+            yield Delta(text=completion.text, completion=completion)
+            return
+        chunks: list[AIMessageChunk] = []
+        with _translated(self.name, self.chat):
+            async with aclosing(within(request.timeout, self._chunks(request))) as arriving:
+                async for chunk in arriving:
+                    chunks.append(chunk)
+                    if chunk.text:
+                        yield Delta(text=str(chunk.text))
+            if not chunks:
+                raise BadResponseError(f"{self.name}: the reply is empty", model=self.name)
+            whole = chunks[0] + chunks[1:]
+            completion = checked(core_completion(whole, model=self.name, price=self.price))
+        yield Delta(completion=completion)
+
+    async def aclose(self) -> None:
+        """Nothing: the connections belong to whoever made the chat model."""
+
+    async def _chunks(self, request: Request) -> AsyncGenerator[AIMessageChunk, None]:
+        bound = self._bound(request)
+        async for chunk in bound.astream(lc_messages(request.messages), **_stop(request)):
+            yield chunk if isinstance(chunk, AIMessageChunk) else AIMessageChunk(**dict(chunk))
+
+    def _bound(self, request: Request) -> Runnable[Any, AIMessage]:
+        chat = _tuned(self.chat, request.sampling)
+        if not request.tools:
+            return chat
+        choice = {"required": "any"}.get(request.tool_choice, request.tool_choice)
+        options: dict[str, Any] = {} if choice == "auto" else {"tool_choice": choice}
+        if not request.parallel_tool_calls:
+            options["parallel_tool_calls"] = False
+        return chat.bind_tools([lc_tool(tool) for tool in request.tools], **options)
+
+    async def _as_json(self, request: Request, form: JsonFormat) -> AIMessage:
+        if request.tools:
+            raise BadRequestError(f"model {self.name!r} can't take tools and a JSON schema at once", model=self.name)
+        schema = {"title": form.name, "type": "object", "properties": {}} | (form.json_schema or {})
+        asked = _tuned(self.chat, request.sampling).with_structured_output(schema, include_raw=True)
+        made: Any = await asked.ainvoke(lc_messages(request.messages))
+        if made["parsed"] is None:
+            why = made["parsing_error"] or "it does not fit the schema"
+            raise BadResponseError(f"{self.name}: the reply is not the JSON asked for: {why}", model=self.name)
+        # The call of a tool that may have brought it is a detail of the vendor's.
+        text = json.dumps(made["parsed"], ensure_ascii=False)
+        return AIMessage(
+            text, usage_metadata=made["raw"].usage_metadata, response_metadata=made["raw"].response_metadata
+        )
+
+
+class RunnableModel:
+    """Any other runnable, such as a compiled graph, an agent or a chain, as a `Model`.
+
+    It gets the whole conversation if it takes messages, else the last user's turn as text: that holds the task, the
+    replies that the step may read, and the subtask.
+    """
+
+    def __init__(
+        self,
+        runnable: Runnable[Any, Any],
+        *,
+        name: str | None = None,
+        price: Price | None = None,
+        capabilities: Capabilities | None = None,
+    ) -> None:
+        """Wrap `runnable`.
+
+        Args:
+            runnable: what works; it replies with text, a message, a state with `messages`, or anything JSON can hold.
+            name: else its own.
+            price: of the tokens that the chat models in it report.
+            capabilities: else none: it has its own tools, and takes text.
+
+        Raises:
+            ConfigError: it takes several fields, so it has to be told which is the conversation.
+        """
+        self.runnable = runnable
+        self.name = name or f"langchain:{runnable.get_name()}"
+        self.price = price
+        self.capabilities = capabilities or Capabilities()
+        self._field = _field_for_input(runnable)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.name!r})"
+
+    async def complete(self, request: Request) -> Completion:
+        """The whole reply."""
+        require(self, request)
+        with _translated(self.name, self.runnable), _counting() as counted:
+            async with asyncio.timeout(request.timeout):
+                made = await self.runnable.ainvoke(self._input(request))
+        return self._completion(made, counted)
+
+    async def stream(self, request: Request) -> AsyncGenerator[Delta, None]:
+        """The reply as it is made, where it is text from the first; else as one piece."""
+        require(self, request)
+        if self._field == MESSAGES:  # such a graph streams its state, not its answer
+            completion = await self.complete(request)
+            yield Delta(text=completion.text, completion=completion)
+            return
+        made: Any = None
+        said = ""
+        with _translated(self.name, self.runnable), _counting() as counted:
+            async with aclosing(within(request.timeout, _each(self.runnable.astream(self._input(request))))) as pieces:
+                async for piece in pieces:
+                    made = piece if made is None else made + piece
+                    text = _plain(piece)
+                    said += text
+                    if text:
+                        yield Delta(text=text)
+        completion = self._completion(made, counted)
+        yield Delta(text=completion.text.removeprefix(said), completion=completion)
+
+    async def aclose(self) -> None:
+        """Nothing: what the runnable holds belongs to whoever made it."""
+
+    def _input(self, request: Request) -> Any:
+        if self._field in (MESSAGES, CONVERSATION):
+            messages = lc_messages(request.messages)
+            return {MESSAGES: messages} if self._field == MESSAGES else messages
+        text = next((message.text for message in reversed(request.messages) if message.role == "user"), "")
+        return {self._field: text} if self._field else text
+
+    def _completion(self, made: Any, counted: UsageMetadataCallbackHandler) -> Completion:
+        usage: UsageMetadata | None = None
+        for one in counted.usage_metadata.values():
+            usage = add_usage(usage, one)
+        reply = AIMessage(_text(made), usage_metadata=usage, response_metadata={"model_name": self.name})
+        return checked(core_completion(reply, model=self.name, price=self.price))
+
+
+# ------------------------------------------------------------------------------------ what it takes
+
+MESSAGES = "messages"
+"""The field in which graphs keep the conversation."""
+CONVERSATION = "*"
+"""Stands for an input that is the conversation itself."""
+
+
+def _field_for_input(runnable: Runnable[Any, Any]) -> str:
+    """The field of the input that takes the question; empty when the input is text."""
+    schema = runnable.get_input_jsonschema()
+    fields, needed = list(schema.get("properties", ())), schema.get("required", ())
+    if schema.get("type") == "string":
+        return ""
+    if not fields:
+        return CONVERSATION
+    if MESSAGES in fields:
+        return MESSAGES
+    if len(fields) == 1 or len(needed) == 1:
+        return str((needed or fields)[0])
+    raise ConfigError(
+        f"worker {runnable.get_name()!r} takes {', '.join(fields)}: say what a conversation becomes, as in "
+        f"RunnableLambda(lambda messages: {{{fields[0]!r}: messages[-1].text, ...}}) | worker"
+    )
+
+
+def _abilities(chat: BaseChatModel) -> Capabilities:
+    profile = chat.profile or {}
+    tools = type(chat).bind_tools is not BaseChatModel.bind_tools and profile.get("tool_calling", True)
+    shaped = tools or type(chat).with_structured_output is not BaseChatModel.with_structured_output
+    return Capabilities(
+        tools=tools,
+        images=profile.get("image_inputs", True),
+        files=profile.get("pdf_inputs", False),
+        json_schema=shaped,
+    )
+
+
+def _tuned(chat: BaseChatModel, sampling: Sampling) -> BaseChatModel:
+    """`chat` with what `sampling` asks for, as far as it has such settings."""
+    asked = sampling.model_dump(exclude={"stop", "effort"}) | {"reasoning_effort": sampling.effort}
+    known = {
+        field: asked[name]
+        for field, info in type(chat).model_fields.items()
+        for name in (field, info.alias)
+        if name is not None and asked.get(name) is not None
+    }
+    if not known:
+        return chat
+    tunable = chat.configurable_fields(**{field: ConfigurableField(id=field) for field in known})
+    assert isinstance(tunable, DynamicRunnable)
+    made, _ = tunable.prepare({"configurable": known})
+    assert isinstance(made, BaseChatModel)
+    return made
+
+
+def _stop(request: Request) -> dict[str, Any]:
+    return {"stop": list(request.sampling.stop)} if request.sampling.stop else {}
+
+
+# ------------------------------------------------------------------------------------ what it gives
+
+
+def _text(made: Any) -> str:
+    """The answer in what a runnable returns."""
+    if isinstance(made, Mapping) and made.get(MESSAGES):
+        made = made[MESSAGES][-1]
+    if isinstance(made, str | BaseMessage):
+        return _plain(made)
+    return TypeAdapter(Any).dump_json(made, fallback=str).decode()
+
+
+def _plain(piece: Any) -> str:
+    return str(piece.text) if isinstance(piece, BaseMessage) else piece if isinstance(piece, str) else ""
+
+
+async def _each(pieces: AsyncIterator[Any]) -> AsyncGenerator[Any, None]:
+    async for piece in pieces:
+        yield piece
+
+
+@contextmanager
+def _counting() -> Iterator[UsageMetadataCallbackHandler]:
+    """What the chat models report that are called meanwhile."""
+    token = _usage.set(counted := UsageMetadataCallbackHandler())
+    try:
+        yield counted
+    finally:
+        _usage.reset(token)
+
+
+# ------------------------------------------------------------------------------------------- errors
+
+
+@contextmanager
+def _translated(name: str, runnable: Runnable[Any, Any]) -> Iterator[None]:
+    """Foreign errors leave as ours. Never `from` them: their text or request may hold a key."""
+    try:
+        yield
+    except (ConductorError, AssertionError):
+        raise
+    except Exception as error:
+        raise _refusal(error, name, runnable) from None
+
+
+def _refusal(error: Exception, name: str, runnable: Runnable[Any, Any]) -> ModelError:
+    said = without_secrets(str(error), _secrets(runnable))[:1000] or type(error).__name__
+    message = f"{name}: {said}"
+    response = getattr(error, "response", None)
+    wait = seconds(getattr(response, "headers", {}).get("retry-after"))
+    for theirs, ours in ERRORS.items():
+        if isinstance(error, theirs):
+            return ours(message, model=name, status=getattr(error, "status_code", None), retry_after=wait)
+    status = getattr(error, "status_code", None)
+    if isinstance(status, int):
+        return status_error(message, model=name, status=status, retry_after=wait)
+    passing = isinstance(error, lc_errors.ModelError) and error.is_retryable
+    return ModelError(f"{name} raised {type(error).__name__}: {said}", model=name, retryable=passing)
+
+
+def _secrets(runnable: Runnable[Any, Any]) -> list[str]:
+    """The keys that a model keeps as secrets."""
+    fields = dict(runnable).values() if isinstance(runnable, BaseModel) else ()
+    return [field.get_secret_value() for field in fields if isinstance(field, SecretStr)]

@@ -1,0 +1,126 @@
+"""A pool, and a Conductor over it, from whatever LangChain's users have at hand."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, Protocol, runtime_checkable
+
+from langchain_core.language_models import BaseChatModel
+from langchain_core.runnables import Runnable
+
+from langchain_conductor.models import ChatModel, RunnableModel
+from langchain_conductor.tracing import reported_planner, reported_pool
+from rl_conductor.conductor import Conductor, Profile, profile_named
+from rl_conductor.discovery import discover
+from rl_conductor.errors import ConfigError
+from rl_conductor.limits import Limits
+from rl_conductor.models import Model, model
+from rl_conductor.planner import Planner
+from rl_conductor.policy import Policy
+from rl_conductor.pool import Worker, WorkerPool
+from rl_conductor.types import Sampling
+
+AnyModel = Model | Runnable[Any, Any] | str
+"""A core model, a LangChain chat model, any other runnable, or `provider:model`."""
+
+
+@runtime_checkable
+class Conducted(Protocol):
+    """What runs a Conductor and can be put into another's pool: then that Conductor itself works there."""
+
+    @property
+    def conductor(self) -> Conductor:
+        """The Conductor."""
+
+
+def core_model(given: AnyModel) -> Model:
+    """Any model as a core one.
+
+    Raises:
+        ConfigError: it is no model; the message says what would be.
+    """
+    match given:
+        case str():
+            return model(given)
+        case Conducted():
+            return given.conductor
+        case BaseChatModel():
+            return ChatModel(given)
+        case Runnable():
+            return RunnableModel(given)
+        case Model():
+            return given
+    raise ConfigError(f"{given!r} is no model; give a chat model, a runnable, 'provider:model' or a core Model")
+
+
+def pool_of(workers: Mapping[str, AnyModel | Worker]) -> WorkerPool:
+    """A pool of any mix of LangChain's models and the core's.
+
+    Raises:
+        ConfigError: there is no worker, or one is none; the message names it.
+    """
+    return workers if isinstance(workers, WorkerPool) else WorkerPool(_worker(*one) for one in workers.items())
+
+
+def _worker(name: str, given: AnyModel | Worker) -> Worker:
+    if isinstance(given, Worker):
+        return replace(given, name=name, card=given.card.model_copy(update={"name": name}))
+    try:
+        made = core_model(given)
+    except ConfigError as error:
+        raise ConfigError(f"worker {name!r}: {error}") from error
+    worker = Worker.of(name, made)
+    # LangChain's models come with their own settings, such as the longest reply.
+    return replace(worker, sampling=Sampling()) if isinstance(made, ChatModel | RunnableModel) else worker
+
+
+def _planner(given: AnyModel | Planner) -> Planner:
+    return given if isinstance(given, Planner) else Planner(model=core_model(given))
+
+
+def _planner_among(pool: WorkerPool) -> Planner:
+    """The first worker that is a language model; an agent or a chain would do the task instead of planning it."""
+    for worker in pool.values():
+        if not isinstance(worker.model, RunnableModel):
+            return Planner(model=worker.model)
+    raise ConfigError(f"none of {', '.join(pool)} can plan, as all are agents or chains; give planner=... a chat model")
+
+
+def conductor_of(
+    workers: Mapping[str, AnyModel | Worker] | None = None,
+    planner: AnyModel | Planner | None = None,
+    *,
+    profile: str | None = None,
+    policy: Policy | None = None,
+    limits: Limits | None = None,
+    rounds: int | None = None,
+    retries: int = 2,
+) -> Conductor:
+    """A Conductor over `workers`, or over what this machine offers; its calls show in LangChain's traces.
+
+    Args:
+        workers: by name; else what `discover` finds.
+        planner: who writes the plans; else the one that was found, or the first worker that is no agent or chain.
+        profile: `mini` or `ultra`.
+        policy: what is allowed.
+        limits: what may be used; else the profile's.
+        rounds: in place of `limits.rounds`.
+        retries: most repetitions of a call that failed for a reason that may pass.
+
+    Raises:
+        ConfigError: a worker or the planner can't be made, or there is no such profile.
+        PolicyError: no workflow at all could run.
+    """
+    found = discover() if workers is None else None
+    pool = found.pool if found else pool_of(workers or {})
+    plans = _planner(planner) if planner else found.planner if found else _planner_among(pool)
+    chosen = profile_named(profile) if profile else Profile("", found.limits if found else Limits())
+    limits = limits or chosen.limits
+    return Conductor(
+        reported_planner(plans),
+        reported_pool(chosen.ordered(pool)),
+        policy=policy or (found.policy if found else None),
+        limits=limits if rounds is None else limits.model_copy(update={"rounds": rounds}),
+        retries=retries,
+    )
