@@ -8,21 +8,25 @@ import operator
 from typing import Annotated, Any, Literal, TypedDict
 
 import pytest
+from langchain_core.language_models import GenericFakeChatModel
 from langchain_core.messages import AIMessage, AnyMessage, HumanMessage
 from langchain_core.tools import tool
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.errors import NodeTimeoutError
-from langgraph.graph import END, START, MessagesState, StateGraph, add_messages
+from langgraph.graph import START, MessagesState, StateGraph, add_messages
 from langgraph.prebuilt import ToolNode, tools_condition
 from langgraph.types import Command, RetryPolicy, Send
 
-from core.runs import ACCEPT, Gated, down, forever, plan
 from conductor_graphs import ANSWER, DIAMOND, THREAD, around, asked, conductor, told
+from core.runs import ACCEPT, Gated, down, forever, plan, pool_of
+from langchain_conductor.models import ChatModel
 from langchain_conductor.node import PLAN, create_conductor
-from rl_conductor import ConfigError, Flow, Limits, Message, Policy, Request, RunError, ScriptedModel
+from langchain_conductor.pool import conductor_of
+from langchain_conductor.subgraph import Graph
+from rl_conductor import Conductor, ConfigError, Flow, Limits, Message, Policy, Request, RunError, ScriptedModel
 from rl_conductor.types import ToolCall
 
-QUESTION = {"messages": [HumanMessage("q")]}
+QUESTION: Any = {"messages": [HumanMessage("q")]}
 
 
 class Words(TypedDict, total=False):
@@ -120,7 +124,7 @@ def test_plans_that_the_policy_forbids_are_not_run() -> None:
 
 def test_each_step_is_a_node_that_streams_its_update_in_a_graph_of_its_own() -> None:
     graph = around(create_conductor(conductor()))
-    parts = list(graph.stream(QUESTION, stream_mode="updates", subgraphs=True))
+    parts: list[Any] = list(graph.stream(QUESTION, stream_mode="updates", subgraphs=True))
     inner = [(name.split(":")[0], node) for namespace, update in parts for name in namespace[-1:] for node in update]
     assert inner[0] == ("solve", "plan")
     assert sorted(inner[1:3]) == [("run", "step_1_a"), ("run", "step_2_b")]
@@ -131,18 +135,36 @@ def test_each_step_is_a_node_that_streams_its_update_in_a_graph_of_its_own() -> 
 @pytest.mark.parametrize("mode", ["values", "updates", "checkpoints", "tasks", "debug", "custom"])
 async def test_every_mode_streams_from_the_steps(mode: Any) -> None:
     graph = around(create_conductor(conductor()), saver=InMemorySaver())
-    depths = {len(one[0]) async for one in graph.astream(QUESTION, THREAD, stream_mode=mode, subgraphs=True)}
+    stream: Any = graph.astream(QUESTION, THREAD, stream_mode=mode, subgraphs=True)
+    depths = {len(namespace) async for namespace, _ in stream}
     assert 2 in depths
 
 
-def test_events_of_the_core_stream_as_custom_data_without_the_calls() -> None:
+def test_plan_and_steps_are_told_as_custom_data() -> None:
     graph = around(create_conductor(conductor()))
-    events: list[Any] = [event for _, event in graph.stream(QUESTION, stream_mode="custom", subgraphs=True)]
-    kinds = [event["type"] for event in events if event["type"] != "plan_delta"]
-    assert kinds[:2] == ["plan_started", "workflow_planned"]
-    assert (kinds.count("step_started"), kinds.count("step_finished")) == (4, 4)
+    parts: Any = graph.stream(QUESTION, stream_mode="custom", subgraphs=True)
+    events = [event for _, event in parts]
+    kinds = [event["type"].removeprefix("conductor_") for event in events]
+    assert kinds[0] == "planned"
+    assert sorted(kinds[1:]) == ["step_finished"] * 4 + ["step_started"] * 4
     assert json.dumps(events)
-    assert '"calls"' not in json.dumps(events)
+
+
+async def test_tokens_of_langchain_models_stream_from_the_steps_nodes() -> None:
+    chat = GenericFakeChatModel(messages=iter([AIMessage("one two")]), name="fake")
+    one = Conductor(ScriptedModel([plan((0, "say", []))]), pool_of(a=ChatModel(chat)))
+    stream: Any = around(create_conductor(one)).astream(QUESTION, stream_mode="messages", subgraphs=True)
+    parts = [part async for _, part in stream]
+    said = [message.text for message, about in parts if about["langgraph_node"] == "step_1_a"]
+    assert "".join(said) == "one two"
+    assert len(said) > 1
+
+
+async def test_replies_of_core_models_stream_from_the_steps_nodes() -> None:
+    one = conductor_of({"a": ScriptedModel("one two", name="a")}, policy=Policy(single="a"))
+    stream: Any = around(create_conductor(one)).astream(QUESTION, stream_mode="messages", subgraphs=True)
+    parts = [part async for _, part in stream]
+    assert [m.text for m, about in parts if about["langgraph_node"] == "step_1_a"] == ["one two"]
 
 
 def test_the_node_can_be_drawn() -> None:
@@ -209,9 +231,9 @@ def test_a_second_round_may_give_another_answer() -> None:
 
 def test_the_graph_goes_where_a_command_after_the_node_sends_it() -> None:
     def route(state: MessagesState) -> Command[Literal["shout", "__end__"]]:
-        return Command(goto="shout" if ANSWER in state["messages"][-1].text else END)
+        return Command(goto="shout") if ANSWER in state["messages"][-1].text else Command(goto="__end__")
 
-    def shout(_: MessagesState) -> dict[str, Any]:
+    def shout(state: MessagesState) -> dict[str, Any]:
         return {"messages": [AIMessage("!")]}
 
     builder = StateGraph(MessagesState)
@@ -220,7 +242,8 @@ def test_the_graph_goes_where_a_command_after_the_node_sends_it() -> None:
     builder.add_node(shout)
     builder.add_edge(START, "solve")
     builder.add_edge("solve", "route")
-    assert texts(builder.compile().invoke(QUESTION)) == ["q", ANSWER, "!"]
+    graph: Graph = builder.compile()
+    assert texts(graph.invoke(QUESTION)) == ["q", ANSWER, "!"]
 
 
 async def test_questions_sent_side_by_side_are_answered_apart() -> None:
@@ -231,7 +254,8 @@ async def test_questions_sent_side_by_side_are_answered_apart() -> None:
     builder = StateGraph(Answers)
     builder.add_node("solve", create_conductor(single, input_key="question", output_key="answer"))
     builder.add_conditional_edges(START, fan, ["solve"])
-    assert (await builder.compile().ainvoke({"answer": "both"}))["answer"] == ["both", "one()", "one()"]
+    graph: Graph = builder.compile()
+    assert (await graph.ainvoke({"answer": "both"}))["answer"] == ["both", "one()", "one()"]
 
 
 def test_a_retry_of_the_node_plans_anew() -> None:
@@ -279,7 +303,8 @@ def test_tools_are_run_by_the_users_graph_and_the_same_worker_goes_on() -> None:
     builder.add_edge(START, "solve")
     builder.add_conditional_edges("solve", tools_condition)
     builder.add_edge("tools", "solve")
-    result = builder.compile().invoke(QUESTION)
+    graph: Graph = builder.compile()
+    result = graph.invoke(QUESTION)
     assert texts(result)[-1] == "So it weighs 3 kg."
     planner = one.planner.model
     assert isinstance(planner, ScriptedModel)

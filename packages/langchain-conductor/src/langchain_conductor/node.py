@@ -21,10 +21,12 @@ from langchain_conductor.messages import AnyTool, core_messages, core_tool, lc_r
 from langchain_conductor.pool import Conducted, conductor_of
 from langchain_conductor.review import Edit, Reject, Respond, ask, objection
 from langchain_conductor.subgraph import RESULTS, AsyncNode, Graph, Update, results_in, step_graph
+from langchain_conductor.summary import announcement, summary
+from langchain_conductor.tracing import note
 from rl_conductor import Conductor, ConfigError, Trace
 from rl_conductor.stepwise import Stepwise
 from rl_conductor.sync import run_sync
-from rl_conductor.trace import Event, Finished, PlanRecord, Round
+from rl_conductor.trace import Event, PlanRecord, Round
 from rl_conductor.types import Message, Request, Tool
 from rl_conductor.workflow import Workflow
 
@@ -43,7 +45,7 @@ def create_conductor(
     interrupt_before_run: bool = False,
     name: str = "conductor",
 ) -> Graph:
-    """Make a node for a graph of yours, to be added with `builder.add_node("solve", create_conductor(...))`.
+    """A node that plans, and runs the plan as a graph of its own; add it with `builder.add_node("solve", ...)`.
 
     Args:
         conductor: a `ChatConductor` or `Conductor` with the workers, policy and limits; else one over what this machine
@@ -197,10 +199,13 @@ def _drafts(trace: Trace) -> list[AIMessage]:
 
 def _replied(trace: Trace) -> AIMessage:
     assert trace.completion is not None
-    return lc_reply(trace.completion.message, usage_metadata=lc_usage(trace.usage))
+    told = {"model_name": trace.completion.model, "conductor": summary(trace)}
+    return lc_reply(trace.completion.message, usage_metadata=lc_usage(trace.usage), response_metadata=told)
 
 
 def _tell(event: Event) -> None:
-    """Pass an event on to whoever streams in the mode `custom`."""
-    if not isinstance(event, Finished):  # which holds the whole trace again
-        get_stream_writer()(event.model_dump(mode="json", exclude={"plan": {"calls"}, "result": {"calls"}}))
+    """Pass what happens on to tracers, and to whoever streams in the mode `custom`."""
+    note(event)
+    if announced := announcement(event):
+        name, data = announced
+        get_stream_writer()({"type": name, **data})

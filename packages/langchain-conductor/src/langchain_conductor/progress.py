@@ -42,16 +42,21 @@ def get_progress(graph: Graph, config: RunnableConfig) -> list[Progress]:
     Args:
         graph: your graph, compiled with a checkpointer.
         config: with the `thread_id`.
+
+    Raises:
+        ConfigError: the graph has no checkpointer.
     """
+    saver = _saver(graph)
     waiting = list(_waiting(graph.get_state(config, subgraphs=True)))
-    stored = list(_saver(graph).list(_whole_thread(config))) if waiting else []
+    stored = list(saver.list(_whole_thread(config))) if waiting else []
     return [_progress(plan, namespace, stored) for plan, namespace in waiting]
 
 
 async def aget_progress(graph: Graph, config: RunnableConfig) -> list[Progress]:
     """`get_progress` for async checkpointers."""
+    saver = _saver(graph)
     waiting = list(_waiting(await graph.aget_state(config, subgraphs=True)))
-    stored = [one async for one in _saver(graph).alist(_whole_thread(config))] if waiting else []
+    stored = [one async for one in saver.alist(_whole_thread(config))] if waiting else []
     return [_progress(plan, namespace, stored) for plan, namespace in waiting]
 
 

@@ -1,0 +1,148 @@
+"""A process is killed between two steps; a fresh one goes on with the thread, and no finished step is paid twice."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from langgraph.checkpoint.memory import InMemorySaver
+
+from conductor_graphs import ANSWER, THREAD, around, conductor, told
+from core.runs import SOON, Gated, forever, plan
+from interrupted_graph import ASYNC, built, opened
+from langchain_conductor.node import create_conductor
+from langchain_conductor.progress import Progress, aget_progress, get_progress
+from langchain_conductor.subgraph import Graph
+from postgres import postgres  # noqa: F401 (a fixture)
+from rl_conductor import Conductor, ConfigError
+
+PROGRAM = Path(__file__).parents[1] / "interrupted_graph.py"
+PATIENCE = 60.0
+"""Seconds within which a process must have come as far as the test wants, however busy the machine is."""
+NOTHING = "nothing"
+
+
+def process(store: str, calls: Path, hang: str) -> subprocess.Popen[str]:
+    environment = os.environ | {"PYTHONPATH": str(PROGRAM.parent)}
+    command = [sys.executable, str(PROGRAM), store, str(calls), hang]
+    return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True)
+
+
+def killed_once(store: str, calls: Path, hang: str, wanted: Callable[[], bool]) -> None:
+    running = process(store, calls, hang)
+    deadline = time.monotonic() + PATIENCE
+    while not wanted():
+        assert running.poll() is None, "the process ended by itself"
+        assert time.monotonic() < deadline, f"it never came so far: {begun(calls)}"
+        time.sleep(0.05)
+    running.send_signal(signal.SIGKILL)
+    assert running.wait() == -signal.SIGKILL
+    assert running.stdout is not None
+    running.stdout.close()
+
+
+def finished(store: str, calls: Path) -> str:
+    answer, _ = process(store, calls, NOTHING).communicate(timeout=PATIENCE)
+    return answer.strip()
+
+
+def begun(calls: Path) -> list[str]:
+    return calls.read_text().split() if calls.exists() else []
+
+
+def progress(store: str, calls: Path) -> list[Progress]:
+    with opened(store) as saver:
+        return get_progress(built(saver, calls, NOTHING), THREAD)
+
+
+def done(store: str, calls: Path) -> list[int]:
+    return [result.index for one in progress(store, calls) for result in one.results]
+
+
+def is_not_paid_twice(store: str, calls: Path) -> None:
+    """Killed while `join` runs: what came before it stands."""
+    killed_once(store, calls, "join", lambda: "join" in begun(calls))
+    assert sorted(begun(calls)) == ["count", "join", "look", "plan"]
+    assert done(store, calls) == [0, 1]
+    calls.unlink()
+    assert finished(store, calls) == ANSWER
+    assert begun(calls) == ["join", "tell"]
+
+
+@pytest.mark.parametrize("prefix", ["", ASYNC])
+def test_steps_done_before_a_kill_are_not_paid_again_with_sqlite(tmp_path: Path, prefix: str) -> None:
+    is_not_paid_twice(f"{prefix}{tmp_path / 'db'}", tmp_path / "calls")
+
+
+def test_steps_done_before_a_kill_are_not_paid_again_with_postgres(tmp_path: Path, postgres: str) -> None:  # noqa: F811
+    is_not_paid_twice(postgres, tmp_path / "calls")
+
+
+def test_a_step_that_was_done_beside_one_that_was_not_is_not_paid_again(tmp_path: Path) -> None:
+    store, calls = str(tmp_path / "db"), tmp_path / "calls"
+    killed_once(store, calls, "count", lambda: "count" in begun(calls) and done(store, calls) == [0])
+    calls.unlink()
+    assert finished(store, calls) == ANSWER
+    assert begun(calls) == ["count", "join", "tell"]
+
+
+# ---------------------------------------------------------------------------------------- progress
+
+
+async def interrupted(one: Conductor, held: Gated) -> Graph:
+    """A graph whose run was cancelled while a worker was at work."""
+    graph = around(create_conductor(one), saver=InMemorySaver())
+    running = asyncio.create_task(graph.ainvoke({"messages": "q"}, THREAD))
+    await asyncio.wait_for(held.asked.wait(), SOON)
+    running.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await running
+    return graph
+
+
+async def test_an_interrupted_run_shows_its_steps() -> None:
+    held = Gated(told, forever)
+    uneven = plan((0, "look", []), (0, "read", [0]), (1, "ask", [1]), (0, "tell", [2]))
+    graph = await interrupted(conductor(uneven, workers={"a": told, "b": held}), held)
+    (paused,) = await aget_progress(graph, THREAD)
+    assert str(paused).splitlines() == [
+        "✓    1 a  look",
+        "✓    2 a  read ⟵ 1",
+        "     3 b  ask ⟵ 2",
+        "  ─▶ 4 a  tell ⟵ 3",
+    ]
+    assert paused.left == [2, 3]
+    assert [result.text for result in paused.results] == ["look()", "read(look())"]
+
+
+async def test_steps_in_a_part_of_their_own_show_too() -> None:
+    held = Gated(told, forever)
+    uneven = plan((0, "look", []), (1, "read", [0]), (0, "slow", []), (0, "tell", [0, 1, 2]))
+    graph = await interrupted(conductor(uneven, workers={"a": told, "b": held}), held)
+    (paused,) = get_progress(graph, THREAD)
+    assert paused.left == [1, 3]
+
+
+async def test_a_plan_under_review_shows_no_steps_done() -> None:
+    graph = around(create_conductor(conductor(), interrupt_before_run=True), saver=InMemorySaver())
+    await graph.ainvoke({"messages": "q"}, THREAD)
+    (paused,) = await aget_progress(graph, THREAD)
+    assert (paused.results, paused.left) == ((), [0, 1, 2, 3])
+
+
+async def test_a_run_that_is_over_has_none() -> None:
+    graph = around(create_conductor(conductor()), saver=InMemorySaver())
+    await graph.ainvoke({"messages": "q"}, THREAD)
+    assert await aget_progress(graph, THREAD) == get_progress(graph, THREAD) == []
+
+
+def test_without_a_checkpointer_there_is_nothing_to_tell() -> None:
+    with pytest.raises(ConfigError, match="checkpointer"):
+        get_progress(around(create_conductor(conductor())), THREAD)
