@@ -40,9 +40,9 @@ def conductor(first: Any = "A draft.", second: Any = "The whole answer.", **opti
     return Conductor(workers, **{"planner": planner(), **options})
 
 
-def calling(name: str, *, call_id: str = "call-1", **arguments: Any) -> Message:
+def calling(tool: str, /, **arguments: Any) -> Message:
     """A reply that calls a tool."""
-    return Message.assistant(tool_calls=[ToolCall(id=call_id, name=name, arguments=json.dumps(arguments))])
+    return Message.assistant(tool_calls=[ToolCall(id="call-1", name=tool, arguments=json.dumps(arguments))])
 
 
 def shown(request: Request) -> str:

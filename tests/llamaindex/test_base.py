@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from llama_index.core.base.llms.types import ChatMessage, ChatResponse
 from llama_index.core.rate_limiter import TokenBucketRateLimiter
-from llamaindex.scripts import EchoLLM, asked, conductor, core_of, plan, planner, shown, text_of, until
 
 from llama_index.llms.conductor import Conductor
+from llamaindex.scripts import EchoLLM, asked, conductor, core_of, plan, planner, shown, text_of, until
 from rl_conductor import (
     Card,
     ConfigError,

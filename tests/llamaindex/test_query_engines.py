@@ -1,0 +1,220 @@
+"""Query engines for real: retrieval by a real embedding over a real corpus, and who sees what was retrieved."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+import pytest
+from llama_index.core import PromptTemplate, VectorStoreIndex
+from llama_index.core.chat_engine.types import ChatMode
+from llama_index.core.embeddings import MockEmbedding
+from llama_index.core.query_engine import CitationQueryEngine, RouterQueryEngine, SubQuestionQueryEngine
+from llama_index.core.question_gen import LLMQuestionGenerator
+from llama_index.core.selectors import PydanticSingleSelector
+from llama_index.core.tools import QueryEngineTool
+from llamaindex.scripts import EchoLLM, calling, conductor, core_of, plan, planner, shown
+
+from llama_index.llms.conductor import Conductor, QueryEngineModel, RetrieverModel
+from llama_index.llms.conductor.lookups import NOTHING, subtask
+from rl_conductor import ConfigError, Flow, Message, Policy, Request, RunError, ScriptedModel
+from rl_conductor.prompts import Evidence, worker_prompt
+
+Indexes = dict[str, VectorStoreIndex]
+
+
+def quoting(request: Request) -> str:
+    """A worker that answers with the numbers it was shown: what was not shown can't be answered."""
+    return " ".join(re.findall(r"\d[\d,.]*\d", shown(request))) or "no numbers"
+
+
+def test_a_query_engine_answers_from_what_it_retrieved(indexes: Indexes) -> None:
+    llm = conductor(second=quoting)
+    answer = indexes["all"].as_query_engine(llm=llm, similarity_top_k=1).query("What does the Heron cost?")
+    assert "189" in str(answer)
+    assert answer.source_nodes[0].node.metadata["title"] == "prices"
+
+
+async def test_a_query_engine_answers_without_blocking(indexes: Indexes) -> None:
+    engine = indexes["all"].as_query_engine(llm=conductor(second=quoting), similarity_top_k=1)
+    assert "189" in str(await engine.aquery("What does the Heron cost?"))
+
+
+def test_a_query_engine_streams(indexes: Indexes) -> None:
+    llm = conductor(second=["The Heron costs 189 euros."] * 9)
+    engine = indexes["all"].as_query_engine(llm=llm, streaming=True, similarity_top_k=1)
+    pieces = list(engine.query("What does the Heron cost?").response_gen)  # type: ignore[union-attr]
+    assert len(pieces) > 3
+    assert "".join(pieces) == "The Heron costs 189 euros."
+
+
+@pytest.mark.parametrize("mode", ["refine", "tree_summarize", "compact", "simple_summarize"])
+def test_every_way_of_putting_passages_together_works(indexes: Indexes, mode: Any) -> None:
+    engine = indexes["all"].as_query_engine(llm=conductor(second=quoting), response_mode=mode, similarity_top_k=3)
+    assert "189" in str(engine.query("What does the Heron cost?"))
+
+
+def test_citations_are_made_from_the_sources(indexes: Indexes) -> None:
+    llm = conductor(second=lambda request: f"See [1]. {quoting(request)}")
+    engine = CitationQueryEngine.from_args(indexes["all"], llm=llm, similarity_top_k=2)
+    answer = engine.query("How long is parental leave?")
+    assert "20" in str(answer)
+    assert "Source 1" in answer.source_nodes[0].node.get_content()
+    assert "Source 1" in shown(core_of(llm, "writer").requests[0])
+
+
+def tools(indexes: Indexes, llm: Conductor) -> list[QueryEngineTool]:
+    return [
+        QueryEngineTool.from_defaults(indexes[silo].as_query_engine(llm=llm, similarity_top_k=1), silo, f"about {silo}")
+        for silo in ("hr", "sales")
+    ]
+
+
+def test_a_router_takes_the_engine_that_the_conductor_selects(indexes: Indexes) -> None:
+    def selecting(request: Request) -> Any:
+        return calling(request.tools[0].name, index=2, reason="prices") if request.tools else quoting(request)
+
+    llm = conductor(second=selecting)
+    selector = PydanticSingleSelector.from_defaults(llm=llm)
+    engine = RouterQueryEngine.from_defaults(tools(indexes, llm), llm=llm, selector=selector)
+    answer = engine.query("What does the Heron cost?")
+    assert "189" in str(answer)
+    assert answer.metadata is not None
+    assert answer.metadata["selector_result"].ind == 1
+
+
+@pytest.mark.parametrize("use_async", [True, False])
+def test_sub_questions_go_to_their_engines(indexes: Indexes, use_async: bool) -> None:
+    split = json.dumps(
+        {
+            "items": [
+                {"sub_question": "How long is parental leave?", "tool_name": "hr"},
+                {"sub_question": "What does the Heron cost?", "tool_name": "sales"},
+            ]
+        }
+    )
+
+    def splitting(request: Request) -> str:
+        return split if "sub_question" in shown(request) else quoting(request)
+
+    llm = conductor(second=splitting)
+    engine = SubQuestionQueryEngine.from_defaults(
+        tools(indexes, llm),
+        llm=llm,
+        question_gen=LLMQuestionGenerator.from_defaults(llm=llm),
+        use_async=use_async,
+        verbose=False,
+    )
+    answer = str(engine.query("How long is parental leave, and what does the Heron cost?"))
+    assert "20" in answer
+    assert "189" in answer
+
+
+@pytest.mark.parametrize("mode", [ChatMode.CONTEXT, ChatMode.CONDENSE_QUESTION, ChatMode.CONDENSE_PLUS_CONTEXT])
+def test_a_chat_engine_remembers_and_retrieves(indexes: Indexes, mode: ChatMode) -> None:
+    llm = conductor(second=quoting)
+    engine = indexes["all"].as_chat_engine(chat_mode=mode, llm=llm, similarity_top_k=1)
+    assert "189" in str(engine.chat("What does the Heron cost?"))
+    engine.chat("What does the Heron cost, and why?")
+    second = core_of(llm, "writer").requests[-2:]  # condensing the question and answering it, in one call or two
+    assert any("What does the Heron cost?" in shown(request) for request in second)
+
+
+# -------------------------------------------------------------------------------- indexes as workers
+
+LOOK_UP = plan(
+    (0, "What does Anna Lindqvist earn?", []),
+    (1, "What does the Heron cost?", []),
+    (2, "Write a price tag.", [1]),
+    (3, "Answer.", [0, 2]),
+)
+SALARY, PRICE = "5,400", "189"
+
+
+def looking_up(indexes: Indexes, text: str = LOOK_UP, **options: Any) -> tuple[Conductor, dict[str, ScriptedModel]]:
+    models = {name: ScriptedModel(f"I am {name}.", name=name) for name in ("designer", "chief")}
+    workers = {silo: indexes[silo].as_retriever(similarity_top_k=1) for silo in ("hr", "sales")}
+    return Conductor(workers | models, planner=planner(text), access="positional", **options), models
+
+
+def test_what_was_looked_up_reaches_exactly_the_steps_that_may_read_it(indexes: Indexes) -> None:
+    llm, models = looking_up(indexes)
+    llm.complete("Tell me about money.")
+    designer, chief = (shown(models[name].requests[0]) for name in ("designer", "chief"))
+    assert PRICE in designer
+    assert SALARY not in designer
+    assert SALARY in chief
+    assert PRICE not in chief
+    assert "I am designer." in chief
+
+
+def test_a_policy_keeps_an_index_from_a_worker_whatever_is_planned(indexes: Indexes) -> None:
+    leak = plan((0, "What does Anna Lindqvist earn?", []), (3, "Sum up.", [0]), (2, "Write a letter.", [1]))
+    policy = Policy(forbid=(Flow(reader="designer", source="hr"),))
+    llm, models = looking_up(indexes, leak, policy=policy)
+    llm.complete("Write about Anna Lindqvist.")
+    assert llm.trace is not None
+    assert llm.trace.rounds[0].plan.errors or llm.trace.rounds[0].plan.repairs
+    assert all(SALARY not in shown(request) for request in models["designer"].requests)
+
+
+async def test_a_retriever_searches_for_the_words_of_its_own_part(indexes: Indexes) -> None:
+    evidence = [Evidence(label="1", subtask="Who mends sails?", reply="Torn sails are mended free of charge.")]
+    prompt = worker_prompt("Tell me all.", evidence, "What does the Heron cost?", key="k")
+    found = await RetrieverModel(indexes["all"].as_retriever(similarity_top_k=1)).complete(
+        Request(messages=(Message.user(prompt),))
+    )
+    assert PRICE in found.text
+    assert "Torn" not in found.text
+    assert found.usage.cost == 0
+
+
+async def test_a_query_engine_retrieves_by_its_part_and_reads_the_rest(indexes: Indexes) -> None:
+    echo = EchoLLM()
+    template = PromptTemplate("CONTEXT {context_str} QUERY {query_str}")
+    engine = indexes["all"].as_query_engine(llm=echo, similarity_top_k=1, text_qa_template=template)
+    prompt = worker_prompt("Write to Anna.", [], "What does the Heron cost?", key="k")
+    reply = await QueryEngineModel(engine, name="all").complete(Request(messages=(Message.user(prompt),)))
+    assert (reply.text, reply.model, reply.usage.unpriced_calls) == ("An echo.", "llamaindex:all", 1)
+    assert PRICE in echo.prompts[0]
+    assert "Write to Anna." in echo.prompts[0]
+
+
+def test_an_engine_is_introduced_by_its_tools_description(indexes: Indexes) -> None:
+    writer = ScriptedModel("Done.")
+    tool = QueryEngineTool.from_defaults(indexes["hr"].as_query_engine(llm=EchoLLM()), "hr", "who earns what")
+    llm = Conductor([tool, writer], planner=(asked := planner(plan((1, "Go.", [])))))
+    llm.complete("Why?")
+    assert "who earns what" in shown(asked.requests[0])
+
+
+def test_an_index_alone_cannot_plan(indexes: Indexes) -> None:
+    with pytest.raises(ConfigError, match="no worker is a language model that could plan"):
+        Conductor({"hr": indexes["hr"].as_retriever()})
+
+
+def test_the_first_language_model_plans(indexes: Indexes) -> None:
+    writer = ScriptedModel([LOOK_UP.replace("[0, 1, 2, 3]", "[0, 0, 1, 1]"), "One.", "Two."])
+    llm = Conductor({"hr": indexes["hr"].as_retriever(), "writer": writer}, access="positional")
+    assert llm.complete("Why?").text == "Two."
+
+
+def test_an_empty_result_says_so() -> None:
+    nothing = VectorStoreIndex([], embed_model=MockEmbedding(embed_dim=4)).as_retriever()
+    llm = Conductor({"a": nothing, "b": ScriptedModel("x")}, planner=planner(plan((0, "Look.", []))))
+    assert llm.complete("Why?").text == NOTHING
+
+
+def test_a_broken_engine_is_a_failed_step_that_another_worker_does(indexes: Indexes) -> None:
+    engine = indexes["hr"].as_query_engine(llm=EchoLLM(fails=True))
+    llm = Conductor({"hr": engine, "writer": ScriptedModel("I do it.")}, planner=planner(plan((0, "Look.", []))))
+    assert llm.complete("Why?").text == "I do it."
+    alone = Conductor({"hr": engine}, planner=planner(plan((0, "Look.", []))))
+    with pytest.raises(RunError, match="the line is down"):
+        alone.complete("Why?")
+
+
+def test_all_of_a_prompt_is_the_subtask_when_nothing_was_split() -> None:
+    assert subtask("Why?") == "Why?"
+    assert subtask(worker_prompt("All of it.", [], "My part.", key="k")) == "My part."

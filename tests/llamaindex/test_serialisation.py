@@ -1,0 +1,99 @@
+"""As a dictionary, as JSON and pickled: what can be named comes back, what cannot is told, secrets are in none."""
+
+from __future__ import annotations
+
+import json
+import pickle
+from decimal import Decimal
+from typing import Any
+
+import pytest
+from llama_index.core.llms import LLM
+from llamaindex.scripts import EchoLLM, conductor, planner
+
+from llama_index.llms.conductor import Conductor
+from rl_conductor import ConfigError, Flow, Limits, Policy, ScriptedModel
+
+SECRET = "sk-very-secret"
+WORKERS: dict[str, Any] = {
+    "strong": "openai:gpt-5",
+    "inside": {"model": "ollama:qwen3", "tags": ["internal"], "strengths": "private data", "timeout": 20},
+}
+
+
+@pytest.fixture(autouse=True)
+def key(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", SECRET)
+
+
+def named() -> Conductor:
+    policy = Policy(forbid=(Flow(reader="strong", source="inside"),), final="inside")
+    limits = Limits(usd=Decimal("0.5"), steps=3)
+    return Conductor(WORKERS, planner="openai:gpt-5-mini", policy=policy, limits=limits, temperature=0.3)
+
+
+@pytest.mark.parametrize("way", ["dict", "json", "pickle"])
+def test_workers_by_name_come_back(way: str) -> None:
+    llm = named()
+    match way:
+        case "dict":
+            again = Conductor.from_dict(llm.to_dict())
+        case "json":
+            again = Conductor.from_json(llm.to_json())
+        case _:
+            again = pickle.loads(pickle.dumps(llm))
+    assert again.to_dict() == llm.to_dict()
+    assert (again.policy, again.limits, again.temperature) == (llm.policy, llm.limits, 0.3)
+    assert again.metadata == llm.metadata
+
+
+def test_an_entry_says_as_much_as_in_a_pool_file() -> None:
+    assert named().to_dict()["workers"]["inside"] == {
+        "model": "ollama:qwen3",
+        "tags": ["internal"],
+        "strengths": "private data",
+        "timeout": 20.0,
+    }
+
+
+def test_no_secret_is_written_down() -> None:
+    llm = conductor(EchoLLM(api_key=SECRET))
+    for written in (llm.to_json(), str(llm.to_dict()), llm.model_dump_json(), str(llm.to_payload())):
+        assert SECRET not in written
+    assert SECRET.encode() not in pickle.dumps(named())
+
+
+def test_what_has_no_name_must_be_given_again() -> None:
+    data = json.loads(conductor(EchoLLM()).to_json())
+    assert data["workers"]["drafter"] == {"object": "EchoLLM"}
+    with pytest.raises(ConfigError, match="'drafter' was a EchoLLM, which can't be written down") as caught:
+        Conductor.from_dict(data)
+    assert "\n" not in str(caught.value)
+    workers = {"drafter": EchoLLM(), "writer": ScriptedModel("Again.")}
+    assert Conductor.from_dict(data, workers=workers, planner=planner()).complete("Why?").text == "Again."
+
+
+def test_what_has_no_name_is_not_pickled() -> None:
+    with pytest.raises(ConfigError, match="can't be written down"):
+        pickle.dumps(conductor())
+
+
+def test_a_planner_without_a_name_must_be_given_again() -> None:
+    data = Conductor({"a": "openai:gpt-5"}, planner=EchoLLM()).to_dict()
+    with pytest.raises(ConfigError, match="the planner was a EchoLLM"):
+        Conductor.from_dict(data)
+
+
+def test_what_this_machine_offers_is_looked_for_again() -> None:
+    again = pickle.loads(pickle.dumps(Conductor(profile="mini")))
+    assert again.profile == "mini"
+    assert "gpt-6-sol" in again._core.pool
+
+
+def test_it_goes_where_an_llm_goes() -> None:
+    from llama_index.core import Settings  # noqa: PLC0415
+
+    llm: LLM = conductor()
+    Settings.llm = llm
+    assert Settings.llm is llm
+    Settings._llm = None

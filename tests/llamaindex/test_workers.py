@@ -1,0 +1,146 @@
+"""LlamaIndex's LLMs as workers: of one's own without an async half, and a vendor's real integration over a socket."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+from llama_index.core.callbacks import CallbackManager, TokenCountingHandler
+from llama_index.llms.ollama import Ollama
+from llamaindex.ollama_server import ollama
+from llamaindex.scripts import EchoLLM, asked, conductor, plan, planner, text_of
+
+from llama_index.llms.conductor import Conductor, LLMModel, pool_of
+from rl_conductor import Message, ModelError, Price, Request, RunError, Sampling, ScriptedModel, Tool
+from rl_conductor.types import Delta
+
+LOOK = Tool(name="look", description="Look somewhere.", parameters={"type": "object", "properties": {"at": {}}})
+CALL = {"tool_calls": [{"function": {"name": "look", "arguments": {"at": "the sky"}}}]}
+
+
+def question(**more: object) -> Request:
+    return Request.model_validate({"messages": (Message.user("Why?"),), **more})
+
+
+def real(url: str) -> Ollama:
+    return Ollama(model="tiny", base_url=url, context_window=2048)
+
+
+async def test_an_llm_of_ones_own_drafts_and_answers() -> None:
+    llm = Conductor({"drafter": EchoLLM(), "writer": EchoLLM()}, planner=planner())
+    assert text_of(await llm.achat(asked("Why?"))) == "An echo."
+    assert [piece.delta async for piece in await llm.astream_chat(asked("Why?"))] == ["An ", "echo.", ""]
+
+
+async def test_an_llm_without_an_async_half_does_not_hold_up_the_others() -> None:
+    steps = plan((0, "One.", []), (1, "Two.", []), (2, "Both.", [0, 1]))
+    workers = {"one": EchoLLM(seconds=0.4), "two": EchoLLM(seconds=0.4), "both": ScriptedModel("Done.")}
+    llm = Conductor(workers, planner=planner(steps), access="positional")
+    started = time.monotonic()
+    await llm.achat(asked("Why?"))
+    assert time.monotonic() - started < 0.75
+
+
+def test_usage_is_what_the_llm_says() -> None:
+    llm = Conductor({"a": EchoLLM()}, planner=planner(plan((0, "Go.", []))))
+    llm.complete("Why?")
+    assert llm.trace is not None
+    used = llm.trace.usage_by_worker()["a"]
+    assert (used.input_tokens, used.output_tokens, used.unpriced_calls) == (11, 3, 1)
+
+
+async def test_a_price_may_be_given() -> None:
+    model = LLMModel(EchoLLM(), price=Price(input=1_000_000, output=0))
+    assert (await model.complete(question())).usage.cost == 11
+
+
+def test_what_an_llm_raises_is_not_repeated_but_another_worker_takes_over() -> None:
+    broken = EchoLLM(fails=True)
+    llm = conductor(broken)
+    llm.complete("Why?")
+    assert llm.trace is not None
+    first = next(llm.trace.results())
+    assert first.step.worker == "writer"
+    assert "the line is down" in (first.error or "")
+    alone = Conductor({"broken": broken}, planner=planner(plan((0, "Go.", []))))
+    with pytest.raises(RunError, match="the line is down"):
+        alone.complete("Why?")
+
+
+def test_tokens_are_counted_once_though_llm_and_conductor_share_a_counter() -> None:
+    counter = TokenCountingHandler()
+    both = CallbackManager([counter])
+    llm = Conductor(
+        {"a": EchoLLM(callback_manager=both)}, planner=planner(plan((0, "Go.", []))), callback_manager=both
+    )
+    llm.complete("Why?")
+    assert llm.trace is not None
+    assert counter.total_llm_token_count == llm.trace.usage.total_tokens
+    assert len(counter.llm_token_counts) == 1
+
+
+async def test_a_vendors_integration_answers_over_a_socket() -> None:
+    with ollama({"content": "Because."}) as server:
+        model = LLMModel(real(server.url))
+        completion = await model.complete(question(sampling=Sampling(temperature=0.5)))
+    assert completion.text == "Because."
+    assert (completion.usage.input_tokens, completion.usage.output_tokens) == (40, 5)
+    assert server.requests[0]["messages"] == [{"role": "user", "content": "Why?"}]
+
+
+async def test_a_vendors_integration_streams() -> None:
+    with ollama({"content": "Because it is."}) as server:
+        deltas: list[Delta] = [delta async for delta in LLMModel(real(server.url)).stream(question())]
+    assert [delta.text for delta in deltas[:-1]] == ["Because ", "it ", "is. "]
+    assert deltas[-1].completion is not None
+    assert deltas[-1].completion.text == "Because it is. "
+
+
+async def test_a_vendors_integration_calls_tools_and_each_call_has_an_id_of_its_own() -> None:
+    twice = {"tool_calls": CALL["tool_calls"] * 2}
+    with ollama(twice) as server:
+        completion = await LLMModel(real(server.url)).complete(question(tools=(LOOK,)))
+    first, second = completion.message.tool_calls
+    assert (first.name, first.arguments) == ("look", '{"at": "the sky"}')
+    assert len({first.id, second.id, "look"}) == 3
+    assert server.requests[0]["tools"][0]["function"]["parameters"] == LOOK.parameters
+    assert completion.finish_reason == "tool_calls"
+
+
+async def test_only_the_tool_that_must_be_called_is_offered() -> None:
+    other = Tool(name="other", description="Another.")
+    with ollama(CALL, {"content": "No."}) as server:
+        model = LLMModel(real(server.url))
+        await model.complete(question(tools=(LOOK, other), tool_choice="look"))
+        await model.complete(question(tools=(LOOK, other), tool_choice="none"))
+    assert [tool["function"]["name"] for tool in server.requests[0]["tools"]] == ["look"]
+    assert not server.requests[1].get("tools")
+
+
+async def test_a_result_goes_back_to_a_vendors_integration_without_what_is_only_meant_for_us() -> None:
+    with ollama({"content": "Blue."}) as server:
+        call = Message.assistant(tool_calls=[{"id": "1", "name": "look", "arguments": '{"at": "x"}'}])  # type: ignore[list-item]
+        messages = (Message.user("Why?"), call, Message.tool("1", "blue"))
+        await LLMModel(real(server.url)).complete(Request(messages=messages))
+    assert server.requests[0]["messages"][1]["tool_calls"] == [{"function": {"name": "look", "arguments": {"at": "x"}}}]
+    assert "continuation" not in str(server.requests)
+
+
+async def test_a_silent_llm_is_a_failure() -> None:
+    with ollama({"content": ""}) as server:
+        model = LLMModel(real(server.url))
+        with pytest.raises(ModelError, match="empty"):
+            await model.complete(question())
+
+
+def test_an_llm_says_what_it_can_do() -> None:
+    echo = LLMModel(EchoLLM())
+    assert echo.name == "llamaindex:echo"
+    assert echo.capabilities.names == frozenset()
+    assert LLMModel(real("http://127.0.0.1:1")).capabilities.names == {"tools", "images", "files"}
+
+
+def test_a_pool_is_made_of_mixed_workers() -> None:
+    pool = pool_of({"echo": EchoLLM(), "scripted": ScriptedModel("Hi.")})
+    assert [worker.model.name for worker in pool.values()] == ["llamaindex:echo", "scripted:scripted"]
+    assert pool["echo"].sampling == Sampling()
