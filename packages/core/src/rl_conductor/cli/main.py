@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from rl_conductor.cli import ask, console, doctor, models, plan, pool, run, trace
+from rl_conductor.cli import ask, console, doctor, models, plan, pool, run, serve, trace
 from rl_conductor.errors import ConductorError, ConfigError, WorkflowError
 
 MISTAKE = 2
@@ -45,6 +45,7 @@ app.command()(pool.pool)
 app.add_typer(models.app, name="models")
 app.add_typer(trace.app, name="trace")
 app.command()(doctor.doctor)
+app.command()(serve.serve)
 
 
 def _print_version(wanted: bool) -> None:

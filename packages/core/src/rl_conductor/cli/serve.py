@@ -1,0 +1,120 @@
+"""`serve`: the pool behind one name, over HTTP."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from rl_conductor.cli import console, options
+from rl_conductor.cli.embedded import get_ready
+from rl_conductor.discovery import Found, discover, from_file
+from rl_conductor.errors import ConfigError
+
+if TYPE_CHECKING:
+    from rl_conductor.server.profiles import Catalogue
+    from rl_conductor.server.settings import Settings
+
+EXAMPLE = """  curl {address}/v1/chat/completions -H 'content-type: application/json'{key} \\
+    -d '{{"model": "conductor-mini", "messages": [{{"role": "user", "content": "What is 17 * 23?"}}]}}'"""
+
+
+def serve(
+    *,
+    config: Annotated[
+        Path | None, typer.Option("--config", metavar="FILE", help="A settings file, such as conductor.toml.")
+    ] = None,
+    host: Annotated[str | None, typer.Option("--host", metavar="ADDRESS", help="Where to listen.")] = None,
+    port: Annotated[int | None, typer.Option("--port", min=0, max=65535, metavar="N", help="On which port.")] = None,
+    store: Annotated[
+        str | None, typer.Option("--store", metavar="URL", help="Where runs are kept: sqlite:///FILE or postgres://...")
+    ] = None,
+    pool: options.PoolOption = None,
+    new_key: Annotated[
+        str | None, typer.Option("--new-key", metavar="NAME", help="Make an API key, print it, and end.")
+    ] = None,
+) -> None:
+    """Serve the pool as OpenAI's and Anthropic's APIs do, with who did what and what it cost.
+
+    \b
+    Examples:
+      rl-conductor serve
+      rl-conductor serve --pool pool.toml --port 9000
+      rl-conductor serve --config conductor.toml --host 0.0.0.0
+      rl-conductor serve --new-key team-a
+    """
+    _check_installed()
+    if new_key is not None:
+        _print_new_key(new_key)
+    else:
+        _serve(_settings(config, host=host, port=port, store=store, pool=pool))
+
+
+def _check_installed() -> None:
+    try:
+        import rl_conductor.server.app  # noqa: F401, PLC0415  only this command needs the extra
+    except ImportError as missing:
+        raise ConfigError("serving needs more: pip install 'rl-conductor[serve]'") from missing
+
+
+def _settings(config: Path | None, **given: object) -> Settings:
+    from rl_conductor.server.settings import Settings, read_settings  # noqa: PLC0415
+
+    settings = read_settings(config) if config else Settings()
+    changed = {name: value for name, value in given.items() if value is not None}
+    if "pool" in changed:
+        changed |= {"workers": {}, "planner": None}
+    if "store" in changed:
+        changed["store"] = settings.store.model_copy(update={"url": changed["store"]})
+    return settings.model_copy(update=changed)
+
+
+def _serve(settings: Settings) -> None:
+    from rl_conductor.server.profiles import catalogue  # noqa: PLC0415
+    from rl_conductor.server.serving import listening_socket  # noqa: PLC0415
+
+    inline = settings.inline_pool
+    found = from_file(inline, "the settings describe it") if inline else discover(pool_file=settings.pool)
+    served = catalogue(found, settings.profiles)
+    for one in served:
+        get_ready(one.conductor, found)
+        break
+    with listening_socket(settings) as listener, suppress(KeyboardInterrupt):
+        asyncio.run(_until_told(settings, served, found, listener))
+
+
+async def _until_told(settings: Settings, served: Catalogue, found: Found, listener: socket.socket) -> None:
+    from rl_conductor.server.service import Service  # noqa: PLC0415
+    from rl_conductor.server.serving import http_server  # noqa: PLC0415
+
+    service = await Service.over(served, settings)
+    _introduce(settings, served, found, listener)
+    await http_server(service).serve(sockets=[listener])
+
+
+def _introduce(settings: Settings, served: Catalogue, found: Found, listener: socket.socket) -> None:
+    host, port = listener.getsockname()[:2]
+    address = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+    out = console.stdout()
+    out.print(f"Serving {', '.join(one.name for one in served)} at {address}/v1", style="bold")
+    for reason in found.reasons:
+        console.note(out, f"  {console.one_line(reason)}")
+    who = f"keys: {', '.join(settings.keys)}" if settings.keys else "no API key is set: only this machine may ask"
+    console.note(out, f"  {who}")
+    console.note(out, f"  runs are kept in {settings.store.url.rpartition('@')[2]}")
+    key = ' -H "authorization: Bearer $KEY"' if settings.keys else ""
+    out.print(EXAMPLE.format(address=address, key=key), soft_wrap=True)
+
+
+def _print_new_key(name: str) -> None:
+    from rl_conductor.server.keys import new_key  # noqa: PLC0415
+
+    key, hashed = new_key()
+    out = console.stdout()
+    out.print(f"{key}\n", soft_wrap=True)
+    out.print(f'[keys.{name}]\nsha256 = "{hashed}"', soft_wrap=True)
+    console.note(console.stderr(), "This key is shown only now. The table below it goes into your settings file.")

@@ -1,0 +1,32 @@
+"""Images and documents as the protocols send them: by an address or in base64."""
+
+from __future__ import annotations
+
+import re
+
+from rl_conductor.types import FilePart, ImagePart
+
+DATA_URL = re.compile(r"data:(?P<type>[\w.+-]+/[\w.+-]+);base64,(?P<data>[A-Za-z0-9+/=\s]+)")
+
+
+def image(url: str) -> ImagePart:
+    """An image at an `https:` address or in a `data:` one. Raises `ValueError` for any other."""
+    if url.startswith("https://"):
+        return ImagePart(url=url)
+    media_type, data = _data(url, "an image")
+    return ImagePart(media_type=media_type, data=data)
+
+
+def document(url: str, *, name: str) -> FilePart:
+    """A document in a `data:` address. Raises `ValueError` for any other."""
+    media_type, data = _data(url, "a document")
+    return FilePart(media_type=media_type, name=name, data=data)
+
+
+def _data(url: str, what: str) -> tuple[str, str]:
+    found = DATA_URL.fullmatch(url)
+    if found is None:
+        raise ValueError(
+            f"{what} must be a data:TYPE;base64,... address" + (" or an https: one" if "image" in what else "")
+        )
+    return found["type"], found["data"]

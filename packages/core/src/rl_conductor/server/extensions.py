@@ -1,0 +1,98 @@
+"""Our one field beside each API's own: policy, limits, trace and progress of a single request. It can only tighten."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from typing import Any, Literal
+
+from rl_conductor.errors import PolicyError
+from rl_conductor.limits import Limits
+from rl_conductor.policy import Policy
+from rl_conductor.server.errors import refused
+from rl_conductor.types import Card, Value
+
+EFFORTS: dict[str, Limits] = {
+    "minimal": Limits(steps=1, rounds=1),
+    "low": Limits(steps=2, rounds=1),
+    "medium": Limits(rounds=1),
+    "high": Limits(),
+}
+"""How much may be orchestrated at each effort: one call, a mini plan, one full plan, all that the model allows."""
+
+
+class Extension(Value):
+    """The field `conductor` of a request."""
+
+    policy: Policy | None = None
+    """Held beside the server's own; what either forbids is forbidden."""
+    limits: Limits | None = None
+    """Held beside the model's own; the lower of two holds."""
+    trace: Literal["none", "summary", "full"] = "summary"
+    """How much of the run the reply carries in its own field `conductor`."""
+    progress: Literal["comments", "chunks"] = "comments"
+    """How a stream tells of steps: in comments, which every client skips, or in chunks without choices."""
+
+
+def limits_of(effort: str | None) -> Limits:
+    """The limits that a `reasoning_effort` means.
+
+    Raises:
+        ApiError: there is no such effort.
+    """
+    if effort is None:
+        return Limits()
+    if effort not in EFFORTS:
+        raise refused(f"{effort!r} can't be honoured: write {', '.join(EFFORTS)}", param="reasoning_effort")
+    return EFFORTS[effort]
+
+
+def tightest(ours: Limits, *asked: Limits | None) -> Limits:
+    """`ours`, each lowered to whatever was asked for below it."""
+    lowered: dict[str, Any] = {}
+    for one in asked:
+        for name in one.model_fields_set if one else ():
+            wanted, given = getattr(one, name), lowered.get(name, getattr(ours, name))
+            lowered[name] = given if wanted is None else wanted if given is None else min(given, wanted)
+    return ours.model_copy(update=lowered)
+
+
+def both(ours: Policy, asked: Policy | None, cards: Collection[Card]) -> Policy:
+    """The policy under which nothing runs that either forbids.
+
+    Raises:
+        ApiError: the one that was asked for means no worker of these `cards`.
+        PolicyError: they contradict each other.
+    """
+    if asked is None:
+        return ours
+    for rule in ("allow", "deny"):
+        _check_selectors(rule, getattr(asked, rule), cards)
+    allowed = frozenset(card.name for card in cards if _allows(ours, card) and _allows(asked, card))
+    return Policy(
+        allow=allowed,
+        data_class=_one("data_class", ours.data_class, asked.data_class),
+        data_rules=asked.data_rules | ours.data_rules,
+        forbid=(*ours.forbid, *asked.forbid),
+        verifier=_one("verifier", ours.verifier, asked.verifier),
+        final=_one("final", ours.final, asked.final),
+        single=_one("single", ours.single, asked.single),
+    )
+
+
+def _check_selectors(rule: str, selectors: Iterable[str], cards: Collection[Card]) -> None:
+    """A slip of the pen must not allow or deny nobody."""
+    for selector in selectors:
+        only = Policy(allow=frozenset({selector}))
+        if not any(_allows(only, card) for card in cards):
+            names = ", ".join(card.name for card in cards)
+            raise refused(f"no worker is meant by {selector!r}; there are {names}", param=f"conductor.policy.{rule}")
+
+
+def _allows(policy: Policy, card: Card) -> bool:
+    return Policy(allow=policy.allow, deny=policy.deny).forbidden_because(card) is None
+
+
+def _one(rule: str, ours: str | None, asked: str | None) -> str | None:
+    if ours is not None and asked not in (None, ours):
+        raise PolicyError(f"policy.{rule} is {ours!r} on this server; {asked!r} can't take its place", rule=rule)
+    return ours or asked

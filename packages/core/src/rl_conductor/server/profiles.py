@@ -1,0 +1,109 @@
+"""The models that this server offers: each a conductor under limits of its own, by a name and by a pinned one."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass, replace
+from datetime import UTC, date, datetime, time
+from functools import cached_property
+
+from rl_conductor.conductor import MINI, ULTRA, Conductor, Profile, profile_named
+from rl_conductor.discovery import Found
+from rl_conductor.errors import ConfigError
+from rl_conductor.policy import Policy
+from rl_conductor.prompts import VERSION
+from rl_conductor.rounds import PACKAGE_VERSION
+from rl_conductor.server.errors import ApiError
+from rl_conductor.server.settings import ProfileEntry
+
+OWN = {"conductor-mini": (MINI, date(2026, 11, 21)), "conductor-ultra": (ULTRA, date(2026, 11, 21))}
+"""Our own two, and when what is behind them was last changed."""
+
+
+@dataclass(frozen=True)
+class Served:
+    """A model of ours."""
+
+    name: str
+    """Follows the newest release."""
+    released: date
+    conductor: Conductor
+
+    @property
+    def pinned(self) -> str:
+        """The name that means this release and no other."""
+        return f"{self.name}-{self.released.isoformat()}"
+
+    @property
+    def created(self) -> int:
+        """When it was released, in seconds since 1970."""
+        return int(datetime.combine(self.released, time(), UTC).timestamp())
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """Of what decides its answers: code, prompts, limits, planner and pool."""
+        made = self.conductor
+        parts = [PACKAGE_VERSION, VERSION, made.limits.model_dump_json(), made.planner.model.name]
+        parts += [
+            f"{worker.name} {worker.model.name} {worker.sampling.model_dump_json()}" for worker in made.pool.values()
+        ]
+        return f"fp_{hashlib.sha256('|'.join(parts).encode()).hexdigest()[:12]}"
+
+
+class Catalogue:
+    """All of them."""
+
+    def __init__(self, served: Collection[Served]) -> None:
+        self._served = {name: one for one in served for name in (one.name, one.pinned)}
+
+    def __iter__(self) -> Iterator[Served]:
+        return iter(dict.fromkeys(self._served.values()))
+
+    def named(self, name: str) -> Served:
+        """The one of this name, pinned or not.
+
+        Raises:
+            ApiError: there is none.
+        """
+        if name not in self._served:
+            known = ", ".join(one.name for one in self)
+            raise ApiError(f"no model {name!r}; there are {known}", status=404, code="model_not_found", param="model")
+        return self._served[name]
+
+    async def aclose(self) -> None:
+        """Close every model behind them."""
+        for one in self:
+            await one.conductor.aclose()
+
+
+def catalogue(found: Found, entries: dict[str, ProfileEntry]) -> Catalogue:
+    """Our own two and those of the settings, over the pool that was found.
+
+    Raises:
+        ConfigError: an entry takes one of our names, or its policy lets nothing run.
+    """
+    taken = sorted(OWN.keys() & entries.keys())
+    if taken:
+        raise ConfigError(f"profiles.{taken[0]}: this name is taken; choose another, such as {taken[0]}-house")
+    own = [_served(name, _base(profile, found), released, found) for name, (profile, released) in OWN.items()]
+    return Catalogue(own + [_from_entry(name, entry, found) for name, entry in entries.items()])
+
+
+def _base(profile: Profile, found: Found) -> Profile:
+    """`profile` with no longer plans than what was found is good for: tiny embedded models are lost in long ones."""
+    steps = min(profile.limits.steps, found.limits.steps)
+    return replace(profile, limits=profile.limits.model_copy(update={"steps": steps}))
+
+
+def _from_entry(name: str, entry: ProfileEntry, found: Found) -> Served:
+    base = _base(profile_named(entry.base), found)
+    written = {limit: getattr(entry.limits, limit) for limit in entry.limits.model_fields_set}
+    profile = replace(base, limits=base.limits.model_copy(update=written))
+    return _served(name, profile, entry.released, found, entry.policy)
+
+
+def _served(name: str, profile: Profile, released: date, found: Found, policy: Policy | None = None) -> Served:
+    pool = profile.ordered(found.pool)
+    conductor = Conductor(found.planner, pool, policy=policy or found.policy, limits=profile.limits, name=name)
+    return Served(name, released, conductor)

@@ -1,0 +1,184 @@
+"""Runs from their beginning to their end: one for every name, all of them on record."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field
+
+from rl_conductor.errors import RunError
+from rl_conductor.ledger import Ledger, enclosing
+from rl_conductor.server.admission import Admission
+from rl_conductor.server.errors import ApiError
+from rl_conductor.server.live import Live
+from rl_conductor.server.metrics import Metrics
+from rl_conductor.server.settings import IntakeEntry
+from rl_conductor.server.terms import Asked
+from rl_conductor.server.tool_calls import going_on
+from rl_conductor.store import Claim, NewRun, Status, Store
+from rl_conductor.trace import Event, Finished, StepFinished, Trace, WorkflowPlanned
+from rl_conductor.types import Usage, total
+
+POLL = 0.2
+"""Seconds between two looks at a run that is in another process's hands."""
+PLAN = -1
+
+
+class Runs:
+    """Everything that runs in this process."""
+
+    def __init__(self, store: Store, intake: IntakeEntry, metrics: Metrics) -> None:
+        self._store = store
+        self._metrics = metrics
+        self._admission = Admission(intake.running, intake.waiting)
+        self._named: dict[tuple[str, str, int], tuple[str, Live]] = {}
+        self._tasks: set[asyncio.Task[Trace]] = set()
+        self._draining = False
+
+    async def start(self, asked: Asked) -> Live:
+        """The run that gives this answer: a new one, or the one that was begun under the same name.
+
+        Raises:
+            ApiError: the name stands for another request, or the server is stopping.
+        """
+        self.check_open()
+        new = asked.new_run()
+        if asked.name is None:
+            return self._begin(asked, Claim(id=new.id, created=new.created, outcome="new"), new)
+        while True:
+            live = self._alive(asked)
+            if live is not None:
+                return live
+            claim = await self._store.claim(new)
+            if claim.outcome == "mismatch":
+                raise _mismatch(asked.name)
+            if claim.outcome == "done" and claim.trace is not None:
+                return Live.over(claim.id, claim.created, claim.trace)
+            if claim.outcome != "elsewhere":
+                return self._begin(asked, claim, new)
+            await asyncio.sleep(POLL)
+
+    def check_open(self) -> None:
+        """Raise `ApiError` when the server is stopping."""
+        if self._draining:
+            raise ApiError("the server is stopping", status=503, code="stopping", retry_after=5)
+
+    def _alive(self, asked: Asked) -> Live | None:
+        digest, live = self._named.get((asked.account.name, asked.name or "", asked.choice), ("", None))
+        if live is not None and digest != asked.digest:
+            raise _mismatch(asked.name or "")
+        return live
+
+    def _begin(self, asked: Asked, claim: Claim, new: NewRun) -> Live:
+        live = Live(claim.id, claim.created, kept=asked.name is not None)
+        conducting = _Conducting(asked, live, claim, new, self._store, self._metrics)
+        task = asyncio.create_task(conducting.go(self._admission), name=claim.id)
+        live.goes_on_in(task)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        if asked.name is not None:
+            place = (asked.account.name, asked.name, asked.choice)
+            self._named[place] = (asked.digest, live)
+            task.add_done_callback(lambda _: self._named.pop(place))
+        return live
+
+    async def drain(self, seconds: float) -> None:
+        """Take no more, let what runs come to its end, and stop what has not after `seconds`."""
+        self._draining = True
+        if self._tasks:
+            await asyncio.wait(self._tasks, timeout=seconds)
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+
+def _mismatch(name: str) -> ApiError:
+    message = f"Idempotency-Key {name!r} was used for another request; give this one a key of its own"
+    return ApiError(message, status=422, code="idempotency_mismatch")
+
+
+@dataclass
+class _Conducting:
+    """One run, on record."""
+
+    asked: Asked
+    live: Live
+    claim: Claim
+    new: NewRun
+    store: Store
+    metrics: Metrics
+    trace: Trace | None = None
+    used: dict[tuple[int, int], Usage] = field(default_factory=dict)
+    """By round and step, planning included."""
+
+    async def go(self, admission: Admission) -> Trace:
+        """The trace, once there is an answer and it is as safe as the caller needs it."""
+        try:
+            async with admission.place():
+                return await self._run()
+        finally:
+            self._close()
+
+    async def _run(self) -> Trace:
+        budget = await self.asked.account.budget()
+        if self.asked.name is None:
+            self.store.begin(self.new)
+        if budget is not None:
+            budget.charge(total(call.usage for one in self.claim.rounds for call in one.calls))
+            enclosing.set(budget)
+        try:
+            trace = await self._conduct()
+        except RunError as error:
+            raise self._blamed(error, budget) from error
+        if self.asked.name is not None or (trace.completion and trace.completion.message.tool_calls):
+            await self.store.journal.flush()  # the caller will come back for it, perhaps to another process
+        return trace
+
+    async def _conduct(self) -> Trace:
+        asked = self.asked
+        request = await going_on(asked.request, self.store, key=asked.account.name)
+        with self.metrics.running(asked.served.name):
+            trace = await asked.served.conductor.run(
+                request,
+                resume=self.claim.rounds,
+                policy=asked.policy,
+                limits=asked.limits,
+                on_event=self._tell,
+                stream=True,
+            )
+        return trace.model_copy(update={"id": self.live.id})
+
+    def _blamed(self, error: RunError, budget: Ledger | None) -> Exception:
+        """The error with its run's own id; or, if that is why, that the key's budget does not suffice."""
+        refused = any(call.outcome == "refused" for call in error.trace.calls())
+        if budget is not None and budget.limits.usd is not None and refused:
+            left = budget.limits.usd - budget.spent.usd
+            asked = self.asked.limits.usd
+            if asked is None or asked - error.trace.usage.cost > left:
+                message = f"${max(left, 0):f} is left of this key's budget, which is not enough: {error.trace.error}"
+                return ApiError(message, status=429, code="insufficient_quota")
+        return RunError(str(error), trace=error.trace.model_copy(update={"id": self.live.id}))
+
+    def _tell(self, event: Event) -> None:
+        if isinstance(event, Finished):
+            self.trace = event.trace.model_copy(update={"id": self.live.id})
+            event = Finished(trace=self.trace)
+        elif isinstance(event, WorkflowPlanned | StepFinished):
+            self._record(event)
+        self.live.tell(event)
+
+    def _record(self, event: WorkflowPlanned | StepFinished) -> None:
+        if isinstance(event, WorkflowPlanned):
+            position, calls = PLAN, event.plan.calls
+        else:
+            position, calls = event.result.index, event.result.calls
+        self.used[event.round, position] = total(call.usage for call in calls)
+        self.store.record(self.live.id, event, total(self.used.values()))
+
+    def _close(self) -> None:
+        if self.trace is not None:
+            done = self.trace.completion is not None
+            ended: Status = "done" if done else "cancelled" if self.trace.error == "cancelled" else "failed"
+            self.store.finish(self.live.id, self.trace, ended)
+            self.metrics.run_over(self.asked.served.name, self.trace)
+        elif self.asked.name is not None:
+            self.store.give_up(self.live.id)

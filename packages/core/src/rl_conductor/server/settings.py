@@ -1,0 +1,130 @@
+"""What `conductor.toml` says. Secrets never stand in it: keys by their hash, vendors' keys in the environment."""
+
+from __future__ import annotations
+
+import tomllib
+from datetime import date
+from decimal import Decimal
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from rl_conductor.errors import ConfigError
+from rl_conductor.limits import Limits
+from rl_conductor.policy import Policy
+from rl_conductor.pool import ModelEntry, PoolFile, WorkerEntry
+
+Sha256 = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
+Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$")]
+
+
+class _Entry(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class KeyEntry(_Entry):
+    """An API key: `[keys.NAME]`."""
+
+    sha256: Sha256
+    """Of the key itself, in hex; `rl-conductor serve --new-key NAME` makes both."""
+    usd: Decimal | None = Field(default=None, ge=0)
+    """US dollars a period; runs on a worker without a known price are refused while this is set."""
+    per: Literal["day", "month", "ever"] = "month"
+    """The period, by UTC."""
+    requests_per_minute: int | None = Field(default=None, ge=1)
+    models: frozenset[str] | None = None
+    """The models of ours that it may ask; `None` means all."""
+
+
+class ProfileEntry(_Entry):
+    """A model of ours: `[profiles.NAME]`."""
+
+    base: Literal["mini", "ultra"] = "ultra"
+    released: date
+    """Part of its pinned name: change it whenever you change the rest."""
+    limits: Limits = Limits()
+    """What is written here goes before the base's."""
+    policy: Policy | None = None
+    """In place of the pool's own."""
+
+
+class StoreEntry(_Entry):
+    """Where runs are kept: `[store]`."""
+
+    url: str = "sqlite:///rl-conductor.db"
+    retain_days: int = Field(default=30, ge=1)
+    lease_seconds: float = Field(default=10.0, gt=0)
+    """A process that is silent for so long counts as dead, and others may go on with its runs."""
+
+
+class IntakeEntry(_Entry):
+    """How much comes in at once: `[intake]`."""
+
+    running: int = Field(default=64, ge=1)
+    """Most runs at a time."""
+    waiting: int = Field(default=128, ge=0)
+    """Most runs that wait for a place; more are told to come back later."""
+    body_bytes: int = Field(default=32 * 2**20, ge=1024)
+    header_bytes: int = Field(default=64 * 2**10, ge=1024)
+    client_seconds: float = Field(default=30.0, gt=0)
+    """Seconds that a client may take to send its headers, then its body, and then to read each piece of the answer."""
+    drain_seconds: float = Field(default=30.0, ge=0)
+    """Seconds that runs in flight get once the server is told to stop."""
+
+
+class Settings(_Entry):
+    """The whole file; every table may be left out."""
+
+    host: str = "127.0.0.1"
+    port: int = Field(default=8100, ge=0, le=65535)
+    pool: Path | None = None
+    """A pool file; else `[workers]` here, else what `rl-conductor pool` finds on this machine."""
+    planner: ModelEntry | None = None
+    workers: dict[str, WorkerEntry] = Field(default_factory=dict)
+    profiles: dict[Name, ProfileEntry] = Field(default_factory=dict)
+    keys: dict[Name, KeyEntry] = Field(default_factory=dict)
+    admin_sha256: Sha256 | None = None
+    """Of the key for `/admin`; without it there is no such thing."""
+    store: StoreEntry = StoreEntry()
+    intake: IntakeEntry = IntakeEntry()
+
+    @property
+    def inline_pool(self) -> PoolFile | None:
+        """The pool that stands in the file itself."""
+        return PoolFile(workers=self.workers, planner=self.planner) if self.workers else None
+
+
+def read_settings(path: Path) -> Settings:
+    """The checked content of a settings file.
+
+    Raises:
+        ConfigError: no such file, not TOML, or a wrong key; the message names it.
+    """
+    try:
+        settings = Settings.model_validate(tomllib.loads(path.read_text(encoding="utf-8")))
+    except OSError as error:
+        raise ConfigError(f"can't read the settings file {str(path)!r}: {error.strerror}") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{str(path)!r} is not TOML: {error}") from error
+    except ValidationError as error:
+        problems = "; ".join(f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors(include_input=False))
+        raise ConfigError(f"the settings file {str(path)!r} is wrong: {problems}") from error
+    return checked(settings, path)
+
+
+def checked(settings: Settings, path: Path) -> Settings:
+    """`settings` with paths made relative to their file.
+
+    Raises:
+        ConfigError: two tables contradict each other.
+    """
+    if settings.pool and settings.workers:
+        raise ConfigError(f"{str(path)!r} has both 'pool' and [workers]; keep one")
+    if settings.planner and not settings.workers:
+        raise ConfigError(
+            f"{str(path)!r} has a [planner] but no [workers] beside it; the planner of a pool file stands there"
+        )
+    if settings.pool is None:
+        return settings
+    return settings.model_copy(update={"pool": path.parent / settings.pool})

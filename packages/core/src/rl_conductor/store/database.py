@@ -1,0 +1,81 @@
+"""Opens a database by its URL and brings its tables up to date."""
+
+from __future__ import annotations
+
+import sqlite3
+from pathlib import Path
+from typing import Any
+
+from alembic import command
+from alembic.config import Config
+from sqlalchemy import URL, Connection, event, make_url, text
+from sqlalchemy.exc import ArgumentError, SQLAlchemyError
+from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
+
+from rl_conductor.errors import ConfigError
+
+DRIVERS = {
+    "sqlite": "sqlite+aiosqlite",
+    "postgres": "postgresql+psycopg",
+    "postgresql": "postgresql+psycopg",
+}
+MIGRATION_LOCK = 7_206_316
+"""Of Postgres: two processes that start at once must not both migrate."""
+
+
+async def connected(url: str) -> AsyncEngine:
+    """The database at `url`, such as `sqlite:///runs.db` or `postgres://user@host/name`, with all tables.
+
+    Raises:
+        ConfigError: the URL is wrong, a driver is missing, or nothing answers there.
+    """
+    engine = _engine(_address(url))
+    try:
+        async with engine.begin() as connection:
+            await connection.run_sync(_migrate)
+    except (SQLAlchemyError, OSError) as error:
+        await engine.dispose()
+        reason = str(getattr(error, "orig", None) or error).partition("\n")[0]
+        raise ConfigError(f"can't open the store at {_shown(url)}: {reason}") from error
+    return engine
+
+
+def _address(url: str) -> URL:
+    try:
+        address = make_url(url)
+    except ArgumentError:
+        address = None
+    if address is None or address.drivername not in DRIVERS:
+        raise ConfigError(f"no store at {_shown(url)}: write sqlite:///FILE or postgres://USER:PASSWORD@HOST/NAME")
+    return address.set(drivername=DRIVERS[address.drivername])
+
+
+def _shown(url: str) -> str:
+    """`url` without what may be a password."""
+    before, at, host = url.rpartition("@")
+    return f"{before.partition('://')[0]}://...@{host}" if at else url
+
+
+def _engine(address: URL) -> AsyncEngine:
+    try:
+        engine = create_async_engine(address, pool_pre_ping=not address.drivername.startswith("sqlite"))
+    except ImportError as missing:
+        raise ConfigError("this store needs a driver: pip install 'rl-conductor[postgres]'") from missing
+    if engine.dialect.name == "sqlite":
+        event.listen(engine.sync_engine, "connect", _set_up_sqlite)
+    return engine
+
+
+def _set_up_sqlite(connection: Any, _: object) -> None:
+    cursor: sqlite3.Cursor = connection.cursor()
+    for pragma in ("journal_mode=WAL", "synchronous=NORMAL", "busy_timeout=10000", "foreign_keys=ON"):
+        cursor.execute(f"PRAGMA {pragma}")
+    cursor.close()
+
+
+def _migrate(connection: Connection) -> None:
+    if connection.dialect.name == "postgresql":
+        connection.execute(text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": MIGRATION_LOCK})
+    config = Config(attributes={"connection": connection})
+    config.set_main_option("script_location", str(Path(__file__).parent / "migrations"))
+    command.upgrade(config, "head")

@@ -1,0 +1,57 @@
+"""Writes what runs report without making them wait: what comes meanwhile shares the next transaction."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+from sqlalchemy import Executable
+from sqlalchemy.exc import InterfaceError, OperationalError, SQLAlchemyError
+from sqlalchemy.ext.asyncio import AsyncEngine
+
+log = logging.getLogger("rl_conductor.store")
+
+PAUSES = (0.1, 0.5, 2.0)
+"""Seconds to wait for a database that is away, before each further attempt."""
+
+
+class Journal:
+    """Statements on their way to the database, in the order in which they were added."""
+
+    def __init__(self, engine: AsyncEngine) -> None:
+        self._engine = engine
+        self._pending: list[Executable] = []
+        self._writer: asyncio.Task[None] | None = None
+
+    def add(self, *statements: Executable) -> None:
+        """Have `statements` written soon."""
+        self._pending += statements
+        if self._writer is None or self._writer.done():
+            self._writer = asyncio.create_task(self._write_all(), name="journal")
+
+    async def flush(self) -> None:
+        """Wait until all that was added is on disk, or known to be lost and logged."""
+        while self._writer is not None and not self._writer.done():
+            await asyncio.shield(self._writer)
+
+    async def _write_all(self) -> None:
+        while self._pending:
+            batch, self._pending = self._pending, []
+            try:
+                await self._write_patiently(batch)
+            except SQLAlchemyError as error:
+                log.error("%d writes to the store are lost: %s", len(batch), type(error).__name__)  # noqa: TRY400
+
+    async def _write_patiently(self, batch: list[Executable]) -> None:
+        for pause in PAUSES:
+            try:
+                return await self._write(batch)
+            except (OperationalError, InterfaceError) as away:
+                log.warning("the store is away (%s); the next attempt is in %g s", type(away.orig).__name__, pause)
+                await asyncio.sleep(pause)
+        return await self._write(batch)
+
+    async def _write(self, batch: list[Executable]) -> None:
+        async with self._engine.begin() as connection:
+            for statement in batch:
+                await connection.execute(statement)

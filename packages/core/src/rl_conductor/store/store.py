@@ -1,0 +1,212 @@
+"""`Store`: runs and their steps in a database that outlives the process and may be shared by several.
+
+A run belongs to the process that claimed it, for as long as that process says that it lives. One that was left
+behind is anybody's to go on with, from the steps that it had finished.
+"""
+
+from __future__ import annotations
+
+import json
+import secrets
+import time
+from collections.abc import Sequence
+from decimal import Decimal
+from typing import Any, Self
+
+from sqlalchemy import Row, Select, Table, and_, delete, func, or_, select, text, update
+from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
+
+from rl_conductor.store.database import connected
+from rl_conductor.store.journal import Journal
+from rl_conductor.store.rows import Claim, NewRun, RunRow, Status
+from rl_conductor.store.tables import runs, steps
+from rl_conductor.trace import PlanRecord, Round, StepFinished, StepResult, Trace, WorkflowPlanned
+from rl_conductor.types import Usage
+
+PLAN = -1
+"""The position under which a round's plan is kept."""
+LISTED = [column for column in runs.columns if column.name not in ("trace", "owner", "heartbeat")]
+
+
+class Store:
+    """Everything that is kept; see `open`."""
+
+    def __init__(self, engine: AsyncEngine, *, lease: float) -> None:
+        self._engine = engine
+        self._lease = lease
+        self.owner = secrets.token_hex(16)
+        """This process, for as long as it lives."""
+        self.journal = Journal(engine)
+
+    @classmethod
+    async def open(cls, url: str, *, lease: float = 10.0) -> Self:
+        """The store at `url`, see `connected`; a process that is silent for `lease` seconds counts as dead.
+
+        Raises:
+            ConfigError: it can't be opened.
+        """
+        return cls(await connected(url), lease=lease)
+
+    async def aclose(self) -> None:
+        """Write what is still to be written, and close."""
+        await self.journal.flush()
+        await self._engine.dispose()
+
+    async def ping(self) -> None:
+        """Raise `SQLAlchemyError` when the database does not answer."""
+        async with self._engine.connect() as connection:
+            await connection.execute(text("SELECT 1"))
+
+    # ---------------------------------------------------------------------------------- whose run
+
+    async def claim(self, run: NewRun) -> Claim:
+        """Make `run` this process's, unless a run of that name is done, alive elsewhere or of another request."""
+        async with self._engine.begin() as connection:
+            made = await connection.execute(self._insertion(run))
+            if made.rowcount:
+                return Claim(id=run.id, created=run.created, outcome="new")
+            return await self._claim_again(connection, run)
+
+    def begin(self, run: NewRun) -> None:
+        """Note a run that nobody can ask for again."""
+        self.journal.add(self._insertion(run))
+
+    def _insertion(self, run: NewRun) -> sqlite.Insert | postgresql.Insert:
+        values = run.model_dump(exclude={"labels"}) | {
+            "labels": _json(run.labels),
+            "status": "running",
+            "owner": self.owner,
+            "heartbeat": time.time(),
+            **_amounts(Usage()),
+        }
+        named = ["key", "idempotency", "choice"]
+        return self._insert(runs).values(values).on_conflict_do_nothing(index_elements=named)
+
+    def _insert(self, table: Table) -> sqlite.Insert | postgresql.Insert:
+        return sqlite.insert(table) if self._engine.dialect.name == "sqlite" else postgresql.insert(table)
+
+    async def _claim_again(self, connection: AsyncConnection, run: NewRun) -> Claim:
+        same = and_(runs.c.key == run.key, runs.c.idempotency == run.idempotency, runs.c.choice == run.choice)
+        row = (await connection.execute(select(runs).where(same))).one()
+        known = Claim(id=row.id, created=row.created, outcome="elsewhere")
+        if row.digest != run.digest:
+            return known.model_copy(update={"outcome": "mismatch"})
+        if row.status == "done":
+            trace = Trace.model_validate_json(row.trace)
+            return known.model_copy(update={"outcome": "done", "trace": trace})
+        if not self._is_free(row) or not await self._take(connection, row):
+            return known
+        rounds = await self._rounds(connection, row)
+        return known.model_copy(update={"outcome": "resumed", "rounds": rounds})
+
+    def _is_free(self, row: Row[Any]) -> bool:
+        return row.status != "running" or bool(row.heartbeat < time.time() - self._lease)
+
+    async def _take(self, connection: AsyncConnection, row: Row[Any]) -> bool:
+        unchanged = and_(runs.c.id == row.id, runs.c.owner == row.owner, runs.c.heartbeat == row.heartbeat)
+        ours = {"owner": self.owner, "heartbeat": time.time(), "status": "running"}
+        taken = await connection.execute(update(runs).where(unchanged).values(ours))
+        return int(taken.rowcount) == 1
+
+    async def beat(self) -> None:
+        """Say that this process lives, and so holds its runs."""
+        mine = and_(runs.c.owner == self.owner, runs.c.status == "running")
+        async with self._engine.begin() as connection:
+            await connection.execute(update(runs).where(mine).values(heartbeat=time.time()))
+
+    # -------------------------------------------------------------------------------- what was done
+
+    def record(self, run: str, event: WorkflowPlanned | StepFinished, so_far: Usage) -> None:
+        """Keep a plan or a step that is done, and what the run has used `so_far`."""
+        position = PLAN if isinstance(event, WorkflowPlanned) else event.result.index
+        body = (event.plan if isinstance(event, WorkflowPlanned) else event.result).model_dump_json()
+        kept = self._insert(steps).values(run=run, round=event.round, position=position, body=body)
+        newest = kept.on_conflict_do_update(index_elements=list(steps.primary_key), set_={"body": body})
+        self.journal.add(newest, update(runs).where(runs.c.id == run).values(_amounts(so_far)))
+
+    def finish(self, run: str, trace: Trace, status: Status) -> None:
+        """Keep the trace of a run that is over; its single steps need no longer be kept."""
+        ended = {
+            "status": status,
+            "seconds": trace.seconds,
+            "error": None if trace.error is None else trace.error.replace("\0", ""),
+            "trace": trace.model_dump_json(),
+            **_amounts(trace.usage),
+        }
+        mine = and_(runs.c.id == run, runs.c.owner == self.owner)
+        self.journal.add(update(runs).where(mine).values(ended), delete(steps).where(steps.c.run == run))
+
+    def give_up(self, run: str) -> None:
+        """Leave a run that never began to whoever asks for it next."""
+        mine = and_(runs.c.id == run, runs.c.owner == self.owner)
+        self.journal.add(update(runs).where(mine).values(status="cancelled"))
+
+    async def _rounds(self, connection: AsyncConnection, row: Row[Any]) -> tuple[Round, ...]:
+        if row.trace is not None:  # it ended without an answer, or was cancelled
+            return Trace.model_validate_json(row.trace).rounds
+        found = select(steps).where(steps.c.run == row.id).order_by(steps.c.round, steps.c.position)
+        plans: dict[int, PlanRecord] = {}
+        results: dict[int, list[StepResult]] = {}
+        for one in await connection.execute(found):
+            if one.position == PLAN:
+                plans[one.round] = PlanRecord.model_validate_json(one.body)
+            else:
+                results.setdefault(one.round, []).append(StepResult.model_validate_json(one.body))
+        return tuple(Round(plan=plans[number], results=tuple(results.get(number, ()))) for number in sorted(plans))
+
+    # ------------------------------------------------------------------------------- what is known
+
+    async def trace(self, run: str, *, key: str | None = None) -> Trace | None:
+        """The trace of a run that is over; with `key`, only if it was on that key's account."""
+        wanted = select(runs.c.trace).where(runs.c.id == run, *_of(key))
+        async with self._engine.connect() as connection:
+            found = (await connection.execute(wanted)).scalar_one_or_none()
+        return None if found is None else Trace.model_validate_json(found)
+
+    async def run(self, run: str, *, key: str | None = None) -> RunRow | None:
+        """A run as listed."""
+        found = await self._listed(select(*LISTED).where(runs.c.id == run, *_of(key)))
+        return found[0] if found else None
+
+    async def runs(self, *, key: str | None = None, before: float | None = None, most: int = 50) -> Sequence[RunRow]:
+        """The newest runs, of one key or of all, that began `before` a time."""
+        older = () if before is None else (runs.c.created < before,)
+        newest = select(*LISTED).where(*_of(key), *older).order_by(runs.c.created.desc(), runs.c.id)
+        return await self._listed(newest.limit(most))
+
+    async def _listed(self, wanted: Select[Any]) -> list[RunRow]:
+        async with self._engine.connect() as connection:
+            return [_run_row(row) for row in await connection.execute(wanted)]
+
+    async def spent(self, key: str, *, since: float, elsewhere: bool = False) -> Decimal:
+        """US dollars on the account of `key` since a time; `elsewhere`, only by other processes, dead ones included."""
+        others = (runs.c.owner != self.owner,) if elsewhere else ()
+        wanted = select(func.sum(runs.c.cost)).where(runs.c.key == key, runs.c.created >= since, *others)
+        async with self._engine.connect() as connection:
+            return (await connection.execute(wanted)).scalar_one() or Decimal(0)
+
+    async def prune(self, *, before: float) -> int:
+        """Forget runs that began before a time; how many."""
+        old = and_(runs.c.created < before, or_(runs.c.status != "running", runs.c.heartbeat < before))
+        async with self._engine.begin() as connection:
+            await connection.execute(delete(steps).where(steps.c.run.in_(select(runs.c.id).where(old))))
+            return (await connection.execute(delete(runs).where(old))).rowcount
+
+
+def _of(key: str | None) -> tuple[Any, ...]:
+    return () if key is None else (runs.c.key == key,)
+
+
+def _json(labels: dict[str, str]) -> str:
+    return json.dumps(labels, sort_keys=True)
+
+
+def _amounts(usage: Usage) -> dict[str, Any]:
+    return usage.model_dump(include={"cost", "input_tokens", "output_tokens", "calls", "unpriced_calls"})
+
+
+def _run_row(row: Row[Any]) -> RunRow:
+    values = row._asdict()
+    amounts = {name: values.pop(name) for name in _amounts(Usage())}
+    return RunRow.model_validate(values | {"usage": Usage(**amounts), "labels": json.loads(values["labels"])})

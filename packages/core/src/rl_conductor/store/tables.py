@@ -1,0 +1,79 @@
+"""The tables, in words that SQLite and Postgres both read. The migrations make them; a test holds the two together."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+
+from sqlalchemy import (
+    BigInteger,
+    Column,
+    Float,
+    ForeignKey,
+    Index,
+    Integer,
+    MetaData,
+    String,
+    Table,
+    Text,
+    TypeDecorator,
+)
+from sqlalchemy.engine import Dialect
+
+PICO = Decimal(10) ** 12
+
+
+class Dollars(TypeDecorator[Decimal]):
+    """US dollars as whole millionths of a millionth, so that sums are exact where a database has no decimals."""
+
+    impl = BigInteger
+    cache_ok = True
+
+    def process_bind_param(self, value: Decimal | None, dialect: Dialect) -> int | None:  # noqa: ARG002
+        """As stored."""
+        return None if value is None else int((value * PICO).to_integral_value())
+
+    def process_result_value(self, value: int | None, dialect: Dialect) -> Decimal | None:  # noqa: ARG002
+        """As read."""
+        return None if value is None else (Decimal(value) / PICO).normalize() + Decimal(0)
+
+
+metadata = MetaData()
+
+runs = Table(
+    "runs",
+    metadata,
+    Column("id", String(32), primary_key=True),
+    Column("key", String(64), nullable=False),
+    Column("idempotency", String(255)),
+    Column("choice", Integer, nullable=False),
+    Column("digest", String(64), nullable=False),
+    Column("api", String(16), nullable=False),
+    Column("model", String(128), nullable=False),
+    Column("status", String(16), nullable=False),
+    Column("owner", String(32), nullable=False),
+    Column("heartbeat", Float, nullable=False),
+    Column("created", Float, nullable=False),
+    Column("seconds", Float),
+    Column("cost", Dollars, nullable=False),
+    Column("input_tokens", BigInteger, nullable=False),
+    Column("output_tokens", BigInteger, nullable=False),
+    Column("calls", Integer, nullable=False),
+    Column("unpriced_calls", Integer, nullable=False),
+    Column("labels", Text, nullable=False),
+    Column("error", Text),
+    Column("trace", Text),
+    Index("runs_by_idempotency", "key", "idempotency", "choice", unique=True),
+    Index("runs_by_key", "key", "created"),
+    Index("runs_by_time", "created"),
+)
+"""One row a run; `trace` is there once it is over."""
+
+steps = Table(
+    "steps",
+    metadata,
+    Column("run", String(32), ForeignKey("runs.id", ondelete="CASCADE"), primary_key=True),
+    Column("round", Integer, primary_key=True),
+    Column("position", Integer, primary_key=True),
+    Column("body", Text, nullable=False),
+)
+"""What a run has done so far: its plans, at position -1, and its finished steps. Gone once the run has its trace."""

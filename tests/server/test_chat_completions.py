@@ -1,0 +1,369 @@
+from __future__ import annotations
+
+import asyncio
+import json
+from decimal import Decimal
+from typing import Any
+
+import openai
+import pytest
+from openai.types.chat import ChatCompletionChunk
+from pydantic import BaseModel
+
+from core.runs import ACCEPT, SOON, Gated, Paced, forever, plan, prompt_of
+from rl_conductor.errors import ModelError
+from rl_conductor.models.scripted import ScriptedModel
+from rl_conductor.types import ImagePart, JsonFormat, Message, Price, ToolCall
+from server.conftest import TWO_STEPS, Serve, until
+
+ASKED: list[Any] = [{"role": "user", "content": "Say something."}]
+WEATHER: Any = {
+    "type": "function",
+    "function": {
+        "name": "weather",
+        "description": "The weather somewhere.",
+        "parameters": {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]},
+    },
+}
+PIXEL = "data:image/png;base64,iVBORw0KGgo="
+
+
+async def listen(stream: Any, said: list[str] | None = None) -> None:
+    """Read a stream to its end."""
+    async for chunk in stream:
+        if said is not None:
+            said.append(chunk.choices[0].delta.content or "")
+
+
+async def test_an_answer_comes_with_its_usage_planning_included(serve: Serve) -> None:
+    at = await serve(planner=TWO_STEPS)
+    reply = await at.openai().chat.completions.create(model="conductor-mini", messages=ASKED)
+    assert reply.choices[0].message.content == "from b"
+    assert reply.choices[0].finish_reason == "stop"
+    assert reply.model == "conductor-mini-2026-11-21"
+    assert reply.usage is not None
+    assert reply.usage.model_extra is not None
+    by = reply.usage.model_extra["conductor"]
+    each = [by["planning"], by["workers"]["a"], by["workers"]["b"]]
+    assert reply.usage.prompt_tokens == sum(one["input_tokens"] for one in each)
+    assert reply.usage.completion_tokens == sum(one["output_tokens"] for one in each)
+    details = reply.usage.prompt_tokens_details
+    assert details is not None
+    assert details.model_extra == {"orchestration_tokens": reply.usage.prompt_tokens - each[2]["input_tokens"]}
+
+
+async def test_the_head_of_a_reply_tells_run_cost_and_depth(serve: Serve) -> None:
+    price = Price(input=Decimal(1), output=Decimal(10), per_call=Decimal("0.5"))
+    at = await serve({"a": ScriptedModel("from a", price=price), "b": "from b"}, ScriptedModel([TWO_STEPS, ACCEPT]))
+    raw = await at.openai().chat.completions.with_raw_response.create(model="conductor-ultra", messages=ASKED)
+    reply = raw.parse()
+    assert reply.model_extra is not None
+    told = reply.model_extra["conductor"]
+    assert raw.headers["x-conductor-run"] == raw.request_id == told["run"]
+    assert raw.headers["x-conductor-plan-depth"] == "2"
+    assert Decimal(raw.headers["x-conductor-cost-usd"]) == Decimal(told["cost_usd"]) > Decimal("0.5")
+    assert [step["worker"] for step in told["rounds"][0]["steps"]] == ["a", "b"]
+
+
+@pytest.mark.parametrize(("how", "has"), [("none", set()), ("summary", {"rounds"}), ("full", {"rounds", "trace"})])
+async def test_as_much_of_the_trace_as_was_asked_for(serve: Serve, how: str, has: set[str]) -> None:
+    at = await serve()
+    extra = {"conductor": {"trace": how}}
+    reply = await at.openai().chat.completions.create(model="conductor-mini", messages=ASKED, extra_body=extra)
+    told = (reply.model_extra or {}).get("conductor", {})
+    assert set(told) & {"rounds", "trace"} == has
+
+
+async def test_tokens_arrive_as_the_last_worker_writes_them(serve: Serve) -> None:
+    read = asyncio.Event()
+
+    async def until_read(said: str) -> None:
+        if said == "one ":
+            await asyncio.wait_for(read.wait(), SOON)
+
+    at = await serve({"a": Paced("one two", until_read)})
+    stream = await at.openai().chat.completions.create(model="conductor-mini", messages=ASKED, stream=True)
+    texts = []
+    async for chunk in stream:
+        texts.append(chunk.choices[0].delta.content)
+        if chunk.choices[0].delta.content == "one ":
+            read.set()
+    assert [text for text in texts if text] == ["one ", "two"]
+
+
+async def test_progress_is_told_in_comments_that_the_official_client_skips(serve: Serve) -> None:
+    at = await serve(planner=TWO_STEPS)
+    body = {"model": "conductor-mini", "messages": ASKED, "stream": True}
+    raw = await at.http.post("/v1/chat/completions", json=body)
+    comments = [json.loads(line[2:]) for line in raw.text.splitlines() if line.startswith(": ")]
+    assert [told["type"] for told in comments] == [
+        "planned",
+        "step_started",
+        "step_finished",
+        "step_started",
+        "step_finished",
+    ]
+    stream = await at.openai().chat.completions.create(model="conductor-mini", messages=ASKED, stream=True)
+    chunks: list[ChatCompletionChunk] = [chunk async for chunk in stream]
+    assert all(len(chunk.choices) == 1 for chunk in chunks)
+    assert "".join(chunk.choices[0].delta.content or "" for chunk in chunks) == "from b"
+    assert [chunk.choices[0].finish_reason for chunk in chunks][-1] == "stop"
+    assert (chunks[-1].model_extra or {})["conductor"]["depth"] == 2
+
+
+async def test_progress_comes_in_chunks_when_it_is_asked_for(serve: Serve) -> None:
+    at = await serve(planner=TWO_STEPS)
+    stream = await at.openai().chat.completions.create(
+        model="conductor-mini", messages=ASKED, stream=True, extra_body={"conductor": {"progress": "chunks"}}
+    )
+    notes = [(chunk.model_extra or {})["conductor"]["type"] async for chunk in stream if not chunk.choices]
+    assert notes == ["planned", "step_started", "step_finished", "step_started", "step_finished"]
+
+
+async def test_a_stream_ends_with_the_usage_when_that_was_asked_for(serve: Serve) -> None:
+    at = await serve()
+    asked: Any = {"model": "conductor-mini", "messages": ASKED}
+    whole = await at.openai().chat.completions.create(**asked)
+    options: Any = {"include_usage": True}
+    stream = await at.openai().chat.completions.create(**asked, stream=True, stream_options=options)
+    chunks = [chunk async for chunk in stream]
+    assert chunks[-1].choices == []
+    assert chunks[-1].usage == whole.usage
+    assert all(chunk.usage is None for chunk in chunks[:-1])
+
+
+async def test_an_error_in_the_midst_of_a_stream_is_raised_by_the_official_client(serve: Serve) -> None:
+    broken: Any = ["It is ", ModelError("the line went dead", model="a")]
+    at = await serve({"a": ScriptedModel([broken])})
+    stream = await at.openai().chat.completions.create(model="conductor-mini", messages=ASKED, stream=True)
+    said: list[str] = []
+    with pytest.raises(openai.APIError, match="the line went dead"):
+        await listen(stream, said)
+    assert "".join(said) == "It is "
+
+
+async def test_parallel_tool_calls_come_back_to_the_worker_that_made_them(serve: Serve) -> None:
+    calls = tuple(
+        ToolCall(id=f"vendor-{i}", name="weather", arguments=f'{{"city": "{city}"}}') for i, city in enumerate("AB")
+    )
+    planner, b = ScriptedModel([TWO_STEPS]), ScriptedModel([Message.assistant(tool_calls=calls), "A is dry, B is wet."])
+    at = await serve({"a": ScriptedModel(["a draft"]), "b": b}, planner)
+    client = at.openai()
+    first = await client.chat.completions.create(model="conductor-mini", messages=ASKED, tools=[WEATHER])
+    message: Any = first.choices[0].message
+    assert first.choices[0].finish_reason == "tool_calls"
+    assert [call.function.arguments for call in message.tool_calls or []] == ['{"city": "A"}', '{"city": "B"}']
+    assert all(len(call.id) <= 40 for call in message.tool_calls or [])
+    results = [
+        {"role": "tool", "tool_call_id": call.id, "content": weather}
+        for call, weather in zip(message.tool_calls or [], ("dry", "wet"), strict=True)
+    ]
+    turns: list[Any] = [*ASKED, message.model_dump(exclude_none=True), *results]
+    second = await client.chat.completions.create(model="conductor-mini", messages=turns, tools=[WEATHER])
+    assert second.choices[0].message.content == "A is dry, B is wet."
+    assert "a draft" in prompt_of(b.requests[1])
+    assert [m.text for m in b.requests[1].messages if m.role == "tool"] == ["dry", "wet"]
+    planner.assert_complete()
+
+
+async def test_tool_calls_are_streamed_whole(serve: Serve) -> None:
+    call = ToolCall(id="vendor-1", name="weather", arguments='{"city": "A"}')
+    at = await serve({"a": ScriptedModel([Message.assistant(tool_calls=[call])])})
+    stream = await at.openai().chat.completions.create(
+        model="conductor-mini",
+        messages=ASKED,
+        tools=[WEATHER],
+        stream=True,
+    )
+    chunks = [chunk async for chunk in stream]
+    made = [call for chunk in chunks for call in chunk.choices[0].delta.tool_calls or []]
+    assert [(c.index, c.function and c.function.name, c.function and c.function.arguments) for c in made] == [
+        (0, "weather", '{"city": "A"}')
+    ]
+    assert chunks[-1].choices[0].finish_reason == "tool_calls"
+
+
+async def test_results_of_a_tool_call_that_nobody_knows_are_planned_like_anything_else(serve: Serve) -> None:
+    at = await serve()
+    turns: list[Any] = [
+        *ASKED,
+        {
+            "role": "assistant",
+            "tool_calls": [
+                {
+                    "id": "call_0123456789abcdef_0",
+                    "type": "function",
+                    "function": {"name": "weather", "arguments": "{}"},
+                }
+            ],
+        },
+        {"role": "tool", "tool_call_id": "call_0123456789abcdef_0", "content": "dry"},
+    ]
+    reply = await at.openai().chat.completions.create(model="conductor-mini", messages=turns)
+    assert (reply.model_extra or {})["conductor"]["rounds"][0]["plan"]["source"] == "planner"
+
+
+async def test_a_json_schema_reaches_the_last_worker_and_the_reply_is_parsed_by_the_client(serve: Serve) -> None:
+    class Sum(BaseModel):
+        total: int
+
+    a = ScriptedModel('{"total": 7}')
+    at = await serve({"a": a})
+    reply = await at.openai().chat.completions.parse(model="conductor-mini", messages=ASKED, response_format=Sum)
+    assert reply.choices[0].message.parsed == Sum(total=7)
+    form = a.requests[0].response_format
+    assert isinstance(form, JsonFormat)
+    assert form.json_schema is not None
+    assert form.json_schema["required"] == ["total"]
+
+
+async def test_images_and_sampling_reach_the_last_worker(serve: Serve) -> None:
+    a = ScriptedModel("A pixel.")
+    at = await serve({"a": a})
+    content: Any = [{"type": "text", "text": "What is it?"}, {"type": "image_url", "image_url": {"url": PIXEL}}]
+    await at.openai().chat.completions.create(
+        model="conductor-mini",
+        messages=[{"role": "system", "content": "Be brief."}, {"role": "user", "content": content}],
+        stop=["END"],
+        seed=5,
+        temperature=0.5,
+        top_p=0.9,
+        max_tokens=77,
+    )
+    (request,) = a.requests
+    assert ImagePart(media_type="image/png", data="iVBORw0KGgo=") in request.messages[1].content
+    sampling = request.sampling
+    assert (sampling.stop, sampling.seed, sampling.temperature, sampling.top_p) == (("END",), 5, 0.5, 0.9)
+    assert sampling.max_tokens == 77
+
+
+async def test_several_choices_are_several_runs_with_seeds_of_their_own(serve: Serve) -> None:
+    a = ScriptedModel(["one", "two"])
+    at = await serve({"a": a})
+    reply = await at.openai().chat.completions.create(model="conductor-mini", messages=ASKED, n=2, seed=10)
+    assert {choice.message.content for choice in reply.choices} == {"one", "two"}
+    assert sorted(request.sampling.seed or 0 for request in a.requests) == [10, 11]
+    assert reply.usage is not None
+    assert (reply.usage.model_extra or {})["conductor"]["total"]["calls"] == 4
+
+
+async def test_several_choices_are_streamed_side_by_side(serve: Serve) -> None:
+    at = await serve({"a": "one two three"})
+    stream = await at.openai().chat.completions.create(model="conductor-mini", messages=ASKED, n=2, stream=True)
+    said = {0: "", 1: ""}
+    async for chunk in stream:
+        for choice in chunk.choices:
+            said[choice.index] += choice.delta.content or ""
+    assert said == {0: "one two three", 1: "one two three"}
+
+
+async def test_a_low_effort_makes_a_shorter_plan(serve: Serve) -> None:
+    at = await serve({"a": "from a", "b": "from b"}, TWO_STEPS)
+    reply = await at.openai().chat.completions.create(
+        model="conductor-ultra", messages=ASKED, reasoning_effort="minimal", extra_body={"conductor": {"trace": "full"}}
+    )
+    trace = (reply.model_extra or {})["conductor"]["trace"]
+    assert (trace["limits"]["steps"], trace["limits"]["rounds"]) == (1, 1)
+    assert len(trace["rounds"][0]["results"]) == 1
+
+
+async def test_a_policy_of_the_request_keeps_a_worker_out(serve: Serve) -> None:
+    a = ScriptedModel([])
+    at = await serve({"a": a, "b": "from b"}, ScriptedModel([plan((1, "Say it.", []))]))
+    extra = {"conductor": {"policy": {"deny": ["a"]}}}
+    reply = await at.openai().chat.completions.create(model="conductor-mini", messages=ASKED, extra_body=extra)
+    assert reply.choices[0].message.content == "from b"
+    assert not a.requests
+
+
+@pytest.mark.parametrize(
+    ("wrong", "param", "says"),
+    [
+        ({"frequency_penalty": 0.5}, "frequency_penalty", "can't be honoured"),
+        ({"logprobs": True}, "logprobs", "can't be honoured"),
+        ({"no_such_thing": 1}, "no_such_thing", "unknown parameter"),
+        ({"n": 99}, "n", "less than or equal to 8"),
+        ({"reasoning_effort": "xhigh"}, "reasoning_effort", "write minimal, low, medium, high"),
+        ({"conductor": {"policy": {"deny": ["nobody"]}}}, "conductor.policy.deny", "there are a, b"),
+        ({"conductor": {"limit": {}}}, "conductor.limit", "unknown parameter"),
+        (
+            {"messages": [{"role": "user", "content": [{"type": "input_audio"}]}]},
+            "messages.0.user.content",
+            "input_audio",
+        ),
+        ({"tool_choice": {"type": "function", "function": {"name": "f"}}}, None, "not among the tools"),
+        ({"messages": [{"role": "user", "content": " "}]}, None, "the question is empty"),
+    ],
+)
+async def test_what_cannot_be_honoured_is_refused_and_named(
+    serve: Serve, wrong: dict[str, Any], param: str | None, says: str
+) -> None:
+    at = await serve()
+    body = {"model": "conductor-mini", "messages": ASKED} | wrong
+    client = at.openai()
+    with pytest.raises(openai.BadRequestError, match=says) as caught:
+        await client.post("/chat/completions", body=body, cast_to=object)
+    assert (caught.value.param or "").startswith(param or "")
+
+
+async def test_hints_that_change_nothing_are_named_in_the_reply(serve: Serve) -> None:
+    at = await serve()
+    raw = await at.openai().chat.completions.with_raw_response.create(
+        model="conductor-mini", messages=ASKED, prompt_cache_key="k", frequency_penalty=0
+    )
+    assert raw.headers["x-conductor-ignored"] == "prompt_cache_key"
+
+
+async def test_failures_are_the_sdks_own_exceptions(serve: Serve) -> None:
+    at = await serve({"a": ScriptedModel([ModelError("out of order", model="a")]), "b": ScriptedModel([])})
+    client = at.openai()
+    with pytest.raises(openai.NotFoundError, match="there are conductor-mini, conductor-ultra"):
+        await client.chat.completions.create(model="gpt-5", messages=ASKED)
+    extra: Any = {"conductor": {"policy": {"allow": ["a"]}}}
+    with pytest.raises(openai.InternalServerError, match="out of order") as caught:
+        await client.chat.completions.create(model="conductor-mini", messages=ASKED, extra_body=extra)
+    run = caught.value.response.headers["x-conductor-run"]
+    assert (await at.http.get(f"/v1/runs/{run}")).json()["status"] == "failed"
+    extra = {"conductor": {"limits": {"usd": "0.000001"}, "policy": {"single": "b"}}}
+    dear = await serve({"b": ScriptedModel("dear", price=Price(input=Decimal(5), output=Decimal(5)))})
+    with pytest.raises(openai.BadRequestError, match="refused before anything was spent"):
+        await dear.openai().chat.completions.create(model="conductor-mini", messages=ASKED, extra_body=extra)
+
+
+async def test_a_deadline_is_told_as_one(serve: Serve) -> None:
+    at = await serve({"a": Gated("late", forever), "b": Gated("late", forever)})
+    with pytest.raises(openai.InternalServerError, match=r"limits.seconds=0.2") as caught:
+        await at.openai().chat.completions.create(
+            model="conductor-mini", messages=ASKED, extra_body={"conductor": {"limits": {"seconds": 0.2}}}
+        )
+    assert caught.value.status_code == 504
+    assert caught.value.response.headers["x-should-retry"] == "false"
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_a_caller_who_hangs_up_ends_the_call_to_the_worker(serve: Serve, stream: bool) -> None:
+    a = Gated("never", forever)
+    at = await serve({"a": a})
+    client = at.openai(timeout=0.5)
+    asked: Any = {"model": "conductor-mini", "messages": ASKED, "stream": stream}
+    with pytest.raises(openai.APITimeoutError):
+        await listen(await client.chat.completions.create(**asked))
+    await asyncio.wait_for(a.asked.wait(), SOON)
+    await until(lambda: not a.held)
+
+
+async def test_models_are_listed_by_their_names_and_their_pinned_ones(serve: Serve) -> None:
+    profiles = {"house": {"base": "mini", "released": "2026-01-02", "limits": {"usd": "0.5"}}}
+    at = await serve(profiles=profiles)
+    listed = [model.id async for model in at.openai().models.list()]
+    assert listed == [
+        "conductor-mini",
+        "conductor-mini-2026-11-21",
+        "conductor-ultra",
+        "conductor-ultra-2026-11-21",
+        "house",
+        "house-2026-01-02",
+    ]
+    assert [model.id async for model in at.anthropic().models.list()] == listed
+    reply = await at.openai().chat.completions.create(model="house-2026-01-02", messages=ASKED)
+    assert reply.model == "house-2026-01-02"
