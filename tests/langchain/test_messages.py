@@ -56,8 +56,8 @@ TURNS = [
     (HumanMessage("Hi", name="ann"), Message(role="user", content="Hi", name="ann")),
     (HumanMessage(["Hi", {"type": "text", "text": " there"}]), Message.user("Hi", TextPart(text=" there"))),
     (AIMessage("Yes."), Message.assistant("Yes.")),
-    (AIMessageChunk("Yes."), Message.assistant("Yes.")),
-    (ChatMessage("Hi", role="user"), Message.user("Hi")),
+    (AIMessageChunk(content="Yes."), Message.assistant("Yes.")),
+    (ChatMessage(content="Hi", role="user"), Message.user("Hi")),
     (ToolMessage("18 degrees", tool_call_id="c1"), Message.tool("c1", "18 degrees")),
 ]
 
@@ -112,7 +112,7 @@ def test_a_block_that_not_every_worker_can_take_is_refused_by_name(block: dict[s
         core_message(HumanMessage([block]))
 
 
-@pytest.mark.parametrize("message", [RemoveMessage("1"), ChatMessage("Hi", role="stranger")], ids=str)
+@pytest.mark.parametrize("message", [RemoveMessage("1"), ChatMessage(content="Hi", role="stranger")], ids=str)
 def test_a_message_that_no_worker_can_be_told_is_refused(message: AnyMessage) -> None:
     with pytest.raises(ConfigError, match="write a system, human, AI or tool message"):
         core_message(message)
@@ -124,7 +124,10 @@ def test_what_another_vendor_noted_in_its_reply_is_left_out() -> None:
 
 
 def test_thoughts_are_kept_apart_from_the_answer() -> None:
-    blocks = [{"type": "thinking", "thinking": "Hm.", "signature": "s"}, {"type": "text", "text": "Yes."}]
+    blocks: list[str | dict[Any, Any]] = [
+        {"type": "thinking", "thinking": "Hm.", "signature": "s"},
+        {"type": "text", "text": "Yes."},
+    ]
     assert core_message(AIMessage(blocks)).content == (ReasoningPart(text="Hm.", signature="s"), TextPart(text="Yes."))
 
 
@@ -187,8 +190,8 @@ def test_a_continuation_survives_being_stored_as_json() -> None:
 
 def test_a_continuation_survives_being_streamed_in_chunks() -> None:
     reply = lc_reply(GOING_ON)
-    last = AIMessageChunk("", additional_kwargs=reply.additional_kwargs)
-    whole = AIMessageChunk("I") + AIMessageChunk(" will") + last
+    last = AIMessageChunk(content="", additional_kwargs=reply.additional_kwargs)
+    whole = AIMessageChunk(content="I") + AIMessageChunk(content=" will") + last
     assert isinstance(whole, AIMessage)
     assert core_message(whole).continuation == GOING_ON.continuation
 

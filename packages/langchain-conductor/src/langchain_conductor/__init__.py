@@ -1,6 +1,6 @@
 """The open RL Conductor for LangChain and LangGraph.
 
-The public names stand in `__init__.pyi`. Each is imported when it is first used, so LangGraph is needed only for its own.
+The public names stand in `__init__.pyi`. Each is imported when it is first used; LangGraph is needed for its own.
 """
 
 import lazy_loader

@@ -19,7 +19,7 @@ from langchain_core.runnables import Runnable, RunnableConfig
 from pydantic import Field, PrivateAttr, SkipValidation, model_validator
 
 from langchain_conductor.asked import NAME, Asked, named
-from langchain_conductor.messages import AnyTool, core_tool, lc_tool
+from langchain_conductor.messages import AnyTool, core_tool, core_tool_choice, lc_tool
 from langchain_conductor.options import CallOptions
 from langchain_conductor.pool import AnyModel, conductor_of
 from langchain_conductor.structured import Method, Schema, response_format, structured
@@ -124,9 +124,12 @@ class ChatConductor(BaseChatModel):
             names = ", ".join(self.conductor.pool)
             raise ConfigError(f"no worker takes tools, and {names} would have to; add one that does, or bind none")
         bound = [core_tool(tool, strict=strict) for tool in tools]
-        options = {"tool_choice": tool_choice, "parallel_tool_calls": parallel_tool_calls, **kwargs}
-        CallOptions.of({"tools": [], **options}).request(())
-        return self.bind(tools=[lc_tool(tool) for tool in bound], **options)
+        return self.bind(
+            tools=[lc_tool(tool) for tool in bound],
+            tool_choice=core_tool_choice(tool_choice, bound),
+            parallel_tool_calls=parallel_tool_calls,
+            **kwargs,
+        )
 
     def with_structured_output(
         self,
@@ -225,8 +228,9 @@ class ChatConductor(BaseChatModel):
     async def _agenerate_with_cache(
         self, messages: list[BaseMessage], stop: Any = None, run_manager: Any = None, **kwargs: Any
     ) -> ChatResult:
-        serving = super(ChatConductor, self._serving(run_manager))
-        return await serving._agenerate_with_cache(messages, stop, run_manager, **kwargs)
+        return await super(ChatConductor, self._serving(run_manager))._agenerate_with_cache(
+            messages, stop, run_manager, **kwargs
+        )
 
     # ------------------------------------------------------------------------------ how it is known
 

@@ -21,6 +21,7 @@ from langchain_core.messages.ai import UsageMetadata, add_usage
 from langchain_core.runnables import ConfigurableField, Runnable
 from langchain_core.runnables.configurable import DynamicRunnable
 from langchain_core.tracers.context import register_configure_hook
+from langchain_core.utils.json import parse_json_markdown
 from pydantic import BaseModel, SecretStr, TypeAdapter
 
 from langchain_conductor.messages import core_completion, lc_messages, lc_tool
@@ -48,6 +49,7 @@ ERRORS: dict[type[Exception], type[ModelError]] = {
     lc_errors.ModelRateLimitError: RateLimitError,
     lc_errors.ModelTimeoutError: ModelTimeoutError,
     lc_errors.OutputParserException: BadResponseError,
+    json.JSONDecodeError: BadResponseError,
     TimeoutError: ModelTimeoutError,
 }
 """What LangChain's errors mean; the first that fits counts."""
@@ -140,17 +142,16 @@ class ChatModel:
     async def _as_json(self, request: Request, form: JsonFormat) -> AIMessage:
         if request.tools:
             raise BadRequestError(f"model {self.name!r} can't take tools and a JSON schema at once", model=self.name)
-        schema = {"title": form.name, "type": "object", "properties": {}} | (form.json_schema or {})
-        asked = _tuned(self.chat, request.sampling).with_structured_output(schema, include_raw=True)
-        made: Any = await asked.ainvoke(lc_messages(request.messages))
+        chat, messages = _tuned(self.chat, request.sampling), lc_messages(request.messages)
+        if form.json_schema is None:  # for which not every chat model has a switch; the conversation asks for it
+            reply = await chat.ainvoke(messages, **_stop(request))
+            return _json_reply(parse_json_markdown(str(reply.text)), reply)
+        schema = {"title": form.name, **form.json_schema}
+        made: Any = await chat.with_structured_output(schema, include_raw=True).ainvoke(messages)
         if made["parsed"] is None:
             why = made["parsing_error"] or "it does not fit the schema"
             raise BadResponseError(f"{self.name}: the reply is not the JSON asked for: {why}", model=self.name)
-        # The call of a tool that may have brought it is a detail of the vendor's.
-        text = json.dumps(made["parsed"], ensure_ascii=False)
-        return AIMessage(
-            text, usage_metadata=made["raw"].usage_metadata, response_metadata=made["raw"].response_metadata
-        )
+        return _json_reply(made["parsed"], made["raw"])
 
 
 class RunnableModel:
@@ -308,6 +309,12 @@ def _text(made: Any) -> str:
 
 def _plain(piece: Any) -> str:
     return str(piece.text) if isinstance(piece, BaseMessage) else piece if isinstance(piece, str) else ""
+
+
+def _json_reply(made: Any, raw: AIMessage) -> AIMessage:
+    """`raw` with JSON as its text; the call of a tool that may have brought it is a detail of the vendor's."""
+    told = {name: value for name, value in raw.response_metadata.items() if name != "model_provider"}
+    return AIMessage(json.dumps(made, ensure_ascii=False), usage_metadata=raw.usage_metadata, response_metadata=told)
 
 
 async def _each(pieces: AsyncIterator[Any]) -> AsyncGenerator[Any, None]:

@@ -1,7 +1,8 @@
 """Plans and workers' calls as runs of LangChain's callbacks: whatever shows those shows them, nested and in time.
 
 A call is a chain run ("step 2: coder") with the model's own run inside it. LangChain's models and runnables report
-theirs themselves; a core model's is reported here. Which run encloses a call is told the way LangChain tells it, by the
+theirs themselves; a core model's is reported here, as that of a language model and not of a chat model, since handlers
+take what a chat model says for a turn of the conversation. Which run encloses a call is told the way LangChain tells it, by the
 config in the context: so it is right in every task and thread, and costs nothing where nobody listens.
 """
 
@@ -15,6 +16,7 @@ from typing import Any
 from uuid import uuid4
 
 from langchain_core.callbacks import AsyncCallbackManager, BaseRunManager, CallbackManager
+from langchain_core.messages import get_buffer_string
 from langchain_core.outputs import ChatGeneration, LLMResult
 from langchain_core.runnables import RunnableConfig, ensure_config
 from langchain_core.runnables.config import (
@@ -183,11 +185,10 @@ async def _chain_run(
 @asynccontextmanager
 async def _model_run(manager: AsyncCallbackManager, model: Model, request: Request) -> AsyncIterator[Outputs]:
     provider, _, name = model.name.partition(":")
-    manager.add_metadata({"ls_provider": provider, "ls_model_name": name, "ls_model_type": "chat"})
+    manager.add_metadata({"ls_provider": provider, "ls_model_name": name, "ls_model_type": "llm"})
     parameters = request.sampling.model_dump(mode="json", exclude_defaults=True)
-    (run,) = await manager.on_chat_model_start(
-        {"name": model.name}, [lc_messages(request.messages)], name=model.name, invocation_params=parameters
-    )
+    shown = get_buffer_string(lc_messages(request.messages))
+    (run,) = await manager.on_llm_start({"name": model.name}, [shown], name=model.name, invocation_params=parameters)
     replies: list[LLMResult] = []
     try:
         yield lambda completion: replies.append(_result(completion))

@@ -1,0 +1,33 @@
+"""Says at the end how many of `langchain-tests`' standard tests ran, and which did not and why."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import pytest
+
+STANDARD = "test_standard_"
+"""How the files are called that hold the standard tests."""
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """The count, and a line for each test that did not run or is known to fail."""
+    ran = len(_standard(terminalreporter, "passed", "failed"))
+    others = [(one, _reason(one)) for one in _standard(terminalreporter, "skipped", "xfailed")]
+    if not ran:
+        return
+    terminalreporter.section("standard tests of langchain-tests")
+    terminalreporter.line(f"{ran} ran, {len(others)} did not count:")
+    for report, reason in others:
+        terminalreporter.line(f"  {report.nodeid.rpartition('::')[2]}: {reason}")
+
+
+def _standard(reporter: pytest.TerminalReporter, *outcomes: str) -> list[pytest.TestReport]:
+    reports: Iterable[pytest.TestReport] = (one for outcome in outcomes for one in reporter.stats.get(outcome, ()))
+    return [report for report in reports if STANDARD in report.nodeid]
+
+
+def _reason(report: pytest.TestReport) -> str:
+    if isinstance(report.longrepr, tuple) and report.outcome == "skipped":
+        return report.longrepr[2].removeprefix("Skipped: ")
+    return getattr(report, "wasxfail", "")

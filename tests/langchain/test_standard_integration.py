@@ -1,0 +1,104 @@
+"""`langchain-tests`' own integration tests of chat models, over a real server that speaks OpenAI's protocol.
+
+The planner and both workers are models of that server.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from typing import Any
+
+import httpx
+import pytest
+from langchain_core.language_models import BaseChatModel
+from langchain_core.messages import AIMessage, AIMessageChunk
+from langchain_tests.integration_tests import ChatModelIntegrationTests
+
+from langchain_conductor import ChatConductor
+from rl_conductor import Model, model
+from rl_conductor.sync import run_sync
+
+from .vendor import Vendor
+
+PICTURE, DOCUMENT = b"\x89PNG\r\n\x1a\n", b"%PDF-1.4"
+
+
+@pytest.fixture(scope="module")
+def vendor() -> Iterator[Vendor]:
+    with Vendor.running() as service:
+        yield service
+
+
+@pytest.mark.filterwarnings("ignore:Benchmark fixture was not used")  # by a test that needs recorded calls
+class TestChatConductor(ChatModelIntegrationTests):
+    url: str
+    models: list[Model]
+
+    @pytest.fixture(autouse=True)
+    async def _at_the_vendors(self, vendor: Vendor, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[None]:
+        def downloaded(url: str, **_: Any) -> httpx.Response:
+            return httpx.Response(200, content=DOCUMENT if url.endswith(".pdf") else PICTURE)
+
+        monkeypatch.setattr(httpx, "get", downloaded)  # with which the tests fetch their picture and document
+        type(self).url, type(self).models = f"{vendor.url}/v1", []
+        yield
+        for one in self.models:
+            await one.aclose()
+            await asyncio.to_thread(run_sync, one.aclose())
+
+    @property
+    def chat_model_class(self) -> type[BaseChatModel]:
+        return ChatConductor
+
+    @property
+    def chat_model_params(self) -> dict[str, Any]:
+        options = {"base_url": self.url, "api_key": "none", "dialect": "openai"}
+        names = ("drafter", "writer", "planner")
+        drafter, writer, planner = (model(f"openai:{name}", **options) for name in names)
+        self.models.extend((drafter, writer, planner))
+        return {"workers": {"drafter": drafter, "writer": writer}, "planner": planner}
+
+    @property
+    def model_override_value(self) -> str:
+        return "mini"
+
+    @property
+    def supports_json_mode(self) -> bool:
+        return True
+
+    @property
+    def supports_image_inputs(self) -> bool:
+        return True
+
+    @property
+    def supports_image_urls(self) -> bool:
+        return True
+
+    @property
+    def supports_pdf_inputs(self) -> bool:
+        return True
+
+    @property
+    def supports_anthropic_inputs(self) -> bool:
+        return True
+
+    @property
+    def supported_usage_metadata_details(self) -> dict[Any, Any]:
+        counted = ["reasoning_output", "cache_read_input"]
+        return {"invoke": counted, "stream": counted}
+
+    def invoke_with_reasoning_output(self, *, stream: bool = False) -> AIMessage:
+        return self._told(stream=stream)
+
+    def invoke_with_cache_read_input(self, *, stream: bool = False) -> AIMessage:
+        return self._told(stream=stream)
+
+    def _told(self, *, stream: bool) -> AIMessage:
+        chat = ChatConductor(**self.chat_model_params)
+        if not stream:
+            return chat.invoke("Hello")
+        first, *others = chat.stream("Hello")
+        whole = first + others
+        assert isinstance(whole, AIMessageChunk)
+        return whole

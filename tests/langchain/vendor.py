@@ -1,0 +1,70 @@
+"""An OpenAI-compatible service on loopback, real down to the socket: it plans, answers, calls tools, fills in forms."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass
+from typing import Any
+
+from core.models.wire.base import Counts, Said, Seen, Wire
+from core.models.wire.openai import OpenAIWire
+
+COUNTS = Counts(input=100, cached=40, output=30, reasoning=20)
+PLAN = {
+    "reasoning": "One drafts, one answers.",
+    "steps": [
+        {"subtask": "Draft an answer.", "worker": 0, "access": []},
+        {"subtask": "Answer.", "worker": 1, "access": ["all"]},
+    ],
+}
+
+
+@dataclass(frozen=True)
+class Asked(Seen):
+    """A request with its whole body."""
+
+    body: Any = None
+
+
+class Vendor(OpenAIWire):
+    """Answers what the request asks for, whatever model it names."""
+
+    def read(self, wire: Wire) -> Seen:
+        """What the request asks."""
+        return Asked(**vars(super().read(wire)), body=wire.body)
+
+    def whole(self, seen: Seen, said: Said) -> Any:
+        """A `chat.completion`."""
+        return super().whole(seen, _reply(seen))
+
+    def events(self, seen: Seen, said: Said) -> list[str]:
+        """Its chunks."""
+        return super().events(seen, _reply(seen))
+
+
+def _reply(seen: Seen) -> Said:
+    assert isinstance(seen, Asked)
+    form = seen.body.get("response_format", {})
+    if form.get("type") == "json_schema":
+        schema = form["json_schema"]["schema"]
+        made = PLAN if "steps" in schema["properties"] else _filled(schema, seen.text)
+        return Said(pieces=(json.dumps(made),), counts=COUNTS)
+    if form.get("type") == "json_object":
+        return Said(pieces=('{"setup": "Why?", ', '"punchline": "Meow."}'), counts=COUNTS)
+    if seen.tools and seen.tool_choice != "none" and seen.body["messages"][-1]["role"] != "tool":
+        return Said(calls=(_call(seen),), finish="tool_calls", counts=COUNTS)
+    return Said(pieces=("Hello", " to", " you", "."), counts=COUNTS)
+
+
+def _call(seen: Asked) -> tuple[str, str, str]:
+    wanted = seen.tool_choice if seen.tool_choice in seen.tools else seen.tools[0]
+    functions = {tool["function"]["name"]: tool["function"] for tool in seen.body["tools"]}
+    return "call_1", wanted, json.dumps(_filled(functions[wanted].get("parameters", {}), seen.text))
+
+
+def _filled(schema: dict[str, Any], text: str) -> dict[str, Any]:
+    """An object of `schema`, with the numbers and the quoted words of `text`."""
+    number, quoted = re.search(r"\d+", text), re.search(r"'([^']+)'", text)
+    values = {"integer": int(number[0]) if number else 0, "string": quoted[1] if quoted else "something"}
+    return {name: values.get(field.get("type")) for name, field in schema.get("properties", {}).items()}
