@@ -63,8 +63,8 @@ class Store:
     async def claim(self, run: NewRun) -> Claim:
         """Make `run` this process's, unless a run of that name is done, alive elsewhere or of another request."""
         async with self._engine.begin() as connection:
-            made = await connection.execute(self._insertion(run))
-            if made.rowcount:
+            made = await connection.execute(self._insertion(run).returning(runs.c.id))
+            if made.first() is not None:
                 return Claim(id=run.id, created=run.created, outcome="new")
             return await self._claim_again(connection, run)
 
@@ -106,8 +106,8 @@ class Store:
     async def _take(self, connection: AsyncConnection, row: Row[Any]) -> bool:
         unchanged = and_(runs.c.id == row.id, runs.c.owner == row.owner, runs.c.heartbeat == row.heartbeat)
         ours = {"owner": self.owner, "heartbeat": time.time(), "status": "running"}
-        taken = await connection.execute(update(runs).where(unchanged).values(ours))
-        return int(taken.rowcount) == 1
+        taken = await connection.execute(update(runs).where(unchanged).values(ours).returning(runs.c.id))
+        return taken.first() is not None
 
     async def beat(self) -> None:
         """Say that this process lives, and so holds its runs."""

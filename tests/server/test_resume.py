@@ -1,0 +1,97 @@
+from __future__ import annotations
+
+import asyncio
+import signal
+from collections.abc import AsyncGenerator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from core.runs import plan
+from server.conftest import until
+from server.upstream import Vendor, process, settings_file, vendor
+
+PLAN = plan((0, "Draft one.", []), (1, "Draft two.", []), (2, "Join them.", ["all"]))
+BODY = {"model": "conductor-mini", "messages": [{"role": "user", "content": "Say something."}]}
+NAMED = {"idempotency-key": "order-7"}
+
+
+@pytest.fixture
+async def upstream() -> AsyncGenerator[Vendor, None]:
+    async with vendor(planner=PLAN, a="one", b="two", c="one and two") as made:
+        yield made
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    return request.getfixturevalue("postgres") if request.param == "postgres" else f"sqlite:///{tmp_path / 'runs.db'}"
+
+
+async def post(url: str, headers: dict[str, str] | None = None, **more: Any) -> httpx.Response:
+    body = BODY | {"model": "conductor-ultra", "conductor": {"limits": {"rounds": 1}}} | more
+    async with httpx.AsyncClient(timeout=60) as http:
+        return await http.post(f"{url}/v1/chat/completions", json=body, headers=headers)
+
+
+async def test_a_killed_server_goes_on_where_it_was_and_pays_for_no_finished_step_again(
+    upstream: Vendor, store: str, tmp_path: Path
+) -> None:
+    config = settings_file(tmp_path, upstream, store)
+    upstream.held.add("c")
+    async with process(config) as first:
+        asking = asyncio.create_task(post(first.url, NAMED))
+        await until(lambda: upstream.asked["c"] == 1)
+        await asyncio.sleep(0.3)
+        await first.end(signal.SIGKILL)
+        with pytest.raises(httpx.TransportError):
+            await asking
+    upstream.held.clear()
+    async with process(config) as second:
+        reply = await post(second.url, NAMED)
+        again = await post(second.url, NAMED, stream=True)
+        other = await post(second.url, NAMED, seed=1)
+    assert reply.json()["choices"][0]["message"]["content"] == "one and two"
+    assert upstream.asked == {"planner": 1, "a": 1, "b": 1, "c": 2}
+    assert again.headers["idempotent-replayed"] == "true"
+    assert "one and two" in again.text
+    assert again.headers["x-conductor-run"] == reply.headers["x-conductor-run"]
+    assert other.status_code == 422
+    calls = reply.json()["usage"]["conductor"]["total"]["calls"]
+    assert calls == 4
+    assert "secret-of-the-vendor" not in reply.text
+
+
+async def test_another_process_over_the_same_store_takes_over_when_one_is_killed(
+    upstream: Vendor, postgres: str, tmp_path: Path
+) -> None:
+    config = settings_file(tmp_path, upstream, postgres)
+    upstream.held.add("c")
+    async with process(config) as first, process(config) as second:
+        asking = asyncio.create_task(post(first.url, {"idempotency-key": "order-8"}))
+        await until(lambda: upstream.asked["c"] == 1)
+        retry = asyncio.create_task(post(second.url, {"idempotency-key": "order-8"}))
+        await asyncio.sleep(1.5)  # longer than the lease: as long as the first lives, the second only waits
+        assert upstream.asked["c"] == 1
+        await first.end(signal.SIGKILL)
+        upstream.held.clear()
+        assert (await retry).json()["choices"][0]["message"]["content"] == "one and two"
+        with pytest.raises(httpx.TransportError):
+            await asking
+    assert upstream.asked == {"planner": 1, "a": 1, "b": 1, "c": 2}
+
+
+async def test_a_server_that_is_told_to_stop_answers_what_it_began(upstream: Vendor, tmp_path: Path) -> None:
+    config = settings_file(tmp_path, upstream, f"sqlite:///{tmp_path / 'runs.db'}")
+    upstream.held.add("c")
+    async with process(config) as only:
+        asking = asyncio.create_task(post(only.url))
+        await until(lambda: upstream.asked["c"] == 1)
+        ending = asyncio.create_task(only.end(signal.SIGTERM))
+        await asyncio.sleep(0.5)
+        with pytest.raises(httpx.TransportError):
+            await post(only.url)
+        upstream.held.clear()
+        assert (await asking).json()["choices"][0]["message"]["content"] == "one and two"
+        await asyncio.wait_for(ending, 10)
