@@ -11,7 +11,7 @@ import json
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping
 from contextlib import aclosing, contextmanager
 from contextvars import ContextVar
-from typing import Any
+from typing import Any, get_type_hints, is_typeddict
 
 from langchain_core import exceptions as lc_errors
 from langchain_core.callbacks import UsageMetadataCallbackHandler
@@ -24,6 +24,7 @@ from langchain_core.tracers.context import register_configure_hook
 from langchain_core.utils.json import parse_json_markdown
 from pydantic import BaseModel, SecretStr, TypeAdapter
 
+from langchain_conductor.hosts import called
 from langchain_conductor.messages import core_completion, lc_messages, lc_tool
 from rl_conductor.errors import (
     AuthenticationError,
@@ -36,7 +37,8 @@ from rl_conductor.errors import (
     ModelTimeoutError,
     RateLimitError,
 )
-from rl_conductor.models.base import Capabilities, checked, require, seconds, status_error, within, without_secrets
+from rl_conductor.models.base import Capabilities, checked, require, seconds, within, without_secrets
+from rl_conductor.models.chat_completions import refusal
 from rl_conductor.prices import price_of
 from rl_conductor.types import Completion, Delta, JsonFormat, Price, Request, Sampling
 
@@ -52,7 +54,7 @@ ERRORS: dict[type[Exception], type[ModelError]] = {
     json.JSONDecodeError: BadResponseError,
     TimeoutError: ModelTimeoutError,
 }
-"""What LangChain's errors mean; the first that fits counts."""
+"""What the errors mean that bear no HTTP status; the first that fits counts."""
 
 PRICE_PROVIDERS = {"google_genai": "google", "google_vertexai": "google"}
 """Providers that LangChain and the price data name differently."""
@@ -115,8 +117,6 @@ class ChatModel:
                     chunks.append(chunk)
                     if chunk.text:
                         yield Delta(text=str(chunk.text))
-            if not chunks:
-                raise BadResponseError(f"{self.name}: the reply is empty", model=self.name)
             whole = chunks[0] + chunks[1:]
             completion = checked(core_completion(whole, model=self.name, price=self.price))
         yield Delta(completion=completion)
@@ -194,7 +194,7 @@ class RunnableModel:
         require(self, request)
         with _translated(self.name, self.runnable), _counting() as counted:
             async with asyncio.timeout(request.timeout):
-                made = await self.runnable.ainvoke(self._input(request))
+                made = await called(self.runnable, self._input(request))
         return self._completion(made, counted)
 
     async def stream(self, request: Request) -> AsyncGenerator[Delta, None]:
@@ -245,8 +245,8 @@ CONVERSATION = "*"
 
 def _field_for_input(runnable: Runnable[Any, Any]) -> str:
     """The field of the input that takes the question; empty when the input is text."""
-    schema = runnable.get_input_jsonschema()
-    fields, needed = list(schema.get("properties", ())), schema.get("required", ())
+    schema = _input_schema(runnable)
+    fields, needed = list(schema.get("properties", ())), list(schema.get("required", ()))
     if schema.get("type") == "string":
         return ""
     if not fields:
@@ -259,6 +259,17 @@ def _field_for_input(runnable: Runnable[Any, Any]) -> str:
         f"worker {runnable.get_name()!r} takes {', '.join(fields)}: say what a conversation becomes, as in "
         f"RunnableLambda(lambda messages: {{{fields[0]!r}: messages[-1].text, ...}}) | worker"
     )
+
+
+def _input_schema(runnable: Runnable[Any, Any]) -> dict[str, Any]:
+    """The JSON schema of its input, as far as it tells."""
+    try:
+        kind = runnable.InputType
+    except TypeError:  # it is not typed
+        return {}
+    if is_typeddict(kind):  # of which pydantic reads only some before Python 3.12
+        return {"type": "object", "properties": get_type_hints(kind), "required": kind.__required_keys__}
+    return runnable.get_input_jsonschema()
 
 
 def _abilities(chat: BaseChatModel) -> Capabilities:
@@ -348,15 +359,15 @@ def _translated(name: str, runnable: Runnable[Any, Any]) -> Iterator[None]:
 
 def _refusal(error: Exception, name: str, runnable: Runnable[Any, Any]) -> ModelError:
     said = without_secrets(str(error), _secrets(runnable))[:1000] or type(error).__name__
-    message = f"{name}: {said}"
-    response = getattr(error, "response", None)
-    wait = seconds(getattr(response, "headers", {}).get("retry-after"))
-    for theirs, ours in ERRORS.items():
-        if isinstance(error, theirs):
-            return ours(message, model=name, status=getattr(error, "status_code", None), retry_after=wait)
+    wait = seconds(getattr(getattr(error, "response", None), "headers", {}).get("retry-after"))
     status = getattr(error, "status_code", None)
+    for theirs, ours in ERRORS.items():
+        if isinstance(error, theirs) and not isinstance(status, int):
+            return ours(f"{name}: {said}", model=name)
     if isinstance(status, int):
-        return status_error(message, model=name, status=status, retry_after=wait)
+        body = getattr(error, "body", None)
+        told = {**body, "message": said} if isinstance(body, Mapping) else said
+        return refusal(told, model=name, secret=None, status=status, retry_after=wait)
     passing = isinstance(error, lc_errors.ModelError) and error.is_retryable
     return ModelError(f"{name} raised {type(error).__name__}: {said}", model=name, retryable=passing)
 

@@ -1,0 +1,309 @@
+"""LangChain's models and runnables obey the core's contract, and lose nothing of their own."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator
+from typing import Any, TypedDict
+
+import openai
+import pytest
+from langchain.agents import create_agent
+from langchain_core.caches import InMemoryCache
+from langchain_core.callbacks import BaseCallbackHandler
+from langchain_core.language_models import FakeListChatModel, GenericFakeChatModel
+from langchain_core.messages import AIMessage, AnyMessage, HumanMessage
+from langchain_core.output_parsers import StrOutputParser
+from langchain_core.prompts import ChatPromptTemplate
+from langchain_core.rate_limiters import InMemoryRateLimiter
+from langchain_core.runnables import Runnable, RunnableLambda
+from langchain_openai import ChatOpenAI
+from langgraph.graph import START, MessagesState, StateGraph
+
+from core.models.wire.base import SECRET
+from langchain_conductor import ChatModel, RunnableModel
+from rl_conductor import ConfigError, Message, Request, Sampling, Tool
+from rl_conductor.errors import (
+    AuthenticationError,
+    BadRequestError,
+    BadResponseError,
+    ContextLengthError,
+    ModelError,
+    ModelTimeoutError,
+    RateLimitError,
+)
+from rl_conductor.models import Model
+from rl_conductor.types import Completion, JsonFormat
+
+from .vendor import COUNTS, Vendor
+
+HELLO = Request(messages=(Message.user("Hello"),))
+NOW = Tool(name="now", description="The time.")
+SCHEMA = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
+
+
+@pytest.fixture(scope="module")
+def vendor() -> Iterator[Vendor]:
+    with Vendor.running() as service:
+        yield service
+
+
+@pytest.fixture
+async def chat(vendor: Vendor) -> AsyncIterator[Any]:
+    """Makes chat models of the vendor that share a client of this test's own."""
+    vendor.requests.clear()
+    options = {"base_url": f"{vendor.url}/v1", "api_key": SECRET, "max_retries": 0}
+    async with openai.DefaultAsyncHttpxClient() as client:
+        yield lambda model="gpt-4o-mini", **more: ChatOpenAI(model=model, http_async_client=client, **options, **more)
+
+
+async def collected(model: Model, request: Request) -> tuple[list[str], Completion]:
+    deltas = [delta async for delta in model.stream(request)]
+    assert deltas[-1].completion is not None
+    return [delta.text for delta in deltas if delta.text], deltas[-1].completion
+
+
+def hello(*replies: str) -> FakeListChatModel:
+    return FakeListChatModel(responses=list(replies or ["Hello."]))
+
+
+# -------------------------------------------------------------------------------------- chat models
+
+
+async def test_a_chat_model_answers_with_its_usage_and_price(chat: Any) -> None:
+    model = ChatModel(chat())
+    completion = await model.complete(HELLO)
+    assert (model.name, completion.text, completion.model) == (
+        "openai:gpt-4o-mini",
+        "Hello to you.",
+        "gpt-4o-mini-2026",
+    )
+    usage = completion.usage
+    assert (usage.input_tokens, usage.cached_tokens) == (COUNTS.input, COUNTS.cached)
+    assert (usage.output_tokens, usage.reasoning_tokens) == (COUNTS.output, COUNTS.reasoning)
+    assert usage.cost > 0
+    assert usage.unpriced_calls == 0
+
+
+async def test_a_chat_model_streams_its_own_tokens(chat: Any) -> None:
+    pieces, completion = await collected(ChatModel(chat(stream_usage=True)), HELLO)
+    assert pieces == ["Hello", " to", " you", "."]
+    assert completion.text == "".join(pieces)
+    assert completion.usage.output_tokens == COUNTS.output
+
+
+@pytest.mark.parametrize(
+    ("choice", "sent"), [("auto", None), ("required", "required"), ("none", "none"), ("now", {"name": "now"})]
+)
+async def test_tools_and_the_choice_among_them_reach_the_vendor(
+    chat: Any, vendor: Vendor, choice: str, sent: Any
+) -> None:
+    asked = HELLO.model_copy(update={"tools": (NOW,), "tool_choice": choice, "parallel_tool_calls": False})
+    completion = await ChatModel(chat()).complete(asked)
+    assert [call.name for call in completion.message.tool_calls] == ([] if choice == "none" else ["now"])
+    body = vendor.last.body
+    assert body["tools"][0]["function"]["name"] == "now"
+    assert body["parallel_tool_calls"] is False
+    found = body.get("tool_choice")
+    assert (found.get("function") if isinstance(found, dict) else found) == sent
+
+
+async def test_a_tool_call_is_streamed_whole(chat: Any) -> None:
+    pieces, completion = await collected(ChatModel(chat()), HELLO.model_copy(update={"tools": (NOW,)}))
+    assert pieces == []
+    assert completion.finish_reason == "tool_calls"
+    assert completion.message.tool_calls[0].name == "now"
+
+
+@pytest.mark.parametrize(("schema", "text"), [(SCHEMA, '{"city": "something"}'), (None, '{"setup": "Why?"}')])
+async def test_json_is_the_text_of_the_reply(chat: Any, schema: Any, text: str) -> None:
+    asked = HELLO.model_copy(update={"response_format": JsonFormat(name="place", json_schema=schema)})
+    fake = ChatModel(hello('```json\n{"setup": "Why?"}\n```')) if schema is None else ChatModel(chat())
+    model = fake if schema else ChatModel(fake.chat, capabilities=ChatModel(chat()).capabilities)
+    assert (await model.complete(asked)).text == text
+    assert await collected(model, asked) == ([text], await model.complete(asked))
+
+
+@pytest.mark.parametrize(("schema", "said"), [(None, "no JSON"), (SCHEMA, "no JSON")])
+async def test_a_reply_that_is_not_the_json_asked_for_may_be_repeated(schema: Any, said: str, chat: Any) -> None:
+    model = ChatModel(hello(said), capabilities=ChatModel(chat()).capabilities)
+    with pytest.raises(ModelError) as caught:
+        await model.complete(HELLO.model_copy(update={"response_format": JsonFormat(json_schema=schema)}))
+    if schema is None:
+        assert isinstance(caught.value, BadResponseError)
+        assert caught.value.retryable
+
+
+async def test_tools_and_a_schema_at_once_are_refused(chat: Any) -> None:
+    asked = HELLO.model_copy(update={"tools": (NOW,), "response_format": JsonFormat()})
+    with pytest.raises(BadRequestError, match="can't take tools and a JSON schema at once"):
+        await ChatModel(chat()).complete(asked)
+
+
+async def test_what_is_asked_goes_before_the_models_own_settings(chat: Any, vendor: Vendor) -> None:
+    model = ChatModel(chat(temperature=0.9, seed=7))
+    await model.complete(HELLO)
+    assert (vendor.last.body["temperature"], vendor.last.body["seed"]) == (0.9, 7)
+    sampling = Sampling(temperature=0.1, top_p=0.5, max_tokens=9, stop=("X",))
+    await model.complete(HELLO.model_copy(update={"sampling": sampling}))
+    body = vendor.last.body
+    assert (body["temperature"], body["top_p"], body["seed"], body["stop"]) == (0.1, 0.5, 7, ["X"])
+    assert body["max_completion_tokens"] == 9
+
+
+async def test_settings_that_a_chat_model_does_not_have_are_left_out() -> None:
+    asked = HELLO.model_copy(update={"sampling": Sampling(temperature=0.1, seed=1)})
+    assert (await ChatModel(hello()).complete(asked)).text == "Hello."
+
+
+@pytest.mark.parametrize(
+    ("scenario", "kind", "retryable"),
+    [
+        ("unauthorized", AuthenticationError, False),
+        ("forbidden", AuthenticationError, False),
+        ("rate-limit", RateLimitError, True),
+        ("context", ContextLengthError, False),
+        ("bad-request", BadRequestError, False),
+        ("missing", BadRequestError, False),
+        ("server-error", ModelError, True),
+        ("overloaded", ModelError, True),
+    ],
+)
+@pytest.mark.parametrize("streamed", [False, True], ids=["whole", "streamed"])
+async def test_a_vendors_error_becomes_ours(
+    chat: Any, scenario: str, kind: type[ModelError], retryable: bool, streamed: bool
+) -> None:
+    model = ChatModel(chat(scenario))
+    with pytest.raises(kind) as caught:
+        await (collected(model, HELLO) if streamed else model.complete(HELLO))
+    assert type(caught.value) is kind
+    assert caught.value.retryable is retryable
+    assert caught.value.retry_after == (7 if scenario == "rate-limit" else None)
+    assert SECRET not in str(caught.value)
+    assert caught.value.__cause__ is None
+
+
+async def test_a_chat_model_that_never_answers_is_given_up(chat: Any) -> None:
+    for answer in (ChatModel(chat("hang")).complete, lambda request: collected(ChatModel(chat("hang")), request)):
+        with pytest.raises(ModelTimeoutError):
+            await answer(HELLO.model_copy(update={"timeout": 0.2}))
+
+
+async def test_what_a_chat_model_raises_of_its_own_is_no_crash() -> None:
+    def broken(_: Any) -> str:
+        raise ZeroDivisionError("oh")
+
+    with pytest.raises(ModelError, match="ZeroDivisionError: oh"):
+        await RunnableModel(RunnableLambda(broken)).complete(HELLO)
+
+
+async def test_an_empty_reply_is_an_error() -> None:
+    with pytest.raises(BadResponseError, match="the reply is empty"):
+        await ChatModel(hello("")).complete(HELLO)
+
+
+async def test_a_chat_models_own_cache_saves_the_second_call(chat: Any, vendor: Vendor) -> None:
+    model = ChatModel(chat(cache=InMemoryCache()))
+    first, second = await model.complete(HELLO), await model.complete(HELLO)
+    assert first.text == second.text
+    assert len(vendor.requests) == 1
+    assert (await model.complete(HELLO.model_copy(update={"sampling": Sampling(temperature=1)}))).text == first.text
+    assert len(vendor.requests) == 2
+
+
+async def test_a_chat_models_own_rate_limiter_and_callbacks_stay_in_force(chat: Any) -> None:
+    class Heard(BaseCallbackHandler):
+        calls = 0
+
+        def on_chat_model_start(self, *_: Any, **__: Any) -> None:
+            Heard.calls += 1
+
+    limiter = InMemoryRateLimiter(requests_per_second=1000, max_bucket_size=10)
+    limiter.available_tokens = 10
+    await ChatModel(chat(callbacks=[Heard()], rate_limiter=limiter)).complete(HELLO)
+    assert Heard.calls == 1
+    assert limiter.available_tokens < 10
+
+
+def test_what_a_chat_model_can_take_is_what_its_profile_says(chat: Any) -> None:
+    told = ChatModel(chat(profile={"image_inputs": False, "pdf_inputs": True, "tool_calling": True})).capabilities
+    assert told.names == {"tools", "files", "json_schema"}
+    assert ChatModel(hello()).capabilities.names == {"images"}
+
+
+# ---------------------------------------------------------------------------------- other runnables
+
+
+class State(TypedDict):
+    question: str
+    topic: str
+
+
+def graph() -> Runnable[Any, Any]:
+    async def answer(state: MessagesState) -> dict[str, list[AnyMessage]]:
+        return {"messages": [await hello("From a graph.").ainvoke(state["messages"])]}
+
+    return StateGraph(MessagesState).add_node("answer", answer).add_edge(START, "answer").compile()
+
+
+def weather(city: str) -> str:
+    """The weather in a city."""
+    return f"sunny in {city}"
+
+
+def agent() -> Runnable[Any, Any]:
+    call: Any = {"name": "weather", "args": {"city": "Kyiv"}, "id": "c1"}
+    used: Any = {"input_tokens": 10, "output_tokens": 5, "total_tokens": 15}
+    told = {"model_name": "fake"}
+    turns = [
+        AIMessage("", tool_calls=[call], usage_metadata=used, response_metadata=told),
+        AIMessage("It is sunny.", usage_metadata=used, response_metadata=told),
+    ]
+
+    class Calling(GenericFakeChatModel):
+        def bind_tools(self, tools: Any, **_: Any) -> Any:
+            return self
+
+    return create_agent(Calling(messages=iter(turns)), [weather])
+
+
+TOLD = ChatPromptTemplate.from_template("Say {what}") | hello("Said.") | StrOutputParser()
+
+ANSWERS: list[tuple[Any, str]] = [
+    (RunnableLambda(lambda turns: f"{len(turns)} turn"), "1 turn"),
+    (RunnableLambda(lambda turns: HumanMessage(turns[0].text)), "Hello"),
+    (RunnableLambda(lambda _: {"found": [1, 2]}), '{"found":[1,2]}'),
+    (TOLD, "Said."),
+    (hello("Hi.") | StrOutputParser(), "Hi."),
+    (graph(), "From a graph."),
+]
+
+
+@pytest.mark.parametrize(("runnable", "text"), ANSWERS, ids=lambda one: one if isinstance(one, str) else "")
+async def test_whatever_runs_can_work(runnable: Any, text: str) -> None:
+    model = RunnableModel(runnable)
+    assert (await model.complete(HELLO)).text == text
+    pieces, completion = await collected(model, HELLO)
+    assert "".join(pieces) == completion.text == text
+
+
+async def test_text_goes_to_what_takes_text() -> None:
+    def shout(question: str) -> str:
+        return question.upper()
+
+    assert (await RunnableModel(RunnableLambda(shout)).complete(HELLO)).text == "HELLO"
+
+
+async def test_a_chain_streams_as_it_is_made() -> None:
+    pieces, _ = await collected(RunnableModel(TOLD), HELLO)
+    assert pieces == list("Said.")
+
+
+async def test_an_agent_uses_its_own_tools_and_all_its_calls_are_counted() -> None:
+    completion = await RunnableModel(agent()).complete(HELLO)
+    assert completion.text == "It is sunny."
+    assert (completion.usage.input_tokens, completion.usage.output_tokens) == (20, 10)
+
+
+def test_a_runnable_that_takes_several_fields_is_refused_with_the_cure() -> None:
+    with pytest.raises(ConfigError, match=r"takes question, topic: .*RunnableLambda\(lambda messages: \{'question'"):
+        RunnableModel(StateGraph(State).add_node("a", lambda _: {}).add_edge(START, "a").compile())
