@@ -172,8 +172,8 @@ class EngineBehaviours:
 
     async def test_tools_are_told_unless_none_may_be_called(self, engine: Model) -> None:
         plain, auto, none = [
-            (await engine.complete(request.model_copy(update={"sampling": Sampling(max_tokens=1)}))).usage.input_tokens
-            for request in (asking(), offering(), offering("none"))
+            (await engine.complete(request)).usage.input_tokens
+            for request in (asking(), offering(max_tokens=24), offering("none", max_tokens=24))
         ]
         assert auto > plain == none
 
@@ -193,6 +193,8 @@ class EngineBehaviours:
             await engine.complete(offering(says=CALL.replace("assign", "resign")))
         with pytest.raises(BadResponseError, match="raise max_tokens"):
             await engine.complete(offering(says=CALL, max_tokens=12))
+        with pytest.raises(BadResponseError, match="raise max_tokens"):
+            await engine.complete(offering("required", max_tokens=2))
 
     @pytest.mark.parametrize("seed", range(8))
     async def test_any_draw_of_what_must_call_fits_the_tools(self, engine: Model, seed: int) -> None:

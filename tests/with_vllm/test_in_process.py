@@ -5,12 +5,17 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import torch
+from transformers import AutoModelForCausalLM, AutoTokenizer, GgufConfig
 
 import random_model
-from engine_behaviours import ENDLESS, EngineBehaviours, asking
+from engine_behaviours import ENDLESS, EngineBehaviours, SeeingBehaviours, asking
+from rl_conductor import Conductor, Limits, Planner, Worker, WorkerPool
 from rl_conductor.errors import ConfigError
 from rl_conductor.models.vllm import VLLMModel
 from rl_conductor.sync import run_sync
+from rl_conductor.types import Sampling
+from rl_conductor.weights import fetch
 
 pytestmark = [pytest.mark.vllm, pytest.mark.timeout(240)]
 
@@ -23,6 +28,17 @@ def engine(tiny: Path) -> Iterator[VLLMModel]:
 
 
 class TestVLLM(EngineBehaviours):
+    pass
+
+
+@pytest.fixture(scope="module")
+def seeing(tmp_path_factory: pytest.TempPathFactory) -> Iterator[VLLMModel]:
+    model = VLLMModel(str(random_model.make_seeing(tmp_path_factory.mktemp("seeing"))), enforce_eager=True)
+    yield model
+    run_sync(model.aclose())
+
+
+class TestSeeing(SeeingBehaviours):
     pass
 
 
@@ -80,3 +96,32 @@ async def test_a_repeated_prompt_is_read_from_the_cache(engine: VLLMModel) -> No
 def test_an_unknown_engine_option_is_told_at_once(tiny: Path) -> None:
     with pytest.raises(ConfigError, match="no_such_option"):
         VLLMModel(str(tiny), no_such_option=1)
+
+
+# ------------------------------------------------------------------------------------- real weights
+
+
+@pytest.fixture(scope="module")
+def smollm2(tmp_path_factory: pytest.TempPathFactory) -> Iterator[VLLMModel]:
+    packed, folder = fetch("smollm2-135m"), tmp_path_factory.mktemp("smollm2")
+    AutoTokenizer.from_pretrained(packed.parent, gguf_file=packed.name).save_pretrained(folder)
+    unpacked = AutoModelForCausalLM.from_pretrained(
+        packed.parent,
+        gguf_file=packed.name,
+        dtype=torch.bfloat16,
+        quantization_config=GgufConfig(dequantize=True),
+    )
+    unpacked.save_pretrained(folder)
+    model = VLLMModel(str(folder), enforce_eager=True, max_model_len=4096)
+    yield model
+    run_sync(model.aclose())
+
+
+@pytest.mark.slow
+async def test_real_weights_plan_and_answer(smollm2: VLLMModel) -> None:
+    greedy = Sampling(max_tokens=400, temperature=0.0)
+    pool = WorkerPool([Worker.of(name, smollm2, sampling=greedy) for name in ("thinker", "writer")])
+    planner = Planner(model=smollm2, examples=1, samples=1, sampling=greedy, timeout=None)
+    trace = await Conductor(planner, pool, limits=Limits(steps=2, rounds=1)).run("What is the capital of France?")
+    assert trace.rounds[0].plan.workflow is not None
+    assert "Paris" in trace.text

@@ -9,7 +9,7 @@ import pytest
 from jinja2 import Template
 
 from rl_conductor.errors import BadRequestError, ContextLengthError
-from rl_conductor.models.chat_template import ChatTemplate, able, require_known, require_room
+from rl_conductor.models.chat_template import ChatTemplate, able, require_able, require_room
 from rl_conductor.models.scripted import ScriptedModel
 from rl_conductor.types import ImagePart, Message, Request, Tool, ToolCall
 
@@ -132,7 +132,7 @@ def test_a_prompt_must_leave_room_for_one_token() -> None:
 
 def test_tools_for_a_template_without_say_what_to_use() -> None:
     with pytest.raises(BadRequestError, match="--tool-call-parser"):
-        require_known(
+        require_able(
             ScriptedModel("", capabilities=able(tools=False, images=False)), Request(messages=(), tools=(LOOK,))
         )
 
@@ -140,4 +140,4 @@ def test_tools_for_a_template_without_say_what_to_use() -> None:
 @pytest.mark.parametrize(("tools", "choice"), [((), "required"), ((LOOK,), "lok"), ((), "look")])
 def test_a_choice_that_is_no_tool_is_refused(tools: tuple[Tool, ...], choice: str) -> None:
     with pytest.raises(BadRequestError, match="tool_choice"):
-        require_known(ScriptedModel(""), Request(messages=(), tools=tools, tool_choice=choice))
+        require_able(ScriptedModel(""), Request(messages=(), tools=tools, tool_choice=choice))

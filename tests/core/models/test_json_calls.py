@@ -117,7 +117,7 @@ def test_text_is_passed_on_at_once() -> None:
 
 def test_of_calls_behind_text_no_mark_is_shown() -> None:
     shown, reader = read(*f"Let me look.\n{BLOCK}\n{BLOCK}")
-    assert "".join(shown) == "Let me look.\n\n"
+    assert "".join(shown) == "Let me look.\n"
     assert [call.name for call in reader.calls] == ["weather", "weather"]
     assert shown[0] == "L"
 
@@ -125,7 +125,7 @@ def test_of_calls_behind_text_no_mark_is_shown() -> None:
 @pytest.mark.parametrize("reply", [CALL, f"```json\n{CALL}\n```", BLOCK, f"<tool_call>{CALL}", f"\n {BLOCK} \n"])
 def test_a_reply_that_is_a_call_shows_no_text(reply: str) -> None:
     shown, reader = read(*reply)
-    assert "".join(shown).strip() == ""
+    assert "".join(shown) == ""
     assert [call.name for call in reader.calls] == ["weather"]
 
 
@@ -153,6 +153,18 @@ def test_a_call_that_was_cut_off_names_the_cure() -> None:
     with pytest.raises(BadResponseError, match="raise max_tokens") as failed:
         read(f"<tool_call>{CALL[:-1]}", cut=True)
     assert not failed.value.retryable
+
+
+@pytest.mark.parametrize("choice", ["required", "weather"])
+def test_what_must_be_a_call_and_is_none_is_a_bad_response(choice: str) -> None:
+    with pytest.raises(BadResponseError, match="raise max_tokens"):
+        read(CALL[:-1], request=choosing(choice), cut=True)
+    assert len(read(CALL, request=choosing(choice))[1].calls) == 1
+
+
+def test_arguments_may_hold_the_marks_of_a_call() -> None:
+    [call] = read(CALL.replace("Kyiv", "<tool_call>"))[1].calls
+    assert json.loads(call.arguments) == {"city": "<tool_call>"}
 
 
 def test_where_one_call_is_wanted_the_first_counts() -> None:

@@ -28,7 +28,7 @@ from transformers import (
     TopPLogitsWarper,
 )
 
-from rl_conductor.models.chat_template import MARKUP, ChatTemplate
+from rl_conductor.models.chat_template import ChatTemplate
 from rl_conductor.models.checkpoint import sees_images
 from rl_conductor.types import Grammar, ResponseFormat, Sampling
 
@@ -50,9 +50,6 @@ class CausalLM:
         self._model = kind.from_pretrained(source, **options).eval()
         if adapter is not None:
             self._model.load_adapter(adapter)
-        added = self._tokenizer.added_tokens_decoder
-        # There are tokenizers to which the marks of a call are special.
-        self._silent = {place for place, token in added.items() if token.special and token.content not in MARKUP}
         config = self._model.config.get_text_config()
         self.limit: int = config.max_position_embeddings
         """Most tokens of prompt and reply together."""
@@ -74,7 +71,7 @@ class CausalLM:
 
     def decode(self, tokens: list[int]) -> str:
         """The text of `tokens`, without the special ones."""
-        shown = [token for token in tokens if token not in self._silent]
+        shown = [token for token in tokens if token not in self.chat.silent]
         text: str = self._tokenizer.decode(shown, skip_special_tokens=False, clean_up_tokenization_spaces=False)
         return text
 

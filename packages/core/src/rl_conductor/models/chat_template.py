@@ -28,13 +28,6 @@ PROBE_CALL = ToolCall(id="123456789", name="look", arguments='{"at": "home"}')
 PROBE_READ = re.compile(r'"(?:arguments|parameters)":\s*\{"at":\s*"home"\}')
 
 
-class Added(Protocol):
-    """A token that was added to a vocabulary."""
-
-    content: str
-    special: bool
-
-
 class Renderer(Protocol):
     """What renders a conversation: a Hugging Face tokenizer, or the processor that it is part of."""
 
@@ -50,8 +43,8 @@ class Tokenizer(Renderer, Protocol):
         """Those with a role in its settings, such as the one that ends a reply."""
 
     @property
-    def added_tokens_decoder(self) -> Mapping[int, Added]:
-        """All that were added, those that only templates use among them."""
+    def added_tokens_decoder(self) -> Mapping[int, Any]:
+        """All that were added, with their `content` and whether they are `special`, even if only templates use them."""
 
 
 class ChatTemplate:
@@ -65,10 +58,12 @@ class ChatTemplate:
             parts: the model sees images, and its template wants the content of a turn as a list of parts.
             processor: what renders in place of the tokenizer, and prepares images, too.
         """
-        added = [token.content for token in tokenizer.added_tokens_decoder.values() if token.special]
-        self.calls_are_special = OPENING in added
-        """The tokenizer would leave out the marks of a call with other special tokens."""
-        self._special = tuple(dict.fromkeys((*tokenizer.all_special_tokens, *added, *MARKUP)))
+        added = {place: token.content for place, token in tokenizer.added_tokens_decoder.items() if token.special}
+        self.silent = {place for place, token in added.items() if token not in MARKUP}
+        """The special tokens that are no part of a reply."""
+        self.calls_are_special = OPENING in added.values()
+        """The tokenizer would leave the marks of a call out of the text, as it does other special tokens."""
+        self._special = tuple(dict.fromkeys((*tokenizer.all_special_tokens, *added.values(), *MARKUP)))
         self._renderer = processor or tokenizer
         self._parts = parts
         self.capabilities = able(tools=self._knows_tools(), images=parts)
@@ -108,9 +103,11 @@ class ChatTemplate:
         return PROBE.description in shown and PROBE_READ.search(shown) is not None
 
     def _turn(self, message: Message, images: Iterator[Any]) -> dict[str, Any]:
-        turn: dict[str, Any] = {"role": message.role, "content": self._defused(message.text)}
+        turn: dict[str, Any] = {"role": message.role}
         if self._parts:
-            turn["content"] = [part for part in (self._part(part, images) for part in message.content) if part]
+            turn["content"] = list(self._parts_of(message, images))
+        else:
+            turn["content"] = self._defused(message.text)
         if message.tool_calls:
             turn["tool_calls"] = [self._call(call) for call in message.tool_calls]
         if message.tool_call_id is not None:
@@ -119,10 +116,12 @@ class ChatTemplate:
             turn["name"] = self._defused(message.name)
         return turn
 
-    def _part(self, part: Any, images: Iterator[Any]) -> dict[str, Any] | None:
-        if isinstance(part, ImagePart):
-            return {"type": "image", "image": next(images)}
-        return {"type": "text", "text": self._defused(part.text)} if isinstance(part, TextPart) else None
+    def _parts_of(self, message: Message, images: Iterator[Any]) -> Iterator[dict[str, Any]]:
+        for part in message.content:
+            if isinstance(part, ImagePart):
+                yield {"type": "image", "image": next(images)}
+            elif isinstance(part, TextPart):
+                yield {"type": "text", "text": self._defused(part.text)}
 
     def _call(self, call: ToolCall) -> dict[str, Any]:
         arguments = arguments_of(call.model_copy(update={"arguments": self._defused(call.arguments)}))
@@ -148,7 +147,7 @@ def able(*, tools: bool, images: bool) -> Capabilities:
     return Capabilities(tools=tools, images=images, json_schema=True, grammar=True)
 
 
-def require_known(model: Model, request: Request) -> None:
+def require_able(model: Model, request: Request) -> None:
     """Raise `BadRequestError` when `request` asks for what `model`, or its chat template, can't do."""
     names = [tool.name for tool in request.tools]
     if names and not model.capabilities.tools:

@@ -21,6 +21,6 @@ def expected(source: str) -> Capabilities:
     try:
         config = AutoConfig.from_pretrained(source, local_files_only=True)
         tokenizer = AutoTokenizer.from_pretrained(source, local_files_only=True)
-    except (OSError, ValueError):
+    except (OSError, ValueError, ImportError):
         return able(tools=True, images=True)
     return ChatTemplate(tokenizer, parts=sees_images(config)).capabilities

@@ -13,7 +13,7 @@ from rl_conductor.types import JsonFormat, Request, ResponseFormat, Tool, ToolCa
 
 OPENING, CLOSING = "<tool_call>", "</tool_call>"
 BLOCK = re.compile(rf"{OPENING}(.*?)(?:{CLOSING}|\Z)", re.DOTALL)
-FENCE = re.compile(r"^```(?:json)?\s*(.*?)\s*```$", re.DOTALL)
+WRAPPING = re.compile(rf"^(?:```(?:json)?|{OPENING})?\s*([{{\[].*[}}\]])\s*(?:```|{CLOSING})?$", re.DOTALL)
 
 
 # ---------------------------------------------------------------------------------------- requests
@@ -80,6 +80,7 @@ class Reader:
         self.calls: tuple[ToolCall, ...] = ()
         """Known at the end."""
         self._tools = offered(request)
+        self._must = request.tool_choice not in ("auto", "none")
         self._most = None if request.parallel_tool_calls else 1
         self._model = model
         self._held = ""
@@ -96,23 +97,29 @@ class Reader:
         """Read the calls; the text that was held back. `cut`: the reply was ended by its limit of tokens.
 
         Raises:
-            BadResponseError: a `<tool_call>` holds no call of a tool that was offered.
+            BadResponseError: a `<tool_call>`, or a reply that must be a call, is no call of a tool that was offered.
         """
-        blocks = BLOCK.findall(self._held) if self._tools else []
-        calls = [call for block in blocks for call in self._read(block, cut=cut)]
-        self.calls = tuple(calls or read_calls(self._held, self._tools))[: self._most]
-        rest = BLOCK.sub("", self._held) if blocks else "" if self.calls else self._held
+        calls, rest = read_calls(self._held, self._tools), ""
+        if not calls:
+            blocks = self._blocks()
+            calls = tuple(call for block in blocks for call in self._read(block, cut=cut))
+            rest = BLOCK.sub("", self._held) if blocks else self._held
+        self.calls = calls[: self._most]
+        rest = "" if calls and not rest.strip() else rest
         self.text += rest
         return rest
 
+    def _blocks(self) -> list[str]:
+        if self._must:
+            return [self._held]
+        return BLOCK.findall(self._held) if self._tools else []
+
     def _read(self, block: str, *, cut: bool) -> tuple[ToolCall, ...]:
         calls = read_calls(block, self._tools)
-        if calls:
-            return calls
-        why = (
-            "it ran out of output tokens in a tool call; raise max_tokens" if cut else "it calls no tool it was offered"
-        )
-        raise BadResponseError(f"{self._model}: {why}: {block[:200]!r}", model=self._model, retryable=not cut)
+        if not calls:
+            why = "ran out of output tokens in a tool call; raise max_tokens" if cut else "calls no tool it was offered"
+            raise BadResponseError(f"{self._model} {why}: {block[:200]!r}", model=self._model, retryable=not cut)
+        return calls
 
     def _certain(self) -> int:
         """How many of the characters held back are text for certain."""
@@ -134,9 +141,9 @@ def may_become_call(text: str) -> bool:
 
 def read_calls(text: str, tools: Sequence[Tool]) -> tuple[ToolCall, ...]:
     """The calls that `text` is, one or a list, and nothing besides; none when it is an answer."""
-    bare = FENCE.sub(r"\1", BLOCK.sub(r"\1", text.strip()))
+    wrapped = WRAPPING.match(text.strip())
     try:
-        read = json.loads(bare)
+        read = json.loads(wrapped[1]) if wrapped else None
     except (ValueError, RecursionError):
         return ()
     calls = [_call_in(entry, tools) for entry in (read if isinstance(read, list) else [read])]

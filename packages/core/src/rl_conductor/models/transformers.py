@@ -13,7 +13,7 @@ from pathlib import Path
 
 from rl_conductor.errors import BadRequestError, ConductorError, ConfigError, ModelError
 from rl_conductor.models.base import collect
-from rl_conductor.models.chat_template import able, require_known, require_room
+from rl_conductor.models.chat_template import able, require_able, require_room
 from rl_conductor.models.inprocess import Feed, Text, completed
 from rl_conductor.models.json_calls import Reader, form_with_tools
 from rl_conductor.types import FREE, Completion, Delta, FinishReason, Price, Request, Usage
@@ -78,7 +78,7 @@ class TransformersModel:
 
     async def stream(self, request: Request) -> AsyncGenerator[Delta, None]:
         """The reply as it is made. Leaving early or running out of time ends it at the next token."""
-        require_known(self, request)
+        require_able(self, request)
         feed = Feed(model=self.name, timeout=request.timeout)
         if self._thread is None:
             self._thread = ThreadPoolExecutor(1, thread_name_prefix=self.name)
@@ -112,7 +112,7 @@ class TransformersModel:
 
     def _completion(self, request: Request, feed: Feed) -> Completion:
         engine = self._loaded()
-        require_known(self, request)  # again: only now it is certain what the template can take
+        require_able(self, request)  # again: only now it is certain what the template can take
         prompt = engine.chat.render(request, images_of(request, model=self.name), model=self.name, return_tensors="pt")
         length: int = prompt["input_ids"].shape[1]
         require_room(length, limit=engine.limit, model=self.name)

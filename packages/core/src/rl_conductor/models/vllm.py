@@ -22,7 +22,7 @@ from rl_conductor.errors import (
     RateLimitError,
 )
 from rl_conductor.models.base import collect
-from rl_conductor.models.chat_template import require_known, require_room
+from rl_conductor.models.chat_template import ChatTemplate, require_able, require_room
 from rl_conductor.models.inprocess import Feed, completed
 from rl_conductor.models.json_calls import Reader, form_with_tools
 from rl_conductor.types import (
@@ -45,6 +45,7 @@ try:
     from vllm.outputs import RequestOutput
     from vllm.platforms import current_platform
     from vllm.sampling_params import RequestOutputKind, StructuredOutputsParams  # before 0.11: GuidedDecodingParams
+    from vllm.v1.engine.async_llm import AsyncLLM
     from vllm.v1.engine.exceptions import EngineDeadError, EngineGenerateError
 
     from rl_conductor.models.async_llm import DEFAULTS, Engine, lease, release
@@ -97,7 +98,7 @@ class VLLMModel:
 
     async def stream(self, request: Request) -> AsyncGenerator[Delta, None]:
         """The reply as it is made. Leaving early or running out of time aborts it in the engine."""
-        require_known(self, request)
+        require_able(self, request)
         feed = Feed(model=self.name, timeout=request.timeout)
         if self._engine is None:
             self._engine = lease(self._options)
@@ -127,9 +128,9 @@ class VLLMModel:
     async def _generate(self, engine: Engine, request: Request, feed: Feed) -> Completion:
         llm = engine.started(self.name)
         self.capabilities = engine.chat.capabilities
-        require_known(self, request)  # again: only now it is certain what the template can take
+        require_able(self, request)  # again: only now it is certain what the template can take
         outputs = llm.generate(
-            await self._prompt(engine, request),
+            await self._prompt(llm, engine.chat, request),
             _sampling(request, llm.model_config.get_diff_sampling_param(), skip=not engine.chat.calls_are_special),
             request_id=f"rl-conductor-{next(_ids)}",
             lora_request=engine.lora(self._lora),
@@ -143,10 +144,10 @@ class VLLMModel:
         feed.put(Delta(text=reply.end(cut=finish == "length")))
         return completed(reply, finish=finish, usage=_usage(output, written), model=self)
 
-    async def _prompt(self, engine: Engine, request: Request) -> EngineInput:
-        llm, images = engine.started(self.name), images_of(request, model=self.name)
+    async def _prompt(self, llm: AsyncLLM, chat: ChatTemplate, request: Request) -> EngineInput:
+        images = await asyncio.to_thread(images_of, request, model=self.name)
         limit: int = llm.model_config.max_model_len
-        tokens = engine.chat.render(request, images, model=self.name)["input_ids"]
+        tokens = chat.render(request, images, model=self.name)["input_ids"]
         require_room(len(tokens), limit=limit, model=self.name)
         given = TokensPrompt(prompt_token_ids=tokens)
         if images:
