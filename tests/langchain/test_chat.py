@@ -1,0 +1,476 @@
+"""`ChatConductor` is a chat model like any other to LangChain, and hides nothing of what the Conductor does."""
+
+from __future__ import annotations
+
+import asyncio
+import pickle
+import warnings
+from collections.abc import Callable
+from contextlib import aclosing
+from pathlib import Path
+from typing import Any, TypedDict
+
+import pytest
+from langchain.agents import create_agent
+from langchain_core._api import LangChainBetaWarning
+from langchain_core.caches import InMemoryCache
+from langchain_core.language_models import FakeListChatModel
+from langchain_core.load import dumps, loads
+from langchain_core.messages import (
+    AIMessage,
+    AIMessageChunk,
+    HumanMessage,
+    ToolMessage,
+    messages_from_dict,
+    messages_to_dict,
+)
+from langchain_core.output_parsers import StrOutputParser
+from langchain_core.prompts import ChatPromptTemplate
+from langchain_core.rate_limiters import InMemoryRateLimiter
+from langchain_core.runnables import ConfigurableField
+from langchain_openai import ChatOpenAI
+from pydantic import BaseModel
+
+from core.runs import Paced, down, plan, prompt_of
+from langchain_conductor import ChatConductor
+from rl_conductor import (
+    Capabilities,
+    ConfigError,
+    Limits,
+    Message,
+    ModelError,
+    Policy,
+    Request,
+    RunError,
+    Sampling,
+    ScriptedModel,
+)
+from rl_conductor.types import Completion, ToolCall, Usage
+
+TWO = plan((0, "Draft it.", []), (1, "Finish it.", ["all"]))
+
+
+def says(text: str, **usage: int) -> Completion:
+    return Completion(message=Message.assistant(text), usage=Usage(calls=1, **usage), model="vendor-x")
+
+
+def conducting(
+    answer: Any = "The whole answer.", *, draft: Any = "A draft.", plans: Any = TWO, **options: Any
+) -> ChatConductor:
+    """A conductor whose worker `drafter` drafts and whose worker `writer` answers."""
+    workers = {"drafter": ScriptedModel(draft, name="drafter"), "writer": ScriptedModel(answer, name="writer")}
+    return ChatConductor(
+        workers=options.pop("workers", workers), planner=ScriptedModel(plans, name="planner"), **options
+    )
+
+
+def scripted(chat: ChatConductor, name: str) -> ScriptedModel:
+    """The scripted model of a worker, or of the planner."""
+    assert chat.workers is not None
+    found = chat.planner if name == "planner" else chat.workers[name]
+    assert isinstance(found, ScriptedModel)
+    return found
+
+
+def asked(chat: ChatConductor, name: str) -> Request:
+    return scripted(chat, name).requests[-1]
+
+
+def streamed(chunks: Any) -> AIMessageChunk:
+    first, *others = chunks
+    whole = first + others
+    assert isinstance(whole, AIMessageChunk)
+    return whole
+
+
+Answer = Callable[[Any, Any], AIMessage]
+
+
+async def _astreamed(chat: Any, question: Any) -> AIMessage:
+    return streamed([chunk async for chunk in chat.astream(question)])
+
+
+WAYS: dict[str, Answer] = {
+    "invoke": lambda chat, question: chat.invoke(question),
+    "stream": lambda chat, question: streamed(chat.stream(question)),
+    "ainvoke": lambda chat, question: asyncio.run(chat.ainvoke(question)),
+    "astream": lambda chat, question: asyncio.run(_astreamed(chat, question)),
+}
+
+
+@pytest.fixture(params=WAYS)
+def answer(request: pytest.FixtureRequest) -> Answer:
+    """Each way to ask."""
+    return WAYS[request.param]
+
+
+# ------------------------------------------------------------------------------------------ answers
+
+
+def test_the_answer_comes_with_everything_that_it_used(answer: Answer) -> None:
+    usage = {"input_tokens": 10, "cached_tokens": 4, "output_tokens": 5, "reasoning_tokens": 2}
+    chat = conducting([says("Done.", **usage)], draft=[says("A draft.", **usage)], plans=[says(TWO, **usage)])
+    reply = answer(chat, "Write.")
+    assert reply.text == "Done."
+    assert reply.usage_metadata == {
+        "input_tokens": 30,
+        "output_tokens": 15,
+        "total_tokens": 45,
+        "input_token_details": {"cache_read": 12},
+        "output_token_details": {"reasoning": 6},
+    }
+    told = reply.response_metadata
+    assert (told["model_name"], told["finish_reason"]) == ("conductor", "stop")
+    brief = told["conductor"]
+    assert brief["answered_by"] == "vendor-x"
+    assert [(s["worker"], s["subtask"], s["reads"], s["tokens"]) for s in brief["rounds"][0]["steps"]] == [
+        ("drafter", "Draft it.", [], 15),
+        ("writer", "Finish it.", [1], 15),
+    ]
+    assert {who: used["input_tokens"] for who, used in brief["usage"].items()} == {
+        "planning": 10,
+        "drafter": 10,
+        "writer": 10,
+    }
+
+
+def test_only_the_last_chunk_carries_usage_and_facts() -> None:
+    chunks = list(conducting().stream("Write."))
+    assert [chunk.text for chunk in chunks] == ["The ", "whole ", "answer.", ""]
+    assert [bool(chunk.usage_metadata) for chunk in chunks] == [False, False, False, True]
+    assert [bool(chunk.response_metadata) for chunk in chunks] == [False, False, False, True]
+    assert chunks[-1].chunk_position == "last"
+
+
+async def test_tokens_arrive_while_the_answer_is_written() -> None:
+    go = asyncio.Event()
+
+    async def pause(said: str) -> None:
+        if said == "one ":
+            await go.wait()
+
+    workers = {"drafter": ScriptedModel("A draft."), "writer": Paced("one two", pause)}
+    async with asyncio.timeout(5), aclosing(conducting(workers=workers).astream("Write.")) as chunks:  # type: ignore[type-var]
+        assert (await anext(chunks)).text == "one "
+        go.set()
+        assert "".join([chunk.text async for chunk in chunks]) == "two"
+
+
+async def test_leaving_a_stream_stops_the_workers() -> None:
+    async def pause(_: str) -> None:
+        await asyncio.Event().wait()
+
+    writer = Paced("one two", pause)
+    async with aclosing(
+        conducting(workers={"drafter": ScriptedModel("."), "writer": writer}).astream("Write.")
+    ) as chunks:  # type: ignore[type-var]
+        await anext(chunks)
+        assert writer.in_flight == 1
+    assert writer.in_flight == 0
+
+
+def test_leaving_a_sync_stream_stops_the_workers() -> None:
+    async def pause(_: str) -> None:
+        await asyncio.Event().wait()
+
+    writer = Paced("one two", pause)
+    for _ in conducting(workers={"drafter": ScriptedModel("."), "writer": writer}).stream("Write."):
+        assert writer.in_flight == 1
+        break
+    assert writer.in_flight == 0
+
+
+def test_a_run_without_an_answer_says_why(answer: Answer) -> None:
+    with pytest.raises(RunError, match="out of order") as caught:
+        answer(conducting(down, draft=down, max_retries=0), "Write.")
+    assert caught.value.trace.usage.calls == 5
+
+
+def test_a_question_that_no_worker_can_take_is_refused() -> None:
+    with pytest.raises(ConfigError, match="a human message holds a block of type 'audio'"):
+        conducting().invoke([HumanMessage([{"type": "audio", "base64": "AAAA", "mime_type": "audio/wav"}])])
+
+
+def test_batches_keep_their_order() -> None:
+    chat = conducting(lambda request: prompt_of(request)[-3:])
+    assert [len(chat.batch(["a", "b", "c"])), chat.batch(["x"])[0].text] == [3, chat.invoke("x").text]
+
+
+def test_it_stands_in_a_chain() -> None:
+    chain = ChatPromptTemplate.from_template("Write of {what}.") | conducting() | StrOutputParser()
+    assert chain.invoke({"what": "cats"}) == "The whole answer."
+    assert list(chain.stream({"what": "cats"}))[:2] == ["The ", "whole "]
+
+
+# ------------------------------------------------------------------------------------------ options
+
+
+def test_settings_reach_the_worker_that_answers_and_no_other() -> None:
+    chat = conducting(temperature=0.3, max_tokens=50, seed=1, stop=["X"], top_p=0.9, timeout=30)
+    chat.invoke("Write.", temperature=0.7, seed=2, stop=["Y"], reasoning_effort="low")
+    wanted = Sampling(temperature=0.7, top_p=0.9, max_tokens=50, seed=2, stop=("Y",), effort="low")
+    assert asked(chat, "writer").sampling == wanted
+    assert asked(chat, "drafter").sampling == Sampling(max_tokens=4096)
+
+
+def test_a_profile_can_be_chosen_once_or_for_a_call() -> None:
+    three = plan((0, "a", []), (0, "b", []), (1, "c", ["all"]))
+    chat = conducting(plans=three)
+    assert chat.invoke("Write.").response_metadata["model_name"] == "conductor"
+    reply = chat.invoke("Write.", model="mini")
+    assert reply.response_metadata["model_name"] == "conductor-mini"
+    assert len(reply.response_metadata["conductor"]["rounds"][0]["steps"]) < 3
+    assert conducting(profile="mini").model == "mini"
+    assert conducting(profile="mini").conductor.limits.steps == 2
+
+
+def test_policy_and_limits_can_be_given_for_a_call() -> None:
+    chat = conducting()
+    assert chat.invoke("Write.", policy=Policy(single="drafter")).text == "A draft."
+    with pytest.raises(RunError, match=r"limits\.calls"):
+        chat.invoke("Write.", limits=Limits(calls=1))
+    assert conducting(rounds=2).conductor.limits.rounds == 2
+
+
+@pytest.mark.parametrize(
+    ("option", "said"),
+    [
+        ({"frequency_penalty": 1}, "no option frequency_penalty of a call; there are model, temperature"),
+        ({"model": "gpt-5"}, "no profile 'gpt-5': write 'mini' or 'ultra'"),
+        ({"temperature": "hot"}, "the option temperature is 'hot'"),
+        ({"response_format": {"type": "xml"}}, "response_format is .*xml.*; write"),
+    ],
+    ids=str,
+)
+def test_an_option_that_means_nothing_is_refused(option: dict[str, Any], said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        conducting().invoke("Write.", **option)
+
+
+def test_settings_can_be_left_to_the_config() -> None:
+    chat = conducting()
+    tunable = chat.configurable_fields(temperature=ConfigurableField(id="heat"), model=ConfigurableField(id="profile"))
+    reply = tunable.with_config(configurable={"heat": 0.2, "profile": "mini"}).invoke("Write.")
+    assert asked(chat, "writer").sampling.temperature == 0.2
+    assert reply.response_metadata["model_name"] == "conductor-mini"
+
+
+def test_without_arguments_it_works_with_what_the_machine_offers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "pool.toml"
+    file.write_text('[workers.small]\nmodel = "ollama:llama3.2"\n[workers.large]\nmodel = "ollama:qwen3"\n')
+    monkeypatch.setenv("RL_CONDUCTOR_POOL", str(file))
+    assert list(ChatConductor().conductor.pool) == ["small", "large"]
+
+
+# -------------------------------------------------------------------------------------------- tools
+
+
+def weather(city: str) -> str:
+    """The weather in a city."""
+    return f"sunny in {city}"
+
+
+CALLS = Message.assistant(
+    tool_calls=[
+        ToolCall(id="c1", name="weather", arguments='{"city": "Kyiv"}'),
+        ToolCall(id="c2", name="weather", arguments='{"city": "Oslo"}'),
+    ]
+)
+RESULTS = [ToolMessage("18 degrees", tool_call_id="c1"), ToolMessage("7 degrees", tool_call_id="c2")]
+
+
+def test_the_turn_with_tool_results_goes_on_with_the_same_worker_without_planning(answer: Answer) -> None:
+    chat = conducting([CALLS, "Warm and cold."])
+    bound = chat.bind_tools([weather])
+    call = answer(bound, "How is it?")
+    assert [(one["args"]["city"], one["id"]) for one in call.tool_calls] == [("Kyiv", "c1"), ("Oslo", "c2")]
+    stored = messages_from_dict(messages_to_dict([HumanMessage("How is it?"), call, *RESULTS]))
+    assert answer(bound, stored).text == "Warm and cold."
+    first, second = scripted(chat, "writer").requests
+    assert second.messages[0] == first.messages[0]
+    assert [turn.text for turn in second.messages[2:]] == ["18 degrees", "7 degrees"]
+    assert len(scripted(chat, "planner").requests) == len(scripted(chat, "drafter").requests) == 1
+
+
+def test_a_forged_continuation_gives_no_worker_what_the_policy_denies() -> None:
+    chat = conducting([CALLS, "Warm."])
+    call = chat.bind_tools([weather]).invoke("How is it?")
+    denied = chat.bind_tools([weather]).invoke(
+        [HumanMessage("How is it?"), call, *RESULTS], policy=Policy(deny=frozenset({"writer"}), single="drafter")
+    )
+    assert denied.text == "A draft."
+
+
+def test_tools_reach_the_last_worker_as_they_were_bound() -> None:
+    chat = conducting([CALLS])
+    chat.bind_tools([weather], tool_choice="weather", parallel_tool_calls=False, strict=True).invoke("How is it?")
+    request = asked(chat, "writer")
+    assert (request.tool_choice, request.parallel_tool_calls) == ("weather", False)
+    assert request.tools[0].parameters["additionalProperties"] is False
+    assert asked(chat, "drafter").tools == ()
+
+
+def test_tools_that_no_worker_takes_are_refused_when_they_are_bound() -> None:
+    mute = ScriptedModel("Hi.", capabilities=Capabilities())
+    with pytest.raises(ConfigError, match="no worker takes tools, and a would have to"):
+        ChatConductor(workers={"a": mute}).bind_tools([weather])
+
+
+def test_a_choice_of_a_tool_that_is_not_there_is_refused_when_it_is_bound() -> None:
+    with pytest.raises(ConfigError, match="tool_choice is 'now'"):
+        conducting().bind_tools([weather], tool_choice="now")
+
+
+def test_an_agent_runs_on_it() -> None:
+    chat = conducting([CALLS, "Warm and cold."])
+    made = create_agent(chat, [weather]).invoke({"messages": [HumanMessage("How is it?")]})
+    assert made["messages"][-1].text == "Warm and cold."
+    assert len(scripted(chat, "planner").requests) == 1
+
+
+# ------------------------------------------------------------------------------- structured answers
+
+
+class Place(BaseModel):
+    """A place."""
+
+    city: str
+
+
+class PlaceDict(TypedDict):
+    """A place."""
+
+    city: str
+
+
+@pytest.mark.parametrize(
+    ("schema", "made"),
+    [(Place, Place(city="Oslo")), (PlaceDict, {"city": "Oslo"}), (Place.model_json_schema(), {"city": "Oslo"})],
+    ids=["pydantic", "TypedDict", "JSON schema"],
+)
+def test_answers_come_as_objects(schema: Any, made: Any) -> None:
+    chat = conducting('{"city": "Oslo"}')
+    assert chat.with_structured_output(schema).invoke("Where?") == made
+    assert list(chat.with_structured_output(schema).stream("Where?"))[-1] == made
+    form = asked(chat, "writer").response_format
+    assert form is not None
+    assert form.type == "json"
+    assert form.json_schema is not None
+    assert list(form.json_schema["properties"]) == ["city"]
+
+
+def test_an_answer_that_does_not_parse_is_an_error_or_data() -> None:
+    chat = conducting("Oslo!")
+    with pytest.raises(ValueError, match="Invalid json output"):
+        chat.with_structured_output(Place).invoke("Where?")
+    told = chat.with_structured_output(Place, include_raw=True).invoke("Where?")
+    assert (told["raw"].text, told["parsed"]) == ("Oslo!", None)
+    assert "Invalid json output" in str(told["parsing_error"])
+
+
+def test_objects_can_be_asked_for_by_a_tool_call_or_as_any_json() -> None:
+    call = Message.assistant(tool_calls=[ToolCall(id="c", name="Place", arguments='{"city": "Oslo"}')])
+    assert conducting([call]).with_structured_output(Place, method="function_calling").invoke("?") == Place(city="Oslo")
+    chat = conducting('{"city": "Oslo"}')
+    assert chat.with_structured_output(Place, method="json_mode").invoke("?") == Place(city="Oslo")
+    with pytest.raises(ConfigError, match="no method 'xml'"):
+        chat.with_structured_output(Place, method="xml")  # type: ignore[arg-type]
+
+
+# -------------------------------------------------------------------------------- LangChain's habits
+
+
+def test_a_cache_saves_the_second_run_and_tells_configurations_apart() -> None:
+    cache = InMemoryCache()
+    chat = conducting(cache=cache)
+    first, second = chat.invoke("Write."), chat.invoke("Write.")
+    assert first.text == second.text
+    assert len(scripted(chat, "planner").requests) == 1
+    chat.invoke("Write.", temperature=1.0)
+    assert len(scripted(chat, "planner").requests) == 2
+    other = {"drafter": ScriptedModel("A draft."), "writer": ScriptedModel("Another answer.", name="other")}
+    assert conducting(cache=cache, workers=other).invoke("Write.").text == "Another answer."
+
+
+def test_a_rate_limiter_is_asked() -> None:
+    limiter = InMemoryRateLimiter(requests_per_second=1000, max_bucket_size=10)
+    limiter.available_tokens = 10
+    conducting(rate_limiter=limiter).invoke("Write.")
+    assert limiter.available_tokens < 10
+
+
+def test_fallbacks_and_retries_of_langchain_work() -> None:
+    broken = conducting(down, draft=down, max_retries=0)
+    assert broken.with_fallbacks([conducting()]).invoke("Write.").text == "The whole answer."
+    twice = conducting(
+        workers={"writer": ScriptedModel([ModelError("down", model="x"), "Now."])},
+        plans=plan((0, "a", [])),
+        max_retries=0,
+    )
+    assert twice.with_retry(stop_after_attempt=2, wait_exponential_jitter=False).invoke("Write.").text == "Now."
+
+
+def test_it_is_written_down_with_its_secrets_as_secrets(monkeypatch: pytest.MonkeyPatch) -> None:
+    key = "sk-secret-0123456789"
+    chat = ChatConductor(
+        workers={"a": ChatOpenAI(model="gpt-4o-mini", api_key=key), "b": "ollama:llama3.2"},
+        profile="mini",
+        policy=Policy(final="a"),
+        limits=Limits(usd="0.5"),
+        temperature=0.1,
+    )
+    text = dumps(chat)
+    assert key not in text
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", LangChainBetaWarning)
+        made = loads(
+            text,
+            allowed_objects=[ChatConductor, ChatOpenAI],
+            valid_namespaces=["langchain_conductor"],
+            secrets_map={"OPENAI_API_KEY": key},
+        )
+    assert made.asdict() == chat.asdict()
+    assert made.workers["a"].openai_api_key.get_secret_value() == key
+    assert (made.policy, made.limits) == (chat.policy, chat.limits)
+
+
+def test_a_pickled_one_opens_its_own_connections() -> None:
+    chat = ChatConductor(workers={"a": FakeListChatModel(responses=["Hi."])}, policy=Policy(single="a"))
+    chat.invoke("Hello")
+    made = pickle.loads(pickle.dumps(chat))
+    assert made.asdict() == chat.asdict()
+    assert made.conductor is not chat.conductor
+    assert made.invoke("Hello").text == "Hi."
+
+
+def test_tracers_are_told_who_it_is() -> None:
+    told = conducting(profile="ultra", temperature=0.5, max_tokens=7, stop=["X"])._get_ls_params()
+    assert told == {
+        "ls_provider": "conductor",
+        "ls_model_name": "conductor-ultra",
+        "ls_model_type": "chat",
+        "ls_temperature": 0.5,
+        "ls_max_tokens": 7,
+        "ls_stop": ["X"],
+    }
+
+
+def test_its_profile_says_what_its_workers_can() -> None:
+    profile = conducting().profile
+    assert profile is not None
+    assert profile["tool_calling"]
+    assert profile["structured_output"]
+    mute = ChatConductor(workers={"a": ScriptedModel("Hi.", capabilities=Capabilities())})
+    assert mute.profile is not None
+    assert not mute.profile["tool_calling"]
+
+
+async def test_its_events_are_langchains_own() -> None:
+    events = [event async for event in conducting().astream_events("Write.", version="v2")]
+    said = [event["data"]["chunk"].text for event in events if event["event"] == "on_chat_model_stream"]
+    assert "".join(said) == "The whole answer."
+    custom = [event["name"] for event in events if event["event"] == "on_custom_event"]
+    assert custom[0] == "conductor_planned"
+    assert custom.count("conductor_step_started") == custom.count("conductor_step_finished") == 2

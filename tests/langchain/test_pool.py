@@ -1,0 +1,143 @@
+"""Pools and Conductors from whatever LangChain's users have at hand."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from langchain_core.language_models import FakeListChatModel
+from langchain_core.runnables import RunnableLambda
+
+from core.runs import plan
+from langchain_conductor import ChatConductor, ChatModel, RunnableModel, conductor_of, pool_of
+from langchain_conductor.tracing import Reported
+from rl_conductor import (
+    Card,
+    ConfigError,
+    Limits,
+    Planner,
+    Policy,
+    PolicyError,
+    Price,
+    ScriptedModel,
+    Worker,
+    WorkerPool,
+)
+from rl_conductor.models import Model
+
+LONE = plan((0, "Answer.", []))
+
+
+def fake() -> FakeListChatModel:
+    return FakeListChatModel(responses=["Hello."])
+
+
+def chain() -> Any:
+    return RunnableLambda(lambda _: "Hello.")
+
+
+def model_of(model: Model) -> Model:
+    return model.model if isinstance(model, Reported) else model
+
+
+def test_a_pool_takes_any_mix() -> None:
+    scripted = ScriptedModel("Hi.")
+    inner = ChatConductor(workers={"a": scripted}, planner=ScriptedModel(LONE))
+    made = pool_of(
+        {
+            "chat": fake(),
+            "chain": chain(),
+            "named": "ollama:llama3.2",
+            "model": scripted,
+            "worker": Worker.of("other", scripted, card=Card(name="other", strengths="sums")),
+            "conductor": inner,
+        }
+    )
+    kinds = [type(worker.model).__name__ for worker in made.values()]
+    assert kinds == ["ChatModel", "RunnableModel", "OllamaModel", "ScriptedModel", "ScriptedModel", "Conductor"]
+    assert [card.name for card in made.cards] == list(made)
+    assert made["worker"].card.strengths == "sums"
+    assert made["conductor"].model is inner.conductor
+
+
+def test_a_pool_is_taken_as_it_is() -> None:
+    made = WorkerPool({"a": ScriptedModel("Hi.")})
+    assert pool_of(made) is made
+
+
+def test_a_langchain_model_keeps_its_own_longest_reply_and_a_core_one_gets_a_bound() -> None:
+    made = pool_of({"chat": fake(), "model": ScriptedModel("Hi.")})
+    assert made["chat"].sampling.max_tokens is None
+    assert made["model"].sampling.max_tokens == 4096
+
+
+def test_a_price_can_be_given_to_a_chat_model() -> None:
+    price = Price(input=1, output=2)
+    assert pool_of({"chat": ChatModel(fake(), price=price)})["chat"].card.price == price
+
+
+@pytest.mark.parametrize(
+    ("workers", "said"),
+    [
+        ({"a": 7}, "worker 'a': 7 is no model; give a chat model, a runnable, 'provider:model' or a core Model"),
+        ({"a": "gpt-5"}, "worker 'a': no model 'gpt-5': write 'provider:model'"),
+        ({"a": "nobody:x"}, "worker 'a': no model 'nobody:x'"),
+        ({}, "a pool needs at least one worker"),
+    ],
+    ids=str,
+)
+def test_what_is_no_worker_is_refused_by_name(workers: Any, said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        pool_of(workers)
+
+
+def test_a_missing_key_is_told_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    monkeypatch.delenv("OPENAI_BASE_URL", raising=False)
+    with pytest.raises(ConfigError, match="worker 'a': openai:gpt-5 needs a key: set OPENAI_API_KEY"):
+        ChatConductor(workers={"a": "openai:gpt-5"})
+
+
+def test_an_impossible_policy_is_told_at_once() -> None:
+    with pytest.raises(PolicyError, match=r"policy.final is 'nobody'.* the pool has only a"):
+        ChatConductor(workers={"a": fake()}, policy=Policy(final="nobody"))
+
+
+def test_the_first_language_model_plans_unless_another_is_named() -> None:
+    made = conductor_of({"agent": chain(), "chat": fake()})
+    assert isinstance(model_of(made.planner.model), ChatModel)
+    named = conductor_of({"agent": chain()}, ScriptedModel(LONE, name="planner"))
+    assert named.planner.model.name == "scripted:planner"
+    whole = Planner(model=ScriptedModel(LONE), samples=1)
+    assert conductor_of({"agent": chain()}, whole).planner.samples == 1
+
+
+def test_agents_alone_cannot_plan() -> None:
+    with pytest.raises(ConfigError, match=r"none of agent can plan.*give planner="):
+        conductor_of({"agent": chain()})
+
+
+def test_a_profile_brings_limits_and_an_order_and_both_can_be_overruled() -> None:
+    dear = Worker.of("dear", ScriptedModel("Hi.", price=Price(input=9, output=9)))
+    workers: dict[str, Any] = {"dear": dear, "cheap": ScriptedModel("Hi.")}
+    mini = conductor_of(workers, profile="mini")
+    assert list(mini.pool) == ["cheap", "dear"]
+    assert (mini.limits.steps, mini.limits.rounds) == (2, 1)
+    assert conductor_of(workers, profile="mini", rounds=3).limits == mini.limits.model_copy(update={"rounds": 3})
+    assert conductor_of(workers, profile="ultra", limits=Limits(steps=4)).limits == Limits(steps=4)
+    assert conductor_of(workers).limits == Limits()
+    with pytest.raises(ConfigError, match="no profile 'tiny': write 'mini' or 'ultra'"):
+        conductor_of(workers, profile="tiny")
+
+
+def test_every_call_is_reported_once_however_often_a_conductor_is_made_over() -> None:
+    made = conductor_of({"a": ScriptedModel("Hi.")})
+    again = conductor_of(made.pool, made.planner)
+    assert isinstance(again.pool["a"].model, Reported)
+    assert isinstance(again.pool["a"].model.model, ScriptedModel)
+    assert not isinstance(model_of(again.planner.model), Reported)
+
+
+def test_a_runnable_can_be_told_what_it_can_take() -> None:
+    able = ChatModel(fake()).capabilities
+    assert pool_of({"a": RunnableModel(chain(), capabilities=able)})["a"].model.capabilities.images
