@@ -15,12 +15,18 @@ from rl_conductor.errors import RunError
 from rl_conductor.server.chat_completions import ChatCompletions
 from rl_conductor.server.errors import ApiError, api_error, openai_body
 from rl_conductor.server.lookups import router, service_of
+from rl_conductor.server.messages import Messages
+from rl_conductor.server.responses import Responses
 from rl_conductor.server.service import Service
 from rl_conductor.server.wire import Api
 
 log = logging.getLogger("rl_conductor.server")
 
-PROTOCOLS: dict[str, Api] = {"/v1/chat/completions": ChatCompletions()}
+PROTOCOLS: dict[str, Api] = {
+    "/v1/chat/completions": ChatCompletions(),
+    "/v1/responses": Responses(),
+    "/v1/messages": Messages(),
+}
 LOOPBACK_NAMES = ["127.0.0.1", "localhost", "[::1]"]
 """Without keys, a web page must not reach us under a name of its own that leads here."""
 

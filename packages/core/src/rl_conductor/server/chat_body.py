@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import ConfigDict, Field, model_validator
 
-from rl_conductor.server.content import document, image
+from rl_conductor.server.content import document, image, json_format
 from rl_conductor.server.extensions import Extension
 from rl_conductor.server.wire import MOST_CHOICES, Ask, Body, only
 from rl_conductor.types import ContentPart, JsonFormat, Message, Request, Sampling, TextPart, Tool, ToolCall
@@ -225,12 +225,6 @@ class StreamOptions(Body):
     include_obfuscation: Annotated[bool | None, only(False)] = None
 
 
-def json_format(name: str, schema: dict[str, Any] | None, description: str | None) -> JsonFormat:
-    """JSON of a schema, which carries its own description."""
-    described = {"description": description} if description and schema is not None else {}
-    return JsonFormat(name=name, json_schema=None if schema is None else described | schema)
-
-
 # ----------------------------------------------------------------------------------------- requests
 
 
@@ -257,13 +251,13 @@ class ChatBody(Body):
     user: str | None = None
     safety_identifier: str | None = None
     metadata: dict[str, str] | None = None
+    store: bool | None = None
 
     prompt_cache_key: Any = None
     prompt_cache_retention: Any = None
     prediction: Any = None
     verbosity: Annotated[str | None, only("medium")] = None
     service_tier: Annotated[str | None, only("auto", "default")] = None
-    store: Annotated[bool | None, only(False)] = None
     frequency_penalty: Annotated[float | None, only(0)] = None
     presence_penalty: Annotated[float | None, only(0)] = None
     logit_bias: Annotated[dict[str, float] | None, only({})] = None
@@ -290,6 +284,7 @@ class ChatBody(Body):
             labels=(self.metadata or {}) | labels,
             ignored=self._ignored(),
             stream=bool(self.stream),
+            keep=self.store is not False,
             usage_in_stream=bool(self.stream_options and self.stream_options.include_usage),
         )
 

@@ -1,10 +1,11 @@
-"""Images and documents as the protocols send them: by an address or in base64."""
+"""What the protocols send alike: images and documents by an address or in base64, and schemas."""
 
 from __future__ import annotations
 
 import re
+from typing import Any
 
-from rl_conductor.types import FilePart, ImagePart
+from rl_conductor.types import FilePart, ImagePart, JsonFormat
 
 DATA_URL = re.compile(r"data:(?P<type>[\w.+-]+/[\w.+-]+);base64,(?P<data>[A-Za-z0-9+/=\s]+)")
 
@@ -21,6 +22,12 @@ def document(url: str, *, name: str) -> FilePart:
     """A document in a `data:` address. Raises `ValueError` for any other."""
     media_type, data = _data(url, "a document")
     return FilePart(media_type=media_type, name=name, data=data)
+
+
+def json_format(name: str, schema: dict[str, Any] | None, description: str | None) -> JsonFormat:
+    """JSON of a schema, which carries its own description."""
+    described = {"description": description} if description and schema is not None else {}
+    return JsonFormat(name=name, json_schema=None if schema is None else described | schema)
 
 
 def _data(url: str, what: str) -> tuple[str, str]:

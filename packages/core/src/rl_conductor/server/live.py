@@ -88,6 +88,8 @@ class Live:
         while True:
             news = self._news
             while seen < len(self._events):
+                if isinstance(self._events[seen], Finished):
+                    await asyncio.wait([self.task])  # what the caller may come back for is on record by then
                 yield self._events[seen]
                 seen += 1
             if self.task.done() and seen == len(self._events):

@@ -129,8 +129,8 @@ class _Conducting:
             trace = await self._conduct()
         except RunError as error:
             raise self._blamed(error, budget) from error
-        if self.asked.name is not None or (trace.completion and trace.completion.message.tool_calls):
-            await self.store.journal.flush()  # the caller will come back for it, perhaps to another process
+        if self._is_asked_for_again:
+            await self.store.journal.flush()
         return trace
 
     async def _conduct(self) -> Trace:
@@ -158,6 +158,12 @@ class _Conducting:
                 return ApiError(message, status=429, code="insufficient_quota")
         return RunError(str(error), trace=error.trace.model_copy(update={"id": self.live.id}))
 
+    @property
+    def _is_asked_for_again(self) -> bool:
+        """Whether the caller may come back for this very run, perhaps to another process."""
+        reply = self.trace.completion if self.trace else None
+        return self.asked.name is not None or bool(reply and reply.message.tool_calls)
+
     def _tell(self, event: Event) -> None:
         if isinstance(event, Finished):
             self.trace = event.trace.model_copy(update={"id": self.live.id})
@@ -178,7 +184,7 @@ class _Conducting:
         if self.trace is not None:
             done = self.trace.completion is not None
             ended: Status = "done" if done else "cancelled" if self.trace.error == "cancelled" else "failed"
-            self.store.finish(self.live.id, self.trace, ended)
+            self.store.finish(self.live.id, self.trace, ended, keep=self.asked.ask.keep or self._is_asked_for_again)
             self.metrics.run_over(self.asked.served.name, self.trace)
         elif self.asked.name is not None:
             self.store.give_up(self.live.id)

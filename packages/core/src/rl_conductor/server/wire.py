@@ -36,6 +36,8 @@ class Ask(Value):
     """What the caller wants to find the run by."""
     ignored: tuple[str, ...] = ()
     """Hints that change nothing here; the reply says so."""
+    keep: bool = True
+    """Whether what was said is kept once it is answered; what it cost always is."""
     stream: bool = False
     usage_in_stream: bool = True
 

@@ -125,13 +125,13 @@ class Store:
         newest = kept.on_conflict_do_update(index_elements=list(steps.primary_key), set_={"body": body})
         self.journal.add(newest, update(runs).where(runs.c.id == run).values(_amounts(so_far)))
 
-    def finish(self, run: str, trace: Trace, status: Status) -> None:
-        """Keep the trace of a run that is over; its single steps need no longer be kept."""
+    def finish(self, run: str, trace: Trace, status: Status, *, keep: bool = True) -> None:
+        """Note the end of a run and `keep` its trace; its single steps need no longer be kept."""
         ended = {
             "status": status,
             "seconds": trace.seconds,
             "error": None if trace.error is None else trace.error.replace("\0", ""),
-            "trace": trace.model_dump_json(),
+            "trace": trace.model_dump_json() if keep else None,
             **_amounts(trace.usage),
         }
         mine = and_(runs.c.id == run, runs.c.owner == self.owner)

@@ -1,0 +1,146 @@
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Any
+
+import anthropic
+import pytest
+from pydantic import BaseModel
+
+from core.runs import SOON, Gated, Paced, forever, prompt_of
+from rl_conductor.errors import ModelError
+from rl_conductor.models.scripted import ScriptedModel
+from rl_conductor.types import ImagePart, JsonFormat, Message, ToolCall
+from server.conftest import TWO_STEPS, Serve, until
+
+ASKED: list[Any] = [{"role": "user", "content": "Say something."}]
+BASIC: Any = {"model": "conductor-mini", "max_tokens": 100, "messages": ASKED}
+WEATHER: Any = {
+    "name": "weather",
+    "description": "The weather somewhere.",
+    "input_schema": {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]},
+}
+
+
+async def test_an_answer_comes_with_its_usage_planning_included(serve: Serve) -> None:
+    at = await serve(planner=TWO_STEPS)
+    reply = await at.anthropic().messages.create(**BASIC)
+    assert [block.type == "text" and block.text for block in reply.content] == ["from b"]
+    assert reply.stop_reason == "end_turn"
+    by = (reply.usage.model_extra or {})["conductor"]
+    each = [by["planning"], *by["workers"].values()]
+    assert reply.usage.input_tokens == sum(one["input_tokens"] for one in each) > 0
+    assert reply.usage.output_tokens == sum(one["output_tokens"] for one in each) > 0
+
+
+async def test_tokens_arrive_as_the_last_worker_writes_them(serve: Serve) -> None:
+    read = asyncio.Event()
+
+    async def until_read(said: str) -> None:
+        if said == "one ":
+            await asyncio.wait_for(read.wait(), SOON)
+
+    at = await serve({"a": Paced("one two", until_read)})
+    texts = []
+    async with at.anthropic().messages.stream(**BASIC) as stream:
+        async for text in stream.text_stream:
+            texts.append(text)
+            read.set()
+        final = await stream.get_final_message()
+    assert texts == ["one ", "two"]
+    whole = await at.anthropic().messages.create(**BASIC | {"messages": ASKED})
+    assert final.usage.input_tokens == whole.usage.input_tokens
+    assert final.stop_reason == "end_turn"
+
+
+@pytest.mark.parametrize("progress", ["comments", "chunks"])
+async def test_progress_disturbs_the_official_client_in_neither_form(serve: Serve, progress: str) -> None:
+    at = await serve(planner=TWO_STEPS)
+    extra = {"conductor": {"progress": progress}}
+    async with at.anthropic().messages.stream(**BASIC, extra_body=extra) as stream:
+        assert await stream.get_final_text() == "from b"
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+async def test_parallel_tool_calls_come_back_to_the_worker_that_made_them(serve: Serve, streamed: bool) -> None:
+    calls = tuple(
+        ToolCall(id=f"vendor-{i}", name="weather", arguments=json.dumps({"city": city})) for i, city in enumerate("AB")
+    )
+    planner, b = ScriptedModel([TWO_STEPS]), ScriptedModel([Message.assistant("Let me see.", tool_calls=calls), "Dry."])
+    at = await serve({"a": ScriptedModel(["a draft"]), "b": b}, planner)
+    client = at.anthropic()
+    if streamed:
+        async with client.messages.stream(**BASIC, tools=[WEATHER]) as stream:
+            first = await stream.get_final_message()
+    else:
+        first = await client.messages.create(**BASIC, tools=[WEATHER])
+    assert first.stop_reason == "tool_use"
+    uses: list[Any] = [block for block in first.content if block.type == "tool_use"]
+    assert [use.input for use in uses] == [{"city": "A"}, {"city": "B"}]
+    results = [
+        {"type": "tool_result", "tool_use_id": use.id, "content": "dry", "is_error": i == 1}
+        for i, use in enumerate(uses)
+    ]
+    turns: Any = [*ASKED, {"role": "assistant", "content": first.content}, {"role": "user", "content": results}]
+    second = await client.messages.create(**BASIC | {"messages": turns}, tools=[WEATHER])
+    assert [block.type == "text" and block.text for block in second.content] == ["Dry."]
+    assert "a draft" in prompt_of(b.requests[1])
+    assert [m.text for m in b.requests[1].messages if m.role == "tool"] == ["dry", "(the tool failed) dry"]
+    planner.assert_complete()
+
+
+async def test_a_json_schema_images_and_instructions_reach_the_last_worker(serve: Serve) -> None:
+    class Sum(BaseModel):
+        total: int
+
+    a = ScriptedModel('{"total": 7}')
+    at = await serve({"a": a})
+    picture = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "iVBORw0KGgo="}}
+    turns: Any = [{"role": "user", "content": [{"type": "text", "text": "How many?"}, picture]}]
+    reply = await at.anthropic().messages.parse(
+        **BASIC | {"messages": turns}, output_format=Sum, system="Be brief.", stop_sequences=["END"]
+    )
+    assert reply.parsed_output == Sum(total=7)
+    (request,) = a.requests
+    assert isinstance(request.response_format, JsonFormat)
+    assert request.messages[0].text == "Be brief."
+    assert ImagePart(media_type="image/png", data="iVBORw0KGgo=") in request.messages[1].content
+    assert (request.sampling.max_tokens, request.sampling.stop) == (100, ("END",))
+
+
+async def test_failures_are_the_sdks_own_exceptions(serve: Serve) -> None:
+    at = await serve({"a": ScriptedModel([ModelError("out of order", model="a")])})
+    client = at.anthropic()
+    with pytest.raises(anthropic.NotFoundError, match="no model 'claude'"):
+        await client.messages.create(**BASIC | {"model": "claude"})
+    with pytest.raises(anthropic.BadRequestError, match=r"top_k: can't be honoured"):
+        await client.messages.create(**BASIC, extra_body={"top_k": 5})
+    with pytest.raises(anthropic.InternalServerError, match="out of order"):
+        await client.messages.create(**BASIC)
+
+
+async def test_an_error_in_the_midst_of_a_stream_is_raised_by_the_official_client(serve: Serve) -> None:
+    broken: Any = ["It is ", ModelError("the line went dead", model="a")]
+    at = await serve({"a": ScriptedModel([broken])})
+    async with at.anthropic().messages.stream(**BASIC) as stream:
+        with pytest.raises(anthropic.APIStatusError, match="the line went dead"):
+            await stream.get_final_text()
+
+
+async def test_hints_that_change_nothing_are_named_in_the_reply(serve: Serve) -> None:
+    at = await serve()
+    system: Any = [{"type": "text", "text": "Be brief.", "cache_control": {"type": "ephemeral"}}]
+    raw = await at.anthropic().messages.with_raw_response.create(
+        **BASIC, system=system, thinking={"type": "enabled", "budget_tokens": 1024}
+    )
+    assert raw.headers["x-conductor-ignored"] == "thinking, cache_control"
+
+
+async def test_a_caller_who_hangs_up_ends_the_call_to_the_worker(serve: Serve) -> None:
+    a = Gated("never", forever)
+    at = await serve({"a": a})
+    with pytest.raises(anthropic.APITimeoutError):
+        await at.anthropic(timeout=0.5).messages.create(**BASIC)
+    await until(lambda: not a.held)
+    assert a.asked.is_set()

@@ -1,0 +1,163 @@
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Any
+
+import openai
+import pytest
+from pydantic import BaseModel
+
+from core.runs import SOON, Paced, prompt_of
+from rl_conductor.errors import ModelError
+from rl_conductor.models.scripted import ScriptedModel
+from rl_conductor.types import Completion, FilePart, ImagePart, JsonFormat, Message, ToolCall, Usage
+from server.conftest import TWO_STEPS, Serve
+
+BASIC: Any = {"model": "conductor-mini", "input": "Say something."}
+WEATHER: Any = {
+    "type": "function",
+    "name": "weather",
+    "description": "The weather somewhere.",
+    "strict": False,
+    "parameters": {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]},
+}
+PIXEL = "data:image/png;base64,iVBORw0KGgo="
+PAPER = "data:application/pdf;base64,JVBERi0="
+
+
+async def test_an_answer_comes_with_its_usage_planning_included(serve: Serve) -> None:
+    at = await serve(planner=TWO_STEPS)
+    reply = await at.openai().responses.create(**BASIC, instructions="Be brief.", metadata={"team": "red"})
+    assert reply.output_text == "from b"
+    assert reply.status == "completed"
+    assert reply.metadata == {"team": "red"}
+    assert reply.usage is not None
+    by = (reply.usage.model_extra or {})["conductor"]
+    each = [by["planning"], *by["workers"].values()]
+    assert reply.usage.input_tokens == sum(one["input_tokens"] for one in each) > 0
+    assert reply.usage.output_tokens == sum(one["output_tokens"] for one in each) > 0
+
+
+async def test_tokens_arrive_as_the_last_worker_writes_them(serve: Serve) -> None:
+    read = asyncio.Event()
+
+    async def until_read(said: str) -> None:
+        if said == "one ":
+            await asyncio.wait_for(read.wait(), SOON)
+
+    at = await serve({"a": Paced("one two", until_read)})
+    texts = []
+    async with at.openai().responses.stream(**BASIC) as stream:
+        async for event in stream:
+            if event.type == "response.output_text.delta":
+                texts.append(event.delta)
+                read.set()
+        final = await stream.get_final_response()
+    assert texts == ["one ", "two"]
+    assert final.output_text == "one two"
+    assert final.usage is not None
+
+
+@pytest.mark.parametrize("progress", ["comments", "chunks"])
+async def test_progress_disturbs_the_official_client_in_neither_form(serve: Serve, progress: str) -> None:
+    at = await serve(planner=TWO_STEPS)
+    stream = await at.openai().responses.create(**BASIC, stream=True, extra_body={"conductor": {"progress": progress}})
+    events: list[Any] = [event async for event in stream]
+    assert events[-1].type == "response.completed"
+    assert events[-1].response.output_text == "from b"
+    assert [event.sequence_number for event in events] == list(range(len(events)))
+    assert any(event.type == "conductor.progress" for event in events) == (progress == "chunks")
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+async def test_parallel_tool_calls_come_back_to_the_worker_that_made_them(serve: Serve, streamed: bool) -> None:
+    calls = tuple(
+        ToolCall(id=f"vendor-{i}", name="weather", arguments=json.dumps({"city": city})) for i, city in enumerate("AB")
+    )
+    planner, b = ScriptedModel([TWO_STEPS]), ScriptedModel([Message.assistant("Let me see.", tool_calls=calls), "Dry."])
+    at = await serve({"a": ScriptedModel(["a draft"]), "b": b}, planner)
+    client = at.openai()
+    asked: list[Any] = [{"role": "user", "content": "Say something."}]
+    if streamed:
+        async with client.responses.stream(model="conductor-mini", input=asked, tools=[WEATHER]) as stream:
+            first: Any = await stream.get_final_response()
+    else:
+        first = await client.responses.create(model="conductor-mini", input=asked, tools=[WEATHER])
+    made = [item for item in first.output if item.type == "function_call"]
+    assert [call.arguments for call in made] == ['{"city": "A"}', '{"city": "B"}']
+    asked += [item.model_dump(exclude_none=True, exclude={"parsed", "parsed_arguments"}) for item in first.output]
+    asked += [{"type": "function_call_output", "call_id": call.call_id, "output": "dry"} for call in made]
+    second = await client.responses.create(model="conductor-mini", input=asked, tools=[WEATHER])
+    assert second.output_text == "Dry."
+    assert "a draft" in prompt_of(b.requests[1])
+    assert [m.text for m in b.requests[1].messages if m.role == "tool"] == ["dry", "dry"]
+    planner.assert_complete()
+
+
+async def test_a_json_schema_images_files_and_instructions_reach_the_last_worker(serve: Serve) -> None:
+    class Sum(BaseModel):
+        total: int
+
+    a = ScriptedModel('{"total": 7}')
+    at = await serve({"a": a})
+    parts = [
+        {"type": "input_text", "text": "How many?"},
+        {"type": "input_image", "image_url": PIXEL, "detail": "auto"},
+        {"type": "input_file", "file_data": PAPER, "filename": "a.pdf"},
+    ]
+    asked: Any = [{"role": "user", "content": parts}]
+    reply = await at.openai().responses.parse(
+        model="conductor-mini", input=asked, text_format=Sum, instructions="Be brief.", max_output_tokens=50
+    )
+    assert reply.output_parsed == Sum(total=7)
+    (request,) = a.requests
+    assert isinstance(request.response_format, JsonFormat)
+    assert request.messages[0].text == "Be brief."
+    assert ImagePart(media_type="image/png", data="iVBORw0KGgo=") in request.messages[1].content
+    assert FilePart(name="a.pdf", data="JVBERi0=") in request.messages[1].content
+    assert request.sampling.max_tokens == 50
+
+
+async def test_an_answer_that_was_cut_short_says_so(serve: Serve) -> None:
+    short = Completion(message=Message.assistant("from"), usage=Usage(calls=1), finish_reason="length", model="a")
+    at = await serve({"a": ScriptedModel([short])})
+    reply = await at.openai().responses.create(**BASIC)
+    assert reply.status == "incomplete"
+    assert reply.incomplete_details is not None
+    assert reply.incomplete_details.reason == "max_output_tokens"
+
+
+@pytest.mark.parametrize(
+    ("wrong", "param"),
+    [
+        ({"previous_response_id": "resp_1"}, "previous_response_id"),
+        ({"background": True}, "background"),
+        ({"truncation": "auto"}, "truncation"),
+        ({"tools": [{"type": "web_search"}]}, "tools.0"),
+        ({"input": [{"type": "item_reference", "id": "x"}]}, "input"),
+    ],
+)
+async def test_what_cannot_be_honoured_is_refused_and_named(serve: Serve, wrong: dict[str, Any], param: str) -> None:
+    at = await serve()
+    with pytest.raises(openai.BadRequestError) as caught:
+        await at.openai().post("/responses", body=BASIC | wrong, cast_to=object)
+    assert (caught.value.param or "").startswith(param)
+
+
+async def test_an_error_in_the_midst_of_a_stream_fails_the_response(serve: Serve) -> None:
+    broken: Any = ["It is ", ModelError("the line went dead", model="a")]
+    at = await serve({"a": ScriptedModel([broken])})
+    stream = await at.openai().responses.create(**BASIC, stream=True)
+    events: list[Any] = [event async for event in stream]
+    assert events[-1].type == "response.failed"
+    assert "the line went dead" in events[-1].response.error.message
+
+
+async def test_what_must_not_be_kept_is_not_kept_but_for_its_cost(serve: Serve) -> None:
+    at = await serve()
+    reply = await at.openai().responses.create(**BASIC, store=False)
+    await at.service.store.journal.flush()
+    kept = (await at.http.get(f"/v1/runs/run-{reply.id.removeprefix('resp_')}")).json()
+    assert kept["trace"] is None
+    assert kept["usage"]["calls"] == 2
