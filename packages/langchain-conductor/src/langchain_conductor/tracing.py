@@ -2,8 +2,8 @@
 
 A call is a chain run ("step 2: coder") with the model's own run inside it. LangChain's models and runnables report
 theirs themselves; a core model's is reported here, as that of a language model and not of a chat model, since handlers
-take what a chat model says for a turn of the conversation. Which run encloses a call is told the way LangChain tells it, by the
-config in the context: so it is right in every task and thread, and costs nothing where nobody listens.
+take what a chat model says for a turn of the conversation. Which run encloses a call is told the way LangChain tells
+it, by the config in the context: so it is right in every task and thread, and costs nothing where nobody listens.
 """
 
 from __future__ import annotations
@@ -146,14 +146,19 @@ def reported_planner(planner: Planner) -> Planner:
 
 @asynccontextmanager
 async def _runs(one: Reported, request: Request) -> AsyncIterator[Outputs]:
-    config = merge_configs(ensure_config(), {"metadata": _metadata(one)})
+    told = _told(one)
+    config = merge_configs(ensure_config(), {"metadata": told})
     manager = get_async_callback_manager_for_config(config)
     if not manager.handlers:
         yield lambda _: None
         return
-    async with _chain_run(manager, config, request) as (children, chain_ended):
-        if isinstance(one.model, ChatModel | RunnableModel):
-            yield chain_ended
+    async with _chain_run(manager, config, told, request) as (children, chain_ended):
+        if isinstance(one.model, ChatModel | RunnableModel) or one.capabilities.delegates:
+            asked = _asked.set(None)  # a conductor's own calls are for its own plan
+            try:
+                yield chain_ended
+            finally:
+                _asked.reset(asked)
             return
         async with _model_run(children, one.model, request) as model_ended:
 
@@ -166,9 +171,9 @@ async def _runs(one: Reported, request: Request) -> AsyncIterator[Outputs]:
 
 @asynccontextmanager
 async def _chain_run(
-    manager: AsyncCallbackManager, config: RunnableConfig, request: Request
+    manager: AsyncCallbackManager, config: RunnableConfig, told: dict[str, Any], request: Request
 ) -> AsyncIterator[tuple[AsyncCallbackManager, Outputs]]:
-    run = await manager.on_chain_start(None, _inputs(config["metadata"], request), name=_title(config["metadata"]))
+    run = await manager.on_chain_start(None, _inputs(told, request), name=_title(told))
     replies: list[Completion] = []
     children = run.get_child()
     token = var_child_runnable_config.set(patch_config(config, callbacks=children))
@@ -198,7 +203,8 @@ async def _model_run(manager: AsyncCallbackManager, model: Model, request: Reque
     await run.on_llm_end(replies[-1] if replies else LLMResult(generations=[[]]))
 
 
-def _metadata(one: Reported) -> dict[str, Any]:
+def _told(one: Reported) -> dict[str, Any]:
+    """What is known of the call, for the metadata of its runs."""
     match _asked.get():
         case StepStarted(round=number, index=index, worker=worker, attempt=attempt) if worker == one.who:
             return {"round": number + 1, "step": index + 1, "worker": worker, "attempt": attempt}

@@ -1,0 +1,278 @@
+"""Whatever listens to LangChain's callbacks sees the plan and every call: nested, named, in time, and once."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+from uuid import UUID
+
+import pytest
+from langchain_core.callbacks import AsyncCallbackHandler, BaseCallbackHandler, UsageMetadataCallbackHandler
+from langchain_core.language_models import BaseChatModel, FakeListChatModel, GenericFakeChatModel
+from langchain_core.messages import AIMessage
+from langchain_core.runnables import Runnable, RunnableLambda
+from langchain_core.tracers import BaseTracer, Run
+from langgraph.graph import START, MessagesState, StateGraph
+
+from core.runs import busy, down, plan
+from langchain_conductor import ChatConductor
+from rl_conductor import RunError, ScriptedModel
+from rl_conductor.types import Completion, Message, Usage
+
+DIAMOND = plan((0, "look", []), (1, "count", []), (0, "join", ["all"]))
+
+TREE: dict[str, Any] = {
+    "ChatConductor": {
+        "planner": {"scripted:planner": {}},
+        "step 1: a": {"scripted:a": {}},
+        "step 2: b": {"scripted:b": {}},
+        "step 3: a": {"scripted:a": {}},
+    }
+}
+
+
+class Recorder(BaseTracer):
+    """Keeps the finished root runs."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.roots: list[Run] = []
+
+    def _persist_run(self, run: Run) -> None:
+        self.roots.append(run)
+
+    @property
+    def tree(self) -> dict[str, Any]:
+        """Names inside of names."""
+        return {name: inner for root in self.roots for name, inner in tree_of(root).items()}
+
+    def run(self, name: str) -> Run:
+        """The first run of this name."""
+        return next(run for root in self.roots for run in every(root) if run.name == name)
+
+
+def every(run: Run) -> list[Run]:
+    return [run, *(inner for child in run.child_runs for inner in every(child))]
+
+
+def tree_of(run: Run) -> dict[str, Any]:
+    inner: dict[str, Any] = {}
+    for child in sorted(run.child_runs, key=lambda child: child.name):
+        inner |= tree_of(child)
+    return {run.name: inner}
+
+
+def conducting(a: Any = "from a", b: Any = "from b", plans: Any = DIAMOND, **options: Any) -> ChatConductor:
+    workers = {"a": a, "b": b}
+    made = {
+        name: model if isinstance(model, Runnable | ScriptedModel) else ScriptedModel(model, name=name)
+        for name, model in workers.items()
+    }
+    return ChatConductor(workers=made, planner=ScriptedModel(plans, name="planner"), **options)
+
+
+async def _astream(chat: Runnable[Any, Any], config: Any) -> None:
+    async for _ in chat.astream("Hello", config):
+        pass
+
+
+async def _aevents(chat: Runnable[Any, Any], config: Any) -> None:
+    async for _ in chat.astream_events("Hello", config, version="v2"):
+        pass
+
+
+def _in_threads(chat: Runnable[Any, Any], config: Any) -> None:
+    (thread,) = [threading.Thread(target=chat.invoke, args=("Hello", config))]
+    thread.start()
+    thread.join()
+
+
+WAYS: dict[str, Callable[[Runnable[Any, Any], Any], Any]] = {
+    "invoke": lambda chat, config: chat.invoke("Hello", config),
+    "stream": lambda chat, config: list(chat.stream("Hello", config)),
+    "ainvoke": lambda chat, config: asyncio.run(chat.ainvoke("Hello", config)),
+    "astream": lambda chat, config: asyncio.run(_astream(chat, config)),
+    "astream_events": lambda chat, config: asyncio.run(_aevents(chat, config)),
+    "batch": lambda chat, config: chat.batch(["Hello"], config),
+    "in a thread": _in_threads,
+}
+
+
+@pytest.mark.parametrize("way", WAYS.values(), ids=WAYS)
+def test_plan_and_calls_are_runs_inside_of_the_chat_models(way: Callable[..., Any]) -> None:
+    recorder = Recorder()
+    way(conducting(), {"callbacks": [recorder]})
+    assert recorder.tree == TREE
+
+
+@pytest.mark.parametrize("way", WAYS.values(), ids=WAYS)
+def test_inside_of_a_chain_they_are_where_the_chat_model_is(way: Callable[..., Any]) -> None:
+    recorder = Recorder()
+    way(RunnableLambda(lambda text: text) | conducting(), {"callbacks": [recorder]})
+    assert recorder.tree["RunnableSequence"]["ChatConductor"] == TREE["ChatConductor"]
+
+
+def test_a_run_says_what_was_asked_and_answered_and_how_much_it_took() -> None:
+    recorder = Recorder()
+    usage = Usage(input_tokens=7, output_tokens=3, calls=1)
+    told = Completion(message=Message.assistant("from b"), usage=usage, model="vendor-b")
+    conducting(b=[told]).invoke("Hello", {"callbacks": [recorder]})
+    last = recorder.run("step 3: a")
+    assert last.inputs["subtask"] == "join"
+    assert last.inputs["reads"] == [1, 2]
+    assert "from b" in last.inputs["prompt"]
+    assert last.outputs == {"reply": "from a"}
+    told_of = {name: last.extra["metadata"][name] for name in ("round", "step", "worker", "attempt")}
+    assert told_of == {"round": 1, "step": 3, "worker": "a", "attempt": 1}
+    call = recorder.run("scripted:b")
+    assert "count" in call.inputs["prompts"][0]
+    assert call.outputs is not None
+    message = call.outputs["generations"][0][0]["message"]["kwargs"]
+    assert message["usage_metadata"] == {"input_tokens": 7, "output_tokens": 3, "total_tokens": 10}
+    assert message["response_metadata"]["model_name"] == "vendor-b"
+
+
+def test_steps_side_by_side_are_runs_side_by_side() -> None:
+    recorder = Recorder()
+    chat = conducting(a=ScriptedModel("from a", delay=0.2), b=ScriptedModel("from b", delay=0.2))
+    chat.invoke("Hello", {"callbacks": [recorder]})
+    one, two = recorder.run("step 1: a"), recorder.run("step 2: b")
+    assert one.end_time is not None
+    assert two.end_time is not None
+    assert max(one.start_time, two.start_time) < min(one.end_time, two.end_time)
+    assert (one.end_time - one.start_time).total_seconds() >= 0.2
+
+
+def test_failures_and_attempts_are_shown() -> None:
+    recorder = Recorder()
+    replies: list[Any] = [busy(None), "from a"]  # type: ignore[arg-type]
+    chat = conducting(a=replies, b=down, plans=plan((0, "look", [])))
+    chat.invoke("Hello", {"callbacks": [recorder]})
+    steps = [run for run in every(recorder.roots[0]) if run.name == "step 1: a"]
+    assert [(run.extra["metadata"]["attempt"], run.error is None) for run in steps] == [(1, False), (2, True)]
+    assert "busy" in str(recorder.run("scripted:a").error)
+    with pytest.raises(RunError):
+        conducting(a=down, b=down, max_retries=0).invoke("Hello", {"callbacks": [recorder]})
+    assert "out of order" in str(recorder.roots[1].error)
+
+
+def test_a_chat_model_that_works_reports_itself_and_is_not_reported_twice() -> None:
+    recorder = Recorder()
+    chat = conducting(b=FakeListChatModel(responses=["from b"]))
+    chat.invoke("Hello", {"callbacks": [recorder]})
+    assert recorder.tree["ChatConductor"]["step 2: b"] == {"FakeListChatModel": {}}
+    calls = [run for run in every(recorder.roots[0]) if run.run_type in ("llm", "chat_model") and run.parent_run_id]
+    assert len(calls) == 4
+
+
+@pytest.mark.parametrize("way", WAYS.values(), ids=WAYS)
+def test_an_agent_that_works_shows_what_it_does(way: Callable[..., Any]) -> None:
+    recorder = Recorder()
+
+    async def answer(state: MessagesState) -> dict[str, list[AIMessage]]:
+        return {"messages": [await FakeListChatModel(responses=["from b"]).ainvoke(state["messages"])]}
+
+    graph = StateGraph(MessagesState).add_node("answer", answer).add_edge(START, "answer").compile()
+    way(conducting(b=graph), {"callbacks": [recorder]})
+    assert recorder.tree["ChatConductor"]["step 2: b"]["LangGraph"]["answer"] == {"FakeListChatModel": {}}
+
+
+def test_a_conductor_in_the_pool_shows_what_it_does() -> None:
+    recorder = Recorder()
+    inner = conducting(plans=plan((1, "deep", [])))
+    conducting(b=inner, plans=plan((1, "look", []))).invoke("Hello", {"callbacks": [recorder]})
+    inside = recorder.tree["ChatConductor"]["step 1: b"]
+    assert inside == {"planner": {"scripted:planner": {}}, "b": {"scripted:b": {}}}
+
+
+def test_usage_is_told_model_by_model_and_as_a_sum() -> None:
+    counted = UsageMetadataCallbackHandler()
+    reply = conducting().invoke("Hello", {"callbacks": [counted]})
+    assert reply.usage_metadata is not None
+    parts = {name: usage for name, usage in counted.usage_metadata.items() if name != "conductor"}
+    assert set(parts) == {"scripted:planner", "scripted:a", "scripted:b"}
+    assert counted.usage_metadata["conductor"] == reply.usage_metadata
+    assert sum(usage["total_tokens"] for usage in parts.values()) == reply.usage_metadata["total_tokens"]
+
+
+class Heard(AsyncCallbackHandler):
+    """Keeps the custom events."""
+
+    def __init__(self) -> None:
+        self.told: list[tuple[str, Any, UUID]] = []
+
+    async def on_custom_event(self, name: str, data: Any, *, run_id: UUID, **_: Any) -> None:
+        self.told.append((name, data, run_id))
+
+
+@pytest.mark.parametrize("way", ["ainvoke", "astream", "invoke", "stream"])
+def test_plan_and_steps_are_announced_as_they_happen(way: str) -> None:
+    heard, recorder = Heard(), Recorder()
+    WAYS[way](conducting(), {"callbacks": [heard, recorder]})
+    names = [name for name, _, _ in heard.told]
+    assert names[0] == "conductor_planned"
+    assert names[-1] == "conductor_step_finished"
+    assert {run_id for _, _, run_id in heard.told} == {recorder.roots[0].id}
+    assert heard.told[0][1]["steps"][2] == {"step": 3, "worker": "a", "subtask": "join", "reads": [1, 2]}
+    assert heard.told[-1][1]["status"] == "ok"
+
+
+def test_a_plan_that_is_thrown_away_is_announced() -> None:
+    heard = Heard()
+    asyncio.run(conducting(plans=["nonsense", DIAMOND]).ainvoke("Hello", {"callbacks": [heard]}))
+    assert [name for name, _, _ in heard.told][:2] == ["conductor_plan_rejected", "conductor_planned"]
+
+
+def test_a_slow_listener_does_not_hold_up_other_runs() -> None:
+    class Slow(BaseCallbackHandler):
+        def on_llm_start(self, *_: Any, **__: Any) -> None:
+            time.sleep(0.3)
+
+    chat = conducting()
+    slow = threading.Thread(target=chat.invoke, args=("Hello", {"callbacks": [Slow()]}))
+    slow.start()
+    began = time.monotonic()
+    chat.invoke("Hello")
+    assert time.monotonic() - began < 0.3
+    slow.join()
+
+
+@pytest.mark.parametrize("drafter", [ScriptedModel("a draft"), GenericFakeChatModel(messages=iter(["a draft"] * 2))])
+def test_a_graph_that_streams_messages_shows_the_answer_and_no_draft(drafter: Any) -> None:
+    chat = conducting(a="the answer", b=drafter, plans=plan((1, "draft", []), (0, "answer", ["all"])))
+
+    def ask(state: MessagesState) -> dict[str, Any]:
+        return {"messages": [chat.invoke(state["messages"])]}
+
+    graph = StateGraph(MessagesState).add_node("ask", ask).add_edge(START, "ask").compile()
+    question: Any = {"messages": "Hello"}
+    shown: Any = [chunk for chunk, _ in graph.stream(question, stream_mode="messages")]
+    assert "".join(chunk.text for chunk in shown) == "the answer"
+    assert len(shown) > 1
+
+
+def test_a_call_made_outside_of_langchain_is_shown_to_nobody() -> None:
+    recorder = Recorder()
+    chat = conducting()
+    chat.invoke("Hello", {"callbacks": [recorder]})
+    assert chat.conductor.run_sync("Hello").text == "from a"
+    assert len(recorder.roots) == 1
+
+
+def test_what_a_listener_of_the_chat_model_alone_hears_are_not_its_workers_calls() -> None:
+    class Own(BaseCallbackHandler):
+        starts = 0
+
+        def on_chat_model_start(self, *_: Any, **__: Any) -> None:
+            Own.starts += 1
+
+        def on_llm_start(self, *_: Any, **__: Any) -> None:
+            Own.starts += 1
+
+    chat: BaseChatModel = conducting(callbacks=[Own()])
+    chat.invoke("Hello")
+    list(chat.stream("Hello"))
+    assert Own.starts == 2
