@@ -21,7 +21,6 @@ from conductor_graphs import ANSWER, DIAMOND, THREAD, around, asked, conductor, 
 from core.runs import ACCEPT, Gated, down, forever, plan, pool_of
 from langchain_conductor.models import ChatModel
 from langchain_conductor.node import PLAN, create_conductor
-from langchain_conductor.pool import conductor_of
 from langchain_conductor.subgraph import Graph
 from rl_conductor import Conductor, ConfigError, Flow, Limits, Message, Policy, Request, RunError, ScriptedModel
 from rl_conductor.types import ToolCall
@@ -160,16 +159,27 @@ async def test_tokens_of_langchain_models_stream_from_the_steps_nodes() -> None:
     assert len(said) > 1
 
 
-async def test_replies_of_core_models_stream_from_the_steps_nodes() -> None:
-    one = conductor_of({"a": ScriptedModel("one two", name="a")}, policy=Policy(single="a"))
-    stream: Any = around(create_conductor(one)).astream(QUESTION, stream_mode="messages", subgraphs=True)
-    parts = [part async for _, part in stream]
-    assert [m.text for m, about in parts if about["langgraph_node"] == "step_1_a"] == ["one two"]
+async def test_replies_of_core_models_stream_as_messages_of_their_steps_nodes() -> None:
+    stream: Any = around(create_conductor(conductor())).astream(QUESTION, stream_mode="messages", subgraphs=True)
+    said = [(about["langgraph_node"], message.name, message.text) async for _, (message, about) in stream]
+    assert sorted(said[:2]) == [("step_1_a", "a", "look()"), ("step_2_b", "b", "count()")]
+    assert [text for _, _, text in said[2:]] == ["join(look(), count())", ANSWER, ANSWER]
+
+
+async def test_without_its_inside_the_messages_of_the_node_are_the_answer() -> None:
+    stream: Any = around(create_conductor(conductor())).astream(QUESTION, stream_mode="messages")
+    assert [(about["langgraph_node"], message.text) async for message, about in stream] == [("solve", ANSWER)]
 
 
 def test_the_node_can_be_drawn() -> None:
     drawing = around(create_conductor(conductor(), interrupt_before_run=True)).get_graph(xray=True)
     assert {"solve:plan", "solve:review", "solve:run"} <= set(drawing.nodes)
+
+
+def test_what_goes_in_and_out_is_told_as_a_schema() -> None:
+    node = create_conductor(conductor(), input_key="question", output_key="answer")
+    assert list(node.get_input_jsonschema()["properties"]) == ["question"]
+    assert list(node.get_output_jsonschema()["properties"]) == ["answer", PLAN]
 
 
 async def test_what_is_checkpointed_is_plain_json() -> None:

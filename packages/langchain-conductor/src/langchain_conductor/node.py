@@ -10,23 +10,27 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, TypedDict
+from typing import Any, Literal
+from uuid import uuid4
 
 from langchain_core.messages import AIMessage, convert_to_messages
 from langgraph.config import get_stream_writer
 from langgraph.graph import END, START, StateGraph
+from langgraph.graph.message import push_message
 from langgraph.types import Command
+from typing_extensions import TypedDict
 
 from langchain_conductor.messages import AnyTool, core_messages, core_tool, lc_reply, lc_usage
+from langchain_conductor.models import ChatModel, RunnableModel
 from langchain_conductor.pool import Conducted, conductor_of
 from langchain_conductor.review import Edit, Reject, Respond, ask, objection
 from langchain_conductor.subgraph import RESULTS, AsyncNode, Graph, Update, results_in, step_graph
 from langchain_conductor.summary import announcement, summary
-from langchain_conductor.tracing import note
+from langchain_conductor.tracing import Reported, note
 from rl_conductor import Conductor, ConfigError, Trace
 from rl_conductor.stepwise import Stepwise
 from rl_conductor.sync import run_sync
-from rl_conductor.trace import Event, PlanRecord, Round
+from rl_conductor.trace import Event, PlanRecord, Round, StepFinished, StepResult
 from rl_conductor.types import Message, Request, Tool
 from rl_conductor.workflow import Workflow
 
@@ -108,7 +112,7 @@ class _Node:
         objections = [Message.model_validate(one) for one in state.get(OBJECTIONS) or ()]
         request, before = self._request(state), _rounds(state)
         asked = request.model_copy(update={"messages": (*request.messages, *objections)})
-        record = await self.conductor.plan(asked, before=before, on_event=_tell)
+        record = await self.conductor.plan(asked, before=before, on_event=self._tell)
         if objections:
             rejected = PlanRecord.model_validate(state[PLAN])
             record = record.model_copy(update={"calls": (*rejected.calls, *record.calls)})
@@ -166,7 +170,21 @@ class _Node:
         return Command(goto=END, update={self.output_key: said, ROUNDS: [], OBJECTIONS: []})
 
     def _stepwise(self, state: Update, record: PlanRecord) -> Stepwise:
-        return self.conductor.stepwise(self._request(state), record, before=_rounds(state), on_event=_tell)
+        return self.conductor.stepwise(self._request(state), record, before=_rounds(state), on_event=self._tell)
+
+    def _tell(self, event: Event) -> None:
+        """Pass what happens on to tracers, and to whoever streams in the modes `custom` and `messages`."""
+        note(event)
+        if announced := announcement(event):
+            name, data = announced
+            get_stream_writer()({"type": name, **data})
+        if isinstance(event, StepFinished) and event.result.text and not self._streams(event.result.step.worker):
+            push_message(_draft(event.result), state_key=None)
+
+    def _streams(self, worker: str) -> bool:
+        """Whether LangGraph hears of this worker's replies without us."""
+        model = self.conductor.pool[worker].model
+        return isinstance(model.model if isinstance(model, Reported) else model, ChatModel | RunnableModel)
 
     def _request(self, state: Update) -> Request:
         if self.input_key not in state:
@@ -186,11 +204,15 @@ def _rounds(state: Update) -> list[Round]:
     return [Round.model_validate(one) for one in state.get(ROUNDS) or ()]
 
 
+def _draft(result: StepResult) -> AIMessage:
+    return AIMessage(result.text, name=result.step.worker, id=str(uuid4()))
+
+
 def _drafts(trace: Trace) -> list[AIMessage]:
     """What workers wrote on the way to the answer, each under its worker's name."""
     answer = trace.answer
     return [
-        AIMessage(result.text, name=result.step.worker)
+        _draft(result)
         for number, one in enumerate(trace.rounds)
         for result in one.results
         if result.text and answer and (number, result.index) != (answer.round, answer.step)
@@ -201,11 +223,3 @@ def _replied(trace: Trace) -> AIMessage:
     assert trace.completion is not None
     told = {"model_name": trace.completion.model, "conductor": summary(trace)}
     return lc_reply(trace.completion.message, usage_metadata=lc_usage(trace.usage), response_metadata=told)
-
-
-def _tell(event: Event) -> None:
-    """Pass what happens on to tracers, and to whoever streams in the mode `custom`."""
-    note(event)
-    if announced := announcement(event):
-        name, data = announced
-        get_stream_writer()({"type": name, **data})

@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Coroutine, Iterable, Mapping
-from typing import Annotated, Any, TypedDict
+from typing import Annotated, Any
 
 from langchain_core.runnables import Runnable, RunnableConfig
+from langgraph.errors import GraphBubbleUp
 from langgraph.graph import END, START, StateGraph
 from langgraph.graph.state import CompiledStateGraph
+from typing_extensions import TypedDict
 
+from langchain_conductor.hosts import Host, hosted
 from langchain_conductor.parts import Part, parts
 from rl_conductor.stepwise import Stepwise
 from rl_conductor.sync import run_sync
@@ -85,11 +88,12 @@ def _graph(stepwise: Stepwise, steps: Part) -> Graph:
 
 
 def _step(stepwise: Stepwise, index: int) -> AsyncNode:
-    async def run(state: Steps) -> Update:
-        result = await stepwise.step(index, results_in(state))
+    async def run(state: Steps, *, in_threads: bool = False) -> Update:
+        with hosted(Host(pauses=GraphBubbleUp, in_threads=in_threads)):
+            result = await stepwise.step(index, results_in(state))
         return {RESULTS: {str(index): result.model_dump(mode="json")}}
 
-    return AsyncNode(run)
+    return AsyncNode(run, lambda state: run_sync(run(state, in_threads=True)))
 
 
 def _name(workflow: Workflow, part: Part) -> str:

@@ -1,0 +1,66 @@
+"""Runnables that work inside of a graph's node: they are called as the graph is, and may pause it.
+
+LangGraph pauses a graph by an exception that must come out at its top. To the core every exception of a worker is a
+failure, to be retried or given to another worker; so a pause crosses it as a `Paused`, which nothing there catches.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+from typing import Any
+
+from langchain_core.runnables import Runnable
+
+
+@dataclass(frozen=True)
+class Host:
+    """The graph around a worker."""
+
+    pauses: type[Exception]
+    """What its pauses are raised as."""
+    in_threads: bool
+    """It was invoked, not awaited: then its checkpointer may be one that can't be awaited."""
+
+
+class Paused(BaseException):
+    """A worker waits for somebody; `signal` is what the graph expects to be raised."""
+
+    def __init__(self, signal: Exception) -> None:
+        super().__init__(str(signal))
+        self.signal = signal
+
+
+_host: ContextVar[Host | None] = ContextVar("conductor_host", default=None)
+
+
+@contextmanager
+def hosted(host: Host) -> Iterator[None]:
+    """Call workers as `host` wants it, and let their pauses through to it."""
+    token = _host.set(host)
+    try:
+        yield
+    except Paused as paused:
+        raise paused.signal from None
+    finally:
+        _host.reset(token)
+
+
+async def called(runnable: Runnable[Any, Any], given: Any) -> Any:
+    """What `runnable` makes of `given`.
+
+    Raises:
+        Paused: it waits for somebody, inside of a graph that can wait too.
+    """
+    host = _host.get()
+    if host is None:
+        return await runnable.ainvoke(given)
+    try:
+        if host.in_threads:
+            return await asyncio.to_thread(runnable.invoke, given)
+        return await runnable.ainvoke(given)
+    except host.pauses as signal:
+        raise Paused(signal) from None
