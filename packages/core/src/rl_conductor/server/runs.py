@@ -34,6 +34,11 @@ class Runs:
         self._tasks: set[asyncio.Task[Trace]] = set()
         self._draining = False
 
+    @property
+    def waiting(self) -> int:
+        """How many runs wait for a place."""
+        return self._admission.waiting
+
     async def start(self, asked: Asked) -> Live:
         """The run that gives this answer: a new one, or the one that was begun under the same name.
 

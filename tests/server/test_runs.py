@@ -1,0 +1,153 @@
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import httpx
+import openai
+import pytest
+
+from core.runs import ACCEPT, SOON, Gated, forever
+from rl_conductor.errors import ModelError
+from rl_conductor.models.scripted import ScriptedModel
+from rl_conductor.types import Request
+from server.conftest import ONE_STEP, TWO_STEPS, At, Serve, until
+
+BODY: Any = {"model": "conductor-mini", "messages": [{"role": "user", "content": "Say something."}]}
+NAMED = {"idempotency-key": "order-7"}
+
+
+async def post(at: At, headers: dict[str, str] | None = None, **more: Any) -> httpx.Response:
+    return await at.http.post("/v1/chat/completions", json=BODY | more, headers=headers)
+
+
+def gate() -> tuple[asyncio.Event, Any]:
+    """An event, and a wait for it."""
+    opened = asyncio.Event()
+
+    async def wait(_: Request) -> None:
+        await asyncio.wait_for(opened.wait(), SOON)
+
+    return opened, wait
+
+
+async def test_two_requests_of_one_name_at_once_are_one_run(serve: Serve) -> None:
+    opened, wait = gate()
+    a = Gated("from a", wait)
+    at = await serve({"a": a})
+    asking = [asyncio.create_task(post(at, NAMED, stream=stream)) for stream in (False, False, True)]
+    await a.asked.wait()
+    await asyncio.sleep(0.05)
+    opened.set()
+    whole, other, streamed = await asyncio.gather(*asking)
+    assert whole.json() == other.json()
+    assert "from" in streamed.text
+    assert len(a.requests) == 1
+    assert {reply.headers["x-conductor-run"] for reply in (whole, other, streamed)} == {
+        whole.headers["x-conductor-run"]
+    }
+
+
+async def test_a_retry_gets_the_very_same_reply_and_pays_nothing(serve: Serve) -> None:
+    a = ScriptedModel("from a")
+    at = await serve({"a": a})
+    first, second = await post(at, NAMED), await post(at, NAMED)
+    assert first.json() == second.json()
+    assert "idempotent-replayed" not in first.headers
+    assert second.headers["idempotent-replayed"] == "true"
+    assert len(a.requests) == 1
+
+
+async def test_a_name_that_stood_for_another_request_is_refused(serve: Serve) -> None:
+    at = await serve()
+    await post(at, NAMED)
+    client = at.openai(max_retries=2)
+    with pytest.raises(openai.UnprocessableEntityError, match="a key of its own"):
+        await client.chat.completions.create(**BODY, seed=3, extra_headers=NAMED)
+
+
+async def test_a_named_request_whose_caller_hangs_up_is_answered_at_the_retry(serve: Serve) -> None:
+    opened, wait = gate()
+    a = Gated("from a", wait)
+    at = await serve({"a": a})
+    with pytest.raises(openai.APITimeoutError):
+        await at.openai(timeout=0.3).chat.completions.create(**BODY, extra_headers=NAMED)
+    opened.set()
+    assert (await post(at, NAMED)).json()["choices"][0]["message"]["content"] == "from a"
+    assert len(a.requests) == 1
+
+
+async def test_a_failed_request_asked_again_pays_only_for_what_failed(serve: Serve) -> None:
+    a = ScriptedModel(["a draft"])
+    b = ScriptedModel([ModelError("out of order", model="b"), "from b"])
+    planner = ScriptedModel([TWO_STEPS])
+    at = await serve({"a": a, "b": b}, planner)
+    only: Any = {"policy": {"final": "b"}}
+    assert (await post(at, NAMED, conductor=only)).status_code == 502
+    again = await post(at, NAMED, conductor=only)
+    assert again.json()["choices"][0]["message"]["content"] == "from b"
+    for model in (a, b, planner):
+        model.assert_complete()
+    assert again.json()["usage"]["conductor"]["total"]["calls"] == 4
+
+
+async def test_who_comes_too_many_is_told_when_to_come_back(serve: Serve) -> None:
+    opened, wait = gate()
+    a = Gated("from a", wait)
+    at = await serve({"a": a}, intake={"running": 1, "waiting": 1})
+    first = asyncio.create_task(post(at))
+    await a.asked.wait()
+    second = asyncio.create_task(post(at))
+    await until(lambda: at.service.runs.waiting == 1)
+    with pytest.raises(openai.RateLimitError, match="come back later") as caught:
+        await at.openai().chat.completions.create(**BODY)
+    assert int(caught.value.response.headers["retry-after"]) >= 1
+    opened.set()
+    assert [(await one).status_code for one in (first, second)] == [200, 200]
+
+
+async def test_a_request_that_found_no_place_may_be_asked_again_under_its_name(serve: Serve) -> None:
+    opened, wait = gate()
+    a = Gated("from a", wait)
+    at = await serve({"a": a}, intake={"running": 1, "waiting": 0})
+    first = asyncio.create_task(post(at))
+    await a.asked.wait()
+    assert (await post(at, NAMED)).status_code == 429
+    opened.set()
+    await first
+    assert (await post(at, NAMED)).status_code == 200
+
+
+async def test_one_of_several_choices_that_fails_ends_the_others(serve: Serve) -> None:
+    a = Gated("never", forever)
+    failing = ScriptedModel([ONE_STEP, ModelError("no plan", model="planner")])
+    at = await serve({"a": a}, failing, intake={"running": 2})
+    asked = await post(at, n=2, conductor={"limits": {"seconds": 0.5}})
+    assert asked.status_code == 504
+    await until(lambda: not a.held)
+
+
+async def test_a_stopping_server_says_so(serve: Serve) -> None:
+    at = await serve()
+    await at.service.runs.drain(0)
+    assert (await at.http.get("/readyz")).status_code == 503
+    with pytest.raises(openai.InternalServerError, match="stopping") as caught:
+        await at.openai().chat.completions.create(**BODY)
+    assert caught.value.response.headers["x-should-retry"] == "true"
+
+
+async def test_an_accepted_second_round_is_served_like_the_first(serve: Serve) -> None:
+    at = await serve(planner=ScriptedModel([TWO_STEPS, ACCEPT]))
+    reply = (await post(at, model="conductor-ultra")).json()
+    assert reply["choices"][0]["message"]["content"] == "from b"
+    assert len(reply["conductor"]["rounds"]) == 2
+
+
+async def test_metrics_count_runs_tokens_and_dollars(serve: Serve) -> None:
+    at = await serve()
+    await post(at)
+    text = (await at.http.get("/metrics")).text
+    assert 'conductor_runs_total{model="conductor-mini",outcome="final"} 1.0' in text
+    assert 'conductor_requests_total{path="/v1/chat/completions",status="200"} 1.0' in text
+    assert 'conductor_calls_total{outcome="ok",worker="a"} 1.0' in text
+    assert 'conductor_running{model="conductor-mini"} 0.0' in text
