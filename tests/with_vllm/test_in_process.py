@@ -118,6 +118,7 @@ def smollm2(tmp_path_factory: pytest.TempPathFactory) -> Iterator[VLLMModel]:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(480)
 async def test_real_weights_plan_and_answer(smollm2: VLLMModel) -> None:
     greedy = Sampling(max_tokens=400, temperature=0.0)
     pool = WorkerPool([Worker.of(name, smollm2, sampling=greedy) for name in ("thinker", "writer")])
