@@ -106,10 +106,10 @@ def test_a_rejected_plan_is_planned_again_with_the_reason_in_mind_and_waits_agai
     assert said(decide(graph, type="approve")) == "short()"
 
 
-def test_what_rejected_plans_cost_is_counted() -> None:
+def test_what_plans_cost_is_counted_also_when_they_were_rejected_or_edited() -> None:
     graph, _ = paused(conductor(DIAMOND, SHORT))
-    decide(graph, type="reject")
-    told = decide(graph, type="approve")["messages"][-1].response_metadata["conductor"]
+    review = shown(decide(graph, type="reject"))
+    told = decide(graph, type="edit", workflow=review["workflow"])["messages"][-1].response_metadata["conductor"]
     assert told["usage"]["planning"]["calls"] == 2
 
 

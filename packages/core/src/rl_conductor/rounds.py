@@ -179,8 +179,8 @@ class Run:
             return self._going_on(going_on, execution)
         if record.workflow is None:
             return record
-        if record.source == "given":
-            return self._given(record.workflow, execution)
+        if record.source == "given":  # perhaps in place of one that was written, and had to be paid
+            return record.model_copy(update={"workflow": self._given(record.workflow, execution).workflow})
         return record.model_copy(update={"workflow": execution.space.check(record.workflow)})
 
     def _given(self, workflow: Workflow, execution: Execution) -> PlanRecord:

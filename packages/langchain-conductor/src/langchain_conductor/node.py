@@ -22,7 +22,7 @@ from typing_extensions import TypedDict
 
 from langchain_conductor.messages import AnyTool, core_messages, core_tool, lc_reply, lc_usage
 from langchain_conductor.models import ChatModel, RunnableModel
-from langchain_conductor.pool import Conducted, conductor_of
+from langchain_conductor.pool import Conducted, conducted
 from langchain_conductor.review import Edit, Reject, Respond, ask, objection
 from langchain_conductor.subgraph import RESULTS, AsyncNode, Graph, Update, results_in, step_graph
 from langchain_conductor.summary import announcement, summary
@@ -71,13 +71,6 @@ def create_conductor(
         reviewed=interrupt_before_run,
     )
     return node.graph().compile(name=name)
-
-
-def conducted(given: Conductor | Conducted | None) -> Conductor:
-    """The Conductor itself."""
-    if given is None:
-        return conductor_of()
-    return given.conductor if isinstance(given, Conducted) else given
 
 
 @dataclass(frozen=True)

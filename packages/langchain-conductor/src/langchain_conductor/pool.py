@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from copy import copy
 from dataclasses import replace
 from typing import Any, Protocol, runtime_checkable
 
@@ -124,3 +125,14 @@ def conductor_of(
         limits=limits if rounds is None else limits.model_copy(update={"rounds": rounds}),
         retries=retries,
     )
+
+
+def conducted(given: Conductor | Conducted | None) -> Conductor:
+    """The Conductor of a `ChatConductor`, or a core one whose calls show in LangChain's traces; else a found one."""
+    if given is None:
+        return conductor_of()
+    if isinstance(given, Conducted):
+        return given.conductor
+    shown = copy(given)
+    shown.planner, shown.pool = reported_planner(given.planner), reported_pool(given.pool)
+    return shown
