@@ -13,7 +13,7 @@ import secrets
 from collections.abc import Sequence
 
 # Possessive, since a reply may hold thousands of spaces after a `<` and must not make us try every split of them.
-_TAGS = re.compile(r"<(?=\s*+/?+\s*+(?:task|reply|subtask|plan)\b)", re.IGNORECASE)
+_TAGS = re.compile(r"<(?=\s*+/?+\s*+(?:task|reply|subtask|plan|passage)\b)", re.IGNORECASE)
 
 
 def new_key() -> str:

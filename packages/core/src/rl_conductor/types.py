@@ -213,6 +213,8 @@ class Usage(Value):
     """US dollars, for the calls whose price is known."""
     unpriced_calls: int = Field(default=0, ge=0)
     """Calls whose price is unknown: when this is not 0, `cost` is a lower bound."""
+    replayed_calls: int = Field(default=0, ge=0)
+    """Calls answered from a cache: counted as when they were first made, but not made or paid again."""
 
     @property
     def total_tokens(self) -> int:
@@ -234,6 +236,7 @@ def total(usages: Iterable[Usage]) -> Usage:
         calls=sum(one.calls for one in each),
         cost=sum((one.cost for one in each), Decimal(0)),
         unpriced_calls=sum(one.unpriced_calls for one in each),
+        replayed_calls=sum(one.replayed_calls for one in each),
     )
 
 

@@ -13,12 +13,14 @@ from rl_conductor.models.base import Capabilities, Model
 
 ADAPTERS = {
     "anthropic": "rl_conductor.models.anthropic:AnthropicModel",
+    "coder": "rl_conductor.workers.coder:CoderModel",
     "embedded": "rl_conductor.models.embedded:EmbeddedModel",
     "google": "rl_conductor.models.google:GoogleModel",
     "llamacpp": "rl_conductor.models.llamacpp:LlamaCppModel",
     "ollama": "rl_conductor.models.openai:OllamaModel",
     "openai": "rl_conductor.models.openai:OpenAIModel",
     "openrouter": "rl_conductor.models.openai:OpenRouterModel",
+    "reader": "rl_conductor.workers.reader:ReaderModel",
     "transformers": "rl_conductor.models.transformers:TransformersModel",
     "vllm": "rl_conductor.models.vllm:VLLMModel",
     "vllm-server": "rl_conductor.models.openai:VLLMServerModel",

@@ -1,0 +1,262 @@
+"""Runs one Python program with almost no rights; `sandbox` starts it as a process of its own.
+
+This file is a script as much as a module: it imports the standard library only and gives up, in this order, what a
+program does not need: resources (rlimits), capabilities, the file system (Landlock), and system calls (seccomp).
+None of it needs root, a container or a helper program, and nothing that runs afterwards can take it back.
+Where the kernel has no Landlock or seccomp, an audit hook refuses what it can see, which stops accidents only.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import platform
+import resource
+import runpy
+import struct
+import sys
+from collections.abc import Callable, Iterable
+from errno import ENOSYS, EPERM
+from pathlib import Path
+
+# ---------------------------------------------------------------------------------------- resources
+
+
+def limit_resources(*, seconds: int, memory: int, file_bytes: int) -> None:
+    """Bound processor seconds, bytes of address space, bytes of any file and open files, for good."""
+    for kind, most in (
+        (resource.RLIMIT_CPU, seconds),
+        (resource.RLIMIT_AS, memory),
+        (resource.RLIMIT_FSIZE, file_bytes),
+        (resource.RLIMIT_NOFILE, 64),
+        (resource.RLIMIT_CORE, 0),
+    ):
+        hard = resource.getrlimit(kind)[1]
+        bound = most if hard == resource.RLIM_INFINITY else min(most, hard)
+        resource.setrlimit(kind, (bound, bound))
+
+
+# ----------------------------------------------------------------------------------------- Landlock
+
+LANDLOCK_CREATE, LANDLOCK_ADD, LANDLOCK_RESTRICT = 444, 445, 446
+LANDLOCK_ABI = 3
+"""The first that keeps a file from being truncated (Linux 6.2)."""
+EVERY_RIGHT = (1 << 15) - 1
+RIGHTS_OF_A_FILE = 1 << 0 | 1 << 1 | 1 << 2 | 1 << 14  # execute, write, read, truncate
+READING = 1 << 0 | 1 << 2 | 1 << 3  # execute, read a file, list a folder
+
+SYSTEM = ("/usr", "/lib", "/lib64", "/etc/ld.so.cache", "/etc/localtime", "/dev/urandom")
+
+
+def confine_files(scratch: str) -> None:
+    """Allow this process to write in `scratch` only, and to read the interpreter and the system's libraries."""
+    attributes = struct.pack("Q", EVERY_RIGHT)
+    ruleset = _syscall(LANDLOCK_CREATE, attributes, len(attributes), 0)
+    for path in {sys.prefix, sys.base_prefix, *SYSTEM}:
+        _allow(ruleset, path, READING)
+    for path in (scratch, "/dev/null"):
+        _allow(ruleset, path, EVERY_RIGHT)
+    _syscall(LANDLOCK_RESTRICT, ruleset, 0)
+    os.close(ruleset)
+
+
+def _allow(ruleset: int, path: str, rights: int) -> None:
+    if Path(path).exists():
+        beneath = os.open(path, os.O_PATH | os.O_CLOEXEC)
+        rights = rights if Path(path).is_dir() else rights & RIGHTS_OF_A_FILE
+        _syscall(LANDLOCK_ADD, ruleset, 1, struct.pack("=Qi", rights, beneath), 0)
+        os.close(beneath)
+
+
+# ------------------------------------------------------------------------------------------ seccomp
+
+MACHINES = ("x86_64", "aarch64")
+"""Machines whose system calls are known here, in the order of the columns below."""
+KINDS = (0xC000003E, 0xC00000B7)
+"""What the kernel calls them."""
+REFUSED = {
+    # the network, by any door
+    "socket": (41, 198),
+    "io_uring_setup": (425, 425),
+    # new processes and namespaces
+    "fork": (57, None),
+    "vfork": (58, None),
+    "unshare": (272, 97),
+    "setns": (308, 268),
+    # other processes, by signal, memory, handle or priority
+    "kill": (62, 129),
+    "tkill": (200, 130),
+    "rt_sigqueueinfo": (129, 138),
+    "rt_tgsigqueueinfo": (297, 240),
+    "pidfd_send_signal": (424, 424),
+    "pidfd_open": (434, 434),
+    "pidfd_getfd": (438, 438),
+    "ptrace": (101, 117),
+    "process_vm_readv": (310, 270),
+    "process_vm_writev": (311, 271),
+    "setpriority": (141, 140),
+    # memory and messages that no limit counts or that outlive the process
+    "shmget": (29, 194),
+    "semget": (64, 190),
+    "msgget": (68, 186),
+    "mq_open": (240, 180),
+    "memfd_create": (319, 279),
+    "memfd_secret": (447, 447),
+    # keys, and interfaces of the kernel with a history of holes
+    "add_key": (248, 217),
+    "request_key": (249, 218),
+    "keyctl": (250, 219),
+    "perf_event_open": (298, 241),
+    "bpf": (321, 280),
+    "userfaultfd": (323, 282),
+}
+IGNORED = {
+    # modes, owners, attributes and times of files, which Landlock leaves open; programs expect success
+    "chmod": (90, None),
+    "fchmod": (91, 52),
+    "fchmodat": (268, 53),
+    "fchmodat2": (452, 452),
+    "chown": (92, None),
+    "lchown": (94, None),
+    "fchown": (93, 55),
+    "fchownat": (260, 54),
+    "utime": (132, None),
+    "utimes": (235, None),
+    "futimesat": (261, None),
+    "utimensat": (280, 88),
+    "setxattr": (188, 5),
+    "lsetxattr": (189, 6),
+    "fsetxattr": (190, 7),
+    "setxattrat": (463, 463),
+    "removexattr": (197, 14),
+    "lremovexattr": (198, 15),
+    "fremovexattr": (199, 16),
+    "removexattrat": (466, 466),
+}
+CLONE, CLONE3, TGKILL, PRLIMIT = (56, 220), (435, 435), (234, 131), (302, 261)
+CLONE_THREAD = 0x10000
+X32 = 0x40000000
+"""From here on x86-64 numbers the same calls a second time."""
+
+LOAD, EQUAL, AT_LEAST, ANY_BIT, RETURN = 0x20, 0x15, 0x35, 0x45, 0x06
+NUMBER, MACHINE, FIRST_ARGUMENT = 0, 4, 16  # where a filter finds them
+ALLOW, REFUSE, KILL = 0x7FFF0000, 0x00050000, 0x80000000
+
+
+def refuse_system_calls() -> None:
+    """Allow threads but no process, no socket, and nothing that reaches another process, for good."""
+    lines = list(_filter(MACHINES.index(platform.machine())))
+    program = ctypes.create_string_buffer(b"".join(struct.pack("HBBI", *line) for line in lines))
+    _prctl(22, 2, struct.pack("HxxxxxxP", len(lines), ctypes.addressof(program)))  # PR_SET_SECCOMP, a filter
+
+
+def _filter(machine: int) -> Iterable[tuple[int, int, int, int]]:
+    """The filter's lines: what to do, how many lines to skip if it holds, how many if not, and a number."""
+    yield from [(LOAD, 0, 0, MACHINE), (EQUAL, 1, 0, KINDS[machine]), (RETURN, 0, 0, KILL)]
+    yield from [(LOAD, 0, 0, NUMBER), (AT_LEAST, 0, 1, X32), (RETURN, 0, 0, REFUSE | EPERM)]
+    for answer, calls in ((REFUSE | EPERM, REFUSED), (REFUSE, IGNORED)):
+        for numbers in calls.values():
+            number = numbers[machine]
+            if number is not None:
+                yield from [(EQUAL, 0, 1, number), (RETURN, 0, 0, answer)]
+    yield from [(EQUAL, 0, 1, CLONE3[machine]), (RETURN, 0, 0, REFUSE | ENOSYS)]  # the C library then takes `clone`
+    yield from _only(CLONE[machine], (ANY_BIT, 0, 1, CLONE_THREAD))
+    yield from _only(TGKILL[machine], (EQUAL, 0, 1, os.getpid()))
+    yield from _only(PRLIMIT[machine], (EQUAL, 0, 1, 0))
+    yield (RETURN, 0, 0, ALLOW)
+
+
+def _only(call: int, test: tuple[int, int, int, int]) -> Iterable[tuple[int, int, int, int]]:
+    """Allow `call` only when its first argument passes `test`."""
+    yield from [(EQUAL, 0, 4, call), (LOAD, 0, 0, FIRST_ARGUMENT), test]
+    yield from [(RETURN, 0, 0, ALLOW), (RETURN, 0, 0, REFUSE | EPERM)]
+
+
+def give_up_privileges() -> None:
+    """Drop every capability of root and the chance to gain any."""
+    _prctl(38, 1)  # PR_SET_NO_NEW_PRIVS
+    header, nothing = struct.pack("Ii", 0x20080522, 0), bytes(24)
+    if _libc().capset(header, nothing):
+        raise OSError(ctypes.get_errno(), "capset")
+
+
+def _prctl(option: int, argument: int, pointer: bytes | None = None) -> None:
+    if _libc().prctl(option, ctypes.c_ulong(argument), pointer, None, None):
+        raise OSError(ctypes.get_errno(), "prctl")
+
+
+def _syscall(number: int, *arguments: bytes | int) -> int:
+    result: int = _libc().syscall(number, *arguments)
+    if result < 0:
+        raise OSError(ctypes.get_errno(), f"system call {number}")
+    return result
+
+
+def _libc() -> ctypes.CDLL:
+    return ctypes.CDLL(None, use_errno=True)
+
+
+# ---------------------------------------------------------------------------------------- fall-back
+
+SUSPECT: tuple[str, ...] = (
+    "socket.",
+    "os.fork",
+    "os.exec",
+    "os.spawn",
+    "os.posix_spawn",
+    "os.system",
+    "os.kill",
+    "subprocess.",
+)
+SUSPECT += ("ctypes.", "os.chmod", "os.chown", "os.remove", "os.rename", "os.rmdir", "os.truncate", "shutil.")
+
+
+def refuse_in_python(scratch: str) -> None:
+    """Refuse what Python reports of sockets, processes and files outside `scratch`. Hostile code gets around it."""
+
+    def inside(path: object) -> bool:
+        return isinstance(path, int) or Path(os.fsdecode(str(path))).resolve().is_relative_to(scratch)
+
+    def refuse(event: str, arguments: tuple[object, ...]) -> None:
+        writing = event == "open" and arguments[1] not in (None, "r", "rb") and not inside(arguments[0])
+        files = event.startswith(("os.", "shutil.")) and arguments and inside(arguments[0])
+        if writing or (event.startswith(SUSPECT) and not files):
+            raise PermissionError(EPERM, f"the sandbox allows no {event}")
+
+    sys.addaudithook(refuse)
+
+
+# ------------------------------------------------------------------------------------------ running
+
+
+def kernel_confines() -> bool:
+    """Whether this kernel and machine can hold a program; asking changes nothing."""
+    if not sys.platform.startswith("linux") or platform.machine() not in MACHINES:
+        return False
+    if int(_libc().syscall(LANDLOCK_CREATE, None, 0, 1)) < LANDLOCK_ABI:
+        return False
+    # Asked for a filter at address 0, a kernel that has filters says that it can't read there.
+    return bool(_libc().prctl(22, ctypes.c_ulong(2), None, None, None)) and ctypes.get_errno() == 14
+
+
+def confine(scratch: str) -> None:
+    """Give up all that can be given up here."""
+    steps: list[Callable[[], None]] = [lambda: refuse_in_python(scratch)]
+    if kernel_confines():
+        steps = [give_up_privileges, lambda: confine_files(scratch), refuse_system_calls]
+    for step in steps:
+        step()
+
+
+def main() -> None:
+    """Run the program `answer.py` of the folder, seconds, memory and file size that the command line names."""
+    scratch, seconds, memory, file_bytes = sys.argv[1:]
+    os.chdir(scratch)
+    limit_resources(seconds=int(seconds), memory=int(memory), file_bytes=int(file_bytes))
+    confine(scratch)
+    sys.argv = ["answer.py"]
+    runpy.run_path("answer.py", run_name="__main__")
+
+
+if __name__ == "__main__":
+    main()

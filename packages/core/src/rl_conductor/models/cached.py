@@ -1,0 +1,117 @@
+"""`CachedModel`: remembers every reply of another model on disk, so that a run can be repeated for free.
+
+A reply is found again by the model's name, the request (messages, tools, format, sampling) and the `version`. The marks
+of fences, which are drawn anew for each run, don't count, and neither does the timeout. So asking the same thing twice
+gives the same reply even at a high temperature: give `Sampling.seed` different values for replies that shall differ.
+
+A replayed reply carries the usage of the call that made it, so that limits, tables and rewards come out as they did
+then; `Usage.replayed_calls` says how many of the `calls` were in truth not made again. Failures are not kept.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import re
+import sqlite3
+from collections.abc import AsyncGenerator, Iterator
+from contextlib import aclosing, closing, contextmanager
+from pathlib import Path
+from weakref import WeakValueDictionary
+
+from rl_conductor.errors import ConfigError
+from rl_conductor.models.base import Model
+from rl_conductor.sync import PerLoop
+from rl_conductor.types import Completion, Delta, Request
+
+_MARK = re.compile(r'mark=\\"[0-9a-f]{16}\\"')
+"""A fence's mark, in JSON."""
+BUSY_SECONDS = 30.0
+"""How long to wait for other processes that write to the same file."""
+
+
+class CachedModel:
+    """Another model, asked only what it was not asked before. Any number of processes may share the file."""
+
+    def __init__(self, model: Model, path: str | Path, *, version: str = "") -> None:
+        """Open the cache, or start one.
+
+        Args:
+            model: who is asked what is not known yet.
+            path: an SQLite file, made when it is not there.
+            version: whatever shapes the replies and is not in the model's name, such as a hash of its weights.
+
+        Raises:
+            ConfigError: the file can't be made or is no such cache.
+        """
+        self.model = model
+        self.name = model.name
+        self.price = model.price
+        self.capabilities = model.capabilities
+        self._file = Path(path).expanduser()
+        self._version = version
+        self._asking: PerLoop[WeakValueDictionary[str, asyncio.Lock]] = PerLoop(WeakValueDictionary)
+        try:
+            self._file.parent.mkdir(parents=True, exist_ok=True)
+            with self._open() as table:
+                table.execute("PRAGMA journal_mode = WAL")
+                table.execute("CREATE TABLE IF NOT EXISTS replies (key TEXT PRIMARY KEY, completion TEXT NOT NULL)")
+        except (OSError, sqlite3.Error) as error:
+            raise ConfigError(f"{str(path)!r} can't be a cache of replies: {error}; name a new file") from error
+
+    async def complete(self, request: Request) -> Completion:
+        """The reply as it is remembered; else the model's, from now on remembered."""
+        key = self._key(request)
+        async with self._turn(key):
+            known = await asyncio.to_thread(self._find, key)
+            if known is None:
+                known = await self.model.complete(request)
+                await asyncio.to_thread(self._keep, key, known)
+                return known
+        return _replayed(known)
+
+    async def stream(self, request: Request) -> AsyncGenerator[Delta, None]:
+        """A remembered reply in one piece; else the model's, remembered once it is whole."""
+        key = self._key(request)
+        async with self._turn(key):
+            known = await asyncio.to_thread(self._find, key)
+            if known is None:
+                async with aclosing(self.model.stream(request)) as deltas:
+                    async for delta in deltas:
+                        if delta.completion is not None:
+                            await asyncio.to_thread(self._keep, key, delta.completion)
+                        yield delta
+                return
+        yield Delta(text=known.text)
+        yield Delta(completion=_replayed(known))
+
+    async def aclose(self) -> None:
+        """Close the model; the cache keeps nothing open."""
+        await self.model.aclose()
+
+    def _key(self, request: Request) -> str:
+        asked = _MARK.sub("", request.model_dump_json(exclude={"timeout"}))
+        return hashlib.sha256("\0".join((self.name, self._version, asked)).encode()).hexdigest()
+
+    def _turn(self, key: str) -> asyncio.Lock:
+        """Held while `key` is asked, so that those who ask the same meanwhile wait for the one reply."""
+        return self._asking.get().setdefault(key, asyncio.Lock())
+
+    def _find(self, key: str) -> Completion | None:
+        with self._open() as table:
+            row = table.execute("SELECT completion FROM replies WHERE key = ?", (key,)).fetchone()
+        return None if row is None else Completion.model_validate_json(row[0])
+
+    def _keep(self, key: str, completion: Completion) -> None:
+        with self._open() as table:
+            table.execute("INSERT OR IGNORE INTO replies VALUES (?, ?)", (key, completion.model_dump_json()))
+
+    @contextmanager
+    def _open(self) -> Iterator[sqlite3.Connection]:
+        with closing(sqlite3.connect(self._file, timeout=BUSY_SECONDS)) as connection, connection:
+            yield connection
+
+
+def _replayed(completion: Completion) -> Completion:
+    usage = completion.usage.model_copy(update={"replayed_calls": completion.usage.calls})
+    return completion.model_copy(update={"usage": usage})

@@ -1,0 +1,57 @@
+"""Tasks: samples with verifiers, the same for benchmark and training; `task("name")` loads any of them.
+
+Each data set or family lives in a file of its own and imports what it needs only when it is loaded.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any
+
+from rl_conductor.errors import ConfigError
+from rl_conductor.tasks.base import Sample, Score, Task
+
+TASKS = {
+    "aime25": "rl_conductor.tasks.mathematics:aime25",
+    "bigcodebench": "rl_conductor.tasks.coding:bigcodebench",
+    "composite": "rl_conductor.tasks.composite:composite",
+    "gpqa-diamond": "rl_conductor.tasks.choices:gpqa_diamond",
+    "gsm8k": "rl_conductor.tasks.mathematics:gsm8k",
+    "jsonl": "rl_conductor.tasks.userfile:jsonl",
+    "livecodebench": "rl_conductor.tasks.coding:livecodebench",
+    "math-500": "rl_conductor.tasks.mathematics:math_500",
+    "mmlu": "rl_conductor.tasks.choices:mmlu",
+    "reasoning-gym": "rl_conductor.tasks.procedural:reasoning_gym",
+    "rlpr": "rl_conductor.tasks.rlpr:rlpr",
+}
+"""Name to the function that loads it."""
+
+
+def task(name: str, *, limit: int | None = None, shuffle: int | None = None, **options: Any) -> Task:
+    """The task called `name`, such as `math-500`, `composite:heldout` or `jsonl:my-tasks.jsonl`.
+
+    Args:
+        name: a task of `TASKS`; what follows a colon is its first argument: a split, a file, a set's own name.
+        limit: keep only the first so many samples.
+        shuffle: the seed of another order, before `limit` is applied.
+        options: the other arguments of the task.
+
+    Raises:
+        ConfigError: no such task, a missing library, or data that is not there or has another shape.
+    """
+    known, _, argument = name.partition(":")
+    if known not in TASKS:
+        raise ConfigError(
+            f"no task {name!r}: write one of {', '.join(sorted(TASKS))}, or one and its argument as in 'jsonl:FILE'"
+        )
+    module, _, function = TASKS[known].partition(":")
+    load = getattr(import_module(module), function)
+    try:
+        made: Task = load(*([argument] if argument else []), **options)
+    except TypeError as error:
+        raise ConfigError(f"task {name!r}: {str(error).replace(f'{function}()', 'it')}") from error
+    made = made if shuffle is None else made.shuffled(shuffle)
+    return made if limit is None else made.first(limit)
+
+
+__all__ = ["TASKS", "Sample", "Score", "Task", "task"]

@@ -1,0 +1,205 @@
+"""Questions that no single worker of the small pool can answer: look facts up, compute with them, write the result.
+
+They are about an invented country (`islands`), so the facts stand in the reader's library and in no model's memory;
+the sums are too long for a small model's head; and number words are what a program without libraries lacks. `depth`
+counts the different things to be done one after the other: 1 to 4.
+
+The held-out split has other templates (wording, formulas, kinds of things) and other towns and ships than training;
+validation has the templates of training, about other towns and ships.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final, Literal
+
+from rl_conductor.errors import ConfigError
+from rl_conductor.tasks.answers import last_number, same_words, spelled
+from rl_conductor.tasks.base import Sample, Score, Split, Task, compared, split_of
+from rl_conductor.tasks.islands import FACTS, Thing, islands
+
+Skill = Literal["lookup", "compute", "write"]
+
+IN_FIGURES = "Reply with the number only."
+IN_WORDS = {
+    "train": "Reply with that number in English words, in lower case, and nothing else.",
+    "heldout": "Spell the resulting number out in lower-case English words. Write only these words.",
+}
+
+
+@dataclass(frozen=True)
+class Numbers:
+    """What a formula is about (`x`), and the numbers that were drawn for it."""
+
+    x: int
+    a: int
+    b: int
+    m: int
+
+
+@dataclass(frozen=True)
+class Formula:
+    """A sum that is too long for the head, with a result below 100."""
+
+    text: str
+    """In words, about `{x}`."""
+    result: Callable[[Numbers], int]
+
+
+TIMES = Formula(
+    "Multiply {x} by {a} and add {b}. What is the remainder when the result is divided by {m}?",
+    lambda n: (n.x * n.a + n.b) % n.m,
+)
+SQUARE = Formula(
+    "Take the square of {x} and subtract {b} from it. What is the remainder when the result is divided by {m}?",
+    lambda n: (n.x**2 - n.b) % n.m,
+)
+CUBE = Formula(
+    "If {b} is added to the cube of {x}, which remainder is left after dividing by {m}?",
+    lambda n: (n.x**3 + n.b) % n.m,
+)
+DIGITS = Formula(
+    "What is the sum of the digits of the product of {x} and {a}{b}?",
+    lambda n: sum(map(int, str(n.x * int(f"{n.a}{n.b}")))),
+)
+
+
+@dataclass(frozen=True)
+class Template:
+    """A way to ask. `hop` asks about the twin town or home port of what is named."""
+
+    skills: tuple[Skill, ...]
+    formula: Formula | None = None
+    kind: str = "town"
+    hop: bool = False
+    heldout: bool = False
+
+    @property
+    def depth(self) -> int:
+        """How many different things have to be done one after the other."""
+        return len(self.skills)
+
+    @property
+    def domain(self) -> str:
+        """The skills it takes, in order."""
+        return "+".join(self.skills)
+
+
+LOOK: Final = "lookup"
+CALC: Final = "compute"
+WORD: Final = "write"
+TEMPLATES = (
+    Template((LOOK,)),
+    Template((CALC,), TIMES),
+    Template((WORD,)),
+    Template((LOOK, CALC), TIMES),
+    Template((LOOK, CALC), SQUARE),
+    Template((LOOK, WORD)),
+    Template((CALC, WORD), SQUARE),
+    Template((LOOK, CALC, WORD), TIMES),
+    Template((LOOK, CALC, WORD), SQUARE),
+    Template((LOOK, LOOK, CALC), TIMES, hop=True),
+    Template((LOOK, LOOK, CALC, WORD), TIMES, hop=True),
+    Template((LOOK, LOOK, CALC, WORD), SQUARE, hop=True),
+    Template((LOOK,), kind="ship", heldout=True),
+    Template((CALC,), CUBE, heldout=True),
+    Template((WORD,), heldout=True),
+    Template((LOOK, CALC), DIGITS, kind="ship", heldout=True),
+    Template((LOOK, CALC), CUBE, kind="ship", heldout=True),
+    Template((LOOK, WORD), kind="ship", heldout=True),
+    Template((CALC, WORD), CUBE, heldout=True),
+    Template((LOOK, CALC, WORD), DIGITS, kind="ship", heldout=True),
+    Template((LOOK, CALC, WORD), CUBE, kind="ship", heldout=True),
+    Template((LOOK, LOOK, CALC), CUBE, kind="ship", hop=True, heldout=True),
+    Template((LOOK, LOOK, CALC, WORD), DIGITS, kind="ship", hop=True, heldout=True),
+    Template((LOOK, LOOK, CALC, WORD), CUBE, kind="ship", hop=True, heldout=True),
+)
+HOPS = {"town": "the twin town of {name}", "ship": "the town that is the home port of the ship {name}"}
+NAMED = {"town": "the town {name}", "ship": "the ship {name}"}
+SMALL = ("bridges", "windmills", "lifeboats", "crew")
+"""Facts below 100: their number words are short."""
+
+
+def composite(
+    *, split: Split = "train", size: int = 120, seed: int = 0, depths: tuple[int, ...] = (1, 2, 3, 4)
+) -> Task:
+    """`size` questions of one split, its templates in turn.
+
+    Args:
+        split: `train`, `validation` or `heldout`.
+        size: how many.
+        seed: draws the things asked about and the numbers.
+        depths: which depths to ask.
+
+    Raises:
+        ConfigError: no template has any of these depths.
+    """
+    templates = [one for one in TEMPLATES if one.heldout == (split == "heldout") and one.depth in depths]
+    if not templates:
+        raise ConfigError(f"no composite question has a depth of {depths!r}; depths are 1 to 4")
+    draw = random.Random(f"{split} {seed}")  # noqa: S311
+    samples = tuple(
+        _sample(templates[number % len(templates)], draw, split, f"{split}-{seed}-{number}") for number in range(size)
+    )
+    return Task(f"composite:{split}", samples, _score)
+
+
+def _sample(template: Template, draw: random.Random, split: Split, name: str) -> Sample:
+    a, b, m = draw.randint(12, 97), draw.randint(11, 99), draw.randint(53, 99)
+    subject, value = _subject(template, draw, split)
+    if template.formula is not None:
+        asked = template.formula.text.format(x=subject, a=a, b=b, m=m)
+        value = template.formula.result(Numbers(value, a, b, m))
+    elif template.skills == (WORD,):
+        asked = f"Consider the number {subject}."
+    else:
+        asked = f"What is {subject}?"
+    in_words = WORD in template.skills
+    wording = IN_WORDS["heldout" if template.heldout else "train"] if in_words else IN_FIGURES
+    return Sample(
+        id=name,
+        question=f"{asked} {wording}",
+        answer=spelled(value) if in_words else str(value),
+        domain=template.domain,
+        depth=template.depth,
+        details={"form": "words" if in_words else "figures"},
+    )
+
+
+def _subject(template: Template, draw: random.Random, split: Split) -> tuple[str, int]:
+    """What the question is about, and the number behind it."""
+    if LOOK not in template.skills:
+        drawn = draw.randint(21, 99) if template.formula is None else draw.randint(1_001, 9_999)
+        return str(drawn), drawn
+    thing = draw.choice(_things(template.kind, split))
+    told, named = thing, NAMED[template.kind]
+    if template.hop:
+        told, named = islands().town(thing.other), HOPS[template.kind]
+    facts = [
+        fact
+        for fact in FACTS[told.kind]
+        if template.formula is not None or WORD not in template.skills or fact in SMALL
+    ]
+    fact = draw.choice(facts)
+    return f"the {_phrase(fact)} of {named.format(name=thing.name)}", told.facts[fact]
+
+
+def _phrase(fact: str) -> str:
+    return f"number of {fact}" if fact in ("bridges", "windmills", "lifeboats", "cabins") else fact
+
+
+def _things(kind: str, split: Split) -> list[Thing]:
+    country = islands()
+    return [one for one in (country.towns if kind == "town" else country.ships) if split_of(one.name) == split]
+
+
+async def _score(sample: Sample, text: str) -> Score:
+    """Words must be the whole reply; of figures, the last number of the first line: what follows may explain it."""
+    if sample.details["form"] == "words":
+        answer = text.strip()
+        return compared(right=same_words(answer, sample.answer), answer=answer, expected=sample.answer)
+    found = last_number(text.strip().partition("\n")[0])
+    right = found is not None and found == int(sample.answer)
+    return compared(right=right, answer=None if found is None else str(found), expected=sample.answer)

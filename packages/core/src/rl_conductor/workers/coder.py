@@ -1,0 +1,57 @@
+"""`CoderModel`: answers by writing a Python program, running it in the sandbox, and replying with what it prints."""
+
+from __future__ import annotations
+
+from rl_conductor.models import Model
+from rl_conductor.prompts import with_prompt
+from rl_conductor.sandbox import Bounds, Ran, program_in, run_python
+from rl_conductor.types import Message
+from rl_conductor.workers.delegating import Base, DelegatingModel, asked
+
+PROGRAM = """{task}
+
+Do your part by writing a Python program. It must print the result and nothing else. It has no input, no files and no \
+network: write the values it needs into it. Reply with the program only:
+```python"""
+AGAIN = """The program does not work: {problem}
+Write the whole program again without the mistake, in a ```python block."""
+
+
+class CoderModel(DelegatingModel):
+    """A model with an interpreter: exact at arithmetic, counting, dates, searching and anything else that computes."""
+
+    kind = "coder"
+
+    def __init__(self, base: Model | str, *, attempts: int = 2, bounds: Bounds | None = None) -> None:
+        """Set up a coder.
+
+        Args:
+            base: who writes the programs: a model or its `provider:model`.
+            attempts: most programs for one reply; the next is written knowing how the last one failed.
+            bounds: what one program may use.
+        """
+        super().__init__(base)
+        self._attempts = attempts
+        self._bounds = bounds
+
+    async def answer(self, base: Base) -> str:
+        """What the first program that works prints; how the last one failed when none does."""
+        messages = with_prompt(base.request.messages, PROGRAM.format(task=asked(base.request)))
+        problem = ""
+        for _ in range(self._attempts):
+            written = await base.ask(messages)
+            ran = await run_python(program_in(written), bounds=self._bounds)
+            problem = problem_of(ran)
+            if not problem:
+                return ran.output.strip()
+            messages = (*messages, Message.assistant(written), Message.user(AGAIN.format(problem=problem)))
+        return f"No program worked; the last one: {problem}"
+
+
+def problem_of(ran: Ran) -> str:
+    """Why a program gave no result, in one line; empty when it gave one."""
+    if ran.status == "timeout":
+        return f"it was still running after {ran.seconds:.0f} seconds"
+    if ran.status == "failed":
+        return (ran.error.strip().splitlines() or ["it was stopped"])[-1]
+    return "" if ran.output.strip() else "it printed nothing"
