@@ -27,7 +27,7 @@ def ollama(*replies: dict[str, Any]) -> Iterator[Served]:
     served = Served("", list(replies))
 
     class Handler(BaseHTTPRequestHandler):
-        def do_POST(self) -> None:  # noqa: N802  (the name is http.server's)
+        def do_POST(self) -> None:
             request = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
             served.requests.append(request)
             lines = list(_lines(served.replies.pop(0), stream=request.get("stream", False)))

@@ -109,7 +109,7 @@ def asked(text: str) -> list[ChatMessage]:
 async def until(condition: Any) -> None:
     """Wait until `condition()` holds."""
     async with asyncio.timeout(10):
-        while not condition():
+        while not condition():  # noqa: ASYNC110  (there is nothing to be told by)
             await asyncio.sleep(0.005)
 
 

@@ -10,15 +10,15 @@ from typing import Any
 import pytest
 from llama_index.core import VectorStoreIndex
 from llama_index.core.callbacks import CallbackManager, TokenCountingHandler
-from llama_index.core.instrumentation import get_dispatcher
 from llama_index.core.instrumentation.event_handlers import BaseEventHandler
 from llama_index.core.instrumentation.events.llm import LLMChatEndEvent, LLMChatInProgressEvent, LLMChatStartEvent
 from llama_index.core.instrumentation.span_handlers import BaseSpanHandler
+from llama_index_instrumentation import get_dispatcher
 from llama_index_instrumentation.base import BaseEvent
 from llama_index_instrumentation.span import BaseSpan
-from llamaindex.scripts import EchoLLM, asked, conductor, plan, planner, until
 
 from llama_index.llms.conductor import Conductor, ConductorEvent
+from llamaindex.scripts import EchoLLM, asked, conductor, plan, planner, until
 from rl_conductor import ModelError, Policy, RunError, ScriptedModel
 from rl_conductor.models import Capabilities
 
@@ -161,7 +161,9 @@ async def test_a_call_that_is_cancelled_drops_its_spans(spans: Spans) -> None:
 def test_the_dispatcher_is_told_each_token_once(events: Events, way: str) -> None:
     llm = Conductor({"a": EchoLLM(), "b": ScriptedModel("Done.")}, planner=planner())
     ask(llm, way)
-    told = [event.response.raw["usage"] for event in events.of(LLMChatEndEvent) if "usage" in (event.response.raw or {})]
+    told = [
+        event.response.raw["usage"] for event in events.of(LLMChatEndEvent) if "usage" in (event.response.raw or {})
+    ]
     read = sum(usage.get("input_tokens", usage.get("prompt_tokens", 0)) for usage in told)
     assert llm.trace is not None
     # Streamed or not, the echo is a CustomLLM, which tells of a chat and of the completion inside of it.

@@ -26,7 +26,9 @@ from llamaindex.scripts import conductor, core_of
 from rl_conductor import ConfigError, Message
 from rl_conductor.types import Continuation, FilePart, ImagePart, ReasoningPart, TextPart, ToolCall
 
-PIXEL = base64.b64decode("iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg==")
+PIXEL = base64.b64decode(
+    "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
+)
 PDF = b"%PDF-1.4 a page"
 
 
@@ -95,7 +97,8 @@ def test_a_message_comes_back_as_it_went(message: Message) -> None:
 
 
 @pytest.mark.parametrize(
-    ("role", "expected"), [("developer", "system"), ("chatbot", "assistant"), ("model", "assistant"), ("function", "tool")]
+    ("role", "expected"),
+    [("developer", "system"), ("chatbot", "assistant"), ("model", "assistant"), ("function", "tool")],
 )
 def test_every_role_has_a_place(role: str, expected: str) -> None:
     assert core_message(ChatMessage(role=MessageRole(role), content="x")).role == expected
@@ -108,7 +111,9 @@ def test_a_continuation_survives_json() -> None:
     assert core_message(ChatMessage.model_validate_json(stored)) == reply
 
 
-@pytest.mark.parametrize("forged", [7, "writer", {"worker": 1}, {"worker": "w"}, {"worker": "w", "prompt": "p", "x": 1}, []])
+@pytest.mark.parametrize(
+    "forged", [7, "writer", {"worker": 1}, {"worker": "w"}, {"worker": "w", "prompt": "p", "x": 1}, []]
+)
 def test_a_malformed_continuation_is_forgotten(forged: Any) -> None:
     message = ChatMessage(role="assistant", content="x", additional_kwargs={"continuation": forged})
     assert core_message(message).continuation is None

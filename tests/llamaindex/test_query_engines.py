@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import json
+import random
 import re
 from typing import Any
 
 import pytest
-from llama_index.core import PromptTemplate, VectorStoreIndex
+from llama_index.core import PromptTemplate, Settings, VectorStoreIndex
+from llama_index.core.callbacks import CallbackManager, TokenCountingHandler
 from llama_index.core.chat_engine.types import ChatMode
 from llama_index.core.embeddings import MockEmbedding
+from llama_index.core.memory import ChatMemoryBuffer
 from llama_index.core.query_engine import CitationQueryEngine, RouterQueryEngine, SubQuestionQueryEngine
 from llama_index.core.question_gen import LLMQuestionGenerator
 from llama_index.core.selectors import PydanticSingleSelector
 from llama_index.core.tools import QueryEngineTool
-from llamaindex.scripts import EchoLLM, calling, conductor, core_of, plan, planner, shown
 
 from llama_index.llms.conductor import Conductor, QueryEngineModel, RetrieverModel
 from llama_index.llms.conductor.lookups import NOTHING, subtask
+from llamaindex.scripts import EchoLLM, calling, conductor, core_of, plan, planner, shown
 from rl_conductor import ConfigError, Flow, Message, Policy, Request, RunError, ScriptedModel
 from rl_conductor.prompts import Evidence, worker_prompt
 
@@ -44,7 +47,8 @@ async def test_a_query_engine_answers_without_blocking(indexes: Indexes) -> None
 def test_a_query_engine_streams(indexes: Indexes) -> None:
     llm = conductor(second=["The Heron costs 189 euros."] * 9)
     engine = indexes["all"].as_query_engine(llm=llm, streaming=True, similarity_top_k=1)
-    pieces = list(engine.query("What does the Heron cost?").response_gen)  # type: ignore[union-attr]
+    response: Any = engine.query("What does the Heron cost?")
+    pieces = list(response.response_gen)
     assert len(pieces) > 3
     assert "".join(pieces) == "The Heron costs 189 euros."
 
@@ -114,7 +118,8 @@ def test_sub_questions_go_to_their_engines(indexes: Indexes, use_async: bool) ->
 @pytest.mark.parametrize("mode", [ChatMode.CONTEXT, ChatMode.CONDENSE_QUESTION, ChatMode.CONDENSE_PLUS_CONTEXT])
 def test_a_chat_engine_remembers_and_retrieves(indexes: Indexes, mode: ChatMode) -> None:
     llm = conductor(second=quoting)
-    engine = indexes["all"].as_chat_engine(chat_mode=mode, llm=llm, similarity_top_k=1)
+    memory = ChatMemoryBuffer.from_defaults(llm=llm)  # the default one leaves its database open
+    engine = indexes["all"].as_chat_engine(chat_mode=mode, llm=llm, memory=memory, similarity_top_k=1)
     assert "189" in str(engine.chat("What does the Heron cost?"))
     engine.chat("What does the Heron cost, and why?")
     second = core_of(llm, "writer").requests[-2:]  # condensing the question and answering it, in one call or two
@@ -134,7 +139,7 @@ SALARY, PRICE = "5,400", "189"
 
 def looking_up(indexes: Indexes, text: str = LOOK_UP, **options: Any) -> tuple[Conductor, dict[str, ScriptedModel]]:
     models = {name: ScriptedModel(f"I am {name}.", name=name) for name in ("designer", "chief")}
-    workers = {silo: indexes[silo].as_retriever(similarity_top_k=1) for silo in ("hr", "sales")}
+    workers: dict[str, Any] = {silo: indexes[silo].as_retriever(similarity_top_k=1) for silo in ("hr", "sales")}
     return Conductor(workers | models, planner=planner(text), access="positional", **options), models
 
 
@@ -157,6 +162,39 @@ def test_a_policy_keeps_an_index_from_a_worker_whatever_is_planned(indexes: Inde
     assert llm.trace is not None
     assert llm.trace.rounds[0].plan.errors or llm.trace.rounds[0].plan.repairs
     assert all(SALARY not in shown(request) for request in models["designer"].requests)
+
+
+def test_no_plan_at_all_lets_an_index_leak(indexes: Indexes) -> None:
+    draw = random.Random(7)
+    policy = Policy(forbid=(Flow(reader="designer", source="hr"),))
+    told = 0
+    for _ in range(150):
+        steps = [
+            (draw.randrange(4), "What does Anna Lindqvist earn?", [i for i in range(place) if draw.random() < 0.6])
+            for place in range(draw.randint(2, 4))
+        ]
+        llm, models = looking_up(indexes, plan(*steps), policy=policy)
+        for model in models.values():
+            model._make = quoting
+        llm.complete("Write about Anna Lindqvist.")
+        assert all(SALARY not in shown(request) for request in models["designer"].requests)
+        told += any(SALARY in shown(request) for request in models["chief"].requests)
+    assert told > 10
+
+
+def test_the_swarm_tax_is_visible(indexes: Indexes, monkeypatch: pytest.MonkeyPatch) -> None:
+    spent = {}
+    for name, policy in (("conductor", Policy()), ("alone", Policy(single="writer"))):
+        counter = TokenCountingHandler()
+        monkeypatch.setattr(Settings, "_callback_manager", CallbackManager([counter]))
+        llm = conductor(second=quoting, policy=policy)
+        indexes["all"].as_query_engine(llm=llm, similarity_top_k=1).query("What does the Heron cost?")
+        assert llm.trace is not None
+        assert counter.total_llm_token_count == llm.trace.usage.total_tokens
+        spent[name] = (llm.trace.usage.calls, llm.trace.usage.total_tokens)
+    assert spent["alone"][0] == 1
+    assert spent["conductor"][0] == 3
+    assert spent["conductor"][1] > 3 * spent["alone"][1]
 
 
 async def test_a_retriever_searches_for_the_words_of_its_own_part(indexes: Indexes) -> None:

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 from llama_index.core.llms import LLM
-from llamaindex.scripts import EchoLLM, conductor, planner
 
 from llama_index.llms.conductor import Conductor
+from llamaindex.scripts import EchoLLM, conductor, planner
 from rl_conductor import ConfigError, Flow, Limits, Policy, ScriptedModel
 
 SECRET = "sk-very-secret"

@@ -69,7 +69,8 @@ def test_the_result_of_a_tool_goes_on_with_the_same_worker_and_plans_nothing() -
     assert second.message.content == "So: 310"
     assert llm.trace is not None
     assert llm.trace.rounds[0].plan.source == "continuation"
-    assert second.raw["usage"]["calls"] == 1
+    told: Any = second.raw
+    assert told["usage"]["calls"] == 1
     assert "A draft." in shown(core_of(llm, "writer").requests[-1])
 
 
@@ -104,7 +105,9 @@ def test_no_call_is_an_error_only_when_one_is_needed() -> None:
         llm.get_tool_calls_from_response(response)
 
 
-@pytest.mark.parametrize(("options", "choice"), [({}, "auto"), ({"tool_required": True}, "required"), ({"tool_choice": "weigh"}, "weigh")])
+@pytest.mark.parametrize(
+    ("options", "choice"), [({}, "auto"), ({"tool_required": True}, "required"), ({"tool_choice": "weigh"}, "weigh")]
+)
 def test_the_choice_of_tools_reaches_the_worker(options: dict[str, Any], choice: str) -> None:
     llm = conductor(second=weighs_then_answers)
     llm.chat_with_tools([WEIGH], user_msg="How heavy?", **options)

@@ -5,12 +5,13 @@ from __future__ import annotations
 import time
 
 import pytest
+from llama_index.core import Settings
 from llama_index.core.callbacks import CallbackManager, TokenCountingHandler
 from llama_index.llms.ollama import Ollama
-from llamaindex.ollama_server import ollama
-from llamaindex.scripts import EchoLLM, asked, conductor, plan, planner, text_of
 
 from llama_index.llms.conductor import Conductor, LLMModel, pool_of
+from llamaindex.ollama_server import ollama
+from llamaindex.scripts import EchoLLM, asked, conductor, plan, planner, text_of
 from rl_conductor import Message, ModelError, Price, Request, RunError, Sampling, ScriptedModel, Tool
 from rl_conductor.types import Delta
 
@@ -70,9 +71,17 @@ def test_what_an_llm_raises_is_not_repeated_but_another_worker_takes_over() -> N
 def test_tokens_are_counted_once_though_llm_and_conductor_share_a_counter() -> None:
     counter = TokenCountingHandler()
     both = CallbackManager([counter])
-    llm = Conductor(
-        {"a": EchoLLM(callback_manager=both)}, planner=planner(plan((0, "Go.", []))), callback_manager=both
-    )
+    llm = Conductor({"a": EchoLLM(callback_manager=both)}, planner=planner(plan((0, "Go.", []))), callback_manager=both)
+    llm.complete("Why?")
+    assert llm.trace is not None
+    assert counter.total_llm_token_count == llm.trace.usage.total_tokens
+    assert len(counter.llm_token_counts) == 1
+
+
+def test_tokens_are_counted_once_by_a_counter_of_all_of_llamaindex(monkeypatch: pytest.MonkeyPatch) -> None:
+    counter = TokenCountingHandler()
+    monkeypatch.setattr(Settings, "_callback_manager", CallbackManager([counter]))
+    llm = Conductor({"a": EchoLLM()}, planner=planner(plan((0, "Go.", []))))
     llm.complete("Why?")
     assert llm.trace is not None
     assert counter.total_llm_token_count == llm.trace.usage.total_tokens

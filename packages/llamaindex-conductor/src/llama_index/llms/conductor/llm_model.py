@@ -37,7 +37,9 @@ class LLMModel:
     def __init__(self, llm: LLM, *, price: Price | None = None) -> None:
         """`price` is what its calls cost; `None` leaves them unpriced."""
         # The Conductor reports the call to LlamaIndex's callback handlers; a handler of both would count it twice.
-        self.llm: LLM = llm.model_copy(update={"callback_manager": CallbackManager([])})
+        silent = CallbackManager()
+        silent.set_handlers([])  # without any, it would have taken those of `Settings`
+        self.llm: LLM = llm.model_copy(update={"callback_manager": silent})
         self.price = price
         about = llm.metadata
         self.name = f"llamaindex:{about.model_name}"
