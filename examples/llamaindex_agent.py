@@ -1,0 +1,51 @@
+"""A LlamaIndex agent whose model is the Conductor: its tools go to the worker that gives the answer."""
+
+import asyncio
+import json
+import warnings
+
+from llama_index.core.agent.workflow import FunctionAgent, ToolCallResult
+
+from llama_index.llms.conductor import Conductor
+from rl_conductor import Message, Request, ScriptedModel, discover
+from rl_conductor.types import ToolCall
+
+PLAN = 'model_id = [0, 1]\nsubtasks = ["List what must be known.", "Answer."]\naccess_list = [[], ["all"]]'
+PRICES = {"Heron": 189, "Swift": 129, "Skylark": 59}
+
+
+def price_of(article: str) -> int:
+    """The price of an article of Meridian Kites, in euros."""
+    return PRICES[article]
+
+
+def clerk(request: Request) -> str | Message:
+    """What a model would do: look the price up, then answer."""
+    if request.messages[-1].role == "tool":
+        return f"Two of them cost {2 * int(request.messages[-1].text)} euros."
+    call = ToolCall(id="call-1", name="price_of", arguments=json.dumps({"article": "Swift"}))
+    return Message.assistant(tool_calls=[call])
+
+
+def conductor() -> Conductor:
+    """The models of this machine; without a key or a server, scripted ones."""
+    if not discover().embedded:
+        return Conductor()
+    workers = {"thinker": ScriptedModel("The price of a Swift."), "clerk": ScriptedModel(clerk)}
+    return Conductor(workers, planner=ScriptedModel(PLAN))
+
+
+async def main() -> None:
+    """Ask, and tell of each tool that is used and of who used it."""
+    llm = conductor()
+    handler = FunctionAgent(tools=[price_of], llm=llm).run("What do two Swifts cost?")
+    async for event in handler.stream_events():
+        if isinstance(event, ToolCallResult):
+            print(f"{event.tool_name}({event.tool_kwargs}) = {event.tool_output}")
+    print(await handler)
+    assert llm.trace is not None
+    print("answered by", *llm.trace.usage_by_worker(), "after a", llm.trace.rounds[0].plan.source)
+
+
+warnings.simplefilter("ignore", DeprecationWarning)  # agents look at attributes that pydantic has deprecated
+asyncio.run(main())
