@@ -74,7 +74,8 @@ class Library:
         any_of_them = " OR ".join(f'"{word}"' for word in words)
         with self._lock:
             found = self._index.execute(
-                "SELECT title, text FROM passages WHERE passages MATCH ? ORDER BY bm25(passages, ?, 1.0), rowid LIMIT ?",
+                "SELECT title, text FROM passages WHERE passages MATCH ? "
+                "ORDER BY bm25(passages, ?, 1.0), rowid LIMIT ?",
                 (any_of_them, TITLE_WEIGHT, limit),
             ).fetchall()
         return [Passage(title, text) for title, text in found]
