@@ -6,6 +6,7 @@ from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from sqlalchemy.dialects import sqlite
 
 from core.runs import ACCEPT, plan
 from rl_conductor.conductor import Conductor
@@ -22,6 +23,7 @@ from rl_conductor.trace import Trace
 from rl_conductor.types import Completion, Message, Price, Request, Usage, total
 
 TOKENS = st.integers(0, 1_000_000)
+DIALECT = sqlite.dialect()
 PRICE = Price(input=Decimal("0.15"), cached_input=Decimal("0.075"), output=Decimal("0.6"))
 
 
@@ -85,7 +87,7 @@ def test_every_count_of_a_reply_is_what_the_models_charged(run: tuple[Trace, lis
     assert Decimal(headers([trace])["x-conductor-cost-usd"]) == whole.cost
     steps = [step for one in summary(trace)["rounds"] for step in (one["plan"], *one["steps"])]
     assert sum(Decimal(step["cost_usd"]) for step in steps) == whole.cost
-    assert Dollars().process_result_value(Dollars().process_bind_param(whole.cost, None), None) == whole.cost
+    assert Dollars().process_result_value(Dollars().process_bind_param(whole.cost, DIALECT), DIALECT) == whole.cost
 
 
 @settings(max_examples=60, deadline=None)
@@ -106,6 +108,6 @@ def test_the_protocols_agree_on_the_totals(run: tuple[Trace, list[Usage]]) -> No
 
 @given(costs=st.lists(st.decimals(0, 1000, places=12), max_size=20))
 def test_dollars_are_kept_and_summed_exactly(costs: list[Decimal]) -> None:
-    kept = [Dollars().process_bind_param(cost, None) for cost in costs]
-    back = Dollars().process_result_value(sum(one or 0 for one in kept), None)
+    kept = [Dollars().process_bind_param(cost, DIALECT) for cost in costs]
+    back = Dollars().process_result_value(sum(one or 0 for one in kept), DIALECT)
     assert back == sum(costs, Decimal(0))
