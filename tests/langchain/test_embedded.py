@@ -1,0 +1,47 @@
+"""`ChatConductor()` on a machine that has nothing: real small models plan and work in this process."""
+
+from __future__ import annotations
+
+import pytest
+
+from langchain_conductor import ChatConductor
+from rl_conductor import Policy
+from rl_conductor.discovery import POOL_VARIABLE, VENDORS
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+
+CONFIGURED = [POOL_VARIABLE, "OPENAI_BASE_URL", *(key for vendor in VENDORS.values() for key in vendor.keys)]
+
+
+@pytest.fixture
+def chat(monkeypatch: pytest.MonkeyPatch) -> ChatConductor:
+    for name in CONFIGURED:
+        monkeypatch.delenv(name, raising=False)
+    return ChatConductor(profile="mini", max_tokens=40, temperature=0, seed=1)
+
+
+def test_tiny_models_plan_and_answer(chat: ChatConductor) -> None:
+    reply = chat.invoke("How many days has a week? Answer with a number.")
+    assert "7" in reply.text or "seven" in reply.text.lower()
+    told = reply.response_metadata["conductor"]
+    assert told["planner"].startswith("embedded:")
+    assert told["usage"]["planning"]["output_tokens"] > 0
+    assert reply.usage_metadata is not None
+    assert reply.usage_metadata["input_tokens"] > told["usage"]["planning"]["input_tokens"]
+
+
+async def test_a_tiny_model_streams_its_own_tokens(chat: ChatConductor) -> None:
+    chunks = [chunk async for chunk in chat.astream("Count from one to five.", policy=Policy(single="coder"))]
+    assert len([chunk for chunk in chunks if chunk.text]) > 3
+    assert [bool(chunk.usage_metadata) for chunk in chunks].count(True) == 1
+
+
+def test_a_tiny_model_fills_in_a_form(chat: ChatConductor) -> None:
+    schema = {"title": "place", "type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
+    asked = chat.with_structured_output(schema, policy=Policy(single="coder"))
+    assert "Paris" in asked.invoke("What is the capital of France?")["city"]
+
+
+def test_a_tiny_model_stops_where_it_is_told_to(chat: ChatConductor) -> None:
+    reply = chat.invoke("Count: one two three four five.", stop=["three"], policy=Policy(single="coder"))
+    assert "three" not in reply.text
