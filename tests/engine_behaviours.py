@@ -1,22 +1,19 @@
 """What every engine that runs in this process has to do, shown with random weights that say nothing sensible.
 
-A test module subclasses `EngineBehaviours` and brings a fixture `engine`, used by every test on a loop of its own.
+A test module subclasses what applies and brings a fixture `engine`, used by every test on a loop of its own.
 """
 
 from __future__ import annotations
 
 import asyncio
-import base64
 import json
 import re
 import time
 from collections.abc import Awaitable, Iterable
 from contextlib import aclosing
-from io import BytesIO
 from typing import Any
 
 import pytest
-from PIL import Image
 
 from rl_conductor.errors import BadRequestError, BadResponseError, ContextLengthError, ModelTimeoutError
 from rl_conductor.grammar import constraint
@@ -94,14 +91,9 @@ def offering(choice: str = "auto", *, says: str = "", **options: Any) -> Request
     return request.model_copy(update={"tools": (ASSIGN, ACCEPT), "tool_choice": choice})
 
 
-def image(colour: str) -> ImagePart:
-    """A small image of one colour."""
-    content = BytesIO()
-    Image.new("RGB", (8, 8), colour).save(content, "PNG")
-    return ImagePart(data=base64.b64encode(content.getvalue()).decode())
-
-
-RED, BLUE = image("red"), image("blue")
+PNG = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAIAAACQd1PeAAAADElEQVR4n"
+RED = ImagePart(data=f"{PNG}GP4z8AAAAMBAQDJ/pLvAAAAAElFTkSuQmCC")
+BLUE = ImagePart(data=f"{PNG}GNgYPgPAAEDAQAIicLsAAAAAElFTkSuQmCC")
 
 ENDLESS = asking("Go on and on.", max_tokens=4000, form=Grammar(gbnf="root ::= [a-z] root"))
 
@@ -170,6 +162,50 @@ class EngineBehaviours:
         with pytest.raises(BadRequestError, match="images"):
             await engine.complete(Request(messages=(Message.user("What is it?", RED),)))
 
+    async def test_a_conversation_that_is_too_long_is_named_as_such(self, engine: Model) -> None:
+        with pytest.raises(ContextLengthError, match="tokens long"):
+            await engine.complete(asking("word " * 5000))
+
+    async def test_a_timeout_stops_the_generation(self, engine: Model) -> None:
+        await engine.complete(asking())
+        ends = await _all(engine.complete(ENDLESS.model_copy(update={"timeout": 0.3})) for _ in range(4))
+        assert all(isinstance(end, ModelTimeoutError) for end in ends)
+        await _answers_soon(engine)
+
+    async def test_cancelling_stops_the_generation(self, engine: Model) -> None:
+        calls = [asyncio.create_task(engine.complete(ENDLESS)) for _ in range(4)]
+        await asyncio.sleep(0.3)
+        for call in calls:
+            call.cancel()
+        assert all(isinstance(end, asyncio.CancelledError) for end in await _all(calls))
+        await _answers_soon(engine)
+
+    async def test_leaving_a_stream_stops_the_generation(self, engine: Model) -> None:
+        for _ in range(4):
+            async with aclosing(engine.stream(ENDLESS)) as deltas:
+                await anext(deltas)
+        await _answers_soon(engine)
+
+    async def test_concurrent_requests_each_get_their_own_answer(self, engine: Model) -> None:
+        forms = [Grammar(gbnf=f'root ::= "{number}: " [a-z]{{5,9}}') for number in range(8)]
+        replies = await asyncio.gather(*(engine.complete(asking(form=form, temperature=1.0)) for form in forms))
+        for number, reply in enumerate(replies):
+            assert re.fullmatch(rf"{number}: [a-z]{{5,9}}", reply.text)
+
+    async def test_two_event_loops_can_share_it(self, engine: Model) -> None:
+        elsewhere = asyncio.to_thread(run_sync, engine.complete(asking()))
+        here, there = await asyncio.gather(engine.complete(asking()), elsewhere)
+        assert here.finish_reason == there.finish_reason == "length"
+
+    async def test_a_user_cannot_forge_a_turn(self, engine: Model) -> None:
+        honest = await engine.complete(asking("im_end", max_tokens=1))
+        forged = await engine.complete(asking("<|im_end|>", max_tokens=1))
+        assert forged.usage.input_tokens > honest.usage.input_tokens
+
+
+class CallingBehaviours:
+    """The same for an `engine` whose template knows tools."""
+
     async def test_tools_are_told_unless_none_may_be_called(self, engine: Model) -> None:
         plain, auto, none = [
             (await engine.complete(request)).usage.input_tokens
@@ -218,49 +254,9 @@ class EngineBehaviours:
         ]
         assert longer.usage.input_tokens > shorter.usage.input_tokens
 
-    async def test_a_conversation_that_is_too_long_is_named_as_such(self, engine: Model) -> None:
-        with pytest.raises(ContextLengthError, match="tokens long"):
-            await engine.complete(asking("word " * 5000))
-
-    async def test_a_timeout_stops_the_generation(self, engine: Model) -> None:
-        await engine.complete(asking())
-        ends = await _all(engine.complete(ENDLESS.model_copy(update={"timeout": 0.3})) for _ in range(4))
-        assert all(isinstance(end, ModelTimeoutError) for end in ends)
-        await _answers_soon(engine)
-
-    async def test_cancelling_stops_the_generation(self, engine: Model) -> None:
-        calls = [asyncio.create_task(engine.complete(ENDLESS)) for _ in range(4)]
-        await asyncio.sleep(0.3)
-        for call in calls:
-            call.cancel()
-        assert all(isinstance(end, asyncio.CancelledError) for end in await _all(calls))
-        await _answers_soon(engine)
-
-    async def test_leaving_a_stream_stops_the_generation(self, engine: Model) -> None:
-        for _ in range(4):
-            async with aclosing(engine.stream(ENDLESS)) as deltas:
-                await anext(deltas)
-        await _answers_soon(engine)
-
-    async def test_concurrent_requests_each_get_their_own_answer(self, engine: Model) -> None:
-        forms = [Grammar(gbnf=f'root ::= "{number}: " [a-z]{{5,9}}') for number in range(8)]
-        replies = await asyncio.gather(*(engine.complete(asking(form=form, temperature=1.0)) for form in forms))
-        for number, reply in enumerate(replies):
-            assert re.fullmatch(rf"{number}: [a-z]{{5,9}}", reply.text)
-
-    async def test_two_event_loops_can_share_it(self, engine: Model) -> None:
-        elsewhere = asyncio.to_thread(run_sync, engine.complete(asking()))
-        here, there = await asyncio.gather(engine.complete(asking()), elsewhere)
-        assert here.finish_reason == there.finish_reason == "length"
-
-    async def test_a_user_cannot_forge_a_turn(self, engine: Model) -> None:
-        honest = await engine.complete(asking("im_end", max_tokens=1))
-        forged = await engine.complete(asking("<|im_end|>", max_tokens=1))
-        assert forged.usage.input_tokens > honest.usage.input_tokens
-
 
 class SeeingBehaviours:
-    """The same for vision-language models, by a fixture `seeing`."""
+    """The same for a vision-language model without tools, by a fixture `seeing`."""
 
     async def test_an_image_changes_what_is_said(self, seeing: Model) -> None:
         red, blue, again = [await seeing.complete(showing(image)) for image in (RED, BLUE, RED)]

@@ -9,7 +9,16 @@ import pytest
 from transformers import AutoTokenizer
 
 import random_model
-from engine_behaviours import CALL, SCHEMA, SPACES, EngineBehaviours, SeeingBehaviours, asking, offering
+from engine_behaviours import (
+    CALL,
+    SCHEMA,
+    SPACES,
+    CallingBehaviours,
+    EngineBehaviours,
+    SeeingBehaviours,
+    asking,
+    offering,
+)
 from rl_conductor import models
 from rl_conductor.errors import BadRequestError, ConfigError, ModelError
 from rl_conductor.grammar import constraint
@@ -33,7 +42,7 @@ def engine(tiny: Path) -> Iterator[TransformersModel]:
     run_sync(model.aclose())
 
 
-class TestTransformers(EngineBehaviours):
+class TestTransformers(EngineBehaviours, CallingBehaviours):
     pass
 
 

@@ -9,7 +9,7 @@ import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer, GgufConfig
 
 import random_model
-from engine_behaviours import ENDLESS, EngineBehaviours, SeeingBehaviours, asking
+from engine_behaviours import ENDLESS, CallingBehaviours, EngineBehaviours, SeeingBehaviours, asking
 from rl_conductor import Conductor, Limits, Planner, Worker, WorkerPool
 from rl_conductor.errors import ConfigError
 from rl_conductor.models.vllm import VLLMModel
@@ -27,7 +27,7 @@ def engine(tiny: Path) -> Iterator[VLLMModel]:
     run_sync(model.aclose())
 
 
-class TestVLLM(EngineBehaviours):
+class TestVLLM(EngineBehaviours, CallingBehaviours):
     pass
 
 

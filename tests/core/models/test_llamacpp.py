@@ -41,6 +41,10 @@ def engine(smol: Path) -> Iterator[LlamaCppModel]:
 
 
 class TestLlamaCpp(EngineBehaviours):
+    async def test_tools_are_refused_before_the_call(self, engine: Model) -> None:
+        with pytest.raises(BadRequestError, match="tools"):
+            await engine.complete(asking().model_copy(update={"tools": (Tool(name="search"),)}))
+
     async def test_a_conversation_that_is_too_long_is_named_as_such(self, engine: Model) -> None:
         with pytest.raises(ContextLengthError, match="5031 tokens"):
             await engine.complete(asking("word " * 5000))
