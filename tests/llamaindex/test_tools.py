@@ -16,7 +16,7 @@ from pydantic import BaseModel
 
 from llama_index.llms.conductor import Conductor
 from llamaindex.scripts import asked, calling, conductor, core_of, plan, planner, shown
-from rl_conductor import Policy, Request, ScriptedModel
+from rl_conductor import Message, Policy, Request, ScriptedModel
 from rl_conductor.models import Capabilities
 
 
@@ -112,6 +112,19 @@ def test_the_choice_of_tools_reaches_the_worker(options: dict[str, Any], choice:
     llm = conductor(second=weighs_then_answers)
     llm.chat_with_tools([WEIGH], user_msg="How heavy?", **options)
     assert core_of(llm, "writer").requests[0].tool_choice == choice
+
+
+def test_one_call_is_taken_where_one_was_asked_for() -> None:
+    twice = Message.assistant(
+        tool_calls=[*calling("weigh", kite="Heron").tool_calls, *calling("weigh", kite="Swift").tool_calls]
+    )
+    llm = conductor(second=lambda _: twice)
+    one = llm.chat_with_tools([WEIGH], user_msg="?")
+    assert [call.tool_kwargs for call in llm.get_tool_calls_from_response(one)] == [{"kite": "Heron"}]
+    assert len(one.message.additional_kwargs["tool_calls"]) == 1
+    both = llm.chat_with_tools([WEIGH], user_msg="?", allow_parallel_tool_calls=True)
+    assert len(llm.get_tool_calls_from_response(both)) == 2
+    assert llm.predict_and_call([WEIGH], user_msg="?").response == weigh("Heron")
 
 
 def test_predict_and_call_calls_the_function() -> None:

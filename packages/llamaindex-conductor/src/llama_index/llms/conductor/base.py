@@ -40,6 +40,7 @@ from rl_conductor.sync import run_sync
 from rl_conductor.trace import AnswerDelta
 
 from .instrumentation import Report, observed_planner, observed_pool
+from .messages import with_one_call
 from .requests import core_request
 from .responses import answer, piece, tool_selections
 from .workers import AnyWorker, context_window, described, model_of, named, planner_of, pool_of, refuse_descriptions
@@ -250,6 +251,15 @@ class Conductor(FunctionCallingLLM):
             "parallel_tool_calls": allow_parallel_tool_calls,
             **kwargs,
         }
+
+    @override
+    def _validate_chat_with_tools_response(
+        self, response: ChatResponse, tools: Sequence[BaseTool], allow_parallel_tool_calls: bool = False, **_: Any
+    ) -> ChatResponse:
+        """The response with one call at most where one was asked for: not every worker heeds that."""
+        if allow_parallel_tool_calls:
+            return response
+        return response.model_copy(update={"message": with_one_call(response.message)})
 
     @override
     def get_tool_calls_from_response(

@@ -178,6 +178,16 @@ def carrying(message: ChatMessage, reply: Message) -> ChatMessage:
     return message.model_copy(update={"additional_kwargs": kwargs})
 
 
+def with_one_call(message: ChatMessage) -> ChatMessage:
+    """`message` with the first of its tool calls only."""
+    calls = [block for block in message.blocks if isinstance(block, ToolCallBlock)]
+    kwargs = dict(message.additional_kwargs)
+    if "tool_calls" in kwargs:
+        kwargs["tool_calls"] = kwargs["tool_calls"][:1]
+    blocks = [block for block in message.blocks if block not in calls[1:]]
+    return message.model_copy(update={"blocks": blocks, "additional_kwargs": kwargs})
+
+
 def _block(part: ReasoningPart | ImagePart | FilePart) -> ContentBlock:
     match part:
         case ReasoningPart():
