@@ -20,8 +20,9 @@ from langchain_openai import ChatOpenAI
 from langgraph.graph import START, MessagesState, StateGraph
 
 from core.models.wire.base import SECRET
-from langchain_conductor import ChatModel, RunnableModel
-from rl_conductor import ConfigError, Message, Request, Sampling, Tool
+from core.runs import plan
+from langchain_conductor import ChatConductor, ChatModel, RunnableModel
+from rl_conductor import ConfigError, Message, Request, Sampling, ScriptedModel, Tool
 from rl_conductor.errors import (
     AuthenticationError,
     BadRequestError,
@@ -302,6 +303,15 @@ async def test_an_agent_uses_its_own_tools_and_all_its_calls_are_counted() -> No
     completion = await RunnableModel(agent()).complete(HELLO)
     assert completion.text == "It is sunny."
     assert (completion.usage.input_tokens, completion.usage.output_tokens) == (20, 10)
+
+
+async def test_a_conductor_inside_of_a_chain_is_counted_once() -> None:
+    planner = ScriptedModel(plan((0, "Say hello.", [])))
+    inside = ChatConductor(workers={"a": ScriptedModel("Hello there.")}, planner=planner)
+    reply = await inside.ainvoke("Hello")
+    assert reply.usage_metadata is not None
+    completion = await RunnableModel(inside | StrOutputParser()).complete(HELLO)
+    assert completion.usage.total_tokens == reply.usage_metadata["total_tokens"]
 
 
 def test_a_runnable_that_takes_several_fields_is_refused_with_the_cure() -> None:

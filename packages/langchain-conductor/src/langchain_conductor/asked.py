@@ -15,6 +15,7 @@ from langchain_core.outputs import ChatGeneration, ChatGenerationChunk, ChatResu
 from langchain_core.runnables.config import set_config_context
 
 from langchain_conductor.messages import lc_reply, lc_usage
+from langchain_conductor.models import stop_counting
 from langchain_conductor.summary import announcement, summary
 from langchain_conductor.tracing import inside, note
 from rl_conductor.conductor import Conductor
@@ -99,6 +100,7 @@ class Asked:
         asking = self.conductor.run(self.request, policy=self.policy, limits=self.limits, on_event=tell, stream=stream)
         config = inside(run)
         with set_config_context(config) as context:
+            context.run(stop_counting)
             task = asyncio.create_task(asking, context=context)
             task.add_done_callback(lambda _: queue.put_nowait(None))
             try:

@@ -13,7 +13,6 @@ from contextlib import aclosing, contextmanager
 from contextvars import ContextVar
 from typing import Any, get_type_hints, is_typeddict
 
-from langchain_core import exceptions as lc_errors
 from langchain_core.callbacks import UsageMetadataCallbackHandler
 from langchain_core.language_models import BaseChatModel
 from langchain_core.messages import AIMessage, AIMessageChunk, BaseMessage
@@ -22,45 +21,31 @@ from langchain_core.runnables import ConfigurableField, Runnable
 from langchain_core.runnables.configurable import DynamicRunnable
 from langchain_core.tracers.context import register_configure_hook
 from langchain_core.utils.json import parse_json_markdown
-from pydantic import BaseModel, SecretStr, TypeAdapter
+from pydantic_core import to_json
 
+from langchain_conductor.failures import translated
 from langchain_conductor.hosts import called
 from langchain_conductor.messages import core_completion, lc_messages, lc_tool
-from rl_conductor.errors import (
-    AuthenticationError,
-    BadRequestError,
-    BadResponseError,
-    ConductorError,
-    ConfigError,
-    ContextLengthError,
-    ModelError,
-    ModelTimeoutError,
-    RateLimitError,
-)
-from rl_conductor.models.base import Capabilities, checked, require, seconds, within, without_secrets
-from rl_conductor.models.chat_completions import refusal
+from rl_conductor.errors import BadRequestError, BadResponseError, ConfigError
+from rl_conductor.models.base import Capabilities, checked, require, within
 from rl_conductor.prices import price_of
 from rl_conductor.types import Completion, Delta, JsonFormat, Price, Request, Sampling
-
-ERRORS: dict[type[Exception], type[ModelError]] = {
-    lc_errors.ContextOverflowError: ContextLengthError,
-    lc_errors.ModelAuthenticationError: AuthenticationError,
-    lc_errors.ModelPermissionDeniedError: AuthenticationError,
-    lc_errors.ModelInvalidRequestError: BadRequestError,
-    lc_errors.ModelNotFoundError: BadRequestError,
-    lc_errors.ModelRateLimitError: RateLimitError,
-    lc_errors.ModelTimeoutError: ModelTimeoutError,
-    lc_errors.OutputParserException: BadResponseError,
-    json.JSONDecodeError: BadResponseError,
-    TimeoutError: ModelTimeoutError,
-}
-"""What the errors mean that bear no HTTP status; the first that fits counts."""
 
 PRICE_PROVIDERS = {"google_genai": "google", "google_vertexai": "google"}
 """Providers that LangChain and the price data name differently."""
 
-_usage: ContextVar[UsageMetadataCallbackHandler | None] = ContextVar("conductor_usage", default=None)
-register_configure_hook(_usage, inheritable=True)
+
+class Counter(UsageMetadataCallbackHandler):
+    """Adds up what the chat models in a runnable report."""
+
+
+_counter: ContextVar[Counter | None] = ContextVar("conductor_counter", default=None)
+register_configure_hook(_counter, inheritable=True)
+
+
+def stop_counting() -> None:
+    """Leave the calls of this context to whoever adds them up itself, such as a conductor."""
+    _counter.set(None)
 
 
 class ChatModel:
@@ -95,7 +80,7 @@ class ChatModel:
     async def complete(self, request: Request) -> Completion:
         """The whole reply."""
         require(self, request)
-        with _translated(self.name, self.chat):
+        with translated(self.name, self.chat):
             async with asyncio.timeout(request.timeout):
                 if isinstance(request.response_format, JsonFormat):
                     reply = await self._as_json(request, request.response_format)
@@ -111,7 +96,7 @@ class ChatModel:
             yield Delta(text=completion.text, completion=completion)
             return
         chunks: list[AIMessageChunk] = []
-        with _translated(self.name, self.chat):
+        with translated(self.name, self.chat):
             async with aclosing(within(request.timeout, self._chunks(request))) as arriving:
                 async for chunk in arriving:
                     chunks.append(chunk)
@@ -192,7 +177,7 @@ class RunnableModel:
     async def complete(self, request: Request) -> Completion:
         """The whole reply."""
         require(self, request)
-        with _translated(self.name, self.runnable), _counting() as counted:
+        with translated(self.name, self.runnable), _counting() as counted:
             async with asyncio.timeout(request.timeout):
                 made = await called(self.runnable, self._input(request))
         return self._completion(made, counted)
@@ -206,7 +191,7 @@ class RunnableModel:
             return
         made: Any = None
         said = ""
-        with _translated(self.name, self.runnable), _counting() as counted:
+        with translated(self.name, self.runnable), _counting() as counted:
             async with aclosing(within(request.timeout, _each(self.runnable.astream(self._input(request))))) as pieces:
                 async for piece in pieces:
                     made = piece if made is None else made + piece
@@ -227,7 +212,7 @@ class RunnableModel:
         text = next((message.text for message in reversed(request.messages) if message.role == "user"), "")
         return {self._field: text} if self._field else text
 
-    def _completion(self, made: Any, counted: UsageMetadataCallbackHandler) -> Completion:
+    def _completion(self, made: Any, counted: Counter) -> Completion:
         usage: UsageMetadata | None = None
         for one in counted.usage_metadata.values():
             usage = add_usage(usage, one)
@@ -315,7 +300,7 @@ def _text(made: Any) -> str:
         made = made[MESSAGES][-1]
     if isinstance(made, str | BaseMessage):
         return _plain(made)
-    return TypeAdapter(Any).dump_json(made, fallback=str).decode()
+    return to_json(made, fallback=str).decode()
 
 
 def _plain(piece: Any) -> str:
@@ -334,45 +319,9 @@ async def _each(pieces: AsyncIterator[Any]) -> AsyncGenerator[Any, None]:
 
 
 @contextmanager
-def _counting() -> Iterator[UsageMetadataCallbackHandler]:
-    """What the chat models report that are called meanwhile."""
-    token = _usage.set(counted := UsageMetadataCallbackHandler())
+def _counting() -> Iterator[Counter]:
+    token = _counter.set(counted := Counter())
     try:
         yield counted
     finally:
-        _usage.reset(token)
-
-
-# ------------------------------------------------------------------------------------------- errors
-
-
-@contextmanager
-def _translated(name: str, runnable: Runnable[Any, Any]) -> Iterator[None]:
-    """Foreign errors leave as ours. Never `from` them: their text or request may hold a key."""
-    try:
-        yield
-    except (ConductorError, AssertionError):
-        raise
-    except Exception as error:
-        raise _refusal(error, name, runnable) from None
-
-
-def _refusal(error: Exception, name: str, runnable: Runnable[Any, Any]) -> ModelError:
-    said = without_secrets(str(error), _secrets(runnable))[:1000] or type(error).__name__
-    wait = seconds(getattr(getattr(error, "response", None), "headers", {}).get("retry-after"))
-    status = getattr(error, "status_code", None)
-    for theirs, ours in ERRORS.items():
-        if isinstance(error, theirs) and not isinstance(status, int):
-            return ours(f"{name}: {said}", model=name)
-    if isinstance(status, int):
-        body = getattr(error, "body", None)
-        told = {**body, "message": said} if isinstance(body, Mapping) else said
-        return refusal(told, model=name, secret=None, status=status, retry_after=wait)
-    passing = isinstance(error, lc_errors.ModelError) and error.is_retryable
-    return ModelError(f"{name} raised {type(error).__name__}: {said}", model=name, retryable=passing)
-
-
-def _secrets(runnable: Runnable[Any, Any]) -> list[str]:
-    """The keys that a model keeps as secrets."""
-    fields = dict(runnable).values() if isinstance(runnable, BaseModel) else ()
-    return [field.get_secret_value() for field in fields if isinstance(field, SecretStr)]
+        _counter.reset(token)

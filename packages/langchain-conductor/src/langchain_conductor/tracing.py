@@ -13,7 +13,6 @@ from contextlib import aclosing, asynccontextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from typing import Any
-from uuid import uuid4
 
 from langchain_core.callbacks import AsyncCallbackManager, BaseRunManager, CallbackManager
 from langchain_core.messages import get_buffer_string
@@ -25,9 +24,10 @@ from langchain_core.runnables.config import (
     patch_config,
     var_child_runnable_config,
 )
+from langchain_core.utils.uuid import uuid7
 
 from langchain_conductor.messages import lc_messages, lc_reply, lc_usage
-from langchain_conductor.models import ChatModel, RunnableModel
+from langchain_conductor.models import ChatModel, Counter, RunnableModel
 from rl_conductor.models.base import Capabilities, Model
 from rl_conductor.planner import Planner
 from rl_conductor.pool import WorkerPool
@@ -61,7 +61,7 @@ def inside(run: BaseRunManager | None) -> RunnableConfig:
     if run is None:
         return ensure_config()
     children = AsyncCallbackManager(handlers=[], parent_run_id=run.run_id)
-    children.set_handlers(run.inheritable_handlers)
+    children.set_handlers([handler for handler in run.inheritable_handlers if not isinstance(handler, Counter)])
     children.add_tags([*run.inheritable_tags, UNSEEN])
     children.add_metadata(run.inheritable_metadata)
     return patch_config(ensure_config(), callbacks=children)
@@ -74,7 +74,7 @@ def identified(config: RunnableConfig | None) -> tuple[RunnableConfig, BaseRunMa
         config["callbacks"], inheritable_tags=config["tags"], inheritable_metadata=config["metadata"]
     )
     run = BaseRunManager(
-        run_id=config.get("run_id") or uuid4(),
+        run_id=config.get("run_id") or uuid7(),
         handlers=manager.handlers,
         inheritable_handlers=manager.inheritable_handlers,
         inheritable_tags=manager.inheritable_tags,

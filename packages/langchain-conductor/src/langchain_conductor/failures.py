@@ -1,0 +1,71 @@
+"""What LangChain's models raise, as the core's errors, without the keys that it may quote."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+from langchain_core import exceptions as lc_errors
+from langchain_core.runnables import Runnable
+from pydantic import BaseModel, SecretStr
+
+from rl_conductor.errors import (
+    AuthenticationError,
+    BadRequestError,
+    BadResponseError,
+    ConductorError,
+    ContextLengthError,
+    ModelError,
+    ModelTimeoutError,
+    RateLimitError,
+)
+from rl_conductor.models.base import seconds, without_secrets
+from rl_conductor.models.chat_completions import refusal
+
+ERRORS: dict[type[Exception], type[ModelError]] = {
+    lc_errors.ContextOverflowError: ContextLengthError,
+    lc_errors.ModelAuthenticationError: AuthenticationError,
+    lc_errors.ModelPermissionDeniedError: AuthenticationError,
+    lc_errors.ModelInvalidRequestError: BadRequestError,
+    lc_errors.ModelNotFoundError: BadRequestError,
+    lc_errors.ModelRateLimitError: RateLimitError,
+    lc_errors.ModelTimeoutError: ModelTimeoutError,
+    lc_errors.OutputParserException: BadResponseError,
+    json.JSONDecodeError: BadResponseError,
+    TimeoutError: ModelTimeoutError,
+}
+"""What the errors mean that bear no HTTP status; the first that fits counts."""
+
+
+@contextmanager
+def translated(name: str, runnable: Runnable[Any, Any]) -> Iterator[None]:
+    """What `runnable` raises leaves as ours. Never `from` it: its text or request may hold a key."""
+    try:
+        yield
+    except (ConductorError, AssertionError):
+        raise
+    except Exception as error:
+        raise _refusal(error, name, runnable) from None
+
+
+def _refusal(error: Exception, name: str, runnable: Runnable[Any, Any]) -> ModelError:
+    said = without_secrets(str(error), _secrets(runnable))[:1000] or type(error).__name__
+    wait = seconds(getattr(getattr(error, "response", None), "headers", {}).get("retry-after"))
+    status = getattr(error, "status_code", None)
+    for theirs, ours in ERRORS.items():
+        if isinstance(error, theirs) and not isinstance(status, int):
+            return ours(f"{name}: {said}", model=name)
+    if isinstance(status, int):
+        body = getattr(error, "body", None)
+        told = {**body, "message": said} if isinstance(body, Mapping) else said
+        return refusal(told, model=name, secret=None, status=status, retry_after=wait)
+    passing = isinstance(error, lc_errors.ModelError) and error.is_retryable
+    return ModelError(f"{name} raised {type(error).__name__}: {said}", model=name, retryable=passing)
+
+
+def _secrets(runnable: Runnable[Any, Any]) -> list[str]:
+    """The keys that a model keeps as secrets."""
+    fields = dict(runnable).values() if isinstance(runnable, BaseModel) else ()
+    return [field.get_secret_value() for field in fields if isinstance(field, SecretStr)]
