@@ -19,8 +19,11 @@ DRIVERS = {
     "postgres": "postgresql+psycopg",
     "postgresql": "postgresql+psycopg",
 }
-MIGRATION_LOCK = 7_206_316
-"""Of Postgres: two processes that start at once must not both migrate."""
+ONE_AT_A_TIME = {
+    "sqlite": "BEGIN IMMEDIATE",
+    "postgresql": "SELECT pg_advisory_xact_lock(7206316)",
+}
+"""What keeps two processes that start at once from both migrating."""
 
 
 async def connected(url: str) -> AsyncEngine:
@@ -74,8 +77,7 @@ def _set_up_sqlite(connection: Any, _: object) -> None:
 
 
 def _migrate(connection: Connection) -> None:
-    if connection.dialect.name == "postgresql":
-        connection.execute(text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": MIGRATION_LOCK})
+    connection.execute(text(ONE_AT_A_TIME[connection.dialect.name]))
     config = Config(attributes={"connection": connection})
     config.set_main_option("script_location", str(Path(__file__).parent / "migrations"))
     command.upgrade(config, "head")

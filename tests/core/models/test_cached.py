@@ -1,0 +1,133 @@
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from pathlib import Path
+
+import pytest
+
+from rl_conductor import Completion, ConfigError, Message, Request, Sampling, ScriptedModel
+from rl_conductor.errors import ModelError
+from rl_conductor.models.base import collect
+from rl_conductor.models.cached import CachedModel
+from rl_conductor.prompts import Evidence, worker_prompt
+
+
+def asking(text: str = "hello", **sampling: object) -> Request:
+    return Request(messages=(Message.user(text),), sampling=Sampling.model_validate(sampling))
+
+
+@pytest.fixture
+def model() -> ScriptedModel:
+    made: ScriptedModel = ScriptedModel(lambda _: f"reply {len(made.requests)}")
+    return made
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    return tmp_path / "deep" / "replies.sqlite"
+
+
+async def test_the_same_request_is_made_once_and_replayed_by_another_process(model: ScriptedModel, file: Path) -> None:
+    first = await CachedModel(model, file).complete(asking())
+    again = await CachedModel(model, file).complete(asking())
+    assert (first.text, again.text, len(model.requests)) == ("reply 1", "reply 1", 1)
+    assert again.message == first.message
+
+
+async def test_replayed_usage_counts_as_when_it_was_made_and_is_marked(model: ScriptedModel, file: Path) -> None:
+    cached = CachedModel(model, file)
+    first, again = await cached.complete(asking()), await cached.complete(asking())
+    assert first.usage.replayed_calls == 0
+    assert again.usage == first.usage.model_copy(update={"replayed_calls": 1})
+    assert (first.usage + again.usage).replayed_calls == 1
+
+
+@pytest.mark.parametrize("other", [asking("bye"), asking(seed=2), asking(temperature=1.0)])
+async def test_another_request_is_another_reply(model: ScriptedModel, file: Path, other: Request) -> None:
+    cached = CachedModel(model, file)
+    assert (await cached.complete(asking())).text != (await cached.complete(other)).text
+
+
+async def test_another_model_or_version_is_another_reply(file: Path) -> None:
+    one, other = ScriptedModel("one", name="one"), ScriptedModel("other", name="other")
+    assert (await CachedModel(one, file).complete(asking())).text == "one"
+    assert (await CachedModel(other, file).complete(asking())).text == "other"
+    newer = ScriptedModel("newer", name="one")
+    assert (await CachedModel(newer, file, version="2").complete(asking())).text == "newer"
+
+
+async def test_neither_the_timeout_nor_the_marks_of_a_run_make_a_difference(model: ScriptedModel, file: Path) -> None:
+    cached = CachedModel(model, file)
+    seen = [Evidence(label="1", subtask="look", reply="found")]
+    runs = [worker_prompt("q", seen, "answer", key=key) for key in ("run one", "run two")]
+    assert runs[0] != runs[1]
+    replies = [await cached.complete(asking(run).model_copy(update={"timeout": i + 1.0})) for i, run in enumerate(runs)]
+    assert replies[0].text == replies[1].text
+
+
+async def test_who_asks_the_same_meanwhile_waits_for_the_one_reply(file: Path) -> None:
+    slow = ScriptedModel("slow", delay=0.1)
+    cached = CachedModel(slow, file)
+    replies = await asyncio.gather(*(cached.complete(asking()) for _ in range(5)))
+    assert len(slow.requests) == 1
+    assert sorted(reply.usage.replayed_calls for reply in replies) == [0, 1, 1, 1, 1]
+
+
+async def test_when_the_one_who_asks_gives_up_the_next_asks(file: Path) -> None:
+    slow = ScriptedModel("slow", delay=0.1)
+    cached = CachedModel(slow, file)
+    first, second = (asyncio.create_task(cached.complete(asking())) for _ in range(2))
+    await asyncio.sleep(0.05)
+    first.cancel()
+    assert (await second).text == "slow"
+    assert len(slow.requests) == 2
+
+
+async def test_a_failure_is_not_remembered(file: Path) -> None:
+    flaky = ScriptedModel([ModelError("down", model="m"), "up"])
+    cached = CachedModel(flaky, file)
+    with pytest.raises(ModelError, match="down"):
+        await cached.complete(asking())
+    assert (await cached.complete(asking())).text == "up"
+
+
+async def test_a_stream_is_remembered_once_it_is_whole(model: ScriptedModel, file: Path) -> None:
+    cached = CachedModel(model, file)
+    broken = cached.stream(asking())
+    assert (await anext(broken)).text == "reply "
+    await broken.aclose()
+    assert [delta.text async for delta in cached.stream(asking())] == ["reply ", "2", ""]
+    assert [delta.text async for delta in cached.stream(asking())] == ["reply 2", ""]
+    replayed = await collect(cached.stream(asking()))
+    assert (replayed.text, replayed.usage.replayed_calls) == ("reply 2", 1)
+    assert len(model.requests) == 2
+
+
+async def test_two_threads_loops_share_a_cache(model: ScriptedModel, file: Path) -> None:
+    cached = CachedModel(model, file)
+
+    def elsewhere() -> Completion:
+        return asyncio.run(cached.complete(asking()))
+
+    assert (await asyncio.to_thread(elsewhere)).text == (await cached.complete(asking())).text
+
+
+def test_a_cached_model_passes_for_the_model_itself(model: ScriptedModel, file: Path) -> None:
+    cached = CachedModel(model, file)
+    assert (cached.name, cached.price, cached.capabilities) == (model.name, model.price, model.capabilities)
+
+
+def test_a_file_that_is_no_cache_is_a_mistake_of_the_user(model: ScriptedModel, tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").write_text("not a database " * 100)
+    with pytest.raises(ConfigError, match="notes"):
+        CachedModel(model, tmp_path / "notes.txt")
+    with pytest.raises(ConfigError, match="name a new file"):
+        CachedModel(model, tmp_path / "notes.txt" / "below.sqlite")
+
+
+async def test_what_is_kept_is_readable_by_sqlite(model: ScriptedModel, file: Path) -> None:
+    await CachedModel(model, file).complete(asking())
+    connection = sqlite3.connect(file)
+    assert connection.execute("SELECT count(*) FROM replies").fetchone() == (1,)
+    connection.close()

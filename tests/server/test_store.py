@@ -1,0 +1,220 @@
+from __future__ import annotations
+
+import asyncio
+import logging
+import sys
+import time
+from collections.abc import AsyncGenerator
+from decimal import Decimal
+from pathlib import Path
+
+import pytest
+from alembic.autogenerate import compare_metadata
+from alembic.migration import MigrationContext
+from sqlalchemy import Connection, text
+
+from core.runs import plan, pool_of
+from rl_conductor.conductor import Conductor
+from rl_conductor.errors import ConfigError
+from rl_conductor.models.scripted import ScriptedModel
+from rl_conductor.store import NewRun, Store
+from rl_conductor.store.database import connected
+from rl_conductor.store.tables import metadata
+from rl_conductor.trace import Event, StepFinished, Trace, WorkflowPlanned
+from rl_conductor.types import Price, Usage
+
+PLAN = plan((0, "Draft it.", []), (1, "Say it.", ["all"]))
+CENT = Price(input=Decimal(0), output=Decimal(0), per_call=Decimal("0.01"))
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    return request.getfixturevalue("postgres") if request.param == "postgres" else f"sqlite:///{tmp_path / 'runs.db'}"
+
+
+@pytest.fixture
+async def store(url: str) -> AsyncGenerator[Store, None]:
+    """An empty store."""
+    opened = await Store.open(url)
+    await opened.prune(before=time.time() + 1e6)
+    yield opened
+    await opened.aclose()
+
+
+async def ran() -> tuple[Trace, list[Event]]:
+    """A run of two steps, and its events."""
+    pool = pool_of(a=ScriptedModel("from \0 a", price=CENT), b=ScriptedModel("from b", price=CENT))
+    events: list[Event] = []
+    trace = await Conductor(ScriptedModel(PLAN), pool).run("Say something.", on_event=events.append)
+    return trace, events
+
+
+def new_run(name: str | None = "order-7", digest: str = "d", run: str = "run-1") -> NewRun:
+    return NewRun(
+        id=run,
+        key="red",
+        idempotency=name,
+        digest=digest,
+        api="chat",
+        model="m",
+        created=time.time(),
+        labels={"a": "b"},
+    )
+
+
+def record(store: Store, events: list[Event]) -> None:
+    for event in events:
+        if isinstance(event, WorkflowPlanned | StepFinished):
+            store.record("run-1", event, Usage(calls=1, cost=Decimal("0.01")))
+
+
+async def test_a_run_belongs_to_whoever_claims_it_first(store: Store, url: str) -> None:
+    other = await Store.open(url)
+    claims = await asyncio.gather(*(one.claim(new_run(run=f"run-{i}")) for i, one in enumerate((store, other) * 5)))
+    assert sorted(claim.outcome for claim in claims) == ["elsewhere"] * 9 + ["new"]
+    assert len({claim.id for claim in claims}) == 1
+    assert (await other.claim(new_run(digest="another"))).outcome == "mismatch"
+    await other.aclose()
+
+
+async def test_what_a_dead_process_left_is_taken_over_once_with_all_it_had_done(store: Store, url: str) -> None:
+    trace, events = await ran()
+    await store.claim(new_run())
+    record(store, events[:-1])
+    await store.journal.flush()
+    heirs = [await Store.open(url, lease=-1.0), await Store.open(url, lease=-1.0)]
+    claims = await asyncio.gather(*(heir.claim(new_run()) for heir in heirs))
+    resumed = [claim for claim in claims if claim.outcome == "resumed"]
+    assert resumed
+    assert resumed[0].rounds == trace.rounds
+    for heir in heirs:
+        await heir.aclose()
+
+
+async def test_a_process_that_says_it_lives_keeps_its_runs(store: Store, url: str) -> None:
+    await store.claim(new_run())
+    heir = await Store.open(url, lease=0.3)
+    for _ in range(4):
+        await asyncio.sleep(0.15)
+        await store.beat()
+    assert (await heir.claim(new_run())).outcome == "elsewhere"
+    await asyncio.sleep(0.4)
+    assert (await heir.claim(new_run())).outcome == "resumed"
+    await heir.aclose()
+
+
+async def test_who_lost_a_run_can_not_end_it(store: Store, url: str) -> None:
+    trace, _ = await ran()
+    await store.claim(new_run())
+    heir = await Store.open(url, lease=-1.0)
+    await heir.claim(new_run())
+    store.finish("run-1", trace, "done")
+    await store.journal.flush()
+    assert await heir.trace("run-1") is None
+    await heir.aclose()
+
+
+async def test_a_run_that_is_done_is_read_as_it_was(store: Store) -> None:
+    trace, events = await ran()
+    await store.claim(new_run())
+    record(store, events)
+    store.finish("run-1", trace, "done")
+    await store.journal.flush()
+    claim = await store.claim(new_run())
+    assert (claim.outcome, claim.trace) == ("done", trace)
+    assert await store.trace("run-1", key="red") == trace
+    assert await store.trace("run-1", key="blue") is None
+    (row,) = await store.runs(key="red")
+    assert (row.status, row.usage.cost, row.usage.calls) == ("done", Decimal("0.02"), 3)
+    assert row.labels == {"a": "b"}
+    assert await store.spent("red", since=0) == Decimal("0.02")
+    assert await store.spent("red", since=time.time() + 9) == 0
+    assert await store.spent("red", since=0, elsewhere=True) == 0
+
+
+async def test_a_run_that_failed_is_gone_on_with_from_its_trace(store: Store) -> None:
+    trace, _ = await ran()
+    await store.claim(new_run())
+    store.finish("run-1", trace, "failed")
+    await store.journal.flush()
+    claim = await store.claim(new_run())
+    assert (claim.outcome, claim.rounds) == ("resumed", trace.rounds)
+
+
+async def test_old_runs_are_forgotten_and_living_ones_are_not(store: Store) -> None:
+    trace, events = await ran()
+    await store.claim(new_run())
+    record(store, events[:-1])
+    await store.claim(new_run("order-8", run="run-2"))
+    store.finish("run-2", trace, "done")
+    await store.journal.flush()
+    assert await store.prune(before=time.time() - 60) == 0
+    assert await store.prune(before=time.time()) >= 1
+    assert await store.run("run-2") is None
+
+
+async def test_runs_without_a_name_never_meet(store: Store) -> None:
+    for number in range(2):
+        store.begin(new_run(None, run=f"run-{number}"))
+    await store.journal.flush()
+    assert {row.id for row in await store.runs()} == {"run-0", "run-1"}
+    assert len(await store.runs(most=1)) == 1
+    assert await store.runs(before=0) == []
+
+
+async def test_the_migrations_make_the_tables_that_the_code_knows(url: str) -> None:
+    engine = await connected(url)
+
+    def differences(connection: Connection) -> list[object]:
+        return list(compare_metadata(MigrationContext.configure(connection), metadata))
+
+    async with engine.connect() as connection:
+        found = await connection.run_sync(differences)
+    await engine.dispose()
+    assert found == []
+
+
+OPEN = """
+import asyncio, sys
+from rl_conductor.store import Store
+
+async def main():
+    store = await Store.open(sys.argv[1])
+    await store.ping()
+    await store.aclose()
+
+asyncio.run(main())
+"""
+
+
+async def test_processes_that_start_at_once_do_not_both_migrate(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path / 'fresh.db'}"
+    started = [await asyncio.create_subprocess_exec(sys.executable, "-c", OPEN, url) for _ in range(3)]
+    assert [await one.wait() for one in started] == [0, 0, 0]
+
+
+async def test_writes_that_a_database_refuses_are_logged_and_do_not_stop_the_others(
+    store: Store, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.ERROR):
+        store.journal.add(text("INSERT INTO no_such_table VALUES (1)"))
+        await store.journal.flush()
+    store.begin(new_run(None))
+    await store.journal.flush()
+    assert "1 writes to the store are lost" in caplog.text
+    assert len(await store.runs()) == 1
+
+
+@pytest.mark.parametrize(
+    ("url", "says"),
+    [
+        ("mysql://root:secret@localhost/x", "write sqlite:///FILE or postgres://"),
+        ("nonsense", "no store at nonsense"),
+        ("sqlite:////no/such/folder/x.db", "can't open the store"),
+        ("postgres://me:secret@127.0.0.1:1/x", "can't open the store"),
+    ],
+)
+async def test_a_store_that_can_not_be_opened_is_named_without_its_password(url: str, says: str) -> None:
+    with pytest.raises(ConfigError, match=says) as caught:
+        await Store.open(url)
+    assert "secret" not in str(caught.value)
