@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import AsyncIterator, Iterator
 from typing import Any, TypedDict
 
@@ -22,6 +23,7 @@ from langgraph.graph import START, MessagesState, StateGraph
 from core.models.wire.base import SECRET
 from core.runs import plan
 from langchain_conductor import ChatConductor, ChatModel, RunnableModel
+from langchain_conductor.failures import ERRORS
 from rl_conductor import ConfigError, Message, Request, Sampling, ScriptedModel, Tool
 from rl_conductor.errors import (
     AuthenticationError,
@@ -195,6 +197,16 @@ async def test_what_a_chat_model_raises_of_its_own_is_no_crash() -> None:
 
     with pytest.raises(ModelError, match="ZeroDivisionError: oh"):
         await RunnableModel(RunnableLambda(broken)).complete(HELLO)
+
+
+@pytest.mark.parametrize(("theirs", "ours"), ERRORS.items(), ids=lambda kind: kind.__name__)
+async def test_an_error_without_a_status_is_known_by_its_kind(theirs: Any, ours: type[ModelError]) -> None:
+    def broken(_: Any) -> str:
+        raise theirs(*(("no", "{", 0) if theirs is json.JSONDecodeError else ("no",)))
+
+    with pytest.raises(ours, match="no") as caught:
+        await RunnableModel(RunnableLambda(broken)).complete(HELLO)
+    assert caught.value.retryable is ours.retryable_by_default
 
 
 async def test_an_empty_reply_is_an_error() -> None:

@@ -53,14 +53,13 @@ def translated(name: str, runnable: Runnable[Any, Any]) -> Iterator[None]:
 def _refusal(error: Exception, name: str, runnable: Runnable[Any, Any]) -> ModelError:
     said = without_secrets(str(error), _secrets(runnable))[:1000] or type(error).__name__
     wait = seconds(getattr(getattr(error, "response", None), "headers", {}).get("retry-after"))
-    status = getattr(error, "status_code", None)
-    for theirs, ours in ERRORS.items():
-        if isinstance(error, theirs) and not isinstance(status, int):
-            return ours(f"{name}: {said}", model=name)
+    status, body = getattr(error, "status_code", None), getattr(error, "body", None)
     if isinstance(status, int):
-        body = getattr(error, "body", None)
         told = {**body, "message": said} if isinstance(body, Mapping) else said
         return refusal(told, model=name, secret=None, status=status, retry_after=wait)
+    for theirs, ours in ERRORS.items():
+        if isinstance(error, theirs):
+            return ours(f"{name}: {said}", model=name)
     passing = isinstance(error, lc_errors.ModelError) and error.is_retryable
     return ModelError(f"{name} raised {type(error).__name__}: {said}", model=name, retryable=passing)
 
