@@ -13,20 +13,22 @@ from pathlib import Path
 
 import pytest
 from langgraph.checkpoint.memory import InMemorySaver
+from langgraph.types import StateSnapshot
 
-from conductor_graphs import ANSWER, THREAD, around, conductor, told
+from conductor_graphs import ANSWER, THREAD, around, asked, conductor, told
 from core.runs import SOON, Gated, forever, plan
 from interrupted_graph import ASYNC, built, opened
-from langchain_conductor.node import create_conductor
+from langchain_conductor.node import PLAN, create_conductor
 from langchain_conductor.progress import Progress, aget_progress, get_progress
 from langchain_conductor.subgraph import Graph
 from postgres import postgres  # noqa: F401 (a fixture)
-from rl_conductor import Conductor, ConfigError
+from rl_conductor import Conductor, ConfigError, Limits
 
 PROGRAM = Path(__file__).parents[1] / "interrupted_graph.py"
 PATIENCE = 60.0
 """Seconds within which a process must have come as far as the test wants, however busy the machine is."""
 NOTHING = "nothing"
+CHAIN = plan((0, "look", []), (0, "read", [0]), (1, "ask", [1]), (0, "tell", [2]))
 
 
 def process(store: str, calls: Path, hang: str) -> subprocess.Popen[str]:
@@ -93,9 +95,6 @@ def test_a_step_that_was_done_beside_one_that_was_not_is_not_paid_again(tmp_path
     assert begun(calls) == ["count", "join", "tell"]
 
 
-# ---------------------------------------------------------------------------------------- progress
-
-
 async def interrupted(one: Conductor, held: Gated) -> Graph:
     """A graph whose run was cancelled while a worker was at work."""
     graph = around(create_conductor(one), saver=InMemorySaver())
@@ -107,10 +106,29 @@ async def interrupted(one: Conductor, held: Gated) -> Graph:
     return graph
 
 
+async def test_limits_count_what_was_used_before_the_interruption() -> None:
+    held = Gated(told, forever)
+    begun = await interrupted(conductor(CHAIN, workers={"a": told, "b": held}), held)
+    fresh = conductor("never asked for", limits=Limits(calls=4))
+    result = await around(create_conductor(fresh), saver=begun.checkpointer).ainvoke(None, THREAD)
+    assert asked(fresh) == ["ask"]
+    assert result["messages"][-1].text == "ask(read(look()))"
+
+
+# ---------------------------------------------------------------------------------------- progress
+
+
+async def test_what_was_planned_shows_in_langgraphs_own_state() -> None:
+    held = Gated(told, forever)
+    graph = await interrupted(conductor(CHAIN, workers={"a": told, "b": held}), held)
+    (task,) = (await graph.aget_state(THREAD, subgraphs=True)).tasks
+    assert isinstance(task.state, StateSnapshot)
+    assert task.state.values[PLAN]["text"] == CHAIN
+
+
 async def test_an_interrupted_run_shows_its_steps() -> None:
     held = Gated(told, forever)
-    uneven = plan((0, "look", []), (0, "read", [0]), (1, "ask", [1]), (0, "tell", [2]))
-    graph = await interrupted(conductor(uneven, workers={"a": told, "b": held}), held)
+    graph = await interrupted(conductor(CHAIN, workers={"a": told, "b": held}), held)
     (paused,) = await aget_progress(graph, THREAD)
     assert str(paused).splitlines() == [
         "✓    1 a  look",

@@ -58,9 +58,12 @@ async def called(runnable: Runnable[Any, Any], given: Any) -> Any:
     host = _host.get()
     if host is None:
         return await runnable.ainvoke(given)
+    token = _host.set(None)  # it is not the host of what `runnable` itself calls
     try:
         if host.in_threads:
             return await asyncio.to_thread(runnable.invoke, given)
         return await runnable.ainvoke(given)
     except host.pauses as signal:
         raise Paused(signal) from None
+    finally:
+        _host.reset(token)

@@ -42,22 +42,24 @@ class Steps(TypedDict):
 
 
 class AsyncNode(Runnable[Any, Any]):
-    """A node made of a coroutine function, for graphs that are invoked either way."""
+    """A node made of a coroutine function, for graphs that are invoked or awaited."""
 
     def __init__(
         self, work: Callable[[Any], Coroutine[Any, Any, Any]], in_threads: Callable[[Any], Any] | None = None
     ) -> None:
-        """`in_threads` does the work where nothing can be awaited; by default `work` runs on a loop of its own."""
+        """`in_threads` does the work in graphs that are invoked; by default `work` does it on a loop of its own."""
         self._work = work
         self._in_threads = in_threads or (lambda state: run_sync(work(state)))
 
     def invoke(self, input: Any, config: RunnableConfig | None = None, **_: Any) -> Any:  # noqa: A002, ARG002
         """The update, for `graph.invoke`."""
-        return self._in_threads(input)
+        with hosted(Host(pauses=GraphBubbleUp, in_threads=True)):
+            return self._in_threads(input)
 
     async def ainvoke(self, input: Any, config: RunnableConfig | None = None, **_: Any) -> Any:  # noqa: A002, ARG002
         """The update, for `graph.ainvoke`."""
-        return await self._work(input)
+        with hosted(Host(pauses=GraphBubbleUp, in_threads=False)):
+            return await self._work(input)
 
 
 def step_graph(stepwise: Stepwise) -> Graph:
@@ -88,12 +90,11 @@ def _graph(stepwise: Stepwise, steps: Part) -> Graph:
 
 
 def _step(stepwise: Stepwise, index: int) -> AsyncNode:
-    async def run(state: Steps, *, in_threads: bool = False) -> Update:
-        with hosted(Host(pauses=GraphBubbleUp, in_threads=in_threads)):
-            result = await stepwise.step(index, results_in(state))
+    async def run(state: Steps) -> Update:
+        result = await stepwise.step(index, results_in(state))
         return {RESULTS: {str(index): result.model_dump(mode="json")}}
 
-    return AsyncNode(run, lambda state: run_sync(run(state, in_threads=True)))
+    return AsyncNode(run)
 
 
 def _name(workflow: Workflow, part: Part) -> str:
