@@ -191,6 +191,16 @@ def test_what_a_failed_run_used_is_counted() -> None:
     assert counter.total_llm_token_count == llm.trace.usage.total_tokens > 0
 
 
+def test_what_a_stream_that_was_closed_early_used_is_counted() -> None:
+    counter = TokenCountingHandler()
+    llm = conductor(callback_manager=CallbackManager([counter]))
+    stream = llm.stream_chat(asked("Why?"))
+    next(stream)
+    stream.close()
+    assert llm.trace is not None
+    assert counter.total_llm_token_count == llm.trace.usage.total_tokens > 0
+
+
 def test_a_run_that_never_began_counts_nothing() -> None:
     counter = TokenCountingHandler()
     plain = ScriptedModel("Hi.", capabilities=Capabilities())

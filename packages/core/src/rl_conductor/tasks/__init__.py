@@ -6,6 +6,7 @@ Each data set or family lives in a file of its own and imports what it needs onl
 from __future__ import annotations
 
 from importlib import import_module
+from inspect import signature
 from typing import Any
 
 from rl_conductor.errors import ConfigError
@@ -46,10 +47,12 @@ def task(name: str, *, limit: int | None = None, shuffle: int | None = None, **o
         )
     module, _, function = TASKS[known].partition(":")
     load = getattr(import_module(module), function)
+    given = [argument] if argument else []
     try:
-        made: Task = load(*([argument] if argument else []), **options)
+        signature(load).bind(*given, **options)
     except TypeError as error:
-        raise ConfigError(f"task {name!r}: {str(error).replace(f'{function}()', 'it')}") from error
+        raise ConfigError(f"task {name!r}: {error}; it takes {signature(load)}") from error
+    made: Task = load(*given, **options)
     made = made if shuffle is None else made.shuffled(shuffle)
     return made if limit is None else made.first(limit)
 

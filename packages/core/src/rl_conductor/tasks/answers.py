@@ -69,11 +69,9 @@ def last_number(text: str) -> Decimal | None:
 def choice(text: str, letters: str) -> str | None:
     """The letter of `letters` that a reply settles on; `None` when it settles on none."""
     announced = re.findall(rf"answer\s*(?:is|:)?[\s:*(]*([{letters}])\b", text, re.IGNORECASE)
-    inside = boxed(text) or ""
-    alone = re.fullmatch(rf"\W*([{letters}])\W*", inside, re.IGNORECASE) or re.fullmatch(
-        rf"[\s*(]*([{letters}])(?:[).:*\s].*)?", text.strip(), re.IGNORECASE | re.DOTALL
-    )
-    found = announced[-1] if announced else alone.group(1) if alone else None
+    alone = re.fullmatch(rf"\W*([{letters}])\W*", boxed(text) or text, re.IGNORECASE)
+    first = re.match(rf"[\s*(]*([{letters}])[).:*]", text)
+    found = announced[-1] if announced else (alone or first or [None, None])[1]
     return None if found is None else found.upper()
 
 

@@ -17,7 +17,7 @@ from typing import Final, Literal
 
 from rl_conductor.errors import ConfigError
 from rl_conductor.tasks.answers import last_number, same_words, spelled
-from rl_conductor.tasks.base import Sample, Score, Split, Task, compared, split_of
+from rl_conductor.tasks.base import SHARES, Sample, Score, Split, Task, compared, split_of
 from rl_conductor.tasks.islands import FACTS, Thing, islands
 
 Skill = Literal["lookup", "compute", "write"]
@@ -123,7 +123,7 @@ SMALL = ("bridges", "windmills", "lifeboats", "crew")
 
 
 def composite(
-    *, split: Split = "train", size: int = 120, seed: int = 0, depths: tuple[int, ...] = (1, 2, 3, 4)
+    split: Split = "train", *, size: int = 120, seed: int = 0, depths: tuple[int, ...] = (1, 2, 3, 4)
 ) -> Task:
     """`size` questions of one split, its templates in turn.
 
@@ -134,8 +134,10 @@ def composite(
         depths: which depths to ask.
 
     Raises:
-        ConfigError: no template has any of these depths.
+        ConfigError: there is no such split, or no template has any of these depths.
     """
+    if split not in SHARES:
+        raise ConfigError(f"no split {split!r}: write one of {', '.join(SHARES)}")
     templates = [one for one in TEMPLATES if one.heldout == (split == "heldout") and one.depth in depths]
     if not templates:
         raise ConfigError(f"no composite question has a depth of {depths!r}; depths are 1 to 4")

@@ -171,17 +171,36 @@ class Conductor(FunctionCallingLLM):
             await self.rate_limiter.async_acquire()
         said = ""
         with report.told():
-            async with aclosing(self._core.events(request)) as events:
-                async for event in _begun_in(context, events):
-                    report.hear(event)
-                    self._trace = report.trace or self._trace
-                    if isinstance(event, AnswerDelta):
-                        said += event.text
-                        response = piece(said, event.text)
+            try:
+                async with aclosing(self._pieces(request, report, context)) as pieces:
+                    async for delta in pieces:
+                        said += delta
+                        response = piece(said, delta)
                         report.progress(response)
                         yield response
+            finally:
+                self._trace = report.trace or self._trace
             if report.trace is not None:
                 yield answer(report.trace, delta="")
+
+    async def _pieces(self, request: Request, report: Report, context: Context) -> AsyncGenerator[str, None]:
+        """The answer's text as it is written, by a run in `context`: its spans belong to the call."""
+        queue: asyncio.Queue[str | None] = asyncio.Queue()
+
+        def hear(event: Event) -> None:
+            report.hear(event)
+            if isinstance(event, AnswerDelta):
+                queue.put_nowait(event.text)
+
+        task = asyncio.create_task(self._core.run(request, on_event=hear, stream=True), context=context)
+        task.add_done_callback(lambda _: queue.put_nowait(None))
+        try:
+            while (delta := await queue.get()) is not None:
+                yield delta
+            await task
+        finally:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
 
     @override
     def chat(self, messages: Sequence[ChatMessage], **kwargs: Any) -> ChatResponse:
@@ -320,17 +339,6 @@ class Conductor(FunctionCallingLLM):
 
 
 OPTIONS = ("workers", "planner", "policy", "limits", "profile", "access", "temperature", "max_tokens", "context_window")
-
-
-async def _begun_in(context: Context, events: AsyncGenerator[Event, None]) -> AsyncGenerator[Event, None]:
-    """`events`, whose run begins in `context`: its spans belong to the call, not to whoever reads the stream."""
-
-    async def first() -> Event:
-        return await anext(events)
-
-    yield await asyncio.create_task(first(), context=context)
-    async for event in events:
-        yield event
 
 
 def _sync(responses: AsyncGenerator[ChatResponse, None]) -> Generator[ChatResponse, None, None]:

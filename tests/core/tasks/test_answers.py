@@ -1,0 +1,92 @@
+from __future__ import annotations
+
+from decimal import Decimal
+
+import pytest
+
+from rl_conductor.tasks.answers import boxed, choice, final, last_number, plain, same_number, same_words, spelled
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        (r"so \boxed{42}.", "42"),
+        (r"\boxed{1} or \boxed{\frac{1}{2}}", r"\frac{1}{2}"),
+        (r"\boxed{unclosed", None),
+        ("42", None),
+    ],
+)
+def test_what_a_box_holds(text: str, found: str | None) -> None:
+    assert boxed(text) == found
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        (r"The answer is 3. \boxed{4}", "4"),
+        ("First 3.\nAnswer: 4", "4"),
+        ("**Final answer:** 4", "4"),
+        ("The final answer is: Paris", "Paris"),
+        ("Thinking.\nParis\n\n", "Paris"),
+        ("", ""),
+    ],
+)
+def test_the_answer_as_it_is_announced(text: str, found: str) -> None:
+    assert final(text) == found
+
+
+@pytest.mark.parametrize(
+    ("text", "number"),
+    [
+        ("3 apples and 1,204,000 pears", "1204000"),
+        ("-2.50", "-2.50"),
+        ("about 1e3.", "1000"),
+        ("in 1999, 12", "12"),
+        ("none", None),
+        ("1e999999999999999999999", None),
+    ],
+)
+def test_the_last_number(text: str, number: str | None) -> None:
+    assert last_number(text) == (None if number is None else Decimal(number))
+
+
+@pytest.mark.parametrize(
+    ("text", "letter"),
+    [
+        ("B", "B"),
+        ("(c)", "C"),
+        ("B) because it is", "B"),
+        ("I think so.\nAnswer: D", "D"),
+        ("Answer: A. No, the answer is C.", "C"),
+        (r"\boxed{A}", "A"),
+        ("A cat would choose B", None),
+        ("E", None),
+        ("no idea", None),
+    ],
+)
+def test_the_letter_that_a_reply_settles_on(text: str, letter: str | None) -> None:
+    assert choice(text, "ABCD") == letter
+
+
+def test_texts_are_the_same_but_for_case_and_punctuation_at_the_ends() -> None:
+    assert plain(" The  Elbe. ") == plain("the elbe")
+    assert plain("the elbe") != plain("the oder")
+
+
+def test_numbers_are_the_same_within_a_share_of_the_larger() -> None:
+    assert same_number(Decimal("100"), Decimal("100.00001"))
+    assert not same_number(Decimal("100"), Decimal("101"))
+    assert same_number(Decimal("100"), Decimal("101"), tolerance=0.01)
+    assert not same_number(Decimal("NaN"), Decimal("NaN"))
+
+
+def test_number_words_are_spelled_as_in_books() -> None:
+    assert [spelled(n) for n in (0, 13, 20, 42, 100, 205, 999)] == [
+        *("zero", "thirteen", "twenty", "forty-two", "one hundred", "two hundred and five"),
+        "nine hundred and ninety-nine",
+    ]
+
+
+@pytest.mark.parametrize(("said", "same"), [("Forty-two", False), ("forty two.", True), ('"forty-two"', True)])
+def test_words_are_the_same_but_for_hyphens_quotes_and_a_full_stop(said: str, same: bool) -> None:
+    assert same_words(said, "forty-two") == same

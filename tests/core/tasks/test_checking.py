@@ -1,0 +1,53 @@
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from rl_conductor.sandbox import confined
+from rl_conductor.tasks.checking import Checker
+
+
+@pytest.fixture
+def made() -> Iterator[list[Checker]]:
+    checkers: list[Checker] = []
+    yield checkers
+    for checker in checkers:
+        checker.close()
+
+
+async def test_a_function_is_called_in_another_process_which_stays(made: list[Checker]) -> None:
+    made.append(Checker("os:getpid"))
+    first, again = [await made[0].ask() for _ in range(2)]
+    assert first == again != os.getpid()
+
+
+async def test_an_error_there_is_an_error_here_and_the_process_goes_on(made: list[Checker]) -> None:
+    made.append(Checker("math:sqrt"))
+    with pytest.raises(ValueError, match="TypeError"):
+        await made[0].ask(x=1)
+
+
+async def test_what_hangs_is_stopped_and_the_next_question_is_answered(made: list[Checker]) -> None:
+    began = time.monotonic()
+    made.append(Checker("signal:pause", seconds=0.3))
+    with pytest.raises(ValueError, match="took more than 0.3 seconds"):
+        await made[0].ask()
+    assert time.monotonic() - began < 30
+    with pytest.raises(ValueError, match="took more than 0.3 seconds"):
+        await made[0].ask()
+
+
+async def test_many_may_ask_at_once(made: list[Checker]) -> None:
+    made.append(Checker("os:getpid"))
+    assert len(set(await asyncio.gather(*(made[0].ask() for _ in range(10))))) == 1
+
+
+@pytest.mark.skipif(not confined(), reason="this kernel has no Landlock or seccomp")
+async def test_what_runs_there_is_held_as_in_the_sandbox(made: list[Checker]) -> None:
+    made.append(Checker("os:fork"))
+    with pytest.raises(ValueError, match="PermissionError"):
+        await made[0].ask()

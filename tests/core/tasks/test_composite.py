@@ -1,0 +1,89 @@
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from rl_conductor import ConfigError
+from rl_conductor.retrieval import Library
+from rl_conductor.tasks.base import Sample, split_of
+from rl_conductor.tasks.composite import TEMPLATES, composite
+from rl_conductor.tasks.islands import islands
+
+SPLITS = ("train", "validation", "heldout")
+
+
+def names_in(sample: Sample) -> list[str]:
+    country = islands()
+    return [one.name for one in (*country.towns, *country.ships) if re.search(rf"\b{one.name}\b", sample.question)]
+
+
+def test_everything_follows_from_split_size_and_seed() -> None:
+    assert composite(seed=1).samples == composite(seed=1).samples
+    assert composite(seed=1).samples != composite(seed=2).samples
+    assert composite(size=24).samples[:12] == composite(size=12).samples
+
+
+def test_the_splits_share_no_thing_and_the_held_out_one_shares_no_wording() -> None:
+    asked = {split: composite(split=split, size=240).samples for split in SPLITS}
+    for split, samples in asked.items():
+        assert {split_of(name) for sample in samples for name in names_in(sample)} == {split}
+    wordings = {split: {re.sub(r"\d+|[A-Z]\w+", "", one.question) for one in asked[split]} for split in SPLITS}
+    assert not wordings["heldout"] & (wordings["train"] | wordings["validation"])
+
+
+def test_every_depth_is_asked_and_depth_is_the_number_of_skills() -> None:
+    for split in SPLITS:
+        samples = composite(split=split, size=48).samples
+        assert {sample.depth for sample in samples} == {1, 2, 3, 4}
+        assert all(sample.depth == len(sample.domain.split("+")) for sample in samples)
+    assert {sample.depth for sample in composite(depths=(3,)).samples} == {3}
+    with pytest.raises(ConfigError, match="depths are 1 to 4"):
+        composite(depths=(7,))
+
+
+def test_the_library_holds_every_fact_that_is_asked_for() -> None:
+    library = Library(islands().passages)
+    looked_up = [one for one in composite(size=120).samples if one.domain == "lookup"]
+    for sample in looked_up:
+        assert any(sample.answer in passage.text for passage in library.search(sample.question, limit=2))
+
+
+def test_the_answers_are_right() -> None:
+    times = next(one for one in composite(size=24).samples if one.domain == "compute")
+    x, a, b, m = map(int, re.findall(r"\d+", times.question))
+    assert int(times.answer) == (x * a + b) % m
+    hop = next(one for one in composite(size=24).samples if one.domain == "lookup+lookup+compute")
+    a, b, m = map(int, re.findall(r"\d+", hop.question))
+    town = islands().town(next(one for one in islands().towns if one.name == names_in(hop)[0]).other)
+    fact = next(fact for fact in town.facts if fact in hop.question)
+    assert int(hop.answer) == (town.facts[fact] * a + b) % m
+
+
+def test_number_words_stay_short() -> None:
+    for split in SPLITS:
+        words = [one.answer for one in composite(split=split, size=240).samples if "write" in one.domain]
+        assert max(len(answer.split()) for answer in words) <= 4
+
+
+@pytest.mark.parametrize(
+    ("domain", "reply", "right"),
+    [
+        ("compute", "{answer}", True),
+        ("compute", "The result is {answer}.\n\nFrom the library:\n- 99 bridges", True),
+        ("compute", "1{answer}", False),
+        ("compute", "unknown", False),
+        ("write", "{answer}", True),
+        ("write", "{answer}.", True),
+        ("write", "The number is {answer}", False),
+    ],
+)
+async def test_replies_are_scored_by_form_and_value(domain: str, reply: str, right: bool) -> None:
+    made = composite(size=12)
+    sample = next(one for one in made.samples if one.domain == domain)
+    score = await made.score(sample, reply.format(answer=sample.answer))
+    assert score.right == right
+
+
+def test_no_template_is_asked_twice() -> None:
+    assert len(set(TEMPLATES)) == len(TEMPLATES)
