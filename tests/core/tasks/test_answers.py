@@ -74,9 +74,9 @@ def test_texts_are_the_same_but_for_case_and_punctuation_at_the_ends() -> None:
 
 
 def test_numbers_are_the_same_within_a_share_of_the_larger() -> None:
-    assert same_number(Decimal("100"), Decimal("100.00001"))
-    assert not same_number(Decimal("100"), Decimal("101"))
-    assert same_number(Decimal("100"), Decimal("101"), tolerance=0.01)
+    assert same_number(Decimal(100), Decimal("100.00001"))
+    assert not same_number(Decimal(100), Decimal(101))
+    assert same_number(Decimal(100), Decimal(101), tolerance=0.01)
     assert not same_number(Decimal("NaN"), Decimal("NaN"))
 
 

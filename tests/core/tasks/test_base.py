@@ -49,7 +49,7 @@ def test_a_mean_comes_with_its_standard_error_and_of_nothing_there_is_none() -> 
 def test_a_name_loads_a_task_and_a_wrong_one_says_what_there_is() -> None:
     made = task("composite:heldout", size=12, shuffle=3, limit=5)
     assert (made.name, len(made.samples)) == ("composite:heldout", 5)
-    with pytest.raises(ConfigError, match="'quiz'.*aime25.*rlpr"):
+    with pytest.raises(ConfigError, match=r"'quiz'.*aime25.*rlpr"):
         task("quiz")
     with pytest.raises(ConfigError, match="'composite': got an unexpected keyword argument 'sise'; it takes"):
         task("composite", sise=3)

@@ -131,7 +131,8 @@ def test_private_tests_that_would_run_code_are_refused(tmp_path: Path) -> None:
 async def test_bigcodebench_needs_every_test_to_pass(tmp_path: Path) -> None:
     tests = (
         "import unittest\nclass TestCases(unittest.TestCase):\n"
-        "    def test_one(self): self.assertEqual(add(1, 2), 3)\n    def test_two(self): self.assertEqual(add(2, 2), 4)\n"
+        "    def test_one(self): self.assertEqual(add(1, 2), 3)\n"
+        "    def test_two(self): self.assertEqual(add(2, 2), 4)\n"
     )
     row = {"task_id": "BigCodeBench/1", "complete_prompt": "def add(a, b):", "test": tests}
     made = task("bigcodebench", path=written(tmp_path / "b.jsonl", row))
@@ -181,7 +182,7 @@ def test_a_file_of_another_shape_or_none_is_a_mistake_of_the_user(tmp_path: Path
     with pytest.raises(ConfigError, match="can't read"):
         task("aime25", path=tmp_path / "nowhere.jsonl")
     (tmp_path / "bad.jsonl").write_text("{]")
-    with pytest.raises(ConfigError, match="line 1 of .* is not JSON"):
+    with pytest.raises(ConfigError, match=r"line 1 of .* is not JSON"):
         task("aime25", path=tmp_path / "bad.jsonl")
     (tmp_path / "list.jsonl").write_text("[1]")
     with pytest.raises(ConfigError, match="is no JSON object"):
