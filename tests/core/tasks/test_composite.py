@@ -6,11 +6,11 @@ import pytest
 
 from rl_conductor import ConfigError
 from rl_conductor.retrieval import Library
-from rl_conductor.tasks.base import Sample, split_of
+from rl_conductor.tasks.base import Sample, Split, split_of
 from rl_conductor.tasks.composite import TEMPLATES, composite
 from rl_conductor.tasks.islands import islands
 
-SPLITS = ("train", "validation", "heldout")
+SPLITS: tuple[Split, ...] = ("train", "validation", "heldout")
 
 
 def names_in(sample: Sample) -> list[str]:

@@ -142,7 +142,7 @@ async def test_bigcodebench_needs_every_test_to_pass(tmp_path: Path) -> None:
 
 
 async def test_a_users_own_file_has_six_ways_of_scoring(tmp_path: Path) -> None:
-    rows = [
+    rows: list[dict[str, Any]] = [
         {"question": "Capital of France?", "answer": "Paris"},
         {"question": "About how many?", "answer": "100", "scoring": "numeric", "tolerance": 0.1},
         {"question": "One half?", "answer": "1/2", "scoring": "math"},
