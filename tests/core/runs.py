@@ -13,7 +13,7 @@ from rl_conductor.errors import ModelError, RateLimitError
 from rl_conductor.models import Model
 from rl_conductor.models.scripted import ScriptedModel
 from rl_conductor.pool import Worker, WorkerPool
-from rl_conductor.prompts import SUBTASK, TASK
+from rl_conductor.prompts import TASK, prompt_in, subtask_in
 from rl_conductor.trace import Event, StepFinished, StepStarted
 from rl_conductor.types import Card, Completion, Delta, Message, Request, Usage
 from rl_conductor.workflow import Step, Workflow
@@ -147,7 +147,7 @@ def evidence_in(prompt: str) -> list[tuple[str, str, str]]:
 
 def prompt_of(request: Request) -> str:
     """The last user message of a request."""
-    return next(message.text for message in reversed(request.messages) if message.role == "user")
+    return prompt_in(request.messages)
 
 
 def evidence_of(request: Request) -> list[tuple[str, str, str]]:
@@ -157,8 +157,7 @@ def evidence_of(request: Request) -> list[tuple[str, str, str]]:
 
 def subtask_of(request: Request) -> str:
     """The subtask that a worker was given."""
-    before, after = SUBTASK.split("{subtask}")
-    return prompt_of(request).rpartition(before)[2].removesuffix(after)
+    return subtask_in(prompt_of(request))
 
 
 def is_about(request: Request, question: str) -> bool:

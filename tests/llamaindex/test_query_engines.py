@@ -19,7 +19,7 @@ from llama_index.core.selectors import PydanticSingleSelector
 from llama_index.core.tools import QueryEngineTool
 
 from llama_index.llms.conductor import Conductor, QueryEngineModel, RetrieverModel
-from llama_index.llms.conductor.lookups import NOTHING, subtask
+from llama_index.llms.conductor.lookups import NOTHING
 from llamaindex.scripts import EchoLLM, calling, conductor, core_of, plan, planner, shown
 from rl_conductor import ConfigError, Flow, Message, Policy, Request, RunError, ScriptedModel
 from rl_conductor.prompts import Evidence, worker_prompt
@@ -251,8 +251,3 @@ def test_a_broken_engine_is_a_failed_step_that_another_worker_does(indexes: Inde
     alone = Conductor({"hr": engine}, planner=planner(plan((0, "Look.", []))))
     with pytest.raises(RunError, match="the line is down"):
         alone.complete("Why?")
-
-
-def test_all_of_a_prompt_is_the_subtask_when_nothing_was_split() -> None:
-    assert subtask("Why?") == "Why?"
-    assert subtask(worker_prompt("All of it.", [], "My part.", key="k")) == "My part."

@@ -322,3 +322,16 @@ def may_be_thoughts(start: str) -> bool:
 def last_user(conversation: Sequence[Message]) -> int | None:
     """The position of the last user message."""
     return next((i for i in range(len(conversation) - 1, -1, -1) if conversation[i].role == "user"), None)
+
+
+def prompt_in(conversation: Sequence[Message]) -> str:
+    """The text of the last user message, which to a worker is its prompt; empty without any."""
+    last = last_user(conversation)
+    return "" if last is None else conversation[last].text
+
+
+def subtask_in(prompt: str) -> str:
+    """The subtask in a worker's prompt; all of it when nothing was split."""
+    before, after = SUBTASK.split("{subtask}")
+    _, found, subtask = prompt.rpartition(before)
+    return subtask.removesuffix(after) if found else prompt

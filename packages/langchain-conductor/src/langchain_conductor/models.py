@@ -29,6 +29,7 @@ from langchain_conductor.messages import core_completion, lc_messages, lc_tool
 from rl_conductor.errors import BadRequestError, BadResponseError, ConfigError
 from rl_conductor.models.base import Capabilities, checked, require, within
 from rl_conductor.prices import price_of
+from rl_conductor.prompts import prompt_in
 from rl_conductor.types import Completion, Delta, JsonFormat, Price, Request, Sampling
 
 PRICE_PROVIDERS = {"google_genai": "google", "google_vertexai": "google"}
@@ -209,7 +210,7 @@ class RunnableModel:
         if self._field in (MESSAGES, CONVERSATION):
             messages = lc_messages(request.messages)
             return {MESSAGES: messages} if self._field == MESSAGES else messages
-        text = next((message.text for message in reversed(request.messages) if message.role == "user"), "")
+        text = prompt_in(request.messages)
         return {self._field: text} if self._field else text
 
     def _completion(self, made: Any, counted: Counter) -> Completion:

@@ -31,6 +31,7 @@ from langchain_conductor.models import ChatModel, Counter, RunnableModel
 from rl_conductor.models.base import Capabilities, Model
 from rl_conductor.planner import Planner
 from rl_conductor.pool import WorkerPool
+from rl_conductor.prompts import prompt_in
 from rl_conductor.trace import Event, PlanStarted, StepStarted, WorkflowPlanned
 from rl_conductor.types import Completion, Delta, Price, Request
 from rl_conductor.workflow import Workflow
@@ -219,7 +220,7 @@ def _title(told: dict[str, Any]) -> str:
 
 def _inputs(told: dict[str, Any], request: Request) -> dict[str, Any]:
     """What is asked; a step's place in its plan as well, unless the step began before its plan was whole."""
-    prompt = next((message.text for message in reversed(request.messages) if message.role == "user"), "")
+    prompt = prompt_in(request.messages)
     workflow = _workflow.get()
     if "step" not in told or workflow is None:
         return {"prompt": prompt}

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from rl_conductor.models import Model
-from rl_conductor.prompts import with_prompt
+from rl_conductor.prompts import prompt_in, with_prompt
 from rl_conductor.sandbox import Bounds, Ran, program_in, run_python
 from rl_conductor.types import Message
-from rl_conductor.workers.delegating import Base, DelegatingModel, asked
+from rl_conductor.workers.delegating import Base, DelegatingModel
 
 PROGRAM = """{task}
 
@@ -36,7 +36,7 @@ class CoderModel(DelegatingModel):
 
     async def answer(self, base: Base) -> str:
         """What the first program that works prints; how the last one failed when none does."""
-        messages = with_prompt(base.request.messages, PROGRAM.format(task=asked(base.request)))
+        messages = with_prompt(base.request.messages, PROGRAM.format(task=prompt_in(base.request.messages)))
         problem = ""
         for _ in range(self._attempts):
             written = await base.ask(messages)

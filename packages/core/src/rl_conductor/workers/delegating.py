@@ -10,7 +10,6 @@ from rl_conductor.ledger import Ledger
 from rl_conductor.limits import Limits
 from rl_conductor.models import Capabilities, Model, model
 from rl_conductor.models.base import require
-from rl_conductor.prompts import last_user
 from rl_conductor.trace import Call
 from rl_conductor.types import Completion, Delta, Message, Price, Request, total
 
@@ -70,9 +69,3 @@ class DelegatingModel:
     async def aclose(self) -> None:
         """Close the base model."""
         await self.base.aclose()
-
-
-def asked(request: Request) -> str:
-    """What the request's last user message says."""
-    last = last_user(request.messages)
-    return "" if last is None else request.messages[last].text

@@ -6,9 +6,9 @@ from pathlib import Path
 
 from rl_conductor.fences import fenced, mark, new_key
 from rl_conductor.models import Model
-from rl_conductor.prompts import with_prompt
+from rl_conductor.prompts import prompt_in, with_prompt
 from rl_conductor.retrieval import Library, Passage
-from rl_conductor.workers.delegating import Base, DelegatingModel, asked
+from rl_conductor.workers.delegating import Base, DelegatingModel
 
 ANSWER = """{passages}
 
@@ -45,7 +45,7 @@ class ReaderModel(DelegatingModel):
 
     async def answer(self, base: Base) -> str:
         """What the base model makes of the best passages, and the passages."""
-        task = asked(base.request)
+        task = prompt_in(base.request.messages)
         found = [_line(passage) for passage in self._found(task)]
         if not found:
             return await base.ask(with_prompt(base.request.messages, f"{NOTHING}\n\n{task}"))

@@ -16,12 +16,10 @@ from typing_extensions import override
 
 from rl_conductor import Capabilities, Completion, Message, Price, Request, Usage
 from rl_conductor.models.base import checked, priced, require
-from rl_conductor.prompts import SUBTASK, last_user
+from rl_conductor.prompts import prompt_in, subtask_in
 from rl_conductor.types import FREE, Delta
 
 NOTHING = "(nothing was found)"
-
-BEFORE, AFTER = SUBTASK.split("{subtask}")
 
 
 class Lookup(ABC):
@@ -39,9 +37,8 @@ class Lookup(ABC):
     async def complete(self, request: Request) -> Completion:
         """The whole reply."""
         require(self, request)
-        asked = last_user(request.messages)
-        task = "" if asked is None else request.messages[asked].text
-        text = await self.look_up(task, subtask(task))
+        task = prompt_in(request.messages)
+        text = await self.look_up(task, subtask_in(task))
         usage = priced(Usage(), self.price)
         return checked(Completion(message=Message.assistant(text), usage=usage, model=self.name))
 
@@ -80,12 +77,6 @@ class RetrieverModel(Lookup):
     async def look_up(self, task: str, subtask: str) -> str:
         """The passages that fit."""
         return "\n\n".join(map(_passage, await self._retriever.aretrieve(subtask))) or NOTHING
-
-
-def subtask(task: str) -> str:
-    """A worker's own part of what it was told; all of it, when nothing was split."""
-    _, found, part = task.rpartition(BEFORE)
-    return part.removesuffix(AFTER) if found else task
 
 
 def _passage(node: NodeWithScore) -> str:
