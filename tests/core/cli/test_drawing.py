@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from rl_conductor.cli.amounts import cost, cost_in_words, dollars, megabytes, seconds
+from rl_conductor.amounts import cost, cost_in_words, dollars, megabytes, seconds
 from rl_conductor.cli.console import ascii_controls, clean, one_line
 from rl_conductor.cli.graph import Row, gutters, outline, table
 from rl_conductor.types import Usage

@@ -12,8 +12,8 @@ from typing import Any, TypeVar
 
 import typer
 
+from rl_conductor.amounts import cost_in_words, counted, tokens
 from rl_conductor.cli import console, report
-from rl_conductor.cli.amounts import cost_in_words, counted, tokens
 from rl_conductor.cli.files import writable
 from rl_conductor.cli.progress import Watcher, watching
 from rl_conductor.conductor import Conductor

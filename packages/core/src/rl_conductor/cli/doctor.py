@@ -15,8 +15,8 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from rl_conductor.amounts import megabytes
 from rl_conductor.cli import conducting, console
-from rl_conductor.cli.amounts import megabytes
 from rl_conductor.discovery import POOL_VARIABLE, SERVERS, VENDORS, Found, discover, served
 from rl_conductor.errors import ConfigError
 

@@ -9,8 +9,8 @@ from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeR
 from rich.table import Table
 from rich.text import Text
 
+from rl_conductor.amounts import megabytes
 from rl_conductor.cli import console
-from rl_conductor.cli.amounts import megabytes
 from rl_conductor.conductor import Conductor
 from rl_conductor.discovery import VENDORS, Found
 

@@ -8,8 +8,8 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
+from rl_conductor.amounts import megabytes
 from rl_conductor.cli import console, embedded
-from rl_conductor.cli.amounts import megabytes
 
 app = typer.Typer(help="The small models that run in this process.", no_args_is_help=True)
 

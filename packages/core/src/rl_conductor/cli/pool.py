@@ -11,9 +11,9 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
+from rl_conductor.amounts import cost, cost_in_words, dollars, seconds
 from rl_conductor.calling import Caller
 from rl_conductor.cli import conducting, console, options
-from rl_conductor.cli.amounts import cost, cost_in_words, dollars, seconds
 from rl_conductor.cli.embedded import PREFIX, fetch
 from rl_conductor.discovery import Found, discover
 from rl_conductor.errors import ConductorError

@@ -14,8 +14,8 @@ from rich.constrain import Constrain
 from rich.live import Live
 from rich.text import Text
 
+from rl_conductor.amounts import cost, counted, seconds, tokens
 from rl_conductor.cli import console
-from rl_conductor.cli.amounts import cost, counted, seconds, tokens
 from rl_conductor.cli.console import clean, one_line
 from rl_conductor.cli.graph import Row, table
 from rl_conductor.cli.report import SOURCES, heading, row_of, waiting_row

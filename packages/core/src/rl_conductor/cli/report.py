@@ -10,7 +10,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from rl_conductor.cli.amounts import cost, cost_in_words, counted, seconds, tokens
+from rl_conductor.amounts import cost, cost_in_words, counted, seconds, tokens
 from rl_conductor.cli.console import clean, one_line
 from rl_conductor.cli.graph import Row, table
 from rl_conductor.trace import PlanRecord, Round, StepResult, Trace
