@@ -7,6 +7,7 @@ import time
 from collections.abc import AsyncGenerator
 from decimal import Decimal
 from pathlib import Path
+from typing import Any, get_args
 
 import pytest
 from alembic.autogenerate import compare_metadata
@@ -17,8 +18,9 @@ from core.runs import plan, pool_of
 from rl_conductor.conductor import Conductor
 from rl_conductor.errors import ConfigError
 from rl_conductor.models.scripted import ScriptedModel
-from rl_conductor.store import NewRun, Store
+from rl_conductor.store import NewRun, Search, Store
 from rl_conductor.store.database import connected
+from rl_conductor.store.searching import By
 from rl_conductor.store.tables import metadata
 from rl_conductor.trace import Event, StepFinished, Trace, WorkflowPlanned
 from rl_conductor.types import Price, Usage
@@ -59,6 +61,7 @@ def new_run(name: str | None = "order-7", digest: str = "d", run: str = "run-1")
         model="m",
         created=time.time(),
         labels={"a": "b"},
+        question="Say something.",
     )
 
 
@@ -124,7 +127,7 @@ async def test_a_run_that_is_done_is_read_as_it_was(store: Store) -> None:
     assert (claim.outcome, claim.trace) == ("done", trace)
     assert await store.trace("run-1", key="red") == trace
     assert await store.trace("run-1", key="blue") is None
-    (row,) = await store.runs(key="red")
+    (row,) = await store.runs(Search(key="red"))
     assert (row.status, row.usage.cost, row.usage.calls) == ("done", Decimal("0.02"), 3)
     assert row.labels == {"a": "b"}
     assert await store.spent("red", since=0) == Decimal("0.02")
@@ -159,7 +162,81 @@ async def test_runs_without_a_name_never_meet(store: Store) -> None:
     await store.journal.flush()
     assert {row.id for row in await store.runs()} == {"run-0", "run-1"}
     assert len(await store.runs(most=1)) == 1
-    assert await store.runs(before=0) == []
+    assert await store.runs(Search(before=0)) == []
+
+
+@pytest.mark.parametrize(
+    ("search", "found"),
+    [
+        ({}, True),
+        ({"text": "SAY some"}, True),
+        ({"text": "from B"}, True),
+        ({"text": "100%"}, False),
+        ({"worker": "a"}, True),
+        ({"worker": ""}, True),
+        ({"worker": "c"}, False),
+        ({"model": "m"}, True),
+        ({"model": "mini"}, False),
+        ({"key": "red", "status": "done"}, True),
+        ({"key": "blue"}, False),
+        ({"status": "failed"}, False),
+        ({"since": 0.0, "before": 9e9}, True),
+        ({"since": 9e9}, False),
+        ({"before": 0.0}, False),
+    ],
+)
+async def test_a_search_finds_what_each_of_its_fields_means(
+    store: Store, search: dict[str, Any], *, found: bool
+) -> None:
+    trace, _ = await ran()
+    store.begin(new_run(None))
+    store.finish("run-1", trace, "done")
+    await store.journal.flush()
+    assert [row.id for row in await store.runs(Search(**search))] == ["run-1"] * found
+
+
+async def test_a_model_is_found_by_its_name_whatever_is_behind_it(store: Store) -> None:
+    for number, model in enumerate(("mini-2026-11-21", "mini-2027-01-01", "mini-house-2026-11-21")):
+        store.begin(new_run(None, run=f"run-{number}").model_copy(update={"model": model}))
+    await store.journal.flush()
+    assert {row.id for row in await store.runs(Search(model="mini"))} == {"run-0", "run-1"}
+    assert [row.id for row in await store.runs(Search(model="mini-2027-01-01"))] == ["run-1"]
+
+
+async def test_spending_is_told_apart_by_worker_model_and_key(store: Store) -> None:
+    trace, _ = await ran()
+    for number in range(2):
+        store.begin(new_run(None, run=f"run-{number}"))
+        store.finish(f"run-{number}", trace, "done")
+    await store.journal.flush()
+    now = time.time()
+    spent = {by: await store.spending(by, since=now - 60, before=now + 60, width=10**9) for by in get_args(By)}
+    cents = {
+        by: {one.name: (one.usage.calls, int(one.usage.cost * 100)) for one in found} for by, found in spent.items()
+    }
+    assert cents == {"worker": {"": (2, 0), "a": (2, 2), "b": (2, 2)}, "model": {"m": (6, 4)}, "key": {"red": (6, 4)}}
+    assert {one.start for found in spent.values() for one in found} == {10**9}
+    assert await store.spending("worker", since=0, before=now - 60, width=60) == []
+    assert await store.workers() == ["", "a", "b"]
+
+
+async def test_a_run_that_ends_twice_is_shared_out_once(store: Store) -> None:
+    trace, _ = await ran()
+    await store.claim(new_run())
+    store.finish("run-1", trace, "failed")
+    store.finish("run-1", trace, "done")
+    await store.journal.flush()
+    spent = await store.spending("worker", since=0, before=9e9, width=10**9)
+    assert sum(one.usage.calls for one in spent) == 3
+
+
+async def test_a_browser_may_come_until_its_time_is_over(store: Store) -> None:
+    await store.admit("old", until=time.time() - 1)
+    await store.admit("new", until=time.time() + 60)
+    assert [await store.is_admitted(name) for name in ("old", "new", "other")] == [False, True, False]
+    await store.prune(before=0)
+    await store.dismiss("new")
+    assert not await store.is_admitted("new")
 
 
 async def test_the_migrations_make_the_tables_that_the_code_knows(url: str) -> None:

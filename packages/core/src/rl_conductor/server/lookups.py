@@ -13,7 +13,7 @@ from rl_conductor.server.errors import ApiError
 from rl_conductor.server.keys import Account
 from rl_conductor.server.profiles import Served
 from rl_conductor.server.service import Service
-from rl_conductor.store import RunRow
+from rl_conductor.store import RunRow, Search
 
 router = APIRouter()
 
@@ -98,7 +98,7 @@ async def admin_runs(
     service: Shared, key: str | None = None, before: float | None = None, most: Annotated[int, Query(ge=1, le=500)] = 50
 ) -> dict[str, Any]:
     """The newest runs of a key or of all."""
-    rows = await service.store.runs(key=key, before=before, most=most)
+    rows = await service.store.runs(Search(key=key, before=before), most=most)
     return {"object": "list", "data": [_row(row) for row in rows]}
 
 

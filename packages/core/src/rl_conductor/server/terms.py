@@ -49,6 +49,11 @@ class Asked:
         another = sampling.model_copy(update={"seed": sampling.seed + self.choice})
         return self.ask.request.model_copy(update={"sampling": another})
 
+    @property
+    def _question(self) -> str:
+        """What the user said last."""
+        return next((said.text for said in reversed(self.request.messages) if said.role == "user"), "")
+
     def new_run(self) -> NewRun:
         """Its record before it begins."""
         return NewRun(
@@ -61,6 +66,7 @@ class Asked:
             model=self.served.pinned,
             created=time.time(),
             labels=self.ask.labels,
+            question=self._question if self.ask.keep else "",
         )
 
 

@@ -1,7 +1,7 @@
 """What outlives a process: runs, the steps they have finished, and what they cost. Knows nothing of HTTP."""
 
 from rl_conductor.store.journal import Journal
-from rl_conductor.store.rows import Claim, NewRun, RunRow, Status
+from rl_conductor.store.rows import Claim, NewRun, RunRow, Search, Spending, Status
 from rl_conductor.store.store import Store
 
-__all__ = ["Claim", "Journal", "NewRun", "RunRow", "Status", "Store"]
+__all__ = ["Claim", "Journal", "NewRun", "RunRow", "Search", "Spending", "Status", "Store"]

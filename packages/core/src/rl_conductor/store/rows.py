@@ -30,6 +30,8 @@ class NewRun(Value):
     """Seconds since 1970."""
     labels: dict[str, str] = Field(default_factory=dict)
     """What the caller wants to find it by."""
+    question: str = ""
+    """The beginning of what was asked; empty when nothing that was said is to be kept."""
 
 
 class RunRow(NewRun):
@@ -39,6 +41,34 @@ class RunRow(NewRun):
     seconds: float | None = None
     usage: Usage
     error: str | None = None
+    answer: str | None = None
+    """The beginning of what was answered."""
+
+
+class Search(Value):
+    """Which runs are wanted: each field that is set leaves fewer."""
+
+    text: str | None = None
+    """In the beginning of the question or of the answer, in capitals or not."""
+    worker: str | None = None
+    """Took part; the empty name is the planner's."""
+    model: str | None = None
+    """The name, pinned or not, of the model that was asked."""
+    key: str | None = None
+    status: Status | None = None
+    since: float | None = None
+    """Began then or later, in seconds since 1970."""
+    before: float | None = None
+    """Began earlier."""
+
+
+class Spending(Value):
+    """What runs that began within one span of time used, by one name."""
+
+    name: str
+    start: float
+    """Of the span, in seconds since 1970."""
+    usage: Usage
 
 
 class Claim(Value):

@@ -9,23 +9,27 @@ from __future__ import annotations
 import json
 import secrets
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from decimal import Decimal
 from typing import Any, Self
 
-from sqlalchemy import Row, Select, Table, and_, delete, func, or_, select, text, update
+from sqlalchemy import Executable, Row, Select, Table, and_, delete, func, or_, select, text, update
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from rl_conductor.store.database import connected
 from rl_conductor.store.journal import Journal
-from rl_conductor.store.rows import Claim, NewRun, RunRow, Status
-from rl_conductor.store.tables import runs, steps
+from rl_conductor.store.rows import Claim, NewRun, RunRow, Search, Spending, Status
+from rl_conductor.store.searching import AMOUNTS, By, condition, spending
+from rl_conductor.store.tables import runs, sessions, shares, steps
 from rl_conductor.trace import PlanRecord, Round, StepFinished, StepResult, Trace, WorkflowPlanned
 from rl_conductor.types import Usage
 
 PLAN = -1
 """The position under which a round's plan is kept."""
+BEGINNING = 2_000
+"""Characters of questions and answers that are listed and searched."""
+EVERYTHING = Search()
 LISTED = [column for column in runs.columns if column.name not in ("trace", "owner", "heartbeat")]
 
 
@@ -75,6 +79,7 @@ class Store:
     def _insertion(self, run: NewRun) -> sqlite.Insert | postgresql.Insert:
         values = run.model_dump(exclude={"labels"}) | {
             "labels": _json(run.labels),
+            "question": _beginning(run.question),
             "status": "running",
             "owner": self.owner,
             "heartbeat": time.time(),
@@ -132,10 +137,19 @@ class Store:
             "seconds": trace.seconds,
             "error": None if trace.error is None else trace.error.replace("\0", ""),
             "trace": trace.model_dump_json() if keep else None,
+            "answer": _beginning(trace.text) if keep else None,
             **_amounts(trace.usage),
         }
         mine = and_(runs.c.id == run, runs.c.owner == self.owner)
         self.journal.add(update(runs).where(mine).values(ended), delete(steps).where(steps.c.run == run))
+        self.journal.add(*self._share_out(run, trace))
+
+    def _share_out(self, run: str, trace: Trace) -> Iterator[Executable]:
+        yield delete(shares).where(shares.c.run == run)  # of an earlier attempt at the same run
+        used = trace.usage_by_worker() | {"": trace.planning}
+        rows = [{"run": run, "worker": name, **_amounts(usage)} for name, usage in used.items() if usage.calls]
+        if rows:
+            yield self._insert(shares).values(rows)
 
     def give_up(self, run: str) -> None:
         """Leave a run that never began to whoever asks for it next."""
@@ -145,7 +159,10 @@ class Store:
     async def _rounds(self, connection: AsyncConnection, row: Row[Any]) -> tuple[Round, ...]:
         if row.trace is not None:  # it ended without an answer, or was cancelled
             return Trace.model_validate_json(row.trace).rounds
-        found = select(steps).where(steps.c.run == row.id).order_by(steps.c.round, steps.c.position)
+        return await self._done(connection, row.id)
+
+    async def _done(self, connection: AsyncConnection, run: str) -> tuple[Round, ...]:
+        found = select(steps).where(steps.c.run == run).order_by(steps.c.round, steps.c.position)
         plans: dict[int, PlanRecord] = {}
         results: dict[int, list[StepResult]] = {}
         for one in await connection.execute(found):
@@ -169,11 +186,22 @@ class Store:
         found = await self._listed(select(*LISTED).where(runs.c.id == run, *_of(key)))
         return found[0] if found else None
 
-    async def runs(self, *, key: str | None = None, before: float | None = None, most: int = 50) -> Sequence[RunRow]:
-        """The newest runs, of one key or of all, that began `before` a time."""
-        older = () if before is None else (runs.c.created < before,)
-        newest = select(*LISTED).where(*_of(key), *older).order_by(runs.c.created.desc(), runs.c.id)
+    async def runs(self, search: Search = EVERYTHING, *, most: int = 50) -> Sequence[RunRow]:
+        """The newest runs that are wanted."""
+        newest = select(*LISTED).where(condition(search)).order_by(runs.c.created.desc(), runs.c.id)
         return await self._listed(newest.limit(most))
+
+    async def so_far(self, run: str) -> tuple[Round, ...]:
+        """What a run that is not over has planned and done."""
+        async with self._engine.connect() as connection:
+            return await self._done(connection, run)
+
+    async def workers(self) -> Sequence[str]:
+        """The names of all workers that took part in a run; the planner's is empty."""
+        async with self._engine.connect() as connection:
+            return (
+                (await connection.execute(select(shares.c.worker).distinct().order_by(shares.c.worker))).scalars().all()
+            )
 
     async def _listed(self, wanted: Select[Any]) -> list[RunRow]:
         async with self._engine.connect() as connection:
@@ -186,11 +214,44 @@ class Store:
         async with self._engine.connect() as connection:
             return (await connection.execute(wanted)).scalar_one() or Decimal(0)
 
+    async def spending(self, by: By, *, since: float, before: float, width: int) -> Sequence[Spending]:
+        """What was used in each span of `width` seconds that had a run; by worker, only of runs that are over."""
+        async with self._engine.connect() as connection:
+            found = (await connection.execute(spending(by, since=since, before=before, width=width))).all()
+        return [
+            Spending(
+                name=row.name, start=row.span * width, usage=Usage(**{name: getattr(row, name) for name in AMOUNTS})
+            )
+            for row in found
+        ]
+
+    # ------------------------------------------------------------------------------ who has signed in
+
+    async def admit(self, digest: str, *, until: float) -> None:
+        """Remember a browser."""
+        async with self._engine.begin() as connection:
+            await connection.execute(self._insert(sessions).values(digest=digest, expires=until))
+
+    async def is_admitted(self, digest: str) -> bool:
+        """Whether a browser is known, and still may come."""
+        wanted = select(sessions.c.digest).where(sessions.c.digest == digest, sessions.c.expires > time.time())
+        async with self._engine.connect() as connection:
+            return (await connection.execute(wanted)).first() is not None
+
+    async def dismiss(self, digest: str) -> None:
+        """Forget a browser."""
+        async with self._engine.begin() as connection:
+            await connection.execute(delete(sessions).where(sessions.c.digest == digest))
+
+    # ---------------------------------------------------------------------------------------- upkeep
+
     async def prune(self, *, before: float) -> int:
-        """Forget runs that began before a time; how many."""
+        """Forget runs that began before a time, and browsers whose time is over; how many runs."""
         old = and_(runs.c.created < before, or_(runs.c.status != "running", runs.c.heartbeat < before))
         async with self._engine.begin() as connection:
-            await connection.execute(delete(steps).where(steps.c.run.in_(select(runs.c.id).where(old))))
+            for table in (steps, shares):
+                await connection.execute(delete(table).where(table.c.run.in_(select(runs.c.id).where(old))))
+            await connection.execute(delete(sessions).where(sessions.c.expires < time.time()))
             return (await connection.execute(delete(runs).where(old))).rowcount
 
 
@@ -198,12 +259,16 @@ def _of(key: str | None) -> tuple[Any, ...]:
     return () if key is None else (runs.c.key == key,)
 
 
+def _beginning(text: str) -> str:
+    return text[:BEGINNING].replace("\0", "")
+
+
 def _json(labels: dict[str, str]) -> str:
     return json.dumps(labels, sort_keys=True)
 
 
 def _amounts(usage: Usage) -> dict[str, Any]:
-    return usage.model_dump(include={"cost", "input_tokens", "output_tokens", "calls", "unpriced_calls"})
+    return usage.model_dump(include=set(AMOUNTS))
 
 
 def _run_row(row: Row[Any]) -> RunRow:

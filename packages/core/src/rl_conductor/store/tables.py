@@ -62,11 +62,13 @@ runs = Table(
     Column("labels", Text, nullable=False),
     Column("error", Text),
     Column("trace", Text),
+    Column("question", Text, nullable=False, server_default=""),
+    Column("answer", Text),
     Index("runs_by_idempotency", "key", "idempotency", "choice", unique=True),
     Index("runs_by_key", "key", "created"),
     Index("runs_by_time", "created"),
 )
-"""One row a run; `trace` is there once it is over."""
+"""One row a run; `trace` is there once it is over. `question` and `answer` are the beginnings of what was said."""
 
 steps = Table(
     "steps",
@@ -77,3 +79,25 @@ steps = Table(
     Column("body", Text, nullable=False),
 )
 """What a run has done so far: its plans, at position -1, and its finished steps. Gone once the run has its trace."""
+
+shares = Table(
+    "shares",
+    metadata,
+    Column("run", String(32), ForeignKey("runs.id", ondelete="CASCADE"), primary_key=True),
+    Column("worker", String(255), primary_key=True),
+    Column("cost", Dollars, nullable=False),
+    Column("input_tokens", BigInteger, nullable=False),
+    Column("output_tokens", BigInteger, nullable=False),
+    Column("calls", Integer, nullable=False),
+    Column("unpriced_calls", Integer, nullable=False),
+    Index("shares_by_worker", "worker"),
+)
+"""What each worker used in a run that is over; planning is under the empty name."""
+
+sessions = Table(
+    "sessions",
+    metadata,
+    Column("digest", String(64), primary_key=True),
+    Column("expires", Float, nullable=False),
+)
+"""Browsers that showed the administrator's key, by the SHA-256 of what they bring since."""

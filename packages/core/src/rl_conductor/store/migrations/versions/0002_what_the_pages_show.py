@@ -1,0 +1,37 @@
+"""What the pages list and search: beginnings of what was said, each worker's share, and who has signed in."""
+
+import sqlalchemy as sa
+from alembic import op
+
+revision = "0002"
+down_revision = "0001"
+
+
+def upgrade() -> None:
+    """Add them; runs from before keep an empty question."""
+    op.add_column("runs", sa.Column("question", sa.Text, nullable=False, server_default=""))
+    op.add_column("runs", sa.Column("answer", sa.Text))
+    op.create_table(
+        "shares",
+        sa.Column("run", sa.String(32), sa.ForeignKey("runs.id", ondelete="CASCADE"), primary_key=True),
+        sa.Column("worker", sa.String(255), primary_key=True),
+        sa.Column("cost", sa.BigInteger, nullable=False),
+        sa.Column("input_tokens", sa.BigInteger, nullable=False),
+        sa.Column("output_tokens", sa.BigInteger, nullable=False),
+        sa.Column("calls", sa.Integer, nullable=False),
+        sa.Column("unpriced_calls", sa.Integer, nullable=False),
+    )
+    op.create_index("shares_by_worker", "shares", ["worker"])
+    op.create_table(
+        "sessions",
+        sa.Column("digest", sa.String(64), primary_key=True),
+        sa.Column("expires", sa.Float, nullable=False),
+    )
+
+
+def downgrade() -> None:
+    """Drop them."""
+    op.drop_table("sessions")
+    op.drop_table("shares")
+    op.drop_column("runs", "answer")
+    op.drop_column("runs", "question")

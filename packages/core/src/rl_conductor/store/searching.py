@@ -1,0 +1,48 @@
+"""Which runs a search means, and what runs have used over time, in words that SQLite and Postgres both read. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Literal
+
+from sqlalchemy import BigInteger, ColumnElement, Select, and_, cast, func, or_, select
+
+from rl_conductor.store.rows import Search
+from rl_conductor.store.tables import runs, shares
+
+By = Literal["worker", "model", "key"]
+"""What spending may be told apart by."""
+AMOUNTS = ("cost", "input_tokens", "output_tokens", "calls", "unpriced_calls")
+
+
+def condition(search: Search) -> ColumnElement[bool]:
+    """True of the runs that are wanted."""
+    return and_(True, *_conditions(search))
+
+
+def _conditions(search: Search) -> Iterator[ColumnElement[bool]]:
+    for column, value in ((runs.c.key, search.key), (runs.c.status, search.status)):
+        if value is not None:
+            yield column == value
+    if search.model is not None:
+        yield or_(runs.c.model == search.model, runs.c.model.startswith(f"{search.model}-2", autoescape=True))
+    if search.since is not None:
+        yield runs.c.created >= search.since
+    if search.before is not None:
+        yield runs.c.created < search.before
+    if search.worker is not None:
+        yield runs.c.id.in_(select(shares.c.run).where(shares.c.worker == search.worker))
+    if search.text is not None:
+        yield or_(*(column.icontains(search.text, autoescape=True) for column in (runs.c.question, runs.c.answer)))
+
+
+def spending(by: By, *, since: float, before: float, width: int) -> Select[Any]:
+    """Rows of (name, number of the span since 1970, amounts...), for spans of `width` seconds."""
+    span = (cast(runs.c.created, BigInteger) // width).label("span")
+    source = shares if by == "worker" else runs
+    name = source.c[by].label("name")
+    sums = [func.sum(source.c[amount]).label(amount) for amount in AMOUNTS]
+    wanted = select(name, span, *sums).where(runs.c.created >= since, runs.c.created < before)
+    if by == "worker":
+        wanted = wanted.join_from(shares, runs, shares.c.run == runs.c.id)
+    return wanted.group_by(name, span).order_by(span, name)
