@@ -38,8 +38,10 @@ async def test_the_same_request_is_made_once_and_replayed_by_another_process(mod
 async def test_replayed_usage_counts_as_when_it_was_made_and_is_marked(model: ScriptedModel, file: Path) -> None:
     cached = CachedModel(model, file)
     first, again = await cached.complete(asking()), await cached.complete(asking())
-    assert first.usage.replayed_calls == 0
-    assert again.usage == first.usage.model_copy(update={"replayed_calls": 1})
+    assert (first.usage.replayed_calls, first.usage.replayed_seconds) == (0, 0.0)
+    assert again.usage == first.usage.model_copy(
+        update={"replayed_calls": 1, "replayed_seconds": again.usage.replayed_seconds}
+    )
     assert (first.usage + again.usage).replayed_calls == 1
 
 
@@ -82,6 +84,14 @@ async def test_when_the_one_who_asks_gives_up_the_next_asks(file: Path) -> None:
     first.cancel()
     assert (await second).text == "slow"
     assert len(slow.requests) == 2
+
+
+async def test_a_replay_tells_how_long_the_call_took(file: Path) -> None:
+    cached = CachedModel(ScriptedModel("slow", delay=0.05), file)
+    await cached.complete(asking())
+    assert 0.05 <= (await cached.complete(asking())).usage.replayed_seconds < 5
+    await collect(cached.stream(asking("bye")))
+    assert 0.05 <= (await collect(cached.stream(asking("bye")))).usage.replayed_seconds < 5
 
 
 async def test_a_failure_is_not_remembered(file: Path) -> None:

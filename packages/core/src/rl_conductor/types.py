@@ -215,6 +215,8 @@ class Usage(Value):
     """Calls whose price is unknown: when this is not 0, `cost` is a lower bound."""
     replayed_calls: int = Field(default=0, ge=0)
     """Calls answered from a cache: counted as when they were first made, but not made or paid again."""
+    replayed_seconds: float = Field(default=0.0, ge=0)
+    """How long those took when they were first made."""
 
     @property
     def total_tokens(self) -> int:
@@ -237,6 +239,7 @@ def total(usages: Iterable[Usage]) -> Usage:
         cost=sum((one.cost for one in each), Decimal(0)),
         unpriced_calls=sum(one.unpriced_calls for one in each),
         replayed_calls=sum(one.replayed_calls for one in each),
+        replayed_seconds=sum(one.replayed_seconds for one in each),
     )
 
 

@@ -5,7 +5,8 @@ of fences, which are drawn anew for each run, don't count, and neither does the 
 gives the same reply even at a high temperature: give `Sampling.seed` different values for replies that shall differ.
 
 A replayed reply carries the usage of the call that made it, so that limits, tables and rewards come out as they did
-then; `Usage.replayed_calls` says how many of the `calls` were in truth not made again. Failures are not kept.
+then; `Usage.replayed_calls` says how many of the `calls` were in truth not made again, and `replayed_seconds` how long
+those took. Failures are not kept.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import asyncio
 import hashlib
 import re
 import sqlite3
+import time
 from collections.abc import AsyncGenerator, Iterator
 from contextlib import aclosing, closing, contextmanager
 from pathlib import Path
@@ -65,8 +67,9 @@ class CachedModel:
         async with self._turn(key):
             known = await asyncio.to_thread(self._find, key)
             if known is None:
+                began = time.monotonic()
                 known = await self.model.complete(request)
-                await asyncio.to_thread(self._keep, key, known)
+                await asyncio.to_thread(self._keep, key, known, time.monotonic() - began)
                 return known
         return _replayed(known)
 
@@ -76,10 +79,11 @@ class CachedModel:
         async with self._turn(key):
             known = await asyncio.to_thread(self._find, key)
             if known is None:
+                began = time.monotonic()
                 async with aclosing(self.model.stream(request)) as deltas:
                     async for delta in deltas:
                         if delta.completion is not None:
-                            await asyncio.to_thread(self._keep, key, delta.completion)
+                            await asyncio.to_thread(self._keep, key, delta.completion, time.monotonic() - began)
                         yield delta
                 return
         yield Delta(text=known.text)
@@ -102,7 +106,9 @@ class CachedModel:
             row = table.execute("SELECT completion FROM replies WHERE key = ?", (key,)).fetchone()
         return None if row is None else Completion.model_validate_json(row[0])
 
-    def _keep(self, key: str, completion: Completion) -> None:
+    def _keep(self, key: str, completion: Completion, seconds: float) -> None:
+        usage = completion.usage.model_copy(update={"replayed_seconds": seconds})
+        completion = completion.model_copy(update={"usage": usage})
         with self._open() as table:
             table.execute("INSERT OR IGNORE INTO replies VALUES (?, ?)", (key, completion.model_dump_json()))
 
