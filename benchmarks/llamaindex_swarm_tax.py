@@ -2,13 +2,14 @@
 
     python benchmarks/llamaindex_swarm_tax.py [QUESTIONS]
 
-Both answer the same questions over the same retrieved passages, with what this machine offers (see
-`Conductor.from_env`), and are counted by LlamaIndex's own token counter. One run, no repeats: tokens of plans and
-answers vary from run to run with models that sample.
+All answer the same questions over the same retrieved passages, with what this machine offers (see
+`Conductor.from_env`), and are counted by LlamaIndex's own token counter. An answer is right when the number that it
+ends with is. The embedded workers are greedy and their planner has seed 1; other models' numbers vary from run to run.
 """
 
 from __future__ import annotations
 
+import asyncio
 import statistics
 import sys
 import time
@@ -20,57 +21,73 @@ from llama_index.core.callbacks import CallbackManager, TokenCountingHandler
 
 from llama_index.llms.conductor import Conductor
 from rl_conductor import Policy, discover
+from rl_conductor.tasks import Sample, Score
+from rl_conductor.tasks.base import mean
+from rl_conductor.tasks.scorers import numeric
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "examples"))
 from llamaindex_corpus import index_of
 
 QUESTIONS = {
     "How many weeks of parental leave are there?": "20",
-    "What does a Heron kite cost?": "189",
-    "How long does the battery of the altimeter last?": "70",
+    "What does a Heron kite cost, in euros?": "189",
+    "How many hours does the battery of the altimeter last?": "70",
     "Within how many days may a kite be sent back?": "45",
-    "How many test flights does a new kite need?": "three",
+    "How many days of paid leave are there in a year?": "28",
+    "What does Tomas Weir earn a month, in euros?": "4150",
+    "How many euros a year is the training budget of an employee?": "900",
+    "What does the frame of a Heron kite weigh, in grams?": "310",
+    "With how many kilograms is a bridle pulled?": "60",
+    "How many kites did the largest customer buy last year?": "240",
+    "What does a stand at a fair cost, in euros?": "2300",
+    "What percentage of discount do shops get?": "30",
 }
+PASSAGES = 2
 
 
 @dataclass(frozen=True)
 class Asked:
     """One question, answered."""
 
-    right: bool
+    score: Score
     calls: int
     tokens: int
     seconds: float
 
 
 def asked(llm: Conductor, question: str, right: str) -> Asked:
-    """What it took to answer, and whether the answer has what is right in it."""
+    """What it took to answer, and whether the answer is right."""
     Settings.callback_manager = CallbackManager([counter := TokenCountingHandler()])
-    engine = index_of().as_query_engine(llm=llm, similarity_top_k=2)
+    engine = index_of().as_query_engine(llm=llm, similarity_top_k=PASSAGES)
     started = time.perf_counter()
     answer = str(engine.query(question))
     seconds = time.perf_counter() - started
+    score = asyncio.run(numeric(Sample(id=question, question=question, answer=right), answer))
     assert llm.trace is not None
-    return Asked(right in answer.lower(), llm.trace.usage.calls, counter.total_llm_token_count, seconds)
+    return Asked(score, llm.trace.usage.calls, counter.total_llm_token_count, seconds)
 
 
 def main(count: int) -> None:
     """Print a table: one system a line."""
     found = discover()
     best = found.policy.final or next(iter(found.pool))
-    systems = {"conductor": Conductor(), f"{best} alone": Conductor(policy=Policy(single=best))}
+    systems = {
+        f"{best} alone": Conductor(policy=Policy(single=best)),
+        "conductor, mini": Conductor(profile="mini"),
+        "conductor": Conductor(),
+    }
     print("; ".join(found.reasons))
-    print(f"{count} questions, 1 run each\n")
-    print(f"{'':<16}{'right':>7}{'calls':>8}{'tokens':>9}{'seconds':>9}   (calls, tokens, seconds: mean a question)")
-    spent = []
+    print(f"{count} questions, {PASSAGES} passages each; means a question; right with its standard error\n")
+    print(f"{'':<16}{'right':>14}{'calls':>8}{'tokens':>9}{'tax':>7}{'seconds':>9}", flush=True)
+    alone = 0.0
     for name, llm in systems.items():
         rows = [asked(llm, question, right) for question, right in list(QUESTIONS.items())[:count]]
-        correct = sum(row.right for row in rows)
+        share, error = mean([row.score for row in rows])
         calls, tokens = statistics.mean(row.calls for row in rows), statistics.mean(row.tokens for row in rows)
+        alone = alone or tokens
         seconds = statistics.mean(row.seconds for row in rows)
-        spent.append(tokens)
-        print(f"{name:<16}{correct:>4}/{count}{calls:>8.1f}{tokens:>9.0f}{seconds:>9.1f}")
-    print(f"\nswarm tax: {spent[0] / spent[1]:.1f} times the tokens")
+        right = f"{share:.2f} ± {error:.2f}"
+        print(f"{name:<16}{right:>14}{calls:>8.1f}{tokens:>9.0f}{tokens / alone:>7.1f}{seconds:>9.1f}", flush=True)
 
 
 if __name__ == "__main__":

@@ -5,7 +5,7 @@ from llamaindex_corpus import index_of
 
 from llama_index.llms.conductor import Conductor
 
-Settings.llm = llm = Conductor()  # instead of OpenAI(...), Anthropic(...), Ollama(...)
+Settings.llm = llm = Conductor(profile="mini")  # instead of OpenAI(...), Anthropic(...), Ollama(...)
 
 answer = index_of().as_query_engine(similarity_top_k=1).query("How many weeks of parental leave are there?")
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 import re
+import time
 from typing import Any
 
 import pytest
@@ -13,8 +14,15 @@ from llama_index.core.callbacks import CallbackManager, TokenCountingHandler
 from llama_index.core.chat_engine.types import ChatMode
 from llama_index.core.embeddings import MockEmbedding
 from llama_index.core.memory import ChatMemoryBuffer
-from llama_index.core.query_engine import CitationQueryEngine, RouterQueryEngine, SubQuestionQueryEngine
+from llama_index.core.query_engine import (
+    CitationQueryEngine,
+    CustomQueryEngine,
+    RouterQueryEngine,
+    SubQuestionQueryEngine,
+)
 from llama_index.core.question_gen import LLMQuestionGenerator
+from llama_index.core.retrievers import BaseRetriever
+from llama_index.core.schema import NodeWithScore, QueryBundle, TextNode
 from llama_index.core.selectors import PydanticSingleSelector
 from llama_index.core.tools import QueryEngineTool
 
@@ -137,8 +145,15 @@ LOOK_UP = plan(
 SALARY, PRICE = "5,400", "189"
 
 
-def looking_up(indexes: Indexes, text: str = LOOK_UP, **options: Any) -> tuple[Conductor, dict[str, ScriptedModel]]:
-    models = {name: ScriptedModel(f"I am {name}.", name=name) for name in ("designer", "chief")}
+def introducing(name: str) -> str:
+    """A worker that says who it is."""
+    return f"I am {name}."
+
+
+def looking_up(
+    indexes: Indexes, text: str = LOOK_UP, says: Any = introducing, **options: Any
+) -> tuple[Conductor, dict[str, ScriptedModel]]:
+    models = {name: ScriptedModel(says(name), name=name) for name in ("designer", "chief")}
     workers: dict[str, Any] = {silo: indexes[silo].as_retriever(similarity_top_k=1) for silo in ("hr", "sales")}
     return Conductor(workers | models, planner=planner(text), access="positional", **options), models
 
@@ -173,9 +188,7 @@ def test_no_plan_at_all_lets_an_index_leak(indexes: Indexes) -> None:
             (draw.randrange(4), "What does Anna Lindqvist earn?", [i for i in range(place) if draw.random() < 0.6])
             for place in range(draw.randint(2, 4))
         ]
-        llm, models = looking_up(indexes, plan(*steps), policy=policy)
-        for model in models.values():
-            model._make = quoting
+        llm, models = looking_up(indexes, plan(*steps), says=lambda _: quoting, policy=policy)
         llm.complete("Write about Anna Lindqvist.")
         assert all(SALARY not in shown(request) for request in models["designer"].requests)
         told += any(SALARY in shown(request) for request in models["chief"].requests)
@@ -236,6 +249,33 @@ def test_the_first_language_model_plans(indexes: Indexes) -> None:
     writer = ScriptedModel([LOOK_UP.replace("[0, 1, 2, 3]", "[0, 0, 1, 1]"), "One.", "Two."])
     llm = Conductor({"hr": indexes["hr"].as_retriever(), "writer": writer}, access="positional")
     assert llm.complete("Why?").text == "Two."
+
+
+class Archive(CustomQueryEngine):
+    """A query engine of one's own, without an async half."""
+
+    def custom_query(self, query_str: str) -> str:
+        time.sleep(0.4)
+        return "It is in the archive."
+
+
+class Shelf(BaseRetriever):
+    """A retriever of one's own, without an async half."""
+
+    def _retrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
+        time.sleep(0.4)
+        return [NodeWithScore(node=TextNode(text="It is on the shelf."))]
+
+
+async def test_lookups_without_an_async_half_do_not_hold_up_the_others() -> None:
+    steps = plan((0, "One.", []), (1, "Two.", []), (2, "Both.", [0, 1]))
+    workers = {"archive": Archive(), "shelf": Shelf(), "both": (both := ScriptedModel("Done."))}
+    llm = Conductor(workers, planner=planner(steps), access="positional")
+    started = time.monotonic()
+    await llm.acomplete("Where is it?")
+    assert time.monotonic() - started < 0.75
+    assert "in the archive" in shown(both.requests[0])
+    assert "on the shelf" in shown(both.requests[0])
 
 
 def test_an_empty_result_says_so() -> None:

@@ -73,9 +73,15 @@ def test_what_has_no_name_must_be_given_again() -> None:
     assert Conductor.from_dict(data, workers=workers, planner=planner()).complete("Why?").text == "Again."
 
 
-def test_what_has_no_name_is_not_pickled() -> None:
-    with pytest.raises(ConfigError, match="can't be written down"):
-        pickle.dumps(conductor())
+def test_llms_are_pickled_as_they_are() -> None:
+    again = pickle.loads(pickle.dumps(Conductor([EchoLLM(window=1_234)], policy=Policy(single="echo"))))
+    assert again.metadata.context_window == 1_234
+    assert again.complete("Why?").text == "An echo."
+
+
+def test_what_cannot_be_pickled_is_not_left_out() -> None:
+    with pytest.raises((AttributeError, pickle.PicklingError)):  # Python versions differ
+        pickle.dumps(Conductor([ScriptedModel("Hi.")]))
 
 
 def test_a_planner_without_a_name_must_be_given_again() -> None:

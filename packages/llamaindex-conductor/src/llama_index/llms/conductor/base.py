@@ -25,6 +25,7 @@ from llama_index.core.base.llms.types import (
     LLMMetadata,
 )
 from llama_index.core.constants import DEFAULT_NUM_OUTPUTS
+from llama_index.core.llms import LLM
 from llama_index.core.llms.function_calling import FunctionCallingLLM
 from llama_index.core.llms.llm import ToolSelection
 from llama_index.core.tools import BaseTool
@@ -34,7 +35,7 @@ from pydantic import BaseModel, PrivateAttr, field_serializer
 from typing_extensions import override
 
 import rl_conductor
-from rl_conductor import Event, Limits, Planner, Policy, Request, Sampling, Trace, Worker, WorkerPool
+from rl_conductor import Event, Limits, Model, Planner, Policy, Request, Sampling, Trace, Worker, WorkerPool
 from rl_conductor.errors import ConfigError
 from rl_conductor.sync import run_sync
 from rl_conductor.trace import AnswerDelta
@@ -81,17 +82,41 @@ class Conductor(FunctionCallingLLM):
     _pool: WorkerPool = PrivateAttr()
     _trace: Trace | None = PrivateAttr(default=None)
 
-    def __init__(self, workers: Mapping[str, AnyWorker] | Iterable[AnyWorker] | None = None, **options: Any) -> None:
-        """Set up a conductor; the options are the fields.
+    def __init__(
+        self,
+        workers: Mapping[str, AnyWorker] | Iterable[AnyWorker] | None = None,
+        *,
+        planner: str | LLM | Model | Planner | None = None,
+        policy: Policy | None = None,
+        limits: Limits | None = None,
+        profile: Literal["mini", "ultra"] | None = None,
+        access: Literal["binary", "positional"] = "binary",
+        temperature: float | None = None,
+        max_tokens: int | None = None,
+        context_window: int | None = None,
+        **options: Any,
+    ) -> None:
+        """Set up a conductor from its fields and those of every LlamaIndex LLM, such as `callback_manager`.
 
         Raises:
             ConfigError: a worker or planner can't work; the message says what to write instead.
             PolicyError: the policy lets no workflow run.
         """
-        unknown = options.keys() - type(self).model_fields.keys()
+        unknown = options.keys() - FunctionCallingLLM.model_fields.keys()
         if unknown:
             raise ConfigError(f"a Conductor takes no {', '.join(sorted(unknown))}; it takes {', '.join(OPTIONS)}")
-        super().__init__(workers=None if workers is None else named(workers), **options)
+        super().__init__(
+            workers=None if workers is None else named(workers),
+            planner=planner,
+            policy=policy,
+            limits=limits,
+            profile=profile,
+            access=access,
+            temperature=temperature,
+            max_tokens=max_tokens,
+            context_window=context_window,
+            **options,
+        )
         plain = self._from_env() if self.workers is None else self._from_workers()
         self._pool = plain.pool
         self._core = rl_conductor.Conductor(
@@ -332,13 +357,11 @@ class Conductor(FunctionCallingLLM):
         return None if value is None else value.model_dump(mode="json")
 
     def __reduce__(self) -> tuple[Any, ...]:
-        data = self.to_dict()
-        for what, given in [*(data["workers"] or {}).items(), ("the planner", data["planner"])]:
-            refuse_descriptions(what, given)
-        return type(self).from_dict, (data,)
+        """Pickled with its workers as they are; LlamaIndex's own way leaves out, unasked, what can't be."""
+        return type(self).from_dict, ({**self.to_dict(), "workers": self.workers, "planner": self.planner},)
 
 
-OPTIONS = ("workers", "planner", "policy", "limits", "profile", "access", "temperature", "max_tokens", "context_window")
+OPTIONS = tuple(name for name in Conductor.model_fields if name not in FunctionCallingLLM.model_fields)
 
 
 def _sync(responses: AsyncGenerator[ChatResponse, None]) -> Generator[ChatResponse, None, None]:

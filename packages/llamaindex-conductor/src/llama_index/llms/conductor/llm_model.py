@@ -28,6 +28,7 @@ from rl_conductor import Capabilities, Completion, Message, Price, Request, Samp
 from rl_conductor.models.base import checked, priced, require
 from rl_conductor.types import Delta, ReasoningPart, TextPart, ToolCall
 
+from .blocking import blocks
 from .messages import chat_message
 
 
@@ -62,7 +63,7 @@ class LLMModel:
         if tools := _offered(request):
             keywords |= _choice(request)
             response = await self._caller.achat_with_tools(tools, chat_history=messages, **keywords)
-        elif _blocks(self.llm, "achat"):
+        elif blocks(self.llm, "achat", CustomLLM):
             response = await asyncio.to_thread(self.llm.chat, messages, **keywords)
         else:
             response = await self.llm.achat(messages, **keywords)
@@ -93,7 +94,7 @@ class LLMModel:
         if tools := _offered(request):
             keywords |= _choice(request)
             stream = await self._caller.astream_chat_with_tools(tools, chat_history=messages, **keywords)
-        elif _blocks(self.llm, "astream_chat"):
+        elif blocks(self.llm, "astream_chat", CustomLLM):
             stream = _in_threads(self.llm, messages, keywords)
         else:
             stream = await self.llm.astream_chat(messages, **keywords)
@@ -184,11 +185,6 @@ class _Offered(BaseTool):
 
 
 # --------------------------------------------------------------------------- LLMs without async half
-
-
-def _blocks(llm: LLM, method: str) -> bool:
-    """Whether an async method is `CustomLLM`'s, which calls the sync one and would hold up every other worker."""
-    return next(kind for kind in type(llm).__mro__ if method in vars(kind)) is CustomLLM
 
 
 async def _in_threads(

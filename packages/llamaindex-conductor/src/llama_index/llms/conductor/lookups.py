@@ -6,11 +6,13 @@ from a worker. What the engine's own LLM uses is not in the trace; it is reporte
 
 from __future__ import annotations
 
+import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator
 
 from llama_index.core.base.base_query_engine import BaseQueryEngine
 from llama_index.core.base.base_retriever import BaseRetriever
+from llama_index.core.query_engine import CustomQueryEngine
 from llama_index.core.schema import MetadataMode, NodeWithScore, QueryBundle
 from typing_extensions import override
 
@@ -18,6 +20,8 @@ from rl_conductor import Capabilities, Completion, Message, Price, Request, Usag
 from rl_conductor.models.base import checked, priced, require
 from rl_conductor.prompts import prompt_in, subtask_in
 from rl_conductor.types import FREE, Delta
+
+from .blocking import blocks
 
 NOTHING = "(nothing was found)"
 
@@ -63,7 +67,10 @@ class QueryEngineModel(Lookup):
     @override
     async def look_up(self, task: str, subtask: str) -> str:
         """The engine's answer."""
-        return str(await self._engine.aquery(QueryBundle(task, custom_embedding_strs=[subtask])))
+        asked = QueryBundle(task, custom_embedding_strs=[subtask])
+        if isinstance(self._engine, CustomQueryEngine) and blocks(self._engine, "acustom_query", CustomQueryEngine):
+            return str(await asyncio.to_thread(self._engine.query, asked))
+        return str(await self._engine.aquery(asked))
 
 
 class RetrieverModel(Lookup):
@@ -76,7 +83,11 @@ class RetrieverModel(Lookup):
     @override
     async def look_up(self, task: str, subtask: str) -> str:
         """The passages that fit."""
-        return "\n\n".join(map(_passage, await self._retriever.aretrieve(subtask))) or NOTHING
+        if blocks(self._retriever, "_aretrieve", BaseRetriever):
+            found = await asyncio.to_thread(self._retriever.retrieve, subtask)
+        else:
+            found = await self._retriever.aretrieve(subtask)
+        return "\n\n".join(map(_passage, found)) or NOTHING
 
 
 def _passage(node: NodeWithScore) -> str:
