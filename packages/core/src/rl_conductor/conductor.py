@@ -14,6 +14,7 @@ from rl_conductor.discovery import discover
 from rl_conductor.errors import ConfigError
 from rl_conductor.limits import Limits
 from rl_conductor.models import Capabilities, Model, model
+from rl_conductor.observing import Begun, observed
 from rl_conductor.planner import Planner
 from rl_conductor.policy import Policy
 from rl_conductor.pool import Worker, WorkerPool
@@ -174,6 +175,7 @@ class Conductor:
         limits: Limits | None = None,
         on_event: Callable[[Event], None] | None = None,
         stream: bool = False,
+        run_id: str | None = None,
     ) -> Trace:
         """Answer `question`; the answer is `trace.completion`.
 
@@ -186,6 +188,7 @@ class Conductor:
             limits: in place of the conductor's own.
             on_event: told of everything as it happens; the last event, `Finished`, comes even when cancelled.
             stream: tell `on_event` the answer as it is written, instead of once it is whole.
+            run_id: the id that the trace gets; one is drawn without it.
 
         Raises:
             RunError: there is no answer; `error.trace` says why and what it cost.
@@ -193,7 +196,8 @@ class Conductor:
         """
         run = self._run_of(_request(question), policy, limits, on_event or _ignore, resume)
         run.stream = stream
-        return await run.go(workflow)
+        run.id = run_id or run.id
+        return await self._observed(run, workflow)
 
     def run_sync(
         self,
@@ -226,7 +230,7 @@ class Conductor:
         queue: asyncio.Queue[Event | None] = asyncio.Queue()
         run = self._run_of(_request(question), policy, limits, queue.put_nowait, resume)
         run.stream = True
-        task = asyncio.create_task(run.go(workflow))
+        task = asyncio.create_task(self._observed(run, workflow))
         task.add_done_callback(lambda _: queue.put_nowait(None))
         try:
             while (event := await queue.get()) is not None:
@@ -266,6 +270,17 @@ class Conductor:
                 await self.pool.aclose()
             finally:
                 self._closing = False
+
+    async def _observed(self, run: Run, workflow: Workflow | None) -> Trace:
+        begun = Begun(
+            id=run.id,
+            conductor=self.name.partition(":")[2],
+            planner=self.planner.model.name,
+            workers={worker.name: worker.model.name for worker in self.pool.values()},
+            elapsed=run.caller.elapsed(),
+        )
+        with observed(begun, run.emit) as run.emit:
+            return await run.go(workflow)
 
     def _run_of(
         self,

@@ -133,7 +133,8 @@ class _Conducting:
         try:
             trace = await self._conduct()
         except RunError as error:
-            raise self._blamed(error, budget) from error
+            self._check_budget(error, budget)
+            raise
         if self._is_asked_for_again:
             await self.store.journal.flush()
         return trace
@@ -149,19 +150,19 @@ class _Conducting:
                 limits=asked.limits,
                 on_event=self._tell,
                 stream=True,
+                run_id=self.live.id,
             )
-        return trace.model_copy(update={"id": self.live.id})
 
-    def _blamed(self, error: RunError, budget: Ledger | None) -> Exception:
-        """The error with its run's own id; or, if that is why, that the key's budget does not suffice."""
+    def _check_budget(self, error: RunError, budget: Ledger | None) -> None:
+        """Raise `ApiError` if the run failed because the key's budget does not suffice."""
         refused = any(call.outcome == "refused" for call in error.trace.calls())
-        if budget is not None and budget.limits.usd is not None and refused:
-            left = budget.limits.usd - budget.spent.usd
-            asked = self.asked.limits.usd
-            if asked is None or asked - error.trace.usage.cost > left:
-                message = f"${max(left, 0):f} is left of this key's budget, which is not enough: {error.trace.error}"
-                return ApiError(message, status=429, code="insufficient_quota")
-        return RunError(str(error), trace=error.trace.model_copy(update={"id": self.live.id}))
+        if budget is None or budget.limits.usd is None or not refused:
+            return
+        left = budget.limits.usd - budget.spent.usd
+        asked = self.asked.limits.usd
+        if asked is None or asked - error.trace.usage.cost > left:
+            message = f"${max(left, 0):f} is left of this key's budget, which is not enough: {error.trace.error}"
+            raise ApiError(message, status=429, code="insufficient_quota") from error
 
     @property
     def _is_asked_for_again(self) -> bool:
@@ -171,8 +172,7 @@ class _Conducting:
 
     def _tell(self, event: Event) -> None:
         if isinstance(event, Finished):
-            self.trace = event.trace.model_copy(update={"id": self.live.id})
-            event = Finished(trace=self.trace)
+            self.trace = event.trace
         elif isinstance(event, WorkflowPlanned | StepFinished):
             self._record(event)
         self.live.tell(event)
