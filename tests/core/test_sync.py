@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import pickle
 import signal
 import subprocess
 import sys
@@ -179,6 +180,12 @@ def test_many_loops_at_once_do_not_disturb_one_another() -> None:
     with ThreadPoolExecutor(8) as threads:
         made = list(threads.map(lambda _: asyncio.run(get()), range(200)))
     assert len(set(map(id, made))) == 200
+
+
+async def test_a_pickled_one_makes_its_own() -> None:
+    per_loop = PerLoop(list[int])
+    per_loop.get().append(1)
+    assert pickle.loads(pickle.dumps(per_loop)).get() == []
 
 
 async def test_what_is_dropped_is_made_anew() -> None:

@@ -29,7 +29,7 @@ from langchain_core.prompts import ChatPromptTemplate
 from langchain_core.rate_limiters import InMemoryRateLimiter
 from langchain_core.runnables import ConfigurableField
 from langchain_openai import ChatOpenAI
-from pydantic import BaseModel
+from pydantic import BaseModel, ValidationError
 
 from core.runs import Paced, down, plan, prompt_of
 from langchain_conductor import ChatConductor
@@ -40,10 +40,13 @@ from rl_conductor import (
     Message,
     ModelError,
     Policy,
+    PolicyError,
     Request,
     RunError,
     Sampling,
     ScriptedModel,
+    Worker,
+    model,
 )
 from rl_conductor.types import Completion, ToolCall, Usage
 
@@ -191,9 +194,23 @@ def test_a_question_that_no_worker_can_take_is_refused() -> None:
         conducting().invoke([HumanMessage([{"type": "audio", "base64": "AAAA", "mime_type": "audio/wav"}])])
 
 
-def test_batches_keep_their_order() -> None:
-    chat = conducting(lambda request: prompt_of(request)[-3:])
-    assert [len(chat.batch(["a", "b", "c"])), chat.batch(["x"])[0].text] == [3, chat.invoke("x").text]
+async def test_batches_keep_their_order_and_their_failures() -> None:
+    def echo(request: Request) -> Any:
+        return down(request) if "bad" in prompt_of(request) else prompt_of(request)
+
+    chat = ChatConductor(workers={"a": ScriptedModel(echo)}, policy=Policy(single="a"), max_retries=0)
+    questions: list[Any] = [str(number) for number in range(20)]
+    assert [reply.text for reply in chat.batch(questions)] == questions
+    assert [reply.text for reply in await chat.abatch(questions, {"max_concurrency": 3})] == questions
+    first, second, third = chat.batch(["x", "bad", "y"], return_exceptions=True)
+    assert (first.text, third.text) == ("x", "y")
+    assert isinstance(second, RunError)
+
+
+async def test_code_that_can_not_await_works_inside_of_a_running_loop_too() -> None:
+    """As in a notebook."""
+    chat = conducting()
+    assert chat.invoke("Write.").text == "".join(chunk.text for chunk in chat.stream("Write.")) == "The whole answer."
 
 
 def test_it_stands_in_a_chain() -> None:
@@ -245,6 +262,15 @@ def test_policy_and_limits_can_be_given_for_a_call() -> None:
 def test_an_option_that_means_nothing_is_refused(option: dict[str, Any], said: str) -> None:
     with pytest.raises(ConfigError, match=said):
         conducting().invoke("Write.", **option)
+
+
+@pytest.mark.parametrize(
+    "option", [{"worker": {}}, {"rounds": 0}, {"max_retries": -1}, {"temperature": "hot"}, {"policy": "eu"}], ids=str
+)
+def test_a_setting_that_means_nothing_is_refused_when_it_is_made(option: dict[str, Any]) -> None:
+    (name,) = option
+    with pytest.raises(ValidationError, match=f"1 validation error for ChatConductor\n{name}"):
+        conducting(**option)
 
 
 def test_settings_can_be_left_to_the_config() -> None:
@@ -312,10 +338,14 @@ def test_tools_reach_the_last_worker_as_they_were_bound() -> None:
     assert asked(chat, "drafter").tools == ()
 
 
-def test_tools_that_no_worker_takes_are_refused_when_they_are_bound() -> None:
-    mute = ScriptedModel("Hi.", capabilities=Capabilities())
-    with pytest.raises(ConfigError, match="no worker takes tools, and a would have to"):
-        ChatConductor(workers={"a": mute}).bind_tools([weather])
+def test_tools_that_nobody_takes_who_may_answer_are_refused_when_they_are_bound() -> None:
+    workers = {"mute": ScriptedModel("Hi.", capabilities=Capabilities()), "able": ScriptedModel("Hi.")}
+    with pytest.raises(PolicyError, match=r"no worker that may answer takes \(mute\); add or allow one that does"):
+        ChatConductor(workers={"mute": workers["mute"]}).bind_tools([weather])
+    pinned = ChatConductor(workers=workers, policy=Policy(final="mute"))
+    with pytest.raises(PolicyError, match="the request needs tools"):
+        pinned.bind_tools([weather])
+    assert pinned.bind_tools([weather], policy=Policy()).invoke("Hello").text == "Hi."
 
 
 def test_a_choice_of_a_tool_that_is_not_there_is_refused_when_it_is_bound() -> None:
@@ -359,6 +389,13 @@ def test_answers_come_as_objects(schema: Any, made: Any) -> None:
     assert form.type == "json"
     assert form.json_schema is not None
     assert list(form.json_schema["properties"]) == ["city"]
+
+
+@pytest.mark.parametrize("method", ["json_schema", "json_mode", "function_calling"])
+def test_a_form_that_nobody_can_be_held_to_is_refused_at_once(method: Any) -> None:
+    chat = ChatConductor(workers={"mute": ScriptedModel("Hi.", capabilities=Capabilities())})
+    with pytest.raises(PolicyError, match="add or allow one that does"):
+        chat.with_structured_output(Place, method=method)
 
 
 def test_an_answer_that_does_not_parse_is_an_error_or_data() -> None:
@@ -443,6 +480,13 @@ def test_a_pickled_one_opens_its_own_connections() -> None:
     assert made.asdict() == chat.asdict()
     assert made.conductor is not chat.conductor
     assert made.invoke("Hello").text == "Hi."
+
+
+def test_a_pickled_one_has_the_core_models_that_it_was_given() -> None:
+    chat = ChatConductor(workers={"a": Worker.of("a", model("openai:gpt-5", api_key="sk-none"), concurrency=2)})
+    made = pickle.loads(pickle.dumps(chat))
+    assert made.conductor.pool["a"].model.name == "openai:gpt-5"
+    assert made.conductor.pool["a"].slots is not None
 
 
 def test_tracers_are_told_who_it_is() -> None:

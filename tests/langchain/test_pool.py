@@ -9,7 +9,15 @@ from langchain_core.language_models import FakeListChatModel
 from langchain_core.runnables import RunnableLambda
 
 from core.runs import plan
-from langchain_conductor import ChatConductor, ChatModel, RunnableModel, conductor_of, pool_of
+from langchain_conductor import (
+    ChatConductor,
+    ChatModel,
+    RunnableConductor,
+    RunnableModel,
+    conductor_of,
+    create_conductor,
+    pool_of,
+)
 from langchain_conductor.tracing import Reported
 from rl_conductor import (
     Card,
@@ -83,6 +91,7 @@ def test_a_price_can_be_given_to_a_chat_model() -> None:
         ({"a": "gpt-5"}, "worker 'a': no model 'gpt-5': write 'provider:model'"),
         ({"a": "nobody:x"}, "worker 'a': no model 'nobody:x'"),
         ({}, "a pool needs at least one worker"),
+        (["ollama:x"], "workers is a list; write {'name': model, ...}"),
     ],
     ids=str,
 )
@@ -96,6 +105,12 @@ def test_a_missing_key_is_told_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("OPENAI_BASE_URL", raising=False)
     with pytest.raises(ConfigError, match="worker 'a': openai:gpt-5 needs a key: set OPENAI_API_KEY"):
         ChatConductor(workers={"a": "openai:gpt-5"})
+
+
+@pytest.mark.parametrize("make", [create_conductor, RunnableConductor])
+def test_what_conducts_nothing_is_refused(make: Any) -> None:
+    with pytest.raises(ConfigError, match="'openai:gpt-5' conducts nothing; give a ChatConductor or a Conductor"):
+        make("openai:gpt-5")
 
 
 def test_an_impossible_policy_is_told_at_once() -> None:

@@ -26,6 +26,13 @@ class TestChatConductor(ChatModelUnitTests):
         return {"workers": {"small": "ollama:llama3.2:1b", "large": "ollama:qwen3:8b"}}
 
     @property
+    def standard_chat_model_params(self) -> dict[str, Any]:
+        """Without a key: those are the workers'."""
+        params = super().standard_chat_model_params
+        del params["api_key"]
+        return params
+
+    @property
     def init_from_env_params(self) -> tuple[dict[str, str], dict[str, Any], dict[str, Any]]:
         return {"OPENAI_API_KEY": "sk-not-a-key"}, {"profile": "mini"}, {"model": "mini"}
 

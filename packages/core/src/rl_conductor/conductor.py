@@ -92,7 +92,7 @@ class Conductor:
         self._keep_content = keep_content
         self._closing = False
         self.capabilities = _abilities(pool)
-        self._run_of(Request(messages=()), None, None, _ignore).space()  # an impossible policy shows here
+        self.check(Request(messages=()))
 
     @classmethod
     def from_env(
@@ -118,6 +118,14 @@ class Conductor:
         return cls(found.planner, chosen.ordered(found.pool), policy=policy, limits=limits or chosen.limits)
 
     # ---------------------------------------------------------------------------- plans and traces
+
+    def check(self, request: Request, *, policy: Policy | None = None, limits: Limits | None = None) -> None:
+        """See to it that some workflow may run for `request`, before anybody is asked anything.
+
+        Raises:
+            PolicyError: none may; `rule` names the field to change, or is `capabilities`.
+        """
+        self._run_of(request, policy, limits, _ignore).space()
 
     async def plan(
         self,

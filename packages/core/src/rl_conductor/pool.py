@@ -9,7 +9,7 @@ import asyncio
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, Self
 
@@ -66,7 +66,7 @@ class Worker:
         asked = sampling or Sampling()
         if asked.max_tokens is None:
             asked = asked.model_copy(update={"max_tokens": DEFAULT_OUTPUT_TOKENS})
-        slots = None if concurrency is None else PerLoop(lambda: asyncio.Semaphore(concurrency))
+        slots = None if concurrency is None else PerLoop(partial(asyncio.Semaphore, concurrency))
         return cls(
             name=name,
             model=made,

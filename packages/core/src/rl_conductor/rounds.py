@@ -442,8 +442,11 @@ def capable(space: PlanSpace, pool: WorkerPool, request: Request) -> PlanSpace:
     last = allowed & _able(space.last_choices, pool, asks)
     if not last:
         needs = " and ".join(what for what, needed in (holds | asks).items() if needed)
-        who = "any worker that is allowed" if space.last is None else f"worker {' or '.join(map(repr, space.last))}"
-        raise PolicyError(f"the request needs {needs}, which {who} can't take", rule="capabilities")
+        who = ", ".join(space.last_choices)
+        raise PolicyError(
+            f"the request needs {needs}, which no worker that may answer takes ({who}); add or allow one that does",
+            rule="capabilities",
+        )
     return space.model_copy(update={"allowed": allowed, "last": last})
 
 

@@ -84,6 +84,9 @@ class PerLoop(Generic[T]):
         self._made: WeakKeyDictionary[asyncio.AbstractEventLoop, T] = WeakKeyDictionary()
         self._lock = threading.Lock()  # each loop is in a thread of its own
 
+    def __reduce__(self) -> tuple[type[PerLoop[T]], tuple[Callable[[], T]]]:
+        return type(self), (self._make,)  # elsewhere there are other loops
+
     def get(self) -> T:
         """The running loop's own `T`, made on first use."""
         loop = asyncio.get_running_loop()

@@ -43,6 +43,14 @@ class Asked:
     model: str
     """The name under which the answer is given."""
 
+    def check(self) -> None:
+        """See to it that some workflow may run.
+
+        Raises:
+            PolicyError: none may.
+        """
+        self.conductor.check(self.request, policy=self.policy, limits=self.limits)
+
     async def answer(self, run: BaseRunManager | None) -> ChatResult:
         """The answer, whole; `run` is the chat model's, if one is traced.
 

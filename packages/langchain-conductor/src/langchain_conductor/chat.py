@@ -12,7 +12,7 @@ from langchain_core.language_models.base import LangSmithParams
 from langchain_core.messages import AIMessage, AIMessageChunk, BaseMessage
 from langchain_core.outputs import ChatGenerationChunk, ChatResult
 from langchain_core.runnables import Runnable, RunnableConfig
-from pydantic import Field, PrivateAttr, SkipValidation, model_validator
+from pydantic import ConfigDict, Field, PrivateAttr, SkipValidation, model_validator
 
 from langchain_conductor.asked import NAME, Asked, named
 from langchain_conductor.messages import AnyTool, core_tool, core_tool_choice, lc_tool
@@ -21,7 +21,6 @@ from langchain_conductor.pool import AnyModel, conductor_of
 from langchain_conductor.structured import Method, Schema, response_format, structured
 from langchain_conductor.tracing import identified
 from rl_conductor.conductor import Conductor
-from rl_conductor.errors import ConfigError
 from rl_conductor.limits import Limits
 from rl_conductor.planner import Planner
 from rl_conductor.policy import Policy
@@ -32,6 +31,9 @@ T = TypeVar("T")
 
 DEFAULTS = ("temperature", "top_p", "max_tokens", "seed", "stop", "timeout")
 """The fields that each call asks for unless it says otherwise."""
+
+TOLD = "ls_structured_output_format"
+"""An option of calls by which LangChain tells tracers of structured answers; it takes that out itself."""
 
 
 class ChatConductor(BaseChatModel):
@@ -45,6 +47,8 @@ class ChatConductor(BaseChatModel):
         PolicyError: the policy lets no workflow run.
     """
 
+    model_config = ConfigDict(extra="forbid")
+
     workers: SkipValidation[Mapping[str, AnyModel | Worker]] | None = None
     """By name: LangChain chat models, other runnables (agents, graphs, chains), `provider:model`, or core workers."""
     planner: SkipValidation[AnyModel | Planner] | None = None
@@ -53,7 +57,7 @@ class ChatConductor(BaseChatModel):
     """`mini` or `ultra`; may be given as `profile`, and for one call as `model`."""
     policy: Policy | None = None
     limits: Limits | None = None
-    rounds: int | None = None
+    rounds: int | None = Field(default=None, ge=1)
     """Most plans that are run one after the other, in place of `limits.rounds`."""
     max_retries: int = Field(default=2, ge=0)
     """Most repetitions of a worker's call that failed for a reason that may pass."""
@@ -114,13 +118,11 @@ class ChatConductor(BaseChatModel):
             kwargs: further options of each call.
 
         Raises:
-            ConfigError: no worker takes tools, or one of these is none.
+            ConfigError: one of these is no tool, or `tool_choice` none of them.
+            PolicyError: no worker that may answer takes tools.
         """
-        if not self.conductor.capabilities.tools:
-            names = ", ".join(self.conductor.pool)
-            raise ConfigError(f"no worker takes tools, and {names} would have to; add one that does, or bind none")
         bound = [core_tool(tool, strict=strict) for tool in tools]
-        return self.bind(
+        return self._offering(
             tools=[lc_tool(tool) for tool in bound],
             tool_choice=core_tool_choice(tool_choice, bound),
             parallel_tool_calls=parallel_tool_calls,
@@ -144,13 +146,22 @@ class ChatConductor(BaseChatModel):
             method: hold the answer to the schema, ask for a tool call, or ask for any JSON.
             strict: hold it strictly.
             kwargs: further options of each call.
+
+        Raises:
+            ConfigError: there is no such method.
+            PolicyError: no worker that may answer can be held to it.
         """
         if method == "function_calling":
             return super().with_structured_output(schema, include_raw=include_raw, **kwargs)
         form = response_format(schema, method, strict=strict)
         told = {"kwargs": {"method": method, "strict": strict}, "schema": schema}
-        asked = self.bind(response_format=form, ls_structured_output_format=told, **kwargs)
+        asked = self._offering(response_format=form, **{TOLD: told}, **kwargs)
         return structured(asked, schema, include_raw=include_raw)
+
+    def _offering(self, **options: Any) -> Runnable[LanguageModelInput, AIMessage]:
+        """Calls with these options, once it is sure that some workflow may run for them."""
+        self._asked((), None, {name: value for name, value in options.items() if name != TOLD}).check()
+        return self.bind(**options)
 
     # ------------------------------------------------------------------------ what LangChain calls
 

@@ -61,6 +61,8 @@ def pool_of(workers: Mapping[str, AnyModel | Worker]) -> WorkerPool:
     Raises:
         ConfigError: there is no worker, or one is none; the message names it.
     """
+    if not isinstance(workers, Mapping):
+        raise ConfigError(f"workers is a {type(workers).__name__}; write {{'name': model, ...}}")
     return workers if isinstance(workers, WorkerPool) else WorkerPool(_worker(*one) for one in workers.items())
 
 
@@ -122,7 +124,7 @@ def conductor_of(
         reported_planner(plans),
         reported_pool(chosen.ordered(pool)),
         policy=policy or (found.policy if found else None),
-        limits=limits if rounds is None else limits.model_copy(update={"rounds": rounds}),
+        limits=limits if rounds is None else Limits.model_validate(limits.model_dump() | {"rounds": rounds}),
         retries=retries,
     )
 
@@ -133,6 +135,8 @@ def conducted(given: Conductor | Conducted | None) -> Conductor:
         return conductor_of()
     if isinstance(given, Conducted):
         return given.conductor
+    if not isinstance(given, Conductor):
+        raise ConfigError(f"{given!r} conducts nothing; give a ChatConductor or a Conductor")
     shown = copy(given)
     shown.planner, shown.pool = reported_planner(given.planner), reported_pool(given.pool)
     return shown
