@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import sys
+import threading
+from collections.abc import Callable, Coroutine
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from decimal import Decimal
+from typing import Any
 
 import pytest
 
@@ -239,3 +244,71 @@ def test_runs_sit_no_deeper_in_one_another_than_any_of_them_allows(allowed: int,
     with pytest.raises(LimitError, match=f"{levels + 1} deep") as refused:
         inside(ledger, Limits(depth=9)).check_depth()
     assert (refused.value.limit, refused.value.left) == ("depth", allowed)
+
+
+# ---------------------------------------------------------------------------- several event loops
+
+
+def in_threads(*works: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    """Each on an event loop of its own, at the same time."""
+    with ThreadPoolExecutor(len(works)) as threads:
+        for done in [threads.submit(asyncio.run, work()) for work in works]:
+            done.result(timeout=SOON)
+
+
+def test_room_that_is_given_back_on_one_loop_is_taken_on_another() -> None:
+    ledger = Ledger(Limits(concurrency=1))
+    held, waits = threading.Event(), threading.Event()
+
+    async def holds() -> None:
+        async with ledger.reserve("m", TEN):
+            held.set()
+            await asyncio.to_thread(waits.wait, SOON)
+
+    async def wants() -> None:
+        await asyncio.to_thread(held.wait, SOON)
+        loop = asyncio.get_running_loop()
+        threading.Timer(0.05, waits.set).start()
+        started = loop.time()
+        async with asyncio.timeout(SOON), ledger.reserve("m", TEN):
+            assert loop.time() - started < SOON / 2
+
+    in_threads(holds, wants)
+    assert ledger.reserved == NOTHING
+
+
+def test_whoever_waited_on_a_loop_that_is_gone_is_in_nobody_s_way() -> None:
+    ledger = Ledger(Limits(concurrency=1))
+
+    async def holds() -> None:
+        async with ledger.reserve("m", TEN):
+            gone = asyncio.new_event_loop()
+            await asyncio.to_thread(_one_step, gone, ledger)
+
+    def _one_step(loop: asyncio.AbstractEventLoop, ledger: Ledger) -> None:
+        waiting = loop.create_task(soon(ledger.reserve("m", TEN)))
+        loop.run_until_complete(asyncio.sleep(0.01))
+        loop.close()
+        waiting._log_destroy_pending = False  # type: ignore[attr-defined]
+
+    asyncio.run(holds())
+    assert ledger.reserved == NOTHING
+
+
+def test_calls_on_several_loops_are_all_counted() -> None:
+    ledger = Ledger(Limits(calls=1_000_000, concurrency=3))
+
+    async def calls() -> None:
+        for _ in range(3_000):
+            held = ledger.reserve("m", TEN)
+            await held.__aenter__()
+            held.begin()
+            ledger.leave(held)
+
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        in_threads(calls, calls, calls, calls)
+    finally:
+        sys.setswitchinterval(before)
+    assert (ledger.spent.calls, ledger.reserved) == (12_000, NOTHING)

@@ -7,6 +7,8 @@ than was reserved; a call that would not fit even then is refused, before anythi
 from __future__ import annotations
 
 import asyncio
+import threading
+from contextlib import suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from decimal import Decimal
@@ -73,7 +75,10 @@ class Reservation:
 
 
 class Ledger:
-    """What one run has spent and reserved, checked against its limits and those of the runs around it."""
+    """What one run has spent and reserved, checked against its limits and those of the runs around it.
+
+    Calls may come from several event loops: a worker that is not async may set off a run on another.
+    """
 
     def __init__(self, limits: Limits) -> None:
         self.limits = limits
@@ -83,6 +88,7 @@ class Ledger:
         self.spent = Amount()
         self.reserved = Amount()
         self._in_flight = 0
+        self._lock = threading.Lock()
         self._waiting: set[asyncio.Future[None]] = set()
 
     def check_depth(self) -> None:
@@ -101,7 +107,8 @@ class Ledger:
 
     def charge(self, usage: Usage) -> None:
         """Count what was spent on this run before, in a process that is gone or under another host."""
-        self.spent += Amount(usage.cost, usage.total_tokens, usage.calls)
+        with self._lock:
+            self.spent += Amount(usage.cost, usage.total_tokens, usage.calls)
 
     def reserve(self, model: str, estimate: Estimate) -> Reservation:
         """Room for one call to `model`, held while the block of an `async with` runs.
@@ -113,11 +120,11 @@ class Ledger:
     async def enter(self, wanted: Reservation) -> None:
         """Hold room here and in every run around this one, once there is; see `reserve`."""
         self._refuse_unpriced(wanted.model, wanted.estimate)
-        while not self._fits(wanted.amount):
-            self._refuse_excess(wanted.model, wanted.amount)
-            await self._a_change()
-        self.reserved += wanted.amount
-        self._in_flight += 1
+        while (change := self._hold(wanted)) is not None:
+            try:
+                await change
+            finally:
+                self._waiting.discard(change)
         if self.parent is not None:
             try:
                 await self.parent.enter(wanted)
@@ -131,21 +138,27 @@ class Ledger:
         if self.parent is not None:
             self.parent.leave(held)
 
-    def _withdraw(self, held: Amount, used: Amount) -> None:
-        self.reserved -= held
-        self.spent += used
-        self._in_flight -= 1
-        for future in self._waiting:
-            if not future.done():
-                future.set_result(None)
+    def _hold(self, wanted: Reservation) -> asyncio.Future[None] | None:
+        """Hold room if there is some now; else what to wait for before it is worth asking again."""
+        with self._lock:
+            if self._fits(wanted.amount):
+                self.reserved += wanted.amount
+                self._in_flight += 1
+                return None
+            self._refuse_excess(wanted.model, wanted.amount)
+            change = asyncio.get_running_loop().create_future()
+            self._waiting.add(change)
+            return change
 
-    async def _a_change(self) -> None:
-        future = asyncio.get_running_loop().create_future()
-        self._waiting.add(future)
-        try:
-            await future
-        finally:
-            self._waiting.discard(future)
+    def _withdraw(self, held: Amount, used: Amount) -> None:
+        with self._lock:
+            self.reserved -= held
+            self.spent += used
+            self._in_flight -= 1
+            waiting = tuple(self._waiting)
+        for change in waiting:
+            with suppress(RuntimeError):  # its event loop was closed: nobody waits any more
+                change.get_loop().call_soon_threadsafe(_come, change)
 
     def _fits(self, amount: Amount) -> bool:
         most = self.limits.concurrency
@@ -186,6 +199,11 @@ class Ledger:
                 needed=Decimal("Infinity"),
                 left=self.limits.usd - self.spent.usd,
             )
+
+
+def _come(change: asyncio.Future[None]) -> None:
+    if not change.done():
+        change.set_result(None)
 
 
 def _shown(limit: str, amount: Decimal | int) -> str:
