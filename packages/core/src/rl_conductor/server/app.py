@@ -18,6 +18,7 @@ from rl_conductor.server.lookups import router, service_of
 from rl_conductor.server.messages import Messages
 from rl_conductor.server.responses import Responses
 from rl_conductor.server.service import Service
+from rl_conductor.server.web.pages import router as pages
 from rl_conductor.server.wire import Api
 
 log = logging.getLogger("rl_conductor.server")
@@ -44,6 +45,7 @@ def create_app(service: Service) -> FastAPI:
     if not service.settings.keys:
         app.add_middleware(TrustedHostMiddleware, allowed_hosts=LOOPBACK_NAMES)
     app.include_router(router)
+    app.include_router(pages)
     for path, api in PROTOCOLS.items():
         app.post(path)(_speaking(api))
     app.add_exception_handler(ApiError, _refused)

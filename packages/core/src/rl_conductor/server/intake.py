@@ -27,6 +27,16 @@ async def read(http: Request, *, most: int, seconds: float) -> bytes:
     kind = http.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind != "application/json":
         raise ApiError("send the body as content-type: application/json", status=415, code="not_json")
+    return await collected(http, most=most, seconds=seconds)
+
+
+async def collected(http: Request, *, most: int, seconds: float) -> bytes:
+    """The body of a request of any kind.
+
+    Raises:
+        ApiError: it is larger than `most` bytes or slower than `seconds`.
+        ClientDisconnect: the caller has gone.
+    """
     if int(http.headers.get("content-length", "0")) > most:
         raise _too_large(most)
     try:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Iterator
+from collections.abc import AsyncGenerator, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Self
 
@@ -66,6 +66,11 @@ class Live:
         """The run itself."""
         assert self._task is not None
         return self._task
+
+    @property
+    def so_far(self) -> Sequence[Event]:
+        """Everything that has happened."""
+        return self._events
 
     @contextmanager
     def heard(self) -> Iterator[None]:

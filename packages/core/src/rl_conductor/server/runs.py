@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from rl_conductor.errors import RunError
@@ -15,7 +16,7 @@ from rl_conductor.server.settings import IntakeEntry
 from rl_conductor.server.terms import Asked
 from rl_conductor.server.tool_calls import going_on
 from rl_conductor.store import Claim, NewRun, Status, Store
-from rl_conductor.trace import Event, Finished, StepFinished, Trace, WorkflowPlanned
+from rl_conductor.trace import Event, Finished, Round, StepFinished, Trace, WorkflowPlanned
 from rl_conductor.types import Usage, total
 
 POLL = 0.2
@@ -30,6 +31,7 @@ class Runs:
         self._store = store
         self._metrics = metrics
         self._admission = Admission(intake.running, intake.waiting)
+        self._lives: dict[str, Live] = {}
         self._named: dict[tuple[str, str, int], tuple[str, Live]] = {}
         self._tasks: set[asyncio.Task[Trace]] = set()
         self._draining = False
@@ -39,8 +41,14 @@ class Runs:
         """How many runs wait for a place."""
         return self._admission.waiting
 
-    async def start(self, asked: Asked) -> Live:
+    def live(self, run: str) -> Live | None:
+        """The run of this id, as long as it goes on in this process."""
+        return self._lives.get(run)
+
+    async def start(self, asked: Asked, *, done: Sequence[Round] = ()) -> Live:
         """The run that gives this answer: a new one, or the one that was begun under the same name.
+
+        A new one without a name may take over what an earlier run has `done`.
 
         Raises:
             ApiError: the name stands for another request, or the server is stopping.
@@ -48,7 +56,7 @@ class Runs:
         self.check_open()
         new = asked.new_run()
         if asked.name is None:
-            return self._begin(asked, Claim(id=new.id, created=new.created, outcome="new"), new)
+            return self._begin(asked, Claim(id=new.id, created=new.created, outcome="new", rounds=tuple(done)), new)
         while True:
             live = self._alive(asked)
             if live is not None:
@@ -78,6 +86,8 @@ class Runs:
         conducting = _Conducting(asked, live, claim, new, self._store, self._metrics)
         task = asyncio.create_task(conducting.go(self._admission), name=claim.id)
         live.goes_on_in(task)
+        self._lives[claim.id] = live
+        task.add_done_callback(lambda _: self._lives.pop(claim.id))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         if asked.name is not None:
@@ -143,7 +153,7 @@ class _Conducting:
         asked = self.asked
         request = await going_on(asked.request, self.store, key=asked.account.name)
         with self.metrics.running(asked.served.name):
-            trace = await asked.served.conductor.run(
+            return await asked.served.conductor.run(
                 request,
                 resume=self.claim.rounds,
                 policy=asked.policy,

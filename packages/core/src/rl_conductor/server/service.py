@@ -7,7 +7,7 @@ import logging
 import time
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import ExitStack, asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Self
 
 from sqlalchemy.exc import SQLAlchemyError
@@ -42,6 +42,8 @@ class Service:
     keys: Keys
     runs: Runs
     metrics: Metrics
+    stopping: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set as soon as the server is told to stop: who only listens must leave."""
 
     @classmethod
     async def over(cls, catalogue: Catalogue, settings: Settings) -> Self:

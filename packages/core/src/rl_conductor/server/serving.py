@@ -59,4 +59,17 @@ def http_server(service: Service) -> Server:
         h11_max_incomplete_event_size=intake.header_bytes,
         timeout_graceful_shutdown=max(1, round(intake.drain_seconds)),
     )
-    return Server(config)
+    return _Server(config, service)
+
+
+class _Server(Server):
+    """Tells those who only listen that it stops; it would wait for them to leave."""
+
+    def __init__(self, config: Config, service: Service) -> None:
+        super().__init__(config)
+        self._service = service
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Take no more requests and end."""
+        self._service.stopping.set()
+        await super().shutdown(sockets)

@@ -1,0 +1,1 @@
+"""The pages at `/`: runs as they happen, one run drawn and told, spending, replays. For the administrator only."""

@@ -1,0 +1,313 @@
+"""The pages as HTTP tells them; `test_web_browser` looks at them as people do."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from typing import Any
+
+import httpx
+import pytest
+
+from core.runs import Gated, busy, plan
+from rl_conductor.models.scripted import ScriptedModel
+from rl_conductor.server.keys import hashed
+from server.conftest import ONE_STEP, TWO_STEPS, At, Serve
+from server.test_runs import gate, post
+
+ADMIN = "the-administrators-key"
+GUARDED: Any = {"keys": {"red": {"sha256": hashed("red-key")}}, "admin_sha256": hashed(ADMIN)}
+OURS = {"sec-fetch-site": "same-origin"}
+
+
+async def ask(at: At, question: str = "Say something.", **more: Any) -> str:
+    """The id of a run that is over and on record."""
+    told = {"messages": [{"role": "user", "content": question}]} | more
+    reply = await post(at, {"authorization": "Bearer red-key"}, **told)
+    await at.service.store.journal.flush()
+    return str(reply.headers["x-conductor-run"])
+
+
+async def page(at: At, path: str, status: int = 200) -> str:
+    reply = await at.http.get(path)
+    assert reply.status_code == status, reply.text
+    return reply.text
+
+
+async def sign_in(at: At, key: str = ADMIN, next: str = "/", **headers: str) -> httpx.Response:  # noqa: A002
+    return await at.http.post("/sign-in", data={"key": key, "next": next}, headers=OURS | headers)
+
+
+async def sign_out(at: At) -> httpx.Response:
+    return await at.http.post("/sign-out", data={"": ""}, headers=OURS)
+
+
+# ------------------------------------------------------------------------------------- what is shown
+
+
+async def test_runs_are_listed_the_newest_first(serve: Serve) -> None:
+    at = await serve()
+    first, second = await ask(at, "The first?"), await ask(at, "The second?")
+    text = await page(at, "/")
+    assert text.index(second) < text.index(first)
+    assert "The first?" in text
+
+
+async def test_a_search_leaves_only_what_it_means(serve: Serve) -> None:
+    at = await serve(planner=lambda asked: TWO_STEPS if "both" in asked.messages[-1].text else ONE_STEP)
+    alone, both = await ask(at, "Ask one."), await ask(at, "Ask both.")
+    for query, found in {
+        "text=ASK+ONE": {alone},
+        "worker=b": {both},
+        "status=done": {alone, both},
+        "status=failed": set(),
+        "model=conductor-mini&key=local": {alone, both},
+        "model=conductor-ultra": set(),
+        "since=2020-01-01&until=2099-01-01": {alone, both},
+        "until=2020-01-01": set(),
+    }.items():
+        assert set(re.findall(r'<tr id="(.*?)"', await page(at, f"/?{query}"))) == found, query
+
+
+async def test_a_search_that_makes_no_sense_is_refused(serve: Serve) -> None:
+    at = await serve()
+    for query in ("status=nonsense", "since=yesterday", "before=x"):
+        assert "start anew" in await page(at, f"/?{query}", status=400)
+
+
+async def test_pages_of_runs_join_without_a_gap(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rl_conductor.server.web.pages.PAGE_SIZE", 2)
+    at = await serve()
+    asked = [await ask(at, f"Question {number}") for number in range(5)]
+    found, path = [], "/?text=question"
+    while path:
+        text = await page(at, path)
+        found += re.findall(r'<tr id="(.*?)"', text)
+        older = re.search(r'<a href="(/\?[^"]*)" rel="next"', text)
+        path = older[1].replace("&amp;", "&") if older else ""
+    assert found == asked[::-1]
+
+
+async def test_a_run_shows_who_did_what_and_what_each_was_shown(serve: Serve) -> None:
+    at = await serve(planner=TWO_STEPS)
+    text = await page(at, f"/runs/{await ask(at)}")
+    assert text.count('class="box ok') == 4  # two steps, each for a wide and for a narrow screen
+    for said in ("Draft it.", "from a", "from b", "scripted:scripted", "critical path", "overall task"):
+        assert said in text, said
+
+
+async def test_attempts_replacements_and_refusals_are_told(serve: Serve) -> None:
+    a = ScriptedModel(busy)
+    at = await serve({"a": a, "b": "from b"})
+    text = await page(at, f"/runs/{await ask(at)}")
+    assert "planned for a, who could not do it" in text
+    assert "4 attempts" in text
+    assert "busy" in text
+
+
+async def test_thrown_away_plans_are_told_with_the_reason(serve: Serve) -> None:
+    at = await serve(planner=ScriptedModel([plan((9, "Ask nobody.", [])), ONE_STEP]))
+    assert "A plan was thrown away" in await page(at, f"/runs/{await ask(at)}")
+
+
+async def test_a_run_that_goes_on_shows_how_far_it_is(serve: Serve) -> None:
+    opened, wait = gate()
+    b = Gated("from b", wait)
+    at = await serve({"a": "from a", "b": b}, TWO_STEPS)
+    asking = asyncio.create_task(ask(at))
+    await b.asked.wait()
+    await at.service.store.journal.flush()
+    (run,) = re.findall(r'<tr id="(.*?)"', await page(at, "/"))
+    text = await page(at, f"/runs/{run}")
+    assert "1 of 2 steps done, b at work" in text
+    assert f'data-feed="/feed?run={run}"' in text
+    opened.set()
+    await asking
+    assert "data-feed" not in await page(at, f"/runs/{run}")
+
+
+async def test_a_run_in_another_process_is_shown_from_the_store(serve: Serve) -> None:
+    opened, wait = gate()
+    b = Gated("from b", wait)
+    at = await serve({"a": "from a", "b": b}, TWO_STEPS)
+    other = await serve()
+    asking = asyncio.create_task(ask(at))
+    await b.asked.wait()
+    await at.service.store.journal.flush()
+    (run,) = re.findall(r'<tr id="(.*?)"', await page(other, "/"))
+    assert "1 of 2 steps done" in await page(other, f"/runs/{run}")
+    opened.set()
+    await asking
+
+
+async def test_what_must_not_be_kept_is_not_shown(serve: Serve) -> None:
+    at = await serve()
+    run = await ask(at, "A secret?", store=False)
+    for path in ("/", f"/runs/{run}"):
+        text = await page(at, path)
+        assert "not kept" in text
+        assert "secret" not in text
+
+
+async def test_an_unknown_run_is_a_page_that_says_so(serve: Serve) -> None:
+    at = await serve()
+    assert "no run" in await page(at, "/runs/run-0", status=404)
+    assert "no-such-file" in await page(at, "/assets/no-such-file", status=404)
+
+
+# ---------------------------------------------------------------------------------------- who may look
+
+
+async def test_pages_send_strangers_to_sign_in_and_back(serve: Serve) -> None:
+    at = await serve(**GUARDED)
+    run = await ask(at)
+    turned_away = await at.http.get(f"/runs/{run}?x=1")
+    assert (turned_away.status_code, turned_away.headers["location"]) == (
+        303,
+        f"/sign-in?next=%2Fruns%2F{run}%3Fx%3D1",
+    )
+    let_in = await sign_in(at, next=f"/runs/{run}")
+    assert (let_in.status_code, let_in.headers["location"]) == (303, f"/runs/{run}")
+    cookie = let_in.headers["set-cookie"]
+    assert "HttpOnly" in cookie
+    assert "SameSite=strict" in cookie
+    assert "Say something." in await page(at, f"/runs/{run}")
+    await sign_out(at)
+    assert (await at.http.get("/")).status_code == 303
+
+
+async def test_a_cookie_is_worth_nothing_once_its_browser_has_signed_out(serve: Serve) -> None:
+    at = await serve(**GUARDED)
+    await sign_in(at)
+    stolen = dict(at.http.cookies)
+    await sign_out(at)
+    at.http.cookies.update(stolen)
+    assert (await at.http.get("/")).status_code == 303
+
+
+async def test_only_the_administrators_key_opens_the_pages(serve: Serve) -> None:
+    at = await serve(**GUARDED)
+    for key in ("red-key", "", "the-administrators-ke"):
+        refused = await sign_in(at, key)
+        assert refused.status_code == 401
+        assert "set-cookie" not in refused.headers
+    for header in ({"cookie": "rl_conductor_session="}, {"cookie": "rl_conductor_session=guess"}):
+        assert (await at.http.get("/", headers=header)).status_code == 303
+    assert (await at.http.get("/feed")).status_code == 401
+
+
+async def test_without_an_administrators_key_there_are_no_pages(serve: Serve) -> None:
+    at = await serve(keys=GUARDED["keys"])
+    assert "admin_sha256" in await page(at, "/", status=404)
+
+
+async def test_a_cookie_of_an_encrypted_page_stays_encrypted(serve: Serve) -> None:
+    at = await serve(**GUARDED)
+    assert "Secure" in (await sign_in(at, origin="https://conductor.example")).headers["set-cookie"]
+
+
+@pytest.mark.parametrize("page", ["https://evil.example/", "//evil.example", "/\\evil.example", "evil", "javascript:x"])
+async def test_signing_in_leads_nowhere_else(serve: Serve, page: str) -> None:
+    at = await serve(**GUARDED)
+    assert (await sign_in(at, next=page)).headers["location"] == "/"
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"sec-fetch-site": "cross-site"},
+        {"sec-fetch-site": "same-site"},
+        {"sec-fetch-site": "none"},
+        {"origin": "https://evil.example"},
+        {"origin": "null"},
+        {},
+    ],
+)
+async def test_a_form_of_another_site_is_refused(serve: Serve, headers: dict[str, str]) -> None:
+    at = await serve(**GUARDED)
+    refused = await at.http.post("/sign-in", data={"key": ADMIN}, headers=headers)
+    assert refused.status_code == 403
+    assert "set-cookie" not in refused.headers
+
+
+async def test_an_old_browser_is_known_by_its_origin(serve: Serve) -> None:
+    at = await serve(**GUARDED)
+    let_in = await at.http.post("/sign-in", data={"key": ADMIN}, headers={"origin": at.url})
+    assert let_in.status_code == 303
+
+
+async def test_a_form_that_is_none_is_refused(serve: Serve) -> None:
+    at = await serve(**GUARDED)
+    assert (await at.http.post("/sign-in", json={"key": ADMIN}, headers=OURS)).status_code == 415
+    assert (await at.http.post("/sign-in", data={"key": "x" * 70_000}, headers=OURS)).status_code == 413
+    many = await at.http.post("/sign-in", data={f"field-{i}": "" for i in range(20)}, headers=OURS)
+    assert many.status_code == 400
+
+
+# ---------------------------------------------------------------------------------------- untrusted text
+
+NASTY = [
+    "<script>alert(1)</script>",
+    '"><img src=x onerror=alert(1)>',
+    "'--></title></style></textarea><svg onload=alert(1)>",
+    "{{ 7 * 7 }}{% raw %}<%= 1 %>",
+    "<a href='javascript:alert(1)'>x</a>",
+    "\u202e<iframe srcdoc='&lt;script&gt;alert(1)&lt;/script&gt;'>",
+    "]]><!--<form action=https://evil.example>",
+]
+
+
+@pytest.mark.parametrize("nasty", NASTY)
+async def test_nothing_that_was_said_becomes_markup(serve: Serve, nasty: str) -> None:
+    name = f"w {nasty}"
+    at = await serve({name: nasty}, plan((0, f"Do {nasty}", [])))
+    run = await ask(at, nasty, metadata={nasty[:60]: nasty})
+    for path in ("/", f"/runs/{run}", f"/?text={httpx.QueryParams({'x': nasty})['x']}"):
+        reply = await at.http.get(path, params={"text": nasty} if "text" in path else None)
+        for tag in ("<script>", "<img src=x", "<svg onload", "<iframe", "<a href='java", "<form action=https", "<!--"):
+            assert tag not in reply.text, (path, tag)
+        assert "49" not in re.sub(r"[0-9a-f]{16}|\d\d:\d\d:\d\d", "", reply.text) or nasty != NASTY[3]
+
+
+async def test_every_page_says_that_only_our_own_files_may_run(serve: Serve) -> None:
+    at = await serve(**GUARDED)
+    run = await ask(at)
+    shut = [await at.http.get(path) for path in ("/", "/sign-in", "/assets/none")]
+    await sign_in(at)
+    for reply in (*shut, *[await at.http.get(path) for path in ("/", f"/runs/{run}", "/runs/none")]):
+        policy = reply.headers["content-security-policy"]
+        assert "default-src 'none'" in policy
+        assert "script-src 'self'" in policy
+        assert "unsafe" not in policy
+        assert reply.headers["cache-control"] == "no-store"
+        assert not re.search(
+            r"<style|\bstyle=|\bon\w+=|<script(?! type=\"module\" src=\"/assets/pages.js\")", reply.text
+        )
+
+
+# --------------------------------------------------------------------------------------------- the feed
+
+
+async def test_the_feed_tells_that_something_has_changed_and_ends_with_its_run(serve: Serve) -> None:
+    opened, wait = gate()
+    b = Gated("from b", wait)
+    at = await serve({"a": "from a", "b": b}, TWO_STEPS)
+    asking = asyncio.create_task(ask(at))
+    await b.asked.wait()
+    await at.service.store.journal.flush()
+    (row,) = await at.service.store.runs()
+    async with at.http.stream("GET", f"/feed?run={row.id}") as feed:
+        opened.set()
+        told = "".join([piece async for piece in feed.aiter_text()])
+    assert told.index("event: change") < told.index("event: over")
+    await asking
+
+
+async def test_a_server_that_stops_lets_go_of_those_who_only_listen(serve: Serve) -> None:
+    at = await serve(intake={"drain_seconds": 20})
+    async with at.http.stream("GET", "/feed") as feed:
+        listening = feed.aiter_text()
+        assert "retry" in await anext(listening)
+        at.service.stopping.set()
+        async with asyncio.timeout(5):
+            assert [piece async for piece in listening] == []
