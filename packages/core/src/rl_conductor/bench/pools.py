@@ -1,0 +1,105 @@
+"""The pools of a bench: from a pool file, from the bench's own file, or the small one that comes with the package."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Self
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from rl_conductor.models import Model, model
+from rl_conductor.models.cached import CachedModel
+from rl_conductor.pool import PoolFile, Worker, WorkerEntry, WorkerPool, read_pool_file
+from rl_conductor.retrieval import Library
+from rl_conductor.tasks.islands import islands
+from rl_conductor.workers.delegating import DelegatingModel
+from rl_conductor.workers.small import MEDIUM, SMALL, small_pool
+
+
+class SmallPool(BaseModel):
+    """The small pool of the composite questions: a reader of their library, a coder and a writer."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    reader: str = SMALL
+    coder: str = MEDIUM
+    writer: str = MEDIUM
+    options: dict[str, Any] = Field(default_factory=dict)
+    """Passed to the adapter of all three."""
+
+    def made(self) -> list[Worker]:
+        """The workers."""
+        reader, coder, writer = (model(name, **self.options) for name in (self.reader, self.coder, self.writer))
+        library = Library(islands().passages)
+        return list(small_pool(library, reader=reader, coder=coder, writer=writer).values())
+
+
+class PoolSettings(BaseModel):
+    """A pool: `[pools.NAME]`, with one of `file`, `workers` and `small`."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    file: Path | None = None
+    """A pool file."""
+    workers: dict[str, WorkerEntry] = Field(default_factory=dict)
+    small: SmallPool | None = None
+    rename: dict[str, str] = Field(default_factory=dict)
+    """Other names for workers: what was learned about a name must not help."""
+
+    @model_validator(mode="after")
+    def _comes_from_one_place(self) -> Self:
+        given = [name for name, value in self if name != "rename" and value]
+        if len(given) != 1:
+            raise ValueError(f"write one of file, workers and small, not {' and '.join(given) or 'none'}")
+        return self
+
+    def made(self, memory: Memory) -> WorkerPool:
+        """The pool, with workers that remember their replies."""
+        return WorkerPool(self._renamed(memory.worker(worker)) for worker in self._workers())
+
+    @property
+    def models(self) -> tuple[str, ...]:
+        """The names of its workers' models."""
+        if self.small is not None:
+            return (self.small.reader, self.small.coder, self.small.writer)
+        return tuple(entry.model for entry in self._file().workers.values())
+
+    def _file(self) -> PoolFile:
+        return read_pool_file(self.file) if self.file else PoolFile(workers=self.workers)
+
+    def _workers(self) -> list[Worker]:
+        if self.small is not None:
+            return self.small.made()
+        return self._file().made()
+
+    def _renamed(self, worker: Worker) -> Worker:
+        name = self.rename.get(worker.name, worker.name)
+        return replace(worker, name=name, card=worker.card.model_copy(update={"name": name}))
+
+
+@dataclass
+class Memory:
+    """Where the replies of all models are kept, so that a bench pays none of them twice."""
+
+    path: Path
+    models: list[Model] = field(default_factory=list)
+    """Every model that remembers, for closing."""
+
+    def of(self, made: Model) -> Model:
+        """`made`, remembering."""
+        cached = CachedModel(made, self.path)
+        self.models.append(cached)
+        return cached
+
+    def worker(self, worker: Worker) -> Worker:
+        """`worker`, remembering; one that asks a base model remembers that one's replies and does its own part anew."""
+        if isinstance(worker.model, DelegatingModel):
+            worker.model.base = self.of(worker.model.base)
+            return worker
+        return replace(worker, model=self.of(worker.model))
+
+    async def aclose(self) -> None:
+        """Close every model."""
+        for made in self.models:
+            await made.aclose()

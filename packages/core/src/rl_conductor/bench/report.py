@@ -1,0 +1,254 @@
+"""The report of a bench: the same tables for the terminal, Markdown and HTML, and what they were made with.
+
+No sentence here claims more than its numbers do: the word for an advantage comes from `tables.verdict` alone.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from importlib.metadata import version
+from pathlib import Path
+
+from rl_conductor.amounts import cost, cost_in_words, counted, seconds, tokens
+from rl_conductor.bench import plots
+from rl_conductor.bench.runner import Bench, Section
+from rl_conductor.bench.statistics import Difference, Estimate
+from rl_conductor.bench.systems.alone import BestSingle
+from rl_conductor.bench.systems.oracle import Oracle
+from rl_conductor.bench.tables import Comparison, Line, Verdict, chosen, closed, comparisons, line
+from rl_conductor.errors import ConfigError
+from rl_conductor.prompts import VERSION
+from rl_conductor.types import Usage, total
+
+try:
+    from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape
+except ImportError as missing:
+    raise ConfigError("a report needs jinja2: pip install 'rl-conductor[bench]'") from missing
+
+SYSTEMS = ("system", "right", "valid plans", "right if valid", "steps", "tokens", "$", "p50", "p95", "failed")
+COMPARED = ("system", "against", "difference", "95 % interval", "p", "if valid", "verdict")
+VERDICTS: dict[Verdict, str] = {
+    "gain": "gain",
+    "loss": "loss",
+    "not shown": "no difference shown",
+    "validity only": "only more valid plans",
+    "peeks": "knows the answers",
+}
+NONE = "–"
+LIBRARIES = ("rl-conductor", "numpy", "scipy", "pydantic", "wordllama", "xllamacpp", "transformers", "vllm", "openai")
+
+
+@dataclass(frozen=True)
+class Table:
+    """Cells as they are shown."""
+
+    columns: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+
+
+@dataclass(frozen=True)
+class Plot:
+    """A drawing, and what it shows."""
+
+    title: str
+    svg: str
+
+
+@dataclass(frozen=True)
+class Part:
+    """What is told of one section."""
+
+    title: str
+    models: Table
+    systems: Table
+    comparisons: Table
+    depths: Table
+    workers: Table
+    about: Table
+    remarks: tuple[str, ...]
+    plots: tuple[Plot, ...]
+
+
+@dataclass(frozen=True)
+class Report:
+    """The whole report."""
+
+    title: str
+    facts: Table
+    sections: tuple[Part, ...]
+
+
+def report_of(bench: Bench, sections: Sequence[Section], *, command: str) -> Report:
+    """What is told of a bench that has run."""
+    return Report(
+        title=f"Bench of {', '.join(bench.settings.tasks)}",
+        facts=Table(("what", "which"), tuple(_facts(bench, sections, command))),
+        sections=tuple(_part(bench, section) for section in sections),
+    )
+
+
+def write(report: Report, folder: Path) -> None:
+    """Write `report.md` and `report.html`, which needs nothing else to be read."""
+    made = Environment(
+        loader=PackageLoader("rl_conductor.bench"),
+        autoescape=select_autoescape(["html.jinja"]),
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    made.filters["cell"] = lambda text: text.replace("|", "\\|").replace("\n", " ")
+    for form in ("md", "html"):
+        text = made.get_template(f"report.{form}.jinja").render(report=report)
+        (folder / f"report.{form}").write_text(text, encoding="utf-8")
+
+
+# ---------------------------------------------------------------------------------------- the facts
+
+
+def _facts(bench: Bench, sections: Sequence[Section], command: str) -> list[tuple[str, str]]:
+    settings = bench.settings
+    rows = [row for section in sections for entrant in section.entrants for row in entrant.rows]
+    learned = [row for section in sections for row in section.learning]
+    return [
+        ("command", command),
+        ("date", f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC"),
+        ("samples", "; ".join(map(_title, sections))),
+        ("repeats", str(settings.repeats)),
+        ("seed", str(settings.seed)),
+        ("samples at a time", str(settings.concurrency)),
+        ("spend of these rows", _spend([row.usage for row in rows])),
+        ("spend on learning", _spend([row.usage for row in learned])),
+        ("spend of this process", _spend([bench.account.usage])),
+        ("machine", _machine()),
+        ("versions", ", ".join(_versions())),
+    ]
+
+
+def _title(section: Section) -> str:
+    count = len({row.key.sample for entrant in section.entrants for row in entrant.rows})
+    return f"{section.task} over the pool {section.pool}, n = {count}"
+
+
+def _spend(usages: Sequence[Usage]) -> str:
+    used = total(usages)
+    fresh = used.calls - used.replayed_calls
+    return f"{counted(used.calls, 'call')} ({fresh:,} made, the others replayed), {tokens(used)}, {cost_in_words(used)}"
+
+
+def _machine() -> str:
+    return f"{platform.system()} {platform.machine()}, {counted(os.cpu_count() or 1, 'core')}"
+
+
+def _versions() -> list[str]:
+    found = [f"Python {platform.python_version()}"]
+    for library in LIBRARIES:
+        try:
+            found.append(f"{library} {version(library)}")
+        except ModuleNotFoundError:  # not all of them are needed
+            continue
+    return [*found, f"prompts {VERSION}"]
+
+
+# -------------------------------------------------------------------------------------- one section
+
+
+def _part(bench: Bench, section: Section) -> Part:
+    lines = [line(entrant) for entrant in section.entrants]
+    compared = comparisons(section, bench.settings.against)
+    return Part(
+        title=_title(section),
+        models=Table(("worker", "model"), tuple(section.models.items())),
+        systems=Table(SYSTEMS, tuple(map(_cells, lines))),
+        comparisons=Table(COMPARED, tuple(map(_compared_cells, compared))),
+        depths=_depths(lines),
+        workers=_workers(section),
+        about=Table(("system", "what it does"), tuple((one.system, one.about) for one in lines)),
+        remarks=tuple(_remarks(bench, section)),
+        plots=tuple(_plots(section, lines)),
+    )
+
+
+def _cells(one: Line) -> tuple[str, ...]:
+    per_run = one.usage.model_copy(update={"cost": one.usage.cost / one.runs})
+    return (
+        one.system,
+        share(one.accuracy),
+        NONE if one.valid is None else f"{one.valid:.0%}",
+        share(one.given_valid),
+        f"{one.steps:.1f}",
+        f"{one.tokens:,.0f}",
+        cost(per_run).replace("$", ""),
+        seconds(one.p50),
+        seconds(one.p95),
+        str(one.failures),
+    )
+
+
+def share(measured: Estimate | None) -> str:
+    """A share with its standard error."""
+    return NONE if measured is None else f"{measured.value:.2f} ± {measured.error:.2f}"
+
+
+def _compared_cells(one: Comparison) -> tuple[str, ...]:
+    gap = one.difference
+    return (
+        one.system,
+        one.against,
+        f"{gap.value:+.2f}",
+        f"{gap.low:+.2f} to {gap.high:+.2f}",
+        "" if gap.p is None else f"{gap.p:.3f}",
+        _gap(one.given_valid),
+        VERDICTS[one.verdict],
+    )
+
+
+def _gap(gap: Difference | None) -> str:
+    return NONE if gap is None else f"{gap.value:+.2f} ({gap.low:+.2f} to {gap.high:+.2f})"
+
+
+def _depths(lines: Sequence[Line]) -> Table:
+    depths = sorted({depth for one in lines for depth in one.by_depth})
+    rows = tuple((one.system, *(share(one.by_depth.get(depth)) for depth in depths)) for one in lines)
+    return Table(("system", *(f"depth {depth}" for depth in depths)), rows if depths else ())
+
+
+def _workers(section: Section) -> Table:
+    rows = [
+        (entrant.system.name, domain or "all", ", ".join(f"{worker} {part:.0%}" for worker, part in shares.items()))
+        for entrant in section.entrants
+        for domain, shares in chosen(entrant).items()
+        if len({worker for row in entrant.rows for worker in row.workers}) > 1
+    ]
+    return Table(("system", "kind of question", "who did what share of the steps"), tuple(rows))
+
+
+def _remarks(bench: Bench, section: Section) -> list[str]:
+    """How much of the way to the oracle each system went."""
+    names = {type(entry): name for name, entry in bench.settings.systems.items()}
+    single, oracle = names.get(BestSingle), names.get(Oracle)
+    if single is None or oracle is None:
+        return []
+    told = []
+    for entrant in section.entrants:
+        name = entrant.system.name
+        part = closed(section, name, single=single, oracle=oracle)
+        if part is not None and name not in (single, oracle):
+            told.append(f"{name} went {part:+.0%} of the way from {single} to {oracle}.")
+    return told
+
+
+def _plots(section: Section, lines: Sequence[Line]) -> list[Plot]:
+    drawn = [Plot("Right answers against tokens", plots.pareto(lines, "tokens"))]
+    if any(one.dollars for one in lines):
+        drawn.append(Plot("Right answers against dollars", plots.pareto(lines, "dollars")))
+    if any(one.by_depth for one in lines):
+        drawn.append(Plot("Steps against depth of the question", plots.depth(section.entrants)))
+        drawn.append(Plot("Right answers against depth of the question", plots.accuracy_by_depth(lines)))
+    combined = [one for one in section.entrants if len({w for row in one.rows for w in row.workers}) > 1]
+    if combined:
+        drawn.append(Plot("Who is chosen for what", plots.workers(combined)))
+    return drawn

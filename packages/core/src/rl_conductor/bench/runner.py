@@ -1,0 +1,214 @@
+"""Runs a bench: every system on every sample, each row kept as it comes, none made twice."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from platformdirs import user_cache_path
+
+from rl_conductor.bench.arena import Account, Arena, latency
+from rl_conductor.bench.pools import Memory
+from rl_conductor.bench.rows import Key, Results, Row
+from rl_conductor.bench.settings import BenchSettings
+from rl_conductor.bench.systems.base import Reply, System
+from rl_conductor.errors import ConductorError, ConfigError
+from rl_conductor.pool import WorkerPool
+from rl_conductor.prompts import VERSION
+from rl_conductor.tasks import Sample, Task
+from rl_conductor.tasks.base import wrong
+from rl_conductor.trace import PlanRecord
+from rl_conductor.types import total
+
+
+@dataclass(frozen=True)
+class Entrant:
+    """A system in one section, with its rows."""
+
+    system: System
+    rows: tuple[Row, ...]
+
+
+@dataclass(frozen=True)
+class Section:
+    """All systems on one task over one pool."""
+
+    task: str
+    pool: str
+    models: dict[str, str]
+    """The workers' models."""
+    entrants: tuple[Entrant, ...]
+    learning: tuple[Row, ...] = ()
+    """What was run so that systems could choose and learn."""
+
+
+@dataclass
+class Bench:
+    """A bench on its way."""
+
+    settings: BenchSettings
+    results: Results
+    limit: int | None = None
+    """Most samples of each task, whatever its settings say."""
+    on_row: Callable[[Row, int, int], None] = lambda _row, _done, _all: None
+    """Told of each row, how many of its system's are there, and how many there will be."""
+    account: Account = field(default_factory=Account)
+    """What was really used in this process, replayed calls included."""
+
+    async def run(self) -> list[Section]:
+        """Every section. Rows that are in the results already are not made again.
+
+        Raises:
+            ConfigError: the settings do not fit each other.
+        """
+        memory = Memory(self.settings.cache or user_cache_path("rl-conductor") / "bench-replies.sqlite")
+        try:
+            return [
+                await self._section(task, pool, memory) for pool in self.settings.pools for task in self.settings.tasks
+            ]
+        finally:
+            await memory.aclose()
+
+    async def _section(self, task: str, pool: str, memory: Memory) -> Section:
+        workers = self.settings.pools[pool].made(memory)
+        section = _Running(self, task, pool, workers, memory)
+        return await section.run()
+
+    def fingerprint(self, pool: str, sample: Sample, system: System) -> str:
+        """Of all that decides a row."""
+        learned = self.settings.calibration
+        parts = (
+            self.settings.pools[pool].model_dump_json(),
+            sample.model_dump_json(),
+            system.identity,
+            learned.model_dump_json() if learned else "",
+            str(self.settings.seed),
+            VERSION,
+        )
+        return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]
+
+
+class _Running:
+    """One section on its way."""
+
+    def __init__(self, bench: Bench, task: str, pool: str, workers: WorkerPool, memory: Memory) -> None:
+        self.bench = bench
+        self.task = task
+        self.pool = pool
+        settings = bench.settings
+        self.slots = asyncio.Semaphore(settings.concurrency)
+        self.learning: list[Row] = []
+        tested = settings.tasks[task].made(bench.limit)
+        self.arena = Arena(
+            pool=workers,
+            task=tested,
+            learning=_apart(settings.calibration.made(), tested) if settings.calibration else None,
+            record=self.learn,
+            remembering=memory.of,
+            seed=settings.seed,
+            account=bench.account,
+        )
+
+    async def run(self) -> Section:
+        """Its systems one after the other, each on many samples at once."""
+        entrants: dict[str, Entrant] = {}
+        for name, entry in self.bench.settings.systems.items():
+            for system in await entry.ready(name, self.arena):
+                rows = await self.record(system, self.arena.task, self.task, self.bench.settings.repeats)
+                entrants[system.name] = Entrant(system, tuple(rows))
+                self.arena.ran[system.name] = rows
+        models = {name: worker.model.name for name, worker in self.arena.pool.items()}
+        return Section(self.task, self.pool, models, tuple(entrants.values()), tuple(self.learning))
+
+    async def learn(self, system: System, task: Task) -> list[Row]:
+        """The rows of a system on samples to learn from."""
+        rows = await self.record(system, task, "calibration", 1)
+        known = {row.key for row in self.learning}
+        self.learning += [row for row in rows if row.key not in known]
+        return rows
+
+    async def record(self, system: System, task: Task, name: str, repeats: int) -> list[Row]:
+        """The rows of a system on a task, in the order of its samples; those that are missing are made."""
+        wanted = {
+            self._key(system, name, sample, repeat): sample for sample in task.samples for repeat in range(repeats)
+        }
+        rows: dict[Key, Row] = {}
+
+        async def make(key: Key, sample: Sample) -> None:
+            row = self.bench.results.find(key)
+            if row is None:
+                async with self.slots:
+                    row = await self._made(system, task, sample, key)
+                self.bench.results.add(row)
+            rows[key] = row
+            self.bench.on_row(row, len(rows), len(wanted))
+
+        try:
+            async with asyncio.TaskGroup() as group:
+                for key, sample in wanted.items():
+                    group.create_task(make(key, sample))
+        except* ConductorError as failed:
+            raise failed.exceptions[0] from None
+        return [rows[key] for key in wanted]
+
+    def _key(self, system: System, task: str, sample: Sample, repeat: int) -> Key:
+        return Key(
+            pool=self.pool,
+            task=task,
+            system=system.name,
+            sample=sample.id,
+            repeat=repeat,
+            settings=self.bench.fingerprint(self.pool, sample, system),
+        )
+
+    async def _made(self, system: System, task: Task, sample: Sample, key: Key) -> Row:
+        try:
+            reply = await system.answer(sample, key.repeat)
+        except ConfigError:
+            raise
+        except ConductorError as error:
+            return Row(key=key, domain=sample.domain, depth=sample.depth, value=0.0, error=str(error))
+        return await _row(key, task, sample, reply)
+
+
+def _apart(learning: Task, tested: Task) -> Task:
+    """`learning`, if it has no question of the test.
+
+    Raises:
+        ConfigError: it has one.
+    """
+    shared = {sample.question for sample in learning.samples} & {sample.question for sample in tested.samples}
+    if shared:
+        raise ConfigError(
+            f"[calibration] has {len(shared)} questions that are also in {tested.name!r}: {min(shared)!r}"
+        )
+    return learning
+
+
+async def _row(key: Key, task: Task, sample: Sample, reply: Reply) -> Row:
+    errors = [trace.error or "no answer" for trace in reply.traces if trace.completion is None]
+    score = await task.score(sample, reply.text) if reply.text else wrong(None, "there is no reply")
+    ran = [result for trace in reply.traces for result in trace.results() if result.status != "skipped"]
+    return Row(
+        key=key,
+        domain=sample.domain,
+        depth=sample.depth,
+        value=score.value,
+        answer=score.answer,
+        text=reply.text,
+        error=None if reply.text else "; ".join(errors),
+        valid=_valid([one.plan for trace in reply.traces for one in trace.rounds]),
+        steps=len(ran),
+        workers=tuple(result.step.worker for result in ran),
+        choice=reply.choice,
+        usage=total(trace.usage for trace in reply.traces),
+        seconds=max(map(latency, reply.traces), default=0.0),
+    )
+
+
+def _valid(plans: list[PlanRecord]) -> bool | None:
+    """Whether the first plan could be run as it was first written; `None` when none was asked for."""
+    asked = [plan for plan in plans if plan.source in ("planner", "fallback")]
+    return None if not asked else asked[0].source == "planner" and not asked[0].errors

@@ -1,0 +1,98 @@
+"""What a bench file says: tasks, pools, systems, and how often."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Any, Self
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from rl_conductor.bench.pools import PoolSettings
+from rl_conductor.bench.systems import AnySystem
+from rl_conductor.bench.systems.conducting import Conducting
+from rl_conductor.errors import ConfigError
+from rl_conductor.tasks import Task, task
+from rl_conductor.toml import read_toml
+
+Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.@-]{0,63}$")]
+
+
+class _Entry(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class TaskSettings(_Entry):
+    """A task: `[tasks.NAME]` or `[calibration]`."""
+
+    task: str
+    """As in `composite:heldout` or `jsonl:my-tasks.jsonl`."""
+    options: dict[str, Any] = Field(default_factory=dict)
+    """The task's other arguments."""
+    limit: int | None = Field(default=None, ge=1)
+    """Only the first so many samples."""
+    shuffle: int | None = None
+    """The seed of another order, before `limit` is applied."""
+
+    def made(self, limit: int | None = None) -> Task:
+        """The task, with at most `limit` samples if that is less than its own."""
+        limits = [most for most in (self.limit, limit) if most is not None]
+        return task(self.task, limit=min(limits, default=None), shuffle=self.shuffle, **self.options)
+
+
+class BenchSettings(_Entry):
+    """The whole file."""
+
+    tasks: dict[Name, TaskSettings] = Field(min_length=1)
+    pools: dict[Name, PoolSettings] = Field(min_length=1)
+    systems: dict[Name, AnySystem] = Field(min_length=1)
+    """In the order in which they run and are listed."""
+    calibration: TaskSettings | None = None
+    """What systems may choose by and learn from; never the samples they are tested on."""
+    against: tuple[Name, ...] = ("best-single",)
+    """The systems that each other one is compared with, sample by sample."""
+    repeats: int = Field(default=1, ge=1)
+    concurrency: int = Field(default=4, ge=1)
+    """Most samples at a time; latency is honest only where the machine has room for so many."""
+    seed: int = 0
+    cache: Path | None = None
+    """Where replies of models are kept; by default in this user's own cache folder."""
+
+    @property
+    def models(self) -> tuple[str, ...]:
+        """The names of all models that it mentions itself, such as those of its planners."""
+        planners = [entry.planner.model for entry in self.systems.values() if isinstance(entry, Conducting)]
+        return (*planners, *(name for pool in self.pools.values() for name in pool.models))
+
+    def only(self, names: Sequence[str]) -> Self:
+        """The same with these systems alone.
+
+        Raises:
+            ConfigError: there is no such system.
+        """
+        unknown = [name for name in names if name not in self.systems]
+        if unknown:
+            raise ConfigError(f"no system {unknown[0]!r}: the bench file has {', '.join(self.systems)}")
+        return self.model_copy(update={"systems": {name: self.systems[name] for name in self.systems if name in names}})
+
+    @model_validator(mode="after")
+    def _learns_elsewhere(self) -> Self:
+        for name, settings in self.tasks.items():
+            learned = self.calibration
+            if learned and (learned.task, learned.options) == (settings.task, settings.options):
+                raise ValueError(f"[calibration] is the same as [tasks.{name}]; learn from another split")
+        return self
+
+
+def read_settings(path: Path) -> BenchSettings:
+    """The checked content of a bench file; paths in it are relative to it.
+
+    Raises:
+        ConfigError: no such file, not TOML, or a wrong key; the message names it.
+    """
+    settings = read_toml(path, BenchSettings, "bench file")
+    pools = {
+        name: pool.model_copy(update={"file": path.parent / pool.file}) if pool.file else pool
+        for name, pool in settings.pools.items()
+    }
+    return settings.model_copy(update={"pools": pools})

@@ -1,0 +1,97 @@
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from core.bench import toys
+from rl_conductor import ConfigError
+from rl_conductor.bench.rows import Row
+from rl_conductor.bench.runner import Bench
+from rl_conductor.bench.settings import read_settings
+from rl_conductor.bench.tables import Line, line
+
+Make = Callable[..., Bench]
+
+ALONE = '[systems.alone]\nkind = "alone"\n'
+BEST = '[systems.best]\nkind = "best-single"\n'
+PLANNED = '[systems.planned]\nkind = "conductor"\nplanner = { model = "toy:planner" }\n'
+STUMBLING = '[systems.stumbling]\nkind = "conductor"\nplanner = { model = "toy:stumbler" }\n'
+
+
+async def lines(bench: Bench) -> dict[str, Line]:
+    (section,) = await bench.run()
+    return {one.system: one for one in map(line, section.entrants)}
+
+
+async def test_each_worker_alone_is_right_on_what_it_can_do(bench: Make) -> None:
+    found = await lines(bench(ALONE))
+    assert found["adder"].accuracy.value == pytest.approx(6 / 12)
+    assert found["speller"].accuracy.value == pytest.approx(2 / 12)
+    assert found["adder"].by_depth[2].value == 0
+    assert (found["adder"].steps, found["adder"].valid, found["adder"].given_valid) == (1, None, None)
+
+
+async def test_tokens_and_dollars_are_those_that_the_models_charged(bench: Make) -> None:
+    found = (await lines(bench(ALONE)))["adder"]
+    read = 6 * 3 + 2 * 2 + 4 * 6  # words of the questions
+    assert found.usage.input_tokens == read
+    assert found.tokens == pytest.approx((read + 12) / 12)
+    assert found.dollars == pytest.approx(read / 12)
+
+
+async def test_the_best_single_worker_is_chosen_on_other_samples_than_those_of_the_test(bench: Make) -> None:
+    found = await lines(bench(BEST))
+    assert found["best"].about.startswith("adder, chosen on learn (n = 10)")
+    assert found["best"].accuracy.value == pytest.approx(6 / 12)
+
+
+async def test_calibration_on_the_test_itself_is_refused(bench: Make, folder: Path) -> None:
+    bench(BEST)
+    file = folder / "bench.toml"
+    file.write_text(file.read_text().replace("learn.jsonl", "test.jsonl"))
+    with pytest.raises(ConfigError, match=r"the same as \[tasks.toys\]"):
+        read_settings(file)
+
+
+async def test_samples_that_both_splits_hold_are_refused(bench: Make, folder: Path) -> None:
+    made = bench(BEST)
+    (folder / "learn.jsonl").write_text((folder / "test.jsonl").read_text().splitlines()[0])
+    with pytest.raises(ConfigError, match="also in"):
+        await made.run()
+
+
+async def test_a_conductor_that_plans_well_is_right_everywhere(bench: Make) -> None:
+    found = (await lines(bench(PLANNED)))["planned"]
+    assert (found.accuracy.value, found.valid) == (1, 1)
+    assert found.steps == pytest.approx((8 * 1 + 4 * 2) / 12)
+
+
+async def test_plans_that_no_one_can_run_count_as_invalid_and_do_not_enter_accuracy_given_validity(bench: Make) -> None:
+    found = (await lines(bench(STUMBLING)))["stumbling"]
+    assert found.valid == pytest.approx(8 / 12)  # four questions have a 3
+    assert found.given_valid is not None
+    assert found.given_valid.value == 1
+    assert found.accuracy.value == pytest.approx((8 + 2) / 12)  # the fall-back, the adder, is right on two of the four
+
+
+async def test_a_bench_that_was_killed_goes_on_and_pays_nothing_twice(bench: Make, folder: Path) -> None:
+    half = bench(ALONE + PLANNED, concurrency=1)
+
+    def stop(row: Row, done: int, _: int) -> None:
+        if row.key.system == "speller" and done == 5:
+            running.cancel()
+
+    half.on_row = stop
+    running = asyncio.create_task(half.run())
+    with pytest.raises(asyncio.CancelledError):
+        await running
+    before = toys.calls()
+    assert 12 + 5 <= before <= half.account.usage.calls <= 12 + 5 + 1  # the next call may have begun
+    with (folder / "out" / "rows.jsonl").open("a") as file:
+        file.write('{"key": {"pool": "toys", "ta')  # what a kill leaves
+    whole = await lines(bench(ALONE + PLANNED))
+    assert {name: one.runs for name, one in whole.items()} == {"adder": 12, "speller": 12, "planned": 12}
+    assert toys.calls() - (before - 12 - 5) == 12 + 12 + 12 + 16
