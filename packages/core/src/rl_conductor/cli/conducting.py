@@ -16,6 +16,7 @@ from rl_conductor.amounts import cost_in_words, counted, tokens
 from rl_conductor.cli import console, report
 from rl_conductor.cli.files import writable
 from rl_conductor.cli.progress import Watcher, watching
+from rl_conductor.cli.telemetry import exported
 from rl_conductor.conductor import Conductor
 from rl_conductor.errors import RunError
 from rl_conductor.trace import Event, PlanRecord, Trace
@@ -45,6 +46,13 @@ def conduct(conductor: Conductor, request: Request, output: Output, *, workflow:
         typer.Exit: there is no answer, or Ctrl-C.
     """
     path = writable(output.save) if output.save else None
+    with exported():
+        _conduct(conductor, request, output, workflow, path)
+
+
+def _conduct(
+    conductor: Conductor, request: Request, output: Output, workflow: Workflow | None, path: Path | None
+) -> None:
     code = 0
     with watching(conductor.planner.model.name, speak=not output.as_json) as watcher:
         try:

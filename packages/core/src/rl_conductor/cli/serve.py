@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import signal
 import socket
 from contextlib import suppress
 from pathlib import Path
@@ -12,6 +13,7 @@ import typer
 
 from rl_conductor.cli import console, options
 from rl_conductor.cli.embedded import get_ready
+from rl_conductor.cli.telemetry import exported
 from rl_conductor.discovery import Found, discover, from_file
 from rl_conductor.errors import ConfigError
 
@@ -83,7 +85,9 @@ def _serve(settings: Settings) -> None:
     for one in served:
         get_ready(one.conductor, found)
         break
-    with listening_socket(settings) as listener, suppress(KeyboardInterrupt):
+    # uvicorn drains, and then raises the signal once more, which by default would end us before telemetry is sent.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    with exported(), listening_socket(settings) as listener, suppress(KeyboardInterrupt):
         asyncio.run(_until_told(settings, served, found, listener))
 
 

@@ -20,6 +20,7 @@ from rl_conductor.server.responses import Responses
 from rl_conductor.server.service import Service
 from rl_conductor.server.web.pages import router as pages
 from rl_conductor.server.wire import Api
+from rl_conductor.telemetry import called_by
 
 log = logging.getLogger("rl_conductor.server")
 
@@ -58,7 +59,8 @@ def _speaking(api: Api) -> Callable[[Request], Awaitable[Response]]:
     async def endpoint(http: Request) -> Response:
         service = service_of(http)
         try:
-            reply = await service.answer(http, api)
+            with called_by(http.headers):
+                reply = await service.answer(http, api)
         except ClientDisconnect:
             return Response(status_code=499)
         except Exception as error:  # the last place where it can be told in the protocol's own words
