@@ -6,19 +6,19 @@ A pool knows nothing of plans. What is found in the environment is in `discovery
 from __future__ import annotations
 
 import asyncio
-import tomllib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field
 
 from rl_conductor.errors import ConfigError
 from rl_conductor.limits import DEFAULT_OUTPUT_TOKENS
 from rl_conductor.models import Model, model
 from rl_conductor.sync import PerLoop
+from rl_conductor.toml import read_toml
 from rl_conductor.trace import WorkerSetup
 from rl_conductor.types import Card, Price, Sampling
 
@@ -190,15 +190,7 @@ def read_pool_file(path: str | Path) -> PoolFile:
     Raises:
         ConfigError: no such file, not TOML, or an unknown or ill-typed key; the message names it.
     """
-    try:
-        return PoolFile.model_validate(tomllib.loads(Path(path).read_text(encoding="utf-8")))
-    except OSError as error:
-        raise ConfigError(f"can't read the pool file {str(path)!r}: {error.strerror}") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{str(path)!r} is not TOML: {error}") from error
-    except ValidationError as error:
-        problems = "; ".join(f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors())
-        raise ConfigError(f"the pool file {str(path)!r} is wrong: {problems}") from error
+    return read_toml(path, PoolFile, "pool file")
 
 
 def _worker(name: str, entry: WorkerEntry) -> Worker:

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from rl_conductor.cli import ask, console, doctor, models, plan, pool, run, serve, trace
+from rl_conductor.cli import ask, bench, console, doctor, models, plan, pool, run, runs, serve, show, trace, train
 from rl_conductor.errors import ConductorError, ConfigError, WorkflowError
 
 MISTAKE = 2
@@ -46,6 +46,10 @@ app.add_typer(models.app, name="models")
 app.add_typer(trace.app, name="trace")
 app.command()(doctor.doctor)
 app.command()(serve.serve)
+app.command()(runs.runs)
+app.command()(show.show)
+app.command()(bench.bench)
+app.command()(train.train)
 
 
 def _print_version(wanted: bool) -> None:
@@ -78,3 +82,7 @@ def main() -> None:
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # a terminal that can't show a letter must not end a run
     app()
+
+
+if __name__ == "__main__":  # for `accelerate launch -m rl_conductor.cli.main`
+    main()

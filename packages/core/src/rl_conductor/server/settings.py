@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import tomllib
 from datetime import date
 from decimal import Decimal
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field
 
 from rl_conductor.errors import ConfigError
 from rl_conductor.limits import Limits
 from rl_conductor.policy import Policy
 from rl_conductor.pool import ModelEntry, PoolFile, WorkerEntry
+from rl_conductor.toml import read_toml
 
 Sha256 = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$")]
@@ -101,16 +101,7 @@ def read_settings(path: Path) -> Settings:
     Raises:
         ConfigError: no such file, not TOML, or a wrong key; the message names it.
     """
-    try:
-        settings = Settings.model_validate(tomllib.loads(path.read_text(encoding="utf-8")))
-    except OSError as error:
-        raise ConfigError(f"can't read the settings file {str(path)!r}: {error.strerror}") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{str(path)!r} is not TOML: {error}") from error
-    except ValidationError as error:
-        problems = "; ".join(f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors(include_input=False))
-        raise ConfigError(f"the settings file {str(path)!r} is wrong: {problems}") from error
-    return checked(settings, path)
+    return checked(read_toml(path, Settings, "settings file"), path)
 
 
 def checked(settings: Settings, path: Path) -> Settings:

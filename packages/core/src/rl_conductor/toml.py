@@ -1,0 +1,35 @@
+"""A TOML file as a checked value; a mistake in it is told by its key."""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+from typing import TypeVar
+
+from pydantic import BaseModel, ValidationError
+
+from rl_conductor.errors import ConfigError
+
+M = TypeVar("M", bound=BaseModel)
+
+
+def read_toml(path: str | Path, kind: type[M], what: str) -> M:
+    """The content of a file.
+
+    Args:
+        path: the file.
+        kind: what it must hold.
+        what: what to call it in errors, such as `pool file`.
+
+    Raises:
+        ConfigError: no such file, not TOML, or an unknown or ill-typed key; the message names it.
+    """
+    try:
+        return kind.model_validate(tomllib.loads(Path(path).read_text(encoding="utf-8")))
+    except OSError as error:
+        raise ConfigError(f"can't read the {what} {str(path)!r}: {error.strerror}") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{str(path)!r} is not TOML: {error}") from error
+    except ValidationError as error:
+        problems = "; ".join(f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors(include_input=False))
+        raise ConfigError(f"the {what} {str(path)!r} is wrong: {problems}") from error

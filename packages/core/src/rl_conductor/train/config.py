@@ -1,0 +1,209 @@
+"""What a training file says: `TrainConfig`, read from TOML. Knows neither torch nor TRL."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from rl_conductor.errors import ConfigError
+from rl_conductor.parser import Form
+from rl_conductor.pool import WorkerEntry
+from rl_conductor.prompts import EXAMPLES, Roster
+from rl_conductor.toml import read_toml
+
+
+class _Entry(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class TaskEntry(_Entry):
+    """What is trained on: `[task]`."""
+
+    name: str
+    """As for `tasks.task`, such as `composite:train` or `jsonl:my-tasks.jsonl`."""
+    options: dict[str, Any] = Field(default_factory=dict)
+    """The task's own, such as `size` and `seed`."""
+    limit: int | None = Field(default=None, ge=1)
+
+
+class SmallPool(_Entry):
+    """The small pool over the library of the composite task: `[small]`; models as `provider:name`."""
+
+    reader: str = "embedded:qwen2.5-coder-0.5b"
+    coder: str = "embedded:qwen2.5-coder-1.5b"
+    writer: str = "embedded:qwen2.5-coder-1.5b"
+    threads: int = Field(default=1, ge=1)
+    """Of each embedded model; more than idle cores is slower."""
+
+
+class PlanEntry(_Entry):
+    """How plans are asked for: `[plan]`. Whoever serves the trained model must ask in the same way."""
+
+    form: Form = "lists"
+    roster: Roster = "cards"
+    examples: int = Field(default=3, ge=0, le=len(EXAMPLES))
+    """Worked examples in the prompt; after a warm start none is needed."""
+    max_steps: int = Field(default=5, ge=1)
+    access: Literal["binary", "positional"] = "binary"
+    max_tokens: int = Field(default=1024, ge=1)
+    """Most tokens of a plan; a longer one is no plan."""
+    grammar: bool = True
+    """Whether sampling is held to the plans that may run, and the loss computed for what is then drawn from."""
+
+
+class Curriculum(_Entry):
+    """Which workers there are for each question: `[curriculum]`."""
+
+    workers: int | None = Field(default=None, ge=1)
+    """How many of the pool are drawn for each question; all when left out."""
+    shuffle: bool = True
+    """Whether the workers get new numbers for each question, so that only their cards tell who they are."""
+
+
+class RewardEntry(_Entry):
+    """What a plan is worth: `[reward]`, as in `rewards`."""
+
+    kind: Literal["paper", "supplement"] = "paper"
+    thrift: float = Field(default=0.0, ge=0)
+    """Most that a right answer gets on top for being cheaper than the other right ones of its group."""
+    thrift_by: Literal["usd", "tokens", "seconds"] = "usd"
+
+
+class GrpoEntry(_Entry):
+    """The algorithm's numbers: `[grpo]`. The defaults are the paper's."""
+
+    steps: int = Field(default=200, ge=1)
+    """Updates of the model; the learning rate is planned over all of them."""
+    questions: int = Field(default=4, ge=1)
+    """Questions an update."""
+    rollouts: int = Field(default=64, ge=2)
+    """Plans a question: a group."""
+    micro_batch: int = Field(default=8, ge=1)
+    """Plans a forward and backward pass, on each device; only memory and time depend on it."""
+    learning_rate: float = Field(default=1e-6, gt=0)
+    warmup: float = Field(default=0.03, ge=0, le=1)
+    """Share of the steps over which the learning rate rises."""
+    schedule: Literal["cosine", "linear", "constant_with_warmup"] = "cosine"
+    temperature: float = Field(default=1.0, gt=0)
+    clip: float = Field(default=0.2, gt=0)
+    kl: float = Field(default=0.0, ge=0)
+    loss: Literal["bnpo", "dr_grpo", "dapo", "grpo"] = "bnpo"
+    scale: Literal["group", "batch", "none"] = "group"
+    """What advantages are divided by the spread of."""
+    weight_decay: float = Field(default=0.0, ge=0)
+    max_grad_norm: float = Field(default=1.0, gt=0)
+
+
+class LoraEntry(_Entry):
+    """Train a small addition to the model instead of all of it: `[lora]`."""
+
+    rank: int = Field(default=16, ge=1)
+    alpha: float = Field(default=32.0, gt=0)
+    dropout: float = Field(default=0.0, ge=0, lt=1)
+    targets: str | list[str] = "all-linear"
+
+
+class WarmStart(_Entry):
+    """Supervised steps on plans that gave right answers, before the first update: `[warm_start]`."""
+
+    plans: Path | None = None
+    """A file of `KnownPlan`s, one a line; when left out, plans are drawn and those kept that are right."""
+    draw: Literal["space", "model"] = "space"
+    """Who writes the plans that are drawn: chance, from all that may be written; or the model, held to the grammar."""
+    samples: int = Field(default=8, ge=1)
+    """Plans drawn a question."""
+    subtasks: tuple[str, ...] = ("Answer the question.",)
+    """What chance writes as subtasks."""
+    questions: int = Field(default=32, ge=1)
+    """Questions that plans are drawn for."""
+    steps: int = Field(default=30, ge=1)
+    batch: int = Field(default=8, ge=1)
+    learning_rate: float = Field(default=3e-5, gt=0)
+
+
+class VllmEntry(_Entry):
+    """Draw plans with vLLM instead of transformers: `[vllm]`."""
+
+    mode: Literal["colocate", "server"] = "colocate"
+    memory: float = Field(default=0.3, gt=0, lt=1)
+    """Share of a GPU's memory, when colocated."""
+    tensor_parallel: int = Field(default=1, ge=1)
+    server: str | None = None
+    """Base URL of `trl vllm-serve`, such as `http://127.0.0.1:8000`."""
+
+
+class KeepEntry(_Entry):
+    """What is kept and told: `[keep]`."""
+
+    every: int = Field(default=10, ge=1)
+    """Steps between checkpoints."""
+    checkpoints: int = Field(default=2, ge=1)
+    report_to: tuple[Literal["trackio", "wandb", "tensorboard"], ...] = ()
+
+
+class TrainConfig(_Entry):
+    """The whole file. Paths in it are relative to it."""
+
+    model: str
+    """A folder, a name on the hub, or `embedded:NAME`."""
+    dtype: Literal["float32", "bfloat16"] = "float32"
+    gradient_checkpointing: bool = False
+    """Half the memory for a fifth more time."""
+    seed: int = Field(default=0, ge=0)
+    task: TaskEntry
+    pool: Path | None = None
+    """A pool file; else `[workers]` here, else `[small]`."""
+    workers: dict[str, WorkerEntry] = Field(default_factory=dict)
+    small: SmallPool | None = None
+    cache: bool = True
+    """Whether every reply of a worker is kept on disk, so that a run can be repeated for free."""
+    concurrency: int = Field(default=64, ge=1)
+    """Most plans that are run at once."""
+    plan: PlanEntry = PlanEntry()
+    curriculum: Curriculum = Curriculum()
+    reward: RewardEntry = RewardEntry()
+    grpo: GrpoEntry = GrpoEntry()
+    lora: LoraEntry | None = None
+    warm_start: WarmStart | None = None
+    vllm: VllmEntry | None = None
+    references: Path | None = None
+    """A file of `Reference`s, one a line: how well the best single worker and the oracle do on each sample."""
+    keep: KeepEntry = KeepEntry()
+
+    @model_validator(mode="after")
+    def _is_one_run(self) -> Self:
+        given = [
+            name for name, there in (("pool", self.pool), ("workers", self.workers), ("small", self.small)) if there
+        ]
+        if len(given) != 1:
+            raise ValueError(f"exactly one of pool, [workers] and [small] says who works, not {given or 'none'}")
+        plans = self.grpo.questions * self.grpo.rollouts
+        if plans % self.grpo.micro_batch:
+            raise ValueError(
+                f"grpo.micro_batch must divide the {plans} plans of a step, not be {self.grpo.micro_batch}"
+            )
+        return self
+
+
+def read_config(path: Path) -> TrainConfig:
+    """The checked content of a training file.
+
+    Raises:
+        ConfigError: no such file, not TOML, or a wrong key; the message names it.
+    """
+    config = read_toml(path, TrainConfig, "training file")
+    paths = {name: found for name in ("pool", "references") if (found := _beside(path, getattr(config, name)))}
+    if config.warm_start and (plans := _beside(path, config.warm_start.plans)):
+        paths["warm_start"] = config.warm_start.model_copy(update={"plans": plans})
+    return config.model_copy(update=paths)
+
+
+def _beside(config: Path, named: Path | None) -> Path | None:
+    if named is None:
+        return None
+    found = config.parent / named.expanduser()
+    if not found.is_file():
+        raise ConfigError(f"{str(config)!r} names {str(named)!r}, but there is no file {str(found)!r}")
+    return found

@@ -1,0 +1,175 @@
+"""What a step of training tells of the policy, and what a whole run amounts to. Pure.
+
+A rising reward may mean no more than that plans have become readable. So every share is told apart: how many plans
+are valid, and how many answers are right *given* a valid plan; and a run's verdict rests on the latter.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Literal
+
+from pydantic import Field
+
+from rl_conductor.train.outcomes import Outcome
+from rl_conductor.types import Value, total
+
+Group = Sequence[Outcome]
+"""The plans for one question."""
+
+SURE = 2.0
+"""Standard errors beyond which a difference counts."""
+
+
+class Reference(Value):
+    """How well others do on a sample, from a benchmark."""
+
+    id: str
+    single: float = Field(ge=0, le=1)
+    """Score of the worker that is best on average."""
+    oracle: float = Field(ge=0, le=1)
+    """Score of the best workflow found by search."""
+
+
+def diagnostics(
+    groups: Sequence[Group],
+    advantages_by_group: Sequence[Sequence[float | None]],
+    references: Sequence[Reference | None],
+) -> dict[str, float]:
+    """The numbers of one step, by name; what can't be known of these plans is left out.
+
+    Args:
+        groups: what came of the plans.
+        advantages_by_group: their rewards.
+        references: for each group, what is known of its question.
+    """
+    all_outcomes = [outcome for group in groups for outcome in group]
+    known = [outcome for outcome in all_outcomes if not outcome.masked]
+    valid = [outcome for outcome in known if outcome.valid]
+    used = total(outcome.usage for outcome in all_outcomes)
+    plans = [outcome.workflow for outcome in all_outcomes if outcome.workflow is not None]
+    told = {
+        "valid": _mean([outcome.valid for outcome in all_outcomes]),
+        "right": _mean([outcome.right for outcome in known]),
+        "right_if_valid": _mean([outcome.right for outcome in valid]),
+        "masked": _mean([outcome.masked for outcome in all_outcomes]),
+        "no_advantage": _mean([_all_alike(rewards) for rewards in advantages_by_group]),
+        "steps": _mean([len(plan.steps) for plan in plans]),
+        "steps_bits": bits(len(plan.steps) for plan in plans),
+        "workers_bits": bits(step.worker for plan in plans for step in plan.steps),
+        "usd": float(used.cost),
+        "tokens": used.input_tokens + used.output_tokens,
+        "calls": used.calls,
+        "replayed": used.replayed_calls / used.calls if used.calls else math.nan,
+        **_regrets(groups, references),
+    }
+    return {name: float(value) for name, value in told.items() if not math.isnan(value)}
+
+
+def bits(things: Iterable[object]) -> float:
+    """Entropy of how often each thing comes, in bits: 0 when it is always the same one."""
+    counts = Counter(things).values()
+    whole = sum(counts)
+    return sum(count / whole * math.log2(whole / count) for count in counts) if whole else math.nan
+
+
+def _regrets(groups: Sequence[Group], references: Sequence[Reference | None]) -> dict[str, float]:
+    """How far the mean score is behind others', on the questions where theirs is known."""
+    pairs = [
+        (reference, _mean([outcome.score or 0.0 for outcome in group if not outcome.masked]))
+        for group, reference in zip(groups, references, strict=True)
+        if reference is not None
+    ]
+    pairs = [(reference, score) for reference, score in pairs if not math.isnan(score)]
+    return {
+        "regret_single": _mean([reference.single - score for reference, score in pairs]),
+        "regret_oracle": _mean([reference.oracle - score for reference, score in pairs]),
+    }
+
+
+def _all_alike(rewards: Sequence[float | None]) -> bool:
+    return len({reward for reward in rewards if reward is not None}) < 2
+
+
+def _mean(values: Sequence[float]) -> float:
+    return sum(values) / len(values) if values else math.nan
+
+
+# ------------------------------------------------------------------------------------ the whole run
+
+
+class Tally(Value):
+    """What a few steps of a run amount to."""
+
+    steps: int
+    valid: float
+    right_if_valid: float
+    valid_error: float
+    """Standard error over the steps."""
+    right_error: float
+
+
+class Verdict(Value):
+    """What training changed, from its first steps to its last."""
+
+    first: Tally
+    last: Tally
+    finding: Literal["gain", "format only", "no gain", "too short"]
+
+    @property
+    def text(self) -> str:
+        """In words."""
+        shares = (
+            f"right given a valid plan {self.first.right_if_valid:.1%} → {self.last.right_if_valid:.1%}"
+            f" (± {self._error('right_error'):.1%}), valid {self.first.valid:.1%} → {self.last.valid:.1%}"
+        )
+        return f"{FINDINGS[self.finding]}: {shares}, first {self.first.steps} against last {self.last.steps} steps"
+
+    def _error(self, name: str) -> float:
+        return math.hypot(getattr(self.first, name), getattr(self.last, name))
+
+
+FINDINGS = {
+    "gain": "Plans became better",
+    "format only": "The gain is format only: more plans are valid, but valid ones are no better",
+    "no gain": "No gain",
+    "too short": "Too short a run to tell",
+}
+
+
+def verdict(steps: Sequence[Mapping[str, float]]) -> Verdict | None:
+    """What the `diagnostics` of a run's steps say; `None` without any step.
+
+    The first quarter of the steps is held against the last. Questions differ from step to step, so the standard error
+    is over steps; a proof is the benchmark on held-out questions, not this.
+    """
+    if not steps:
+        return None
+    window = max(1, len(steps) // 4)
+    first, last = _tally(steps[:window]), _tally(steps[-window:])
+    if window < 2:
+        return Verdict(first=first, last=last, finding="too short")
+    better = last.right_if_valid - first.right_if_valid > SURE * math.hypot(first.right_error, last.right_error)
+    tidier = last.valid - first.valid > SURE * math.hypot(first.valid_error, last.valid_error)
+    return Verdict(first=first, last=last, finding="gain" if better else "format only" if tidier else "no gain")
+
+
+def _tally(steps: Sequence[Mapping[str, float]]) -> Tally:
+    valid = [step["valid"] for step in steps if "valid" in step]
+    right = [step["right_if_valid"] for step in steps if "right_if_valid" in step]
+    return Tally(
+        steps=len(steps),
+        valid=_mean(valid) if valid else 0.0,
+        right_if_valid=_mean(right) if right else 0.0,
+        valid_error=_error(valid),
+        right_error=_error(right),
+    )
+
+
+def _error(values: Sequence[float]) -> float:
+    if len(values) < 2:
+        return 0.0
+    middle = _mean(values)
+    return math.sqrt(sum((value - middle) ** 2 for value in values) / (len(values) - 1) / len(values))

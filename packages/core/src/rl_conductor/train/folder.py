@@ -1,0 +1,124 @@
+"""A run's folder: what belongs to one configuration, which checkpoints are whole, and the record of it all."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from pydantic import Field
+
+from rl_conductor.errors import ConfigError
+from rl_conductor.train.config import TrainConfig
+from rl_conductor.train.diagnostics import Verdict
+from rl_conductor.train.lines import write_lines
+from rl_conductor.train.outcomes import Outcome
+from rl_conductor.types import Value
+from rl_conductor.workflow import Workflow
+
+WHOLE = "whole"
+"""Written into a checkpoint last: one without it was cut short."""
+
+
+class Drawn(Value):
+    """A plan that was drawn in training; one that is right can warm-start another run."""
+
+    step: int
+    question: str
+    text: str
+    workflow: Workflow | None
+    score: float | None
+    reward: float | None
+    explanation: str
+
+
+class Warmth(Value):
+    """How a run was warm-started."""
+
+    plans: int
+    """Different plans that were learnt from; all had given right answers."""
+    source: str
+    steps: int
+    loss: float
+
+
+class Record(Value):
+    """What was done, for whoever reads the result."""
+
+    config: dict[str, Any]
+    versions: dict[str, str]
+    machine: str
+    warm_start: Warmth | None = None
+    step: int = 0
+    seconds: float = 0.0
+    """Of this call; a run may have been made in several."""
+    totals: dict[str, float] = Field(default_factory=dict)
+    """What the workers used over all steps: `usd`, `tokens`, `calls`."""
+    verdict: Verdict | None = None
+    written: datetime = Field(default_factory=lambda: datetime.now(UTC))
+
+
+@dataclass(frozen=True)
+class Folder:
+    """Where a run keeps everything."""
+
+    path: Path
+
+    @classmethod
+    def of(cls, path: Path, config: TrainConfig) -> Folder:
+        """The folder of a run by `config`, new or begun before.
+
+        Raises:
+            ConfigError: another configuration was begun there.
+        """
+        path.mkdir(parents=True, exist_ok=True)
+        file, wanted = path / "config.json", config.model_dump_json(indent=2)
+        if not file.exists():
+            file.write_text(wanted, encoding="utf-8")
+            return cls(path)
+        begun = TrainConfig.model_validate_json(file.read_text(encoding="utf-8"))
+        changed = [name for name in TrainConfig.model_fields if getattr(begun, name) != getattr(config, name)]
+        if changed:
+            raise ConfigError(
+                f"{str(path)!r} holds a run with other settings of {', '.join(changed)}: a run goes on only as it began."
+                f" Give --output another folder, or remove this one"
+            )
+        return cls(path)
+
+    @property
+    def warm_start(self) -> Path:
+        """What the warm start left."""
+        return self.path / "warm_start"
+
+    @property
+    def final(self) -> Path:
+        """The trained model, or its adapter, and its tokenizer."""
+        return self.path / "final"
+
+    def checkpoint(self) -> Path | None:
+        """The newest checkpoint that is whole."""
+        found = [one for one in self.path.glob("checkpoint-*") if (one / WHOLE).exists()]
+        return max(found, key=lambda one: int(one.name.partition("-")[2]), default=None)
+
+    def keep_plans(self, step: int, drawn: Sequence[Drawn]) -> None:
+        """Keep what was drawn for a step; one that is done again is written again."""
+        write_lines(self.path / "plans" / f"{step:05}.jsonl", drawn)
+
+    def keep_record(self, record: Record) -> None:
+        """Write the record."""
+        (self.path / "record.json").write_text(record.model_dump_json(indent=2), encoding="utf-8")
+
+
+def drawn(step: int, question: str, outcome: Outcome, reward: float | None) -> Drawn:
+    """What is kept of a plan."""
+    return Drawn(
+        step=step,
+        question=question,
+        text=outcome.text,
+        workflow=outcome.workflow,
+        score=outcome.score,
+        reward=reward,
+        explanation=outcome.explanation,
+    )

@@ -1,0 +1,108 @@
+"""The model to train and its tokenizer: from a folder, the hub, or the embedded weights unpacked."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+from rl_conductor.errors import ConfigError
+from rl_conductor.grammar import constraint
+from rl_conductor.parser import Form
+from rl_conductor.train.config import TrainConfig
+from rl_conductor.types import Grammar
+from rl_conductor.workflow import PlanSpace
+
+try:
+    import torch
+    from peft import LoraConfig
+    from transformers import AutoModelForCausalLM, AutoTokenizer, GenerationConfig, GgufConfig
+
+    from rl_conductor.train.held import Held
+except ImportError as missing:
+    raise ConfigError(f"training needs {missing.name}: pip install 'rl-conductor[train]'") from missing
+
+EMBEDDED = "embedded:"
+
+
+def load(name: str, *, dtype: str) -> tuple[Any, Any]:
+    """The model and its tokenizer.
+
+    Raises:
+        ConfigError: there is no such model, or its folder can't be read.
+    """
+    source = str(unpacked(name.removeprefix(EMBEDDED))) if name.startswith(EMBEDDED) else name
+    try:
+        # Plans that share a prompt are scored in one pass, under a mask that flash attention can't take.
+        model = AutoModelForCausalLM.from_pretrained(source, dtype=dtype, attn_implementation="sdpa")
+        tokenizer = AutoTokenizer.from_pretrained(source)
+    except (OSError, ValueError) as failed:
+        raise ConfigError(f"model {name!r} can't be loaded: {failed}") from failed
+    # A checkpoint's own habits, such as a penalty on repetition, would make it draw from what is not trained.
+    model.generation_config = GenerationConfig(eos_token_id=ends_of(model, tokenizer))
+    return model, tokenizer
+
+
+def unpacked(name: str) -> Path:
+    """The folder with embedded weights as transformers reads them fast, beside the packed file; made when missing."""
+    # The `local` extra, which those who train a folder or hub model can do without.
+    from filelock import FileLock  # noqa: PLC0415
+
+    from rl_conductor.weights import fetch  # noqa: PLC0415
+
+    packed = fetch(name)
+    folder = packed.with_name(f"{packed.stem}.unpacked")
+    with FileLock(packed.with_name(f"{folder.name}.lock")):
+        if not folder.exists():
+            _unpack(packed, folder)
+    return folder
+
+
+def _unpack(packed: Path, folder: Path) -> None:
+    half = folder.with_name(f"{folder.name}.half")
+    shutil.rmtree(half, ignore_errors=True)
+    options: dict[str, Any] = {"gguf_file": packed.name, "dtype": torch.float32}
+    options["quantization_config"] = GgufConfig(dequantize=True)
+    model = AutoModelForCausalLM.from_pretrained(packed.parent, **options)
+    model.config.tie_word_embeddings = True  # as the originals are: packing made two slightly different copies
+    model.tie_weights()
+    model.to(torch.bfloat16).save_pretrained(half)
+    AutoTokenizer.from_pretrained(packed.parent, gguf_file=packed.name).save_pretrained(half)
+    half.rename(folder)
+
+
+def ends_of(model: Any, tokenizer: Any) -> list[int]:
+    """The tokens that end a plan."""
+    declared = model.generation_config.eos_token_id
+    others = [] if declared is None else [declared] if isinstance(declared, int) else list(declared)
+    return list(dict.fromkeys([tokenizer.eos_token_id, *others]))
+
+
+def grammar_of(space: PlanSpace, form: Form) -> str:
+    """The grammar of the plans in `space`, as in serving.
+
+    Raises:
+        ConfigError: the form has none.
+    """
+    made = constraint(space, form)
+    if not isinstance(made, Grammar):
+        raise ConfigError("plan.form 'object' has no grammar: write 'lists' or 'lines', or plan.grammar = false")
+    return made.gbnf
+
+
+def held_to(space: PlanSpace, form: Form, model: Any, tokenizer: Any) -> Held:
+    """That grammar, compiled for a model."""
+    vocab_size = model.config.get_text_config().vocab_size
+    return Held(tokenizer, vocab_size=vocab_size, ends=ends_of(model, tokenizer), gbnf=grammar_of(space, form))
+
+
+def lora_of(config: TrainConfig) -> LoraConfig | None:
+    """The addition that is trained in place of the model."""
+    lora = config.lora
+    return lora and LoraConfig(
+        r=lora.rank,
+        lora_alpha=lora.alpha,
+        lora_dropout=lora.dropout,
+        target_modules=lora.targets,
+        task_type="CAUSAL_LM",
+    )

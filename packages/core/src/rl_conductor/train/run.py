@@ -1,0 +1,253 @@
+"""A whole run: from a configuration and a folder to a trained model. Stops and goes on at any step."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+from platform import machine, processor
+from typing import Any
+
+from rl_conductor.errors import ConfigError
+from rl_conductor.pool import WorkerPool
+from rl_conductor.tasks import task
+from rl_conductor.tasks.base import Task
+from rl_conductor.train.config import TrainConfig
+from rl_conductor.train.diagnostics import Reference, verdict
+from rl_conductor.train.exercises import Exercise, exercises
+from rl_conductor.train.folder import WHOLE, Folder, Record, Warmth, drawn
+from rl_conductor.train.lines import read_lines
+from rl_conductor.train.outcomes import Judge, Outcome
+from rl_conductor.train.pools import pool_of
+
+try:
+    import torch
+    from accelerate import PartialState
+    from datasets import Dataset
+    from peft import PeftModel
+    from transformers import PrinterCallback, TrainerCallback
+    from trl import GRPOConfig
+
+    from rl_conductor.train.loading import grammar_of, held_to, load, lora_of
+    from rl_conductor.train.rollouts import Rollouts
+    from rl_conductor.train.trainer import ConductorTrainer, Reward
+    from rl_conductor.train.warm_start import warm_up
+except ImportError as missing:
+    raise ConfigError(f"training needs {missing.name}: pip install 'rl-conductor[train]'") from missing
+
+PACKAGES = ("rl-conductor", "torch", "transformers", "trl", "peft", "accelerate", "xgrammar")
+SPENT = ("usd", "tokens", "calls")
+PREFIX = "plans/"
+
+Step = dict[str, float]
+"""What is told of a step: the numbers of `diagnostics`, and TRL's own."""
+
+
+@dataclass(frozen=True)
+class Stop:
+    """When this call ends; the run itself may go on another time."""
+
+    step: int | None = None
+    """After this step, counted from the run's beginning."""
+    seconds: float | None = None
+    """After the first step that ends so many seconds from the start of the call."""
+
+
+def train(
+    config: TrainConfig, output: Path, *, cache: Path, stop: Stop | None = None, told: Callable[[int, Step], None]
+) -> Record:
+    """Train, or go on with the training that was begun in `output`.
+
+    Args:
+        config: what to train on what.
+        output: the run's folder.
+        cache: an SQLite file that remembers the replies of workers, for any number of runs.
+        stop: when to end before the last step.
+        told: told of each step, from 1, and its numbers.
+
+    Raises:
+        ConfigError: the configuration does not fit the model, the task or the folder.
+    """
+    began = time.monotonic()
+    folder = Folder.of(output, config)
+    asked = task(config.task.name, limit=config.task.limit, **config.task.options)
+    with pool_of(config, cache) as pool:
+        trainer, warmth = _prepared(config, folder, asked, pool, told)
+        trainer.add_callback(_Ends(stop or Stop(), began))
+        checkpoint = folder.checkpoint()
+        trainer.train(resume_from_checkpoint=None if checkpoint is None else str(checkpoint))
+    trainer.save_model(str(folder.final))
+    record = _record(config, trainer, warmth, time.monotonic() - began)
+    folder.keep_record(record)
+    return record
+
+
+def _prepared(
+    config: TrainConfig, folder: Folder, asked: Task, pool: WorkerPool, told: Callable[[int, Step], None]
+) -> tuple[ConductorTrainer, Warmth | None]:
+    drawn_for = exercises(
+        asked,
+        pool,
+        plan=config.plan,
+        curriculum=config.curriculum,
+        seed=config.seed,
+        size=config.grpo.steps * config.grpo.questions,
+    )
+    judge = Judge(asked.scorer, concurrency=config.concurrency)
+    warmth = warm_up(config, folder, asked, pool, judge) if config.warm_start else None
+    model, tokenizer = _model(config, folder)
+    # One for all exercises: it knows workers by number, and there are equally many each time.
+    space, form = drawn_for[0].space, drawn_for[0].form
+    held = held_to(space, form, model, tokenizer) if config.plan.grammar else None
+    trainer = ConductorTrainer(
+        model=model,
+        processing_class=tokenizer,
+        rollouts=Rollouts(tokenizer, held, name=config.model),
+        held=held,
+        reward_funcs=Reward(drawn_for, judge, config.reward, references=_references(config), told=_keeper(folder)),
+        args=_arguments(config, folder.path, grammar_of(space, form) if held else None),
+        train_dataset=Dataset.from_list([_row(one) for one in drawn_for]),
+        peft_config=None if isinstance(model, PeftModel) else lora_of(config),
+        callbacks=[_Tells(told)],
+    )
+    trainer.remove_callback(PrinterCallback)
+    return trainer, warmth
+
+
+def _model(config: TrainConfig, folder: Folder) -> tuple[Any, Any]:
+    """The model to begin with; a checkpoint then takes its place."""
+    warm = folder.warm_start if config.warm_start else None
+    if warm is None or config.lora is None:
+        return load(str(warm or config.model), dtype=config.dtype)
+    model, tokenizer = load(config.model, dtype=config.dtype)
+    return PeftModel.from_pretrained(model, warm, is_trainable=True), tokenizer
+
+
+def _row(one: Exercise) -> dict[str, Any]:
+    told = [{"role": message.role, "content": message.text} for message in one.messages]
+    return {"prompt": told, "exercise": one.number}
+
+
+def _references(config: TrainConfig) -> dict[str, Reference]:
+    found = read_lines(config.references, Reference) if config.references else []
+    return {reference.id: reference for reference in found}
+
+
+def _arguments(config: TrainConfig, output: Path, gbnf: str | None) -> GRPOConfig:
+    grpo, devices = config.grpo, PartialState().num_processes
+    passes, rest = divmod(grpo.questions * grpo.rollouts, grpo.micro_batch * devices)
+    if rest:
+        raise ConfigError(
+            f"{grpo.questions * grpo.rollouts} plans a step can't be dealt out to {devices} processes in"
+            f" micro-batches of {grpo.micro_batch}: change grpo.micro_batch"
+        )
+    cuda = torch.cuda.is_available()
+    return GRPOConfig(
+        output_dir=str(output),
+        max_steps=grpo.steps,
+        per_device_train_batch_size=grpo.micro_batch,
+        gradient_accumulation_steps=passes,
+        num_generations=grpo.rollouts,
+        max_completion_length=config.plan.max_tokens,
+        temperature=grpo.temperature,
+        shuffle_dataset=False,  # the order of exercises is already drawn
+        learning_rate=grpo.learning_rate,
+        lr_scheduler_type=grpo.schedule,
+        warmup_steps=round(grpo.warmup * grpo.steps),
+        weight_decay=grpo.weight_decay,
+        max_grad_norm=grpo.max_grad_norm,
+        beta=grpo.kl,
+        epsilon=grpo.clip,
+        loss_type=grpo.loss,
+        scale_rewards=grpo.scale,
+        seed=config.seed,
+        use_cpu=not cuda,
+        bf16=config.dtype == "bfloat16",
+        dataloader_pin_memory=cuda,
+        gradient_checkpointing=config.gradient_checkpointing,
+        logging_steps=1,
+        disable_tqdm=True,
+        report_to=list(config.keep.report_to) or "none",
+        save_steps=config.keep.every,
+        save_total_limit=config.keep.checkpoints,
+        **_vllm(config, gbnf),
+    )
+
+
+def _vllm(config: TrainConfig, gbnf: str | None) -> dict[str, Any]:
+    vllm = config.vllm
+    if vllm is None:
+        return {}
+    return {
+        "use_vllm": True,
+        "vllm_mode": vllm.mode,
+        "vllm_gpu_memory_utilization": vllm.memory,
+        "vllm_tensor_parallel_size": vllm.tensor_parallel,
+        "vllm_server_base_url": vllm.server,
+        "generation_kwargs": {"structured_outputs": {"grammar": gbnf}} if gbnf else None,
+    }
+
+
+def _keeper(folder: Folder) -> Callable[[int, Sequence[Exercise], Sequence[Outcome], Sequence[float | None]], None]:
+    def keep(
+        step: int, asked: Sequence[Exercise], outcomes: Sequence[Outcome], rewards: Sequence[float | None]
+    ) -> None:
+        lines = [
+            drawn(step + 1, one.sample.question, outcome, reward)
+            for one, outcome, reward in zip(asked, outcomes, rewards, strict=True)
+        ]
+        if PartialState().is_main_process:
+            folder.keep_plans(step + 1, lines)
+
+    return keep
+
+
+def _record(config: TrainConfig, trainer: ConductorTrainer, warmth: Warmth | None, seconds: float) -> Record:
+    steps = [_numbers(logs) for logs in trainer.state.log_history if "loss" in logs]
+    return Record(
+        config=config.model_dump(mode="json"),
+        versions={name: version(name) for name in PACKAGES},
+        machine=torch.cuda.get_device_name() if torch.cuda.is_available() else f"{processor() or machine()}, CPU only",
+        warm_start=warmth,
+        step=trainer.state.global_step,
+        seconds=seconds,
+        totals={name: sum(step.get(name, 0.0) for step in steps) for name in SPENT},
+        verdict=verdict(steps),
+    )
+
+
+def _numbers(logs: Mapping[str, Any]) -> Step:
+    return {name.removeprefix(PREFIX): float(value) for name, value in logs.items() if value is not None}
+
+
+class _Tells(TrainerCallback):  # type: ignore[misc, unused-ignore]
+    """Passes on what TRL logs of a step, and marks checkpoints as whole."""
+
+    def __init__(self, told: Callable[[int, Step], None]) -> None:
+        self._told = told
+
+    def on_log(self, args: Any, state: Any, control: Any, logs: dict[str, Any] | None = None, **_: Any) -> None:
+        """A step is done."""
+        if state.is_world_process_zero and logs and "loss" in logs:
+            self._told(state.global_step, _numbers(logs))
+
+    def on_save(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        """Everything of a checkpoint is on disk."""
+        if state.is_world_process_zero:
+            (Path(args.output_dir) / f"checkpoint-{state.global_step}" / WHOLE).touch()
+
+
+class _Ends(TrainerCallback):  # type: ignore[misc, unused-ignore]
+    """Ends this call early, with a checkpoint."""
+
+    def __init__(self, stop: Stop, began: float) -> None:
+        self._stop = stop
+        self._began = began
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        """A step is done; another one may be too many."""
+        late = self._stop.seconds is not None and time.monotonic() - self._began > self._stop.seconds
+        if late or (self._stop.step is not None and state.global_step >= self._stop.step):
+            control.should_save = control.should_training_stop = True
