@@ -35,7 +35,7 @@ FAULTS = ("503", "hang", "reset", "truncated", "unfinished")
 """Refused; silent; cut off before a word; cut off in the middle; ended politely but before the end."""
 LONGEST_SILENCE = 4.0
 """Seconds after which a vendor that hangs cuts the connection."""
-PATIENCE = 60.0
+PATIENCE = 180.0
 """Seconds that a program may take to start."""
 
 
@@ -171,19 +171,18 @@ def running(
     with (log or Path("/dev/null")).open("ab") as said:
         process = subprocess.Popen(command, env=env, stdout=said, stderr=said)
         try:
-            wait_until(ready, process)
+            _await(process, ready, log)
             yield process
         finally:
             process.kill()
             process.wait()
 
 
-def wait_until(ready: Callable[[], bool], process: subprocess.Popen[bytes]) -> None:
-    """Wait for a program that starts."""
+def _await(process: subprocess.Popen[bytes], ready: Callable[[], bool], log: Path | None) -> None:
     deadline = time.monotonic() + PATIENCE
     while not ready():
         if process.poll() is not None or time.monotonic() > deadline:
-            raise SystemExit(f"did not start: {process.args!r}")
+            raise SystemExit(f"did not start: {process.args!r}\n{log.read_text()[-2000:] if log else ''}")
         time.sleep(0.05)
 
 
