@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+from decimal import Decimal
 from typing import Any
 
 import httpx
@@ -12,11 +13,15 @@ import pytest
 from core.runs import Gated, busy, plan
 from rl_conductor.models.scripted import ScriptedModel
 from rl_conductor.server.keys import hashed
-from server.conftest import ONE_STEP, TWO_STEPS, At, Serve
+from rl_conductor.store import RunRow
+from rl_conductor.trace import Trace
+from rl_conductor.types import Price
+from server.conftest import ONE_STEP, TWO_STEPS, At, Serve, until
 from server.test_runs import gate, post
 
 ADMIN = "the-administrators-key"
 GUARDED: Any = {"keys": {"red": {"sha256": hashed("red-key")}}, "admin_sha256": hashed(ADMIN)}
+CENT = Price(input=Decimal(0), output=Decimal(0), per_call=Decimal("0.01"))
 OURS = {"sec-fetch-site": "same-origin"}
 
 
@@ -311,3 +316,134 @@ async def test_a_server_that_stops_lets_go_of_those_who_only_listen(serve: Serve
         at.service.stopping.set()
         async with asyncio.timeout(5):
             assert [piece async for piece in listening] == []
+
+
+# ----------------------------------------------------------------------------------------------- replays
+
+FOUR = plan((0, "Draft.", []), (1, "Draft too.", []), (0, "Join.", ["all"]), (1, "Check.", ["all"]))
+
+
+async def replay(at: At, run: str, step: int = 0, worker: str = "a", subtask: str = "Draft.") -> httpx.Response:
+    fields = {"round": "0", "step": str(step), "worker": worker, "subtask": subtask}
+    return await at.http.post(f"/runs/{run}/replay", data=fields, headers=OURS)
+
+
+async def replayed(at: At, reply: httpx.Response) -> tuple[RunRow, Trace]:
+    assert reply.status_code == 303, reply.text
+    run = reply.headers["location"].rpartition("/")[2]
+    if live := at.service.runs.live(run):
+        await live.result()
+    await at.service.store.journal.flush()
+    row, trace = await at.service.store.run(run), await at.service.store.trace(run)
+    assert row
+    assert trace
+    return row, trace
+
+
+@pytest.mark.parametrize(
+    ("step", "asked"),
+    [(0, ["Draft again.", "Join.", "Check."]), (2, ["Draft again.", "Check."]), (3, ["Draft again."])],
+)
+async def test_a_replay_runs_only_what_the_change_can_reach(serve: Serve, step: int, asked: list[str]) -> None:
+    a, b = ScriptedModel("from a", price=CENT), ScriptedModel("from b", price=CENT)
+    at = await serve({"a": a, "b": b}, FOUR)
+    run = await ask(at, model="conductor-ultra", conductor={"limits": {"rounds": 1}})
+    before = len(a.requests) + len(b.requests)
+    row, trace = await replayed(at, await replay(at, run, step, "b", "Draft again."))
+    assert len(a.requests) + len(b.requests) - before == len(asked)
+    assert row.usage.cost == CENT.per_call * len(asked)
+    assert row.labels == {"replay_of": run, "changed": row.labels["changed"]}
+    (one,) = trace.rounds
+    assert one.plan.source == "given"
+    assert one.results[step].step.subtask == "Draft again."
+    assert trace.text == "from b"
+    both = await page(at, f"/runs/{run}/beside/{row.id}")
+    assert both.count('<span class="state kept">') == 2 * (4 - len(asked))
+
+
+async def test_a_later_round_is_replayed_after_the_rounds_before_it(serve: Serve) -> None:
+    planner = ScriptedModel([ONE_STEP, plan((0, "Say it better.", []))])
+    at = await serve({"a": ScriptedModel(["first", "second", "third"])}, planner)
+    run = await ask(at, model="conductor-ultra")
+    fields = {"round": "1", "step": "0", "worker": "a", "subtask": "Say it best."}
+    _, trace = await replayed(at, await at.http.post(f"/runs/{run}/replay", data=fields, headers=OURS))
+    assert [one.results[0].text for one in trace.rounds] == ["first", "third"]
+
+
+async def test_a_replay_spends_from_the_budget_of_the_runs_own_key(serve: Serve) -> None:
+    keys = {"red": {"sha256": hashed("red-key"), "usd": "0.025", "per": "ever"}}
+    at = await serve({"a": ScriptedModel("from a", price=CENT)}, ScriptedModel(ONE_STEP), **GUARDED | {"keys": keys})
+    run = await ask(at)
+    await sign_in(at)
+    await replayed(at, await replay(at, run, subtask="Once more."))
+    assert await at.service.store.spent("red", since=0) == Decimal("0.02")
+    refused = await replay(at, run, subtask="And again.")
+    assert refused.status_code == 429
+    assert "left of this key" in refused.text
+
+
+async def test_a_replay_is_held_to_the_policy_of_its_run(serve: Serve) -> None:
+    at = await serve(planner=lambda _: ONE_STEP)
+    run = await ask(at, conductor={"policy": {"deny": ["b"]}})
+    refused = await replay(at, run, worker="b")
+    assert refused.status_code == 400
+    assert "not allowed" in refused.text
+
+
+async def test_a_replay_waits_for_a_place_like_any_run(serve: Serve) -> None:
+    opened, wait = gate()
+    b = Gated("from b", wait)
+    at = await serve({"a": "from a", "b": b}, TWO_STEPS, intake={"running": 1, "waiting": 0})
+    opened.set()
+    run = await ask(at)
+    opened.clear()
+    busy_with = asyncio.create_task(ask(at))
+    await until(lambda: bool(b.held))
+    fields = {"round": "0", "step": "0", "worker": "a", "subtask": "Say it."}
+    refused = await at.http.post(f"/runs/{run}/replay", data=fields, headers=OURS)
+    assert refused.status_code == 429
+    opened.set()
+    await busy_with
+
+
+async def test_what_can_not_be_replayed_is_refused(serve: Serve) -> None:
+    at = await serve(planner=ONE_STEP)
+    run, forgotten = await ask(at), await ask(at, store=False)
+    assert (await replay(at, run, step=1)).status_code == 404
+    assert (await replay(at, run, worker="")).status_code == 400
+    assert (await replay(at, run, worker="c")).status_code == 400
+    assert (await replay(at, forgotten)).status_code == 409
+    assert (await replay(at, "run-0")).status_code == 404
+    assert (await at.http.post(f"/runs/{run}/replay", data={"round": "0"})).status_code == 403
+
+
+async def test_a_stranger_replays_nothing(serve: Serve) -> None:
+    a = ScriptedModel("from a")
+    at = await serve({"a": a}, ONE_STEP, **GUARDED)
+    run = await ask(at)
+    assert (await replay(at, run)).status_code == 401
+    assert len(a.requests) == 1
+
+
+# ---------------------------------------------------------------------------------------------- spending
+
+
+async def test_spending_adds_up_by_worker_profile_and_key(serve: Serve) -> None:
+    workers = {name: ScriptedModel(f"from {name}", price=CENT) for name in "ab"}
+    at = await serve(workers, TWO_STEPS)
+    for _ in range(3):
+        await ask(at)
+    for by, names in {"worker": ["a", "b"], "model": ["conductor-mini-"], "key": ["local"]}.items():
+        for days in (1, 7, 30, 90):
+            text = await page(at, f"/spending?by={by}&days={days}")
+            assert all(name in text for name in names)
+            assert "$0.0600" in text.partition("<tfoot>")[2]
+    assert (await at.http.get("/spending?by=moon")).status_code == 400
+    assert (await at.http.get("/spending?days=8")).status_code == 400
+
+
+async def test_where_nothing_costs_money_tokens_are_shown(serve: Serve) -> None:
+    at = await serve()
+    assert "Nothing was spent" in await page(at, "/spending")
+    await ask(at)
+    assert 'value="tokens" selected' in await page(at, "/spending")

@@ -135,6 +135,17 @@ class Keys:
             raise ApiError("no such API key", status=401, code="invalid_api_key")
         return found[0]
 
+    def named(self, name: str) -> Account:
+        """The account of this name.
+
+        Raises:
+            ApiError: there is none any more.
+        """
+        for account in self.accounts:
+            if account.name == name:
+                return account
+        raise ApiError(f"there is no key {name!r} any more", status=409, code="no_such_key")
+
     def check_admin(self, headers: Mapping[str, str]) -> None:
         """Raise `ApiError` unless the request brings the administrator's key."""
         if self._admin is None:

@@ -35,7 +35,7 @@ class Scale:
 
 
 WIDE = Scale(width=224, height=104, gap=56, beside=24)
-TALL = Scale(width=296, height=92, gap=30, beside=0)
+TALL = Scale(width=296, height=104, gap=28, beside=0)
 
 
 @dataclass(frozen=True)

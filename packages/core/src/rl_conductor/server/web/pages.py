@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Coroutine, Mapping
-from datetime import UTC, date, datetime, time, timedelta
+from contextlib import suppress
+from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
@@ -15,17 +17,24 @@ from pydantic import ValidationError
 from starlette.requests import Request
 from starlette.responses import FileResponse, RedirectResponse, Response, StreamingResponse
 
-from rl_conductor.server.errors import ApiError, api_error
+from rl_conductor.errors import ConductorError, RunError
+from rl_conductor.server.errors import ApiError, api_error, refused
 from rl_conductor.server.lookups import Shared
-from rl_conductor.server.service import Service
+from rl_conductor.server.service import DAY, HOUR, Service
+from rl_conductor.server.streaming import at_work
+from rl_conductor.server.web import replays
+from rl_conductor.server.web.charts import Chart, Measure
 from rl_conductor.server.web.feed import changes
 from rl_conductor.server.web.rendering import SECURITY, Page
 from rl_conductor.server.web.sessions import Visited, admitted, dismissed, form, is_guarded
 from rl_conductor.server.web.views import Progress, RunView
 from rl_conductor.store import Search
+from rl_conductor.store.searching import By
+from rl_conductor.types import total
 
 ASSETS = Path(__file__).parent / "assets"
 PAGE_SIZE = 30
+SPANS = {1: "a day, by the hour", 7: "7 days", 30: "30 days", 90: "90 days"}
 OUTCOMES = ("running", "done", "failed", "cancelled")
 
 
@@ -39,7 +48,7 @@ class PageRoute(APIRoute):
         async def told(http: Request) -> Response:
             try:
                 return await answer(http)
-            except (ApiError, RequestValidationError) as error:
+            except (ConductorError, RequestValidationError) as error:
                 return _refusal(http, error)
 
         return told
@@ -49,7 +58,7 @@ router = APIRouter(route_class=PageRoute, include_in_schema=False)
 
 
 def _refusal(http: Request, error: Exception) -> Response:
-    known = api_error(error) if isinstance(error, ApiError) else ApiError(str(error), status=400, code="invalid_value")
+    known = api_error(error) if isinstance(error, ConductorError) else refused("this can't be read; start anew")
     if known.code == "signed_out" and http.method == "GET" and http.url.path != "/feed":
         asked = f"{http.url.path}?{http.url.query}" if http.url.query else http.url.path
         return RedirectResponse(f"/sign-in?{urlencode({'next': asked})}", status_code=303, headers=SECURITY)
@@ -108,7 +117,7 @@ def _midnight(day: str | None, *, days: int = 0) -> float | None:
     """When a day begins by UTC, or some days later."""
     if day is None:
         return None
-    return (datetime.combine(date.fromisoformat(day), time(), UTC) + timedelta(days=days)).timestamp()
+    return (datetime.combine(date.fromisoformat(day), datetime.min.time(), UTC) + timedelta(days=days)).timestamp()
 
 
 @router.get("/runs/{run}")
@@ -132,6 +141,59 @@ async def view(service: Service, run: str) -> RunView:
     live = service.runs.live(run)
     progress = Progress.of(live.so_far) if live else Progress(rounds=await service.store.so_far(run))
     return RunView.of(row, None, progress)
+
+
+@router.post("/runs/{run}/replay")
+async def replay(run: str, http: Request, service: Visited) -> Response:
+    """Begin a run that differs in one decision, and show both."""
+    change = replays.read_change(await form(http, service))
+    first = await view(service, run)
+    if first.trace is None:
+        raise ApiError("What this run said is not kept, so it can't be replayed.", status=409, code="not_kept")
+    live = await replays.start(service, first.row, first.trace, change)
+    with suppress(RunError):  # its page tells why there is no answer
+        await at_work([live])
+    await service.store.journal.flush()
+    return RedirectResponse(f"/runs/{run}/beside/{live.id}", status_code=303, headers=SECURITY)
+
+
+@router.get("/runs/{run}/beside/{other}")
+async def beside(run: str, other: str, service: Visited) -> Response:
+    """Two runs side by side."""
+    left, right = await view(service, run), await view(service, other)
+    return Page("beside.html", left=left, right=right, guarded=is_guarded(service))
+
+
+# ----------------------------------------------------------------------------------------- spending
+
+
+@router.get("/spending")
+async def spending(service: Visited, by: By = "worker", days: int = 7, measure: Measure | None = None) -> Response:
+    """What was used by each worker, profile or key, in each hour or day."""
+    if days not in SPANS:
+        raise refused(f"choose one of {', '.join(map(str, SPANS))} days")
+    width = HOUR if days == 1 else DAY
+    end = (time.time() // width + 1) * width
+    start = end - days * DAY
+    spent = await service.store.spending(by, since=start, before=end, width=width)
+    whole = total(one.usage for one in spent)
+    shown: Measure = measure or ("cost" if whole.cost else "tokens")
+    chart = Chart.of(spent, shown, start=start, spans=round((end - start) / width), width=width)
+    return Page(
+        "spending.html",
+        chart=chart,
+        whole=whole,
+        by=by,
+        days=days,
+        spans=SPANS,
+        measure=shown,
+        start=start,
+        end=end - width,
+        guarded=is_guarded(service),
+    )
+
+
+# --------------------------------------------------------------------------------------------- feed
 
 
 @router.get("/feed")

@@ -7,12 +7,14 @@ files.
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from decimal import Decimal
 from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from starlette.responses import HTMLResponse
 
 from rl_conductor import amounts
+from rl_conductor.server.web.replays import is_replayable
 
 SECURITY = {
     "content-security-policy": (
@@ -47,6 +49,16 @@ def machine_time(seconds: float) -> str:
     return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="seconds")
 
 
+def day(seconds: float, hours: bool = False) -> str:
+    """A day by UTC, or an hour of it."""
+    return datetime.fromtimestamp(seconds, UTC).strftime("%d %b, %H:%M" if hours else "%d %b %Y")
+
+
+def usd(amount: float) -> str:
+    """US dollars of a scale."""
+    return amounts.dollars(Decimal(str(amount)))
+
+
 def number(amount: int) -> str:
     """With its thousands apart."""
     return f"{amount:,}"
@@ -65,8 +77,20 @@ def _made() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    told = (amounts.cost, amounts.dollars, amounts.seconds, amounts.counted, moment, machine_time, number, percent)
+    told = (
+        amounts.cost,
+        amounts.dollars,
+        amounts.seconds,
+        amounts.counted,
+        moment,
+        machine_time,
+        day,
+        usd,
+        number,
+        percent,
+    )
     made.filters |= {filter_.__name__: filter_ for filter_ in told}
+    made.globals["replayable"] = is_replayable
     return made
 
 

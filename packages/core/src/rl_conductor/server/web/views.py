@@ -140,6 +140,12 @@ class RunView:
         return self.trace.seconds if self.trace else self.row.seconds or 0.0
 
     @property
+    def kept(self) -> Usage:
+        """What the replies that a replay kept had used when they were first made."""
+        calls = [call for one in self.rounds for step in one.steps if step.state == "kept" for call in step.calls]
+        return total(call.completion.usage for call in calls if call.completion)
+
+    @property
     def done(self) -> tuple[int, int]:
         """How many steps are done, and how many are planned so far."""
         steps = [step for one in self.rounds for step in one.steps]
