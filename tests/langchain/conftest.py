@@ -11,8 +11,6 @@ STANDARD = "test_standard_"
 
 ABSENT = {
     "test_audio_inputs": "the core has no audio",
-    "test_image_tool_message": "Chat Completions, which the workers speak here, has only text in the results of tools",
-    "test_pdf_tool_message": "Chat Completions, which the workers speak here, has only text in the results of tools",
     "test_stream_time": "it measures recorded HTTP, and there is no vendor of ours to record",
 }
 """What `ChatConductor` honestly can't, in words of our own."""

@@ -1,4 +1,4 @@
-"""The examples with a vendor's models, chosen by nothing but the environment; as they stand, `test_docs.py` runs them."""
+"""The examples with a vendor's models, chosen by nothing but the environment; `test_docs.py` runs them without."""
 
 from __future__ import annotations
 

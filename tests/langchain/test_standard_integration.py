@@ -1,6 +1,7 @@
-"""`langchain-tests`' own integration tests of chat models, over a real server that speaks OpenAI's protocol.
+"""`langchain-tests`' own integration tests of chat models, over real servers that speak two vendors' protocols.
 
-The planner and both workers are models of that server.
+The planner and the worker that drafts speak OpenAI's; the worker that answers speaks Anthropic's, which has pictures
+and documents in the results of tools.
 """
 
 from __future__ import annotations
@@ -15,11 +16,12 @@ from langchain_core.language_models import BaseChatModel
 from langchain_core.messages import AIMessage, AIMessageChunk
 from langchain_tests.integration_tests import ChatModelIntegrationTests
 
+from core.models.wire.base import SECRET
 from langchain_conductor import ChatConductor
 from rl_conductor import Model, model
 from rl_conductor.sync import run_sync
 
-from .vendor import Vendor
+from .vendor import AnthropicVendor, Vendor
 
 PICTURE, DOCUMENT = b"\x89PNG\r\n\x1a\n", b"%PDF-1.4"
 
@@ -30,18 +32,28 @@ def vendor() -> Iterator[Vendor]:
         yield service
 
 
+@pytest.fixture(scope="module")
+def other_vendor() -> Iterator[AnthropicVendor]:
+    with AnthropicVendor.running() as service:
+        yield service
+
+
 @pytest.mark.filterwarnings("ignore:Benchmark fixture was not used")  # by a test that needs recorded calls
 class TestChatConductor(ChatModelIntegrationTests):
-    url: str
-    models: list[Model]
+    models: tuple[Model, ...]
 
     @pytest.fixture(autouse=True)
-    async def _at_the_vendors(self, vendor: Vendor, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[None]:
+    async def _at_the_vendors(
+        self, vendor: Vendor, other_vendor: AnthropicVendor, monkeypatch: pytest.MonkeyPatch
+    ) -> AsyncIterator[None]:
         def downloaded(url: str, **_: Any) -> httpx.Response:
             return httpx.Response(200, content=DOCUMENT if url.endswith(".pdf") else PICTURE)
 
         monkeypatch.setattr(httpx, "get", downloaded)  # with which the tests fetch their picture and document
-        type(self).url, type(self).models = f"{vendor.url}/v1", []
+        options = {"base_url": f"{vendor.url}/v1", "api_key": "none", "dialect": "openai"}
+        planner, drafter = (model(f"openai:{name}", **options) for name in ("planner", "drafter"))
+        writer = model("anthropic:writer", base_url=other_vendor.url, api_key=SECRET)
+        type(self).models = (planner, drafter, writer)
         yield
         for one in self.models:
             await one.aclose()
@@ -53,10 +65,7 @@ class TestChatConductor(ChatModelIntegrationTests):
 
     @property
     def chat_model_params(self) -> dict[str, Any]:
-        options = {"base_url": self.url, "api_key": "none", "dialect": "openai"}
-        names = ("drafter", "writer", "planner")
-        drafter, writer, planner = (model(f"openai:{name}", **options) for name in names)
-        self.models.extend((drafter, writer, planner))
+        planner, drafter, writer = self.models
         return {"workers": {"drafter": drafter, "writer": writer}, "planner": planner}
 
     @property
@@ -81,6 +90,14 @@ class TestChatConductor(ChatModelIntegrationTests):
 
     @property
     def supports_anthropic_inputs(self) -> bool:
+        return True
+
+    @property
+    def supports_image_tool_message(self) -> bool:
+        return True
+
+    @property
+    def supports_pdf_tool_message(self) -> bool:
         return True
 
     @property

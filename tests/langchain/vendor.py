@@ -1,4 +1,4 @@
-"""An OpenAI-compatible service on loopback, real down to the socket: it plans, answers, calls tools, fills in forms."""
+"""Vendors' services on loopback, real down to the socket: they plan, answer, call tools, fill in forms."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
+from core.models.wire.anthropic import AnthropicWire
 from core.models.wire.base import Counts, Said, Seen, Wire
 from core.models.wire.openai import OpenAIWire
 
@@ -28,7 +29,7 @@ class Asked(Seen):
 
 
 class Vendor(OpenAIWire):
-    """Answers what the request asks for, whatever model it names."""
+    """OpenAI's protocol; answers what the request asks for, whatever model it names."""
 
     def read(self, wire: Wire) -> Seen:
         """What the request asks."""
@@ -43,24 +44,43 @@ class Vendor(OpenAIWire):
         return super().events(seen, _reply(seen))
 
 
+class AnthropicVendor(AnthropicWire):
+    """The same in Anthropic's protocol."""
+
+    def read(self, wire: Wire) -> Seen:
+        """What the request asks."""
+        return Asked(**vars(super().read(wire)), body=wire.body)
+
+    def whole(self, seen: Seen, said: Said) -> Any:
+        """A `message`."""
+        return super().whole(seen, _reply(seen))
+
+    def events(self, seen: Seen, said: Said) -> list[str]:
+        """Its frames."""
+        return super().events(seen, _reply(seen))
+
+
 def _reply(seen: Seen) -> Said:
     assert isinstance(seen, Asked)
-    form = seen.body.get("response_format", {})
-    if form.get("type") == "json_schema":
-        schema = form["json_schema"]["schema"]
-        made = PLAN if "steps" in schema["properties"] else _filled(schema, seen.text)
+    if seen.schema is not None:
+        made = PLAN if "steps" in seen.schema["properties"] else _filled(seen.schema, seen.text)
         return Said(pieces=(json.dumps(made),), counts=COUNTS)
-    if form.get("type") == "json_object":
+    if seen.body.get("response_format", {}).get("type") == "json_object":
         return Said(pieces=('{"setup": "Why?", ', '"punchline": "Meow."}'), counts=COUNTS)
-    if seen.tools and seen.tool_choice != "none" and seen.body["messages"][-1]["role"] != "tool":
+    if seen.tools and seen.tool_choice != "none" and not _brings_results(seen.body["messages"][-1]):
         return Said(calls=(_call(seen),), finish="tool_calls", counts=COUNTS)
     return Said(pieces=("Hello", " to", " you", "."), counts=COUNTS)
 
 
+def _brings_results(message: dict[str, Any]) -> bool:
+    return message["role"] == "tool" or any(block["type"] == "tool_result" for block in message["content"])
+
+
 def _call(seen: Asked) -> tuple[str, str, str]:
     wanted = seen.tool_choice if seen.tool_choice in seen.tools else seen.tools[0]
-    functions = {tool["function"]["name"]: tool["function"] for tool in seen.body["tools"]}
-    return "call_1", wanted, json.dumps(_filled(functions[wanted].get("parameters", {}), seen.text))
+    functions = {tool["name"]: tool for tool in (tool.get("function", tool) for tool in seen.body["tools"])}
+    schema = functions[wanted].get("parameters") or functions[wanted].get("input_schema", {})
+    return "call_1", wanted, json.dumps(_filled(schema, seen.text))
 
 
 def _filled(schema: dict[str, Any], text: str) -> dict[str, Any]:
