@@ -86,5 +86,15 @@ def test_the_output_is_bounded_by_what_is_asked_or_the_default() -> None:
     assert asked.tokens == asked.input_tokens + 5
 
 
+@pytest.mark.parametrize("cache_write", [None, Decimal(1), Decimal(1000)])
+def test_no_call_costs_more_than_estimated_whatever_the_vendor_caches(cache_write: Decimal | None) -> None:
+    price = DEAR.model_copy(update={"cache_write": cache_write})
+    most = estimate(Request(messages=(Message.user("x"),)), price)
+    assert most.cost is not None
+    for kept in (0, 1, most.input_tokens):
+        counts = {"input_tokens": most.input_tokens, "output_tokens": most.output_tokens, "cache_write_tokens": kept}
+        assert price.cost(**counts) <= most.cost
+
+
 def test_without_a_price_there_is_no_cost() -> None:
     assert estimate(Request(messages=()), None).cost is None

@@ -11,8 +11,11 @@ from genai_prices import Usage, calc_price
 
 from rl_conductor.prices import price_of
 
-TOKENS = [(0, 0, 0), (1000, 400, 300), (100_000, 0, 1), (100_001, 50_000, 1), (200_000, 0, 1), (200_001, 100_000, 500)]
-"""Input, of that cached, and output."""
+TOKENS = [
+    *((0, 0, 0, 0), (1000, 400, 500, 300), (100_000, 0, 0, 1), (100_001, 50_000, 1, 1)),
+    *((200_000, 0, 200_000, 1), (200_001, 100_000, 50_000, 500)),
+]
+"""Input, of that cached before and now, and output."""
 
 MODELS = [
     ("openai", "gpt-5"),
@@ -25,13 +28,16 @@ MODELS = [
 
 
 @pytest.mark.parametrize(("provider", "model"), MODELS)
-@pytest.mark.parametrize(("read", "cached", "written"), TOKENS)
-def test_cost_equals_the_price_datas_own(provider: str, model: str, read: int, cached: int, written: int) -> None:
+@pytest.mark.parametrize(("read", "cached", "kept", "written"), TOKENS)
+def test_cost_equals_the_price_datas_own(
+    provider: str, model: str, read: int, cached: int, kept: int, written: int
+) -> None:
     price = price_of(provider, model)
     assert price is not None
-    usage = Usage(input_tokens=read, cache_read_tokens=cached, output_tokens=written)
+    usage = Usage(input_tokens=read, cache_read_tokens=cached, cache_write_tokens=kept, output_tokens=written)
     theirs = calc_price(usage, model, provider_id=provider).total_price
-    assert price.cost(input_tokens=read, cached_tokens=cached, output_tokens=written) == theirs
+    counts = {"cached_tokens": cached, "cache_write_tokens": kept}
+    assert price.cost(input_tokens=read, output_tokens=written, **counts) == theirs
 
 
 def test_long_inputs_cost_more_where_the_vendor_says_so() -> None:

@@ -137,7 +137,10 @@ def test_the_total_of_nothing_is_zero() -> None:
 
 @pytest.mark.parametrize(
     "field",
-    ["input_tokens", "cached_tokens", "output_tokens", "reasoning_tokens", "calls", "cost", "unpriced_calls"],
+    [
+        *("input_tokens", "cached_tokens", "cache_write_tokens", "output_tokens", "reasoning_tokens"),
+        *("calls", "cost", "unpriced_calls"),
+    ],
 )
 def test_nobody_uses_less_than_nothing(field: str) -> None:
     with pytest.raises(ValidationError):
@@ -156,6 +159,12 @@ def test_cached_tokens_without_a_rate_of_their_own_cost_the_full_one() -> None:
     assert Price(input=Decimal(2), output=Decimal(0)).cost(
         input_tokens=500_000, output_tokens=0, cached_tokens=500_000
     ) == Decimal(1)
+
+
+def test_what_is_cached_for_later_has_a_rate_of_its_own() -> None:
+    price = Price(input=Decimal(2), output=Decimal(0), cached_input=Decimal("0.2"), cache_write=Decimal("2.5"))
+    counts = {"input_tokens": 1_000_000, "output_tokens": 0, "cached_tokens": 300_000, "cache_write_tokens": 200_000}
+    assert price.cost(**counts) == Decimal("1.0") + Decimal("0.06") + Decimal("0.5")
 
 
 def test_long_inputs_cost_what_their_tier_says() -> None:

@@ -208,7 +208,7 @@ def test_a_malformed_continuation_is_forgotten(forged: Any) -> None:
 
 
 def test_usage_comes_over_with_its_shares_and_back() -> None:
-    usage = Usage(input_tokens=10, cached_tokens=4, output_tokens=5, reasoning_tokens=2)
+    usage = Usage(input_tokens=10, cached_tokens=4, cache_write_tokens=3, output_tokens=5, reasoning_tokens=2)
     assert core_usage(lc_usage(usage)) == usage
     assert lc_usage(usage)["total_tokens"] == 15
     assert core_usage(None) == Usage()
@@ -219,7 +219,7 @@ def test_counts_that_cannot_be_are_put_in_bounds() -> None:
         "input_tokens": 3,
         "output_tokens": -5,
         "total_tokens": 1,
-        "input_token_details": {"cache_read": 9},
+        "input_token_details": {"cache_read": 9, "cache_creation": 9},
         "output_token_details": {"reasoning": None},
     }
     assert core_usage(told) == Usage(input_tokens=3, cached_tokens=3)

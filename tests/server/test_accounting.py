@@ -24,7 +24,7 @@ from rl_conductor.types import Completion, Message, Price, Request, Usage, total
 
 TOKENS = st.integers(0, 1_000_000)
 DIALECT = sqlite.dialect()
-PRICE = Price(input=Decimal("0.15"), cached_input=Decimal("0.075"), output=Decimal("0.6"))
+PRICE = Price(input=Decimal("0.15"), cached_input=Decimal("0.075"), cache_write=Decimal("0.19"), output=Decimal("0.6"))
 
 
 class Billing(ScriptedModel):
@@ -48,9 +48,10 @@ def replies(draw: st.DrawFn, text: str) -> Any:
     if draw(st.integers(0, 4)) == 0:
         return BadRequestError("no", model="x", status=400)
     read, written = draw(TOKENS), draw(TOKENS)
-    used = Usage(input_tokens=read, cached_tokens=draw(st.integers(0, read)), output_tokens=written, calls=1)
-    cost = PRICE.cost(input_tokens=read, output_tokens=written, cached_tokens=used.cached_tokens)
-    priced = used.model_copy(update={"cost": cost})
+    cached = draw(st.integers(0, read))
+    kept = draw(st.integers(0, read - cached))
+    counts = {"input_tokens": read, "output_tokens": written, "cached_tokens": cached, "cache_write_tokens": kept}
+    priced = Usage(**counts, calls=1, cost=PRICE.cost(**counts))
     return Completion(message=Message.assistant(text), usage=priced, model="vendor")
 
 
@@ -96,7 +97,7 @@ def test_the_protocols_agree_on_the_totals(run: tuple[Trace, list[Usage]]) -> No
     trace, charged = run
     whole = total(charged)
     chat, responses, messages = chat_usage([trace]), responses_usage(trace), messages_usage([trace])
-    read = messages["input_tokens"] + messages["cache_read_input_tokens"]
+    read = sum(messages[name] for name in ("input_tokens", "cache_read_input_tokens", "cache_creation_input_tokens"))
     assert chat["prompt_tokens"] == responses["input_tokens"] == read == whole.input_tokens
     assert chat["completion_tokens"] == responses["output_tokens"] == messages["output_tokens"] == whole.output_tokens
     assert chat["total_tokens"] == whole.total_tokens

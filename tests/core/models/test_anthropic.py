@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
 import pytest
+from pydantic import BaseModel, Field
 
 from rl_conductor.errors import BadRequestError, BadResponseError, ConfigError, ModelError
 from rl_conductor.models.anthropic import AnthropicModel
@@ -252,9 +253,38 @@ async def test_the_choice_of_tools_is_sent(ask: Any, choice: str, parallel: bool
 
 
 async def test_a_schema_and_an_effort_go_into_the_output_config(ask: Any) -> None:
-    schema = {"type": "object", "additionalProperties": False}
+    schema = {"type": "object", "properties": {}, "additionalProperties": False}
     body = await ask(response_format=JsonFormat(json_schema=schema), sampling=Sampling(effort="minimal"))
     assert body["output_config"] == {"effort": "low", "format": {"type": "json_schema", "schema": schema}}
+
+
+class Kite(BaseModel):
+    """As users write their schemas: with bounds, defaults and a field that may be missing."""
+
+    name: str
+    grams: int = Field(ge=1, le=900)
+    tail: float | None = None
+
+
+async def test_a_schema_is_told_in_the_words_that_the_api_takes(ask: Any) -> None:
+    body = await ask(response_format=JsonFormat(json_schema=Kite.model_json_schema()))
+    sent = body["output_config"]["format"]["schema"]
+    assert sent["additionalProperties"] is False
+    assert sent["properties"]["grams"].keys() == {"type", "title", "description"}
+    assert "maximum: 900" in sent["properties"]["grams"]["description"]
+
+
+async def test_a_list_of_types_is_told_as_alternatives(ask: Any) -> None:
+    schema = {"type": "object", "properties": {"tail": {"type": ["number", "null"], "description": "Metres."}}}
+    body = await ask(response_format=JsonFormat(json_schema=schema))
+    tail = body["output_config"]["format"]["schema"]["properties"]["tail"]
+    assert tail == {"anyOf": [{"type": "number", "description": "Metres."}, {"type": "null"}]}
+
+
+async def test_a_schema_that_the_sdk_cannot_read_is_left_to_the_api(ask: Any) -> None:
+    schema = {"type": "object", "properties": {"anything": {}}}
+    body = await ask(response_format=JsonFormat(json_schema=schema))
+    assert body["output_config"]["format"]["schema"] == schema
 
 
 async def test_json_of_no_schema_is_refused_before_the_call(ask: Any, service: Odd) -> None:

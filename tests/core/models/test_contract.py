@@ -122,6 +122,7 @@ async def test_usage_counts_cached_and_reasoning_tokens_and_the_price_makes_the_
     usage = (await ask(subject.model("usage", price=PRICE), HELLO)).usage
     assert usage.input_tokens == COUNTS.input
     assert usage.cached_tokens == COUNTS.cached
+    assert usage.cached_tokens + usage.cache_write_tokens <= usage.input_tokens
     assert usage.output_tokens == COUNTS.output
     assert usage.reasoning_tokens == COUNTS.reasoning
     assert usage.cost == Decimal("0.01") + (600 * 2 + 400 * 1 + 300 * 10) / Decimal(1_000_000)

@@ -1,6 +1,7 @@
 """What vendors charge, from the maintained data that the `genai-prices` package carries; no network is used.
 
-Rates for text only: audio, pictures, cache writes and vendors' own tools (web search) are not in a `Price`.
+Rates for text only: audio, pictures and vendors' own tools (web search) are not in a `Price`. What is cached counts at
+the vendor's usual rate, which at Anthropic is that of five minutes; no adapter of ours asks for an hour.
 """
 
 from __future__ import annotations
@@ -40,7 +41,8 @@ def _price(rates: ModelPrice) -> Price | None:
     return Price(
         input=_rate(rates.input_mtok, 0),
         output=_rate(rates.output_mtok, 0),
-        cached_input=None if rates.cache_read_mtok is None else _rate(rates.cache_read_mtok, 0),
+        cached_input=_known(rates.cache_read_mtok, 0),
+        cache_write=_known(rates.cache_write_mtok, 0),
         per_call=per_thousand / THOUSAND,
         tiers=tuple(_tier(rates, above) for above in _thresholds(rates)),
     )
@@ -51,15 +53,20 @@ def _tier(rates: ModelPrice, above: int) -> PriceTier:
         above=above,
         input=_rate(rates.input_mtok, above + 1),
         output=_rate(rates.output_mtok, above + 1),
-        cached_input=None if rates.cache_read_mtok is None else _rate(rates.cache_read_mtok, above + 1),
+        cached_input=_known(rates.cache_read_mtok, above + 1),
+        cache_write=_known(rates.cache_write_mtok, above + 1),
     )
 
 
 def _thresholds(rates: ModelPrice) -> list[int]:
-    kinds = (rates.input_mtok, rates.output_mtok, rates.cache_read_mtok)
+    kinds = (rates.input_mtok, rates.output_mtok, rates.cache_read_mtok, rates.cache_write_mtok)
     return sorted(
         {tier.start for kind in kinds if kind is not None and not isinstance(kind, Decimal) for tier in kind.tiers}
     )
+
+
+def _known(kind: Decimal | TieredPrices | None, tokens: int) -> Decimal | None:
+    return None if kind is None else _rate(kind, tokens)
 
 
 def _rate(kind: Decimal | TieredPrices | None, tokens: int) -> Decimal:

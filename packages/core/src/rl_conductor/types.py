@@ -204,6 +204,8 @@ class Usage(Value):
     """All tokens read, cached ones included."""
     cached_tokens: int = Field(default=0, ge=0)
     """The share of `input_tokens` that the vendor had cached."""
+    cache_write_tokens: int = Field(default=0, ge=0)
+    """The share of `input_tokens` that the vendor has cached now, for later calls."""
     output_tokens: int = Field(default=0, ge=0)
     """All tokens written, reasoning included."""
     reasoning_tokens: int = Field(default=0, ge=0)
@@ -233,6 +235,7 @@ def total(usages: Iterable[Usage]) -> Usage:
     return Usage(
         input_tokens=sum(one.input_tokens for one in each),
         cached_tokens=sum(one.cached_tokens for one in each),
+        cache_write_tokens=sum(one.cache_write_tokens for one in each),
         output_tokens=sum(one.output_tokens for one in each),
         reasoning_tokens=sum(one.reasoning_tokens for one in each),
         calls=sum(one.calls for one in each),
@@ -250,6 +253,7 @@ class PriceTier(Value):
     input: Decimal
     output: Decimal
     cached_input: Decimal | None = None
+    cache_write: Decimal | None = None
 
 
 class Price(Value):
@@ -259,21 +263,27 @@ class Price(Value):
     output: Decimal
     cached_input: Decimal | None = None
     """Rate of cached input; `None` means the full input rate."""
+    cache_write: Decimal | None = None
+    """Rate of input that is cached for later; `None` means the full input rate."""
     per_call: Decimal = Decimal(0)
     """US dollars for each call, on top."""
     tiers: tuple[PriceTier, ...] = ()
     """Dearer rates for long inputs, in rising order of `above`."""
 
-    def cost(self, *, input_tokens: int, output_tokens: int, cached_tokens: int = 0) -> Decimal:
-        """US dollars for one call."""
+    def cost(
+        self, *, input_tokens: int, output_tokens: int, cached_tokens: int = 0, cache_write_tokens: int = 0
+    ) -> Decimal:
+        """US dollars for one call; cached tokens and those that were cached now are among those of the input."""
         rates: Price | PriceTier = self
         for tier in self.tiers:
             if input_tokens > tier.above:
                 rates = tier
         cached_rate = rates.input if rates.cached_input is None else rates.cached_input
-        fresh = max(input_tokens - cached_tokens, 0)  # a vendor's numbers need not add up, and must not earn money
-        tokens = fresh * rates.input + cached_tokens * cached_rate + output_tokens * rates.output
-        return self.per_call + tokens / MILLION
+        write_rate = rates.input if rates.cache_write is None else rates.cache_write
+        # A vendor's numbers need not add up, and must not earn money.
+        fresh = max(input_tokens - cached_tokens - cache_write_tokens, 0)
+        read = fresh * rates.input + cached_tokens * cached_rate + cache_write_tokens * write_rate
+        return self.per_call + (read + output_tokens * rates.output) / MILLION
 
 
 FREE = Price(input=Decimal(0), output=Decimal(0))

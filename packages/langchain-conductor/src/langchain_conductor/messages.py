@@ -108,11 +108,14 @@ def core_usage(usage: UsageMetadata | None) -> Usage:
     if usage is None:
         return Usage()
     read, written = max(usage["input_tokens"], 0), max(usage["output_tokens"], 0)
-    cached = usage.get("input_token_details", {}).get("cache_read") or 0
+    details = usage.get("input_token_details", {})
+    cached = max(min(details.get("cache_read") or 0, read), 0)
+    kept = max(min(details.get("cache_creation") or 0, read - cached), 0)
     thought = usage.get("output_token_details", {}).get("reasoning") or 0
     return Usage(
         input_tokens=read,
-        cached_tokens=max(min(cached, read), 0),
+        cached_tokens=cached,
+        cache_write_tokens=kept,
         output_tokens=written,
         reasoning_tokens=max(min(thought, written), 0),
     )
@@ -276,8 +279,13 @@ def lc_usage(usage: Usage) -> UsageMetadata:
     made = UsageMetadata(
         input_tokens=usage.input_tokens, output_tokens=usage.output_tokens, total_tokens=usage.total_tokens
     )
+    details = InputTokenDetails()
     if usage.cached_tokens:
-        made["input_token_details"] = InputTokenDetails(cache_read=usage.cached_tokens)
+        details["cache_read"] = usage.cached_tokens
+    if usage.cache_write_tokens:
+        details["cache_creation"] = usage.cache_write_tokens
+    if details:
+        made["input_token_details"] = details
     if usage.reasoning_tokens:
         made["output_token_details"] = OutputTokenDetails(reasoning=usage.reasoning_tokens)
     return made

@@ -121,7 +121,10 @@ def priced(usage: Usage, price: Price | None) -> Usage:
     if price is None:
         return usage.model_copy(update={"calls": 1, "unpriced_calls": 1})
     cost = price.cost(
-        input_tokens=usage.input_tokens, output_tokens=usage.output_tokens, cached_tokens=usage.cached_tokens
+        input_tokens=usage.input_tokens,
+        output_tokens=usage.output_tokens,
+        cached_tokens=usage.cached_tokens,
+        cache_write_tokens=usage.cache_write_tokens,
     )
     return usage.model_copy(update={"calls": 1, "cost": cost})
 

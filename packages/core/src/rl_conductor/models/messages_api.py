@@ -10,7 +10,7 @@ import json
 from base64 import b64decode
 from collections.abc import Iterable, Iterator
 from itertools import groupby
-from typing import TYPE_CHECKING, Literal, Required, TypeAlias, TypedDict
+from typing import TYPE_CHECKING, Any, Literal, Required, TypeAlias, TypedDict
 
 from rl_conductor.errors import BadRequestError
 from rl_conductor.models.base import arguments_of
@@ -137,8 +137,32 @@ def _output_config(model: str, request: Request) -> wire.OutputConfigParam:
         schema = request.response_format.json_schema
         if schema is None:
             raise BadRequestError(f"{model} writes JSON only of a schema: give json_schema", model=model)
-        made["format"] = {"type": "json_schema", "schema": schema}
+        made["format"] = {"type": "json_schema", "schema": _strict(schema)}
     return made
+
+
+def _strict(schema: dict[str, Any]) -> dict[str, Any]:
+    """`schema` in the words that the API takes, as the SDK puts it; what that can't read, the API has to judge."""
+    # Inside, because the adapter says it in our words when the SDK is missing.
+    from anthropic import transform_schema  # noqa: PLC0415
+
+    try:
+        return transform_schema(_one_type_each(schema))
+    except (ValueError, AssertionError):
+        return schema
+
+
+def _one_type_each(schema: Any) -> Any:
+    """`schema` with lists of types as alternatives, which is how the SDK reads them."""
+    if isinstance(schema, list):
+        return [_one_type_each(one) for one in schema]
+    if not isinstance(schema, dict):
+        return schema
+    made = {name: _one_type_each(value) for name, value in schema.items()}
+    if not isinstance(made.get("type"), list):
+        return made
+    kinds = made.pop("type")
+    return {"anyOf": [{"type": kind} if kind == "null" else {**made, "type": kind} for kind in kinds]}
 
 
 def _turns(model: str, request: Request) -> list[wire.MessageParam]:
@@ -232,11 +256,12 @@ def parts_of(
 
 def usage_of(usage: wire.Usage) -> Usage:
     """Tokens as we count them: the API counts cached ones, and those it cached just now, beside the fresh ones."""
-    cached = usage.cache_read_input_tokens or 0
+    cached, kept = usage.cache_read_input_tokens or 0, usage.cache_creation_input_tokens or 0
     details = usage.output_tokens_details
     return Usage(
-        input_tokens=usage.input_tokens + cached + (usage.cache_creation_input_tokens or 0),
+        input_tokens=usage.input_tokens + cached + kept,
         cached_tokens=cached,
+        cache_write_tokens=kept,
         output_tokens=usage.output_tokens,
         reasoning_tokens=details.thinking_tokens if details else 0,
     )

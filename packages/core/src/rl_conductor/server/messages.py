@@ -121,9 +121,9 @@ def usage(traces: Sequence[Trace]) -> dict[str, Any]:
     """What was used in all; Anthropic counts cached tokens beside the others, not among them."""
     whole = used(traces)
     return {
-        "input_tokens": whole.input_tokens - whole.cached_tokens,
+        "input_tokens": whole.input_tokens - whole.cached_tokens - whole.cache_write_tokens,
         "cache_read_input_tokens": whole.cached_tokens,
-        "cache_creation_input_tokens": 0,
+        "cache_creation_input_tokens": whole.cache_write_tokens,
         "output_tokens": whole.output_tokens,
         "conductor": breakdown(traces),
     }
