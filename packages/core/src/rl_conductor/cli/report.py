@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from rich.console import Group, RenderableType
 from rich.padding import Padding
@@ -123,19 +123,25 @@ def story(trace: Trace) -> RenderableType:
 
 
 def _head(trace: Trace) -> Table:
-    facts = Table.grid(padding=(0, 2))
-    facts.add_column(style="dim", no_wrap=True)
-    facts.add_column()
-    rows = (
-        ("run", trace.id),
-        ("made", f"{trace.created:%Y-%m-%d %H:%M:%S %Z}"),
-        ("planner", trace.planner),
-        ("versions", f"rl-conductor {trace.versions.package}, prompts {trace.versions.prompt}"),
-        ("asked", asked(trace.request)),
+    return facts(
+        {
+            "run": trace.id,
+            "made": f"{trace.created:%Y-%m-%d %H:%M:%S %Z}",
+            "planner": trace.planner,
+            "versions": f"rl-conductor {trace.versions.package}, prompts {trace.versions.prompt}",
+            "asked": asked(trace.request),
+        }
     )
-    for name, value in rows:
-        facts.add_row(name, Text(clean(value)))
-    return facts
+
+
+def facts(known: Mapping[str, str]) -> Table:
+    """What is known of a run, a line each."""
+    drawn = Table.grid(padding=(0, 2))
+    drawn.add_column(style="dim", no_wrap=True)
+    drawn.add_column()
+    for name, value in known.items():
+        drawn.add_row(name, Text(clean(value)))
+    return drawn
 
 
 def asked(request: Request) -> str:
@@ -218,6 +224,12 @@ def _message(message: Message) -> Iterator[RenderableType]:
 
 
 # -------------------------------------------------------------------------------------------- plans
+
+
+def unfinished(workflow: Workflow, results: Sequence[StepResult]) -> Table:
+    """The steps of a round that is not over, as far as they are done."""
+    done = {result.index: row_of(result) for result in results}
+    return table(workflow, [done.get(index, row) for index, row in enumerate(waiting(workflow))])
 
 
 def waiting(workflow: Workflow) -> list[Row]:

@@ -20,21 +20,21 @@ app = typer.Typer(help="Look at runs that were kept with --save.", no_args_is_he
 File = Annotated[str, typer.Argument(metavar="FILE", help="A trace; '-' is stdin.")]
 
 
+Steps = Annotated[
+    list[int] | None,
+    typer.Option(
+        "--step",
+        "-s",
+        min=0,
+        metavar="N",
+        help="Also what this step was shown and said, in full; 0 is the planner; may be repeated.",
+        show_default=False,
+    ),
+]
+
+
 @app.command()
-def show(
-    file: File,
-    step: Annotated[
-        list[int] | None,
-        typer.Option(
-            "--step",
-            "-s",
-            min=0,
-            metavar="N",
-            help="Also what this step was shown and said, in full; 0 is the planner; may be repeated.",
-            show_default=False,
-        ),
-    ] = None,
-) -> None:
+def show(file: File, step: Steps = None) -> None:
     """Tell a run: who did what, what it cost, what went wrong.
 
     \b
@@ -42,8 +42,16 @@ def show(
       rl-conductor trace show run.json
       rl-conductor trace show run.json --step 0 --step 2
     """
-    trace = read_trace(file)
-    exchanges = [_exchange(trace, number) for number in step or ()]
+    tell(read_trace(file), step)
+
+
+def tell(trace: Trace, steps: list[int] | None) -> None:
+    """Print what a run did, and in full what these steps were shown and said.
+
+    Raises:
+        ConfigError: there is no such step.
+    """
+    exchanges = [_exchange(trace, number) for number in steps or ()]
     out = console.stdout()
     out.print(report.story(trace))
     for told in exchanges:

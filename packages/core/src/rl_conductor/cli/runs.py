@@ -1,0 +1,117 @@
+"""`runs`: what a server has run, newest first."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+from rich.table import Table
+from rich.text import Text
+
+from rl_conductor.amounts import cost, seconds
+from rl_conductor.cli import console, stored
+
+if TYPE_CHECKING:
+    from rl_conductor.store import RunRow, Store
+
+MARKS = {
+    "done": ("✓", "green"),
+    "failed": ("✗", "bold red"),
+    "cancelled": ("–", "dim"),
+    "running": ("…", "cyan"),
+}
+WHICH = "Which"
+
+
+def runs(
+    *,
+    text: Annotated[
+        str | None,
+        typer.Option("--text", metavar="TEXT", help="In what was asked or answered.", rich_help_panel=WHICH),
+    ] = None,
+    status: Annotated[
+        Literal["running", "done", "failed", "cancelled"] | None,
+        typer.Option("--status", help="How far it came.", rich_help_panel=WHICH),
+    ] = None,
+    model: Annotated[
+        str | None,
+        typer.Option("--model", metavar="NAME", help="The model that was asked.", rich_help_panel=WHICH),
+    ] = None,
+    worker: Annotated[
+        str | None, typer.Option("--worker", metavar="NAME", help="Who took part.", rich_help_panel=WHICH)
+    ] = None,
+    key: Annotated[
+        str | None, typer.Option("--key", metavar="NAME", help="On whose account.", rich_help_panel=WHICH)
+    ] = None,
+    since: Annotated[
+        datetime | None, typer.Option("--since", help="Begun then or later.", rich_help_panel=WHICH)
+    ] = None,
+    before: Annotated[datetime | None, typer.Option("--before", help="Begun earlier.", rich_help_panel=WHICH)] = None,
+    most: Annotated[
+        int, typer.Option("--most", "-n", min=1, metavar="N", help="How many.", rich_help_panel=WHICH)
+    ] = 20,
+    as_json: Annotated[bool, typer.Option("--json", help="Print them as JSON, and nothing else.")] = False,
+    store: stored.StoreOption = None,
+    config: stored.ConfigOption = None,
+) -> None:
+    """List the runs of a server, newest first.
+
+    \b
+    Examples:
+      rl-conductor runs
+      rl-conductor runs --status failed --since 2026-11-01
+      rl-conductor runs --config conductor.toml --key team-a --json
+    """
+
+    async def look(kept: Store) -> Sequence[RunRow]:
+        from rl_conductor.store import Search  # noqa: PLC0415  an extra
+
+        wanted = Search(
+            text=text,
+            status=status,
+            model=model,
+            worker=worker,
+            key=key,
+            since=since.timestamp() if since else None,
+            before=before.timestamp() if before else None,
+        )
+        return await kept.runs(wanted, most=most)
+
+    found = stored.read(store, config, look)
+    if as_json:
+        listed = json.dumps([row.model_dump(mode="json") for row in found], indent=2)
+        sys.stdout.write(console.ascii_controls(listed) + "\n")
+    elif found:
+        console.stdout().print(_table(found))
+    else:
+        console.note(console.stderr(), "no such run")
+
+
+def _table(rows: Sequence[RunRow]) -> Table:
+    drawn = Table(box=None, padding=(0, 2, 0, 0), header_style="dim", pad_edge=False)
+    for name in ("run", "begun", ""):
+        drawn.add_column(name, no_wrap=True)
+    for name in ("took", "tokens", "cost"):
+        drawn.add_column(name, justify="right", no_wrap=True)
+    for name in ("asked", "key", "question"):
+        drawn.add_column(name)
+    for row in rows:
+        drawn.add_row(
+            row.id,
+            f"{datetime.fromtimestamp(row.created):%m-%d %H:%M}",
+            Text(*MARKS[row.status]),
+            "" if row.seconds is None else seconds(row.seconds),
+            f"{row.usage.total_tokens:,}",
+            cost(row.usage),
+            *(_cut(part) for part in (row.model, row.key, row.question)),
+        )
+    return drawn
+
+
+def _cut(text: str) -> Text:
+    """One line of `text`, as long as there is room."""
+    return Text(console.one_line(text), no_wrap=True, overflow="ellipsis")
