@@ -34,8 +34,15 @@ BOTH = [
     for b in (1, 2)
 ]
 LEARN = [
-    *({"id": f"c{a}", "question": f"add {a} 4", "answer": str(a + 4), "domain": "add"} for a in range(6)),
-    *({"id": f"d{n}", "question": f"spell {n}", "answer": toys.WORDS[n], "domain": "spell"} for n in range(4)),
+    *(
+        {"id": f"c{a}{b}", "question": f"add {a} {b}", "answer": str(a + b), "domain": "add"}
+        for a in range(6)
+        for b in (3, 4)
+    ),
+    *(
+        {"id": f"d{n}", "question": f"spell {n}", "answer": toys.WORDS[n], "domain": "spell"}
+        for n in (0, 1, 2, 3, 6, 7, 8, 9)
+    ),
 ]
 HEAD = """
 seed = 0

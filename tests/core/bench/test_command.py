@@ -20,7 +20,7 @@ def test_the_command_prints_a_table_and_writes_rows_and_reports(
     said = CliRunner().invoke(app, ["bench", str(folder / "bench.toml"), "--limit", "8", "--out", str(folder / "told")])
     assert said.exit_code == 0, said.output
     assert re.search(r"^planned +1\.00 ± 0\.00 +100% +1\.00 ± 0\.00", said.stdout, re.MULTILINE)
-    assert len((folder / "told" / "rows.jsonl").read_text().splitlines()) == 8 * 4 + 10 * 2
+    assert len((folder / "told" / "rows.jsonl").read_text().splitlines()) == 8 * 4 + 20 * 2
     for form in ("md", "html"):
         text = (folder / "told" / f"report.{form}").read_text()
         for fact in ("n = 8", "seed", "rl-conductor", "toy", "calls", "Python 3."):

@@ -44,7 +44,7 @@ async def test_tokens_and_dollars_are_those_that_the_models_charged(bench: Make)
 
 async def test_the_best_single_worker_is_chosen_on_other_samples_than_those_of_the_test(bench: Make) -> None:
     found = await lines(bench(BEST))
-    assert found["best"].about.startswith("adder, chosen on learn (n = 10)")
+    assert found["best"].about.startswith("adder, chosen on learn (n = 20)")
     assert found["best"].accuracy.value == pytest.approx(6 / 12)
 
 

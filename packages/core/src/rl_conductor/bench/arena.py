@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from rl_conductor.conductor import Conductor
 from rl_conductor.errors import ConfigError, RunError
@@ -73,6 +73,7 @@ class Arena:
         planner: Planner | None = None,
         pool: WorkerPool | None = None,
         limits: Limits | None = None,
+        access: Literal["binary", "positional"] = "positional",
         sampling: Sampling | None = None,
     ) -> Trace:
         """One run, whatever comes of it: of a workflow, of a `single` worker without any, or of a planner's plan.
@@ -85,6 +86,7 @@ class Arena:
             planner: who plans otherwise.
             pool: in place of the arena's own.
             limits: of the run.
+            access: what a planner may write.
             sampling: in place of the answering worker's own.
         """
         seeded = self._drawing(pool or self.pool, repeat)
@@ -95,7 +97,7 @@ class Arena:
             seeded,
             policy=Policy(single=single),
             limits=limits,
-            access="binary" if planner else "positional",
+            access=access,
         )
         request = Request(messages=(Message.user(question),), sampling=sampling or Sampling())
         try:

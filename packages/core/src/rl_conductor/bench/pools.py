@@ -14,7 +14,7 @@ from rl_conductor.pool import PoolFile, Worker, WorkerEntry, WorkerPool, read_po
 from rl_conductor.retrieval import Library
 from rl_conductor.tasks.islands import islands
 from rl_conductor.workers.delegating import DelegatingModel
-from rl_conductor.workers.small import MEDIUM, SMALL, small_pool
+from rl_conductor.workers.small import SMALL, small_pool
 
 
 class SmallPool(BaseModel):
@@ -23,16 +23,22 @@ class SmallPool(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     reader: str = SMALL
-    coder: str = MEDIUM
-    writer: str = MEDIUM
-    options: dict[str, Any] = Field(default_factory=dict)
-    """Passed to the adapter of all three."""
+    coder: str = SMALL
+    writer: str = SMALL
+    threads: int = Field(default=1, ge=1)
+    """Of each embedded model; more than idle cores is slower."""
 
-    def made(self) -> list[Worker]:
-        """The workers."""
-        reader, coder, writer = (model(name, **self.options) for name in (self.reader, self.coder, self.writer))
-        library = Library(islands().passages)
-        return list(small_pool(library, reader=reader, coder=coder, writer=writer).values())
+    def made(self, memory: Memory) -> WorkerPool:
+        """The pool; replies are remembered as the base models gave them."""
+        names = (self.reader, self.coder, self.writer)
+        models = {name: model(name, **self._options(name)) for name in dict.fromkeys(names)}
+        reader, coder, writer = (models[name] for name in names)
+        pool = small_pool(Library(islands().passages), reader=reader, coder=coder, writer=writer, cache=memory.path)
+        memory.models += models.values()
+        return pool
+
+    def _options(self, name: str) -> dict[str, Any]:
+        return {"threads": self.threads} if name.startswith("embedded:") else {}
 
 
 class PoolSettings(BaseModel):
@@ -56,7 +62,9 @@ class PoolSettings(BaseModel):
 
     def made(self, memory: Memory) -> WorkerPool:
         """The pool, with workers that remember their replies."""
-        return WorkerPool(self._renamed(memory.worker(worker)) for worker in self._workers())
+        if self.small is not None:
+            return WorkerPool(map(self._renamed, self.small.made(memory).values()))
+        return WorkerPool(self._renamed(memory.worker(worker)) for worker in self._file().made())
 
     @property
     def models(self) -> tuple[str, ...]:
@@ -67,11 +75,6 @@ class PoolSettings(BaseModel):
 
     def _file(self) -> PoolFile:
         return read_pool_file(self.file) if self.file else PoolFile(workers=self.workers)
-
-    def _workers(self) -> list[Worker]:
-        if self.small is not None:
-            return self.small.made()
-        return self._file().made()
 
     def _renamed(self, worker: Worker) -> Worker:
         name = self.rename.get(worker.name, worker.name)
@@ -84,7 +87,7 @@ class Memory:
 
     path: Path
     models: list[Model] = field(default_factory=list)
-    """Every model that remembers, for closing."""
+    """Every model that is in use, for closing."""
 
     def of(self, made: Model) -> Model:
         """`made`, remembering."""

@@ -12,6 +12,9 @@ from rl_conductor.bench.systems.conducting import Conducting
 from rl_conductor.bench.systems.mixture import MixtureOfAgents
 from rl_conductor.bench.systems.oracle import Oracle
 from rl_conductor.bench.systems.reflecting import SelfReflection
+from rl_conductor.bench.systems.routers.masrouter import MasRouter
+from rl_conductor.bench.systems.routers.routerdc import RouterDC
+from rl_conductor.bench.systems.routers.smoothie import Smoothie
 from rl_conductor.bench.systems.sampling import BestOfN, SelfConsistency
 
 AnySystem = Annotated[
@@ -19,11 +22,14 @@ AnySystem = Annotated[
     | BestOfN
     | BestSingle
     | Conducting
+    | MasRouter
     | MixtureOfAgents
     | Oracle
     | RandomPlans
+    | RouterDC
     | SelfConsistency
-    | SelfReflection,
+    | SelfReflection
+    | Smoothie,
     Field(discriminator="kind"),
 ]
 

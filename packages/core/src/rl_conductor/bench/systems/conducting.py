@@ -10,6 +10,7 @@ from rl_conductor.bench.arena import Arena
 from rl_conductor.bench.systems.base import Reply, System, SystemEntry
 from rl_conductor.limits import Limits
 from rl_conductor.models import Model
+from rl_conductor.parser import Form
 from rl_conductor.planner import PLAN_TOKENS, Planner
 from rl_conductor.pool import ModelEntry
 from rl_conductor.prompts import Roster
@@ -18,7 +19,7 @@ from rl_conductor.types import Sampling
 
 
 class Conducting(SystemEntry):
-    """A model that writes plans over the pool."""
+    """A model that writes plans over the pool. A trained one must be asked as it was trained."""
 
     kind: Literal["conductor"]
     planner: ModelEntry
@@ -26,8 +27,12 @@ class Conducting(SystemEntry):
     rounds: int = Field(default=1, ge=1)
     """2 is the paper's recursion."""
     steps: int = Field(default=5, ge=1)
+    form: Form | None = None
     roster: Roster = "cards"
+    access: Literal["binary", "positional"] = "binary"
     examples: int = Field(default=3, ge=0, le=4)
+    max_tokens: int = Field(default=PLAN_TOKENS, ge=1)
+    """Most tokens of a plan."""
     samples: int = Field(default=5, ge=1)
     """Most plans that are drawn until one may run; only the first counts for the share of valid plans."""
     temperature: float = Field(default=0.0, ge=0)
@@ -39,7 +44,8 @@ class Conducting(SystemEntry):
         async def answer(sample: Sample, repeat: int) -> Reply:
             planner = self._planner(model, arena.seed + repeat)
             limits = Limits(rounds=self.rounds, steps=self.steps)
-            return Reply.of(await arena.run(sample.question, repeat=repeat, planner=planner, limits=limits))
+            trace = await arena.run(sample.question, repeat=repeat, planner=planner, limits=limits, access=self.access)
+            return Reply.of(trace)
 
         rounds = "" if self.rounds == 1 else f", {self.rounds} rounds"
         held = "under the plan grammar" if model.capabilities.grammar else "without a grammar"
@@ -49,10 +55,11 @@ class Conducting(SystemEntry):
     def _planner(self, model: Model, seed: int) -> Planner:
         draws = self.temperature > 0  # a greedy model would only write the same plan again
         sampling = Sampling(
-            max_tokens=PLAN_TOKENS, temperature=self.temperature, seed=seed * self.samples if draws else None
+            max_tokens=self.max_tokens, temperature=self.temperature, seed=seed * self.samples if draws else None
         )
         return Planner(
             model=model,
+            form=self.form,
             roster=self.roster,
             examples=self.examples,
             samples=self.samples if draws else 1,
