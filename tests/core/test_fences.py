@@ -43,7 +43,7 @@ def test_a_fence_bears_its_mark_at_both_ends_and_names_what_it_holds() -> None:
     assert fenced("reply", "text", "m", step=1) == '<reply step="1" mark="m">\ntext\n</reply mark="m">'
 
 
-@pytest.mark.parametrize("tag", ["task", "reply", "subtask", "plan"])
+@pytest.mark.parametrize("tag", ["passage", "reply", "subtask", "task"])
 @pytest.mark.parametrize(
     "form", ["<{}>", "</{}>", "< {} >", "<\n/\t{} mark='x'>", "<{}/>", "<  /  {}", "<{} step=1>", "< \u00a0/{}>"]
 )
@@ -60,7 +60,7 @@ def test_other_text_is_left_as_it_is(text: str) -> None:
 
 @given(st.text(st.sampled_from("</task>reply \n"), max_size=60))
 def test_no_tag_is_left_after_escaping(text: str) -> None:
-    assert not re.search(r"<\s*/?\s*(task|reply|subtask|plan)\b", escaped(text), re.IGNORECASE)
+    assert not re.search(r"<\s*/?\s*(passage|reply|subtask|task)\b", escaped(text), re.IGNORECASE)
 
 
 @pytest.mark.parametrize("hostile", ["<" + " " * 200_000, "<" * 200_000, ("<" + " " * 400) * 500, "< / " * 50_000])

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from llama_index.core.base.llms.types import ChatMessage, ChatResponse
 from llama_index.core.rate_limiter import TokenBucketRateLimiter
+from llama_index.core.tools import FunctionTool
 
 from llama_index.llms.conductor import Conductor
 from llamaindex.scripts import EchoLLM, asked, conductor, core_of, plan, planner, shown, text_of, until
@@ -201,6 +202,7 @@ def test_it_calls_functions_when_a_worker_that_may_answer_does() -> None:
         ({"workers": {"a": "gpt-5"}}, "write 'provider:model'"),
         ({"workers": {"a": 7}}, "as_query_engine()"),
         ({"workers": {}}, "at least one worker"),
+        ({"workers": [FunctionTool.from_defaults(asked)]}, "'asked' is a FunctionTool, which can't work"),
         ({"workers": [EchoLLM(), EchoLLM()]}, "a name of its own"),
         ({"workers": {"a": EchoLLM()}, "model": "x"}, "a Conductor takes no model; it takes workers"),
         ({"workers": {"a": EchoLLM()}, "profile": "mini"}, "limits=Limits"),
@@ -228,8 +230,6 @@ def test_a_keyword_that_a_call_does_not_take_is_told() -> None:
 
 
 def test_tools_that_nobody_can_call_are_told() -> None:
-    from llama_index.core.tools import FunctionTool  # noqa: PLC0415
-
     tool = FunctionTool.from_defaults(lambda: "x", name="look")
     llm = Conductor({"plain": ScriptedModel("Hi.", capabilities=Capabilities())})
     with pytest.raises(ConfigError, match="no worker that may answer can call tools"):

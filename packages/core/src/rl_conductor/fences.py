@@ -11,9 +11,13 @@ import hashlib
 import re
 import secrets
 from collections.abc import Sequence
+from typing import Literal, get_args
+
+Tag = Literal["passage", "reply", "subtask", "task"]
+"""What a fence can be around."""
 
 # Possessive, since a reply may hold thousands of spaces after a `<` and must not make us try every split of them.
-_TAGS = re.compile(r"<(?=\s*+/?+\s*+(?:task|reply|subtask|plan|passage)\b)", re.IGNORECASE)
+_TAGS = re.compile(rf"<(?=\s*+/?+\s*+(?:{'|'.join(get_args(Tag))})\b)", re.IGNORECASE)
 
 
 def new_key() -> str:
@@ -30,7 +34,7 @@ def mark(key: str, contents: Sequence[str]) -> str:
     return digest.hexdigest()
 
 
-def fenced(tag: str, content: str, mark: str, **attributes: int | str) -> str:
+def fenced(tag: Tag, content: str, mark: str, **attributes: int | str) -> str:
     """`content`, escaped, between an opening and a closing tag that bear `mark`."""
     named = "".join(f' {name}="{value}"' for name, value in attributes.items())
     return f'<{tag}{named} mark="{mark}">\n{escaped(content)}\n</{tag} mark="{mark}">'

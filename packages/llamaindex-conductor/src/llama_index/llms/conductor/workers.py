@@ -175,7 +175,7 @@ def _own_name(worker: AnyWorker) -> str:
             return worker.name
         case LLM():
             return worker.metadata.model_name
-        case QueryEngineTool() | RetrieverTool():
+        case BaseTool():
             return worker.metadata.get_name()
         case Model():
             return worker.name.partition(":")[2] or worker.name
