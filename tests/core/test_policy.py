@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from typing import Any
 
 import pytest
@@ -157,3 +160,26 @@ def test_a_policy_travels_as_json() -> None:
     policy = Policy(data_class="private", data_rules=RULES, forbid=(Flow(reader="a", source="b"),), deny=frozenset("c"))
 
     assert Policy.model_validate_json(policy.model_dump_json()) == policy
+
+
+WRITTEN = """
+from rl_conductor.policy import DataRule, Policy
+
+names = frozenset("abcdefgh")
+print(Policy(allow=names, deny=names, data_rules={"x": DataRule(tags=names, regions=names)}).model_dump_json())
+"""
+
+
+def test_equal_policies_are_equal_text_in_every_process() -> None:
+    texts = [
+        subprocess.run(
+            [sys.executable, "-c", WRITTEN],
+            env=os.environ | {"PYTHONHASHSEED": seed},
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+        for seed in "12"
+    ]
+    assert texts[0] == texts[1]
+    assert Policy.model_validate_json(texts[0]).allow == frozenset("abcdefgh")

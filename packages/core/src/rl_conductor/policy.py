@@ -12,7 +12,7 @@ from typing import Literal
 from pydantic import Field
 
 from rl_conductor.errors import PolicyError
-from rl_conductor.types import Card, Value
+from rl_conductor.types import Card, Names, Value
 from rl_conductor.workflow import PlanSpace
 
 Selector = str
@@ -22,9 +22,9 @@ Selector = str
 class DataRule(Value):
     """Where data of one class may go."""
 
-    tags: frozenset[str] = frozenset()
+    tags: Names = frozenset()
     """Tags that a worker must all carry."""
-    regions: frozenset[str] | None = None
+    regions: Names | None = None
     """Regions of which a worker must be in one; `None` allows any."""
 
 
@@ -38,8 +38,9 @@ class Flow(Value):
 class Policy(Value):
     """What a request allows. The default allows everything."""
 
-    allow: frozenset[Selector] = frozenset({"*"})
-    deny: frozenset[Selector] = frozenset()
+    allow: Names = frozenset({"*"})
+    """Selectors of workers."""
+    deny: Names = frozenset()
     """Wins over `allow`."""
     data_class: str | None = None
     """The class of the user's own data in this request; one of `data_rules`."""

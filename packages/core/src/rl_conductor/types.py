@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from decimal import Decimal
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer
 
 MILLION = Decimal(1_000_000)
 
@@ -26,6 +26,9 @@ def _encodable(text: str) -> str:
 
 Text = Annotated[str, AfterValidator(_encodable)]
 """Text from outside. Half a surrogate pair, which a vendor's JSON may hold but no file or wire of ours, becomes `?`."""
+
+Names = Annotated[frozenset[str], PlainSerializer(sorted, return_type=list[str], when_used="json")]
+"""A set of names. It is written in order, so that equal values are equal text in every process."""
 
 
 # ---------------------------------------------------------------------------------------- messages
@@ -332,7 +335,7 @@ class Card(Value):
     price: Price | None = None
     latency: float | None = None
     """Median seconds of a call."""
-    tags: frozenset[str] = frozenset()
+    tags: Names = frozenset()
     region: str | None = None
 
     @property
