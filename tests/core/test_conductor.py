@@ -120,6 +120,18 @@ async def test_whoever_stops_listening_cancels_the_run() -> None:
     assert not leftover_tasks()
 
 
+async def test_a_plan_that_is_cancelled_tells_what_it_cost() -> None:
+    hangs = Gated("never", forever)
+    events: list[Event] = []
+    planning = asyncio.create_task(Conductor(hangs, pool_of(a="A")).plan("What is it?", on_event=events.append))
+    await asyncio.wait_for(hangs.asked.wait(), SOON)
+    planning.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await planning
+    assert isinstance(events[-1], Finished)
+    assert (events[-1].trace.error, events[-1].trace.usage.calls) == ("cancelled", 1)
+
+
 # ---------------------------------------------------------------------------------------- as Model
 
 

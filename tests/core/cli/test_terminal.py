@@ -132,6 +132,7 @@ def test_ctrl_c_while_planning_ends_at_once(command: str, pool: Pool) -> None:
         assert opened.end() == 130
 
     assert "Traceback" not in opened.shown
+    assert "error: stopped; spent until then: " in settled(opened.shown)
 
 
 def test_a_reader_that_leaves_ends_the_run_quietly(command: str, pool: Pool) -> None:

@@ -138,6 +138,8 @@ class Conductor:
     ) -> PlanRecord:
         """A plan for `question`, or for the round after those `before`, which is not run.
 
+        When it is cancelled, the last event is `Finished`, which says what it cost.
+
         Raises:
             PolicyError: no workflow at all may run.
         """

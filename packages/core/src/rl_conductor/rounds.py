@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import secrets
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -122,7 +123,11 @@ class Run:
     async def plan(self) -> PlanRecord:
         """A plan that is not run. Its workflow is the fall-back's when the planner wrote none."""
         self.caller.ledger.check_depth()
-        return await self.plan_of(self.execution(), ahead=False)
+        try:
+            return await self.plan_of(self.execution(), ahead=False)
+        except asyncio.CancelledError:
+            self.finish("cancelled")
+            raise
 
     # -------------------------------------------------------------------------------------- rounds
 

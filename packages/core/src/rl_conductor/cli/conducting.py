@@ -78,10 +78,17 @@ def plan(conductor: Conductor, request: Request) -> PlanRecord:
 
     Raises:
         ConductorError: no plan may be made at all.
+        typer.Exit: Ctrl-C.
     """
     with watching(conductor.planner.model.name) as watcher:
         work = _until_heard(conductor, lambda show: conductor.plan(request, on_event=show), watcher)
-        return asyncio.run(work)
+        try:
+            return asyncio.run(work)
+        except KeyboardInterrupt:
+            pass
+    if watcher.trace is not None:
+        console.fail(f"stopped; {spent(watcher.trace)}")
+    raise typer.Exit(INTERRUPTED)
 
 
 async def _run(
