@@ -41,10 +41,9 @@ def spell(request: Request) -> str:
 
 
 def flip(request: Request) -> str:
-    """The sum for even seeds, one too many for every third, else the sum: a worker that is right two times in three."""
-    right = add(request)
-    seed = request.sampling.seed
-    return right if seed is None or seed % 3 else str(int(right) + 1)
+    """The sum, but one too many for every third seed: a worker that is right two times in three."""
+    right, seed = add(request), request.sampling.seed
+    return right if right == "?" or seed is None or seed % 3 else str(int(right) + 1)
 
 
 def plan(request: Request) -> str:

@@ -1,0 +1,133 @@
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+
+import pytest
+
+from core.bench import toys
+from core.bench.test_runner import ALONE, PLANNED, lines
+from rl_conductor import ConfigError
+from rl_conductor.bench.runner import Bench
+from rl_conductor.bench.systems.chance import drawn
+from rl_conductor.bench.systems.mixture import MixtureOfAgents
+from rl_conductor.bench.systems.sampling import voted
+
+Make = Callable[..., Bench]
+
+ORACLE = '[systems.oracle]\nkind = "oracle"\n'
+FLIPPER = '[pools.toys.workers.flipper]\nmodel = "toy:flipper"\nsampling = { temperature = 1 }\n'
+
+
+def test_a_mixture_of_three_layers_asks_all_twice_and_the_aggregator_once() -> None:
+    plan = MixtureOfAgents(kind="mixture-of-agents").workflow(["a", "b", "c"], "b")
+    assert [step.worker for step in plan.steps] == [*"abc", *"abc", "b"]
+    assert [sorted(step.access) for step in plan.steps] == [[], [], [], *[[0, 1, 2]] * 3, [3, 4, 5]]
+
+
+async def test_every_call_of_a_mixture_counts(bench: Make) -> None:
+    made = bench('[systems.moa]\nkind = "mixture-of-agents"\naggregator = "speller"\n')
+    found = (await lines(made))["moa"]
+    assert (found.usage.calls, toys.calls("adder"), toys.calls("speller")) == (12 * 5, 12 * 2, 12 * 3)
+    assert found.steps == 5
+    words = sum(
+        len(message.text.split())
+        for one in toys.MADE.values()
+        for toy in one
+        for request in toy.requests
+        for message in request.messages
+    )
+    assert found.usage.input_tokens == words
+    assert found.by_depth[2].value == 1  # the speller sees what the adder found
+
+
+async def test_the_oracle_takes_the_first_right_workflow_and_counts_it_alone(bench: Make) -> None:
+    found = (await lines(bench(ORACLE)))["oracle"]
+    assert (found.accuracy.value, found.peeks) == (1, True)
+    assert found.steps == pytest.approx((8 * 1 + 4 * 2) / 12)
+
+
+async def test_an_oracles_role_must_be_a_worker(bench: Make) -> None:
+    roles = '[systems.oracle]\nkind = "oracle"\n[systems.oracle.roles]\na = { worker = "nobody", subtask = "Do it." }\n'
+    with pytest.raises(ConfigError, match="nobody, not in the pool"):
+        await bench(roles).run()
+
+
+async def test_self_reflection_is_one_worker_over_and_over(bench: Make) -> None:
+    found = (await lines(bench('[systems.reflect]\nkind = "self-reflection"\n')))["reflect"]
+    assert (found.steps, toys.calls("adder")) == (5, 12 * 5 + 20)
+    assert found.about.startswith("adder answers")  # the best on the calibration samples
+
+
+def test_random_plans_have_every_length_and_only_read_what_came_before() -> None:
+    draw = random.Random(0)
+    plans = [drawn(["a", "b"], 3, draw) for _ in range(200)]
+    assert {len(plan.steps) for plan in plans} == {1, 2, 3}
+    assert {step.worker for plan in plans for step in plan.steps} == {"a", "b"}
+
+
+async def test_random_plans_are_the_same_every_time_and_others_in_each_repetition(bench: Make) -> None:
+    random_ = '[systems.random]\nkind = "random"\n'
+    first, again = [(await bench(random_, repeats=2).run())[0].entrants[0].rows for _ in range(2)]
+    assert first == again
+    assert any(one.workers != other.workers for one, other in zip(first[::2], first[1::2], strict=True))
+
+
+def test_the_answer_that_most_samples_have_wins_and_of_equals_the_first() -> None:
+    assert voted(["4", " 5", "5 "], ["four", "five!", "V"]) == "five!"
+    assert voted(["4", "5"], ["four", "five"]) == "four"
+    assert voted([None, None], ["what?", "who?"]) == "what?"
+    assert voted([], []) == ""
+
+
+async def test_self_consistency_spends_no_more_than_what_it_is_held_to(bench: Make) -> None:
+    sampled = '[systems.sampled]\nkind = "self-consistency"\nlike = "oracle"\nworker = "flipper"\n'
+    made = bench(FLIPPER + ORACLE + sampled)
+    found = await lines(made)
+    (section,) = await made.run()
+    rows = section.entrants[1].rows
+    each = {row.key.sample: row.usage.total_tokens / row.steps for row in rows}
+    assert all(row.usage.total_tokens <= found["oracle"].tokens for row in rows)
+    assert all(row.usage.total_tokens + each[row.key.sample] > found["oracle"].tokens for row in rows)
+    assert found["sampled"].accuracy.value == pytest.approx(6 / 12)  # one in three samples is wrong, the majority right
+
+
+async def test_what_is_held_to_dollars_spends_no_more_dollars(bench: Make) -> None:
+    sampled = '[systems.sampled]\nkind = "self-consistency"\nlike = "oracle"\nworker = "flipper"\nspend = "usd"\n'
+    found = await lines(bench(FLIPPER + ORACLE + sampled))
+    assert found["oracle"].dollars / 2 < found["sampled"].dollars <= found["oracle"].dollars
+
+
+async def test_best_of_n_draws_with_other_seeds_and_then_chooses(bench: Make) -> None:
+    best = '[systems.best]\nkind = "best-of-n"\nlike = "planned"\nworker = "flipper"\n'
+    found = (await lines(bench(FLIPPER + PLANNED + best)))["best"]
+    drawing = [
+        request for toy in toys.MADE["flipper"] for request in toy.requests if request.sampling.temperature == 0.7
+    ]
+    count = round(found.steps) - 1
+    assert count >= 2
+    assert f"sampled {count} times" in found.about
+    assert {request.sampling.seed for request in drawing} == set(range(count))
+
+
+async def test_equal_spending_needs_a_system_that_ran_before(bench: Make) -> None:
+    with pytest.raises(ConfigError, match="'planned' names no system that ran before; there are adder, speller"):
+        await bench(ALONE + '[systems.sampled]\nkind = "self-consistency"\nlike = "planned"\n' + PLANNED).run()
+
+
+async def test_repetitions_draw_with_seeds_of_their_own_where_a_worker_draws_at_all(bench: Make) -> None:
+    await bench(FLIPPER + ALONE, repeats=3).run()
+    assert {request.sampling.seed for toy in toys.MADE["flipper"] for request in toy.requests} == {0, 1, 2}
+    assert toys.calls("adder") == 12  # a greedy worker would only say the same again: the replies are replayed
+
+
+async def test_in_a_second_round_the_planner_judges(bench: Make) -> None:
+    found = await lines(bench(PLANNED + PLANNED.replace("planned", "twice") + "rounds = 2\n"))
+    assert found["twice"].usage.calls == found["planned"].usage.calls + 12
+    assert found["twice"].steps == found["planned"].steps  # it accepts what it reads
+
+
+async def test_a_renamed_worker_keeps_its_model(bench: Make) -> None:
+    renamed = '[pools.toys.rename]\nadder = "w1"\n'
+    found = await lines(bench(renamed + ALONE))
+    assert found["w1"].accuracy.value == pytest.approx(6 / 12)
