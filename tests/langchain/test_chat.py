@@ -431,6 +431,16 @@ def test_a_cache_saves_the_second_run_and_tells_configurations_apart() -> None:
     assert conducting(cache=cache, workers=other).invoke("Write.").text == "Another answer."
 
 
+def test_a_cache_tells_workers_of_other_settings_apart() -> None:
+    def answer(text: str, **options: Any) -> str:
+        chat = FakeListChatModel(responses=[text], **options)
+        return ChatConductor(workers={"a": chat}, policy=Policy(single="a"), cache=cache).invoke("Write.").text
+
+    cache = InMemoryCache()
+    first = answer("One.", sleep=0.001)
+    assert (first, answer("One.", sleep=0.001), answer("Two.", sleep=0.002)) == ("One.", "One.", "Two.")
+
+
 def test_a_rate_limiter_is_asked() -> None:
     limiter = InMemoryRateLimiter(requests_per_second=1000, max_bucket_size=10)
     limiter.available_tokens = 10

@@ -16,10 +16,11 @@ from pydantic import ConfigDict, Field, PrivateAttr, SkipValidation, model_valid
 
 from langchain_conductor.asked import NAME, Asked, named
 from langchain_conductor.messages import AnyTool, core_tool, core_tool_choice, lc_tool
+from langchain_conductor.models import ChatModel
 from langchain_conductor.options import CallOptions
 from langchain_conductor.pool import AnyModel, conductor_of
 from langchain_conductor.structured import Method, Schema, response_format, structured
-from langchain_conductor.tracing import identified
+from langchain_conductor.tracing import identified, unreported
 from rl_conductor.conductor import Conductor
 from rl_conductor.limits import Limits
 from rl_conductor.planner import Planner
@@ -276,7 +277,8 @@ class ChatConductor(BaseChatModel):
 
     def _get_llm_string(self, stop: list[str] | None = None, **kwargs: Any) -> str:
         """The key of cached answers: who works and how, also where that can't be written down as JSON."""
-        return str(sorted({**self._identifying_params, "stop": stop, **kwargs}.items()))
+        settings = {name: _settings(worker) for name, worker in self.conductor.pool.items()}
+        return str(sorted({**self._identifying_params, "settings": settings, "stop": stop, **kwargs}.items()))
 
     def _resolve_model_profile(self) -> ModelProfile:
         can = self.conductor.capabilities
@@ -336,6 +338,11 @@ class ChatConductor(BaseChatModel):
         copy = self.model_copy()
         copy._run = run  # noqa: SLF001
         return copy
+
+
+def _settings(worker: Worker) -> tuple[object, ...]:
+    model = unreported(worker.model)
+    return worker.card, worker.sampling, model.settings if isinstance(model, ChatModel) else None
 
 
 def _iterated(items: AsyncGenerator[T, None]) -> Iterator[T]:

@@ -78,6 +78,11 @@ class ChatModel:
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.name!r})"
 
+    @property
+    def settings(self) -> str:
+        """What tells it from others of its name."""
+        return self.chat._get_llm_string()  # noqa: SLF001 (what LangChain's own caches go by)
+
     async def complete(self, request: Request) -> Completion:
         """The whole reply."""
         require(self, request)

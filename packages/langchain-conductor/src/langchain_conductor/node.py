@@ -26,7 +26,7 @@ from langchain_conductor.pool import Conducted, conducted
 from langchain_conductor.review import Edit, Reject, Respond, ask, objection
 from langchain_conductor.subgraph import RESULTS, AsyncNode, Graph, Update, results_in, step_graph
 from langchain_conductor.summary import announcement, summary
-from langchain_conductor.tracing import Reported, note
+from langchain_conductor.tracing import note, unreported
 from rl_conductor import Conductor, ConfigError, Trace
 from rl_conductor.stepwise import Stepwise
 from rl_conductor.sync import run_sync
@@ -176,8 +176,7 @@ class _Node:
 
     def _streams(self, worker: str) -> bool:
         """Whether LangGraph hears of this worker's replies without us."""
-        model = self.conductor.pool[worker].model
-        return isinstance(model.model if isinstance(model, Reported) else model, ChatModel | RunnableModel)
+        return isinstance(unreported(self.conductor.pool[worker].model), ChatModel | RunnableModel)
 
     def _request(self, state: Update) -> Request:
         if self.input_key not in state:

@@ -132,6 +132,11 @@ def reported(model: Model, who: str) -> Model:
     return model if isinstance(model, Reported) else Reported(model, who)
 
 
+def unreported(model: Model) -> Model:
+    """`model` itself."""
+    return model.model if isinstance(model, Reported) else model
+
+
 def reported_pool(pool: WorkerPool) -> WorkerPool:
     """`pool` with every worker's calls reported."""
     return WorkerPool(replace(worker, model=reported(worker.model, worker.name)) for worker in pool.values())
