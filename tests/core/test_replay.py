@@ -13,7 +13,7 @@ from rl_conductor.limits import Limits
 from rl_conductor.models.scripted import Scripted
 from rl_conductor.replay import differences, replay
 from rl_conductor.trace import Call, Trace
-from rl_conductor.types import Price
+from rl_conductor.types import Price, Sampling
 from rl_conductor.workflow import Step, Workflow
 
 PLAN = 'Two solve.\nmodel_id = [0, 1]\nsubtasks = ["Add the numbers.", "Check the sum."]\naccess_list = [[], ["all"]]'
@@ -78,6 +78,35 @@ async def test_retries_rejected_plans_and_replaced_workers_are_replayed_without_
     assert differences(recorded, again) == ()
     assert again.usage == recorded.usage
     assert again.rounds[0].plan.errors == recorded.rounds[0].plan.errors
+
+
+def broken_off() -> list[Any]:
+    """A reply that ends in the middle, for a reason that may pass."""
+    return ["So: ", ModelError("it broke off", model="m", retryable=True)]
+
+
+@pytest.mark.parametrize("seed", [None, 7])
+async def test_plans_that_broke_off_are_sampled_again_and_not_retried(seed: int | None) -> None:
+    model = ScriptedModel([broken_off(), broken_off(), broken_off(), broken_off(), PLAN], name="p")
+    planner = Planner(model=model, sampling=Sampling(seed=seed))
+    recorded = reread(await Conductor(planner, conductor().pool).run("What is 40 + 2?"))
+    assert len(recorded.rounds[0].plan.errors) == 4
+
+    again = await replay(recorded)
+
+    assert differences(recorded, again) == ()
+    assert again.rounds[0].plan.errors == recorded.rounds[0].plan.errors
+
+
+async def test_an_answer_that_broke_off_while_it_was_heard_is_replayed_to_the_same_end() -> None:
+    with pytest.raises(RunError) as failed:
+        await conductor(second=[broken_off()]).run("What is 40 + 2?", stream=True)
+    recorded = reread(failed.value.trace)
+
+    again = await replay(recorded)
+
+    assert differences(recorded, again) == ()
+    assert again.error == recorded.error
 
 
 async def test_a_call_that_was_not_worth_waiting_for_is_not_repeated() -> None:

@@ -275,6 +275,7 @@ class _Attempts:
                 outcome=outcome,
                 error=str(failure) if failure else error,
                 retryable=isinstance(failure, ModelError) and failure.retryable,
+                broke_off=self.spoken and completion is None,
                 usage=self._used(failure, made=self.begun and outcome != "refused"),
                 started=started,
                 seconds=self.caller.elapsed() - started,

@@ -35,6 +35,8 @@ from rl_conductor.types import FREE, Completion, Delta, Price, Request
 NOT_RECORDED = "the record holds no reply to this request"
 CUT_SHORT = "it was cut short then, and is now"
 """Of calls that were cancelled, such as the slower of two: nothing came of them, so they are not compared."""
+PIECE = "..."
+"""What a reply that broke off begins with: what was really said of it is not on the record."""
 AT_ONCE = 1e-6
 """Seconds between two attempts of a replay."""
 SHOWN = 40
@@ -96,6 +98,7 @@ def _run(trace: Trace, setup: Setup, record: Record) -> Run:
         limits=trace.limits,
         emit=_ignore,
         access=setup.access,
+        stream=True,
         fence_key=trace.fence_key,
     )
     kept = any(call.request for call in trace.calls())
@@ -152,21 +155,31 @@ class RecordedModel:
 
     async def complete(self, request: Request) -> Completion:
         """The recorded reply."""
-        call, again = self.record.take(self.name, request)
-        if call is None:
-            raise BadRequestError(f"{self.name}: {NOT_RECORDED}", model=self.name)
-        if call.completion is None:
-            raise _failure(call, again=again)
-        return call.completion
+        return _reply(*self._take(request))
 
     async def stream(self, request: Request) -> AsyncGenerator[Delta, None]:
-        """The recorded reply in one piece."""
-        completion = await self.complete(request)
+        """The recorded reply in one piece; of one that broke off, the beginning."""
+        call, again = self._take(request)
+        if call.broke_off:
+            yield Delta(text=PIECE)
+        completion = _reply(call, again)
         yield Delta(text=completion.text)
         yield Delta(completion=completion)
 
+    def _take(self, request: Request) -> tuple[Call, bool]:
+        call, again = self.record.take(self.name, request)
+        if call is None:
+            raise BadRequestError(f"{self.name}: {NOT_RECORDED}", model=self.name)
+        return call, again
+
     async def aclose(self) -> None:
         """Nothing to close."""
+
+
+def _reply(call: Call, again: bool) -> Completion:
+    if call.completion is None:
+        raise _failure(call, again=again)
+    return call.completion
 
 
 def _failure(call: Call, *, again: bool) -> ConductorError:

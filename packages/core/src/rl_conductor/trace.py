@@ -45,6 +45,8 @@ class Call(Value):
     outcome: Outcome = "ok"
     error: Text | None = None
     retryable: bool = False
+    broke_off: bool = False
+    """Whether a part of the reply had been passed on when it failed, so that the failure was final."""
     usage: Usage = Usage()
     started: float
     """Seconds since the run began."""
