@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
@@ -50,12 +50,14 @@ class PoolSettings(BaseModel):
     """A pool file."""
     workers: dict[str, WorkerEntry] = Field(default_factory=dict)
     small: SmallPool | None = None
+    cards: Literal["given", "measured"] = "given"
+    """`measured`: planners are told what each worker was found to be right on among the calibration samples."""
     rename: dict[str, str] = Field(default_factory=dict)
     """Other names for workers: what was learned about a name must not help."""
 
     @model_validator(mode="after")
     def _comes_from_one_place(self) -> Self:
-        given = [name for name, value in self if name != "rename" and value]
+        given = [name for name, value in self if name in ("file", "workers", "small") and value]
         if len(given) != 1:
             raise ValueError(f"write one of file, workers and small, not {' and '.join(given) or 'none'}")
         return self
@@ -65,6 +67,15 @@ class PoolSettings(BaseModel):
         if self.small is not None:
             return WorkerPool(map(self._renamed, self.small.made(memory).values()))
         return WorkerPool(self._renamed(memory.worker(worker)) for worker in self._file().made())
+
+    @property
+    def identity(self) -> str:
+        """All that decides what its workers say and what a planner is told of them."""
+        own = self.model_dump_json(include={"small", "rename", "cards"})
+        if self.small is not None:
+            return own
+        # Without the tags, which nobody is told: a set has another order in each process.
+        return own + self._file().model_dump_json(include={"workers"}, exclude={"workers": {"__all__": {"tags"}}})
 
     @property
     def models(self) -> tuple[str, ...]:

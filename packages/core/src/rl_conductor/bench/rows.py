@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from platformdirs import user_cache_path
 from pydantic import ValidationError
 
 from rl_conductor.errors import ConfigError
@@ -51,6 +52,11 @@ class Row(Value):
     usage: Usage = Usage()
     seconds: float = 0.0
     """Seconds until the answer, on the critical path; replayed calls count as long as they took at first."""
+
+
+def cache_folder() -> Path:
+    """Where what was paid for once is kept for this user."""
+    return user_cache_path("rl-conductor")
 
 
 class Results:

@@ -5,14 +5,14 @@ from __future__ import annotations
 import asyncio
 import hashlib
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
-from platformdirs import user_cache_path
-
+from rl_conductor.bench import calibration
 from rl_conductor.bench.arena import Account, Arena, latency
 from rl_conductor.bench.pools import Memory
-from rl_conductor.bench.rows import Key, Results, Row
+from rl_conductor.bench.rows import Key, Results, Row, cache_folder
 from rl_conductor.bench.settings import BenchSettings
+from rl_conductor.bench.systems.alone import measured
 from rl_conductor.bench.systems.base import Reply, System
 from rl_conductor.errors import ConductorError, ConfigError
 from rl_conductor.pool import WorkerPool
@@ -63,7 +63,7 @@ class Bench:
         Raises:
             ConfigError: the settings do not fit each other.
         """
-        memory = Memory(self.settings.cache or user_cache_path("rl-conductor") / "bench-replies.sqlite")
+        memory = Memory(self.settings.cache or cache_folder() / "bench-replies.sqlite")
         try:
             return [
                 await self._section(task, pool, memory) for pool in self.settings.pools for task in self.settings.tasks
@@ -80,7 +80,7 @@ class Bench:
         """Of all that decides a row."""
         learned = self.settings.calibration
         parts = (
-            self.settings.pools[pool].model_dump_json(),
+            self.settings.pools[pool].identity,
             sample.model_dump_json(),
             system.identity,
             learned.model_dump_json() if learned else "",
@@ -113,6 +113,9 @@ class _Running:
 
     async def run(self) -> Section:
         """Its systems one after the other, each on many samples at once."""
+        if self.bench.settings.pools[self.pool].cards == "measured":
+            found = {worker: calibration.measured(rows) for worker, rows in (await measured(self.arena)).items()}
+            self.arena = replace(self.arena, pool=calibration.with_cards(self.arena.pool, found))
         entrants: dict[str, Entrant] = {}
         for name, entry in self.bench.settings.systems.items():
             for system in await entry.ready(name, self.arena):

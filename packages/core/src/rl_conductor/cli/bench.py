@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from rl_conductor.bench.report import Table as Side
     from rl_conductor.bench.rows import Row
     from rl_conductor.bench.runner import Bench
+    from rl_conductor.bench.settings import BenchSettings
 
 
 def bench(
@@ -60,30 +61,35 @@ def bench(
     settings = read_settings(config)
     if system:
         settings = settings.only(system)
-    fetch(dict.fromkeys(name.removeprefix(PREFIX) for name in settings.models if name.startswith(PREFIX)))
+    get_ready(settings)
     folder = out or Path("bench-results") / config.stem
-    running = Bench(settings, Results(folder / "rows.jsonl"), limit=limit)
-    with _shown(running):
-        try:
-            sections = asyncio.run(running.run())
-        except KeyboardInterrupt:
-            console.fail(f"stopped; {_spent(running)}; the same command goes on from {str(running.results.path)!r}")
-            raise typer.Exit(conducting.INTERRUPTED) from None
-    report = report_of(running, sections, command=shlex.join(["rl-conductor", *sys.argv[1:]]))
+    made = Bench(settings, Results(folder / "rows.jsonl"), limit=limit)
+    with running(made):
+        sections = asyncio.run(made.run())
+    report = report_of(made, sections, command=shlex.join(["rl-conductor", *sys.argv[1:]]))
     _print(report)
     write(report, folder)
-    console.note(console.stderr(), f"{_spent(running)}; the report is in {folder / 'report.html'}")
+    console.note(console.stderr(), f"{_spent(made)}; the report is in {folder / 'report.html'}")
 
 
-def _spent(running: Bench) -> str:
-    used = running.account.usage
+def get_ready(settings: BenchSettings) -> None:
+    """Fetch the weights that are missing."""
+    fetch(dict.fromkeys(name.removeprefix(PREFIX) for name in settings.models if name.startswith(PREFIX)))
+
+
+def _spent(made: Bench) -> str:
+    used = made.account.usage
     replayed = f", {used.replayed_calls:,} of them replayed for free" if used.replayed_calls else ""
     return f"{counted(used.calls, 'call')}{replayed}, {tokens(used)}, {cost_in_words(used)}"
 
 
 @contextmanager
-def _shown(running: Bench) -> Iterator[None]:
-    """A bar for the system at hand, in a terminal; a line for each that is done anywhere else."""
+def running(made: Bench) -> Iterator[None]:
+    """Shows a bench while it runs: a bar in a terminal, a line a system elsewhere. Ctrl-C says what was spent.
+
+    Raises:
+        typer.Exit: Ctrl-C.
+    """
     error = console.stderr()
     bars = Progress(
         TextColumn("{task.description}", markup=False),
@@ -103,9 +109,13 @@ def _shown(running: Bench) -> Iterator[None]:
         if done == total and not error.is_terminal:
             console.note(error, f"{name}: {counted(total, 'run')}")
 
-    running.on_row = show
-    with bars:
-        yield
+    made.on_row = show
+    try:
+        with bars:
+            yield
+    except KeyboardInterrupt:
+        console.fail(f"stopped; {_spent(made)}; the same command goes on from {str(made.results.path)!r}")
+        raise typer.Exit(conducting.INTERRUPTED) from None
 
 
 # ---------------------------------------------------------------------------------------- the table

@@ -10,7 +10,22 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from rl_conductor.cli import ask, bench, console, doctor, models, plan, pool, run, runs, serve, show, trace, train
+from rl_conductor.cli import (
+    ask,
+    bench,
+    calibrate,
+    console,
+    doctor,
+    models,
+    plan,
+    pool,
+    run,
+    runs,
+    serve,
+    show,
+    trace,
+    train,
+)
 from rl_conductor.errors import ConductorError, ConfigError, WorkflowError
 
 MISTAKE = 2
@@ -49,6 +64,7 @@ app.command()(serve.serve)
 app.command()(runs.runs)
 app.command()(show.show)
 app.command()(bench.bench)
+app.command()(calibrate.calibrate)
 app.command()(train.train)
 
 

@@ -1,0 +1,77 @@
+"""`calibrate`: what each worker of a pool can do on the user's own tasks, written where the Conductor reads it."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.table import Table
+from rich.text import Text
+
+from rl_conductor.amounts import cost, seconds
+from rl_conductor.cli import console
+from rl_conductor.cli.bench import get_ready, running
+
+if TYPE_CHECKING:
+    from rl_conductor.bench.calibration import Measured
+
+
+def calibrate(
+    pool: Annotated[Path, typer.Argument(metavar="POOL.toml", help="The pool file.")],
+    *,
+    task: Annotated[
+        str, typer.Option("--task", metavar="TASK", help="What to measure on: composite:validation, jsonl:FILE, ...")
+    ],
+    limit: Annotated[int | None, typer.Option("--limit", min=1, metavar="N", help="Only the first N samples.")] = None,
+    concurrency: Annotated[int, typer.Option("--concurrency", min=1, metavar="N", help="Most samples at a time.")] = 4,
+    out: Annotated[
+        Path | None, typer.Option("--out", metavar="FILE", help="Write another pool file instead of this one.")
+    ] = None,
+) -> None:
+    """Measure each worker alone on a task and write what was found on its card: accuracy by domain, and latency.
+
+    Do not test on the same samples afterwards. Replies are remembered, so the same command goes on after an
+    interruption and pays for nothing twice.
+
+    \b
+    Examples:
+      rl-conductor calibrate pool.toml --task jsonl:my-tasks.jsonl
+      rl-conductor calibrate pool.toml --task composite:validation --limit 48 --out measured.toml
+    """
+    # Imported here because they bring numpy and scipy along.
+    from rl_conductor.bench.calibration import measured, write_cards  # noqa: PLC0415
+    from rl_conductor.bench.pools import PoolSettings  # noqa: PLC0415
+    from rl_conductor.bench.rows import Results, cache_folder  # noqa: PLC0415
+    from rl_conductor.bench.runner import Bench  # noqa: PLC0415
+    from rl_conductor.bench.settings import BenchSettings, TaskSettings  # noqa: PLC0415
+    from rl_conductor.bench.systems.alone import Alone  # noqa: PLC0415
+
+    settings = BenchSettings(
+        tasks={"calibration": TaskSettings(task=task, limit=limit)},
+        pools={"pool": PoolSettings(file=pool)},
+        systems={"alone": Alone(kind="alone")},
+        concurrency=concurrency,
+    )
+    get_ready(settings)
+    bench = Bench(settings, Results(cache_folder() / "calibration.jsonl"))
+    with running(bench):
+        (section,) = asyncio.run(bench.run())
+    found = {entrant.system.name: measured(entrant.rows) for entrant in section.entrants}
+    console.stdout().print(_table(found))
+    write_cards(pool, found, task=task, to=out or pool)
+    console.note(console.stderr(), f"the cards are in {out or pool}")
+
+
+def _table(found: dict[str, Measured]) -> Table:
+    drawn = Table(box=None, padding=(0, 2, 0, 0), header_style="dim", pad_edge=False)
+    for number, column in enumerate(("worker", "domain", "right", "n", "p50", "$ in all", "failed")):
+        drawn.add_column(column, justify="right" if number > 1 else "left", overflow="fold")
+    for name, one in found.items():
+        whole = (seconds(one.latency), cost(one.usage).replace("$", ""), str(one.failures))
+        for number, (domain, share) in enumerate(one.accuracy.items()):
+            right = f"{share.value:.2f} ± {share.error:.2f}"
+            cells = (name if number == 0 else "", domain, right, str(share.n), *(whole if number == 0 else ("",) * 3))
+            drawn.add_row(*(Text(console.one_line(cell)) for cell in cells))
+    return drawn
