@@ -33,7 +33,7 @@ T = TypeVar("T")
 DEFAULTS = ("temperature", "top_p", "max_tokens", "seed", "stop", "timeout")
 """The fields that each call asks for unless it says otherwise."""
 
-TOLD = "ls_structured_output_format"
+FOR_TRACERS = "ls_structured_output_format"
 """An option of calls by which LangChain tells tracers of structured answers; it takes that out itself."""
 
 
@@ -156,12 +156,12 @@ class ChatConductor(BaseChatModel):
             return super().with_structured_output(schema, include_raw=include_raw, **kwargs)
         form = response_format(schema, method, strict=strict)
         told = {"kwargs": {"method": method, "strict": strict}, "schema": schema}
-        asked = self._offering(response_format=form, **{TOLD: told}, **kwargs)
+        asked = self._offering(response_format=form, **{FOR_TRACERS: told}, **kwargs)
         return structured(asked, schema, include_raw=include_raw)
 
     def _offering(self, **options: Any) -> Runnable[LanguageModelInput, AIMessage]:
         """Calls with these options, once it is sure that some workflow may run for them."""
-        self._asked((), None, {name: value for name, value in options.items() if name != TOLD}).check()
+        self._asked((), None, {name: value for name, value in options.items() if name != FOR_TRACERS}).check()
         return self.bind(**options)
 
     # ------------------------------------------------------------------------ what LangChain calls
