@@ -15,6 +15,7 @@ from alembic.migration import MigrationContext
 from sqlalchemy import Connection, text
 
 from core.runs import plan, pool_of
+from rl_conductor.audit import Chain
 from rl_conductor.conductor import Conductor
 from rl_conductor.errors import ConfigError
 from rl_conductor.models.scripted import ScriptedModel
@@ -114,6 +115,26 @@ async def test_who_lost_a_run_can_not_end_it(store: Store, url: str) -> None:
     store.finish("run-1", trace, "done")
     await store.journal.flush()
     assert await heir.trace("run-1") is None
+    await heir.aclose()
+
+
+async def test_who_lost_a_run_can_not_undo_what_its_heir_has_done(store: Store, url: str) -> None:
+    trace, events = await ran()
+    await store.claim(new_run())
+    heir = await Store.open(url, lease=-1.0)
+    await heir.claim(new_run())
+    record(heir, events[:-1])
+    await heir.journal.flush()
+    for event in events:
+        if isinstance(event, StepFinished):
+            store.record("run-1", event.model_copy(update={"round": 1}), Usage(calls=99))
+    store.finish("run-1", trace, "failed")
+    await store.journal.flush()
+    row = await heir.run("run-1")
+    assert row is not None
+    assert (row.status, row.usage.calls) == ("running", 1)
+    assert await heir.so_far("run-1") == trace.rounds
+    assert [line async for line in heir.records(Chain()) if '"run-1"' in line] == []
     await heir.aclose()
 
 
@@ -289,9 +310,30 @@ async def test_writes_that_a_database_refuses_are_logged_and_do_not_stop_the_oth
         ("nonsense", "no store at nonsense"),
         ("sqlite:////no/such/folder/x.db", "can't open the store"),
         ("postgres://me:secret@127.0.0.1:1/x", "can't open the store"),
+        ("postgres://127.0.0.1:1/x?user=me&password=secret", "can't open the store"),
     ],
 )
 async def test_a_store_that_can_not_be_opened_is_named_without_its_password(url: str, says: str) -> None:
     with pytest.raises(ConfigError, match=says) as caught:
         await Store.open(url)
     assert "secret" not in str(caught.value)
+
+
+async def test_a_store_that_a_newer_version_made_is_left_alone(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path / 'runs.db'}"
+    await (await Store.open(url)).aclose()
+    engine = await connected(url)
+    async with engine.begin() as connection:
+        await connection.execute(text("UPDATE alembic_version SET version_num = '9999'"))
+    await engine.dispose()
+    with pytest.raises(ConfigError, match="was made by a newer version"):
+        await Store.open(url)
+
+
+async def test_a_new_file_of_runs_is_its_owners_only(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path / 'runs.db'}"
+    store = await Store.open(url)
+    store.begin(new_run(None))
+    await store.journal.flush()
+    assert {file.stat().st_mode & 0o777 for file in tmp_path.iterdir()} == {0o600}  # noqa: ASYNC240
+    await store.aclose()

@@ -101,6 +101,8 @@ async def _until_told(settings: Settings, served: Catalogue, found: Found, liste
 
 
 def _introduce(settings: Settings, served: Catalogue, found: Found, listener: socket.socket) -> None:
+    from rl_conductor.store.database import shown  # noqa: PLC0415
+
     host, port = listener.getsockname()[:2]
     address = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
     out = console.stdout()
@@ -109,7 +111,7 @@ def _introduce(settings: Settings, served: Catalogue, found: Found, listener: so
         console.note(out, f"  {console.one_line(reason)}")
     who = f"keys: {', '.join(settings.keys)}" if settings.keys else "no API key is set: only this machine may ask"
     console.note(out, f"  {who}")
-    console.note(out, f"  runs are kept in {settings.store.url.rpartition('@')[2]}")
+    console.note(out, f"  runs are kept in {shown(settings.store.url)}")
     key = ' -H "authorization: Bearer $KEY"' if settings.keys else ""
     out.print(EXAMPLE.format(address=address, key=key), soft_wrap=True)
 

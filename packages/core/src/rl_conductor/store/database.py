@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import sqlite3
 from pathlib import Path
 from typing import Any
 
 from alembic import command
 from alembic.config import Config
+from alembic.util import CommandError
 from sqlalchemy import URL, Connection, event, make_url, text
 from sqlalchemy.exc import ArgumentError, SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
@@ -32,14 +34,19 @@ async def connected(url: str) -> AsyncEngine:
     Raises:
         ConfigError: the URL is wrong, a driver is missing, or nothing answers there.
     """
-    engine = _engine(_address(url))
+    address = _address(url)
+    engine = _engine(address)
     try:
+        _make_file(address)
         async with engine.begin() as connection:
             await connection.run_sync(_migrate)
+    except CommandError as error:
+        await engine.dispose()
+        raise ConfigError(f"the store at {shown(url)} was made by a newer version: {error}") from error
     except (SQLAlchemyError, OSError) as error:
         await engine.dispose()
         reason = str(getattr(error, "orig", None) or error).partition("\n")[0]
-        raise ConfigError(f"can't open the store at {_shown(url)}: {reason}") from error
+        raise ConfigError(f"can't open the store at {shown(url)}: {reason}") from error
     return engine
 
 
@@ -49,12 +56,13 @@ def _address(url: str) -> URL:
     except ArgumentError:
         address = None
     if address is None or address.drivername not in DRIVERS:
-        raise ConfigError(f"no store at {_shown(url)}: write sqlite:///FILE or postgres://USER:PASSWORD@HOST/NAME")
+        raise ConfigError(f"no store at {shown(url)}: write sqlite:///FILE or postgres://USER:PASSWORD@HOST/NAME")
     return address.set(drivername=DRIVERS[address.drivername])
 
 
-def _shown(url: str) -> str:
+def shown(url: str) -> str:
     """`url` without what may be a password."""
+    url = url.partition("?")[0]
     before, at, host = url.rpartition("@")
     return f"{before.partition('://')[0]}://...@{host}" if at else url
 
@@ -67,6 +75,12 @@ def _engine(address: URL) -> AsyncEngine:
     if engine.dialect.name == "sqlite":
         event.listen(engine.sync_engine, "connect", _set_up_sqlite)
     return engine
+
+
+def _make_file(address: URL) -> None:
+    """The file of a new SQLite database, for its owner only: what was asked is nobody else's to read."""
+    if address.drivername == DRIVERS["sqlite"] and address.database not in (None, "", ":memory:"):
+        os.close(os.open(str(address.database), os.O_RDWR | os.O_CREAT, 0o600))
 
 
 def _set_up_sqlite(connection: Any, _: object) -> None:

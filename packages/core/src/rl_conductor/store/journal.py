@@ -4,28 +4,32 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Awaitable, Callable
 
 from sqlalchemy import Executable
 from sqlalchemy.exc import InterfaceError, OperationalError, SQLAlchemyError
-from sqlalchemy.ext.asyncio import AsyncEngine
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 log = logging.getLogger("rl_conductor.store")
+
+Write = Executable | Callable[[AsyncConnection], Awaitable[None]]
+"""A statement, or what makes several that depend on one another."""
 
 PAUSES = (0.1, 0.5, 2.0)
 """Seconds to wait for a database that is away, before each further attempt."""
 
 
 class Journal:
-    """Statements on their way to the database, in the order in which they were added."""
+    """Writes on their way to the database, in the order in which they were added."""
 
     def __init__(self, engine: AsyncEngine) -> None:
         self._engine = engine
-        self._pending: list[Executable] = []
+        self._pending: list[Write] = []
         self._writer: asyncio.Task[None] | None = None
 
-    def add(self, *statements: Executable) -> None:
-        """Have `statements` written soon."""
-        self._pending += statements
+    def add(self, *writes: Write) -> None:
+        """Have `writes` made soon."""
+        self._pending += writes
         if self._writer is None or self._writer.done():
             self._writer = asyncio.create_task(self._write_all(), name="journal")
 
@@ -42,7 +46,7 @@ class Journal:
             except SQLAlchemyError as error:
                 log.error("%d writes to the store are lost: %s", len(batch), type(error).__name__)  # noqa: TRY400
 
-    async def _write_patiently(self, batch: list[Executable]) -> None:
+    async def _write_patiently(self, batch: list[Write]) -> None:
         for pause in PAUSES:
             try:
                 return await self._write(batch)
@@ -51,7 +55,10 @@ class Journal:
                 await asyncio.sleep(pause)
         return await self._write(batch)
 
-    async def _write(self, batch: list[Executable]) -> None:
+    async def _write(self, batch: list[Write]) -> None:
         async with self._engine.begin() as connection:
-            for statement in batch:
-                await connection.execute(statement)
+            for write in batch:
+                if isinstance(write, Executable):
+                    await connection.execute(write)
+                else:
+                    await write(connection)

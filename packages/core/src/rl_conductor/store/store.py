@@ -9,7 +9,8 @@ from __future__ import annotations
 import json
 import secrets
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import AsyncGenerator, Iterator, Sequence
+from contextlib import aclosing
 from decimal import Decimal
 from typing import Any, Self
 
@@ -17,6 +18,8 @@ from sqlalchemy import Executable, Row, Select, Table, and_, delete, func, or_, 
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
+from rl_conductor.audit import Chain, Ended, digest_of
+from rl_conductor.store import auditing
 from rl_conductor.store.database import connected
 from rl_conductor.store.journal import Journal
 from rl_conductor.store.rows import Claim, NewRun, RunRow, Search, Spending, Status
@@ -128,21 +131,42 @@ class Store:
         body = (event.plan if isinstance(event, WorkflowPlanned) else event.result).model_dump_json()
         kept = self._insert(steps).values(run=run, round=event.round, position=position, body=body)
         newest = kept.on_conflict_do_update(index_elements=list(steps.primary_key), set_={"body": body})
-        self.journal.add(newest, update(runs).where(runs.c.id == run).values(_amounts(so_far)))
+
+        async def write(connection: AsyncConnection) -> None:
+            if await self._change(connection, run, _amounts(so_far)):
+                await connection.execute(newest)
+
+        self.journal.add(write)
 
     def finish(self, run: str, trace: Trace, status: Status, *, keep: bool = True) -> None:
         """Note the end of a run and `keep` its trace; its single steps need no longer be kept."""
-        ended = {
+        whole = trace.model_dump_json()
+        values = {
             "status": status,
             "seconds": trace.seconds,
             "error": None if trace.error is None else trace.error.replace("\0", ""),
-            "trace": trace.model_dump_json() if keep else None,
+            "trace": whole if keep else None,
             "answer": _beginning(trace.text) if keep else None,
             **_amounts(trace.usage),
         }
+
+        async def write(connection: AsyncConnection) -> None:
+            row = await self._change(connection, run, values)
+            if row is None:
+                return
+            await connection.execute(delete(steps).where(steps.c.run == run))
+            for share in self._share_out(run, trace):
+                await connection.execute(share)
+            ended = Ended(run=run, key=row.key, api=row.api, model=row.model, status=status, trace=digest_of(whole))
+            await auditing.append(connection, trace, ended)
+
+        self.journal.add(write)
+
+    async def _change(self, connection: AsyncConnection, run: str, values: dict[str, Any]) -> Row[Any] | None:
+        """Change a run's row, unless the run is in other hands by now."""
         mine = and_(runs.c.id == run, runs.c.owner == self.owner)
-        self.journal.add(update(runs).where(mine).values(ended), delete(steps).where(steps.c.run == run))
-        self.journal.add(*self._share_out(run, trace))
+        named = (runs.c.key, runs.c.api, runs.c.model)
+        return (await connection.execute(update(runs).where(mine).values(values).returning(*named))).first()
 
     def _share_out(self, run: str, trace: Trace) -> Iterator[Executable]:
         yield delete(shares).where(shares.c.run == run)  # of an earlier attempt at the same run
@@ -224,6 +248,21 @@ class Store:
             )
             for row in found
         ]
+
+    # ------------------------------------------------------------------------------------ the audit
+
+    async def records(self, chain: Chain) -> AsyncGenerator[str, None]:
+        """Every line of the audit record, from the first, each once `chain` has read it."""
+        async with self._engine.connect() as connection, aclosing(auditing.read(connection, chain)) as lines:
+            async for line in lines:
+                yield line
+
+    async def trace_digest(self, run: str) -> str | None:
+        """SHA-256 of a run's trace as it is kept now; `None` when it is not."""
+        wanted = select(runs.c.trace).where(runs.c.id == run)
+        async with self._engine.connect() as connection:
+            kept = (await connection.execute(wanted)).scalar_one_or_none()
+        return None if kept is None else digest_of(kept)
 
     # ------------------------------------------------------------------------------ who has signed in
 

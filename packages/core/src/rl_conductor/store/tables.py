@@ -101,3 +101,14 @@ sessions = Table(
     Column("expires", Float, nullable=False),
 )
 """Browsers that showed the administrator's key, by the SHA-256 of what they bring since."""
+
+records = Table(
+    "records",
+    metadata,
+    Column("sequence", BigInteger, primary_key=True, autoincrement=False),
+    Column("run", String(32), nullable=False),
+    Column("hash", String(64), nullable=False),
+    Column("body", Text, nullable=False),
+    Index("records_by_run", "run"),
+)
+"""The audit record. It outlives the runs that it tells of."""
