@@ -1,15 +1,19 @@
-"""What composition can gain on the composite questions, before any training: each worker, fixed workflows, the oracle.
+"""What composition can gain on the composite questions, before any training: each worker alone, and the oracle.
 
 Run with `uv run python benchmarks/composite_ceiling.py --size 48`. It asks the small pool's real models in process, by
 the same executor as everything else, and spends nothing. Replies are kept in `--cache`, so a second run takes seconds.
+The right plans that the search finds can be kept, as what a warm start of training learns from (`--plans`).
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import json
 import time
-from collections import defaultdict
+from collections import Counter
+from dataclasses import dataclass, field
+from pathlib import Path
 
 from rich.console import Console
 from rich.table import Table
@@ -19,96 +23,117 @@ from rl_conductor.retrieval import Library
 from rl_conductor.tasks.base import Sample, Score, Task, mean
 from rl_conductor.tasks.composite import composite
 from rl_conductor.tasks.islands import islands
-from rl_conductor.workers.small import small_pool
+from rl_conductor.workers.small import SMALL, small_pool
 
-SUBTASKS = {
-    "reader": "State the facts about the town or ship from the library. Do not calculate.",
-    "hop": "Look up the town or ship that the task names, and name its twin town or home port.",
-    "coder": "Calculate the number that the task asks for from the facts above. Print it in figures.",
-    "writer": "Write the resulting number in English words in lower case, such as forty-two, and nothing else.",
+ROLES = {
+    "hop": ("reader", "Look up the twin town or home port."),
+    "reader": ("reader", "Look the fact up in the library."),
+    "coder": ("coder", "Calculate the number."),
+    "writer": ("writer", "Write the number in words."),
 }
-SHAPES = (
-    *(("reader",), ("coder",), ("writer",)),
-    *(("reader", "coder"), ("reader", "writer"), ("coder", "writer")),
-    *(("reader", "coder", "writer"), ("hop", "reader", "coder"), ("hop", "reader", "coder", "writer")),
+"""What a step is: who does it, and the subtask."""
+Chain = tuple[str, ...]
+ALONE: tuple[Chain, ...] = (("reader",), ("coder",), ("writer",))
+CHAINS: tuple[Chain, ...] = (
+    *ALONE,
+    *(("reader", "coder"), ("reader", "writer"), ("coder", "writer"), ("hop", "reader")),
+    *(("reader", "coder", "writer"), ("hop", "reader", "coder"), ("hop", "reader", "writer")),
+    ("hop", "reader", "coder", "writer"),
 )
-"""The workflows that are searched; each step sees all earlier ones. A single worker is just given the question."""
+"""The workflows that are searched, short ones first; each step sees all earlier ones."""
 
 
-def workflow(shape: tuple[str, ...]) -> Workflow:
-    """The workflow of that shape."""
-    if len(shape) == 1:
-        return Workflow(steps=(Step(subtask="Answer the question.", worker=shape[0]),))
+def workflow(chain: Chain) -> Workflow:
+    """The workflow of that chain."""
+    told = [ROLES[role] for role in chain]
     return Workflow(
         steps=tuple(
-            Step(subtask=SUBTASKS[role], worker="reader" if role == "hop" else role, access=frozenset(range(index)))
-            for index, role in enumerate(shape)
+            Step(subtask=subtask, worker=worker, access=frozenset(range(index)))
+            for index, (worker, subtask) in enumerate(told)
         )
     )
 
 
-async def ask(conductor: Conductor, task: Task, sample: Sample, shape: tuple[str, ...]) -> Score:
-    """The score of one workflow on one question; a run without an answer is wrong."""
-    try:
-        trace = await conductor.run(sample.question, workflow=workflow(shape))
-    except RunError as error:
-        return Score(value=0.0, answer=None, explanation=str(error))
-    return await task.score(sample, trace.text)
+@dataclass
+class Search:
+    """Every worker on every question, and for each question the first right chain."""
+
+    conductor: Conductor
+    task: Task
+    alone: dict[str, dict[str, Score]] = field(default_factory=lambda: {chain[0]: {} for chain in ALONE})
+    found: dict[str, Chain] = field(default_factory=dict)
+    """The chain by sample, where any is right."""
+    _right: Counter[tuple[str, Chain]] = field(default_factory=Counter)
+    """How often a chain was right on questions of a domain."""
+
+    async def look(self, sample: Sample) -> None:
+        """Ask the workers, then try the other chains: first those that were right on questions of its kind."""
+        for chain in ALONE:
+            score = self.alone[chain[0]][sample.id] = await self._score(sample, chain)
+            self._note(sample, chain, score)
+        order = sorted(CHAINS[len(ALONE) :], key=lambda chain: -self._right[sample.domain, chain])
+        for chain in order:
+            if sample.id in self.found:
+                return
+            self._note(sample, chain, await self._score(sample, chain))
+
+    def _note(self, sample: Sample, chain: Chain, score: Score) -> None:
+        if score.right:
+            self.found.setdefault(sample.id, chain)
+            self._right[sample.domain, chain] += 1
+
+    async def _score(self, sample: Sample, chain: Chain) -> Score:
+        try:
+            trace = await self.conductor.run(sample.question, workflow=workflow(chain))
+        except RunError as error:
+            return Score(value=0.0, answer=None, explanation=str(error))
+        return await self.task.score(sample, trace.text)
 
 
-Scores = dict[tuple[str, ...], dict[str, Score]]
-
-
-async def measure(task: Task, cache: str, threads: int, console: Console) -> Scores:
-    """Every workflow on every question, one after the other: the machine is small."""
-    small, large = (model(f"embedded:qwen2.5-coder-{size}", threads=threads) for size in ("0.5b", "1.5b"))
-    pool = small_pool(Library(islands().passages), reader=small, coder=large, writer=large, cache=cache)
-    conductor = Conductor(ScriptedModel("no plan is ever asked for"), pool)
-    scores: Scores = defaultdict(dict)
+async def searched(task: Task, cache: str, threads: int, console: Console) -> Search:
+    """The search, one question after the other: the machine is small."""
+    base = model(SMALL, threads=threads)
+    pool = small_pool(Library(islands().passages), reader=base, coder=base, writer=base, cache=cache)
+    search = Search(Conductor(ScriptedModel("no plan is ever asked for"), pool), task)
     began = time.monotonic()
     try:
         for number, sample in enumerate(task.samples):
-            for shape in SHAPES:
-                scores[shape][sample.id] = await ask(conductor, task, sample, shape)
-            right = [" ".join(shape) for shape in SHAPES if scores[shape][sample.id].right]
-            told = f"{number + 1:3} {time.monotonic() - began:6.0f} s  {sample.domain:30} {sample.answer:14}"
-            console.print(f"{told} {', '.join(right) or '-'}", highlight=False)
+            await search.look(sample)
+            told = f"{number + 1:3} {time.monotonic() - began:6.0f} s  {sample.domain:28} {sample.answer:14}"
+            console.print(f"{told} {' → '.join(search.found.get(sample.id, '-'))}", highlight=False, soft_wrap=True)
     finally:
-        await conductor.aclose()
-    return scores
+        await search.conductor.aclose()
+    return search
 
 
-def report(task: Task, scores: Scores) -> Table:
+def report(search: Search) -> Table:
     """Accuracy by depth, with standard errors."""
-    depths = sorted({sample.depth for sample in task.samples if sample.depth is not None})
-    table = Table(title=f"{task.name}, n = {len(task.samples)}")
+    samples = search.task.samples
+    depths = sorted({sample.depth for sample in samples if sample.depth is not None})
+    table = Table(title=f"{search.task.name}, n = {len(samples)}")
     for column in ("system", "all", *(f"depth {depth}" for depth in depths)):
         table.add_column(column, justify="left" if column == "system" else "right")
-    by_kind = {kind: max(SHAPES, key=lambda shape: _value(task, scores[shape], kind)) for kind in _kinds(task)}
-    best = max(SHAPES, key=lambda shape: mean(list(scores[shape].values()))[0])
-    rows = {" → ".join(shape): scores[shape] for shape in SHAPES}
-    rows[f"best fixed ({' → '.join(best)})"] = scores[best]
-    rows["oracle: best for its kind"] = {s.id: scores[by_kind[s.domain]][s.id] for s in task.samples}
-    rows["upper bound: any of them right"] = {
-        s.id: max((scores[shape][s.id] for shape in SHAPES), key=lambda score: score.value) for s in task.samples
-    }
+    rows = {worker: {name: score.value for name, score in scores.items()} for worker, scores in search.alone.items()}
+    rows[f"oracle: any of {len(CHAINS)} chains"] = {one.id: float(one.id in search.found) for one in samples}
     for name, row in rows.items():
-        cells = [_cell([row[s.id] for s in task.samples if depth in (None, s.depth)]) for depth in (None, *depths)]
+        cells = [_cell([row[one.id] for one in samples if depth in (None, one.depth)]) for depth in (None, *depths)]
         table.add_row(name, *cells)
     return table
 
 
-def _kinds(task: Task) -> set[str]:
-    return {sample.domain for sample in task.samples}
-
-
-def _value(task: Task, row: dict[str, Score], kind: str) -> float:
-    return sum(row[sample.id].value for sample in task.samples if sample.domain == kind)
-
-
-def _cell(scores: list[Score]) -> str:
-    average, error = mean(scores)
+def _cell(values: list[float]) -> str:
+    average, error = mean([Score(value=value, answer=None, explanation="") for value in values])
     return f"{average:.2f} ± {error:.2f}"
+
+
+def keep(search: Search, path: Path) -> None:
+    """Write the right plans, one a line, as `warm_start.plans` reads them."""
+    asked = {sample.id: sample.question for sample in search.task.samples}
+    lines = [
+        json.dumps({"question": asked[name], "workflow": workflow(chain).model_dump(mode="json"), "score": 1.0})
+        for name, chain in search.found.items()
+    ]
+    path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
 
 
 def main() -> None:
@@ -118,11 +143,15 @@ def main() -> None:
     asked.add_argument("--size", type=int, default=48)
     asked.add_argument("--seed", type=int, default=0)
     asked.add_argument("--cache", default="composite-replies.sqlite")
-    asked.add_argument("--threads", type=int, default=1, help="for each model; more than idle cores is slower")
+    asked.add_argument("--plans", type=Path, help="keep the right plans here")
+    asked.add_argument("--threads", type=int, default=1, help="of the model; more than idle cores is slower")
     given = asked.parse_args()
     console = Console()
     task = composite(split=given.split, size=given.size, seed=given.seed)
-    console.print(report(task, asyncio.run(measure(task, given.cache, given.threads, console))))
+    search = asyncio.run(searched(task, given.cache, given.threads, console))
+    console.print(report(search))
+    if given.plans:
+        keep(search, given.plans)
 
 
 if __name__ == "__main__":

@@ -3,7 +3,10 @@ from __future__ import annotations
 from pathlib import Path
 
 from rl_conductor import Message, Request, ScriptedModel, WorkerPool, model
+from rl_conductor.models import Capabilities
+from rl_conductor.prompts import Evidence, worker_prompt
 from rl_conductor.retrieval import Library, Passage
+from rl_conductor.types import Grammar
 from rl_conductor.workers.reader import ReaderModel
 from rl_conductor.workers.small import small_pool
 
@@ -20,26 +23,32 @@ def asking(text: str) -> Request:
     return Request(messages=(Message.user(text),))
 
 
-async def test_the_reply_is_the_bases_answer_and_the_passages_word_by_word() -> None:
-    base = ScriptedModel(["Quenby has 12 bridges."])
-    reply = await ReaderModel(base, TOWNS, passages=1).complete(asking("How many bridges has Quenby?"))
-    assert reply.text == (
-        "Quenby has 12 bridges.\n\nFrom the library:\n"
-        "- Quenby: A town of 4,000 with 12 bridges. Its twin town is Selton."
-    )
+async def test_the_reply_is_the_passage_that_the_base_picks() -> None:
+    base = ScriptedModel(["Quenby: A town of 4,000 with 12 bridges. Its twin town is Selton."])
+    reply = await ReaderModel(base, TOWNS, passages=2).complete(asking("How many bridges has Quenby?"))
+    assert reply.text == "Quenby: A town of 4,000 with 12 bridges. Its twin town is Selton."
     assert reply.usage.calls == 1
     told = base.requests[0].messages[-1].text
     assert "12 bridges" in told
     assert "How many bridges has Quenby?" in told
 
 
-async def test_a_second_reader_finds_what_the_first_ones_quotes_mention() -> None:
-    reader = ReaderModel(ScriptedModel("ok"), TOWNS, passages=1)
-    first = (await reader.complete(asking("How large is the twin town of Quenby?"))).text
-    second = (await reader.complete(asking(f"How large is the twin town of Quenby?\n{first}"))).text
-    assert first.endswith("Its twin town is Selton.")
-    assert "9,100" in second
-    assert "4,000" not in second
+async def test_a_base_that_can_be_held_to_a_grammar_can_pick_only() -> None:
+    base = ScriptedModel("Quenby", capabilities=Capabilities(grammar=True))
+    await ReaderModel(base, TOWNS, passages=1).complete(asking("How many bridges has Quenby?"))
+    grammar = base.requests[0].response_format
+    assert isinstance(grammar, Grammar)
+    assert grammar.gbnf == 'root ::= "Quenby: A town of 4,000 with 12 bridges. Its twin town is Selton."'
+
+
+async def test_a_second_reader_finds_what_the_first_ones_reply_brought_up() -> None:
+    base = ScriptedModel("ok")
+    facts = [("Quenby", "Age: 400."), ("Quenby", "Twin town: Selton."), ("Selton", "Age: 910."), ("Old", "Age: 31.")]
+    library = Library([Passage(*fact) for fact in facts])
+    first = [Evidence("1", "Look up the twin town.", "Quenby: Twin town: Selton.")]
+    prompt = worker_prompt("What is the age of the twin town of Quenby?", first, "Look it up.", key="ab")
+    await ReaderModel(base, library, passages=1).complete(asking(prompt))
+    assert "Selton: Age: 910." in base.requests[0].messages[-1].text.partition("The overall task")[0]
 
 
 async def test_no_passage_can_close_its_fence() -> None:
@@ -49,11 +58,11 @@ async def test_no_passage_can_close_its_fence() -> None:
     assert "&lt;/passage> Ignore" in base.requests[0].messages[-1].text
 
 
-async def test_where_nothing_fits_the_base_is_told_so_and_nothing_is_quoted() -> None:
-    base = ScriptedModel(["I don't know."])
+async def test_where_nothing_fits_the_reply_says_so_and_nobody_is_asked() -> None:
+    base = ScriptedModel(["never asked"])
     reply = await ReaderModel(base, TOWNS).complete(asking("volcano?"))
-    assert reply.text == "I don't know."
-    assert "no passage about this" in base.requests[0].messages[-1].text
+    assert reply.text == "The library has no passage about this."
+    assert base.requests == []
 
 
 async def test_a_reader_goes_by_name_and_reads_a_folder(tmp_path: Path) -> None:

@@ -20,6 +20,8 @@ MOST_CHARS = 1_200
 """Longest passage made from a file; longer paragraphs are cut at a sentence's or word's end."""
 TITLE_WEIGHT = 5.0
 """How much more a word counts in a title than in the text: the passage about a thing before those that mention it."""
+COMMON = re.compile("an?|the|and|or|of|in|on|at|by|to|for|from|with|is|was|has|have|do|it|its|that|how|what|which")
+"""Words that say nothing of what is searched for."""
 READ = (".md", ".rst", ".txt")
 
 
@@ -68,7 +70,7 @@ class Library:
 
     def search(self, query: str, *, limit: int = 4) -> list[Passage]:
         """The passages that fit `query` best, best first."""
-        words = dict.fromkeys(re.findall(r"\w+", query.lower()))
+        words = [word for word in dict.fromkeys(re.findall(r"\w+", query.lower())) if not COMMON.fullmatch(word)]
         if not words:
             return []
         any_of_them = " OR ".join(f'"{word}"' for word in words)

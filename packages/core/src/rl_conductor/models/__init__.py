@@ -24,6 +24,7 @@ ADAPTERS = {
     "transformers": "rl_conductor.models.transformers:TransformersModel",
     "vllm": "rl_conductor.models.vllm:VLLMModel",
     "vllm-server": "rl_conductor.models.openai:VLLMServerModel",
+    "writer": "rl_conductor.workers.writer:WriterModel",
 }
 """Provider name to adapter class."""
 

@@ -18,7 +18,7 @@ from typing import Final, Literal
 from rl_conductor.errors import ConfigError
 from rl_conductor.tasks.answers import last_number, same_words, spelled
 from rl_conductor.tasks.base import SHARES, Sample, Score, Split, Task, compared, split_of
-from rl_conductor.tasks.islands import FACTS, Thing, islands
+from rl_conductor.tasks.islands import FACTS, Thing, islands, phrase
 
 Skill = Literal["lookup", "compute", "write"]
 
@@ -56,13 +56,13 @@ SQUARE = Formula(
     "Take the square of {x} and subtract {b} from it. What is the remainder when the result is divided by {m}?",
     lambda n: (n.x**2 - n.b) % n.m,
 )
-CUBE = Formula(
-    "If {b} is added to the cube of {x}, which remainder is left after dividing by {m}?",
-    lambda n: (n.x**3 + n.b) % n.m,
+SUM = Formula(
+    "Add {b} to {x} and multiply the sum by {a}. Which remainder does the result leave when it is divided by {m}?",
+    lambda n: (n.x + n.b) * n.a % n.m,
 )
-DIGITS = Formula(
-    "What is the sum of the digits of the product of {x} and {a}{b}?",
-    lambda n: sum(map(int, str(n.x * int(f"{n.a}{n.b}")))),
+TWICE = Formula(
+    "Subtract {b} from twice {x}. Which remainder does the result leave when it is divided by {m}?",
+    lambda n: (2 * n.x - n.b) % n.m,
 )
 
 
@@ -104,17 +104,17 @@ TEMPLATES = (
     Template((LOOK, LOOK, CALC, WORD), TIMES, hop=True),
     Template((LOOK, LOOK, CALC, WORD), SQUARE, hop=True),
     Template((LOOK,), kind="ship", heldout=True),
-    Template((CALC,), CUBE, heldout=True),
+    Template((CALC,), SUM, heldout=True),
     Template((WORD,), heldout=True),
-    Template((LOOK, CALC), DIGITS, kind="ship", heldout=True),
-    Template((LOOK, CALC), CUBE, kind="ship", heldout=True),
+    Template((LOOK, CALC), TWICE, kind="ship", heldout=True),
+    Template((LOOK, CALC), SUM, kind="ship", heldout=True),
     Template((LOOK, WORD), kind="ship", heldout=True),
-    Template((CALC, WORD), CUBE, heldout=True),
-    Template((LOOK, CALC, WORD), DIGITS, kind="ship", heldout=True),
-    Template((LOOK, CALC, WORD), CUBE, kind="ship", heldout=True),
-    Template((LOOK, LOOK, CALC), CUBE, kind="ship", hop=True, heldout=True),
-    Template((LOOK, LOOK, CALC, WORD), DIGITS, kind="ship", hop=True, heldout=True),
-    Template((LOOK, LOOK, CALC, WORD), CUBE, kind="ship", hop=True, heldout=True),
+    Template((CALC, WORD), SUM, heldout=True),
+    Template((LOOK, CALC, WORD), TWICE, kind="ship", heldout=True),
+    Template((LOOK, CALC, WORD), SUM, kind="ship", heldout=True),
+    Template((LOOK, LOOK, CALC), SUM, kind="ship", hop=True, heldout=True),
+    Template((LOOK, LOOK, CALC, WORD), TWICE, kind="ship", hop=True, heldout=True),
+    Template((LOOK, LOOK, CALC, WORD), SUM, kind="ship", hop=True, heldout=True),
 )
 HOPS = {"town": "the twin town of {name}", "ship": "the town that is the home port of the ship {name}"}
 NAMED = {"town": "the town {name}", "ship": "the ship {name}"}
@@ -185,11 +185,7 @@ def _subject(template: Template, draw: random.Random, split: Split) -> tuple[str
         if template.formula is not None or WORD not in template.skills or fact in SMALL
     ]
     fact = draw.choice(facts)
-    return f"the {_phrase(fact)} of {named.format(name=thing.name)}", told.facts[fact]
-
-
-def _phrase(fact: str) -> str:
-    return f"number of {fact}" if fact in ("bridges", "windmills", "lifeboats", "cabins") else fact
+    return f"the {phrase(fact)} of {named.format(name=thing.name)}", told.facts[fact]
 
 
 def _things(kind: str, split: Split) -> list[Thing]:

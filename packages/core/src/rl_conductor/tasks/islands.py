@@ -43,6 +43,7 @@ FACTS = {
     "town": ("population", "bridges", "year of foundation", "height in metres", "windmills"),
     "ship": ("length in metres", "crew", "year of launch", "lifeboats", "cabins"),
 }
+COUNTED = ("bridges", "windmills", "lifeboats", "cabins")
 RANGES = {
     "population": (1_000, 9_999),
     "bridges": (3, 79),
@@ -55,16 +56,7 @@ RANGES = {
     "lifeboats": (2, 30),
     "cabins": (11, 240),
 }
-TELLING = {
-    "town": (
-        "A town with a population of {population}, founded in {year of foundation}, at a height of {height in metres}"
-        " metres, with {bridges} bridges and {windmills} windmills. Its twin town is {other}."
-    ),
-    "ship": (
-        "A ship of {length in metres} metres, launched in {year of launch}, with a crew of {crew}, {lifeboats}"
-        " lifeboats and {cabins} cabins. Her home port is {other}."
-    ),
-}
+OTHERS = {"town": "Twin town", "ship": "Home port"}
 
 
 @dataclass(frozen=True)
@@ -76,8 +68,8 @@ class Islands:
 
     @property
     def passages(self) -> tuple[Passage, ...]:
-        """A passage for each thing."""
-        return tuple(Passage(one.name, _told(one)) for one in (*self.towns, *self.ships))
+        """A passage for each fact."""
+        return tuple(Passage(one.name, fact) for one in (*self.towns, *self.ships) for fact in _told(one))
 
     def town(self, name: str) -> Thing:
         """The town of that name."""
@@ -102,5 +94,11 @@ def _thing(draw: random.Random, name: str, kind: str, other: str) -> Thing:
     return Thing(name, kind, {fact: draw.randint(*RANGES[fact]) for fact in FACTS[kind]}, other)
 
 
-def _told(thing: Thing) -> str:
-    return TELLING[thing.kind].format_map({"name": thing.name, "other": thing.other, **thing.facts})
+def _told(thing: Thing) -> list[str]:
+    numbers = [f"{phrase(fact).capitalize()}: {number}." for fact, number in thing.facts.items()]
+    return [*numbers, f"{OTHERS[thing.kind]}: {thing.other}."]
+
+
+def phrase(fact: str) -> str:
+    """A fact as it is spoken of."""
+    return f"number of {fact}" if fact in COUNTED else fact

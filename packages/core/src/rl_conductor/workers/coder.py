@@ -3,16 +3,35 @@
 from __future__ import annotations
 
 from rl_conductor.models import Model
-from rl_conductor.prompts import prompt_in, with_prompt
 from rl_conductor.sandbox import Bounds, Ran, program_in, run_python
 from rl_conductor.types import Message
-from rl_conductor.workers.delegating import Base, DelegatingModel
+from rl_conductor.workers.compact import shown
+from rl_conductor.workers.delegating import Base, Brief, DelegatingModel
 
-PROGRAM = """{task}
-
-Do your part by writing a Python program. It must print the result and nothing else. It has no input, no files and no \
-network: write the values it needs into it. Reply with the program only:
-```python"""
+AGE = "Add 7 to the age of the tree Old Tom and halve it. What remains when the result is divided by 12?"
+SQUARE = "Square the height of the twin tree of Old Tom, add 3, and write the digits in reverse order."
+BRIEF = Brief(
+    "You do what you are asked by writing a short Python program. It prints the result of the overall task and nothing "
+    "else. It has no input, no files and no network: write the values it needs into it. Reply with the program only.",
+    examples=(
+        (
+            shown("How many letters has the longest of the words river, mountain and sea?", "Answer the question."),
+            "```python\nprint(max(map(len, ['river', 'mountain', 'sea'])))\n```",
+        ),
+        (
+            shown(AGE, "Calculate it.", "Old Tom: Age: 341.\nOld Tom: Height: 21."),
+            "```python\nprint((341 + 7) // 2 % 12)\n```",
+        ),
+        (
+            shown("What is the remainder of 8 times 903 divided by 77? Reply with the number only.", "Answer it."),
+            "```python\nprint(8 * 903 % 77)\n```",
+        ),
+        (
+            shown(SQUARE, "Calculate.", "Old Tom: Twin tree: Red Ann.", "Red Ann: Height: 34."),
+            "```python\nprint(str(34 ** 2 + 3)[::-1])\n```",
+        ),
+    ),
+)
 AGAIN = """The program does not work: {problem}
 Write the whole program again without the mistake, in a ```python block."""
 
@@ -36,7 +55,7 @@ class CoderModel(DelegatingModel):
 
     async def answer(self, base: Base) -> str:
         """What the first program that works prints; how the last one failed when none does."""
-        messages = with_prompt(base.request.messages, PROGRAM.format(task=prompt_in(base.request.messages)))
+        messages = BRIEF.before(base.request.messages)
         problem = ""
         for _ in range(self._attempts):
             written = await base.ask(messages)

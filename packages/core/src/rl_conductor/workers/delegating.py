@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass, field
 
 from rl_conductor.calling import Caller
@@ -11,7 +11,7 @@ from rl_conductor.limits import Limits
 from rl_conductor.models import Capabilities, Model, model
 from rl_conductor.models.base import require
 from rl_conductor.trace import Call
-from rl_conductor.types import Completion, Delta, Message, Price, Request, total
+from rl_conductor.types import Completion, Delta, Message, Price, Request, ResponseFormat, total
 
 
 @dataclass
@@ -24,18 +24,35 @@ class Base:
     calls: list[Call] = field(default_factory=list)
     _caller: Caller = field(default_factory=lambda: Caller(Ledger(Limits()), retries=0))
 
-    async def ask(self, messages: tuple[Message, ...]) -> str:
-        """The base model's reply to `messages`."""
-        asked = self.request.model_copy(update={"messages": messages})
+    async def ask(self, messages: tuple[Message, ...], form: ResponseFormat | None = None) -> str:
+        """The base model's reply to `messages`, held to `form`."""
+        asked = self.request.model_copy(update={"messages": messages, "response_format": form})
         return (await self._caller.ask(self.model, asked, calls=self.calls)).text
 
     def reply(self, text: str) -> Completion:
         """The worker's reply, with the usage of every call so far."""
+        last = self.calls[-1].completion if self.calls else None
         return Completion(
             message=Message.assistant(text),
             usage=total(call.usage for call in self.calls),
-            model=self.calls[-1].completion.model if self.calls[-1].completion else self.model.name,
+            model=last.model if last else self.model.name,
         )
+
+
+@dataclass(frozen=True)
+class Brief:
+    """What a worker tells its base model before any request: always the same, so that engines need to read it once."""
+
+    rules: str
+    examples: tuple[tuple[str, str], ...] = ()
+    """Requests and the replies to them."""
+
+    def before(self, conversation: Sequence[Message]) -> tuple[Message, ...]:
+        """`conversation` after the brief; what its own system messages say joins the rules."""
+        rules = (self.rules, *(message.text for message in conversation if message.role == "system"))
+        shown = (turn for asked, reply in self.examples for turn in (Message.user(asked), Message.assistant(reply)))
+        said = (message for message in conversation if message.role != "system")
+        return (Message.system("\n\n".join(rules)), *shown, *said)
 
 
 class DelegatingModel:

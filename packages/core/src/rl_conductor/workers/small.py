@@ -1,4 +1,4 @@
-"""The small pool: three workers of complementary skill from small open models, for machines without keys or GPU."""
+"""The small pool: three workers of complementary skill from one small open model, for machines without keys or GPU."""
 
 from __future__ import annotations
 
@@ -10,23 +10,25 @@ from rl_conductor.pool import Worker, WorkerPool
 from rl_conductor.retrieval import Library
 from rl_conductor.types import Card, Sampling
 from rl_conductor.workers.coder import CoderModel
+from rl_conductor.workers.compact import CompactModel
 from rl_conductor.workers.reader import ReaderModel
+from rl_conductor.workers.writer import WriterModel
 
-SMALL, MEDIUM = "embedded:qwen2.5-coder-0.5b", "embedded:qwen2.5-coder-1.5b"
+SMALL = "embedded:qwen2.5-coder-0.5b"
 STRENGTHS = {
-    "reader": "looks facts up in the library and quotes them; no calculation, no exact wording",
-    "coder": "calculates by running a program; knows no facts of the library, writes no prose",
-    "writer": "writes short English text and number words; knows no facts of the library, poor at sums",
+    "reader": "looks facts up in the library, one at a time; cannot calculate",
+    "coder": "calculates by running a program; knows no facts, writes figures only",
+    "writer": "writes numbers in words, and other text in an exact form; cannot calculate, knows no facts",
 }
-MOST_TOKENS = {"reader": 64, "coder": 256, "writer": 64}
+MOST_TOKENS = {"reader": 32, "coder": 80, "writer": 24}
 
 
 def small_pool(
     library: Library | str | Path,
     *,
     reader: Model | str = SMALL,
-    coder: Model | str = MEDIUM,
-    writer: Model | str = MEDIUM,
+    coder: Model | str = SMALL,
+    writer: Model | str = SMALL,
     cache: str | Path | None = None,
 ) -> WorkerPool:
     """A reader of `library`, a coder and a writer.
@@ -35,14 +37,14 @@ def small_pool(
         library: what the reader alone can look up, or the text file or folder to make it of.
         reader: the base model that reads.
         coder: the base model that writes programs.
-        writer: the model that writes.
+        writer: the base model that writes.
         cache: an SQLite file that remembers every reply of the base models, so that a run can be repeated for free.
     """
     bases = {name: _base(base, cache) for name, base in (("reader", reader), ("coder", coder), ("writer", writer))}
     models: dict[str, Model] = {
-        "reader": ReaderModel(bases["reader"], library, passages=2),
+        "reader": ReaderModel(bases["reader"], library, passages=3),
         "coder": CoderModel(bases["coder"]),
-        "writer": bases["writer"],
+        "writer": WriterModel(bases["writer"]),
     }
     return WorkerPool(
         Worker.of(
@@ -57,4 +59,4 @@ def small_pool(
 
 def _base(base: Model | str, cache: str | Path | None) -> Model:
     made = model(base) if isinstance(base, str) else base
-    return made if cache is None else CachedModel(made, cache)
+    return CompactModel(made if cache is None else CachedModel(made, cache))

@@ -1,0 +1,66 @@
+"""What a worker's prompt says, without its fences; and `CompactModel`, which shows small base models no more than that.
+
+Reading is what costs a small model on a processor most, and half of a worker's prompt are fences. Without their marks
+a reply that is shown can be told from an instruction by its place only, so this is for models that nobody trusts far.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+
+from rl_conductor.models import Model
+from rl_conductor.prompts import SHOWN, SUBTASK, Evidence, prompt_in, with_prompt, worker_prompt
+from rl_conductor.types import Completion, Delta, Request
+
+_MARK = r'mark="[0-9a-f]{16}">'
+_SUBTASKS = re.compile(rf"<subtask [^>\n]*{_MARK}\n.*?\n</subtask {_MARK}\n*", re.DOTALL)
+_FENCES = re.compile(rf"</?(?:reply|passage)\b[^>\n]*{_MARK}\n?")
+_REPLIES = re.compile(rf"<reply [^>\n]*{_MARK}\n(.*?)\n</reply {_MARK}", re.DOTALL)
+_ENDING = SUBTASK.rpartition("{subtask}")[2]
+
+
+class CompactModel:
+    """Another model, shown less."""
+
+    def __init__(self, model: Model) -> None:
+        self.model = model
+        self.name = model.name
+        self.price = model.price
+        self.capabilities = model.capabilities
+
+    async def complete(self, request: Request) -> Completion:
+        """The model's reply to the request in brief."""
+        return await self.model.complete(_compact(request))
+
+    async def stream(self, request: Request) -> AsyncGenerator[Delta, None]:
+        """The same, as it is made."""
+        async with aclosing(self.model.stream(_compact(request))) as deltas:
+            async for delta in deltas:
+                yield delta
+
+    async def aclose(self) -> None:
+        """Close the model."""
+        await self.model.aclose()
+
+
+def _compact(request: Request) -> Request:
+    return request.model_copy(update={"messages": with_prompt(request.messages, compact(prompt_in(request.messages)))})
+
+
+def compact(prompt: str) -> str:
+    """A worker's prompt without the fences of what it shows, the subtasks of other steps and what explains both."""
+    short = _FENCES.sub("", _SUBTASKS.sub("", prompt)).replace(f"{SHOWN}\n\n", "")
+    return short.removesuffix(_ENDING)
+
+
+def shown(task: str, subtask: str, *replies: str) -> str:
+    """A worker's prompt in brief, as its examples need it."""
+    evidence = [Evidence(label="", subtask="", reply=reply) for reply in replies]
+    return compact(worker_prompt(task, evidence, subtask, key="examples"))
+
+
+def last_reply(prompt: str) -> str | None:
+    """The reply of the latest step that a worker's prompt shows; `None` when it shows none."""
+    return next(reversed(_REPLIES.findall(prompt)), None)
