@@ -25,7 +25,8 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     terminalreporter.section("standard tests of langchain-tests")
     terminalreporter.line(f"{ran} ran, {len(others)} did not count:")
     for report, reason in others:
-        terminalreporter.line(f"  {report.nodeid.rpartition('::')[2]}: {reason}")
+        suite = report.nodeid.partition(STANDARD)[2].partition(".")[0]
+        terminalreporter.line(f"  {suite}, {report.nodeid.rpartition('::')[2]}: {reason}")
 
 
 def _standard(reporter: pytest.TerminalReporter, *outcomes: str) -> list[pytest.TestReport]:
