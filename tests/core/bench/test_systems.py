@@ -2,12 +2,13 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from decimal import Decimal
 
 import pytest
 
 from core.bench import toys
 from core.bench.test_runner import ALONE, PLANNED, lines
-from rl_conductor import ConfigError
+from rl_conductor import ConfigError, LimitError
 from rl_conductor.bench.runner import Bench
 from rl_conductor.bench.systems.chance import drawn
 from rl_conductor.bench.systems.mixture import MixtureOfAgents
@@ -127,7 +128,33 @@ async def test_in_a_second_round_the_planner_judges(bench: Make) -> None:
     assert found["twice"].steps == found["planned"].steps  # it accepts what it reads
 
 
-async def test_a_renamed_worker_keeps_its_model(bench: Make) -> None:
-    renamed = '[pools.toys.rename]\nadder = "w1"\n'
+async def test_an_unseen_pool_has_other_names_in_another_order_and_keeps_its_models(bench: Make) -> None:
+    renamed = '[pools.toys.rename]\nspeller = "w1"\nadder = "w2"\n'
     found = await lines(bench(renamed + ALONE))
-    assert found["w1"].accuracy.value == pytest.approx(6 / 12)
+    assert list(found) == ["w1", "w2"]
+    assert found["w2"].accuracy.value == pytest.approx(6 / 12)
+
+
+async def test_only_a_worker_of_the_pool_can_be_renamed(bench: Make) -> None:
+    with pytest.raises(ConfigError, match="rename names nobody, not in the pool"):
+        await bench('[pools.toys.rename]\nnobody = "w1"\n' + ALONE).run()
+
+
+async def test_a_system_runs_over_the_pools_that_it_names(bench: Make) -> None:
+    other = '[pools.other.workers]\nw1 = { model = "toy:adder" }\n[systems.planned]\npools = ["other"]\n'
+    sections = await bench(ALONE + other + PLANNED.partition("\n")[2]).run()
+    names = {section.pool: [entrant.system.name for entrant in section.entrants] for section in sections}
+    assert names == {"toys": ["adder", "speller"], "other": ["w1", "planned"]}
+
+
+async def test_a_budget_ends_the_bench_before_the_next_sample_and_counts_only_what_is_really_paid(bench: Make) -> None:
+    made = bench(ALONE, concurrency=1)
+    made.budget = Decimal(7)
+    with pytest.raises(LimitError, match=r"the budget of \$7.00 is spent"):
+        await made.run()
+    assert toys.calls() == 3  # three words a question, a dollar each
+    more = bench(ALONE, concurrency=1)
+    more.budget = Decimal(100_000)
+    await more.run()
+    assert toys.calls() == 24
+    assert more.account.paid == 2 * (6 * 3 + 2 * 2 + 4 * 6) - 3 * 3

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, replace
+from decimal import Decimal
 from typing import TYPE_CHECKING, Literal
 
 from rl_conductor.conductor import Conductor
@@ -25,14 +26,19 @@ if TYPE_CHECKING:
 
 @dataclass
 class Account:
-    """What was spent, whether or not it came to a row."""
+    """What was used, whether or not it came to a row."""
 
     usage: Usage = field(default_factory=Usage)
+    """Replayed calls included."""
+    paid: Decimal = Decimal(0)
+    """US dollars for calls that were really made; a worker's that were replayed in part count in full."""
 
     def hear(self, event: Event) -> None:
         """Count a run once it is over, be it cancelled."""
         if isinstance(event, Finished):
             self.usage += event.trace.usage
+            made = [call.usage for call in event.trace.calls() if call.usage.replayed_calls < call.usage.calls]
+            self.paid += sum((usage.cost for usage in made), Decimal(0))
 
 
 @dataclass(frozen=True, kw_only=True)

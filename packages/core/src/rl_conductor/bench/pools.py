@@ -8,6 +8,7 @@ from typing import Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from rl_conductor.errors import ConfigError
 from rl_conductor.models import Model, model
 from rl_conductor.models.cached import CachedModel
 from rl_conductor.pool import PoolFile, Worker, WorkerEntry, WorkerPool, read_pool_file
@@ -53,7 +54,7 @@ class PoolSettings(BaseModel):
     cards: Literal["given", "measured"] = "given"
     """`measured`: planners are told what each worker was found to be right on among the calibration samples."""
     rename: dict[str, str] = Field(default_factory=dict)
-    """Other names for workers: what was learned about a name must not help."""
+    """Other names for workers, which then also stand in this order: what was learned about either must not help."""
 
     @model_validator(mode="after")
     def _comes_from_one_place(self) -> Self:
@@ -65,8 +66,14 @@ class PoolSettings(BaseModel):
     def made(self, memory: Memory) -> WorkerPool:
         """The pool, with workers that remember their replies."""
         if self.small is not None:
-            return WorkerPool(map(self._renamed, self.small.made(memory).values()))
-        return WorkerPool(self._renamed(memory.worker(worker)) for worker in self._file().made())
+            workers = list(self.small.made(memory).values())
+        else:
+            workers = [memory.worker(worker) for worker in self._file().made()]
+        strangers = self.rename.keys() - {worker.name for worker in workers}
+        if strangers:
+            raise ConfigError(f"rename names {', '.join(sorted(strangers))}, not in the pool")
+        order = [*self.rename, *(worker.name for worker in workers)]
+        return WorkerPool(map(self._renamed, sorted(workers, key=lambda worker: order.index(worker.name))))
 
     @property
     def identity(self) -> str:

@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
 
-from rl_conductor.amounts import cost, cost_in_words, counted, seconds, tokens
+from rl_conductor.amounts import cost, cost_in_words, counted, dollars, seconds, tokens
 from rl_conductor.bench import plots
 from rl_conductor.bench.runner import Bench, Section
 from rl_conductor.bench.statistics import Difference, Estimate
@@ -122,7 +122,7 @@ def _facts(bench: Bench, sections: Sequence[Section], command: str) -> list[tupl
         ("samples at a time", str(settings.concurrency)),
         ("spend of these rows", _spend([row.usage for row in rows])),
         ("spend on learning", _spend([row.usage for row in learned])),
-        ("spend of this process", _spend([bench.account.usage])),
+        ("paid by this process", dollars(bench.account.paid)),
         ("machine", _machine()),
         ("versions", ", ".join(_versions())),
     ]
@@ -212,8 +212,12 @@ def _gap(gap: Difference | None) -> str:
 
 def _depths(lines: Sequence[Line]) -> Table:
     depths = sorted({depth for one in lines for depth in one.by_depth})
-    rows = tuple((one.system, *(share(one.by_depth.get(depth)) for depth in depths)) for one in lines)
-    return Table(("system", *(f"depth {depth}" for depth in depths)), rows if depths else ())
+    rows = [(one.system, _interval(one), *(share(one.by_depth.get(depth)) for depth in depths)) for one in lines]
+    return Table(("system", "all, 95 % interval", *(f"depth {depth}" for depth in depths)), tuple(rows))
+
+
+def _interval(one: Line) -> str:
+    return f"{one.accuracy.low:.2f} to {one.accuracy.high:.2f}"
 
 
 def _workers(section: Section) -> Table:

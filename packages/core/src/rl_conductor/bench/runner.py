@@ -6,7 +6,9 @@ import asyncio
 import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from decimal import Decimal
 
+from rl_conductor.amounts import dollars
 from rl_conductor.bench import calibration
 from rl_conductor.bench.arena import Account, Arena, latency
 from rl_conductor.bench.pools import Memory
@@ -14,7 +16,7 @@ from rl_conductor.bench.rows import Key, Results, Row, cache_folder
 from rl_conductor.bench.settings import BenchSettings
 from rl_conductor.bench.systems.alone import measured
 from rl_conductor.bench.systems.base import Reply, System
-from rl_conductor.errors import ConductorError, ConfigError
+from rl_conductor.errors import ConductorError, ConfigError, LimitError
 from rl_conductor.pool import WorkerPool
 from rl_conductor.prompts import VERSION
 from rl_conductor.tasks import Sample, Task
@@ -52,6 +54,8 @@ class Bench:
     results: Results
     limit: int | None = None
     """Most samples of each task, whatever its settings say."""
+    budget: Decimal | None = None
+    """US dollars: once so much is paid, no further sample is begun."""
     on_row: Callable[[Row, int, int], None] = lambda _row, _done, _all: None
     """Told of each row, how many of its system's are there, and how many there will be."""
     account: Account = field(default_factory=Account)
@@ -62,6 +66,7 @@ class Bench:
 
         Raises:
             ConfigError: the settings do not fit each other.
+            LimitError: the budget is spent.
         """
         memory = Memory(self.settings.cache or cache_folder() / "bench-replies.sqlite")
         try:
@@ -75,6 +80,16 @@ class Bench:
         workers = self.settings.pools[pool].made(memory)
         section = _Running(self, task, pool, workers, memory)
         return await section.run()
+
+    def check_budget(self) -> None:
+        """Raise `LimitError` when nothing more may be paid."""
+        if self.budget is not None and self.account.paid >= self.budget:
+            raise LimitError(
+                f"the budget of {dollars(self.budget)} is spent; the same command with a larger one goes on from here",
+                limit="usd",
+                needed=self.account.paid,
+                left=Decimal(0),
+            )
 
     def fingerprint(self, pool: str, sample: Sample, system: System) -> str:
         """Of all that decides a row."""
@@ -118,6 +133,8 @@ class _Running:
             self.arena = replace(self.arena, pool=calibration.with_cards(self.arena.pool, found))
         entrants: dict[str, Entrant] = {}
         for name, entry in self.bench.settings.systems.items():
+            if entry.pools and self.pool not in entry.pools:
+                continue
             for system in await entry.ready(name, self.arena):
                 rows = await self.record(system, self.arena.task, self.task, self.bench.settings.repeats)
                 entrants[system.name] = Entrant(system, tuple(rows))
@@ -143,6 +160,7 @@ class _Running:
             row = self.bench.results.find(key)
             if row is None:
                 async with self.slots:
+                    self.bench.check_budget()
                     row = await self._made(system, task, sample, key)
                 self.bench.results.add(row)
             rows[key] = row

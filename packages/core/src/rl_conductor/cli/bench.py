@@ -7,6 +7,7 @@ import shlex
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -15,8 +16,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 from rich.text import Text
 
-from rl_conductor.amounts import cost_in_words, counted, tokens
-from rl_conductor.cli import conducting, console
+from rl_conductor.amounts import counted, dollars, tokens
+from rl_conductor.cli import conducting, console, options
 from rl_conductor.cli.embedded import PREFIX, fetch
 
 if TYPE_CHECKING:
@@ -36,6 +37,12 @@ def bench(
     system: Annotated[
         list[str] | None,
         typer.Option("--system", "-s", metavar="NAME", help="Only this system; may be repeated.", show_default=False),
+    ] = None,
+    budget: Annotated[
+        Decimal | None,
+        typer.Option(
+            "--budget", parser=options.usd, metavar="USD", help="Begin no further sample once so much is paid."
+        ),
     ] = None,
     out: Annotated[
         Path | None,
@@ -63,7 +70,7 @@ def bench(
         settings = settings.only(system)
     get_ready(settings)
     folder = out or Path("bench-results") / config.stem
-    made = Bench(settings, Results(folder / "rows.jsonl"), limit=limit)
+    made = Bench(settings, Results(folder / "rows.jsonl"), limit=limit, budget=budget)
     with running(made):
         sections = asyncio.run(made.run())
     report = report_of(made, sections, command=shlex.join(["rl-conductor", *sys.argv[1:]]))
@@ -80,7 +87,7 @@ def get_ready(settings: BenchSettings) -> None:
 def _spent(made: Bench) -> str:
     used = made.account.usage
     replayed = f", {used.replayed_calls:,} of them replayed for free" if used.replayed_calls else ""
-    return f"{counted(used.calls, 'call')}{replayed}, {tokens(used)}, {cost_in_words(used)}"
+    return f"{counted(used.calls, 'call')}{replayed}, {tokens(used)}, {dollars(made.account.paid)} paid"
 
 
 @contextmanager

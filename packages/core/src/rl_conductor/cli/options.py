@@ -25,7 +25,8 @@ LIMITS = "Limits"
 OUTPUT = "Output"
 
 
-def _usd(text: str | Decimal) -> Decimal:
+def usd(text: str | Decimal) -> Decimal:
+    """The amount of US dollars that an option names."""
     try:
         amount = Decimal(str(text).removeprefix("$"))
     except InvalidOperation:
@@ -86,7 +87,7 @@ Budget = Annotated[
     Decimal | None,
     typer.Option(
         "--budget",
-        parser=_usd,
+        parser=usd,
         metavar="USD",
         help="Most US dollars, planning included. A call that could pass it is not made.",
         rich_help_panel=LIMITS,

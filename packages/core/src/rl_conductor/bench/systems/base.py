@@ -49,6 +49,9 @@ class SystemEntry(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
+    pools: tuple[str, ...] = ()
+    """The pools that it runs over; none named means all."""
+
     async def ready(self, name: str, arena: Arena) -> list[System]:
         """The system, or systems, once they have learned what they may.
 
@@ -60,4 +63,4 @@ class SystemEntry(BaseModel):
     @property
     def identity(self) -> str:
         """The settings, for telling one system's rows from another's."""
-        return self.model_dump_json()
+        return self.model_dump_json(exclude={"pools"})
