@@ -12,6 +12,7 @@ from typer.core import TyperGroup
 
 from rl_conductor.cli import (
     ask,
+    audit,
     bench,
     calibrate,
     console,
@@ -63,6 +64,7 @@ app.command()(doctor.doctor)
 app.command()(serve.serve)
 app.command()(runs.runs)
 app.command()(show.show)
+app.command()(audit.audit)
 app.command()(bench.bench)
 app.command()(calibrate.calibrate)
 app.command()(train.train)
