@@ -4,8 +4,9 @@ from llama_index.core import Settings
 from llamaindex_corpus import index_of
 
 from llama_index.llms.conductor import Conductor
+from rl_conductor import Limits
 
-Settings.llm = llm = Conductor(profile="mini")  # instead of OpenAI(...), Anthropic(...), Ollama(...)
+Settings.llm = llm = Conductor(limits=Limits(steps=2))  # instead of OpenAI(...), Anthropic(...), Ollama(...)
 
 answer = index_of().as_query_engine(similarity_top_k=1).query("How many weeks of parental leave are there?")
 

@@ -179,6 +179,12 @@ def test_a_vendors_published_context_window_is_known(monkeypatch: pytest.MonkeyP
     assert Conductor(["openai:gpt-4o", "openai:gpt-5"]).metadata.context_window == 128_000
 
 
+def test_the_context_of_a_model_in_this_process_is_known() -> None:
+    assert Conductor(["embedded:smollm2-135m"]).metadata.context_window == 4096
+    worker = {"model": "embedded:smollm2-135m", "options": {"context": 2048}}
+    assert Conductor({"tiny": worker}).metadata.context_window == 2048
+
+
 def test_what_is_not_known_is_llamaindexs_default() -> None:
     about = conductor().metadata
     assert (about.context_window, about.num_output) == (3900, 256)

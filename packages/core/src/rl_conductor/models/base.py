@@ -61,11 +61,13 @@ class Capabilities(Value):
     """Decoding can be held to a `Grammar`."""
     delegates: bool = False
     """Makes its calls through an executor that reserves and settles each one itself (a Conductor)."""
+    context: int | None = None
+    """Most tokens that it reads and writes in one call, where that is known without asking it."""
 
     @property
     def names(self) -> frozenset[str]:
-        """The names of those that it has."""
-        return frozenset(name for name, able in self if able)
+        """The names of what it can do."""
+        return frozenset(name for name, able in self if able is True)
 
 
 @runtime_checkable

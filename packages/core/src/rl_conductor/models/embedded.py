@@ -11,7 +11,7 @@ from typing import Any
 
 from rl_conductor.downloads import Progress, Weights
 from rl_conductor.models.base import Capabilities, collect, require
-from rl_conductor.models.llamacpp import LlamaCppModel
+from rl_conductor.models.llamacpp import CONTEXT, LlamaCppModel
 from rl_conductor.types import FREE, Completion, Delta, Price, Request
 from rl_conductor.weights import fetch, pinned
 
@@ -34,7 +34,9 @@ class EmbeddedModel:
         """
         self._weights = pinned(weights) if isinstance(weights, str) else weights
         self.name = f"embedded:{self._weights.name}"
-        self.capabilities = Capabilities(tools=self._weights.tools, json_schema=True, grammar=True)
+        self.capabilities = Capabilities(
+            tools=self._weights.tools, json_schema=True, grammar=True, context=options.get("context", CONTEXT)
+        )
         self._progress = progress
         self._options = options
         self._model: LlamaCppModel | None = None

@@ -33,6 +33,9 @@ from rl_conductor.types import (
     Request,
 )
 
+CONTEXT = 4096
+"""Most tokens of a request, reply included, unless the user says otherwise."""
+
 SPECIAL = re.compile(r"<(?=[|\uff5c]|(?:start|end)_of_turn>|/s>)")
 """How the special tokens begin by which the usual chat templates tell one turn from the next."""
 STREAMING = {"stream": True, "stream_options": {"include_usage": True}, "return_progress": True}
@@ -47,7 +50,7 @@ class LlamaCppModel:
         path: str | Path,
         *,
         name: str | None = None,
-        context: int = 4096,
+        context: int = CONTEXT,
         parallel: int = 4,
         threads: int | None = None,
         lora: str | Path | None = None,
@@ -70,7 +73,7 @@ class LlamaCppModel:
         weights = _gguf(path)
         self.name = name or f"llamacpp:{weights.name}"
         self.price = price
-        self.capabilities = Capabilities(tools=_knows_tools(weights), json_schema=True, grammar=True)
+        self.capabilities = Capabilities(tools=_knows_tools(weights), json_schema=True, grammar=True, context=context)
         self._setup = Setup(
             weights=weights,
             lora=None if lora is None else _gguf(lora),

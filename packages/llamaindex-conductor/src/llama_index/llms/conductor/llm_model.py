@@ -48,12 +48,8 @@ class LLMModel:
             tools=isinstance(llm, FunctionCallingLLM) and about.is_function_calling_model,
             images=about.is_chat_model,
             files=about.is_chat_model,
+            context=about.context_window,
         )
-
-    @property
-    def context_window(self) -> int:
-        """Tokens that it can read and write in one call."""
-        return self.llm.metadata.context_window
 
     async def complete(self, request: Request) -> Completion:
         """The whole reply."""

@@ -111,8 +111,8 @@ def planner_of(pool: WorkerPool) -> Model:
 
 def context_window(worker: Worker) -> int:
     """Tokens that a worker is known to read and write in one call; LlamaIndex's default when nothing is known."""
-    if isinstance(worker.model, LLMModel):
-        return worker.model.context_window
+    if worker.model.capabilities.context is not None:
+        return worker.model.capabilities.context
     price = worker.model.price
     if price is None or not (price.input or price.output):  # no vendor's, so its name alone says nothing
         return DEFAULT_CONTEXT_WINDOW
