@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -9,7 +8,7 @@ from transformers import GenerationConfig, LogitsProcessorList
 
 import random_model
 from rl_conductor.train.held import Drawing, Held
-from rl_conductor.train.loading import ends_of, load
+from rl_conductor.train.loading import Loaded, load
 from rl_conductor.train.rollouts import draw
 from rl_conductor.train.scoring import score
 
@@ -19,19 +18,18 @@ PROMPTS = ([5, 9, 200, 31], [7, 7, 8, 100, 101, 102, 50], [5, 9, 200, 31])
 
 
 @pytest.fixture(scope="module")
-def loaded(tmp_path_factory: pytest.TempPathFactory) -> tuple[Any, Any]:
+def loaded(tmp_path_factory: pytest.TempPathFactory) -> Loaded:
     return load(str(random_model.make(tmp_path_factory.mktemp("tiny"))), dtype="float32")
 
 
 @pytest.fixture(scope="module")
-def model(loaded: tuple[Any, Any]) -> Any:
-    return loaded[0].eval()
+def model(loaded: Loaded) -> Any:
+    return loaded.model.eval()
 
 
 @pytest.fixture(scope="module")
-def held(loaded: tuple[Any, Any]) -> Held:
-    model, tokenizer = loaded
-    return Held(tokenizer, vocab_size=model.config.vocab_size, ends=ends_of(model, tokenizer), gbnf=GBNF)
+def held(loaded: Loaded) -> Held:
+    return Held(loaded.tokenizer, vocab_size=loaded.model.config.vocab_size, ends=loaded.ends, gbnf=GBNF)
 
 
 def how(model: Any, **options: Any) -> GenerationConfig:
@@ -53,8 +51,8 @@ def by_hand(model: Any, prompt: list[int], plan: list[int], allowed: torch.Tenso
     return picked.log() - (probabilities * allowed).sum(-1).log()
 
 
-def test_what_is_drawn_under_a_grammar_is_in_it(model: Any, held: Held, loaded: tuple[Any, Any]) -> None:
-    texts = [loaded[1].decode(plan, skip_special_tokens=True) for plan in drawn(model, held, PROMPTS * 5)]
+def test_what_is_drawn_under_a_grammar_is_in_it(model: Any, held: Held, loaded: Loaded) -> None:
+    texts = [loaded.tokenizer.decode(plan, skip_special_tokens=True) for plan in drawn(model, held, PROMPTS * 5)]
     assert all(text.startswith("model_id = [") for text in texts)
     assert len(set(texts)) > 3
     assert {text.partition("]")[2] for text in texts} <= {"", " yes", " no"}

@@ -17,6 +17,7 @@ from rich.table import Table
 from rl_conductor.cli import console
 from rl_conductor.cli.embedded import PREFIX, fetch
 from rl_conductor.train.config import TrainConfig, read_config
+from rl_conductor.train.pools import opened
 
 if TYPE_CHECKING:
     from rl_conductor.train.folder import Record
@@ -75,14 +76,14 @@ def train(
 
     _get_ready(read)
     stop = Stop(step=max_steps, seconds=None if max_minutes is None else 60 * max_minutes)
-    with _watching(read.grpo.steps) as told:
-        record = trained(read, folder, cache=folder.parent / "replies.sqlite", stop=stop, told=told)
+    with opened(read.pool, folder.parent / "replies.sqlite") as pool, _watching(read.grpo.steps) as told:
+        record = trained(read, folder, pool, stop=stop, told=told)
     _sum_up(console.stdout(), record, folder)
 
 
 def _get_ready(config: TrainConfig) -> None:
-    small = config.small
-    named = [config.model, *(entry.model for entry in config.workers.values())]
+    small = config.pool.small
+    named = [config.model, *(entry.model for entry in config.pool.workers.values())]
     named += [small.reader, small.coder, small.writer] if small else []
     fetch(dict.fromkeys(name.rpartition(PREFIX)[2] for name in named if PREFIX in name))
 

@@ -12,6 +12,7 @@ from rl_conductor.parser import Form
 from rl_conductor.pool import WorkerEntry
 from rl_conductor.prompts import EXAMPLES, Roster
 from rl_conductor.toml import read_toml
+from rl_conductor.workers.small import SMALL
 
 
 class _Entry(BaseModel):
@@ -29,13 +30,33 @@ class TaskEntry(_Entry):
 
 
 class SmallPool(_Entry):
-    """The small pool over the library of the composite task: `[small]`; models as `provider:name`."""
+    """The small pool over the library of the composite task: `[pool.small]`; models as `provider:name`."""
 
-    reader: str = "embedded:qwen2.5-coder-0.5b"
-    coder: str = "embedded:qwen2.5-coder-1.5b"
-    writer: str = "embedded:qwen2.5-coder-1.5b"
+    reader: str = SMALL
+    coder: str = SMALL
+    writer: str = SMALL
     threads: int = Field(default=1, ge=1)
     """Of each embedded model; more than idle cores is slower."""
+
+
+class PoolEntry(_Entry):
+    """Who works: `[pool]`, with one of `file`, `workers` and `small`."""
+
+    file: Path | None = None
+    """A pool file."""
+    workers: dict[str, WorkerEntry] = Field(default_factory=dict)
+    small: SmallPool | None = None
+    remember: bool = True
+    """Whether every reply is kept on disk, so that a run can be repeated for free."""
+
+    @model_validator(mode="after")
+    def _comes_from_one_place(self) -> Self:
+        given = [
+            name for name, there in (("file", self.file), ("workers", self.workers), ("small", self.small)) if there
+        ]
+        if len(given) != 1:
+            raise ValueError(f"write one of file, workers and small, not {' and '.join(given) or 'none'}")
+        return self
 
 
 class PlanEntry(_Entry):
@@ -153,12 +174,7 @@ class TrainConfig(_Entry):
     """Half the memory for a fifth more time."""
     seed: int = Field(default=0, ge=0)
     task: TaskEntry
-    pool: Path | None = None
-    """A pool file; else `[workers]` here, else `[small]`."""
-    workers: dict[str, WorkerEntry] = Field(default_factory=dict)
-    small: SmallPool | None = None
-    cache: bool = True
-    """Whether every reply of a worker is kept on disk, so that a run can be repeated for free."""
+    pool: PoolEntry
     concurrency: int = Field(default=64, ge=1)
     """Most plans that are run at once."""
     plan: PlanEntry = PlanEntry()
@@ -173,12 +189,7 @@ class TrainConfig(_Entry):
     keep: KeepEntry = KeepEntry()
 
     @model_validator(mode="after")
-    def _is_one_run(self) -> Self:
-        given = [
-            name for name, there in (("pool", self.pool), ("workers", self.workers), ("small", self.small)) if there
-        ]
-        if len(given) != 1:
-            raise ValueError(f"exactly one of pool, [workers] and [small] says who works, not {given or 'none'}")
+    def _steps_can_be_dealt_out(self) -> Self:
         plans = self.grpo.questions * self.grpo.rollouts
         if plans % self.grpo.micro_batch:
             raise ValueError(
@@ -194,10 +205,12 @@ def read_config(path: Path) -> TrainConfig:
         ConfigError: no such file, not TOML, or a wrong key; the message names it.
     """
     config = read_toml(path, TrainConfig, "training file")
-    paths = {name: found for name in ("pool", "references") if (found := _beside(path, getattr(config, name)))}
-    if config.warm_start and (plans := _beside(path, config.warm_start.plans)):
-        paths["warm_start"] = config.warm_start.model_copy(update={"plans": plans})
-    return config.model_copy(update=paths)
+    changed: dict[str, Any] = {"references": _beside(path, config.references)}
+    changed["pool"] = config.pool.model_copy(update={"file": _beside(path, config.pool.file)})
+    if config.warm_start:
+        plans = _beside(path, config.warm_start.plans)
+        changed["warm_start"] = config.warm_start.model_copy(update={"plans": plans})
+    return config.model_copy(update=changed)
 
 
 def _beside(config: Path, named: Path | None) -> Path | None:

@@ -14,24 +14,11 @@ from rl_conductor.errors import ConfigError
 from rl_conductor.train.config import TrainConfig
 from rl_conductor.train.diagnostics import Verdict
 from rl_conductor.train.lines import write_lines
-from rl_conductor.train.outcomes import Outcome
+from rl_conductor.train.outcomes import Drawn
 from rl_conductor.types import Value
-from rl_conductor.workflow import Workflow
 
 WHOLE = "whole"
 """Written into a checkpoint last: one without it was cut short."""
-
-
-class Drawn(Value):
-    """A plan that was drawn in training; one that is right can warm-start another run."""
-
-    step: int
-    question: str
-    text: str
-    workflow: Workflow | None
-    score: float | None
-    reward: float | None
-    explanation: str
 
 
 class Warmth(Value):
@@ -82,8 +69,8 @@ class Folder:
         changed = [name for name in TrainConfig.model_fields if getattr(begun, name) != getattr(config, name)]
         if changed:
             raise ConfigError(
-                f"{str(path)!r} holds a run with other settings of {', '.join(changed)}: a run goes on only as it began."
-                f" Give --output another folder, or remove this one"
+                f"{str(path)!r} holds a run with other settings of {', '.join(changed)}: a run goes on only"
+                " as it began. Give --output another folder, or remove this one"
             )
         return cls(path)
 
@@ -109,16 +96,3 @@ class Folder:
     def keep_record(self, record: Record) -> None:
         """Write the record."""
         (self.path / "record.json").write_text(record.model_dump_json(indent=2), encoding="utf-8")
-
-
-def drawn(step: int, question: str, outcome: Outcome, reward: float | None) -> Drawn:
-    """What is kept of a plan."""
-    return Drawn(
-        step=step,
-        question=question,
-        text=outcome.text,
-        workflow=outcome.workflow,
-        score=outcome.score,
-        reward=reward,
-        explanation=outcome.explanation,
-    )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -25,8 +26,29 @@ except ImportError as missing:
 EMBEDDED = "embedded:"
 
 
-def load(name: str, *, dtype: str) -> tuple[Any, Any]:
-    """The model and its tokenizer.
+@dataclass(frozen=True)
+class Loaded:
+    """A model and its tokenizer."""
+
+    name: str
+    model: Any
+    tokenizer: Any
+
+    @property
+    def ends(self) -> list[int]:
+        """The tokens that end a plan."""
+        declared = self.model.generation_config.eos_token_id
+        others = [] if declared is None else [declared] if isinstance(declared, int) else list(declared)
+        return list(dict.fromkeys([self.tokenizer.eos_token_id, *others]))
+
+    def held_to(self, space: PlanSpace, form: Form) -> Held:
+        """The grammar of the plans in `space`, for this model."""
+        vocab_size = self.model.config.get_text_config().vocab_size
+        return Held(self.tokenizer, vocab_size=vocab_size, ends=self.ends, gbnf=grammar_of(space, form))
+
+
+def load(name: str, *, dtype: str) -> Loaded:
+    """The model of that name: a folder, a name on the hub, or `embedded:NAME`.
 
     Raises:
         ConfigError: there is no such model, or its folder can't be read.
@@ -39,8 +61,9 @@ def load(name: str, *, dtype: str) -> tuple[Any, Any]:
     except (OSError, ValueError) as failed:
         raise ConfigError(f"model {name!r} can't be loaded: {failed}") from failed
     # A checkpoint's own habits, such as a penalty on repetition, would make it draw from what is not trained.
-    model.generation_config = GenerationConfig(eos_token_id=ends_of(model, tokenizer))
-    return model, tokenizer
+    loaded = Loaded(name, model, tokenizer)
+    model.generation_config = GenerationConfig(eos_token_id=loaded.ends)
+    return loaded
 
 
 def unpacked(name: str) -> Path:
@@ -71,13 +94,6 @@ def _unpack(packed: Path, folder: Path) -> None:
     half.rename(folder)
 
 
-def ends_of(model: Any, tokenizer: Any) -> list[int]:
-    """The tokens that end a plan."""
-    declared = model.generation_config.eos_token_id
-    others = [] if declared is None else [declared] if isinstance(declared, int) else list(declared)
-    return list(dict.fromkeys([tokenizer.eos_token_id, *others]))
-
-
 def grammar_of(space: PlanSpace, form: Form) -> str:
     """The grammar of the plans in `space`, as in serving.
 
@@ -88,12 +104,6 @@ def grammar_of(space: PlanSpace, form: Form) -> str:
     if not isinstance(made, Grammar):
         raise ConfigError("plan.form 'object' has no grammar: write 'lists' or 'lines', or plan.grammar = false")
     return made.gbnf
-
-
-def held_to(space: PlanSpace, form: Form, model: Any, tokenizer: Any) -> Held:
-    """That grammar, compiled for a model."""
-    vocab_size = model.config.get_text_config().vocab_size
-    return Held(tokenizer, vocab_size=vocab_size, ends=ends_of(model, tokenizer), gbnf=grammar_of(space, form))
 
 
 def lora_of(config: TrainConfig) -> LoraConfig | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Self
 
 from rl_conductor.conductor import Conductor
 from rl_conductor.errors import RunError, WorkflowError
@@ -49,6 +50,31 @@ class Outcome(Value):
     def right(self) -> bool:
         """Whether the answer is wholly right."""
         return self.score == 1
+
+
+class Drawn(Value):
+    """A plan that was drawn in training, as it is kept."""
+
+    step: int
+    question: str
+    text: Text
+    workflow: Workflow | None
+    score: float | None
+    reward: float | None
+    explanation: Text
+
+    @classmethod
+    def of(cls, step: int, exercise: Exercise, outcome: Outcome, reward: float | None) -> Self:
+        """What is kept of an outcome."""
+        return cls(
+            step=step,
+            question=exercise.sample.question,
+            text=outcome.text,
+            workflow=outcome.workflow,
+            score=outcome.score,
+            reward=reward,
+            explanation=outcome.explanation,
+        )
 
 
 @dataclass(frozen=True)

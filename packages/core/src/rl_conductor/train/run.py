@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
 from platform import machine, processor
@@ -12,15 +12,12 @@ from typing import Any
 
 from rl_conductor.errors import ConfigError
 from rl_conductor.pool import WorkerPool
-from rl_conductor.tasks import task
-from rl_conductor.tasks.base import Task
 from rl_conductor.train.config import TrainConfig
+from rl_conductor.train.course import Course
 from rl_conductor.train.diagnostics import Reference, verdict
-from rl_conductor.train.exercises import Exercise, exercises
-from rl_conductor.train.folder import WHOLE, Folder, Record, Warmth, drawn
+from rl_conductor.train.exercises import Exercise
+from rl_conductor.train.folder import WHOLE, Folder, Record, Warmth
 from rl_conductor.train.lines import read_lines
-from rl_conductor.train.outcomes import Judge, Outcome
-from rl_conductor.train.pools import pool_of
 
 try:
     import torch
@@ -30,7 +27,7 @@ try:
     from transformers import PrinterCallback, TrainerCallback
     from trl import GRPOConfig
 
-    from rl_conductor.train.loading import grammar_of, held_to, load, lora_of
+    from rl_conductor.train.loading import Loaded, grammar_of, load, lora_of
     from rl_conductor.train.rollouts import Rollouts
     from rl_conductor.train.trainer import ConductorTrainer, Reward
     from rl_conductor.train.warm_start import warm_up
@@ -56,14 +53,19 @@ class Stop:
 
 
 def train(
-    config: TrainConfig, output: Path, *, cache: Path, stop: Stop | None = None, told: Callable[[int, Step], None]
+    config: TrainConfig,
+    output: Path,
+    pool: WorkerPool,
+    *,
+    stop: Stop | None = None,
+    told: Callable[[int, Step], None] = lambda _number, _step: None,
 ) -> Record:
     """Train, or go on with the training that was begun in `output`.
 
     Args:
         config: what to train on what.
         output: the run's folder.
-        cache: an SQLite file that remembers the replies of workers, for any number of runs.
+        pool: the workers, which stay as they are; `pool_of` opens those that the configuration names.
         stop: when to end before the last step.
         told: told of each step, from 1, and its numbers.
 
@@ -72,57 +74,47 @@ def train(
     """
     began = time.monotonic()
     folder = Folder.of(output, config)
-    asked = task(config.task.name, limit=config.task.limit, **config.task.options)
-    with pool_of(config, cache) as pool:
-        trainer, warmth = _prepared(config, folder, asked, pool, told)
-        trainer.add_callback(_Ends(stop or Stop(), began))
-        checkpoint = folder.checkpoint()
-        trainer.train(resume_from_checkpoint=None if checkpoint is None else str(checkpoint))
+    course = Course(config, pool)
+    warmth = warm_up(course, config.warm_start, folder) if config.warm_start else None
+    trainer = _trainer(course, folder)
+    for callback in (_Tells(told), _Ends(stop or Stop(), began)):
+        trainer.add_callback(callback)
+    checkpoint = folder.checkpoint()
+    trainer.train(resume_from_checkpoint=None if checkpoint is None else str(checkpoint))
     trainer.save_model(str(folder.final))
     record = _record(config, trainer, warmth, time.monotonic() - began)
     folder.keep_record(record)
     return record
 
 
-def _prepared(
-    config: TrainConfig, folder: Folder, asked: Task, pool: WorkerPool, told: Callable[[int, Step], None]
-) -> tuple[ConductorTrainer, Warmth | None]:
-    drawn_for = exercises(
-        asked,
-        pool,
-        plan=config.plan,
-        curriculum=config.curriculum,
-        seed=config.seed,
-        size=config.grpo.steps * config.grpo.questions,
-    )
-    judge = Judge(asked.scorer, concurrency=config.concurrency)
-    warmth = warm_up(config, folder, asked, pool, judge) if config.warm_start else None
-    model, tokenizer = _model(config, folder)
+def _trainer(course: Course, folder: Folder) -> ConductorTrainer:
+    config = course.config
+    asked = course.exercises(config.grpo.steps * config.grpo.questions)
+    loaded = _loaded(config, folder)
     # One for all exercises: it knows workers by number, and there are equally many each time.
-    space, form = drawn_for[0].space, drawn_for[0].form
-    held = held_to(space, form, model, tokenizer) if config.plan.grammar else None
+    space, form = asked[0].space, asked[0].form
+    held = loaded.held_to(space, form) if config.plan.grammar else None
     trainer = ConductorTrainer(
-        model=model,
-        processing_class=tokenizer,
-        rollouts=Rollouts(tokenizer, held, name=config.model),
+        model=loaded.model,
+        processing_class=loaded.tokenizer,
+        rollouts=Rollouts(loaded.tokenizer, held, name=loaded.name),
         held=held,
-        reward_funcs=Reward(drawn_for, judge, config.reward, references=_references(config), told=_keeper(folder)),
+        reward_funcs=Reward(asked, course.judge, config.reward, references=_references(config), told=folder.keep_plans),
         args=_arguments(config, folder.path, grammar_of(space, form) if held else None),
-        train_dataset=Dataset.from_list([_row(one) for one in drawn_for]),
-        peft_config=None if isinstance(model, PeftModel) else lora_of(config),
-        callbacks=[_Tells(told)],
+        train_dataset=Dataset.from_list([_row(one) for one in asked]),
+        peft_config=None if isinstance(loaded.model, PeftModel) else lora_of(config),
     )
     trainer.remove_callback(PrinterCallback)
-    return trainer, warmth
+    return trainer
 
 
-def _model(config: TrainConfig, folder: Folder) -> tuple[Any, Any]:
+def _loaded(config: TrainConfig, folder: Folder) -> Loaded:
     """The model to begin with; a checkpoint then takes its place."""
     warm = folder.warm_start if config.warm_start else None
     if warm is None or config.lora is None:
         return load(str(warm or config.model), dtype=config.dtype)
-    model, tokenizer = load(config.model, dtype=config.dtype)
-    return PeftModel.from_pretrained(model, warm, is_trainable=True), tokenizer
+    loaded = load(config.model, dtype=config.dtype)
+    return replace(loaded, model=PeftModel.from_pretrained(loaded.model, warm, is_trainable=True))
 
 
 def _row(one: Exercise) -> dict[str, Any]:
@@ -190,20 +182,6 @@ def _vllm(config: TrainConfig, gbnf: str | None) -> dict[str, Any]:
     }
 
 
-def _keeper(folder: Folder) -> Callable[[int, Sequence[Exercise], Sequence[Outcome], Sequence[float | None]], None]:
-    def keep(
-        step: int, asked: Sequence[Exercise], outcomes: Sequence[Outcome], rewards: Sequence[float | None]
-    ) -> None:
-        lines = [
-            drawn(step + 1, one.sample.question, outcome, reward)
-            for one, outcome, reward in zip(asked, outcomes, rewards, strict=True)
-        ]
-        if PartialState().is_main_process:
-            folder.keep_plans(step + 1, lines)
-
-    return keep
-
-
 def _record(config: TrainConfig, trainer: ConductorTrainer, warmth: Warmth | None, seconds: float) -> Record:
     steps = [_numbers(logs) for logs in trainer.state.log_history if "loss" in logs]
     return Record(
@@ -228,12 +206,12 @@ class _Tells(TrainerCallback):  # type: ignore[misc, unused-ignore]
     def __init__(self, told: Callable[[int, Step], None]) -> None:
         self._told = told
 
-    def on_log(self, args: Any, state: Any, control: Any, logs: dict[str, Any] | None = None, **_: Any) -> None:
+    def on_log(self, _args: Any, state: Any, _control: Any, *, logs: dict[str, Any], **_: Any) -> None:
         """A step is done."""
-        if state.is_world_process_zero and logs and "loss" in logs:
+        if state.is_world_process_zero and "loss" in logs:
             self._told(state.global_step, _numbers(logs))
 
-    def on_save(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+    def on_save(self, args: Any, state: Any, _control: Any, **_: Any) -> None:
         """Everything of a checkpoint is on disk."""
         if state.is_world_process_zero:
             (Path(args.output_dir) / f"checkpoint-{state.global_step}" / WHOLE).touch()
@@ -246,7 +224,7 @@ class _Ends(TrainerCallback):  # type: ignore[misc, unused-ignore]
         self._stop = stop
         self._began = began
 
-    def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+    def on_step_end(self, _args: Any, state: Any, control: Any, **_: Any) -> None:
         """A step is done; another one may be too many."""
         late = self._stop.seconds is not None and time.monotonic() - self._began > self._stop.seconds
         if late or (self._stop.step is not None and state.global_step >= self._stop.step):

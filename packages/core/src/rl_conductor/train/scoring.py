@@ -76,7 +76,10 @@ def _logits(
     inside = torch.arange(len(owner)) - torch.cat([torch.zeros(1, dtype=torch.long), starts])[owner + 1]
     positions = inside + len(prompt) * (owner >= 0)
     # What predicts the first token of every plan is the last one of the prompt.
-    before = [torch.where(places == 0, len(prompt) - 1, start + places - 1) for start, places in zip(starts, free)]
+    before = [
+        torch.where(places == 0, len(prompt) - 1, start + places - 1)
+        for start, places in zip(starts, free, strict=True)
+    ]
     logits = model(
         input_ids=tokens.unsqueeze(0),
         attention_mask=_mask(owner, model.dtype).to(device),

@@ -15,13 +15,13 @@ from rl_conductor.train.config import RewardEntry
 from rl_conductor.train.diagnostics import Reference, diagnostics
 from rl_conductor.train.exercises import Exercise
 from rl_conductor.train.held import Held
-from rl_conductor.train.outcomes import Judge, Outcome
+from rl_conductor.train.outcomes import Drawn, Judge
 from rl_conductor.train.rewards import rewards
 from rl_conductor.train.rollouts import Rollouts
 from rl_conductor.train.scoring import Scored, score
 
-Told = Callable[[int, Sequence[Exercise], Sequence[Outcome], Sequence[float | None]], None]
-"""Told of each batch: the step it is for, from 0; its exercises; what came of the plans; and their rewards."""
+Told = Callable[[int, Sequence[Drawn]], None]
+"""Told of each batch: the step it is for, from 1, and the plans."""
 
 
 class ConductorTrainer(GRPOTrainer):  # type: ignore[misc, unused-ignore]
@@ -119,5 +119,7 @@ class Reward:
         for name, value in diagnostics(groups, given, known).items():
             log_metric(f"plans/{name}", value)
         flat = [reward for group in given for reward in group]
-        self._told(trainer_state.global_step, asked, outcomes, flat)
+        step = trainer_state.global_step + 1
+        if trainer_state.is_world_process_zero:
+            self._told(step, [Drawn.of(step, *one) for one in zip(asked, outcomes, flat, strict=True)])
         return flat

@@ -1,0 +1,43 @@
+"""What one run trains on: its questions, its workers, and how their answers are judged."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+from rl_conductor.pool import WorkerPool
+from rl_conductor.tasks import task
+from rl_conductor.tasks.base import Task
+from rl_conductor.train.config import TrainConfig
+from rl_conductor.train.exercises import Exercise, exercises
+from rl_conductor.train.outcomes import Judge
+
+
+@dataclass(frozen=True)
+class Course:
+    """A configuration and the workers that it names."""
+
+    config: TrainConfig
+    pool: WorkerPool
+
+    @cached_property
+    def task(self) -> Task:
+        """Where the questions come from."""
+        named = self.config.task
+        return task(named.name, limit=named.limit, **named.options)
+
+    @cached_property
+    def judge(self) -> Judge:
+        """Who says what came of a plan."""
+        return Judge(self.task.scorer, concurrency=self.config.concurrency)
+
+    def exercises(self, size: int, **plan: int) -> list[Exercise]:
+        """The first so many exercises; `plan` changes how plans are asked for."""
+        return exercises(
+            self.task,
+            self.pool,
+            plan=self.config.plan.model_copy(update=plan),
+            curriculum=self.config.curriculum,
+            seed=self.config.seed,
+            size=size,
+        )

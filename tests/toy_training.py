@@ -1,0 +1,71 @@
+"""A toy to train on: of two workers one is always right, and a tiny model with random weights has to find out which.
+
+As a program it trains in the folder that it is given, until it is killed or done.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import random_model
+from rl_conductor.models.scripted import ScriptedModel
+from rl_conductor.pool import Worker, WorkerPool
+from rl_conductor.train.config import TrainConfig
+from rl_conductor.train.known import KnownPlan
+from rl_conductor.train.run import Step as Numbers
+from rl_conductor.train.run import train
+from rl_conductor.workflow import Step, Workflow
+
+QUESTION = "What is 6 * 7?"
+STEPS, ROLLOUTS = 16, 16
+GRPO = {
+    "steps": STEPS,
+    "questions": 1,
+    "rollouts": ROLLOUTS,
+    "micro_batch": 8,
+    "learning_rate": 2e-3,
+    "warmup": 0.0,
+    "schedule": "constant_with_warmup",
+}
+
+
+def pool() -> WorkerPool:
+    return WorkerPool(Worker.of(name, ScriptedModel(says)) for name, says in (("wrong", "41"), ("right", "42")))
+
+
+def config(folder: Path, **changed: Any) -> TrainConfig:
+    """Both workers in the same number of plans to begin with: which one is right is left to find out."""
+    folder.mkdir(parents=True, exist_ok=True)
+    model, tasks, plans = folder / "model", folder / "tasks.jsonl", folder / "plans.jsonl"
+    if not model.exists():
+        random_model.make(model)
+        tasks.write_text(f'{{"question": "{QUESTION}", "answer": "42", "scoring": "numeric"}}\n', encoding="utf-8")
+        plans.write_text("".join(f"{one.model_dump_json()}\n" for one in _plans()), encoding="utf-8")
+    given: dict[str, Any] = {
+        "model": str(model),
+        "task": {"name": f"jsonl:{tasks}"},
+        "pool": {"small": {}},
+        "plan": {"examples": 0, "max_steps": 1, "max_tokens": 60},
+        "curriculum": {"shuffle": False},
+        "grpo": GRPO,
+        "warm_start": {"plans": plans, "steps": 30, "batch": 8, "learning_rate": 3e-3},
+        "keep": {"every": 2},
+    }
+    return TrainConfig.model_validate(given | changed)
+
+
+def _plans() -> list[KnownPlan]:
+    steps = [Step(subtask="Solve the problem.", worker=name) for name in ("right", "wrong")]
+    return [KnownPlan(question=QUESTION, workflow=Workflow(steps=(step,))) for step in steps]
+
+
+def said(number: int, _step: Numbers) -> None:
+    sys.stdout.write(f"{number}\n")
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    home = Path(sys.argv[1])
+    train(config(home), home / "run", pool(), told=said)

@@ -1,0 +1,111 @@
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+import toy_training
+from rl_conductor.errors import ConfigError
+from rl_conductor.train.folder import Record
+from rl_conductor.train.lines import read_lines
+from rl_conductor.train.outcomes import Drawn
+from rl_conductor.train.run import Step, Stop, train
+
+pytestmark = pytest.mark.timeout(600)
+
+
+class Trained(NamedTuple):
+    home: Path
+    record: Record
+    steps: dict[int, Step]
+
+
+def trained(home: Path, *, stop: Stop | None = None) -> Trained:
+    steps: dict[int, Step] = {}
+    config = toy_training.config(home)
+    record = train(config, home / "run", toy_training.pool(), stop=stop, told=steps.__setitem__)
+    return Trained(home, record, steps)
+
+
+def begun_as(whole: Trained, home: Path) -> Path:
+    """A home where nothing is done yet but the warm start of `whole`."""
+    shutil.copytree(whole.home, home, ignore=shutil.ignore_patterns("run"))
+    shutil.copytree(whole.home / "run" / "warm_start", home / "run" / "warm_start")
+    return home
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Trained:
+    return trained(tmp_path_factory.mktemp("whole"))
+
+
+def test_grpo_learns_which_worker_is_right(whole: Trained) -> None:
+    assert whole.steps[1]["right_if_valid"] < 0.8
+    verdict = whole.record.verdict
+    assert verdict is not None
+    assert verdict.finding == "gain"
+    assert verdict.last.right_if_valid > 0.9
+    assert whole.steps[toy_training.STEPS]["workers_bits"] < whole.steps[1]["workers_bits"]
+
+
+def test_the_record_says_that_there_was_a_warm_start_and_what_was_used(whole: Trained) -> None:
+    read = Record.model_validate_json((whole.home / "run" / "record.json").read_text())
+    assert read == whole.record
+    assert read.warm_start is not None
+    assert (read.warm_start.plans, read.warm_start.steps) == (2, 30)
+    assert read.totals["calls"] == sum(step["calls"] for step in whole.steps.values())
+
+
+def test_every_plan_that_was_drawn_is_kept_with_its_reward(whole: Trained) -> None:
+    plans = read_lines(whole.home / "run" / "plans" / "00001.jsonl", Drawn)
+    assert len(plans) == toy_training.ROLLOUTS
+    for plan in plans:
+        right = plan.workflow is not None and plan.workflow.steps[-1].worker == "right"
+        assert plan.reward == (0.0 if plan.workflow is None else 1.0 if right else 0.5)
+
+
+def test_a_killed_run_goes_on_at_the_same_next_step(whole: Trained, tmp_path: Path) -> None:
+    home = begun_as(whole, tmp_path / "killed")
+    program = [sys.executable, str(Path(toy_training.__file__)), str(home)]
+    with subprocess.Popen(program, stdout=subprocess.PIPE, text=True, env=_environment()) as running:
+        assert running.stdout is not None
+        for line in running.stdout:
+            if line == "5\n":
+                running.send_signal(signal.SIGKILL)
+                break
+    again = trained(home)
+    assert min(again.steps) == 5  # the newest checkpoint is of step 4
+    assert {number: same(step) for number, step in again.steps.items()} == {
+        number: same(step) for number, step in whole.steps.items() if number >= 5
+    }
+
+
+def test_a_run_made_in_pieces_is_the_run_made_at_once(whole: Trained, tmp_path: Path) -> None:
+    home = begun_as(whole, tmp_path / "pieces")
+    first = trained(home, stop=Stop(step=1))
+    assert list(first.steps) == [1]
+    assert same(first.steps[1]) == same(whole.steps[1])
+    second = trained(home, stop=Stop(seconds=0))
+    assert list(second.steps) == [2]
+    assert same(second.steps[2]) == same(whole.steps[2])
+
+
+def test_a_folder_takes_up_its_own_run_only(whole: Trained) -> None:
+    other = toy_training.config(whole.home, seed=7)
+    with pytest.raises(ConfigError, match="other settings of seed"):
+        train(other, whole.home / "run", toy_training.pool())
+
+
+def same(step: Step) -> Step:
+    """What two runs must agree on: all but the clock."""
+    return {name: value for name, value in step.items() if name != "step_time"}
+
+
+def _environment() -> dict[str, str]:
+    return os.environ | {"PYTHONPATH": str(Path(toy_training.__file__).parent)}
