@@ -10,7 +10,6 @@ from core.bench import toys
 from rl_conductor import ConfigError
 from rl_conductor.bench.rows import Row
 from rl_conductor.bench.runner import Bench
-from rl_conductor.bench.settings import read_settings
 from rl_conductor.bench.tables import Line, line
 
 Make = Callable[..., Bench]
@@ -49,18 +48,17 @@ async def test_the_best_single_worker_is_chosen_on_other_samples_than_those_of_t
 
 
 async def test_calibration_on_the_test_itself_is_refused(bench: Make, folder: Path) -> None:
-    bench(BEST)
-    file = folder / "bench.toml"
-    file.write_text(file.read_text().replace("learn.jsonl", "test.jsonl"))
-    with pytest.raises(ConfigError, match=r"the same as \[tasks.toys\]"):
-        read_settings(file)
-
-
-async def test_samples_that_both_splits_hold_are_refused(bench: Make, folder: Path) -> None:
     made = bench(BEST)
     (folder / "learn.jsonl").write_text((folder / "test.jsonl").read_text().splitlines()[0])
-    with pytest.raises(ConfigError, match="also in"):
+    with pytest.raises(ConfigError, match=r"every question of \[calibration\] is in 'test' too"):
         await made.run()
+
+
+async def test_nothing_is_learned_from_questions_of_the_test(bench: Make, folder: Path) -> None:
+    made = bench(BEST)
+    with (folder / "learn.jsonl").open("a") as file:
+        file.write("\n" + (folder / "test.jsonl").read_text())
+    assert "(n = 20)" in (await lines(made))["best"].about
 
 
 async def test_a_conductor_that_plans_well_is_right_everywhere(bench: Make) -> None:

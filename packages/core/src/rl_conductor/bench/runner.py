@@ -195,17 +195,15 @@ class _Running:
 
 
 def _apart(learning: Task, tested: Task) -> Task:
-    """`learning`, if it has no question of the test.
+    """`learning` without the questions of the test.
 
     Raises:
-        ConfigError: it has one.
+        ConfigError: nothing is left of it.
     """
-    shared = {sample.question for sample in learning.samples} & {sample.question for sample in tested.samples}
-    if shared:
-        raise ConfigError(
-            f"[calibration] has {len(shared)} questions that are also in {tested.name!r}: {min(shared)!r}"
-        )
-    return learning
+    asked = {sample.question for sample in tested.samples}
+    if asked.issuperset(sample.question for sample in learning.samples):
+        raise ConfigError(f"every question of [calibration] is in {tested.name!r} too; learn from another split")
+    return learning.where(lambda sample: sample.question not in asked)
 
 
 async def _row(key: Key, task: Task, sample: Sample, reply: Reply) -> Row:

@@ -10,6 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from rl_conductor.bench.pools import PoolSettings
 from rl_conductor.bench.systems import AnySystem
+from rl_conductor.bench.systems.alone import Alone
 from rl_conductor.bench.systems.conducting import Conducting
 from rl_conductor.errors import ConfigError
 from rl_conductor.tasks import Task, task
@@ -48,8 +49,8 @@ class BenchSettings(_Entry):
     systems: dict[Name, AnySystem] = Field(min_length=1)
     """In the order in which they run and are listed."""
     calibration: TaskSettings | None = None
-    """What systems may choose by and learn from; never the samples they are tested on."""
-    against: tuple[Name, ...] = ("best-single",)
+    """What systems may choose by and learn from; questions that are in the test too are left out of it."""
+    against: tuple[Name, ...] = ()
     """The systems that each other one is compared with, sample by sample."""
     repeats: int = Field(default=1, ge=1)
     concurrency: int = Field(default=4, ge=1)
@@ -73,14 +74,15 @@ class BenchSettings(_Entry):
         unknown = [name for name in names if name not in self.systems]
         if unknown:
             raise ConfigError(f"no system {unknown[0]!r}: the bench file has {', '.join(self.systems)}")
-        return self.model_copy(update={"systems": {name: self.systems[name] for name in self.systems if name in names}})
+        systems = {name: entry for name, entry in self.systems.items() if name in names}
+        return self.model_copy(update={"systems": systems})
 
     @model_validator(mode="after")
-    def _learns_elsewhere(self) -> Self:
-        for name, settings in self.tasks.items():
-            learned = self.calibration
-            if learned and (learned.task, learned.options) == (settings.task, settings.options):
-                raise ValueError(f"[calibration] is the same as [tasks.{name}]; learn from another split")
+    def _compares_with_systems(self) -> Self:
+        known = [name for name, entry in self.systems.items() if not isinstance(entry, Alone)]
+        unknown = [name for name in self.against if name not in known]
+        if unknown:
+            raise ValueError(f"against names {', '.join(unknown)}, but it may name {', '.join(known) or 'no system'}")
         return self
 
 

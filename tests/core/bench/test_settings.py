@@ -1,0 +1,62 @@
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from rl_conductor import ConfigError
+from rl_conductor.bench.settings import read_settings
+
+ROOT = Path(__file__).parents[3]
+
+
+@pytest.mark.parametrize("recipe", sorted((ROOT / "recipes").glob("bench-*.toml")), ids=lambda path: path.stem)
+def test_a_recipe_is_a_bench_file(recipe: Path) -> None:
+    settings = read_settings(recipe)
+    assert set(settings.against) <= settings.systems.keys()
+    assert all(name.startswith("embedded:") for name in settings.models)
+
+
+def test_the_page_shows_a_bench_file(tmp_path: Path) -> None:
+    shown = re.search(r"```toml\n(.*?)```", (ROOT / "docs" / "benchmark.md").read_text(), re.DOTALL)
+    assert shown is not None
+    (tmp_path / "bench.toml").write_text(shown[1])
+    (tmp_path / "pool.toml").write_text(
+        '[workers.fast]\nmodel = "toy:adder"\n[workers.strong]\nmodel = "toy:speller"\n'
+    )
+    settings = read_settings(tmp_path / "bench.toml")
+    assert settings.models == ("openai:gpt-6-sol", "vllm-server:my-conductor", *("toy:adder", "toy:speller") * 2)
+
+
+TASKS = '[tasks.t]\ntask = "composite"\n'
+SYSTEMS = '[systems.s]\nkind = "alone"\n'
+POOL = "[pools.p.small]\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("x = [", "is not TOML"),
+        (TASKS + POOL + '[systems.s]\nkind = "magic"\n', r"systems.s: Input tag 'magic' .* 'alone', 'best-of-n'"),
+        (TASKS + POOL + SYSTEMS + "seeds = 3\n", "systems.s.alone.seeds: Extra inputs are not permitted"),
+        (TASKS + SYSTEMS + "[pools.p]\n", "write one of file, workers and small, not none"),
+        (TASKS + SYSTEMS + '[pools.p]\nfile = "x.toml"\n[pools.p.small]\n', "not file and small"),
+        (TASKS + POOL + SYSTEMS + 'against = "best"\n', "against"),
+        (
+            TASKS + POOL + '[systems.o]\nkind = "oracle"\nchains = [["who"]]\n',
+            "chains name roles that are not in roles: who",
+        ),
+        ('against = ["s"]\n' + TASKS + POOL + SYSTEMS, "against names s, but it may name no system"),
+    ],
+)
+def test_a_mistake_is_told_by_its_key(tmp_path: Path, text: str, said: str) -> None:
+    file = tmp_path / "bench.toml"
+    file.write_text(text)
+    with pytest.raises(ConfigError, match=said):
+        read_settings(file)
+
+
+def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="can't read the bench file"):
+        read_settings(tmp_path / "bench.toml")
