@@ -28,6 +28,7 @@ def vendor() -> Iterator[Vendor]:
         yield service
 
 
+@pytest.mark.timeout(300)
 @pytest.mark.parametrize("name", ["rag_swap", "support_desk", "coder_tests_fix", "plan_review", "research_policy"])
 def test_an_example_runs_with_a_vendors_models(name: str, vendor: Vendor, tmp_path: Path) -> None:
     pool = tmp_path / "pool.toml"
