@@ -24,16 +24,22 @@ from pathlib import Path
 
 def limit_resources(*, seconds: int, memory: int, file_bytes: int) -> None:
     """Bound processor seconds, bytes of address space, bytes of any file and open files, for good."""
-    for kind, most in (
-        (resource.RLIMIT_CPU, seconds),
-        (resource.RLIMIT_AS, memory),
-        (resource.RLIMIT_FSIZE, file_bytes),
-        (resource.RLIMIT_NOFILE, 64),
-        (resource.RLIMIT_CORE, 0),
-    ):
-        hard = resource.getrlimit(kind)[1]
-        bound = most if hard == resource.RLIM_INFINITY else min(most, hard)
-        resource.setrlimit(kind, (bound, bound))
+    _limit(resource.RLIMIT_CPU, seconds)
+    _limit(resource.RLIMIT_FSIZE, file_bytes)
+    _limit(resource.RLIMIT_NOFILE, 64)
+    _limit(resource.RLIMIT_CORE, 0)
+    limit_memory(memory)
+
+
+def limit_memory(memory: int) -> None:
+    """Bound bytes of address space, for good."""
+    _limit(resource.RLIMIT_AS, memory)
+
+
+def _limit(kind: int, most: int) -> None:
+    hard = resource.getrlimit(kind)[1]
+    bound = most if hard == resource.RLIM_INFINITY else min(most, hard)
+    resource.setrlimit(kind, (bound, bound))
 
 
 # ----------------------------------------------------------------------------------------- Landlock
@@ -95,6 +101,15 @@ REFUSED = {
     "process_vm_readv": (310, 270),
     "process_vm_writev": (311, 271),
     "setpriority": (141, 140),
+    "ioprio_set": (251, 30),
+    "sched_setparam": (142, 118),
+    "sched_setscheduler": (144, 119),
+    "sched_setattr": (314, 274),
+    "sched_setaffinity": (203, 122),
+    "migrate_pages": (256, 238),
+    "move_pages": (279, 239),
+    "process_madvise": (440, 440),
+    "process_mrelease": (448, 448),
     # memory and messages that no limit counts or that outlive the process
     "shmget": (29, 194),
     "semget": (64, 190),
@@ -135,11 +150,14 @@ IGNORED = {
 }
 CLONE, CLONE3, TGKILL, PRLIMIT = (56, 220), (435, 435), (234, 131), (302, 261)
 CLONE_THREAD = 0x10000
+FCNTL, OWNER_BY_FCNTL = (72, 25), (8, 10, 15)  # F_SETOWN, F_SETSIG, F_SETOWN_EX
+IOCTL, OWNER_BY_IOCTL = (16, 29), (0x8901, 0x8902)  # FIOSETOWN, SIOCSPGRP
+"""Who is signalled when a file is ready: a signal to any process, by a detour."""
 X32 = 0x40000000
 """From here on x86-64 numbers the same calls a second time."""
 
 LOAD, EQUAL, AT_LEAST, ANY_BIT, RETURN = 0x20, 0x15, 0x35, 0x45, 0x06
-NUMBER, MACHINE, FIRST_ARGUMENT = 0, 4, 16  # where a filter finds them
+NUMBER, MACHINE, FIRST_ARGUMENT, SECOND_ARGUMENT = 0, 4, 16, 24  # where a filter finds them
 ALLOW, REFUSE, KILL = 0x7FFF0000, 0x00050000, 0x80000000
 
 
@@ -163,6 +181,16 @@ def _filter(machine: int) -> Iterable[tuple[int, int, int, int]]:
     yield from _only(CLONE[machine], (ANY_BIT, 0, 1, CLONE_THREAD))
     yield from _only(TGKILL[machine], (EQUAL, 0, 1, os.getpid()))
     yield from _only(PRLIMIT[machine], (EQUAL, 0, 1, 0))
+    yield from _except(FCNTL[machine], OWNER_BY_FCNTL)
+    yield from _except(IOCTL[machine], OWNER_BY_IOCTL)
+    yield (RETURN, 0, 0, ALLOW)
+
+
+def _except(call: int, refused: tuple[int, ...]) -> Iterable[tuple[int, int, int, int]]:
+    """Allow `call` only when its second argument is none of `refused`."""
+    yield from [(EQUAL, 0, 2 * len(refused) + 2, call), (LOAD, 0, 0, SECOND_ARGUMENT)]
+    for argument in refused:
+        yield from [(EQUAL, 0, 1, argument), (RETURN, 0, 0, REFUSE | EPERM)]
     yield (RETURN, 0, 0, ALLOW)
 
 

@@ -19,6 +19,8 @@ from importlib import import_module
 from typing import Any
 
 START_SECONDS = 120.0
+MEMORY = 4 * 2**30
+"""Bytes of address space: what a formula such as `9**9**9` would take is more than any machine has."""
 
 
 class Checker:
@@ -99,6 +101,7 @@ def serve(function: str) -> None:
     call = getattr(import_module(module), name)
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as scratch:
         os.chdir(scratch)
+        jail.limit_memory(MEMORY)
         jail.confine(scratch)
         for line in sys.stdin:
             answers.write(json.dumps(_answer(call, line)) + "\n")

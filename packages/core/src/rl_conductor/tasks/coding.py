@@ -23,6 +23,8 @@ from rl_conductor.tasks.rows import HubData, Row, loaded
 ASK = "{problem}\n\nReply with the whole Python program in one ```python block."
 ASK_STDIN = "It reads standard input and writes standard output."
 ASK_STARTER = "Complete this code:\n```python\n{starter}\n```"
+MOST_BYTES = 2**29
+"""Most that the private tests of a problem may unpack to."""
 BOUNDS = Bounds(seconds=10.0, memory=2**30)
 
 IMPORTS = """\
@@ -98,7 +100,8 @@ def _private(packed: str) -> list[dict[str, str]]:
     try:
         cases = json.loads(packed)
     except ValueError:
-        text = _Strings(io.BytesIO(zlib.decompress(base64.b64decode(packed)))).load()
+        packer = zlib.decompressobj()
+        text = _Strings(io.BytesIO(packer.decompress(base64.b64decode(packed), MOST_BYTES))).load()
         cases = json.loads(text)
     return list(cases)
 
