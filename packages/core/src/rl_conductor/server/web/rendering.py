@@ -33,9 +33,16 @@ class Page(HTMLResponse):
     """A template with what it shows."""
 
     def __init__(
-        self, template: str, *, status: int = 200, headers: dict[str, str] | None = None, **shown: Any
+        self,
+        template: str,
+        *,
+        status: int = 200,
+        headers: dict[str, str] | None = None,
+        guarded: bool = False,
+        **shown: Any,
     ) -> None:
-        text = _environment.get_template(template).render(shown)
+        """Whoever sees a `guarded` page has shown a key, and can sign out."""
+        text = _environment.get_template(template).render(shown, guarded=guarded)
         super().__init__(text, status_code=status, headers=SECURITY | (headers or {}))
 
 

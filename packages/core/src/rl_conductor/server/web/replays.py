@@ -46,7 +46,7 @@ def read_change(fields: dict[str, str]) -> Change:
         raise ApiError("name a step, a worker and a subtask", status=400, code="invalid_value") from None
 
 
-async def start(service: Service, row: RunRow, trace: Trace, change: Change) -> Live:
+async def begin(service: Service, row: RunRow, trace: Trace, change: Change) -> Live:
     """The run that differs in this one decision, on the account of the key that the first one was on.
 
     Raises:

@@ -6,21 +6,23 @@ import hashlib
 import secrets
 import time
 from typing import Annotated
-from urllib.parse import parse_qsl, urlsplit
+from urllib.parse import urlsplit
 
 from fastapi import Depends
 from starlette.requests import Request
-from starlette.responses import RedirectResponse, Response
+from starlette.responses import Response
 
 from rl_conductor.server.errors import ApiError
-from rl_conductor.server.intake import collected
-from rl_conductor.server.lookups import service_of
+from rl_conductor.server.lookups import Shared
 from rl_conductor.server.service import Service
+from rl_conductor.server.web.forms import Form
+from rl_conductor.server.web.rendering import Page
+from rl_conductor.server.web.routing import SIGNED_OUT, page_router, see_other
 
 COOKIE = "rl_conductor_session"
 HOURS = 12
-MOST_FORM_BYTES = 64 * 2**10
-MOST_FIELDS = 16
+
+router = page_router()
 
 
 def is_guarded(service: Service) -> bool:
@@ -28,79 +30,65 @@ def is_guarded(service: Service) -> bool:
     return bool(service.settings.keys) or service.settings.admin_sha256 is not None
 
 
-async def visitor(http: Request) -> Service:
+async def visitor(http: Request, service: Shared) -> Service:
     """Let in who has signed in, or everybody on this machine where no key is set.
 
     Raises:
         ApiError: 401, when signing in is of use; 404, when there is no administrator's key to sign in with.
     """
-    service = service_of(http)
     if not is_guarded(service):
         return service
     if service.settings.admin_sha256 is None:
-        raise ApiError("set admin_sha256 in the settings to see these pages", status=404, code="no_admin")
-    if not await service.store.is_admitted(_digest(http.cookies.get(COOKIE, ""))):
-        raise ApiError("sign in with the administrator's key", status=401, code="signed_out")
+        raise ApiError("Set admin_sha256 in the settings to see these pages.", status=404, code="no_admin")
+    if not await service.store.is_admitted(_digest(http)):
+        raise ApiError("Sign in with the administrator's key.", status=401, code=SIGNED_OUT)
     return service
 
 
 Visited = Annotated[Service, Depends(visitor)]
 
 
-async def admitted(http: Request, service: Service, key: str, next_page: str) -> Response:
-    """The way in, with a cookie to come back with.
+@router.get("/sign-in")
+async def ask_for_the_key(next: str = "/") -> Response:  # noqa: A002  the field's own name
+    """Where the administrator's key is shown."""
+    return Page("sign_in.html", next=next, refused=False)
 
-    Raises:
-        ApiError: this is not the administrator's key.
-    """
-    service.keys.check_admin({"x-api-key": key})
+
+@router.post("/sign-in")
+async def sign_in(http: Request, service: Shared, form: Form) -> Response:
+    """Give whoever brings the administrator's key a cookie to come back with."""
+    wanted = form.get("next", "/")
+    try:
+        service.keys.check_admin({"x-api-key": form.get("key", "")})
+    except ApiError as error:
+        return Page("sign_in.html", status=error.status, next=wanted, refused=True)
     token = secrets.token_urlsafe(32)
-    await service.store.admit(_digest(token), until=time.time() + HOURS * 3600)
-    reply = RedirectResponse(_within(next_page), status_code=303)
+    await service.store.admit(_hashed(token), until=time.time() + HOURS * 3600)
+    reply = see_other(_ours(wanted))
     encrypted = http.headers.get("origin", "").startswith("https:")
     reply.set_cookie(COOKIE, token, max_age=HOURS * 3600, httponly=True, samesite="strict", secure=encrypted)
     return reply
 
 
-async def dismissed(http: Request, service: Service) -> Response:
-    """The way out; the cookie is worth nothing afterwards."""
-    await service.store.dismiss(_digest(http.cookies.get(COOKIE, "")))
-    reply = RedirectResponse("/sign-in", status_code=303)
+@router.post("/sign-out")
+async def sign_out(http: Request, service: Shared, _: Form) -> Response:
+    """Forget this browser: its cookie is worth nothing from now on."""
+    await service.store.dismiss(_digest(http))
+    reply = see_other("/sign-in")
     reply.delete_cookie(COOKIE, httponly=True, samesite="strict")
     return reply
 
 
-def _digest(token: str) -> str:
+def _digest(http: Request) -> str:
+    return _hashed(http.cookies.get(COOKIE, ""))
+
+
+def _hashed(token: str) -> str:
     return hashlib.sha256(token.encode()).hexdigest()
 
 
-def _within(page: str) -> str:
-    """`page` if it is one of ours: nobody is sent elsewhere by a link to us."""
+def _ours(page: str) -> str:
+    """`page` if it is one of ours: no link to us leads on to somebody else."""
     parts = urlsplit(page.replace("\\", "/"))
     elsewhere = parts.scheme or parts.netloc or not parts.path.startswith("/") or parts.path.startswith("//")
     return "/" if elsewhere else page
-
-
-async def form(http: Request, service: Service) -> dict[str, str]:
-    """The fields of a form that one of our own pages sent.
-
-    Raises:
-        ApiError: it comes from another site, or is no form, too large or too slow.
-    """
-    _check_same_origin(http)
-    kind = http.headers.get("content-type", "").partition(";")[0].strip().lower()
-    if kind != "application/x-www-form-urlencoded":
-        raise ApiError("send the form as its page does", status=415, code="no_form")
-    body = await collected(http, most=MOST_FORM_BYTES, seconds=service.settings.intake.client_seconds)
-    try:
-        return dict(parse_qsl(body.decode(), keep_blank_values=True, max_num_fields=MOST_FIELDS))
-    except ValueError:
-        raise ApiError("this is no form of ours", status=400, code="no_form") from None
-
-
-def _check_same_origin(http: Request) -> None:
-    """A browser says where a form comes from; without keys there is no cookie that another site could not use."""
-    site = http.headers.get("sec-fetch-site")
-    origin = urlsplit(http.headers.get("origin", "")).netloc
-    if site != "same-origin" and (site is not None or origin != http.headers.get("host")):
-        raise ApiError("this form was not sent by a page of ours", status=403, code="other_site")
