@@ -48,7 +48,9 @@ def to_gguf(adapter: Path, file: Path, *, base: str) -> None:
     settings = _settings(adapter)
     config = AutoConfig.from_pretrained(base)
     if config.model_type not in ARCHITECTURES:
-        raise ConfigError(f"{base!r} is a {config.model_type} model; adapters of {', '.join(ARCHITECTURES)} are converted")
+        raise ConfigError(
+            f"{base!r} is a {config.model_type} model; adapters of {', '.join(ARCHITECTURES)} are converted"
+        )
     writer = gguf.GGUFWriter(file, config.model_type)
     writer.add_type("adapter")
     writer.add_string("adapter.type", "lora")
