@@ -23,6 +23,8 @@ __all__ = ["browser"]
 Look = Callable[..., Awaitable[Page]]
 TELEPHONE: Any = {"viewport": {"width": 375, "height": 812}}
 WIDE: Any = {}
+expect.set_options(timeout=20_000)
+
 OPEN = "all => all.forEach(details => details.open = true)"
 HEIGHT = "drawn => drawn.getBoundingClientRect().height"
 SIGHTS: list[Any] = [{"color_scheme": scheme} | screen for scheme in ("light", "dark") for screen in (TELEPHONE, WIDE)]
