@@ -70,6 +70,7 @@ async def test_a_call_tells_its_model_tokens_and_cost(recorded: Recorded) -> Non
         "gen_ai.response.finish_reasons": ("stop",),
         "gen_ai.usage.input_tokens": 7,
         "gen_ai.usage.cache_read.input_tokens": 2,
+        "gen_ai.usage.cache_creation.input_tokens": 0,
         "gen_ai.usage.output_tokens": 3,
         "gen_ai.usage.reasoning.output_tokens": 1,
         "rl_conductor.cost": 0.01,

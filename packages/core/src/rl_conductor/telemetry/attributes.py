@@ -33,6 +33,7 @@ def usage_of(usage: Usage) -> Attributes:
     said: Attributes = {
         name.INPUT_TOKENS: usage.input_tokens,
         name.CACHED_TOKENS: usage.cached_tokens,
+        name.CACHE_WRITE_TOKENS: usage.cache_write_tokens,
         name.OUTPUT_TOKENS: usage.output_tokens,
         name.REASONING_TOKENS: usage.reasoning_tokens,
         name.COST: float(usage.cost),

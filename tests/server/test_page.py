@@ -1,0 +1,66 @@
+"""`docs/serve.md` is executed: its requests over a real socket, its settings by the reader of settings."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import re
+import shutil
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from core.runs import plan
+from rl_conductor.cli.main import app
+from rl_conductor.server.keys import hashed
+from rl_conductor.server.settings import KeyEntry, Settings
+from server.conftest import Serve
+
+PAGE = (Path(__file__).parents[2] / "docs" / "serve.md").read_text()
+BLOCKS = re.findall(r"^```(\w+)\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
+PROGRAMS = [text for kind, text in BLOCKS if kind == "py"]
+CURL = [text for kind, text in BLOCKS if text.startswith("curl")]
+COMMANDS = [line for kind, text in BLOCKS if kind == "sh" for line in text.splitlines() if line.startswith("rl-")]
+TWO = plan((0, "Draft it.", []), (1, "Say it.", ["all"]))
+
+
+async def said_by(serve: Serve, *command: str) -> str:
+    """What a program prints that asks a server with a key."""
+    at = await serve({"a": "a draft", "b": "It is 391."}, TWO, keys={"team-a": KeyEntry(sha256=hashed("rlc_k"))})
+    asking = [part.replace("http://127.0.0.1:8100", at.url) for part in command]
+    process = await asyncio.create_subprocess_exec(
+        *asking, env=os.environ | {"KEY": "rlc_k"}, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
+    )
+    said, wrong = await process.communicate()
+    assert process.returncode == 0, wrong.decode()
+    return said.decode()
+
+
+@pytest.mark.parametrize("program", PROGRAMS, ids=["openai", "anthropic"])
+async def test_the_programs_get_their_answers(serve: Serve, program: str) -> None:
+    assert "It is 391." in await said_by(serve, sys.executable, "-c", program)
+
+
+@pytest.mark.skipif(shutil.which("curl") is None, reason="there is no curl")
+async def test_the_first_request_gets_its_answer(serve: Serve) -> None:
+    (script,) = CURL
+    reply = json.loads(await said_by(serve, "sh", "-c", script))
+    assert reply["choices"][0]["message"]["content"] == "It is 391."
+
+
+def test_the_settings_are_settings_and_name_every_one() -> None:
+    (text,) = [text for kind, text in BLOCKS if kind == "toml"]
+    settings = Settings.model_validate(tomllib.loads(text))
+    assert settings.keys["team-a"].models == {"conductor-mini", "house"}
+    for entry in (settings, settings.store, settings.intake, settings.keys["team-a"], settings.profiles["house"]):
+        missing = set(type(entry).model_fields) - entry.model_fields_set
+        assert missing <= {"planner", "workers"}
+
+
+@pytest.mark.parametrize("line", COMMANDS)
+def test_the_commands_are_commands(line: str) -> None:
+    known = {command.callback.__name__ for command in app.registered_commands if command.callback}
+    assert line.split()[1] in known
