@@ -149,6 +149,18 @@ def test_an_escape_counts_as_one_character(form: Form, size: int) -> None:
 
 
 @pytest.mark.parametrize("form", TEXT_FORMS)
+def test_where_escapes_need_not_count_only_they_make_a_subtask_longer(form: Form) -> None:
+    space = PlanSpace(roster=NAMES, allowed=frozenset(NAMES), subtask_chars=3)
+    made = constraint(space, form, exact=False)
+    assert isinstance(made, Grammar)
+    admitted = {
+        subtask: llguidance_admits(made.gbnf, render(Workflow(steps=(Step(subtask=subtask, worker="a"),)), space, form))
+        for subtask in ("abc", "abcd", 'a"bc', 'a"bcd')
+    }
+    assert admitted == {"abc": True, "abcd": False, 'a"bc': True, 'a"bcd': False}
+
+
+@pytest.mark.parametrize("form", TEXT_FORMS)
 @pytest.mark.parametrize("blank", [chr(code) for code in range(0x110000) if chr(code).isspace()])
 def test_a_subtask_never_starts_blank(form: Form, blank: str) -> None:
     space = PlanSpace(roster=("a",), allowed=frozenset({"a"}), max_steps=1)

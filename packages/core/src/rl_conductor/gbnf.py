@@ -90,13 +90,19 @@ def _escaped(code: int) -> str:
     return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}" if code < 0x10000 else chr(code)
 
 
-def string_rules(most: int) -> dict[str, str]:
-    """The rule `string`: what `json.dumps` makes of 1 to `most` characters of which the first is not blank."""
+def string_rules(most: int, *, exact: bool = True) -> dict[str, str]:
+    """The rule `string`: what `json.dumps` makes of 1 to `most` characters of which the first is not blank.
+
+    Unless `exact`, the count begins anew after each escape: XGrammar repeats fast only what is a single class.
+    """
+    plain = any_but('"\\', *CONTROL)
+    rest = f"char{{0,{most - 1}}}" if exact else f"{plain}{{0,{most - 1}}} (escape rest)?"
     return {
         "string": r'"\"" first rest "\""' if most > 1 else r'"\"" first "\""',
         "first": any_but('"\\', *CONTROL, *BLANK) + r' | "\\" ["\\b] | "\\u00" ("0" [0-7ef] | "1" [0-9ab])',
-        **({"rest": f"char{{0,{most - 1}}}"} if most > 1 else {}),
-        "char": any_but('"\\', *CONTROL) + r' | "\\" ["\\bfnrt] | "\\u00" ("0" [0-7bef] | "1" [0-9a-f])',
+        **({"rest": rest} if most > 1 else {}),
+        **({"char": f"{plain} | escape"} if exact else {}),
+        "escape": r'"\\" ["\\bfnrt] | "\\u00" ("0" [0-7bef] | "1" [0-9a-f])',
     }
 
 
