@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from core.bench.test_runner import ALONE
 from rl_conductor.bench.report import report_of, write
 from rl_conductor.bench.rows import Key, Row
 from rl_conductor.bench.runner import Bench, Entrant, Section
@@ -49,7 +48,8 @@ def tell(bench: Callable[..., Bench], tmp_path: Path) -> Tell:
 
     def told(*entrants: Entrant, against: str) -> dict[str, str]:
         section = Section("t", "p", {"a": "toy:a"}, entrants)
-        report = report_of(bench(ALONE, against=[against]), [section], command="rl-conductor bench x.toml")
+        systems = f'[systems.{against}]\nkind = "best-single"\n'
+        report = report_of(bench(systems, against=[against]), [section], command="rl-conductor bench x.toml")
         write(report, tmp_path)
         return {form: (tmp_path / f"report.{form}").read_text() for form in ("md", "html")}
 

@@ -6,7 +6,9 @@ from pathlib import Path
 import pytest
 
 from rl_conductor import ConfigError
+from rl_conductor.bench.pools import version_of
 from rl_conductor.bench.settings import read_settings
+from rl_conductor.pool import ModelEntry
 
 ROOT = Path(__file__).parents[3]
 
@@ -60,3 +62,16 @@ def test_a_mistake_is_told_by_its_key(tmp_path: Path, text: str, said: str) -> N
 def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="can't read the bench file"):
         read_settings(tmp_path / "bench.toml")
+
+
+def test_another_adapter_under_the_same_name_is_another_model(tmp_path: Path) -> None:
+    weights, adapter = tmp_path / "base.gguf", tmp_path / "lora.gguf"
+    weights.write_bytes(b"base")
+    adapter.write_bytes(b"one")
+    trained = ModelEntry(model=f"llamacpp:{weights}", options={"lora": str(adapter), "threads": 2})
+    before = version_of(trained)
+    assert before == version_of(trained.model_copy(update={"options": {"lora": str(adapter), "threads": 4}}))
+    assert before != version_of(trained.model_copy(update={"options": {}}))
+    adapter.write_bytes(b"another")
+    assert version_of(trained) != before
+    assert version_of(ModelEntry(model="embedded:smollm2-135m", options={"threads": 1})) == ""

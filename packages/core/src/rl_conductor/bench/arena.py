@@ -13,7 +13,7 @@ from rl_conductor.limits import Limits
 from rl_conductor.models import Model
 from rl_conductor.planner import Planner
 from rl_conductor.policy import Policy
-from rl_conductor.pool import Worker, WorkerPool
+from rl_conductor.pool import ModelEntry, Worker, WorkerPool
 from rl_conductor.tasks import Task
 from rl_conductor.trace import Call, Event, Finished, Trace
 from rl_conductor.types import Message, Request, Sampling, Usage
@@ -51,8 +51,8 @@ class Arena:
     """What systems may learn from; it shares no sample with `task`."""
     record: Callable[[System, Task], Awaitable[list[Row]]]
     """The rows of a system on a task; those that are missing are made."""
-    remembering: Callable[[Model], Model]
-    """A model whose replies are remembered, so that none is paid twice."""
+    model: Callable[[ModelEntry], Model]
+    """The model of an entry; it remembers its replies, so that none is paid twice."""
     seed: int = 0
     ran: dict[str, list[Row]] = field(default_factory=dict)
     """The rows of the systems that have run on `task` so far, by system."""

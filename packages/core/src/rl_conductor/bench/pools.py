@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, Self
@@ -11,11 +12,14 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from rl_conductor.errors import ConfigError
 from rl_conductor.models import Model, model
 from rl_conductor.models.cached import CachedModel
-from rl_conductor.pool import PoolFile, Worker, WorkerEntry, WorkerPool, read_pool_file
+from rl_conductor.pool import ModelEntry, PoolFile, Worker, WorkerEntry, WorkerPool, read_pool_file
 from rl_conductor.retrieval import Library
 from rl_conductor.tasks.islands import islands
 from rl_conductor.workers.delegating import DelegatingModel
 from rl_conductor.workers.small import SMALL, small_pool
+
+SHAPELESS = ("threads",)
+"""Options that change how fast a reply comes, and nothing else."""
 
 
 class SmallPool(BaseModel):
@@ -68,7 +72,8 @@ class PoolSettings(BaseModel):
         if self.small is not None:
             workers = list(self.small.made(memory).values())
         else:
-            workers = [memory.worker(worker) for worker in self._file().made()]
+            content = self._file()
+            workers = [memory.worker(worker, content.workers[worker.name]) for worker in content.made()]
         strangers = self.rename.keys() - {worker.name for worker in workers}
         if strangers:
             raise ConfigError(f"rename names {', '.join(sorted(strangers))}, not in the pool")
@@ -82,7 +87,9 @@ class PoolSettings(BaseModel):
         if self.small is not None:
             return own
         # Without the tags, which nobody is told: a set has another order in each process.
-        return own + self._file().model_dump_json(include={"workers"}, exclude={"workers": {"__all__": {"tags"}}})
+        content = self._file()
+        versions = "".join(map(version_of, content.workers.values()))
+        return own + versions + content.model_dump_json(include={"workers"}, exclude={"workers": {"__all__": {"tags"}}})
 
     @property
     def models(self) -> tuple[str, ...]:
@@ -107,20 +114,32 @@ class Memory:
     models: list[Model] = field(default_factory=list)
     """Every model that is in use, for closing."""
 
-    def of(self, made: Model) -> Model:
-        """`made`, remembering."""
-        cached = CachedModel(made, self.path)
-        self.models.append(cached)
-        return cached
+    def model(self, entry: ModelEntry) -> Model:
+        """The model of an entry, remembering."""
+        return self._of(entry.made(), version_of(entry))
 
-    def worker(self, worker: Worker) -> Worker:
+    def worker(self, worker: Worker, entry: ModelEntry) -> Worker:
         """`worker`, remembering; one that asks a base model remembers that one's replies and does its own part anew."""
         if isinstance(worker.model, DelegatingModel):
-            worker.model.base = self.of(worker.model.base)
+            worker.model.base = self._of(worker.model.base, version_of(entry))
             return worker
-        return replace(worker, model=self.of(worker.model))
+        return replace(worker, model=self._of(worker.model, version_of(entry)))
+
+    def _of(self, made: Model, version: str) -> Model:
+        cached = CachedModel(made, self.path, version=version)
+        self.models.append(cached)
+        return cached
 
     async def aclose(self) -> None:
         """Close every model."""
         for made in self.models:
             await made.aclose()
+
+
+def version_of(entry: ModelEntry) -> str:
+    """What shapes replies beside the model's name: options, and the state of the files that it is made of."""
+    options = {name: value for name, value in entry.options.items() if name not in SHAPELESS}
+    named = [text for text in (entry.model.partition(":")[2], *options.values()) if isinstance(text, str)]
+    stats = {name: Path(name).stat() for name in named if Path(name).is_file()}
+    stamps = {name: [stat.st_size, stat.st_mtime_ns] for name, stat in stats.items()}
+    return json.dumps([options, stamps], sort_keys=True) if options or stamps else ""

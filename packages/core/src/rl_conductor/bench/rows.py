@@ -70,6 +70,7 @@ class Results:
         """
         self.path = path
         self._rows: dict[Key, Row] = {}
+        self._tried: set[Key] = set()
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             with path.open("a+b") as file:
@@ -84,13 +85,14 @@ class Results:
             self._rows[row.key] = row
 
     def find(self, key: Key) -> Row | None:
-        """The row of this key, unless it has yet to be made."""
+        """The row of this key, unless it has yet to be made; one that failed is made again, but once a process."""
         row = self._rows.get(key)
-        return None if row is None or row.error is not None else row
+        return None if row is None or (row.error is not None and key not in self._tried) else row
 
     def add(self, row: Row) -> None:
         """Keep a row, on disk before anything else is paid for."""
         self._rows[row.key] = row
+        self._tried.add(row.key)
         with self.path.open("a", encoding="utf-8") as file:
             file.write(row.model_dump_json(exclude_defaults=True) + "\n")
 

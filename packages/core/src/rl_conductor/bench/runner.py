@@ -121,7 +121,7 @@ class _Running:
             task=tested,
             learning=_apart(settings.calibration.made(), tested) if settings.calibration else None,
             record=self.learn,
-            remembering=memory.of,
+            model=memory.model,
             seed=settings.seed,
             account=bench.account,
         )
@@ -228,6 +228,6 @@ async def _row(key: Key, task: Task, sample: Sample, reply: Reply) -> Row:
 
 
 def _valid(plans: list[PlanRecord]) -> bool | None:
-    """Whether the first plan could be run as it was first written; `None` when none was asked for."""
+    """Whether the first plan that was written could be run as it stood; `None` when none was asked for."""
     asked = [plan for plan in plans if plan.source in ("planner", "fallback")]
-    return None if not asked else asked[0].source == "planner" and not asked[0].errors
+    return None if not asked else asked[0].source == "planner" and not (asked[0].errors or asked[0].repairs)

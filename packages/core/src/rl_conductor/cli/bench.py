@@ -49,7 +49,7 @@ def bench(
         typer.Option("--out", metavar="FOLDER", help="Where rows and reports go; bench-results/CONFIG unless given."),
     ] = None,
 ) -> None:
-    """Compare systems on the same samples, the same workers and the same account of what they spend.
+    """Compare systems on the same samples and workers, and what each spends.
 
     Rows go to FOLDER/rows.jsonl as they are made; the same command goes on after an interruption and pays for nothing
     twice. The report is FOLDER/report.md and FOLDER/report.html. docs/benchmark.md tells what CONFIG.toml may say.

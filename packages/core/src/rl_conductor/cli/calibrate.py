@@ -30,9 +30,9 @@ def calibrate(
         Path | None, typer.Option("--out", metavar="FILE", help="Write another pool file instead of this one.")
     ] = None,
 ) -> None:
-    """Measure each worker alone on a task and write what was found on its card: accuracy by domain, and latency.
+    """Measure each worker alone on a task and write that on its card.
 
-    Do not test on the same samples afterwards. Replies are remembered, so the same command goes on after an
+    Measured are accuracy by domain and median latency. Do not test on the same samples afterwards. Replies are remembered, so the same command goes on after an
     interruption and pays for nothing twice.
 
     \b

@@ -7,6 +7,7 @@ from typing import Literal
 from pydantic import Field
 
 from rl_conductor.bench.arena import Arena
+from rl_conductor.bench.pools import version_of
 from rl_conductor.bench.systems.base import Reply, System, SystemEntry
 from rl_conductor.limits import Limits
 from rl_conductor.models import Model
@@ -39,7 +40,7 @@ class Conducting(SystemEntry):
 
     async def ready(self, name: str, arena: Arena) -> list[System]:
         """The system."""
-        model = arena.remembering(self.planner.made())
+        model = arena.model(self.planner)
 
         async def answer(sample: Sample, repeat: int) -> Reply:
             planner = self._planner(model, arena.seed + repeat)
@@ -50,7 +51,7 @@ class Conducting(SystemEntry):
         rounds = "" if self.rounds == 1 else f", {self.rounds} rounds"
         held = "under the plan grammar" if model.capabilities.grammar else "without a grammar"
         about = f"{model.name} plans {held}{rounds} (arXiv 2512.04388)"
-        return [System(name=name, about=about, identity=self.identity, answer=answer)]
+        return [System(name=name, about=about, identity=self.identity + version_of(self.planner), answer=answer)]
 
     def _planner(self, model: Model, seed: int) -> Planner:
         draws = self.temperature > 0  # a greedy model would only write the same plan again

@@ -14,11 +14,12 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from rl_conductor.bench.arena import Arena
 from rl_conductor.bench.systems.base import Reply, System, SystemEntry
 from rl_conductor.errors import ConfigError
-from rl_conductor.rounds import ANSWER
 from rl_conductor.tasks import Sample
 from rl_conductor.workflow import Step, Workflow
 
-PART = "Do the part of the task that needs this, and give its result: {strengths}"
+PART = "Do what you can of the task, and give its result. What you are good at: {strengths}"
+MOST = 200
+"""Characters of a card that are told: subtasks are bounded."""
 
 
 class Role(BaseModel):
@@ -69,7 +70,7 @@ class Oracle(SystemEntry):
     def workflows(self, arena: Arena) -> dict[str, Workflow]:
         """The workflows that are tried, by what they are called."""
         roles = self.roles or {
-            worker: Role(worker=worker, subtask=PART.format(strengths=one.card.strengths or worker))
+            worker: Role(worker=worker, subtask=PART.format(strengths=one.card.strengths[:MOST] or "anything"))
             for worker, one in arena.pool.items()
         }
         strangers = {role.worker for role in roles.values()} - arena.pool.keys()
@@ -82,9 +83,6 @@ class Oracle(SystemEntry):
 
 
 def _chain(roles: list[Role]) -> Workflow:
-    """A single worker answers; in a chain each does its part."""
-    if len(roles) == 1:
-        return Workflow(steps=(Step(subtask=ANSWER, worker=roles[0].worker),))
     return Workflow(
         steps=tuple(
             Step(subtask=role.subtask, worker=role.worker, access=frozenset(range(index)))
