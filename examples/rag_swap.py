@@ -2,10 +2,9 @@
 
     -from langchain_openai import ChatOpenAI
     +from langchain_conductor import ChatConductor
-    +from rl_conductor import Limits
     ...
     -model = ChatOpenAI(model="gpt-6-luna")
-    +model = ChatConductor(limits=Limits(steps=2))
+    +model = ChatConductor()
 
 It works with vendors' keys, a local server, or tiny embedded models: with whatever this machine has.
 """
@@ -21,7 +20,6 @@ from langchain_core.runnables import RunnablePassthrough
 from langchain_core.vectorstores import InMemoryVectorStore
 
 from langchain_conductor import ChatConductor
-from rl_conductor import Limits
 
 HANDBOOK = [
     "Parental leave is 26 weeks at full pay, for every parent, in the child's first year.",
@@ -52,7 +50,7 @@ def joined(documents: list[Document]) -> str:
 
 store = InMemoryVectorStore.from_texts(HANDBOOK, WordEmbeddings())
 prompt = ChatPromptTemplate.from_template("Answer from this alone:\n{context}\n\nQuestion: {question}")
-model = ChatConductor(limits=Limits(steps=2))
+model = ChatConductor()
 chain = (
     {"context": store.as_retriever(search_kwargs={"k": 2}) | joined, "question": RunnablePassthrough()}
     | prompt
