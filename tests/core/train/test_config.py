@@ -1,0 +1,63 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from rl_conductor import ConfigError
+from rl_conductor.train.config import TrainConfig, read_config
+
+RECIPES = Path(__file__).parents[3] / "recipes"
+LEAST = 'model = "m"\n[task]\nname = "composite:train"\n[pool.small]\n'
+
+
+def written(folder: Path, text: str) -> Path:
+    file = folder / "train.toml"
+    file.write_text(text, encoding="utf-8")
+    return file
+
+
+@pytest.mark.parametrize("name", ["cpu.toml", "small.toml", "paper-7b.toml"])
+def test_recipes_can_be_read(name: str) -> None:
+    read_config(RECIPES / name)
+
+
+def test_the_papers_recipe_has_the_papers_numbers() -> None:
+    config = read_config(RECIPES / "paper-7b.toml")
+    grpo = config.grpo
+    assert (grpo.steps, grpo.questions, grpo.rollouts) == (200, 4, 64)
+    assert (grpo.learning_rate, grpo.warmup, grpo.schedule) == (1e-6, 0.03, "cosine")
+    assert (grpo.temperature, grpo.clip, grpo.kl, grpo.loss, grpo.scale) == (1.0, 0.2, 0.0, "bnpo", "group")
+    assert (config.plan.max_steps, config.plan.max_tokens, config.plan.access) == (5, 1024, "binary")
+    assert config.lora is None
+    assert config.warm_start is None
+    assert config.reward.kind == "paper"
+
+
+def test_paths_are_relative_to_the_file(tmp_path: Path) -> None:
+    (tmp_path / "plans.jsonl").touch()
+    config = read_config(written(tmp_path, f'{LEAST}[warm_start]\nplans = "plans.jsonl"\n'))
+    assert config.warm_start is not None
+    assert config.warm_start.plans == tmp_path / "plans.jsonl"
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        (f"{LEAST}[grpo]\nlearning = 1\n", "grpo.learning: Extra inputs"),
+        (f"{LEAST}[grpo]\nmicro_batch = 7\n", "micro_batch must divide the 256 plans of a step, not be 7"),
+        (LEAST.replace("[pool.small]\n", "[pool]\n"), "one of file, workers and small, not none"),
+        (f'{LEAST}[pool]\nfile = "pool.toml"\n', "not file and small"),
+        (f'{LEAST}[warm_start]\nplans = "missing.jsonl"\n', "names 'missing.jsonl', but there is no file"),
+        ("model = ", "is not TOML"),
+    ],
+)
+def test_a_mistake_is_told_by_its_key(tmp_path: Path, text: str, problem: str) -> None:
+    with pytest.raises(ConfigError) as told:
+        read_config(written(tmp_path, text))
+    assert problem in str(told.value)
+
+
+def test_a_configuration_survives_json(tmp_path: Path) -> None:
+    config = read_config(written(tmp_path, f"{LEAST}[lora]\nrank = 4\n"))
+    assert TrainConfig.model_validate_json(config.model_dump_json()) == config
