@@ -149,15 +149,16 @@ def test_an_escape_counts_as_one_character(form: Form, size: int) -> None:
 
 
 @pytest.mark.parametrize("form", TEXT_FORMS)
-def test_where_escapes_need_not_count_only_they_make_a_subtask_longer(form: Form) -> None:
+def test_uncounted_texts_may_have_any_length_and_nothing_else_is_new(form: Form) -> None:
     space = PlanSpace(roster=NAMES, allowed=frozenset(NAMES), subtask_chars=3)
-    made = constraint(space, form, exact=False)
+    made = constraint(space, form, reasoning_chars=2, counted=False)
     assert isinstance(made, Grammar)
-    admitted = {
-        subtask: llguidance_admits(made.gbnf, render(Workflow(steps=(Step(subtask=subtask, worker="a"),)), space, form))
-        for subtask in ("abc", "abcd", 'a"bc', 'a"bcd')
-    }
-    assert admitted == {"abc": True, "abcd": False, 'a"bc': True, 'a"bcd': False}
+    for subtask in ("a", "abc", "a" * 500, 'a"b\n\x00c' * 50, "\\"):
+        plan = render(Workflow(steps=(Step(subtask=subtask, worker="a"),)), space, form)
+        assert llguidance_admits(made.gbnf, plan)
+        assert llguidance_admits(made.gbnf, "long reasoning\n" + plan)
+        assert not llguidance_admits(made.gbnf, plan + "\n")
+        assert not llguidance_admits(made.gbnf, "two\nlines\n" + plan)
 
 
 @pytest.mark.parametrize("form", TEXT_FORMS)

@@ -90,22 +90,25 @@ def _escaped(code: int) -> str:
     return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}" if code < 0x10000 else chr(code)
 
 
-def string_rules(most: int, *, exact: bool = True) -> dict[str, str]:
+def string_rules(most: int | None) -> dict[str, str]:
     """The rule `string`: what `json.dumps` makes of 1 to `most` characters of which the first is not blank.
 
-    Unless `exact`, the count begins anew after each escape: XGrammar repeats fast only what is a single class.
+    Without a limit, runs of plain characters stand alone, for that is what XGrammar knows the tokens of beforehand.
     """
     plain = any_but('"\\', *CONTROL)
-    rest = f"char{{0,{most - 1}}}" if exact else f"{plain}{{0,{most - 1}}} (escape rest)?"
+    escape = r'"\\" ["\\bfnrt] | "\\u00" ("0" [0-7bef] | "1" [0-9a-f])'
+    if most is None:
+        rest = {"rest": "(run escape)* run", "run": f"{plain}*", "escape": escape}
+    else:
+        rest = {"rest": f"char{{0,{most - 1}}}", "char": f"{plain} | {escape}"} if most > 1 else {}
     return {
-        "string": r'"\"" first rest "\""' if most > 1 else r'"\"" first "\""',
+        "string": r'"\"" first rest "\""' if rest else r'"\"" first "\""',
         "first": any_but('"\\', *CONTROL, *BLANK) + r' | "\\" ["\\b] | "\\u00" ("0" [0-7ef] | "1" [0-9ab])',
-        **({"rest": rest} if most > 1 else {}),
-        **({"char": f"{plain} | escape"} if exact else {}),
-        "escape": r'"\\" ["\\bfnrt] | "\\u00" ("0" [0-7bef] | "1" [0-9a-f])',
+        **rest,
     }
 
 
-def line_rule(most: int) -> str:
+def line_rule(most: int | None) -> str:
     """A line of 1 to `most` characters, and its end, that does not start as a plan, a fence or a bullet does."""
-    return any_but("m{`*#\x7f", *CONTROL, *BLANK) + " " + any_but("\x7f", *CONTROL) + f'{{0,{most - 1}}} "\\n"'
+    times = "*" if most is None else f"{{0,{most - 1}}}"
+    return any_but("m{`*#\x7f", *CONTROL, *BLANK) + " " + any_but("\x7f", *CONTROL) + times + ' "\\n"'

@@ -35,41 +35,42 @@ __all__ = ["REASONING_CHARS", "GrammarTooLarge", "constraint"]
 
 
 def constraint(
-    space: PlanSpace, form: Form, *, reasoning_chars: int = REASONING_CHARS, exact: bool = True
+    space: PlanSpace, form: Form, *, reasoning_chars: int = REASONING_CHARS, counted: bool = True
 ) -> Grammar | JsonFormat:
     """What holds a model to the plans of `space`, written in `form`.
 
     A `Grammar` admits exactly what `parse` accepts strictly, after at most one line of `reasoning_chars` characters
-    (0 for none). The `JsonFormat` of `object` can say less: `PlanSpace.check` finds the rest. Unless `exact`, a subtask
-    with escapes in it may be too long, too; for XGrammar, which takes half a second a token to count them.
+    (0 for none). The `JsonFormat` of `object` can say less: `PlanSpace.check` finds the rest. Unless `counted`,
+    reasoning and subtasks may have any length, which the check finds, too. XGrammar takes up to half a second to count
+    for one token, and near the limit it offers tokens that it then refuses.
 
     Raises:
         ConfigError: no plan at all is allowed.
         GrammarTooLarge: decode without one, and let the check find what breaks the rules.
     """
-    made = _made(space, form, reasoning_chars, exact)
+    made = _made(space, form, reasoning_chars, counted)
     if isinstance(made, ConfigError):
         raise type(made)(*made.args)
     return made
 
 
 @lru_cache(maxsize=256)
-def _made(space: PlanSpace, form: Form, reasoning_chars: int, exact: bool) -> Grammar | JsonFormat | ConfigError:
+def _made(space: PlanSpace, form: Form, reasoning_chars: int, counted: bool) -> Grammar | JsonFormat | ConfigError:
     """The constraint, or why there is none: to find that a grammar is too large takes longest of all."""
     try:
-        return _make(space, form, reasoning_chars, exact)
+        return _make(space, form, reasoning_chars, counted)
     except ConfigError as error:
         return error.with_traceback(None)
 
 
-def _make(space: PlanSpace, form: Form, reasoning_chars: int, exact: bool) -> Grammar | JsonFormat:
+def _make(space: PlanSpace, form: Form, reasoning_chars: int, counted: bool) -> Grammar | JsonFormat:
     if not space.choices:
         raise ConfigError(f"no plan is possible: no worker of the roster ({', '.join(space.roster)}) is allowed")
     if form == "object":
         return JsonFormat(name="plan", json_schema=plan_schema(space))
     if space.max_steps > MOST_STEPS:
         raise GrammarTooLarge(f"plans of up to {space.max_steps} steps; a grammar is written for at most {MOST_STEPS}")
-    return Grammar(gbnf=_Writer(space).write(form, reasoning_chars, exact))
+    return Grammar(gbnf=_Writer(space).write(form, reasoning_chars, counted))
 
 
 class _Kind(NamedTuple):
@@ -106,7 +107,7 @@ class _Writer:
         self._known: dict[tuple[object, ...], str | None] = {}
         self._states = 0
 
-    def write(self, form: Form, reasoning_chars: int, exact: bool) -> str:
+    def write(self, form: Form, reasoning_chars: int, counted: bool) -> str:
         """The whole grammar."""
         start = self._workers(()) if form == "lists" else self._line(0, ())
         opening = f"{quoted(f'{LABELS[0]} = [')} " if form == "lists" else ""
@@ -115,9 +116,10 @@ class _Writer:
             plans.append(quoted(render(None, self.space, form)))
         if not plans:
             raise ConfigError("no plan is possible: the rules of this space contradict one another")
-        first = {"root": "plan", "plan": " | ".join(plans), **string_rules(self.space.subtask_chars, exact=exact)}
+        strings = string_rules(self.space.subtask_chars if counted else None)
+        first = {"root": "plan", "plan": " | ".join(plans), **strings}
         if reasoning_chars:
-            first |= {"root": "reasoning? plan", "reasoning": line_rule(reasoning_chars)}
+            first |= {"root": "reasoning? plan", "reasoning": line_rule(reasoning_chars if counted else None)}
         return self.rules.text(first)
 
     # -------------------------------------------------------------------------------- the form `lists`

@@ -95,12 +95,12 @@ def _unpack(packed: Path, folder: Path) -> None:
 
 
 def grammar_of(space: PlanSpace, form: Form) -> str:
-    """The grammar of the plans in `space`, as in serving but for how escapes are counted.
+    """The grammar of the plans in `space`, as in serving but for the lengths of texts, which the parser counts.
 
     Raises:
         ConfigError: the form has none.
     """
-    made = constraint(space, form, exact=False)
+    made = constraint(space, form, counted=False)
     if not isinstance(made, Grammar):
         raise ConfigError("plan.form 'object' has no grammar: write 'lists' or 'lines', or plan.grammar = false")
     return made.gbnf
