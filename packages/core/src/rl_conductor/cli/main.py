@@ -13,6 +13,7 @@ from typer.core import TyperGroup
 from rl_conductor.cli import (
     ask,
     audit,
+    audit_spend,
     bench,
     calibrate,
     console,
@@ -65,6 +66,7 @@ app.command()(serve.serve)
 app.command()(runs.runs)
 app.command()(show.show)
 app.command()(audit.audit)
+app.command()(audit_spend.audit_spend)
 app.command()(bench.bench)
 app.command()(calibrate.calibrate)
 app.command()(train.train)
