@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -38,7 +39,7 @@ def how(model: Any, **options: Any) -> GenerationConfig:
     return GenerationConfig(**(given | options), eos_token_id=ends, pad_token_id=0)
 
 
-def drawn(model: Any, held: Held | None, prompts: Any = PROMPTS, **options: Any) -> list[list[int]]:
+def drawn(model: Any, held: Held | None, prompts: Sequence[Sequence[int]] = PROMPTS, **options: Any) -> list[list[int]]:
     torch.manual_seed(3)
     return draw(model, prompts, how(model, **options), held)
 

@@ -15,7 +15,7 @@ def test_validity_and_what_it_is_worth_are_told_apart() -> None:
 
 
 def test_groups_whose_rewards_are_alike_teach_nothing() -> None:
-    given = [[0.5, 0.5, None], [0.5, 1.0, 0.0], [None, None, None], [1.0, 1.0, 1.0]]
+    given: list[list[float | None]] = [[0.5, 0.5, None], [0.5, 1.0, 0.0], [None, None, None], [1.0, 1.0, 1.0]]
     assert diagnostics([[RIGHT]] * 4, given, [None] * 4)["no_advantage"] == 3 / 4
 
 

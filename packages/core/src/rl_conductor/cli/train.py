@@ -71,9 +71,10 @@ def train(
     """
     read = read_config(config)
     folder = output or Path("runs") / config.stem
-    from rl_conductor.train.run import Stop  # noqa: PLC0415  needs an extra, and seconds
+    from rl_conductor.train.run import Stop, hush  # noqa: PLC0415  needs an extra, and seconds
     from rl_conductor.train.run import train as trained  # noqa: PLC0415
 
+    hush()
     _get_ready(read)
     stop = Stop(step=max_steps, seconds=None if max_minutes is None else 60 * max_minutes)
     with opened(read.pool, folder.parent / "replies.sqlite") as pool, _watching(read.grpo.steps) as told:

@@ -35,14 +35,14 @@ class Reference(Value):
 
 def diagnostics(
     groups: Sequence[Group],
-    advantages_by_group: Sequence[Sequence[float | None]],
+    rewards: Sequence[Sequence[float | None]],
     references: Sequence[Reference | None],
 ) -> dict[str, float]:
     """The numbers of one step, by name; what can't be known of these plans is left out.
 
     Args:
         groups: what came of the plans.
-        advantages_by_group: their rewards.
+        rewards: of the plans.
         references: for each group, what is known of its question.
     """
     all_outcomes = [outcome for group in groups for outcome in group]
@@ -55,7 +55,7 @@ def diagnostics(
         "right": _mean([outcome.right for outcome in known]),
         "right_if_valid": _mean([outcome.right for outcome in valid]),
         "masked": _mean([outcome.masked for outcome in all_outcomes]),
-        "no_advantage": _mean([_all_alike(rewards) for rewards in advantages_by_group]),
+        "no_advantage": _mean([_all_alike(one) for one in rewards]),
         "steps": _mean([len(plan.steps) for plan in plans]),
         "steps_bits": bits(len(plan.steps) for plan in plans),
         "workers_bits": bits(step.worker for plan in plans for step in plan.steps),

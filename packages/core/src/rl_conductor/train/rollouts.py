@@ -68,7 +68,6 @@ class Rollouts:
                 generation_kwargs=trainer.generation_kwargs,
                 gradient_checkpointing_kwargs=trainer.args.gradient_checkpointing_kwargs,
             ) as model,
-            torch.no_grad(),
         ):
             return draw(model, prompts, trainer.generation_config, self._held), None
 
@@ -78,23 +77,21 @@ def messages(turns: Sequence[Turn]) -> tuple[Message, ...]:
     return tuple(Message(role=turn["role"], content=turn["content"]) for turn in turns)
 
 
-@torch.no_grad()
 def draw(model: Any, prompts: Sequence[Sequence[int]], how: GenerationConfig, held: Held | None) -> list[list[int]]:
     """A plan for each prompt, its end included. What prompts share is read once."""
     unique = list(dict.fromkeys(map(tuple, prompts)))
-    rows = torch.tensor([unique.index(tuple(prompt)) for prompt in prompts])
     tokens, mask = _padded(unique, how.pad_token_id, model.device)
-    cache = _read(model, tokens[:, :-1], mask[:, :-1])
-    rows = rows.to(model.device)
-    if cache is not None:
+    rows = torch.tensor([unique.index(tuple(prompt)) for prompt in prompts], device=model.device)
+    with torch.no_grad():
+        cache = _read(model, tokens[:, :-1], mask[:, :-1])
         cache.batch_select_indices(rows)
-    written = model.generate(
-        input_ids=tokens[rows],
-        attention_mask=mask[rows],
-        past_key_values=cache,
-        generation_config=how,
-        logits_processor=LogitsProcessorList([Drawing(held, len(prompts))] if held else []),
-    )
+        written = model.generate(
+            input_ids=tokens[rows],
+            attention_mask=mask[rows],
+            past_key_values=cache,
+            generation_config=how,
+            logits_processor=LogitsProcessorList([Drawing(held, len(prompts))] if held else []),
+        )
     return [_until_end(plan, how.eos_token_id) for plan in written[:, tokens.shape[1] :].tolist()]
 
 

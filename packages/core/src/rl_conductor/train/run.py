@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -25,6 +26,7 @@ try:
     from datasets import Dataset
     from peft import PeftModel
     from transformers import PrinterCallback, TrainerCallback
+    from transformers.utils.logging import disable_progress_bar, set_verbosity_error
     from trl import GRPOConfig
 
     from rl_conductor.train.loading import Loaded, grammar_of, load, lora_of
@@ -85,6 +87,13 @@ def train(
     record = _record(config, trainer, warmth, time.monotonic() - began)
     folder.keep_record(record)
     return record
+
+
+def hush() -> None:
+    """Keep the libraries' own bars and remarks from the terminal, for programs that tell of the run themselves."""
+    disable_progress_bar()
+    set_verbosity_error()
+    logging.getLogger("trl").setLevel(logging.ERROR)  # it prints the whole prompt of each plan that is masked
 
 
 def _trainer(course: Course, folder: Folder) -> ConductorTrainer:
