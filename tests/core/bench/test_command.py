@@ -5,10 +5,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import typer
 from typer.testing import CliRunner
 
 from core.bench.test_runner import ALONE, BEST, PLANNED
 from rl_conductor.bench.runner import Bench
+from rl_conductor.cli.bench import running
 from rl_conductor.cli.main import app
 
 
@@ -34,6 +36,34 @@ def test_a_report_needs_nothing_from_elsewhere(bench: Callable[..., Bench], fold
     assert html.count("<svg") >= 3
     assert not re.search(r"<(script|link|img|iframe|object)\b|\bsrc=|url\(\s*['\"]?(?!#)|@import", html)
     assert all(address.startswith("#") for address in re.findall(r'href="([^"]*)"', html))
+
+
+async def test_ctrl_c_says_what_was_spent_and_how_to_go_on(
+    bench: Callable[..., Bench], capsys: pytest.CaptureFixture[str]
+) -> None:
+    made = bench(ALONE, concurrency=1)
+
+    async def interrupted() -> None:
+        with running(made):
+            await made.run()
+            raise KeyboardInterrupt
+
+    with pytest.raises(typer.Exit) as ended:
+        await interrupted()
+    assert ended.value.exit_code == 130
+    said = " ".join(capsys.readouterr().err.split())
+    assert "stopped; 24 calls, 116 tokens, $92.00 paid; the same command goes on from" in said
+    assert len(made.results.path.read_text().splitlines()) == 24
+
+
+def test_a_budget_ends_the_command_with_what_to_do(bench: Callable[..., Bench], folder: Path) -> None:
+    bench(ALONE, concurrency=1)
+    said = CliRunner().invoke(
+        app, ["bench", str(folder / "bench.toml"), "--budget", "5", "--out", str(folder / "told")]
+    )
+    assert said.exit_code == 1
+    assert "the budget of $5.00 is spent; the same command with a larger one goes on from here" in said.stderr
+    assert len((folder / "told" / "rows.jsonl").read_text().splitlines()) == 2
 
 
 def test_an_unknown_system_is_named(bench: Callable[..., Bench], folder: Path) -> None:

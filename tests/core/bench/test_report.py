@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from rl_conductor.bench.plots import frontier
 from rl_conductor.bench.report import report_of, write
 from rl_conductor.bench.rows import Key, Row
 from rl_conductor.bench.runner import Bench, Entrant, Section
@@ -89,6 +90,11 @@ def test_percentiles_tokens_and_shares_are_those_of_the_rows(tell: Tell) -> None
     assert [cell.strip() for cell in row.split("|")[1:-1]] == [
         *("ours", "0.60 ± 0.24", "–", "–", "3.0", "15", "0", "2.0 s", "3.8 s", "0"),
     ]
+
+
+def test_the_frontier_joins_what_nothing_cheaper_equals() -> None:
+    points = [("dear", 9.0, 0.9), ("cheap", 1.0, 0.3), ("waste", 5.0, 0.3), ("fair", 4.0, 0.6), ("same", 9.0, 0.8)]
+    assert frontier(points) == ["cheap", "fair", "dear"]
 
 
 def test_the_way_to_the_oracle_is_a_share_of_the_distance_from_the_best_single_worker() -> None:

@@ -15,7 +15,7 @@ from rl_conductor.errors import ConfigError
 try:
     from matplotlib import rc_context
     from matplotlib.figure import Figure
-    from matplotlib.ticker import MaxNLocator
+    from matplotlib.ticker import MaxNLocator, NullFormatter
 except ImportError as missing:
     raise ConfigError("drawings need matplotlib: pip install 'rl-conductor[bench]'") from missing
 
@@ -33,17 +33,19 @@ SIZE = (7.0, 3.8)
 
 
 def pareto(lines: Sequence[Line], spent: Literal["tokens", "dollars"]) -> str:
-    """Accuracy against what a question costs; the line joins those that nothing cheaper equals."""
+    """Accuracy against what a question costs; the line joins those that nothing cheaper equals, unless it peeks."""
     with rc_context(STYLE):
         figure, axes = _canvas()
         points = {one.system: (getattr(one, spent), one.accuracy) for one in lines}
         for name, (amount, right) in points.items():
             axes.errorbar(amount, right.value, yerr=right.error, fmt="o", markersize=4, capsize=2, linewidth=0.8)
             axes.annotate(name, (amount, right.value), xytext=(4, 4), textcoords="offset points")
-        front = frontier([(one, amount, right.value) for one, (amount, right) in points.items()])
+        fair = [one.system for one in lines if not one.peeks]
+        front = frontier([(one, points[one][0], points[one][1].value) for one in fair])
         axes.plot([points[one][0] for one in front], [points[one][1].value for one in front], color="0.7", zorder=0)
         if min(amount for amount, _ in points.values()) > 0:
             axes.set_xscale("log")
+            axes.xaxis.set_minor_formatter(NullFormatter())
         axes.set(xlabel=f"{spent} a question", ylabel="right", ylim=(0, 1.05))
         return _svg(figure)
 

@@ -135,8 +135,8 @@ def _title(section: Section) -> str:
 
 def _spend(usages: Sequence[Usage]) -> str:
     used = total(usages)
-    fresh = used.calls - used.replayed_calls
-    return f"{counted(used.calls, 'call')} ({fresh:,} made, the others replayed), {tokens(used)}, {cost_in_words(used)}"
+    calls = f"{counted(used.calls, 'call')}, {used.replayed_calls:,} of them replayed"
+    return f"{calls}, {tokens(used)}, {cost_in_words(used)}"
 
 
 def _machine() -> str:
@@ -200,10 +200,16 @@ def _compared_cells(one: Comparison) -> tuple[str, ...]:
         one.against,
         f"{gap.value:+.2f}",
         f"{gap.low:+.2f} to {gap.high:+.2f}",
-        "" if gap.p is None else f"{gap.p:.3f}",
+        _chance(gap.p),
         _gap(one.given_valid),
         VERDICTS[one.verdict],
     )
+
+
+def _chance(p: float | None) -> str:
+    if p is None:
+        return NONE
+    return "< 0.001" if p < 0.001 else f"{p:.3f}"
 
 
 def _gap(gap: Difference | None) -> str:

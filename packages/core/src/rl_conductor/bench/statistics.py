@@ -72,7 +72,8 @@ class Difference(Value):
     high: float
     """Bounds of the 95 % interval: a bootstrap over questions."""
     p: float | None = None
-    """Of the exact test that there is no difference: McNemar's, or a permutation test when repetitions disagree."""
+    """Of the exact test that there is no difference: McNemar's, or a permutation test when repetitions disagree. `None`
+    for accuracies given validity, which are of different questions."""
 
     @property
     def sure(self) -> bool:

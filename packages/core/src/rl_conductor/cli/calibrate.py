@@ -32,8 +32,8 @@ def calibrate(
 ) -> None:
     """Measure each worker alone on a task and write that on its card.
 
-    Measured are accuracy by domain and median latency. Do not test on the same samples afterwards. Replies are remembered, so the same command goes on after an
-    interruption and pays for nothing twice.
+    What is measured is accuracy by domain and median latency. Do not test on the same samples afterwards. The same
+    command goes on after an interruption and pays for nothing twice.
 
     \b
     Examples:
