@@ -295,7 +295,7 @@ async def test_writes_that_a_database_refuses_are_logged_and_do_not_stop_the_oth
     store: Store, caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level(logging.ERROR):
-        store.journal.add(text("INSERT INTO no_such_table VALUES (1)"))
+        store.journal.add(lambda connection: connection.execute(text("INSERT INTO no_such_table VALUES (1)")))
         await store.journal.flush()
     store.begin(new_run(None))
     await store.journal.flush()

@@ -5,16 +5,18 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 
-from sqlalchemy import Executable
 from sqlalchemy.exc import InterfaceError, OperationalError, SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 log = logging.getLogger("rl_conductor.store")
 
-Write = Executable | Callable[[AsyncConnection], Awaitable[None]]
-"""A statement, or what makes several that depend on one another."""
+Write = Callable[[AsyncConnection], Awaitable[object]]
+"""Executes statements of which some may depend on others."""
 
+LINGER = 0.02
+"""Seconds that a write waits for others to share its transaction, unless somebody waits for it."""
 PAUSES = (0.1, 0.5, 2.0)
 """Seconds to wait for a database that is away, before each further attempt."""
 
@@ -24,23 +26,32 @@ class Journal:
 
     def __init__(self, engine: AsyncEngine) -> None:
         self._engine = engine
-        self._pending: list[Write] = []
+        self._pending: list[tuple[str | None, Write]] = []
         self._writer: asyncio.Task[None] | None = None
+        self._hurry = asyncio.Event()
 
-    def add(self, *writes: Write) -> None:
-        """Have `writes` made soon."""
-        self._pending += writes
+    def add(self, write: Write, *, news_of: str | None = None) -> None:
+        """Have `write` made soon; news of a run may be dropped once there is better, see `drop_news`."""
+        self._pending.append((news_of, write))
         if self._writer is None or self._writer.done():
             self._writer = asyncio.create_task(self._write_all(), name="journal")
+
+    def drop_news(self, run: str) -> None:
+        """Leave out what was to be told of a run on its way and has not been written yet."""
+        self._pending = [(about, write) for about, write in self._pending if about != run]
 
     async def flush(self) -> None:
         """Wait until all that was added is on disk, or known to be lost and logged."""
         while self._writer is not None and not self._writer.done():
+            self._hurry.set()
             await asyncio.shield(self._writer)
 
     async def _write_all(self) -> None:
         while self._pending:
-            batch, self._pending = self._pending, []
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._hurry.wait(), LINGER)
+            self._hurry.clear()
+            batch, self._pending = [write for _, write in self._pending], []
             try:
                 await self._write_patiently(batch)
             except SQLAlchemyError as error:
@@ -58,7 +69,4 @@ class Journal:
     async def _write(self, batch: list[Write]) -> None:
         async with self._engine.begin() as connection:
             for write in batch:
-                if isinstance(write, Executable):
-                    await connection.execute(write)
-                else:
-                    await write(connection)
+                await write(connection)

@@ -9,13 +9,12 @@ from __future__ import annotations
 import json
 import secrets
 import time
-from collections.abc import AsyncGenerator, Iterator, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from decimal import Decimal
 from typing import Any, Self
 
-from sqlalchemy import Executable, Row, Select, Table, and_, delete, func, or_, select, text, update
-from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy import Row, Select, and_, delete, func, insert, or_, select, text, update
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from rl_conductor.audit import Chain, Ended, digest_of
@@ -24,6 +23,7 @@ from rl_conductor.store.database import connected
 from rl_conductor.store.journal import Journal
 from rl_conductor.store.rows import Claim, NewRun, RunRow, Search, Spending, Status
 from rl_conductor.store.searching import AMOUNTS, By, condition, spending
+from rl_conductor.store.statements import Statements
 from rl_conductor.store.tables import runs, sessions, shares, steps
 from rl_conductor.trace import PlanRecord, Round, StepFinished, StepResult, Trace, WorkflowPlanned
 from rl_conductor.types import Usage
@@ -45,6 +45,7 @@ class Store:
         self.owner = secrets.token_hex(16)
         """This process, for as long as it lives."""
         self.journal = Journal(engine)
+        self._statements = Statements.of(engine.dialect.name)
 
     @classmethod
     async def open(cls, url: str, *, lease: float = 10.0) -> Self:
@@ -70,17 +71,18 @@ class Store:
     async def claim(self, run: NewRun) -> Claim:
         """Make `run` this process's, unless a run of that name is done, alive elsewhere or of another request."""
         async with self._engine.begin() as connection:
-            made = await connection.execute(self._insertion(run).returning(runs.c.id))
+            made = await connection.execute(self._statements.begin, self._values(run))
             if made.first() is not None:
                 return Claim(id=run.id, created=run.created, outcome="new")
             return await self._claim_again(connection, run)
 
     def begin(self, run: NewRun) -> None:
         """Note a run that nobody can ask for again."""
-        self.journal.add(self._insertion(run))
+        values = self._values(run)
+        self.journal.add(lambda connection: connection.execute(self._statements.begin, values))
 
-    def _insertion(self, run: NewRun) -> sqlite.Insert | postgresql.Insert:
-        values = run.model_dump(exclude={"labels"}) | {
+    def _values(self, run: NewRun) -> dict[str, Any]:
+        return run.model_dump(exclude={"labels"}) | {
             "labels": _json(run.labels),
             "question": _beginning(run.question),
             "status": "running",
@@ -88,11 +90,6 @@ class Store:
             "heartbeat": time.time(),
             **_amounts(Usage()),
         }
-        named = ["key", "idempotency", "choice"]
-        return self._insert(runs).values(values).on_conflict_do_nothing(index_elements=named)
-
-    def _insert(self, table: Table) -> sqlite.Insert | postgresql.Insert:
-        return sqlite.insert(table) if self._engine.dialect.name == "sqlite" else postgresql.insert(table)
 
     async def _claim_again(self, connection: AsyncConnection, run: NewRun) -> Claim:
         same = and_(runs.c.key == run.key, runs.c.idempotency == run.idempotency, runs.c.choice == run.choice)
@@ -128,15 +125,14 @@ class Store:
     def record(self, run: str, event: WorkflowPlanned | StepFinished, so_far: Usage) -> None:
         """Keep a plan or a step that is done, and what the run has used `so_far`."""
         position = PLAN if isinstance(event, WorkflowPlanned) else event.result.index
-        body = (event.plan if isinstance(event, WorkflowPlanned) else event.result).model_dump_json()
-        kept = self._insert(steps).values(run=run, round=event.round, position=position, body=body)
-        newest = kept.on_conflict_do_update(index_elements=list(steps.primary_key), set_={"body": body})
 
         async def write(connection: AsyncConnection) -> None:
             if await self._change(connection, run, _amounts(so_far)):
-                await connection.execute(newest)
+                body = (event.plan if isinstance(event, WorkflowPlanned) else event.result).model_dump_json()
+                kept = {"run": run, "round": event.round, "position": position, "body": body}
+                await connection.execute(self._statements.keep, kept)
 
-        self.journal.add(write)
+        self.journal.add(write, news_of=run)
 
     def finish(self, run: str, trace: Trace, status: Status, *, keep: bool = True) -> None:
         """Note the end of a run and `keep` its trace; its single steps need no longer be kept."""
@@ -154,31 +150,23 @@ class Store:
             row = await self._change(connection, run, values)
             if row is None:
                 return
-            await connection.execute(delete(steps).where(steps.c.run == run))
-            for share in self._share_out(run, trace):
-                await connection.execute(share)
+            await connection.execute(self._statements.forget, {"over": run})
+            if rows := _shares(run, trace):
+                await connection.execute(self._statements.share, rows)
             ended = Ended(run=run, key=row.key, api=row.api, model=row.model, status=status, trace=digest_of(whole))
             await auditing.append(connection, trace, ended)
 
+        self.journal.drop_news(run)
         self.journal.add(write)
 
     async def _change(self, connection: AsyncConnection, run: str, values: dict[str, Any]) -> Row[Any] | None:
         """Change a run's row, unless the run is in other hands by now."""
-        mine = and_(runs.c.id == run, runs.c.owner == self.owner)
-        named = (runs.c.key, runs.c.api, runs.c.model)
-        return (await connection.execute(update(runs).where(mine).values(values).returning(*named))).first()
-
-    def _share_out(self, run: str, trace: Trace) -> Iterator[Executable]:
-        yield delete(shares).where(shares.c.run == run)  # of an earlier attempt at the same run
-        used = trace.usage_by_worker() | {"": trace.planning}
-        rows = [{"run": run, "worker": name, **_amounts(usage)} for name, usage in used.items() if usage.calls]
-        if rows:
-            yield self._insert(shares).values(rows)
+        mine = {"its_id": run, "its_owner": self.owner}
+        return (await connection.execute(self._statements.change, values | mine)).first()
 
     def give_up(self, run: str) -> None:
         """Leave a run that never began to whoever asks for it next."""
-        mine = and_(runs.c.id == run, runs.c.owner == self.owner)
-        self.journal.add(update(runs).where(mine).values(status="cancelled"))
+        self.journal.add(lambda connection: self._change(connection, run, {"status": "cancelled"}))
 
     async def _rounds(self, connection: AsyncConnection, row: Row[Any]) -> tuple[Round, ...]:
         if row.trace is not None:  # it ended without an answer, or was cancelled
@@ -201,6 +189,7 @@ class Store:
     async def trace(self, run: str, *, key: str | None = None) -> Trace | None:
         """The trace of a run that is over; with `key`, only if it was on that key's account."""
         wanted = select(runs.c.trace).where(runs.c.id == run, *_of(key))
+        await self.journal.flush()
         async with self._engine.connect() as connection:
             found = (await connection.execute(wanted)).scalar_one_or_none()
         return None if found is None else Trace.model_validate_json(found)
@@ -217,6 +206,7 @@ class Store:
 
     async def so_far(self, run: str) -> tuple[Round, ...]:
         """What a run that is not over has planned and done."""
+        await self.journal.flush()
         async with self._engine.connect() as connection:
             return await self._done(connection, run)
 
@@ -228,6 +218,7 @@ class Store:
             )
 
     async def _listed(self, wanted: Select[Any]) -> list[RunRow]:
+        await self.journal.flush()
         async with self._engine.connect() as connection:
             return [_run_row(row) for row in await connection.execute(wanted)]
 
@@ -235,6 +226,7 @@ class Store:
         """US dollars on the account of `key` since a time; `elsewhere`, only by other processes, dead ones included."""
         others = (runs.c.owner != self.owner,) if elsewhere else ()
         wanted = select(func.sum(runs.c.cost)).where(runs.c.key == key, runs.c.created >= since, *others)
+        await self.journal.flush()
         async with self._engine.connect() as connection:
             return (await connection.execute(wanted)).scalar_one() or Decimal(0)
 
@@ -269,7 +261,7 @@ class Store:
     async def admit(self, digest: str, *, until: float) -> None:
         """Remember a browser."""
         async with self._engine.begin() as connection:
-            await connection.execute(self._insert(sessions).values(digest=digest, expires=until))
+            await connection.execute(insert(sessions).values(digest=digest, expires=until))
 
     async def is_admitted(self, digest: str) -> bool:
         """Whether a browser is known, and still may come."""
@@ -292,6 +284,11 @@ class Store:
                 await connection.execute(delete(table).where(table.c.run.in_(select(runs.c.id).where(old))))
             await connection.execute(delete(sessions).where(sessions.c.expires < time.time()))
             return (await connection.execute(delete(runs).where(old))).rowcount
+
+
+def _shares(run: str, trace: Trace) -> list[dict[str, Any]]:
+    used = trace.usage_by_worker() | {"": trace.planning}
+    return [{"run": run, "worker": name, **_amounts(usage)} for name, usage in used.items() if usage.calls]
 
 
 def _of(key: str | None) -> tuple[Any, ...]:

@@ -1,0 +1,44 @@
+"""The statements that every run needs, made once: to build one costs more than to execute it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Self
+
+from sqlalchemy import Executable, bindparam, delete, update
+from sqlalchemy.dialects import postgresql, sqlite
+
+from rl_conductor.store.searching import AMOUNTS
+from rl_conductor.store.tables import runs, shares, steps
+
+
+@dataclass(frozen=True)
+class Statements:
+    """What is written, in the words of one database; values are given by the names of the columns."""
+
+    begin: Executable
+    """A new run; returns its id unless its name is taken."""
+    change: Executable
+    """The row of run `its_id`, if it still is `its_owner`'s; returns what names it."""
+    keep: Executable
+    """A plan or a step that is done."""
+    forget: Executable
+    """The steps of a run that is `over`."""
+    share: Executable
+    """What a worker used; a run that was taken up again tells the whole once more."""
+
+    @classmethod
+    def of(cls, dialect: str) -> Self:
+        """For `sqlite` or `postgresql`."""
+        insert = sqlite.insert if dialect == "sqlite" else postgresql.insert
+        begin, keep, share = insert(runs), insert(steps), insert(shares)
+        mine = (runs.c.id == bindparam("its_id"), runs.c.owner == bindparam("its_owner"))
+        return cls(
+            begin=begin.on_conflict_do_nothing(index_elements=["key", "idempotency", "choice"]).returning(runs.c.id),
+            change=update(runs).where(*mine).returning(runs.c.key, runs.c.api, runs.c.model),
+            keep=keep.on_conflict_do_update(index_elements=list(steps.primary_key), set_={"body": keep.excluded.body}),
+            forget=delete(steps).where(steps.c.run == bindparam("over")),
+            share=share.on_conflict_do_update(
+                index_elements=list(shares.primary_key), set_={name: share.excluded[name] for name in AMOUNTS}
+            ),
+        )
