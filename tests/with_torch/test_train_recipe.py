@@ -1,0 +1,21 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from rl_conductor.cli.main import app
+
+RECIPE = Path(__file__).parents[2] / "recipes" / "cpu.toml"
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+def test_real_models_train_for_three_steps_on_a_processor(tmp_path: Path) -> None:
+    run = CliRunner().invoke(app, ["train", str(RECIPE), "--max-steps", "3", "--output", str(tmp_path / "run")])
+    assert run.exit_code == 0, run.output
+    assert [f"step {number} of 50: reward" in run.stderr for number in (1, 2, 3, 4)] == [True, True, True, False]
+    assert "3 of 50 steps are done" in run.stdout
+    assert "Too short a run to tell" in run.stdout
+    assert (tmp_path / "run" / "final" / "adapter_model.safetensors").exists()
