@@ -77,7 +77,7 @@ async def test_random_plans_are_the_same_every_time_and_others_in_each_repetitio
 def test_the_answer_that_most_samples_have_wins_and_of_equals_the_first() -> None:
     assert voted(["4", " 5", "5 "], ["four", "five!", "V"]) == "five!"
     assert voted(["4", "5"], ["four", "five"]) == "four"
-    assert voted([None, None], ["what?", "who?"]) == "what?"
+    assert voted([None, None, None], ["", "what?", "who?"]) == "what?"
     assert voted([], []) == ""
 
 

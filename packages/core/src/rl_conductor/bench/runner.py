@@ -91,19 +91,6 @@ class Bench:
                 left=Decimal(0),
             )
 
-    def fingerprint(self, pool: str, sample: Sample, system: System) -> str:
-        """Of all that decides a row."""
-        learned = self.settings.calibration
-        parts = (
-            self.settings.pools[pool].identity,
-            sample.model_dump_json(),
-            system.identity,
-            learned.model_dump_json() if learned else "",
-            str(self.settings.seed),
-            VERSION,
-        )
-        return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]
-
 
 class _Running:
     """One section on its way."""
@@ -125,6 +112,14 @@ class _Running:
             seed=settings.seed,
             account=bench.account,
         )
+        learned = self.arena.learning.samples if self.arena.learning else ()
+        self.shared = (
+            settings.pools[pool].identity,
+            *(sample.model_dump_json() for sample in learned),
+            str(settings.seed),
+            VERSION,
+        )
+        """What decides every row of the section."""
 
     async def run(self) -> Section:
         """Its systems one after the other, each on many samples at once."""
@@ -181,7 +176,7 @@ class _Running:
             system=system.name,
             sample=sample.id,
             repeat=repeat,
-            settings=self.bench.fingerprint(self.pool, sample, system),
+            settings=_fingerprint(*self.shared, system.identity, sample.model_dump_json()),
         )
 
     async def _made(self, system: System, task: Task, sample: Sample, key: Key) -> Row:
@@ -192,6 +187,10 @@ class _Running:
         except ConductorError as error:
             return Row(key=key, domain=sample.domain, depth=sample.depth, value=0.0, error=str(error))
         return await _row(key, task, sample, reply)
+
+
+def _fingerprint(*parts: str) -> str:
+    return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]
 
 
 def _apart(learning: Task, tested: Task) -> Task:

@@ -88,7 +88,7 @@ class SelfConsistency(Sampled):
             return Reply(voted(answers, [trace.text for trace in traces]), tuple(traces), f"{len(traces)} samples")
 
         about = f"{worker} sampled for what {self.like!r} spends ({self.spend}), majority (arXiv 2203.11171)"
-        return [System(name=name, about=about, identity=self.identity, answer=answer)]
+        return [System(name=name, about=about, identity=f"{self.identity} {worker} {budget:.6g}", answer=answer)]
 
     @staticmethod
     async def _answer(arena: Arena, sample: Sample, trace: Trace) -> str | None:
@@ -97,11 +97,11 @@ class SelfConsistency(Sampled):
 
 
 def voted(answers: Sequence[str | None], replies: Sequence[str]) -> str:
-    """The first reply with the answer that most have; the first reply of all when none has any."""
+    """The first reply with the answer that most have; the first reply of all there is when none has any."""
     found = [None if answer is None else " ".join(answer.casefold().split()) for answer in answers]
     votes = Counter(answer for answer in found if answer)
     if not votes:
-        return next(iter(replies), "")
+        return next(filter(None, replies), "")
     return replies[found.index(votes.most_common(1)[0][0])]
 
 
@@ -127,7 +127,7 @@ class BestOfN(Sampled):
             return Reply.of(await arena.run(sample.question, workflow=plan, pool=clones))
 
         about = f"{worker} sampled {count} times for what {self.like!r} spends, then choosing (arXiv 2311.17311)"
-        return [System(name=name, about=about, identity=f"{self.identity} {count}", answer=answer)]
+        return [System(name=name, about=about, identity=f"{self.identity} {worker} {count}", answer=answer)]
 
     def count(self, budget: float, each: float) -> int:
         """How many samples the budget allows, when choosing costs about as much as reading and writing one more."""
