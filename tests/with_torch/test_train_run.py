@@ -91,6 +91,7 @@ def test_a_run_made_in_pieces_is_the_run_made_at_once(whole: Trained, tmp_path: 
     first = trained(home, stop=Stop(step=1))
     assert list(first.steps) == [1]
     assert same(first.steps[1]) == same(whole.steps[1])
+    assert trained(home, stop=Stop(step=1)).steps == {}  # that much is done
     second = trained(home, stop=Stop(seconds=0))
     assert list(second.steps) == [2]
     assert same(second.steps[2]) == same(whole.steps[2])

@@ -71,7 +71,7 @@ def train(
     """
     read = read_config(config)
     folder = output or Path("runs") / config.stem
-    from rl_conductor.train.run import Stop, hush  # noqa: PLC0415  needs an extra, and seconds
+    from rl_conductor.train.run import Stop, hush, speaks  # noqa: PLC0415  needs an extra, and seconds
     from rl_conductor.train.run import train as trained  # noqa: PLC0415
 
     hush()
@@ -79,7 +79,8 @@ def train(
     stop = Stop(step=max_steps, seconds=None if max_minutes is None else 60 * max_minutes)
     with opened(read.pool, folder.parent / "replies.sqlite") as pool, _watching(read.grpo.steps) as told:
         record = trained(read, folder, pool, stop=stop, told=told)
-    _sum_up(console.stdout(), record, folder)
+    if speaks():
+        _sum_up(console.stdout(), record, folder)
 
 
 def _get_ready(config: TrainConfig) -> None:
@@ -100,8 +101,7 @@ def _watching(steps: int) -> Iterator[Callable[[int, Step], None]]:
         yield _Lines(error, steps).told
         return
     board = _Board(steps)
-    with Live(board, console=error, refresh_per_second=4, redirect_stdout=False) as live:
-        board.live = live
+    with Live(board, console=error, refresh_per_second=4, redirect_stdout=False):
         yield board.told
 
 
@@ -122,7 +122,6 @@ class _Board:
     """The newest steps, and how far the run is."""
 
     def __init__(self, steps: int) -> None:
-        self.live: Live | None = None
         self._rows: deque[tuple[int, Step]] = deque(maxlen=ROWS)
         self._bar = Progress(
             TextColumn("step {task.completed:.0f} of {task.total:.0f}"),

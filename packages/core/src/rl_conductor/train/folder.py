@@ -93,6 +93,11 @@ class Folder:
         """Keep what was drawn for a step; one that is done again is written again."""
         write_lines(self.path / "plans" / f"{step:05}.jsonl", drawn)
 
+    def record(self) -> Record | None:
+        """What was done so far."""
+        file = self.path / "record.json"
+        return Record.model_validate_json(file.read_text(encoding="utf-8")) if file.exists() else None
+
     def keep_record(self, record: Record) -> None:
         """Write the record."""
         (self.path / "record.json").write_text(record.model_dump_json(indent=2), encoding="utf-8")

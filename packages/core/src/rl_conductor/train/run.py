@@ -67,26 +67,36 @@ def train(
     Args:
         config: what to train on what.
         output: the run's folder.
-        pool: the workers, which stay as they are; `pool_of` opens those that the configuration names.
+        pool: the workers, which stay as they are; `pools.opened` gives those that the configuration names.
         stop: when to end before the last step.
         told: told of each step, from 1, and its numbers.
 
     Raises:
         ConfigError: the configuration does not fit the model, the task or the folder.
     """
-    began = time.monotonic()
-    folder = Folder.of(output, config)
+    began, stop = time.monotonic(), stop or Stop()
+    with PartialState().main_process_first():
+        folder = Folder.of(output, config)
+    past = folder.record()
+    if past is not None and past.step >= min(stop.step or config.grpo.steps, config.grpo.steps):
+        return past
     course = Course(config, pool)
     warmth = warm_up(course, config.warm_start, folder) if config.warm_start else None
     trainer = _trainer(course, folder)
-    for callback in (_Tells(told), _Ends(stop or Stop(), began)):
+    for callback in (_Tells(told), _Ends(stop, began)):
         trainer.add_callback(callback)
     checkpoint = folder.checkpoint()
     trainer.train(resume_from_checkpoint=None if checkpoint is None else str(checkpoint))
     trainer.save_model(str(folder.final))
     record = _record(config, trainer, warmth, time.monotonic() - began)
-    folder.keep_record(record)
+    if trainer.is_world_process_zero():
+        folder.keep_record(record)
     return record
+
+
+def speaks() -> bool:
+    """Whether this is the one of several processes that tells of the run."""
+    return bool(PartialState().is_main_process)
 
 
 def hush() -> None:

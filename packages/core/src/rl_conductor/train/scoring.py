@@ -19,6 +19,7 @@ class Scored(NamedTuple):
 
     log_probs: torch.Tensor
     entropies: torch.Tensor
+    """In nats, without a gradient."""
 
 
 def score(
@@ -58,7 +59,7 @@ def _spread(logits: torch.Tensor, plan: Sequence[int], places: torch.Tensor) -> 
     logs = logits.log_softmax(-1)
     chosen = torch.tensor(plan, device=logits.device)[places]
     picked = logs.gather(-1, chosen.unsqueeze(-1)).squeeze(-1)
-    entropy = torch.special.entr(logs.exp()).sum(-1)
+    entropy = torch.special.entr(logs.detach().exp()).sum(-1)
     zeros = logits.new_zeros(len(plan))
     places = places.to(logits.device)
     return Scored(zeros.index_put((places,), picked), zeros.index_put((places,), entropy))

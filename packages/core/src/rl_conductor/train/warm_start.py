@@ -48,14 +48,16 @@ def warm_up(course: Course, entry: WarmStart, folder: Folder) -> Warmth:
     trainer.remove_callback(PrinterCallback)
     trainer.train()
     trainer.save_model(str(folder.warm_start))
-    write_lines(folder.warm_start / "plans.jsonl", plans)
     warmth = Warmth(
         plans=len(plans),
         source=str(entry.plans) if entry.plans else f"drawn by {entry.draw}, kept when right",
         steps=entry.steps,
         loss=next(logs["loss"] for logs in reversed(trainer.state.log_history) if "loss" in logs),
     )
-    done.write_text(warmth.model_dump_json(), encoding="utf-8")
+    if trainer.is_world_process_zero():
+        write_lines(folder.warm_start / "plans.jsonl", plans)
+        done.write_text(warmth.model_dump_json(), encoding="utf-8")
+    trainer.accelerator.wait_for_everyone()  # all of them load what one has saved
     return warmth
 
 
