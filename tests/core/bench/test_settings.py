@@ -1,10 +1,13 @@
 from __future__ import annotations
 
+import importlib
 import re
+import sys
 from pathlib import Path
 
 import pytest
 
+import rl_conductor.bench
 from rl_conductor import ConfigError
 from rl_conductor.bench.pools import version_of
 from rl_conductor.bench.settings import read_settings
@@ -75,3 +78,9 @@ def test_another_adapter_under_the_same_name_is_another_model(tmp_path: Path) ->
     adapter.write_bytes(b"another")
     assert version_of(trained) != before
     assert version_of(ModelEntry(model="embedded:smollm2-135m", options={"threads": 1})) == ""
+
+
+def test_a_missing_library_is_named_with_the_extra_that_brings_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "tomlkit", None)
+    with pytest.raises(ConfigError, match=r"a bench needs tomlkit: pip install 'rl-conductor\[bench\]'"):
+        importlib.reload(rl_conductor.bench)

@@ -10,17 +10,14 @@ from pathlib import Path
 from statistics import fmean, median
 from typing import Any
 
+import tomlkit
+from tomlkit.items import Item, Table
+
 from rl_conductor.bench.rows import Row
 from rl_conductor.bench.statistics import Estimate, estimate
 from rl_conductor.errors import ConfigError
 from rl_conductor.pool import WorkerPool, read_pool_file
 from rl_conductor.types import Card, Usage, Value, total
-
-try:
-    import tomlkit
-    from tomlkit.items import Item, Table
-except ImportError as missing:
-    raise ConfigError("writing cards needs tomlkit: pip install 'rl-conductor[bench]'") from missing
 
 EVERYTHING = "all"
 """The domain of questions that name none."""

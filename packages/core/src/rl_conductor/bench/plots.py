@@ -6,21 +6,15 @@ import io
 import re
 from collections.abc import Sequence
 from statistics import fmean
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
+
+from matplotlib import rc_context
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator, NullFormatter
 
 from rl_conductor.bench.runner import Entrant
 from rl_conductor.bench.tables import Line, chosen
-from rl_conductor.errors import ConfigError
-
-try:
-    from matplotlib import rc_context
-    from matplotlib.figure import Figure
-    from matplotlib.ticker import MaxNLocator, NullFormatter
-except ImportError as missing:
-    raise ConfigError("drawings need matplotlib: pip install 'rl-conductor[bench]'") from missing
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
 
 STYLE: Any = {
     "axes.spines.right": False,

@@ -13,6 +13,8 @@ from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
 
+from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape
+
 from rl_conductor.amounts import cost, cost_in_words, counted, dollars, seconds, tokens
 from rl_conductor.bench import plots
 from rl_conductor.bench.runner import Bench, Section
@@ -20,14 +22,8 @@ from rl_conductor.bench.statistics import Difference, Estimate
 from rl_conductor.bench.systems.alone import BestSingle
 from rl_conductor.bench.systems.oracle import Oracle
 from rl_conductor.bench.tables import Comparison, Line, Verdict, chosen, closed, comparisons, line
-from rl_conductor.errors import ConfigError
 from rl_conductor.prompts import VERSION
 from rl_conductor.types import Usage, total
-
-try:
-    from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape
-except ImportError as missing:
-    raise ConfigError("a report needs jinja2: pip install 'rl-conductor[bench]'") from missing
 
 SYSTEMS = ("system", "right", "valid plans", "right if valid", "steps", "tokens", "$", "p50", "p95", "failed")
 COMPARED = ("system", "against", "difference", "95 % interval", "p", "if valid", "verdict")

@@ -8,14 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import wordllama
 from numpy.typing import NDArray
-
-from rl_conductor.errors import ConfigError
-
-try:
-    import wordllama
-except ImportError as missing:
-    raise ConfigError("routers need wordllama: pip install 'rl-conductor[bench]'") from missing
 
 Floats = NDArray[np.float64]
 
