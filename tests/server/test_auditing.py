@@ -105,7 +105,7 @@ async def test_a_run_that_is_gone_on_with_has_a_record_for_each_end(store: Store
     trace = await ran(run)
     for status in ("failed", "done"):
         await store.claim(new)
-        store.finish(run, trace, status)  # type: ignore[arg-type]
+        store.finish(run, trace, status)
         await store.journal.flush()
     chain, records = await read(store)
     assert chain.broken is None

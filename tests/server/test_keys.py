@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import asyncio
 import logging
 import time
 from decimal import Decimal
@@ -110,6 +111,17 @@ async def test_a_budget_counts_what_other_processes_spent(tmp_path: Path) -> Non
     await account.refresh()
     with pytest.raises(ApiError, match="used up"):
         await account.budget()
+    for store in (ours, theirs):
+        await store.aclose()
+
+
+async def test_requests_that_come_at_once_after_a_restart_all_see_what_was_spent_before(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path / 'runs.db'}"
+    ours, theirs = await Store.open(url), await Store.open(url)
+    await spend(theirs, "red", Decimal("1.1"))
+    account = Account("red", KeyEntry(sha256=hashed("k"), usd=Decimal(1), per="ever"), ours)
+    outcomes = await asyncio.gather(*(account.budget() for _ in range(5)), return_exceptions=True)
+    assert [type(one) for one in outcomes] == [ApiError] * 5
     for store in (ours, theirs):
         await store.aclose()
 

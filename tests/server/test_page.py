@@ -54,7 +54,7 @@ async def test_the_first_request_gets_its_answer(serve: Serve) -> None:
 def test_the_settings_are_settings_and_name_every_one() -> None:
     (text,) = [text for kind, text in BLOCKS if kind == "toml"]
     settings = Settings.model_validate(tomllib.loads(text))
-    assert settings.keys["team-a"].models == {"conductor-mini", "house"}
+    assert settings.keys["team-a"].models == frozenset({"conductor-mini", "house"})
     for entry in (settings, settings.store, settings.intake, settings.keys["team-a"], settings.profiles["house"]):
         missing = set(type(entry).model_fields) - entry.model_fields_set
         assert missing <= {"planner", "workers"}

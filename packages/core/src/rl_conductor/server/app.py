@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 
 from fastapi import FastAPI, Request
 from fastapi.responses import JSONResponse, Response
+from sqlalchemy.exc import InterfaceError, OperationalError
 from starlette.middleware.trustedhost import TrustedHostMiddleware
 from starlette.requests import ClientDisconnect
 
@@ -49,7 +50,8 @@ def create_app(service: Service) -> FastAPI:
     app.include_router(pages)
     for path, api in PROTOCOLS.items():
         app.post(path)(_speaking(api))
-    app.add_exception_handler(ApiError, _refused)
+    for kind in (ApiError, OperationalError, InterfaceError):
+        app.add_exception_handler(kind, _refused)
     return app
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from sqlalchemy.exc import InterfaceError, OperationalError
+
 from rl_conductor.errors import ConductorError, ConfigError, LimitError, PolicyError, RunError, WorkflowError
 from rl_conductor.trace import Trace
 
@@ -72,6 +74,8 @@ def api_error(error: Exception) -> ApiError:
             return error
         case RunError():
             return _no_answer(error.trace)
+        case OperationalError() | InterfaceError():
+            return ApiError("the store does not answer", status=503, code="store_away", retry_after=5)
         case PolicyError() if error.rule != "capabilities":
             return ApiError(str(error), status=403, code=f"policy_{error.rule}")
         case ConfigError() | LimitError() | PolicyError() | WorkflowError():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import hmac
 import secrets
@@ -47,6 +48,7 @@ class Account:
         self._since: float | None = None
         self._elsewhere = Decimal(0)
         self._budget: Ledger | None = None
+        self._counting = asyncio.Lock()
 
     def may_ask(self, served: Served) -> bool:
         """Whether this key may ask that model."""
@@ -82,10 +84,12 @@ class Account:
         if self._entry is None or self._entry.usd is None:
             return None
         since = period_start(self._entry.per)
-        if self._budget is None or since != self._since:
-            self._budget = Ledger(Limits(usd=self._entry.usd, depth=ANY_DEPTH))
-            self._since, self._elsewhere = since, Decimal(0)
-            await self.refresh()
+        async with self._counting:  # who comes meanwhile must see what was spent before, too
+            if self._budget is None or since != self._since:
+                elsewhere = await self._store.spent(self.name, since=since, elsewhere=True)
+                self._budget = Ledger(Limits(usd=self._entry.usd, depth=ANY_DEPTH))
+                self._budget.spent += Amount(usd=elsewhere)
+                self._since, self._elsewhere = since, elsewhere
         if self._budget.spent.usd >= self._entry.usd:
             message = f"this key's budget of ${self._entry.usd:f} ({self._entry.per}) is used up"
             raise ApiError(message, status=429, code="insufficient_quota")
@@ -93,11 +97,12 @@ class Account:
 
     async def refresh(self) -> None:
         """Count what other processes have spent on this key meanwhile."""
-        if self._budget is None or self._since is None:
-            return
-        elsewhere = await self._store.spent(self.name, since=self._since, elsewhere=True)
-        self._budget.spent += Amount(usd=elsewhere - self._elsewhere)
-        self._elsewhere = elsewhere
+        async with self._counting:
+            if self._budget is None or self._since is None:
+                return
+            elsewhere = await self._store.spent(self.name, since=self._since, elsewhere=True)
+            self._budget.spent += Amount(usd=elsewhere - self._elsewhere)
+            self._elsewhere = elsewhere
 
     async def standing(self) -> dict[str, object]:
         """What an administrator is told of it."""

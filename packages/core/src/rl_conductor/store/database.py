@@ -69,7 +69,11 @@ def shown(url: str) -> str:
 
 def _engine(address: URL) -> AsyncEngine:
     try:
-        engine = create_async_engine(address, pool_pre_ping=not address.drivername.startswith("sqlite"))
+        engine = create_async_engine(
+            address,
+            pool_pre_ping=not address.drivername.startswith("sqlite"),
+            hide_parameters=True,  # errors end up in logs, and what was asked must not
+        )
     except ImportError as missing:
         raise ConfigError("this store needs a driver: pip install 'rl-conductor[postgres]'") from missing
     if engine.dialect.name == "sqlite":
