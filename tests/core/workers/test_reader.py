@@ -33,6 +33,14 @@ async def test_the_reply_is_the_passage_that_the_base_picks() -> None:
     assert "How many bridges has Quenby?" in told
 
 
+async def test_the_beginning_of_a_passage_is_enough_to_pick_it_and_other_words_are_the_reply() -> None:
+    replies = []
+    for said in ("Selton: A town of", "I can't tell."):
+        reader = ReaderModel(ScriptedModel(said, capabilities=Capabilities()), TOWNS)
+        replies.append((await reader.complete(asking("How many bridges has Selton?"))).text)
+    assert replies == ["Selton: A town of 9,100 with 31 bridges. Its twin town is Halgate.", "I can't tell."]
+
+
 async def test_a_base_that_can_be_held_to_a_grammar_can_pick_only() -> None:
     base = ScriptedModel("Quenby", capabilities=Capabilities(grammar=True))
     await ReaderModel(base, TOWNS, passages=1).complete(asking("How many bridges has Quenby?"))

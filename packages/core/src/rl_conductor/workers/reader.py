@@ -40,9 +40,10 @@ NOTHING = "The library has no passage about this."
 class ReaderModel(DelegatingModel):
     """A model with a library: knows what stands in it, however new or private.
 
-    The base model picks one of the passages that fit best; where it can be held to a grammar, it can't invent any.
+    The base model picks one of the passages that fit best by copying at least its beginning; where it can be held to a
+    grammar, it can't invent any.
     What already stands in the request is not searched for again: a second reader, shown the first one's reply, finds
-    what that one mentions.
+    what that one brought up.
     """
 
     kind = "reader"
@@ -68,7 +69,8 @@ class ReaderModel(DelegatingModel):
         marked = mark(new_key(), found)
         passages = "\n".join(fenced("passage", line, marked) for line in found)
         messages = BRIEF.before(with_prompt(base.request.messages, f"{passages}\n\n{task}"))
-        return (await base.ask(messages, _one_of(found) if base.model.capabilities.grammar else None)).strip()
+        said = (await base.ask(messages, _one_of(found) if base.model.capabilities.grammar else None)).strip()
+        return next((line for line in found if said and line.startswith(said)), said)
 
     def _found(self, task: str) -> list[Passage]:
         """What fits best and is not known yet; of this first what is about what the last reply brought up."""
