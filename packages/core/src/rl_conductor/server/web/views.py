@@ -14,6 +14,7 @@ from rl_conductor.trace import (
     Event,
     PlanDelta,
     PlanRecord,
+    PlanRejected,
     Round,
     StepFinished,
     StepResult,
@@ -50,6 +51,8 @@ class Progress:
             match event:
                 case PlanDelta(text=text):
                     writing += text
+                case PlanRejected():
+                    writing = ""
                 case WorkflowPlanned(round=number, plan=plan):
                     plans[number], writing = plan, ""
                 case StepStarted(round=number, index=index):
