@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from contextlib import suppress
 from typing import Any
 
 import httpx
@@ -91,6 +92,22 @@ async def test_a_reader_who_stops_reading_loses_the_stream_and_ends_the_run(serv
     writer.write(f"{head}content-length: {len(body)}\r\n\r\n{body}".encode())
     assert b"200" in await reader.readline()
     await until(lambda: len(a.requests) == 1 and not a.in_flight)
+    writer.close()
+
+
+async def test_a_reader_who_never_reads_a_whole_answer_is_hung_up_on(serve: Serve) -> None:
+    at = await serve({"a": "x" * 20_000_000}, intake={"client_seconds": 0.4})
+    reader, writer = await connect(at)
+    body = json.dumps(BODY)
+    head = "POST /v1/chat/completions HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n"
+    writer.write(f"{head}content-length: {len(body)}\r\n\r\n{body}".encode())
+    assert b"200" in await reader.readline()
+    writer.transport.pause_reading()  # type: ignore[attr-defined]
+    await asyncio.sleep(3)
+    writer.transport.resume_reading()  # type: ignore[attr-defined]
+    async with asyncio.timeout(SOON):
+        with suppress(ConnectionResetError):
+            assert len(await reader.read()) < 20_000_000
     writer.close()
 
 

@@ -96,7 +96,7 @@ async def _gone(receive: Receive) -> None:
 
 
 class PatientProtocol(H11Protocol):
-    """Hangs up on a client that takes too long to send its headers; uvicorn itself would wait for ever."""
+    """Hangs up on a client that takes too long to send its headers, or stops reading; uvicorn would wait for ever."""
 
     seconds = 30.0
 
@@ -113,6 +113,13 @@ class PatientProtocol(H11Protocol):
     def _expect_a_request(self) -> None:
         self.loop.call_later(self.seconds, self._hang_up_if_still, self.cycle)
 
-    def _hang_up_if_still(self, before: RequestResponseCycle | None) -> None:
-        if self.cycle is before and not self.transport.is_closing():
+    def _hang_up_if_still(self, before: RequestResponseCycle | None, unread: int | None = None) -> None:
+        if self.cycle is not before or self.transport.is_closing():
+            return
+        left = self.transport.get_write_buffer_size()
+        if left and (unread is None or left < unread):  # it is still reading the last answer
+            self.loop.call_later(self.seconds, self._hang_up_if_still, before, left)
+        elif left:
+            self.transport.abort()
+        else:
             self.transport.close()
