@@ -237,6 +237,11 @@ def test_an_empty_message_has_empty_content() -> None:
     assert sent(Message.tool("a", ""))["messages"] == [{"role": "tool", "content": "", "tool_call_id": "a"}]
 
 
+def test_pictures_in_the_result_of_a_tool_are_sent() -> None:
+    seen = Message(role="tool", tool_call_id="a", content=(TextPart(text="noon"), ImagePart(data="aGk=")))
+    assert [part["type"] for part in sent(seen)["messages"][0]["content"]] == ["text", "image_url"]
+
+
 def test_reasoning_is_not_sent_back() -> None:
     turn = Message(role="assistant", content=(ReasoningPart(text="so"), TextPart(text="yes")))
     assert sent(turn)["messages"] == [{"role": "assistant", "content": "yes"}]

@@ -98,8 +98,12 @@ def _message(message: Message) -> dict[str, Any]:
 
 
 def _content(message: Message) -> str | list[dict[str, Any]]:
-    """Plain text where that says it all, because not every server reads parts."""
-    if message.role != "user" or all(isinstance(part, TextPart | ReasoningPart) for part in message.content):
+    """Plain text where that says it all, because not every server reads parts.
+
+    Some servers take pictures in the results of tools; the others refuse them, which is better than losing them.
+    """
+    spoken = message.role not in ("user", "tool")
+    if spoken or all(isinstance(part, TextPart | ReasoningPart) for part in message.content):
         return message.text
     return [_part(part) for part in message.content if not isinstance(part, ReasoningPart)]
 
