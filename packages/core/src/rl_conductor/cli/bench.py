@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from rich.measure import Measurement
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 from rich.text import Text
@@ -26,6 +27,11 @@ if TYPE_CHECKING:
     from rl_conductor.bench.rows import Row
     from rl_conductor.bench.runner import Bench
     from rl_conductor.bench.settings import BenchSettings
+
+TOO_WIDE = ("if valid",)
+"""Columns that only the written report has."""
+WIDEST = 1_000
+"""Columns of a table in a file or a pipe."""
 
 
 def bench(
@@ -134,14 +140,20 @@ def _print(report: Report) -> None:
         out.print(Text(console.one_line(section.title), style="bold"))
         for side in (section.systems, section.comparisons):
             if side.rows:
-                out.print(_table(side))
+                drawn = _table(side)
+                if not out.is_terminal:
+                    out.width = max(
+                        out.width, Measurement.get(out, out.options.update(max_width=WIDEST), drawn).maximum
+                    )
+                out.print(drawn)
                 out.print()
 
 
 def _table(side: Side) -> Table:
-    drawn = Table(box=None, padding=(0, 2, 0, 0), header_style="dim", pad_edge=False)
-    for number, column in enumerate(side.columns):
-        drawn.add_column(column, justify="right" if number else "left", overflow="fold")
+    drawn = Table(box=None, padding=(0, 1, 0, 0), header_style="dim", pad_edge=False)
+    shown = [number for number, column in enumerate(side.columns) if column not in TOO_WIDE]
+    for number in shown:
+        drawn.add_column(side.columns[number], justify="right" if number else "left", no_wrap=not number)
     for row in side.rows:
-        drawn.add_row(*(Text(console.one_line(cell)) for cell in row))
+        drawn.add_row(*(Text(console.one_line(row[number])) for number in shown))
     return drawn
