@@ -1,0 +1,54 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from rl_conductor import ConfigError
+from rl_conductor.train.config import TrainConfig
+from rl_conductor.train.folder import WHOLE, Folder, Record
+from rl_conductor.train.lines import read_lines
+from rl_conductor.train.outcomes import Drawn
+
+CONFIG = TrainConfig.model_validate({"model": "m", "task": {"name": "composite:train"}, "pool": {"small": {}}})
+
+
+def test_a_folder_belongs_to_one_configuration(tmp_path: Path) -> None:
+    assert Folder.of(tmp_path / "run", CONFIG) == Folder.of(tmp_path / "run", CONFIG)
+    with pytest.raises(ConfigError, match="other settings of seed, grpo"):
+        Folder.of(
+            tmp_path / "run", CONFIG.model_copy(update={"seed": 1, "grpo": CONFIG.grpo.model_copy(update={"steps": 9})})
+        )
+
+
+def test_a_checkpoint_that_was_cut_short_is_passed_over(tmp_path: Path) -> None:
+    folder = Folder.of(tmp_path, CONFIG)
+    assert folder.checkpoint() is None
+    for number, whole in ((2, True), (10, True), (12, False)):
+        (tmp_path / f"checkpoint-{number}").mkdir()
+        if whole:
+            (tmp_path / f"checkpoint-{number}" / WHOLE).touch()
+    assert folder.checkpoint() == tmp_path / "checkpoint-10"
+
+
+def test_plans_of_a_step_that_is_done_again_are_written_again(tmp_path: Path) -> None:
+    folder = Folder.of(tmp_path, CONFIG)
+    plan = Drawn(step=7, question="q", text="t", workflow=None, score=None, reward=0.0, explanation="no plan")
+    folder.keep_plans(7, [plan, plan])
+    folder.keep_plans(7, [plan])
+    assert read_lines(tmp_path / "plans" / "00007.jsonl", Drawn) == [plan]
+
+
+def test_the_record_is_there_once_it_is_kept(tmp_path: Path) -> None:
+    folder = Folder.of(tmp_path, CONFIG)
+    assert folder.record() is None
+    record = Record(config=CONFIG.model_dump(mode="json"), versions={}, machine="a laptop", step=3)
+    folder.keep_record(record)
+    assert folder.record() == record
+
+
+def test_a_wrong_line_is_told_by_its_number(tmp_path: Path) -> None:
+    file = tmp_path / "plans.jsonl"
+    file.write_text('\n{"step": "one"}\n', encoding="utf-8")
+    with pytest.raises(ConfigError, match=r"line 2 of .*plans.jsonl' is wrong: step:"):
+        read_lines(file, Drawn)
