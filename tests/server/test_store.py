@@ -291,6 +291,16 @@ async def test_processes_that_start_at_once_do_not_both_migrate(tmp_path: Path) 
     assert [await one.wait() for one in started] == [0, 0, 0]
 
 
+async def test_what_was_just_told_is_known_at_once(store: Store) -> None:
+    trace, events = await ran()
+    store.begin(new_run(None))
+    record(store, events)
+    assert await store.so_far("run-1") == trace.rounds
+    store.finish("run-1", trace, "done")
+    assert await store.trace("run-1") == trace
+    assert await store.so_far("run-1") == ()
+
+
 async def test_writes_that_a_database_refuses_are_logged_and_do_not_stop_the_others(
     store: Store, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -129,9 +129,12 @@ class _Conducting:
         """The trace, once there is an answer and it is as safe as the caller needs it."""
         try:
             async with admission.place():
-                return await self._run()
+                trace = await self._run()
         finally:
             self._close()
+        if self._is_asked_for_again:
+            await self.store.journal.flush()
+        return trace
 
     async def _run(self) -> Trace:
         budget = await self.asked.account.budget()
@@ -141,13 +144,10 @@ class _Conducting:
             budget.charge(total(call.usage for one in self.claim.rounds for call in one.calls))
             enclosing.set(budget)
         try:
-            trace = await self._conduct()
+            return await self._conduct()
         except RunError as error:
             self._check_budget(error, budget)
             raise
-        if self._is_asked_for_again:
-            await self.store.journal.flush()
-        return trace
 
     async def _conduct(self) -> Trace:
         asked = self.asked
