@@ -9,6 +9,7 @@ import pytest
 from core.runs import lines, plan
 from rl_conductor.calling import Caller
 from rl_conductor.errors import ModelError
+from rl_conductor.grammar import constraint
 from rl_conductor.ledger import Ledger
 from rl_conductor.limits import Limits
 from rl_conductor.models.base import Capabilities
@@ -59,16 +60,22 @@ def test_plans_are_spelled_so_that_the_model_can_be_held_to_it(
 ) -> None:
     planner = Planner(model=ScriptedModel("", capabilities=can), form=form)
 
-    found, constraint = planner.spelling(SPACE)
+    found, held_to = planner.spelling(SPACE)
 
     assert found == planner.spells == spelled
-    assert type(constraint) is (held or type(None))
+    assert type(held_to) is (held or type(None))
 
 
 def test_a_space_too_large_for_a_grammar_is_planned_without_one() -> None:
     wide = SPACE.model_copy(update={"max_steps": 20})
 
     assert Planner(model=ScriptedModel("")).spelling(wide) == ("lists", None)
+
+
+def test_lengths_are_left_to_the_check_where_an_engine_counts_slowly() -> None:
+    slow = ScriptedModel("", capabilities=Capabilities(grammar=True, lengths="check"))
+    assert Planner(model=slow).spelling(SPACE) == ("lists", constraint(SPACE, "lists", counted=False))
+    assert Planner(model=ScriptedModel("")).spelling(SPACE) == ("lists", constraint(SPACE, "lists"))
 
 
 @pytest.mark.parametrize(("form", "text"), [("lists", TWO), ("lines", AS_LINES), ("object", AS_OBJECT)])

@@ -146,7 +146,7 @@ class Planner:
         can, form = self.model.capabilities, self.spells
         able = can.json_schema if form == "object" else can.grammar
         try:
-            return form, constraint(space, form) if able else None
+            return form, constraint(space, form, counted=can.lengths == "grammar") if able else None
         except GrammarTooLarge:  # the parser and the space still catch what could not be ruled out beforehand
             return form, None
 

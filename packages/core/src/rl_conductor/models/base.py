@@ -11,7 +11,7 @@ import json
 import math
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import aclosing
-from typing import Any, Protocol, TypeVar, runtime_checkable
+from typing import Any, Literal, Protocol, TypeVar, runtime_checkable
 
 from rl_conductor.errors import (
     AuthenticationError,
@@ -59,6 +59,8 @@ class Capabilities(Value):
     json_schema: bool = False
     grammar: bool = False
     """Decoding can be held to a `Grammar`."""
+    lengths: Literal["grammar", "check"] = "grammar"
+    """What bounds lengths in a plan: its grammar, or the check afterwards where the engine counts slowly (XGrammar)."""
     delegates: bool = False
     """Makes its calls through an executor that reserves and settles each one itself (a Conductor)."""
     context: int | None = None

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import AliasChoices, BaseModel, Field, ValidationError
 
@@ -45,6 +45,8 @@ class Dialect:
     """Takes documents."""
     grammar: Callable[[str], dict[str, Any]] | None = None
     """The fields by which a GBNF grammar is sent; `None` where decoding can't be held to one."""
+    lengths: Literal["grammar", "check"] = "grammar"
+    """As in `Capabilities`."""
 
 
 DIALECTS = {
@@ -53,7 +55,7 @@ DIALECTS = {
     "compatible": Dialect(),
     "llama.cpp": Dialect(grammar=lambda gbnf: {"grammar": gbnf}),
     # vLLM ignores the older `guided_grammar` without a word.
-    "vllm": Dialect(grammar=lambda gbnf: {"structured_outputs": {"grammar": gbnf}}),
+    "vllm": Dialect(grammar=lambda gbnf: {"structured_outputs": {"grammar": gbnf}}, lengths="check"),
 }
 
 # ----------------------------------------------------------------------------------------- requests

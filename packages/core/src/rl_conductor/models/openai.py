@@ -109,6 +109,7 @@ class OpenAIModel:
             files=self._dialect.files,
             json_schema=True,
             grammar=self._dialect.grammar is not None,
+            lengths=self._dialect.lengths,
         )
         self.price = price or (service.price_of(name) if at_home else None)
         self._clients = PerLoop(self._client)
