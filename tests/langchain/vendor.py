@@ -73,7 +73,8 @@ def _reply(seen: Seen) -> Said:
 
 
 def _brings_results(message: dict[str, Any]) -> bool:
-    return message["role"] == "tool" or any(block["type"] == "tool_result" for block in message["content"])
+    blocks = message["content"] if isinstance(message["content"], list) else []
+    return message["role"] == "tool" or any(block["type"] == "tool_result" for block in blocks)
 
 
 def _call(seen: Asked) -> tuple[str, str, str]:
