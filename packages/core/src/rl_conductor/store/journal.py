@@ -27,6 +27,7 @@ class Journal:
     def __init__(self, engine: AsyncEngine) -> None:
         self._engine = engine
         self._pending: list[tuple[str | None, Write]] = []
+        self._waiting: list[asyncio.Future[None]] = []
         self._writer: asyncio.Task[None] | None = None
         self._hurry = asyncio.Event()
 
@@ -41,21 +42,29 @@ class Journal:
         self._pending = [(about, write) for about, write in self._pending if about != run]
 
     async def flush(self) -> None:
-        """Wait until all that was added is on disk, or known to be lost and logged."""
-        while self._writer is not None and not self._writer.done():
+        """Wait until all that was added before is on disk, or known to be lost and logged."""
+        if self._writer is not None and not self._writer.done():
+            written = asyncio.get_running_loop().create_future()
+            self._waiting.append(written)
             self._hurry.set()
-            await asyncio.shield(self._writer)
+            await asyncio.wait({written, self._writer}, return_when=asyncio.FIRST_COMPLETED)
 
     async def _write_all(self) -> None:
-        while self._pending:
-            with suppress(TimeoutError):
-                await asyncio.wait_for(self._hurry.wait(), LINGER)
+        while self._pending or self._waiting:
+            if not self._waiting:
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(self._hurry.wait(), LINGER)
             self._hurry.clear()
             batch, self._pending = [write for _, write in self._pending], []
+            waiting, self._waiting = self._waiting, []
             try:
                 await self._write_patiently(batch)
             except SQLAlchemyError as error:
                 log.error("%d writes to the store are lost: %s", len(batch), type(error).__name__)  # noqa: TRY400
+            finally:
+                for written in waiting:
+                    if not written.done():  # it is when who waited was cancelled
+                        written.set_result(None)
 
     async def _write_patiently(self, batch: list[Write]) -> None:
         for pause in PAUSES:
@@ -67,6 +76,8 @@ class Journal:
         return await self._write(batch)
 
     async def _write(self, batch: list[Write]) -> None:
+        if not batch:
+            return
         async with self._engine.begin() as connection:
             for write in batch:
                 await write(connection)
