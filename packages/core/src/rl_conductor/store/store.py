@@ -18,7 +18,8 @@ from sqlalchemy import Row, Select, and_, delete, func, insert, or_, select, tex
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from rl_conductor.audit import Chain, Ended, digest_of
-from rl_conductor.store import auditing
+from rl_conductor.store.auditing import append as append_record
+from rl_conductor.store.auditing import read as read_records
 from rl_conductor.store.database import connected
 from rl_conductor.store.journal import Journal
 from rl_conductor.store.rows import Claim, NewRun, RunRow, Search, Spending, Status
@@ -154,7 +155,7 @@ class Store:
             if rows := _shares(run, trace):
                 await connection.execute(self._statements.share, rows)
             ended = Ended(run=run, key=row.key, api=row.api, model=row.model, status=status, trace=digest_of(whole))
-            await auditing.append(connection, trace, ended)
+            await append_record(connection, trace, ended)
 
         self.journal.drop_news(run)
         self.journal.add(write)
@@ -245,7 +246,7 @@ class Store:
 
     async def records(self, chain: Chain) -> AsyncGenerator[str, None]:
         """Every line of the audit record, from the first, each once `chain` has read it."""
-        async with self._engine.connect() as connection, aclosing(auditing.read(connection, chain)) as lines:
+        async with self._engine.connect() as connection, aclosing(read_records(connection, chain)) as lines:
             async for line in lines:
                 yield line
 
