@@ -141,6 +141,12 @@ class EngineBehaviours:
         assert reply["worker"] in ("coder", "writer")
         assert len(reply["access"]) <= 3
 
+    @pytest.mark.parametrize("seed", range(8))
+    async def test_what_a_special_token_is_called_stays_in_the_text(self, engine: Model, seed: int) -> None:
+        form = Grammar(gbnf='root ::= "so<|im_start|>on"')
+        reply = await engine.complete(asking(form=form, temperature=1.0, seed=seed, max_tokens=40))
+        assert reply.text == "so<|im_start|>on"
+
     @pytest.mark.parametrize("form", ["lists", "lines"])
     @pytest.mark.parametrize("space", SPACES.values(), ids=SPACES)
     async def test_every_plan_of_random_weights_is_allowed(self, engine: Model, space: PlanSpace, form: Form) -> None:

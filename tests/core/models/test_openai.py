@@ -131,7 +131,7 @@ async def test_openai_itself_refuses_a_grammar(wire: OpenAIWire, how: str) -> No
 @pytest.mark.parametrize(
     ("dialect", "field"),
     [
-        ("vllm", {"structured_outputs": {"grammar": 'root ::= "yes" | "no"'}}),
+        ("vllm", {"structured_outputs": {"grammar": 'root ::= "yes" | "no"'}, "skip_special_tokens": False}),
         ("llama.cpp", {"grammar": 'root ::= "yes" | "no"'}),
     ],
 )

@@ -30,6 +30,7 @@ from transformers import (
 
 from rl_conductor.models.chat_template import ChatTemplate
 from rl_conductor.models.checkpoint import sees_images
+from rl_conductor.models.vocabulary import vocabulary
 from rl_conductor.types import Grammar, ResponseFormat, Sampling
 
 
@@ -64,9 +65,7 @@ class CausalLM:
             pad_token_id=self.ends[0],
             repetition_penalty=self._defaults.repetition_penalty,
         )
-        tokens = xgrammar.TokenizerInfo.from_huggingface(
-            self._tokenizer, vocab_size=config.vocab_size, stop_token_ids=self.ends
-        )
+        tokens = vocabulary(self._tokenizer, size=config.vocab_size, ends=self.ends)
         self._grammars = xgrammar.GrammarCompiler(tokens, cache_limit_bytes=64 * 2**20)
 
     def decode(self, tokens: list[int]) -> str:

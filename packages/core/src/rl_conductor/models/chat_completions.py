@@ -54,8 +54,10 @@ DIALECTS = {
     "openrouter": Dialect(files=True),
     "compatible": Dialect(),
     "llama.cpp": Dialect(grammar=lambda gbnf: {"grammar": gbnf}),
-    # vLLM ignores the older `guided_grammar` without a word.
-    "vllm": Dialect(grammar=lambda gbnf: {"structured_outputs": {"grammar": gbnf}}, lengths="check"),
+    # vLLM ignores the older `guided_grammar` without a word. A grammar takes a special token for the text of its name.
+    "vllm": Dialect(
+        grammar=lambda gbnf: {"structured_outputs": {"grammar": gbnf}, "skip_special_tokens": False}, lengths="check"
+    ),
 }
 
 # ----------------------------------------------------------------------------------------- requests

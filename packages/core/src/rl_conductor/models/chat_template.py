@@ -47,6 +47,12 @@ class Tokenizer(Renderer, Protocol):
         """All that were added, with their `content` and whether they are `special`, even if only templates use them."""
 
 
+def silent_tokens(tokenizer: Tokenizer) -> set[int]:
+    """The special tokens, which are no part of a reply; not so the marks of a call."""
+    added = tokenizer.added_tokens_decoder.items()
+    return {place for place, token in added if token.special and token.content not in MARKUP}
+
+
 class ChatTemplate:
     """The chat template of a checkpoint, and what it can take."""
 
@@ -58,12 +64,11 @@ class ChatTemplate:
             parts: the model sees images, and its template wants the content of a turn as a list of parts.
             processor: what renders in place of the tokenizer, and prepares images, too.
         """
-        added = {place: token.content for place, token in tokenizer.added_tokens_decoder.items() if token.special}
-        self.silent = {place for place, token in added.items() if token not in MARKUP}
-        """The special tokens that are no part of a reply."""
-        self.calls_are_special = OPENING in added.values()
+        added = [token.content for token in tokenizer.added_tokens_decoder.values() if token.special]
+        self.silent = silent_tokens(tokenizer)
+        self.calls_are_special = OPENING in added
         """The tokenizer would leave the marks of a call out of the text, as it does other special tokens."""
-        self._special = tuple(dict.fromkeys((*tokenizer.all_special_tokens, *added.values(), *MARKUP)))
+        self._special = tuple(dict.fromkeys((*tokenizer.all_special_tokens, *added, *MARKUP)))
         self._renderer = processor or tokenizer
         self._parts = parts
         self.capabilities = able(tools=self._knows_tools(), images=parts)

@@ -131,7 +131,7 @@ class VLLMModel:
         require_able(self, request)  # again: only now it is certain what the template can take
         outputs = llm.generate(
             await self._prompt(llm, engine.chat, request),
-            _sampling(request, llm.model_config.get_diff_sampling_param(), skip=not engine.chat.calls_are_special),
+            _sampling(request, llm.model_config.get_diff_sampling_param(), marked=engine.chat.calls_are_special),
             request_id=f"rl-conductor-{next(_ids)}",
             lora_request=engine.lora(self._lora),
         )
@@ -174,8 +174,8 @@ def _usage(last: RequestOutput, written: int) -> Usage:
 # ---------------------------------------------------------------------------------------- requests
 
 
-def _sampling(request: Request, defaults: dict[str, Any], *, skip: bool) -> SamplingParams:
-    wanted = request.sampling
+def _sampling(request: Request, defaults: dict[str, Any], *, marked: bool) -> SamplingParams:
+    wanted, form = request.sampling, form_with_tools(request)
     given = {"temperature": wanted.temperature, "top_p": wanted.top_p, "seed": wanted.seed}
     # Left out, max_tokens would be 16; None is as many as fit.
     options = {"max_tokens": None} | defaults | {name: value for name, value in given.items() if value is not None}
@@ -184,8 +184,9 @@ def _sampling(request: Request, defaults: dict[str, Any], *, skip: bool) -> Samp
     return SamplingParams(
         **options,
         stop=list(wanted.stop),
-        structured_outputs=_structured(form_with_tools(request)),
-        skip_special_tokens=skip,
+        structured_outputs=_structured(form),
+        # The marks of a call may be special, and XGrammar takes any special token for the text of its name.
+        skip_special_tokens=not marked and form is None,
         output_kind=RequestOutputKind.DELTA,
     )
 

@@ -20,6 +20,8 @@ import torch
 import xgrammar
 from transformers import LogitsProcessor
 
+from rl_conductor.models.vocabulary import vocabulary
+
 BITS = 8 * torch.int32.itemsize
 
 
@@ -27,7 +29,7 @@ class Held:
     """A grammar, compiled for one model's tokens."""
 
     def __init__(self, tokenizer: Any, *, vocab_size: int, ends: Sequence[int], gbnf: str) -> None:
-        tokens = xgrammar.TokenizerInfo.from_huggingface(tokenizer, vocab_size=vocab_size, stop_token_ids=list(ends))
+        tokens = vocabulary(tokenizer, size=vocab_size, ends=ends)
         self._grammar = xgrammar.GrammarCompiler(tokens).compile_grammar(gbnf)
         self._vocab_size = vocab_size
 
