@@ -43,9 +43,9 @@ class Profile:
         return WorkerPool(sorted(pool.values(), key=_expense)) if self.economy else pool
 
 
-MINI = Profile("mini", Limits(steps=2, rounds=1, seconds=60.0), economy=True)
+MINI = Profile("mini", Limits.model_construct(steps=2, rounds=1, seconds=60.0), economy=True)
 """Few steps, no recursion, cheap workers first, a tight deadline."""
-ULTRA = Profile("ultra", Limits(steps=5, rounds=2))
+ULTRA = Profile("ultra", Limits.model_construct(steps=5, rounds=2))
 """Five steps and one recursion over all workers (paper)."""
 PROFILES = {profile.name: profile for profile in (MINI, ULTRA)}
 

@@ -67,7 +67,7 @@ class Planner:
     """Most samples before planning is given up (supplement: 5)."""
     repair: bool = True
     """Whether small mistakes of spelling are mended, or cost a sample."""
-    sampling: Sampling = Sampling(max_tokens=PLAN_TOKENS)
+    sampling: Sampling = field(default_factory=lambda: Sampling(max_tokens=PLAN_TOKENS))
     timeout: float | None = 120.0
     """Seconds a sample may take."""
     card: Card = field(default_factory=lambda: Card(name="planner"))

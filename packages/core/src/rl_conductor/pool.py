@@ -30,7 +30,7 @@ class Worker:
     name: str
     model: Model
     card: Card
-    sampling: Sampling = Sampling(max_tokens=DEFAULT_OUTPUT_TOKENS)
+    sampling: Sampling = field(default_factory=lambda: Sampling(max_tokens=DEFAULT_OUTPUT_TOKENS))
     """Defaults; what the caller asks for goes before them in the final step."""
     timeout: float | None = 300.0
     """Seconds a call may take."""
@@ -136,7 +136,7 @@ class WorkerPool(Mapping[str, Worker]):
 
 
 class _Entry(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
 
 
 class ModelEntry(_Entry):
@@ -167,7 +167,7 @@ class WorkerEntry(ModelEntry):
     latency: float | None = None
     tags: frozenset[str] = frozenset()
     region: str | None = None
-    sampling: Sampling = Sampling()
+    sampling: Sampling = Field(default_factory=Sampling)
     timeout: float = Field(default=300.0, gt=0)
     hedge_after: float | None = Field(default=None, ge=0)
     concurrency: int | None = Field(default=None, ge=1)

@@ -7,8 +7,7 @@ import secrets
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from functools import cached_property
-from importlib.metadata import version
+from functools import cache, cached_property
 from typing import Literal
 
 from rl_conductor.calling import Caller
@@ -53,7 +52,6 @@ from rl_conductor.types import (
 from rl_conductor.workflow import PlanSpace, Step, Workflow
 
 ANSWER = "Answer the overall task."
-PACKAGE_VERSION = version("rl-conductor")
 VERIFY = "Check the earlier reply, correct what is wrong in it, and give the complete answer to the overall task."
 
 
@@ -349,7 +347,7 @@ class Run:
             error=None if answer else cut_short or "; ".join(self._failures()),
             seconds=self.caller.elapsed(),
             fence_key=self.fence_key,
-            versions=Versions(package=PACKAGE_VERSION, prompt=VERSION),
+            versions=Versions(package=package_version(), prompt=VERSION),
             setup=Setup(
                 planner=self.planner.setup,
                 workers=tuple(worker.setup for worker in self.pool.values()),
@@ -386,6 +384,14 @@ class Run:
             if result.status == "failed"
         ]
         return found
+
+
+@cache
+def package_version() -> str:
+    """The version of this package."""
+    from importlib.metadata import version  # noqa: PLC0415 - it brings along what reads mail and archives
+
+    return version("rl-conductor")
 
 
 def _is_written(plan: PlanRecord) -> bool:

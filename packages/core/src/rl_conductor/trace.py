@@ -47,7 +47,7 @@ class Call(Value):
     retryable: bool = False
     broke_off: bool = False
     """Whether a part of the reply had been passed on when it failed, so that the failure was final."""
-    usage: Usage = Usage()
+    usage: Usage = Field(default_factory=Usage)
     started: float
     """Seconds since the run began."""
     seconds: float

@@ -192,7 +192,7 @@ class Request(Value):
     parallel_tool_calls: bool = True
     response_format: ResponseFormat | None = None
     """`None` is plain text."""
-    sampling: Sampling = Sampling()
+    sampling: Sampling = Field(default_factory=Sampling)
     timeout: float | None = None
     """Seconds until the call is given up."""
 
@@ -289,7 +289,7 @@ class Price(Value):
         return self.per_call + (read + output_tokens * rates.output) / MILLION
 
 
-FREE = Price(input=Decimal(0), output=Decimal(0))
+FREE = Price.model_construct(input=Decimal(0), output=Decimal(0))
 """The price of a model that runs on the user's own machine."""
 
 

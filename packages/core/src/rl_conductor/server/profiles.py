@@ -13,7 +13,7 @@ from rl_conductor.discovery import Found
 from rl_conductor.errors import ConfigError
 from rl_conductor.policy import Policy
 from rl_conductor.prompts import VERSION
-from rl_conductor.rounds import PACKAGE_VERSION
+from rl_conductor.rounds import package_version
 from rl_conductor.server.errors import ApiError
 from rl_conductor.server.settings import ProfileEntry
 
@@ -44,7 +44,7 @@ class Served:
     def fingerprint(self) -> str:
         """Of what decides its answers: code, prompts, limits, planner and pool."""
         made = self.conductor
-        parts = [PACKAGE_VERSION, VERSION, made.limits.model_dump_json(), made.planner.model.name]
+        parts = [package_version(), VERSION, made.limits.model_dump_json(), made.planner.model.name]
         parts += [
             f"{worker.name} {worker.model.name} {worker.sampling.model_dump_json()}" for worker in made.pool.values()
         ]
