@@ -1,17 +1,18 @@
-"""One run: rounds of planning, executing and judging, and where the answer comes from when something fails."""
+"""One run: rounds of planning, executing and judging."""
 
 from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from functools import cache, cached_property
+from functools import cached_property
 from typing import Literal
 
+from rl_conductor.answering import answer_in, answered, completion_of, failures_in
 from rl_conductor.calling import Caller
-from rl_conductor.errors import PolicyError, RunError
+from rl_conductor.errors import PolicyError
 from rl_conductor.executor import Execution, Hedges
 from rl_conductor.fences import new_key
 from rl_conductor.ledger import Ledger, reports
@@ -21,6 +22,7 @@ from rl_conductor.planner import Drafting, Planner
 from rl_conductor.policy import Policy
 from rl_conductor.pool import WorkerPool
 from rl_conductor.prompts import VERSION, Review, with_prompt, without_thoughts
+from rl_conductor.staffing import ANSWER, capable, fallback_workflow
 from rl_conductor.trace import (
     Answer,
     AnswerDelta,
@@ -37,22 +39,12 @@ from rl_conductor.trace import (
 )
 from rl_conductor.types import (
     Card,
-    Completion,
     Continuation,
-    FilePart,
-    Grammar,
-    ImagePart,
-    JsonFormat,
-    Message,
     Request,
-    TextPart,
-    Usage,
     total,
 )
+from rl_conductor.version import package_version
 from rl_conductor.workflow import PlanSpace, Step, Workflow
-
-ANSWER = "Answer the overall task."
-VERIFY = "Check the earlier reply, correct what is wrong in it, and give the complete answer to the overall task."
 
 
 @dataclass
@@ -343,8 +335,8 @@ class Run:
             planner=self.planner.model.name,
             rounds=tuple(self.rounds),
             answer=answer,
-            completion=_completion(given, usage, self.said) if given else None,
-            error=None if answer else cut_short or "; ".join(self._failures()),
+            completion=completion_of(given, usage, self.said) if given else None,
+            error=None if answer else cut_short or "; ".join(failures_in(self.rounds)),
             seconds=self.caller.elapsed(),
             fence_key=self.fence_key,
             versions=Versions(package=package_version(), prompt=VERSION),
@@ -357,41 +349,10 @@ class Run:
         )
 
     def _answer(self) -> Answer | None:
-        """The newest final reply; else the newest reply there is, unless that is no answer.
-
-        It is none when the policy pins who answers, or when only the last step knew what form the answer must have.
-        """
-        for number, one in reversed(list(enumerate(self.rounds))):
-            if one.results and one.results[-1].reply is not None:
-                source: Literal["tool_calls", "final"] = "tool_calls" if one.results[-1].reply.tool_calls else "final"
-                return Answer(source=source, round=number, step=len(one.results) - 1)
-            if self.said:  # of an answer that broke off; another one can't take its place any more
-                return None
-        if self.policy.pinned is not None or self.request.response_format is not None:
-            return None
-        for number, one in reversed(list(enumerate(self.rounds))):
-            for result in reversed(one.results):
-                if result.reply is not None:
-                    return Answer(source="evidence", round=number, step=result.index)
-        return None
-
-    def _failures(self) -> Sequence[str]:
-        found = [f"planning: {error}" for one in self.rounds for error in one.plan.errors]
-        found += [
-            f"step {result.index + 1}: {result.error}"
-            for one in self.rounds
-            for result in one.results
-            if result.status == "failed"
-        ]
-        return found
-
-
-@cache
-def package_version() -> str:
-    """The version of this package."""
-    from importlib.metadata import version  # noqa: PLC0415 - it brings along what reads mail and archives
-
-    return version("rl-conductor")
+        # A reply that was not meant to answer won't do where the policy says who answers, or where only the last step
+        # knew what form the answer must have.
+        settle = self.policy.pinned is None and self.request.response_format is None
+        return answer_in(self.rounds, said=self.said, settle=settle)
 
 
 def _is_written(plan: PlanRecord) -> bool:
@@ -399,81 +360,8 @@ def _is_written(plan: PlanRecord) -> bool:
     return plan.workflow is not None or bool(plan.text) or plan.source == "fallback"
 
 
-def answered(trace: Trace) -> Trace:
-    """The trace itself, if it has an answer.
-
-    Raises:
-        RunError: it has none; the error carries it.
-    """
-    if trace.completion is None:
-        raise RunError(f"there is no answer: {trace.error}", trace=trace)
-    return trace
-
-
-def _completion(result: StepResult, usage: Usage, said: str) -> Completion:
-    """The answer, as the caller gets it: without the worker's thoughts, with the usage of the whole run."""
-    message = result.reply
-    assert message is not None
-    made = next(call.completion for call in result.calls if call.completion and _says(call.completion, message))
-    clean = said or without_thoughts(message.text)
-    if clean != message.text:
-        kept = tuple(part for part in message.content if not isinstance(part, TextPart))
-        message = message.model_copy(update={"content": (*kept, TextPart(text=clean))})
-    return made.model_copy(update={"message": message, "usage": usage})
-
-
-def _says(completion: Completion, message: Message) -> bool:
-    said = completion.message
-    return (said.content, said.tool_calls) == (message.content, message.tool_calls)
-
-
 def continuation(request: Request) -> Continuation | None:
     """What the last assistant turn left for the turn that brings its tool results, if this is that turn."""
     before = [message for message in request.messages if message.role != "tool"]
     brings_results = bool(request.messages) and request.messages[-1].role == "tool"
     return before[-1].continuation if brings_results and before and before[-1].role == "assistant" else None
-
-
-def capable(space: PlanSpace, pool: WorkerPool, request: Request) -> PlanSpace:
-    """`space` for the workers that can take what `request` holds, and a last step by one that can give what it asks.
-
-    Raises:
-        PolicyError: none is left.
-    """
-    parts = {type(part) for message in request.messages for part in message.content}
-    holds = {"images": ImagePart in parts, "files": FilePart in parts}
-    asks = {
-        "tools": bool(request.tools),
-        "json_schema": isinstance(request.response_format, JsonFormat),
-        "grammar": isinstance(request.response_format, Grammar),
-    }
-    if not any((*holds.values(), *asks.values())):
-        return space
-    allowed = _able(space.choices, pool, holds)
-    last = allowed & _able(space.last_choices, pool, asks)
-    if not last:
-        needs = " and ".join(what for what, needed in (holds | asks).items() if needed)
-        who = ", ".join(space.last_choices)
-        raise PolicyError(
-            f"the request needs {needs}, which no worker that may answer takes ({who}); add or allow one that does",
-            rule="capabilities",
-        )
-    return space.model_copy(update={"allowed": allowed, "last": last})
-
-
-def _able(names: Sequence[str], pool: WorkerPool, needs: Mapping[str, bool]) -> frozenset[str]:
-    wanted = [what for what, needed in needs.items() if needed]
-    return frozenset(name for name in names if all(getattr(pool[name].model.capabilities, what) for what in wanted))
-
-
-def fallback_workflow(space: PlanSpace, pool: WorkerPool) -> Workflow:
-    """The plainest workflow that may run: the best worker answers, checked by the verifier if there must be one."""
-    best = sorted(space.choices, key=lambda name: -pool[name].card.mean_accuracy)
-    able = [name for name in best if name in space.last_choices]
-    firsts = {name: Step(subtask=ANSWER, worker=name) for name in best}
-    checks = [Step(subtask=VERIFY, worker=name, access=frozenset({0})) for name in able]
-    alone = [Workflow(steps=(firsts[name],)) for name in able]
-    for workflow in (*alone, *(Workflow(steps=(first, check)) for first in firsts.values() for check in checks)):
-        if not space.violations(workflow):
-            return workflow
-    raise PolicyError("the policy lets no workflow run: no worker may read what the last one must", rule="forbid")

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
+from rl_conductor.answering import answered
 from rl_conductor.errors import ConfigError
 from rl_conductor.executor import Execution
-from rl_conductor.rounds import Run, answered
+from rl_conductor.rounds import Run
 from rl_conductor.trace import PlanRecord, Round, StepResult, Trace
 from rl_conductor.workflow import Workflow
 

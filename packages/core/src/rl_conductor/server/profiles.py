@@ -13,7 +13,7 @@ from rl_conductor.discovery import Found
 from rl_conductor.errors import ConfigError
 from rl_conductor.policy import Policy
 from rl_conductor.prompts import VERSION
-from rl_conductor.rounds import package_version
+from rl_conductor.version import package_version
 from rl_conductor.server.errors import ApiError
 from rl_conductor.server.settings import ProfileEntry
 

@@ -9,7 +9,7 @@ from pydantic import Field
 from rl_conductor.bench.arena import Arena
 from rl_conductor.bench.systems.alone import best_single
 from rl_conductor.bench.systems.base import Reply, System, SystemEntry
-from rl_conductor.rounds import ANSWER, VERIFY
+from rl_conductor.staffing import ANSWER, VERIFY
 from rl_conductor.tasks import Sample
 from rl_conductor.workflow import Step, Workflow
 

@@ -19,7 +19,7 @@ from rl_conductor.bench.systems.alone import alone, best_single
 from rl_conductor.bench.systems.base import Reply, System, SystemEntry
 from rl_conductor.errors import ConfigError
 from rl_conductor.pool import Worker, WorkerPool
-from rl_conductor.rounds import ANSWER
+from rl_conductor.staffing import ANSWER
 from rl_conductor.tasks import Sample
 from rl_conductor.trace import Trace
 from rl_conductor.types import Sampling, Usage

@@ -20,7 +20,7 @@ from rl_conductor.bench.arena import Arena
 from rl_conductor.bench.rows import Row
 from rl_conductor.bench.systems.base import Reply, System, SystemEntry
 from rl_conductor.bench.systems.routers.embedding import Floats, embedded
-from rl_conductor.rounds import ANSWER, VERIFY
+from rl_conductor.staffing import ANSWER, VERIFY
 from rl_conductor.tasks import Sample
 from rl_conductor.workflow import Step, Workflow
 
