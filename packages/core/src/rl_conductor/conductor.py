@@ -21,6 +21,7 @@ from rl_conductor.pool import Worker, WorkerPool
 from rl_conductor.rounds import Run
 from rl_conductor.stepwise import Stepwise
 from rl_conductor.sync import run_sync
+from rl_conductor.tiers import Tiers
 from rl_conductor.trace import AnswerDelta, Event, Finished, PlanRecord, Round, Trace
 from rl_conductor.types import FREE, Completion, Delta, Message, Price, Request, TextPart
 from rl_conductor.workflow import Workflow
@@ -66,6 +67,7 @@ class Conductor:
         access: Literal["binary", "positional"] = "binary",
         retries: int = 2,
         keep_content: bool = True,
+        tiers: Tiers | str | Path | None = None,
         name: str = "conductor",
     ) -> None:
         """Set up a conductor.
@@ -78,7 +80,12 @@ class Conductor:
             access: whether a step sees all earlier steps or none (paper), or any subset.
             retries: most repetitions of a call that failed for a reason that may pass.
             keep_content: whether traces keep what models were shown, or only its fingerprint.
+            tiers: what sends simple requests to one call of one worker, or its file; see `rl-conductor calibrate`.
             name: its name as a model.
+
+        Raises:
+            ConfigError: the tiers can't be read, or are not for this pool.
+            PolicyError: no workflow at all may run.
         """
         if isinstance(planner, str):
             planner = model(planner)
@@ -90,6 +97,9 @@ class Conductor:
         self._access = access
         self._retries = retries
         self._keep_content = keep_content
+        self.tiers = tiers if isinstance(tiers, Tiers | None) else Tiers.read(tiers)
+        if self.tiers is not None:
+            _check_tiers(self.tiers, pool)
         self._closing = False
         self.capabilities = _abilities(pool)
         self.check(Request(messages=()))
@@ -113,9 +123,10 @@ class Conductor:
         found = discover(pool_file=pool_file)
         policy = policy or found.policy
         if profile is None:
-            return cls(found.planner, found.pool, policy=policy, limits=limits or found.limits)
+            return cls(found.planner, found.pool, policy=policy, limits=limits or found.limits, tiers=found.tiers)
         chosen = profile_named(profile) if isinstance(profile, str) else profile
-        return cls(found.planner, chosen.ordered(found.pool), policy=policy, limits=limits or chosen.limits)
+        pool = chosen.ordered(found.pool)
+        return cls(found.planner, pool, policy=policy, limits=limits or chosen.limits, tiers=found.tiers)
 
     # ---------------------------------------------------------------------------- plans and traces
 
@@ -314,6 +325,7 @@ class Conductor:
             access=self._access,
             retries=self._retries,
             keep_content=self._keep_content,
+            tiers=self.tiers,
             before=before,
         )
 
@@ -327,6 +339,15 @@ def profile_named(name: str) -> Profile:
     if name not in PROFILES:
         raise ConfigError(f"no profile {name!r}: write {' or '.join(map(repr, PROFILES))}")
     return PROFILES[name]
+
+
+def _check_tiers(tiers: Tiers, pool: WorkerPool) -> None:
+    """Raise `ConfigError` unless the worker of whom they were learned is there, as it was."""
+    cure = "make them anew with rl-conductor calibrate --tiers"
+    if tiers.worker not in pool:
+        raise ConfigError(f"the tiers are of worker {tiers.worker!r}, but the pool has {', '.join(pool)}; {cure}")
+    if (now := pool[tiers.worker].model.name) != tiers.model:
+        raise ConfigError(f"the tiers were learned when {tiers.worker!r} was {tiers.model}; now it is {now}: {cure}")
 
 
 def _expense(worker: Worker) -> tuple[Decimal, float]:

@@ -15,6 +15,7 @@ from rl_conductor.models import Model, model
 from rl_conductor.planner import PLAN_TOKENS, Planner
 from rl_conductor.policy import Policy
 from rl_conductor.pool import PoolFile, Worker, WorkerPool, read_pool_file
+from rl_conductor.tiers import Tiers
 from rl_conductor.types import FREE, Card, Sampling
 
 POOL_VARIABLE = "RL_CONDUCTOR_POOL"
@@ -72,6 +73,7 @@ class Found:
     """In words, a line each: what was found and what was made of it."""
     policy: Policy = field(default_factory=Policy)
     limits: Limits = field(default_factory=Limits)
+    tiers: Tiers | None = None
     embedded: bool = False
     """Nothing better was found, so tiny models in this process do everything."""
 
@@ -100,7 +102,8 @@ def from_file(content: PoolFile, reason: str) -> Found:
     first = next(iter(pool.values()))
     planner = first.model if content.planner is None else content.planner.made()
     who = "its planner" if content.planner else f"its first worker, {first.name!r}, also"
-    return Found(pool, Planner(model=planner), (reason, f"{who} plans: {planner.name}"))
+    tiers = None if content.tiers is None else Tiers.read(content.tiers)
+    return Found(pool, Planner(model=planner), (reason, f"{who} plans: {planner.name}"), tiers=tiers)
 
 
 def from_keys(environ: Mapping[str, str]) -> Found | None:

@@ -178,6 +178,8 @@ class PoolFile(_Entry):
 
     workers: dict[str, WorkerEntry]
     planner: ModelEntry | None = None
+    tiers: Path | None = None
+    """What sends simple requests to one call; `rl-conductor calibrate --tiers` makes it."""
 
     def made(self) -> list[Worker]:
         """The workers, in the order of the file."""
@@ -190,7 +192,10 @@ def read_pool_file(path: str | Path) -> PoolFile:
     Raises:
         ConfigError: no such file, not TOML, or an unknown or ill-typed key; the message names it.
     """
-    return read_toml(path, PoolFile, "pool file")
+    content = read_toml(path, PoolFile, "pool file")
+    if content.tiers is None:
+        return content
+    return content.model_copy(update={"tiers": Path(path).parent / content.tiers})
 
 
 def _worker(name: str, entry: WorkerEntry) -> Worker:

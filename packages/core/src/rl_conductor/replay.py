@@ -54,9 +54,9 @@ async def replay(trace: Trace) -> Trace:
     """
     setup = _replayable(trace)
     run = _run(trace, setup, Record(trace))
-    given = trace.rounds[0].plan if trace.rounds and trace.rounds[0].plan.source == "given" else None
+    first = trace.rounds[0].plan if trace.rounds else None
     try:
-        return await run.go(given.workflow if given else None)
+        return await run.go(first.workflow if first and first.source == "given" else None)
     except RunError as failed:
         return failed.trace
 
@@ -100,6 +100,7 @@ def _run(trace: Trace, setup: Setup, record: Record) -> Run:
         access=setup.access,
         stream=True,
         fence_key=trace.fence_key,
+        before=[Round(plan=one.plan) for one in trace.rounds[:1] if one.plan.source == "tier"],
     )
     kept = any(call.request for call in trace.calls())
     run.caller = Caller(Ledger(Limits()), retries=setup.retries, keep_content=kept)

@@ -23,6 +23,7 @@ from rl_conductor.policy import Policy
 from rl_conductor.pool import WorkerPool
 from rl_conductor.prompts import VERSION, Review, with_prompt, without_thoughts
 from rl_conductor.staffing import ANSWER, capable, fallback_workflow
+from rl_conductor.tiers import Tiers
 from rl_conductor.trace import (
     Answer,
     AnswerDelta,
@@ -33,6 +34,7 @@ from rl_conductor.trace import (
     Setup,
     StepFinished,
     StepResult,
+    TierDecision,
     Trace,
     Versions,
     WorkflowPlanned,
@@ -45,6 +47,9 @@ from rl_conductor.types import (
 )
 from rl_conductor.version import package_version
 from rl_conductor.workflow import PlanSpace, Step, Workflow
+
+UNPLANNED = ("single", "tier", "fallback", "continuation")
+"""Sources of plans that neither the planner nor the caller wrote."""
 
 
 @dataclass
@@ -62,6 +67,7 @@ class Run:
     """Pass the answer on while it is made, as far as it is known to be the answer."""
     retries: int = 2
     keep_content: bool = True
+    tiers: Tiers | None = None
     fence_key: str = field(default_factory=new_key)
     before: Sequence[Round] = ()
     """Rounds that this run made before it was interrupted, or under another host."""
@@ -195,8 +201,7 @@ class Run:
         # Without what is meant for us: a conductor in the pool would take it for its own.
         turns = [turn.model_copy(update={"continuation": None}) for turn in self.request.messages]
         execution.request = self.request.model_copy(update={"messages": with_prompt(turns, found.prompt)})
-        workflow = Workflow(steps=(Step(subtask=ANSWER, worker=found.worker),))
-        return PlanRecord(source="continuation", workflow=workflow)
+        return PlanRecord(source="continuation", workflow=_one_call(found.worker))
 
     async def _execute(self, execution: Execution, record: PlanRecord) -> None:
         if record.workflow is None:  # the answer of the round before stands
@@ -213,13 +218,13 @@ class Run:
 
     def prepare(self, execution: Execution, record: PlanRecord) -> None:
         """Settle how the steps of this plan are shown to workers, and whether the answer is passed on as it is made."""
-        unplanned = record.source in ("single", "fallback", "continuation")
+        unplanned = record.source in UNPLANNED
         execution.plain = unplanned and record.workflow is not None and len(record.workflow.steps) == 1
         execution.stream = self.stream and (unplanned or self.number + 1 >= self.limits.rounds)
 
     def may_go_on(self, record: PlanRecord) -> bool:
         """Whether another round makes sense: there is an answer, and the planner may see it."""
-        if record.workflow is None or record.source in ("single", "fallback", "continuation"):
+        if record.workflow is None or record.source in UNPLANNED:
             return False
         reply = self.rounds[-1].results[-1].reply
         if reply is None or reply.tool_calls:
@@ -280,13 +285,16 @@ class Run:
         space = execution.space
         if len(space.choices) == 1 and space.max_steps == 1:
             return self._announced(PlanRecord(source="single", workflow=fallback_workflow(space, self.pool)))
+        tier = self._tier(space)
+        if tier is not None and tier.tier == "single":
+            return self._announced(PlanRecord(source="tier", workflow=_one_call(tier.worker), tier=tier))
         refused = self.policy.data_refused_because(self.planner.card)
         if refused is not None:
             raise PolicyError(f"the planner {self.planner.model.name} may not see this request: {refused}", rule="data")
         draft = self._draft(execution, ahead=ahead)
-        record = PlanRecord(source="planner", errors=("cancelled",))
+        record = PlanRecord(source="planner", errors=("cancelled",), tier=tier)
         try:
-            record = await self.planner.plan(draft)
+            record = (await self.planner.plan(draft)).model_copy(update={"tier": tier})
         except BaseException:
             calls = (*draft.calls, *await execution.abandon())
             self.rounds.append(Round(plan=record.model_copy(update={"calls": calls})))
@@ -294,6 +302,15 @@ class Run:
         if record.source == "fallback" and not self.rounds:
             record = record.model_copy(update={"workflow": fallback_workflow(space, self.pool)})
         return self._announced(record)
+
+    def _tier(self, space: PlanSpace) -> TierDecision | None:
+        """What the classifier makes of the request, as far as policy and request let its worker answer alone."""
+        if self.tiers is None or self.rounds:
+            return None
+        decision = self.tiers.decide(self.request)
+        if decision.tier == "single" and (why := space.violations(_one_call(decision.worker))):
+            return decision.model_copy(update={"tier": "conductor", "because": "; ".join(why)})
+        return decision
 
     def _draft(self, execution: Execution, *, ahead: bool) -> Drafting:
         return Drafting(
@@ -353,6 +370,10 @@ class Run:
         # knew what form the answer must have.
         settle = self.policy.pinned is None and self.request.response_format is None
         return answer_in(self.rounds, said=self.said, settle=settle)
+
+
+def _one_call(worker: str) -> Workflow:
+    return Workflow(steps=(Step(subtask=ANSWER, worker=worker),))
 
 
 def _is_written(plan: PlanRecord) -> bool:

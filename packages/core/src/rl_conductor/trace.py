@@ -76,9 +76,36 @@ class StepResult(Value):
         return self.reply.text if self.reply else ""
 
 
-PlanSource = Literal["planner", "given", "single", "fallback", "continuation"]
-"""Who chose the workflow: the planner, the caller, a policy that leaves one choice, the fall-back after the
-planner failed, or the tool call that this turn answers."""
+PlanSource = Literal["planner", "given", "single", "tier", "fallback", "continuation"]
+"""Who chose the workflow: the planner, the caller, a policy that leaves one choice, a classifier to which the request
+looks simple, the fall-back after the planner failed, or the tool call that this turn answers."""
+
+
+class TierDecision(Value):
+    """What a classifier made of a request before anything was planned."""
+
+    tier: Literal["single", "conductor"]
+    """One call of one worker, or a plan."""
+    worker: str
+    """Whose call it would be."""
+    probability: float | None
+    """That this call answers right; `None` when the request goes beyond what the classifier knows."""
+    threshold: float
+    """The probability from which on one call is made."""
+    classifier: str
+    """SHA-256 of the classifier."""
+    because: str = ""
+    """Why it is not one call whatever the probability; empty when that alone decided."""
+
+    @property
+    def in_words(self) -> str:
+        """The decision and its reason, in a sentence without an end."""
+        reason = self.because
+        if self.probability is not None and not reason:
+            side = "from" if self.tier == "single" else "below"
+            reason = f"right with probability {self.probability:.3f}, {side} {self.threshold:.3f}"
+        what = f"one call of {self.worker}" if self.tier == "single" else "planned"
+        return f"{what}: {reason} (tiers {self.classifier[:12]})"
 
 
 class PlanRecord(Value):
@@ -98,6 +125,8 @@ class PlanRecord(Value):
     constrained: bool = False
     """Whether decoding was held to the grammar of the pool and policy."""
     calls: tuple[Call, ...] = ()
+    tier: TierDecision | None = None
+    """What a classifier decided before; `None` when none was asked."""
 
 
 class Round(Value):

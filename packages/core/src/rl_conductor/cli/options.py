@@ -149,7 +149,7 @@ class Choice:
         profile = profile_named(self.profile) if self.profile else None
         pool = profile.ordered(found.pool) if profile else found.pool
         limits = self._limits(profile.limits if profile else found.limits)
-        return Conductor(found.planner, pool, policy=self.policy(found), limits=limits), found
+        return Conductor(found.planner, pool, policy=self.policy(found), limits=limits, tiers=found.tiers), found
 
     def _limits(self, usual: Limits) -> Limits:
         asked = {

@@ -23,6 +23,7 @@ SOURCES = {
     "planner": "planned",
     "given": "as given",
     "single": "one worker, nothing to plan",
+    "tier": "a simple request",
     "fallback": "no plan could be used: the best worker answers alone",
     "continuation": "goes on with the worker whose tools were called",
 }
@@ -48,7 +49,8 @@ def heading(number: int | None, planner: str, plan: PlanRecord) -> Text:
     words = "the answer stands" if plan.workflow is None and plan.source == "planner" else SOURCES[plan.source]
     who = f"{words} by {planner}" if plan.source == "planner" and plan.workflow is not None else words
     line = Text(f"round {number}: " if number else "", style="dim").append(one_line(who))
-    return line.append(f" · {' · '.join(spent)}") if plan.calls else line
+    line.append(f" · {' · '.join(spent)}" if plan.calls else "")
+    return line.append(f"\ntier: {one_line(plan.tier.in_words)}" if plan.tier else "", style="dim")
 
 
 def row_of(result: StepResult) -> Row:

@@ -11,11 +11,11 @@ from functools import cached_property
 from rl_conductor.conductor import MINI, ULTRA, Conductor, Profile, profile_named
 from rl_conductor.discovery import Found
 from rl_conductor.errors import ConfigError
-from rl_conductor.policy import Policy
 from rl_conductor.prompts import VERSION
-from rl_conductor.version import package_version
 from rl_conductor.server.errors import ApiError
 from rl_conductor.server.settings import ProfileEntry
+from rl_conductor.tiers import Tiers
+from rl_conductor.version import package_version
 
 OWN = {"conductor-mini": (MINI, date(2026, 11, 21)), "conductor-ultra": (ULTRA, date(2026, 11, 21))}
 """Our own two, and when what is behind them was last changed."""
@@ -42,9 +42,10 @@ class Served:
 
     @cached_property
     def fingerprint(self) -> str:
-        """Of what decides its answers: code, prompts, limits, planner and pool."""
+        """Of what decides its answers: code, prompts, limits, planner, tiers and pool."""
         made = self.conductor
         parts = [package_version(), VERSION, made.limits.model_dump_json(), made.planner.model.name]
+        parts += [made.tiers.sha256] if made.tiers else []
         parts += [
             f"{worker.name} {worker.model.name} {worker.sampling.model_dump_json()}" for worker in made.pool.values()
         ]
@@ -100,10 +101,12 @@ def _from_entry(name: str, entry: ProfileEntry, found: Found) -> Served:
     base = _base(profile_named(entry.base), found)
     written = {limit: getattr(entry.limits, limit) for limit in entry.limits.model_fields_set}
     profile = replace(base, limits=base.limits.model_copy(update=written))
-    return _served(name, profile, entry.released, found, entry.policy)
+    tiers = Tiers.read(entry.tiers) if entry.tiers else found.tiers
+    own = replace(found, policy=entry.policy or found.policy, tiers=tiers)
+    return _served(name, profile, entry.released, own)
 
 
-def _served(name: str, profile: Profile, released: date, found: Found, policy: Policy | None = None) -> Served:
+def _served(name: str, profile: Profile, released: date, found: Found) -> Served:
     pool = profile.ordered(found.pool)
-    conductor = Conductor(found.planner, pool, policy=policy or found.policy, limits=profile.limits, name=name)
+    conductor = Conductor(found.planner, pool, policy=found.policy, limits=profile.limits, tiers=found.tiers, name=name)
     return Served(name, released, conductor)

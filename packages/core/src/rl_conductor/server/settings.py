@@ -47,6 +47,8 @@ class ProfileEntry(_Entry):
     """What is written here goes before the base's."""
     policy: Policy | None = None
     """In place of the pool's own."""
+    tiers: Path | None = None
+    """In place of the pool's own: what sends simple requests to one call."""
 
 
 class StoreEntry(_Entry):
@@ -116,6 +118,10 @@ def checked(settings: Settings, path: Path) -> Settings:
         raise ConfigError(
             f"{str(path)!r} has a [planner] but no [workers] beside it; the planner of a pool file stands there"
         )
-    if settings.pool is None:
-        return settings
-    return settings.model_copy(update={"pool": path.parent / settings.pool})
+    profiles = {name: _beside(path, entry) for name, entry in settings.profiles.items()}
+    pool = None if settings.pool is None else path.parent / settings.pool
+    return settings.model_copy(update={"pool": pool, "profiles": profiles})
+
+
+def _beside(path: Path, entry: ProfileEntry) -> ProfileEntry:
+    return entry if entry.tiers is None else entry.model_copy(update={"tiers": path.parent / entry.tiers})

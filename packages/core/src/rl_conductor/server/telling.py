@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Literal
 
-from rl_conductor.trace import Event, Round, StepFinished, StepResult, StepStarted, Trace, WorkflowPlanned
+from rl_conductor.trace import Event, PlanRecord, Round, StepFinished, StepResult, StepStarted, Trace, WorkflowPlanned
 from rl_conductor.types import Usage, total
 from rl_conductor.workflow import Workflow
 
@@ -77,9 +77,13 @@ def summary(trace: Trace) -> dict[str, Any]:
 def _round(one: Round) -> dict[str, Any]:
     planning = total(call.usage for call in one.plan.calls)
     return {
-        "plan": {"source": one.plan.source, **_usage(planning)},
+        "plan": {"source": one.plan.source, **_usage(planning), **_tier(one.plan)},
         "steps": [_step(result) for result in one.results],
     }
+
+
+def _tier(plan: PlanRecord) -> dict[str, Any]:
+    return {} if plan.tier is None else {"tier": plan.tier.model_dump()}
 
 
 def _step(result: StepResult) -> dict[str, Any]:
