@@ -16,7 +16,8 @@ from rl_conductor.conductor import Conductor
 from rl_conductor.models.scripted import ScriptedModel
 from rl_conductor.pool import Worker, WorkerPool
 from rl_conductor.server.errors import ApiError
-from rl_conductor.server.keys import Account, hashed, new_key, period_start
+from rl_conductor.server.keys import Account, hashed, new_key
+from rl_conductor.server.purses import period_start
 from rl_conductor.server.settings import KeyEntry
 from rl_conductor.store import NewRun, Store
 from rl_conductor.types import Price, Sampling
@@ -94,7 +95,7 @@ async def test_a_used_up_budget_ends_the_service_and_not_before(serve: Serve) ->
     assert caught.value.response.headers["x-should-retry"] == "false"
     await at.service.store.journal.flush()
     assert [reply.headers["x-conductor-cost-usd"] for reply in raw] == ["0.02", "0.02"]
-    assert await at.service.store.spent("red", since=0) == Decimal("0.05")
+    assert (await at.service.store.spent("red", since=0)).cost == Decimal("0.05")
 
 
 async def test_a_budget_counts_what_other_processes_spent(tmp_path: Path) -> None:

@@ -151,9 +151,9 @@ async def test_a_run_that_is_done_is_read_as_it_was(store: Store) -> None:
     (row,) = await store.runs(Search(key="red"))
     assert (row.status, row.usage.cost, row.usage.calls) == ("done", Decimal("0.02"), 3)
     assert row.labels == {"a": "b"}
-    assert await store.spent("red", since=0) == Decimal("0.02")
-    assert await store.spent("red", since=time.time() + 9) == 0
-    assert await store.spent("red", since=0, elsewhere=True) == 0
+    assert (await store.spent("red", since=0)).cost == Decimal("0.02")
+    assert (await store.spent("red", since=time.time() + 9)).cost == 0
+    assert (await store.spent("red", since=0, elsewhere=True)).cost == 0
 
 
 async def test_a_run_that_failed_is_gone_on_with_from_its_trace(store: Store) -> None:

@@ -377,7 +377,7 @@ async def test_a_replay_spends_from_the_budget_of_the_runs_own_key(serve: Serve)
     run = await ask(at)
     await sign_in(at)
     await replayed(at, await replay(at, run, subtask="Once more."))
-    assert await at.service.store.spent("red", since=0) == Decimal("0.02")
+    assert (await at.service.store.spent("red", since=0)).cost == Decimal("0.02")
     refused = await replay(at, run, subtask="And again.")
     assert refused.status_code == 429
     assert "left of this key" in refused.text

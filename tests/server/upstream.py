@@ -8,7 +8,7 @@ import os
 import signal
 import sys
 from collections import Counter
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -29,11 +29,15 @@ PATIENCE = 30.0
 """Seconds that a process may take to start."""
 
 
+Says = str | Callable[[dict[str, Any]], str]
+"""A text, or what makes one of a request's body."""
+
+
 @dataclass
 class Vendor:
     """Answers as each model's script says: what it says, whether it may say it yet, and how often it was asked."""
 
-    says: dict[str, str]
+    says: dict[str, Says]
     url: str = ""
     asked: Counter[str] = field(default_factory=Counter)
     held: set[str] = field(default_factory=set)
@@ -46,9 +50,13 @@ class Vendor:
         self.asked[model] += 1
         while model in self.held and not await http.is_disconnected():  # noqa: ASYNC110
             await asyncio.sleep(0.02)
+        says = self.says[model]
+        said = says if isinstance(says, str) else says(body)
+        if not said:
+            return JSONResponse({"error": {"message": "out of order"}}, status_code=400)
         if not body.get("stream"):
-            return JSONResponse(_frame(model, "message", self.says[model], finish="stop"))
-        frames = [_frame(model, "delta", self.says[model]), _frame(model, "delta", "", finish="stop")]
+            return JSONResponse(_frame(model, "message", said, finish="stop"))
+        frames = [_frame(model, "delta", said), _frame(model, "delta", "", finish="stop")]
         text = "".join(f"data: {json.dumps(frame)}\n\n" for frame in frames)
         return Response(text + "data: [DONE]\n\n", media_type="text/event-stream")
 
@@ -60,7 +68,7 @@ def _frame(model: str, part: str, text: str, finish: str | None = None) -> dict[
 
 
 @asynccontextmanager
-async def vendor(**says: str) -> AsyncGenerator[Vendor, None]:
+async def vendor(**says: Says) -> AsyncGenerator[Vendor, None]:
     """A vendor that runs while the block does."""
     made = Vendor(says)
     app = Starlette(routes=[Route("/v1/chat/completions", made.answer, methods=["POST"])])

@@ -1,1 +1,1 @@
-"""Adopting a Conductor in stages: what today's requests cost and how they fail, before anything is changed."""
+"""Adopting a Conductor in stages: what requests cost today, whose answers are better, and when a trial has to end."""

@@ -96,7 +96,7 @@ async def _until_told(settings: Settings, served: Catalogue, found: Found, liste
     from rl_conductor.server.serving import http_server  # noqa: PLC0415
 
     service = await Service.over(served, settings)
-    _introduce(settings, served, found, listener)
+    _introduce(settings, service.catalogue, found, listener)
     await http_server(service).serve(sockets=[listener])
 
 

@@ -1,28 +1,22 @@
-"""Who asks, and how much they still may: API keys by their hash, rates, and budgets that hold for each single call."""
+"""Who asks, and how often they may: API keys by their hash, and rates. What they may spend is in `purses`."""
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 import hmac
 import secrets
 import time
 from collections.abc import Mapping
-from datetime import UTC, datetime
-from decimal import Decimal
 
-from rl_conductor.ledger import Amount, Ledger
-from rl_conductor.limits import Limits
 from rl_conductor.server.errors import ApiError
 from rl_conductor.server.profiles import Served
+from rl_conductor.server.purses import Purse
 from rl_conductor.server.settings import KeyEntry, Settings
 from rl_conductor.store import Store
 
 LOCAL = "local"
 """The account of everybody, where no key is set."""
 PREFIX = "rlc_"
-ANY_DEPTH = 1_000
-"""A budget stands around a run, but is no conductor that calls another."""
 
 
 def new_key() -> tuple[str, str]:
@@ -36,19 +30,14 @@ def hashed(key: str) -> str:
     return hashlib.sha256(key.encode()).hexdigest()
 
 
-class Account:
+class Account(Purse):
     """A key, its rate and its budget."""
 
     def __init__(self, name: str, entry: KeyEntry | None, store: Store) -> None:
-        self.name = name
+        super().__init__(name, entry, store)
         self._entry = entry
-        self._store = store
         self._turns = float(entry.requests_per_minute or 0) if entry else 0.0
         self._counted = time.monotonic()
-        self._since: float | None = None
-        self._elsewhere = Decimal(0)
-        self._budget: Ledger | None = None
-        self._counting = asyncio.Lock()
 
     def may_ask(self, served: Served) -> bool:
         """Whether this key may ask that model."""
@@ -75,42 +64,10 @@ class Account:
             raise ApiError(message, status=429, code="rate_limit_exceeded", retry_after=wait)
         self._turns -= 1
 
-    async def budget(self) -> Ledger | None:
-        """What this key may still spend in the period at hand; `None` when it may spend anything.
-
-        Raises:
-            ApiError: nothing is left.
-        """
-        if self._entry is None or self._entry.usd is None:
-            return None
-        since = period_start(self._entry.per)
-        async with self._counting:  # who comes meanwhile must see what was spent before, too
-            if self._budget is None or since != self._since:
-                elsewhere = await self._store.spent(self.name, since=since, elsewhere=True)
-                self._budget = Ledger(Limits(usd=self._entry.usd, depth=ANY_DEPTH))
-                self._budget.spent += Amount(usd=elsewhere)
-                self._since, self._elsewhere = since, elsewhere
-        if self._budget.spent.usd >= self._entry.usd:
-            message = f"this key's budget of ${self._entry.usd:f} ({self._entry.per}) is used up"
-            raise ApiError(message, status=429, code="insufficient_quota")
-        return self._budget
-
-    async def refresh(self) -> None:
-        """Count what other processes have spent on this key meanwhile."""
-        async with self._counting:
-            if self._budget is None or self._since is None:
-                return
-            elsewhere = await self._store.spent(self.name, since=self._since, elsewhere=True)
-            self._budget.spent += Amount(usd=elsewhere - self._elsewhere)
-            self._elsewhere = elsewhere
-
     async def standing(self) -> dict[str, object]:
         """What an administrator is told of it."""
-        entry = self._entry
-        since = period_start(entry.per if entry else "month")
-        spent = await self._store.spent(self.name, since=since)
-        told = entry.model_dump(mode="json", exclude={"sha256"}) if entry else {}
-        return {"name": self.name, "spent_usd": f"{spent:f}", **told}
+        told = self._entry.model_dump(mode="json", exclude={"sha256"}) if self._entry else {}
+        return {"name": self.name, "spent_usd": f"{(await self.spent()).cost:f}", **told}
 
 
 class Keys:
@@ -162,10 +119,3 @@ class Keys:
 def _brought(headers: Mapping[str, str]) -> str:
     scheme, _, token = headers.get("authorization", "").partition(" ")
     return token.strip() if scheme.lower() == "bearer" else headers.get("x-api-key", "")
-
-
-def period_start(per: str) -> float:
-    """When the period at hand began, in seconds since 1970."""
-    now = datetime.now(UTC)
-    today = now.replace(hour=0, minute=0, second=0, microsecond=0)
-    return {"day": today.timestamp(), "month": today.replace(day=1).timestamp(), "ever": 0.0}[per]

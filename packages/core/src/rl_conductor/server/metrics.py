@@ -28,6 +28,18 @@ class Metrics:
         self._dollars = Counter("conductor_usd", "US dollars spent.", ["worker"], registry=made)
         self._tokens = Counter("conductor_tokens", "Tokens used.", ["worker", "direction"], registry=made)
         self._calls = Counter("conductor_calls", "Calls to models.", ["worker", "outcome"], registry=made)
+        self._canary = Gauge(
+            "conductor_canary_percent", "Share of a route's answers that the conductor gives.", ["route"], registry=made
+        )
+        self._rolled_back = Counter(
+            "conductor_canary_rollbacks", "Canaries that a guard has ended.", ["route"], registry=made
+        )
+        self._compared = Counter(
+            "conductor_shadows",
+            "Answers drawn to be compared, and what came of it.",
+            ["route", "outcome"],
+            registry=made,
+        )
 
     def text(self) -> bytes:
         """All of it, as Prometheus reads it."""
@@ -54,3 +66,15 @@ class Metrics:
             self._dollars.labels(worker).inc(float(call.usage.cost))
             self._tokens.labels(worker, "input").inc(call.usage.input_tokens)
             self._tokens.labels(worker, "output").inc(call.usage.output_tokens)
+
+    def canary(self, route: str, percent: float) -> None:
+        """Note how far a canary is."""
+        self._canary.labels(route).set(percent)
+
+    def rolled_back(self, route: str) -> None:
+        """Count the end of a canary."""
+        self._rolled_back.labels(route).inc()
+
+    def compared(self, route: str, outcome: str) -> None:
+        """Count a pair, or why there is none."""
+        self._compared.labels(route, outcome).inc()

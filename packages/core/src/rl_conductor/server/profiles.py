@@ -14,6 +14,7 @@ from rl_conductor.errors import ConfigError
 from rl_conductor.prompts import VERSION
 from rl_conductor.server.errors import ApiError
 from rl_conductor.server.settings import ProfileEntry
+from rl_conductor.store import Side
 from rl_conductor.tiers import Tiers
 from rl_conductor.version import package_version
 
@@ -29,6 +30,8 @@ class Served:
     """Follows the newest release."""
     released: date
     conductor: Conductor
+    side: Side | None = None
+    """Of the route that has this name; `None` when it is a model of its own."""
 
     @property
     def pinned(self) -> str:

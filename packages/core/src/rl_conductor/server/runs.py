@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from rl_conductor.errors import RunError
@@ -12,7 +12,6 @@ from rl_conductor.server.admission import Admission
 from rl_conductor.server.errors import ApiError
 from rl_conductor.server.live import Live
 from rl_conductor.server.metrics import Metrics
-from rl_conductor.server.settings import IntakeEntry
 from rl_conductor.server.terms import Asked
 from rl_conductor.server.tool_calls import going_on
 from rl_conductor.store import Claim, NewRun, Status, Store
@@ -27,10 +26,14 @@ PLAN = -1
 class Runs:
     """Everything that runs in this process."""
 
-    def __init__(self, store: Store, intake: IntakeEntry, metrics: Metrics) -> None:
+    def __init__(
+        self, store: Store, admission: Admission, metrics: Metrics, *, on_answer: Callable[[Asked, Trace], None]
+    ) -> None:
+        """`on_answer` is told of each run that gave an answer; nobody waits for what it makes of that."""
         self._store = store
         self._metrics = metrics
-        self._admission = Admission(intake.running, intake.waiting)
+        self._admission = admission
+        self._on_answer = on_answer
         self._lives: dict[str, Live] = {}
         self._named: dict[tuple[str, str, int], tuple[str, Live]] = {}
         self._tasks: set[asyncio.Task[Trace]] = set()
@@ -83,7 +86,7 @@ class Runs:
 
     def _begin(self, asked: Asked, claim: Claim, new: NewRun) -> Live:
         live = Live(claim.id, claim.created, kept=asked.name is not None)
-        conducting = _Conducting(asked, live, claim, new, self._store, self._metrics)
+        conducting = _Conducting(asked, live, claim, new, self._store, self._metrics, self._on_answer)
         task = asyncio.create_task(conducting.go(self._admission), name=claim.id)
         live.goes_on_in(task)
         self._lives[claim.id] = live
@@ -121,6 +124,7 @@ class _Conducting:
     new: NewRun
     store: Store
     metrics: Metrics
+    on_answer: Callable[[Asked, Trace], None]
     trace: Trace | None = None
     used: dict[tuple[int, int], Usage] = field(default_factory=dict)
     """By round and step, planning included."""
@@ -152,7 +156,7 @@ class _Conducting:
     async def _conduct(self) -> Trace:
         asked = self.asked
         request = await going_on(asked.request, self.store, key=asked.account.name)
-        with self.metrics.running(asked.served.name):
+        with self.metrics.running(asked.counted_as):
             return await asked.served.conductor.run(
                 request,
                 resume=self.claim.rounds,
@@ -166,13 +170,22 @@ class _Conducting:
     def _check_budget(self, error: RunError, budget: Ledger | None) -> None:
         """Raise `ApiError` if the run failed because the key's budget does not suffice."""
         refused = any(call.outcome == "refused" for call in error.trace.calls())
-        if budget is None or budget.limits.usd is None or not refused:
-            return
-        left = budget.limits.usd - budget.spent.usd
-        asked = self.asked.limits.usd
-        if asked is None or asked - error.trace.usage.cost > left:
-            message = f"${max(left, 0):f} is left of this key's budget, which is not enough: {error.trace.error}"
+        left = list(self._left(budget, error.trace.usage)) if budget is not None and refused else []
+        if left:
+            message = f"{' and '.join(left)} is left of this key's budget, which is not enough: {error.trace.error}"
             raise ApiError(message, status=429, code="insufficient_quota") from error
+
+    def _left(self, budget: Ledger, used: Usage) -> Iterator[str]:
+        """What is left of the budget, where that is less than the request itself might have used further."""
+        asked = self.asked.limits
+        if budget.limits.usd is not None:
+            usd = budget.limits.usd - budget.spent.usd
+            if asked.usd is None or asked.usd - used.cost > usd:
+                yield f"${max(usd, 0):f}"
+        if budget.limits.tokens is not None:
+            tokens = budget.limits.tokens - budget.spent.tokens
+            if asked.tokens is None or asked.tokens - used.total_tokens > tokens:
+                yield f"{max(tokens, 0):,} tokens"
 
     @property
     def _is_asked_for_again(self) -> bool:
@@ -200,6 +213,8 @@ class _Conducting:
             done = self.trace.completion is not None
             ended: Status = "done" if done else "cancelled" if self.trace.error == "cancelled" else "failed"
             self.store.finish(self.live.id, self.trace, ended, keep=self.asked.ask.keep or self._is_asked_for_again)
-            self.metrics.run_over(self.asked.served.name, self.trace)
+            self.metrics.run_over(self.asked.counted_as, self.trace)
+            if done:
+                self.on_answer(self.asked, self.trace)
         elif self.asked.name is not None:
             self.store.give_up(self.live.id)

@@ -14,18 +14,22 @@ from sqlalchemy.exc import SQLAlchemyError
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
+from rl_conductor.server.admission import Admission
+from rl_conductor.server.canaries import Canaries
 from rl_conductor.server.intake import idempotency_key, read, unless_gone
-from rl_conductor.server.keys import Keys
+from rl_conductor.server.keys import Account, Keys
 from rl_conductor.server.live import Live
 from rl_conductor.server.metrics import Metrics
 from rl_conductor.server.profiles import Catalogue, Served
+from rl_conductor.server.routes import Routes
 from rl_conductor.server.runs import Runs
 from rl_conductor.server.settings import Settings
+from rl_conductor.server.shadows import Shadows
 from rl_conductor.server.streaming import EventStream, at_work, frames
 from rl_conductor.server.telling import headers
 from rl_conductor.server.terms import Asked, on_terms
 from rl_conductor.server.wire import Api, Ask, Head
-from rl_conductor.store import Store
+from rl_conductor.store import Side, Store
 
 log = logging.getLogger("rl_conductor.server")
 
@@ -37,37 +41,58 @@ class Service:
     """One server's parts."""
 
     settings: Settings
-    catalogue: Catalogue
+    routes: Routes
     store: Store
     keys: Keys
     runs: Runs
+    shadows: Shadows
+    canaries: Canaries
     metrics: Metrics
     stopping: asyncio.Event = field(default_factory=asyncio.Event)
     """Set as soon as the server is told to stop: who only listens must leave."""
 
     @classmethod
     async def over(cls, catalogue: Catalogue, settings: Settings) -> Self:
-        """A service that offers these models.
+        """A service that offers these models, and the routes of the settings.
 
         Raises:
-            ConfigError: its store can't be opened.
+            ConfigError: its store can't be opened, or a route leads nowhere.
         """
+        routes = Routes(settings.routes, catalogue)
         store = await Store.open(settings.store.url, lease=settings.store.lease_seconds)
         metrics = Metrics()
-        return cls(settings, catalogue, store, Keys(settings, store), Runs(store, settings.intake, metrics), metrics)
+        shadows = Shadows(routes, store, metrics)
+        admission = Admission(settings.intake.running, settings.intake.waiting)
+        return cls(
+            settings=settings,
+            routes=routes,
+            store=store,
+            keys=Keys(settings, store),
+            runs=Runs(store, admission, metrics, on_answer=shadows.offer),
+            shadows=shadows,
+            canaries=Canaries(routes, store, metrics),
+            metrics=metrics,
+        )
+
+    @property
+    def catalogue(self) -> Catalogue:
+        """Every model by its name."""
+        return self.routes.catalogue
 
     @asynccontextmanager
     async def open(self) -> AsyncGenerator[None, None]:
         """Open while the block runs; at its end, runs in flight may come to theirs."""
+        await self.canaries.begin()
         upkeep = asyncio.create_task(self._upkeep(), name="upkeep")
         try:
-            yield
+            async with self.shadows.open():
+                yield
         finally:
             await self.runs.drain(self.settings.intake.drain_seconds)
             upkeep.cancel()
             await asyncio.gather(upkeep, return_exceptions=True)
             await self.store.aclose()
-            await self.catalogue.aclose()
+            await self.routes.aclose()
 
     async def _upkeep(self) -> None:
         """Say that this process lives, learn what others spend, and forget what is old."""
@@ -76,8 +101,9 @@ class Service:
         while True:
             try:
                 await self.store.beat()
-                for account in self.keys.accounts:
-                    await account.refresh()
+                for purse in (*self.keys.accounts, *self.shadows.purses.values()):
+                    await purse.refresh()
+                await self.canaries.refresh()
                 if time.time() > pruned + HOUR:
                     pruned = time.time()
                     await self.store.prune(before=pruned - store.retain_days * DAY)
@@ -96,22 +122,30 @@ class Service:
         account.take_turn()
         intake = self.settings.intake
         ask = api.read(await read(http, most=intake.body_bytes, seconds=intake.client_seconds))
-        served = self.catalogue.named(ask.model)
+        served, name = self.catalogue.named(ask.model), idempotency_key(http)
         account.check_model(served)
-        wanted = on_terms(account, served, api.name, ask, name=idempotency_key(http))
+        side = await self._side(account, served, ask, name)
+        wanted = on_terms(account, self.routes.on(side, served), api.name, ask, name=name)
         with ExitStack() as listening:
-            return await unless_gone(http.receive, self._reply(api, served, ask, wanted, listening))
+            return await unless_gone(http.receive, self._reply(api, ask, wanted, listening))
 
-    async def _reply(
-        self, api: Api, served: Served, ask: Ask, wanted: Sequence[Asked], listening: ExitStack
-    ) -> Response:
+    async def _side(self, account: Account, served: Served, ask: Ask, name: str | None) -> Side | None:
+        """Who answers where a route was asked; what was begun under a name is ended by whoever began it."""
+        route = self.routes.get(served.name)
+        if route is None:
+            return None
+        begun = await self.store.side(account.name, name) if name is not None else None
+        return begun or self.canaries.side(route, account.name, ask)
+
+    async def _reply(self, api: Api, ask: Ask, wanted: Sequence[Asked], listening: ExitStack) -> Response:
         lives = []
         for asked in wanted:
             live = await self.runs.start(asked)
             listening.enter_context(live.heard())
             lives.append(live)
+        served = wanted[0].served
         head = Head(lives[0].id, int(lives[0].created), served.pinned, served.fingerprint)
-        known = _headers(lives, ask)
+        known = _headers(lives, ask, served.side)
         if ask.stream:
             await at_work(lives)
             made = frames(ask, api.stream(ask, head), lives)
@@ -121,8 +155,9 @@ class Service:
         return JSONResponse(api.reply(ask, head, traces), headers=known | headers(traces))
 
 
-def _headers(lives: Sequence[Live], ask: Ask) -> dict[str, str]:
+def _headers(lives: Sequence[Live], ask: Ask, side: Side | None) -> dict[str, str]:
     run = lives[0].id
     replayed = {"idempotent-replayed": "true"} if any(live.replayed for live in lives) else {}
     ignored = {"x-conductor-ignored": ", ".join(ask.ignored)} if ask.ignored else {}
-    return {"x-request-id": run, "request-id": run, "x-conductor-run": run} | replayed | ignored
+    answered = {"x-conductor-side": side} if side else {}
+    return {"x-request-id": run, "request-id": run, "x-conductor-run": run} | replayed | ignored | answered

@@ -5,10 +5,11 @@ from __future__ import annotations
 from datetime import date
 from decimal import Decimal
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
+from rl_conductor.adopt.guards import Guards
 from rl_conductor.errors import ConfigError
 from rl_conductor.limits import Limits
 from rl_conductor.policy import Policy
@@ -17,21 +18,38 @@ from rl_conductor.toml import read_toml
 
 Sha256 = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$")]
+RouteName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,47}$")]
+
+
+def _named(written: object) -> object:
+    """A model that is written as its `provider:name` alone."""
+    return {"model": written} if isinstance(written, str) else written
+
+
+AnyModel = Annotated[WorkerEntry, BeforeValidator(_named)]
+"""`provider:name`, or a table as in `[workers.NAME]`."""
 
 
 class _Entry(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
-class KeyEntry(_Entry):
+class BudgetEntry(_Entry):
+    """What may be spent."""
+
+    usd: Decimal | None = Field(default=None, ge=0)
+    """US dollars a period; runs on a worker without a known price are refused while this is set."""
+    tokens: int | None = Field(default=None, ge=0)
+    """Tokens a period, read and written."""
+    per: Literal["day", "month", "ever"] = "month"
+    """The period, by UTC."""
+
+
+class KeyEntry(BudgetEntry):
     """An API key: `[keys.NAME]`."""
 
     sha256: Sha256
     """Of the key itself, in hex; `rl-conductor serve --new-key NAME` makes both."""
-    usd: Decimal | None = Field(default=None, ge=0)
-    """US dollars a period; runs on a worker without a known price are refused while this is set."""
-    per: Literal["day", "month", "ever"] = "month"
-    """The period, by UTC."""
     requests_per_minute: int | None = Field(default=None, ge=1)
     models: frozenset[str] | None = None
     """The models of ours that it may ask; `None` means all."""
@@ -49,6 +67,45 @@ class ProfileEntry(_Entry):
     """In place of the pool's own."""
     tiers: Path | None = None
     """In place of the pool's own: what sends simple requests to one call."""
+
+
+class ShadowEntry(BudgetEntry):
+    """A route's other side, asked the same beside it: `[routes.NAME.shadow]`."""
+
+    share: float = Field(gt=0, le=1)
+    """Of the route's answers, how many are compared."""
+    judge: AnyModel | None = None
+    """Who says which of two answers is better."""
+    scorer: str | None = Field(default=None, pattern=r"^[\w.]+:\w+$")
+    """As `module:function`: it scores each answer, and decides before the judge wherever the scores differ."""
+
+    @model_validator(mode="after")
+    def _is_bounded_and_of_use(self) -> Self:
+        if self.usd is None and self.tokens is None:
+            raise ValueError("a shadow needs a budget of its own: write usd or tokens")
+        if self.judge is None and self.scorer is None:
+            raise ValueError("nobody compares the answers: write judge, scorer or both")
+        return self
+
+
+class CanaryEntry(_Entry):
+    """A route's answers that the conductor gives: `[routes.NAME.canary]`."""
+
+    percent: float = Field(default=0.0, ge=0, le=100)
+    guards: Guards = Guards()
+
+
+class RouteEntry(_Entry):
+    """A name behind which a model stands today, and perhaps a conductor tomorrow: `[routes.NAME]`."""
+
+    released: date
+    """Part of its pinned name: change it whenever you change the rest, and the trial begins anew."""
+    incumbent: AnyModel
+    """Who answers today."""
+    conductor: str
+    """Who may take its place: one of our models, such as `conductor-mini` or a profile."""
+    shadow: ShadowEntry | None = None
+    canary: CanaryEntry = CanaryEntry()
 
 
 class StoreEntry(_Entry):
@@ -85,6 +142,7 @@ class Settings(_Entry):
     planner: ModelEntry | None = None
     workers: dict[str, WorkerEntry] = Field(default_factory=dict)
     profiles: dict[Name, ProfileEntry] = Field(default_factory=dict)
+    routes: dict[RouteName, RouteEntry] = Field(default_factory=dict)
     keys: dict[Name, KeyEntry] = Field(default_factory=dict)
     admin_sha256: Sha256 | None = None
     """Of the key for `/admin`; without it there is no such thing."""

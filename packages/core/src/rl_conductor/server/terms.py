@@ -10,12 +10,14 @@ from dataclasses import dataclass
 from rl_conductor.limits import Limits
 from rl_conductor.policy import Policy
 from rl_conductor.server.extensions import both, limits_of, tightest
-from rl_conductor.server.keys import Account
 from rl_conductor.server.profiles import Served
+from rl_conductor.server.purses import Purse
 from rl_conductor.server.wire import Ask
 from rl_conductor.store import NewRun
 from rl_conductor.types import Request
 
+SHADOW, JUDGE = "shadow", "judge"
+"""The `api` of runs that the server makes beside those that it was asked for."""
 MANNER: dict[str, bool | set[str]] = {"stream": True, "usage_in_stream": True, "extension": {"trace", "progress"}}
 """How an answer is told, which does not decide what it is: a retry may ask for it in another manner."""
 
@@ -24,7 +26,7 @@ MANNER: dict[str, bool | set[str]] = {"stream": True, "usage_in_stream": True, "
 class Asked:
     """One of the answers that a request wants."""
 
-    account: Account
+    account: Purse
     served: Served
     api: str
     ask: Ask
@@ -44,15 +46,24 @@ class Asked:
     def request(self) -> Request:
         """What this choice asks: the same seed must not give the same answer several times."""
         sampling = self.ask.request.sampling
-        if sampling.seed is None or not self.choice:
+        changed: dict[str, object] = {}
+        if sampling.seed is not None and self.choice:
+            changed["seed"] = sampling.seed + self.choice
+        if self.served.side == "incumbent" and self.ask.effort:  # it means the model's own, as nothing is orchestrated
+            changed["effort"] = self.ask.effort
+        if not changed:
             return self.ask.request
-        another = sampling.model_copy(update={"seed": sampling.seed + self.choice})
-        return self.ask.request.model_copy(update={"sampling": another})
+        return self.ask.request.model_copy(update={"sampling": sampling.model_copy(update=changed)})
 
     @property
-    def _question(self) -> str:
+    def question(self) -> str:
         """What the user said last."""
         return next((said.text for said in reversed(self.request.messages) if said.role == "user"), "")
+
+    @property
+    def counted_as(self) -> str:
+        """Its model in metrics, where what nobody waited for must not stand among what users got."""
+        return f"{self.served.name} ({self.api})" if self.api in (SHADOW, JUDGE) else self.served.name
 
     def new_run(self) -> NewRun:
         """Its record before it begins."""
@@ -66,11 +77,12 @@ class Asked:
             model=self.served.pinned,
             created=time.time(),
             labels=self.ask.labels,
-            question=self._question if self.ask.keep else "",
+            question=self.question if self.ask.keep else "",
+            side=self.served.side,
         )
 
 
-def on_terms(account: Account, served: Served, api: str, ask: Ask, *, name: str | None) -> list[Asked]:
+def on_terms(account: Purse, served: Served, api: str, ask: Ask, *, name: str | None) -> list[Asked]:
     """Every answer that `ask` wants, under the tightest of all policies and limits.
 
     Raises:

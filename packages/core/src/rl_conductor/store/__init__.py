@@ -1,7 +1,35 @@
 """What outlives a process: runs, the steps they have finished, and what they cost. Knows nothing of HTTP."""
 
 from rl_conductor.store.journal import Journal
-from rl_conductor.store.rows import Claim, NewRun, RunRow, Search, Spending, Status
+from rl_conductor.store.rows import (
+    Answered,
+    Canary,
+    Claim,
+    NewRun,
+    Pair,
+    RunRow,
+    Search,
+    Side,
+    Spending,
+    Status,
+    Verdict,
+)
 from rl_conductor.store.store import Store
+from rl_conductor.store.trials import Trials
 
-__all__ = ["Claim", "Journal", "NewRun", "RunRow", "Search", "Spending", "Status", "Store"]
+__all__ = [
+    "Answered",
+    "Canary",
+    "Claim",
+    "Journal",
+    "NewRun",
+    "Pair",
+    "RunRow",
+    "Search",
+    "Side",
+    "Spending",
+    "Status",
+    "Store",
+    "Trials",
+    "Verdict",
+]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
 from typing import Literal
 
 from pydantic import Field
@@ -10,6 +11,13 @@ from rl_conductor.trace import Round, Trace
 from rl_conductor.types import Usage, Value
 
 Status = Literal["running", "done", "failed", "cancelled"]
+
+BESIDE = ("shadow", "judge", "replay")
+"""The `api` of runs that no user asked for."""
+Side = Literal["incumbent", "conductor"]
+"""Who answers a request of a route: the model that always has, or the conductor that may take its place."""
+Verdict = Literal["win", "tie", "loss"]
+"""Of the conductor's answer against the incumbent's."""
 
 
 class NewRun(Value):
@@ -32,6 +40,8 @@ class NewRun(Value):
     """What the caller wants to find it by."""
     question: str = ""
     """The beginning of what was asked; empty when nothing that was said is to be kept."""
+    side: Side | None = None
+    """Who answers, where a route was asked."""
 
 
 class RunRow(NewRun):
@@ -83,3 +93,46 @@ class Claim(Value):
     """What a resumed run had done."""
     trace: Trace | None = None
     """Of one that is done."""
+
+
+class Answered(Value):
+    """What a canary's guards want to know of a run that is over."""
+
+    failed: bool
+    seconds: float
+    cost: Decimal | None
+    """US dollars; `None` where the price of a call is unknown."""
+
+
+class Pair(Value):
+    """Two answers to one request of a route, and which of them is better."""
+
+    run: str
+    """That of the answer that the user got."""
+    shadow: str
+    """That of the other."""
+    route: str
+    """The route's pinned name."""
+    created: float
+    answered: Side
+    """Whose answer the user got."""
+    verdict: Verdict
+    reason: str = ""
+    """Why, in words; empty when nothing that was said is to be kept."""
+    incumbent_cost: Decimal | None
+    """US dollars; `None` where the price of a call is unknown."""
+    incumbent_seconds: float
+    conductor_cost: Decimal | None
+    conductor_seconds: float
+
+
+class Canary(Value):
+    """How large a share of a route's requests the conductor answers."""
+
+    route: str
+    """The route's pinned name."""
+    percent: float
+    since: float
+    """When it was set, in seconds since 1970."""
+    reason: str
+    """Why it is what it is."""

@@ -11,7 +11,6 @@ import secrets
 import time
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
-from decimal import Decimal
 from typing import Any, Self
 
 from sqlalchemy import Row, Select, and_, delete, func, insert, or_, select, text, update
@@ -22,10 +21,11 @@ from rl_conductor.store.auditing import append as append_record
 from rl_conductor.store.auditing import read as read_records
 from rl_conductor.store.database import connected
 from rl_conductor.store.journal import Journal
-from rl_conductor.store.rows import Claim, NewRun, RunRow, Search, Spending, Status
+from rl_conductor.store.rows import Claim, NewRun, RunRow, Search, Side, Spending, Status
 from rl_conductor.store.searching import AMOUNTS, By, condition, spending
 from rl_conductor.store.statements import Statements
-from rl_conductor.store.tables import runs, sessions, shares, steps
+from rl_conductor.store.tables import pairs, runs, sessions, shares, steps
+from rl_conductor.store.trials import Trials
 from rl_conductor.trace import PlanRecord, Round, StepFinished, StepResult, Trace, WorkflowPlanned
 from rl_conductor.types import Usage
 
@@ -46,6 +46,7 @@ class Store:
         self.owner = secrets.token_hex(16)
         """This process, for as long as it lives."""
         self.journal = Journal(engine)
+        self.trials = Trials(engine, self.journal)
         self._statements = Statements.of(engine.dialect.name)
 
     @classmethod
@@ -114,6 +115,13 @@ class Store:
         ours = {"owner": self.owner, "heartbeat": time.time(), "status": "running"}
         taken = await connection.execute(update(runs).where(unchanged).values(ours).returning(runs.c.id))
         return taken.first() is not None
+
+    async def side(self, key: str, idempotency: str) -> Side | None:
+        """Who began to answer the request of this name; `None` when nobody did."""
+        wanted = select(runs.c.side).where(runs.c.key == key, runs.c.idempotency == idempotency).limit(1)
+        async with self._engine.connect() as connection:
+            side: Side | None = (await connection.execute(wanted)).scalar_one_or_none()
+            return side
 
     async def beat(self) -> None:
         """Say that this process lives, and so holds its runs."""
@@ -223,13 +231,15 @@ class Store:
         async with self._engine.connect() as connection:
             return [_run_row(row) for row in await connection.execute(wanted)]
 
-    async def spent(self, key: str, *, since: float, elsewhere: bool = False) -> Decimal:
-        """US dollars on the account of `key` since a time; `elsewhere`, only by other processes, dead ones included."""
+    async def spent(self, key: str, *, since: float, elsewhere: bool = False) -> Usage:
+        """What was used on the account of `key` since a time; `elsewhere`, by other processes, dead ones included."""
         others = (runs.c.owner != self.owner,) if elsewhere else ()
-        wanted = select(func.sum(runs.c.cost)).where(runs.c.key == key, runs.c.created >= since, *others)
+        sums = [func.coalesce(func.sum(runs.c[amount]), 0).label(amount) for amount in AMOUNTS]
+        wanted = select(*sums).where(runs.c.key == key, runs.c.created >= since, *others)
         await self.journal.flush()
         async with self._engine.connect() as connection:
-            return (await connection.execute(wanted)).scalar_one() or Decimal(0)
+            row = (await connection.execute(wanted)).one()
+        return Usage(**{amount: getattr(row, amount) for amount in AMOUNTS})
 
     async def spending(self, by: By, *, since: float, before: float, width: int) -> Sequence[Spending]:
         """What was used in each span of `width` seconds that had a run; by worker, only of runs that are over."""
@@ -278,12 +288,13 @@ class Store:
     # ---------------------------------------------------------------------------------------- upkeep
 
     async def prune(self, *, before: float) -> int:
-        """Forget runs that began before a time, and browsers whose time is over; how many runs."""
+        """Forget runs and pairs from before a time, and browsers whose time is over; how many runs."""
         old = and_(runs.c.created < before, or_(runs.c.status != "running", runs.c.heartbeat < before))
         async with self._engine.begin() as connection:
             for table in (steps, shares):
                 await connection.execute(delete(table).where(table.c.run.in_(select(runs.c.id).where(old))))
             await connection.execute(delete(sessions).where(sessions.c.expires < time.time()))
+            await connection.execute(delete(pairs).where(pairs.c.created < before))
             return (await connection.execute(delete(runs).where(old))).rowcount
 
 

@@ -64,11 +64,42 @@ runs = Table(
     Column("trace", Text),
     Column("question", Text, nullable=False, server_default=""),
     Column("answer", Text),
+    Column("side", String(16)),
     Index("runs_by_idempotency", "key", "idempotency", "choice", unique=True),
     Index("runs_by_key", "key", "created"),
     Index("runs_by_time", "created"),
+    Index("runs_by_side", "model", "side", "created"),
 )
 """One row a run; `trace` is there once it is over. `question` and `answer` are the beginnings of what was said."""
+
+pairs = Table(
+    "pairs",
+    metadata,
+    Column("run", String(32), primary_key=True),
+    Column("shadow", String(32), nullable=False),
+    Column("route", String(128), nullable=False),
+    Column("created", Float, nullable=False),
+    Column("answered", String(16), nullable=False),
+    Column("verdict", String(8), nullable=False),
+    Column("reason", Text, nullable=False),
+    Column("incumbent_cost", Dollars),
+    Column("incumbent_seconds", Float, nullable=False),
+    Column("conductor_cost", Dollars),
+    Column("conductor_seconds", Float, nullable=False),
+    Index("pairs_by_route", "route", "created"),
+)
+"""Two answers to one request of a route: that of `run`, which the user got, and that of `shadow`."""
+
+canaries = Table(
+    "canaries",
+    metadata,
+    Column("route", String(128), primary_key=True),
+    Column("configured", Float, nullable=False),
+    Column("percent", Float, nullable=False),
+    Column("since", Float, nullable=False),
+    Column("reason", Text, nullable=False),
+)
+"""The share of each route's requests that the conductor answers, and the one that the settings named before."""
 
 steps = Table(
     "steps",

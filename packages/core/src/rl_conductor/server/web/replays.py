@@ -55,7 +55,7 @@ async def begin(service: Service, row: RunRow, trace: Trace, change: Change) -> 
     done = changed(trace, change)
     account = service.keys.named(row.key)
     account.take_turn()
-    served = service.catalogue.named(row.model)
+    served = service.routes.on(row.side, service.catalogue.named(row.model))
     account.check_model(served)
     ask = Ask(
         model=row.model,

@@ -1,0 +1,64 @@
+"""Guards of a canary: when what users got from the conductor is surely worse than was allowed. Pure.
+
+Each guard is a bound on the answers in a window. It is broken once the whole interval of what was measured lies beyond
+the bound: a few bad answers are no proof, and a bad release is not given a hundred requests to show itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from pydantic import Field
+
+from rl_conductor.adopt.intervals import average, share
+from rl_conductor.store.rows import Answered, Verdict
+from rl_conductor.types import Value
+
+LEVEL = 0.98
+"""Of the intervals: one in a hundred lies wholly beyond a bound that is just kept."""
+SLOW = 0.05
+"""The share of answers that may be slower than the 95th percentile."""
+
+
+class Guards(Value):
+    """What the answers of a canary must keep to; `None` leaves a thing unwatched."""
+
+    errors: float | None = Field(default=0.05, ge=0, le=1)
+    """Most of them that may be no answer, as a share."""
+    losses: float | None = Field(default=0.5, ge=0, le=1)
+    """Most of the judged ones that may be worse than the incumbent's, as a share."""
+    p95_seconds: float | None = Field(default=None, gt=0)
+    """The 95th percentile of their times."""
+    usd: float | None = Field(default=None, gt=0)
+    """US dollars an answer, on average."""
+    window: int = Field(default=200, ge=10)
+    """How many of the newest answers count."""
+    least: int = Field(default=30, ge=5)
+    """Of how few nothing is concluded."""
+
+
+def broken(guards: Guards, answers: Sequence[Answered], verdicts: Sequence[Verdict]) -> str | None:
+    """The first guard that is surely broken, in words; `None` while none is."""
+    return next(_broken(guards, answers, verdicts), None)
+
+
+def _broken(guards: Guards, answers: Sequence[Answered], verdicts: Sequence[Verdict]) -> Iterator[str]:
+    if len(answers) >= guards.least:
+        yield from _beyond("errors", guards.errors, sum(one.failed for one in answers), len(answers), guards.errors)
+        if guards.p95_seconds is not None:
+            slow = sum(one.seconds > guards.p95_seconds for one in answers)
+            yield from _beyond("p95_seconds", SLOW, slow, len(answers), guards.p95_seconds)
+        yield from _dear(guards, [float(one.cost) for one in answers if one.cost is not None])
+    if len(verdicts) >= guards.least:
+        yield from _beyond("losses", guards.losses, verdicts.count("loss"), len(verdicts), guards.losses)
+
+
+def _beyond(name: str, most: float | None, bad: int, n: int, bound: float | None) -> Iterator[str]:
+    if most is not None and share(bad, n, level=LEVEL).low > most:
+        yield f"{name}={bound:g} is broken: {bad} of {n}"
+
+
+def _dear(guards: Guards, costs: Sequence[float]) -> Iterator[str]:
+    mean = average(costs, level=LEVEL) if len(costs) >= guards.least else None
+    if guards.usd is not None and mean is not None and mean.low > guards.usd:
+        yield f"usd={guards.usd:g} is broken: ${mean.value:.4f} an answer, of {len(costs)}"

@@ -1,0 +1,192 @@
+"""Shadows: after a user has the answer, the route's other side is asked the same, and the two are compared.
+
+It happens behind a queue of its own, on an account of its own, and never reaches the user: a full queue, a used-up
+budget or a judge who talks nonsense leaves a pair out, and is counted. When the server stops, what is unfinished ends.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import logging
+import time
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from decimal import Decimal
+
+from rl_conductor.adopt.judging import Answers, UnclearError, judged
+from rl_conductor.errors import ConductorError, RunError
+from rl_conductor.policy import Policy
+from rl_conductor.server.admission import Admission
+from rl_conductor.server.errors import ApiError
+from rl_conductor.server.extensions import Extension
+from rl_conductor.server.metrics import Metrics
+from rl_conductor.server.profiles import Served
+from rl_conductor.server.purses import Purse
+from rl_conductor.server.routes import Route
+from rl_conductor.server.runs import Runs
+from rl_conductor.server.terms import JUDGE, SHADOW, Asked, on_terms
+from rl_conductor.server.wire import Ask
+from rl_conductor.store import Pair, Side, Store
+from rl_conductor.store.rows import BESIDE
+from rl_conductor.trace import Trace
+from rl_conductor.types import Message, Request
+
+log = logging.getLogger("rl_conductor.server")
+
+AT_ONCE = 4
+"""Pairs that are compared at a time."""
+RUNS_A_PAIR = 2
+"""Most of a pair's runs that are under way together: those of the judge, who reads both orders."""
+WAITING = 64
+"""Answers that wait for their shadow; it leaves out what comes beside."""
+OF = "shadow-of"
+"""The label of a run beside another: that one's id."""
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a user got."""
+
+    route: Route
+    asked: Asked
+    trace: Trace
+
+
+class Shadows:
+    """Everything that runs beside what users asked."""
+
+    def __init__(self, routes: Mapping[str, Route], store: Store, metrics: Metrics) -> None:
+        self._routes = routes
+        self._store = store
+        self._metrics = metrics
+        self._runs = Runs(store, Admission(AT_ONCE * RUNS_A_PAIR, 0), metrics, on_answer=_ignore)
+        self._queue: asyncio.Queue[Answer] = asyncio.Queue(WAITING)
+        self.purses = {
+            name: Purse(f"shadow:{name}", route.entry.shadow, store)
+            for name, route in routes.items()
+            if route.entry.shadow is not None
+        }
+
+    @asynccontextmanager
+    async def open(self) -> AsyncGenerator[None, None]:
+        """Compare while the block runs; what is unfinished then ends at once."""
+        # They are not started by the runs that they follow, whose budget they would inherit.
+        workers = [asyncio.create_task(self._work(), name="shadow") for _ in range(AT_ONCE if self.purses else 0)]
+        try:
+            yield
+        finally:
+            for worker in workers:
+                worker.cancel()
+            await asyncio.gather(*workers, return_exceptions=True)
+            await self._runs.drain(0)
+
+    def offer(self, asked: Asked, trace: Trace) -> None:
+        """Have an answer that a user got compared, if it is drawn and there is room; returns at once."""
+        route = self._routes.get(asked.served.name)
+        if route is None or route.entry.shadow is None or asked.choice or asked.api in BESIDE:
+            return
+        if drawn(trace.id) >= route.entry.shadow.share:
+            return
+        try:
+            self._queue.put_nowait(Answer(route, asked, trace))
+        except asyncio.QueueFull:
+            self._metrics.compared(route.name, "busy")
+
+    async def _work(self) -> None:
+        while True:
+            answer = await self._queue.get()
+            self._metrics.compared(answer.route.name, await self._outcome(answer))
+
+    async def _outcome(self, answer: Answer) -> str:
+        """What became of it: a verdict, or why there is none."""
+        try:
+            return (await self._compared(answer)).verdict
+        except UnclearError as unclear:
+            log.warning("no verdict on %s: %s", answer.trace.id, unclear)
+            return "unclear"
+        except ConductorError as error:
+            if isinstance(error, ApiError) and error.code == "insufficient_quota":
+                return "budget"
+            log.warning("no shadow of %s: %s", answer.trace.id, error)
+            return "refused"
+        except Exception:  # the worker must live on for what comes next
+            log.exception("no shadow of %s", answer.trace.id)
+            return "error"
+
+    async def _compared(self, answer: Answer) -> Pair:
+        route, asked = answer.route, answer.asked
+        side: Side = "conductor" if asked.served.side == "incumbent" else "incumbent"
+        ask = asked.ask.model_copy(update={"labels": {OF: answer.trace.id}})
+        shadow = await self._run(answer, route.sides[side], SHADOW, ask)
+        traces = {asked.served.side: answer.trace, side: shadow}
+        theirs, ours = traces["incumbent"], traces["conductor"]
+        both = Answers(asked.ask.request, incumbent=_said(theirs), conductor=_said(ours))
+        judgement = await judged(both, judge=self._judge(answer) if route.judge else None, scorer=route.scorer)
+        pair = Pair(
+            run=answer.trace.id,
+            shadow=shadow.id,
+            route=route.pinned,
+            created=time.time(),
+            answered=asked.served.side or "incumbent",
+            verdict=judgement.verdict,
+            reason=judgement.reason if asked.ask.keep else "",
+            incumbent_cost=_cost(theirs),
+            incumbent_seconds=theirs.seconds,
+            conductor_cost=_cost(ours),
+            conductor_seconds=ours.seconds,
+        )
+        self._store.trials.add(pair)
+        return pair
+
+    def _judge(self, answer: Answer) -> Callable[[Request], Awaitable[str]]:
+        """Asks the route's judge, who sees data only of a class that it may see."""
+        judge, asked = answer.route.judge, answer.asked
+        assert judge is not None
+        seen = Policy(data_class=asked.policy.data_class, data_rules=asked.policy.data_rules)
+        held = judge.conductor.capabilities.json_schema
+
+        async def opinion(request: Request) -> str:
+            request = request if held else request.model_copy(update={"response_format": None})
+            ask = Ask(
+                model=judge.pinned,
+                request=request,
+                extension=Extension(policy=seen),
+                labels={OF: answer.trace.id},
+                keep=asked.ask.keep,
+            )
+            said = await self._run(answer, judge, JUDGE, ask)
+            if said.completion is None:
+                raise UnclearError(f"the judge gave no answer: {said.error}")
+            return said.text
+
+        return opinion
+
+    async def _run(self, answer: Answer, served: Served, api: str, ask: Ask) -> Trace:
+        """A run on the shadow's account, whatever became of it."""
+        (asked,) = on_terms(self.purses[answer.route.name], served, api, ask, name=None)
+        live = await self._runs.start(asked)
+        with live.heard():
+            try:
+                return await live.result()
+            except RunError as error:
+                return error.trace
+
+
+def drawn(run: str) -> float:
+    """A number from 0 to 1 that belongs to this run and no other."""
+    return int.from_bytes(hashlib.sha256(run.encode()).digest()[:8], "big") / 2**64
+
+
+def _said(trace: Trace) -> Message | None:
+    return trace.completion.message if trace.completion else None
+
+
+def _cost(trace: Trace) -> Decimal | None:
+    usage = trace.usage
+    return None if usage.unpriced_calls else usage.cost
+
+
+def _ignore(_asked: Asked, _trace: Trace) -> None:
+    """Nothing follows what is itself a shadow."""
