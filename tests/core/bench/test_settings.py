@@ -9,9 +9,9 @@ import pytest
 
 import rl_conductor.bench
 from rl_conductor import ConfigError
-from rl_conductor.bench.pools import version_of
 from rl_conductor.bench.settings import read_settings
 from rl_conductor.pool import ModelEntry
+from rl_conductor.workers.source import version_of
 
 ROOT = Path(__file__).parents[3]
 

@@ -54,6 +54,14 @@ def test_pools_are_drawn_for_each_question_and_all_are_drawn_alike() -> None:
     assert all(abs(count - 100) < 40 for count in first.values())
 
 
+def test_a_card_has_one_of_its_wordings_each_time_and_those_without_any_keep_theirs() -> None:
+    worded = made(60, cards={"ada": ["sings", "dances"]})
+    counts = Counter(one.pool["ada"].card.strengths for one in worded)
+    assert set(counts) == {"good at ada's things", "sings", "dances"}
+    assert all("sings" in str(one.messages[0].text) for one in worded if one.pool["ada"].card.strengths == "sings")
+    assert {one.pool["bob"].card.strengths for one in worded} == {"good at bob's things"}
+
+
 def test_numbers_stay_where_shuffling_is_off() -> None:
     assert {tuple(one.pool) for one in made(9, shuffle=False)} == {NAMES}
     for one in made(20, workers=3, shuffle=False):

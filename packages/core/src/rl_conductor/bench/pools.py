@@ -1,145 +1,48 @@
-"""The pools of a bench: from a pool file, from the bench's own file, or the small one that comes with the package."""
+"""The pools of a bench: where workers come from, and what planners are told of them."""
 
 from __future__ import annotations
 
-import json
-from dataclasses import dataclass, field, replace
-from pathlib import Path
-from typing import Any, Literal, Self
+from dataclasses import replace
+from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field
 
 from rl_conductor.errors import ConfigError
-from rl_conductor.models import Model, model
-from rl_conductor.models.cached import CachedModel
-from rl_conductor.pool import ModelEntry, PoolFile, Worker, WorkerEntry, WorkerPool, read_pool_file
-from rl_conductor.retrieval import Library
-from rl_conductor.tasks.islands import islands
-from rl_conductor.workers.delegating import DelegatingModel
-from rl_conductor.workers.small import SMALL, small_pool
-
-SHAPELESS = ("threads",)
-"""Options that change how fast a reply comes, and nothing else."""
+from rl_conductor.pool import Worker, WorkerPool
+from rl_conductor.workers.source import Memory, PoolSource, version_of
 
 
-class SmallPool(BaseModel):
-    """The small pool of the composite questions: a reader of their library, a coder and a writer."""
+class PoolSettings(PoolSource):
+    """A pool: `[pools.NAME]`."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    reader: str = SMALL
-    coder: str = SMALL
-    writer: str = SMALL
-    threads: int = Field(default=1, ge=1)
-    """Of each embedded model; more than idle cores is slower."""
-
-    def made(self, memory: Memory) -> WorkerPool:
-        """The pool; replies are remembered as the base models gave them."""
-        names = (self.reader, self.coder, self.writer)
-        models = {name: model(name, **self._options(name)) for name in dict.fromkeys(names)}
-        reader, coder, writer = (models[name] for name in names)
-        pool = small_pool(Library(islands().passages), reader=reader, coder=coder, writer=writer, cache=memory.path)
-        memory.models += models.values()
-        return pool
-
-    def _options(self, name: str) -> dict[str, Any]:
-        return {"threads": self.threads} if name.startswith("embedded:") else {}
-
-
-class PoolSettings(BaseModel):
-    """A pool: `[pools.NAME]`, with one of `file`, `workers` and `small`."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    file: Path | None = None
-    """A pool file."""
-    workers: dict[str, WorkerEntry] = Field(default_factory=dict)
-    small: SmallPool | None = None
     cards: Literal["given", "measured"] = "given"
     """`measured`: planners are told what each worker was found to be right on among the calibration samples."""
     rename: dict[str, str] = Field(default_factory=dict)
     """Other names for workers, which then also stand in this order: what was learned about either must not help."""
-
-    @model_validator(mode="after")
-    def _comes_from_one_place(self) -> Self:
-        given = [name for name, value in self if name in ("file", "workers", "small") and value]
-        if len(given) != 1:
-            raise ValueError(f"write one of file, workers and small, not {' and '.join(given) or 'none'}")
-        return self
+    strengths: dict[str, str] = Field(default_factory=dict)
+    """By worker, as it was called before `rename`: other words for what it is good at."""
 
     def made(self, memory: Memory) -> WorkerPool:
-        """The pool, with workers that remember their replies."""
-        if self.small is not None:
-            workers = list(self.small.made(memory).values())
-        else:
-            content = self._file()
-            workers = [memory.worker(worker, content.workers[worker.name]) for worker in content.made()]
-        strangers = self.rename.keys() - {worker.name for worker in workers}
+        """The pool, with workers that remember their replies, in the order and words of this bench."""
+        pool = super().made(memory)
+        strangers = (self.rename.keys() | self.strengths.keys()) - pool.keys()
         if strangers:
-            raise ConfigError(f"rename names {', '.join(sorted(strangers))}, not in the pool")
-        order = [*self.rename, *(worker.name for worker in workers)]
-        return WorkerPool(map(self._renamed, sorted(workers, key=lambda worker: order.index(worker.name))))
+            raise ConfigError(f"rename or strengths names {', '.join(sorted(strangers))}, not in the pool")
+        order = [*self.rename, *pool]
+        return WorkerPool(self._retold(pool[name]) for name in sorted(pool, key=order.index))
 
     @property
     def identity(self) -> str:
         """All that decides what its workers say and what a planner is told of them."""
-        own = self.model_dump_json(include={"small", "rename", "cards"})
+        own = self.model_dump_json(include={"small", "rename", "cards", "strengths"}, exclude_defaults=True)
         if self.small is not None:
             return own
         # Without the tags, which nobody is told: a set has another order in each process.
-        content = self._file()
+        content = self.content()
         versions = "".join(map(version_of, content.workers.values()))
         return own + versions + content.model_dump_json(include={"workers"}, exclude={"workers": {"__all__": {"tags"}}})
 
-    @property
-    def models(self) -> tuple[str, ...]:
-        """The names of its workers' models."""
-        if self.small is not None:
-            return (self.small.reader, self.small.coder, self.small.writer)
-        return tuple(entry.model for entry in self._file().workers.values())
-
-    def _file(self) -> PoolFile:
-        return read_pool_file(self.file) if self.file else PoolFile(workers=self.workers)
-
-    def _renamed(self, worker: Worker) -> Worker:
+    def _retold(self, worker: Worker) -> Worker:
         name = self.rename.get(worker.name, worker.name)
-        return replace(worker, name=name, card=worker.card.model_copy(update={"name": name}))
-
-
-@dataclass
-class Memory:
-    """Where the replies of all models are kept, so that a bench pays none of them twice."""
-
-    path: Path
-    models: list[Model] = field(default_factory=list)
-    """Every model that is in use, for closing."""
-
-    def model(self, entry: ModelEntry) -> Model:
-        """The model of an entry, remembering."""
-        return self._of(entry.made(), version_of(entry))
-
-    def worker(self, worker: Worker, entry: ModelEntry) -> Worker:
-        """`worker`, remembering; one that asks a base model remembers that one's replies and does its own part anew."""
-        if isinstance(worker.model, DelegatingModel):
-            worker.model.base = self._of(worker.model.base, version_of(entry))
-            return worker
-        return replace(worker, model=self._of(worker.model, version_of(entry)))
-
-    def _of(self, made: Model, version: str) -> Model:
-        cached = CachedModel(made, self.path, version=version)
-        self.models.append(cached)
-        return cached
-
-    async def aclose(self) -> None:
-        """Close every model."""
-        for made in self.models:
-            await made.aclose()
-
-
-def version_of(entry: ModelEntry) -> str:
-    """What shapes replies beside the model's name: options, and the state of the files that it is made of."""
-    options = {name: value for name, value in entry.options.items() if name not in SHAPELESS}
-    named = [text for text in (entry.model.partition(":")[2], *options.values()) if isinstance(text, str)]
-    stats = {name: Path(name).stat() for name in named if Path(name).is_file()}
-    stamps = {name: [stat.st_size, stat.st_mtime_ns] for name, stat in stats.items()}
-    return json.dumps([options, stamps], sort_keys=True) if options or stamps else ""
+        strengths = self.strengths.get(worker.name, worker.card.strengths)
+        return replace(worker, name=name, card=worker.card.model_copy(update={"name": name, "strengths": strengths}))

@@ -11,7 +11,6 @@ from decimal import Decimal
 from rl_conductor.amounts import dollars
 from rl_conductor.bench import calibration
 from rl_conductor.bench.arena import Account, Arena, latency
-from rl_conductor.bench.pools import Memory
 from rl_conductor.bench.rows import Key, Results, Row, cache_folder
 from rl_conductor.bench.settings import BenchSettings
 from rl_conductor.bench.systems.alone import measured
@@ -23,6 +22,7 @@ from rl_conductor.tasks import Sample, Task
 from rl_conductor.tasks.base import wrong
 from rl_conductor.trace import PlanRecord
 from rl_conductor.types import total
+from rl_conductor.workers.source import Memory
 
 
 @dataclass(frozen=True)

@@ -9,10 +9,9 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from rl_conductor.errors import ConfigError
 from rl_conductor.parser import Form
-from rl_conductor.pool import WorkerEntry
 from rl_conductor.prompts import EXAMPLES, Roster
 from rl_conductor.toml import read_toml
-from rl_conductor.workers.small import SMALL
+from rl_conductor.workers.source import PoolSource
 
 
 class _Entry(BaseModel):
@@ -29,34 +28,11 @@ class TaskEntry(_Entry):
     limit: int | None = Field(default=None, ge=1)
 
 
-class SmallPool(_Entry):
-    """The small pool over the library of the composite task: `[pool.small]`; models as `provider:name`."""
-
-    reader: str = SMALL
-    coder: str = SMALL
-    writer: str = SMALL
-    threads: int = Field(default=1, ge=1)
-    """Of each embedded model; more than idle cores is slower."""
-
-
-class PoolEntry(_Entry):
+class PoolEntry(PoolSource):
     """Who works: `[pool]`, with one of `file`, `workers` and `small`."""
 
-    file: Path | None = None
-    """A pool file."""
-    workers: dict[str, WorkerEntry] = Field(default_factory=dict)
-    small: SmallPool | None = None
     remember: bool = True
     """Whether every reply is kept on disk, so that a run can be repeated for free."""
-
-    @model_validator(mode="after")
-    def _comes_from_one_place(self) -> Self:
-        given = [
-            name for name, there in (("file", self.file), ("workers", self.workers), ("small", self.small)) if there
-        ]
-        if len(given) != 1:
-            raise ValueError(f"write one of file, workers and small, not {' and '.join(given) or 'none'}")
-        return self
 
 
 class PlanEntry(_Entry):
@@ -81,6 +57,9 @@ class Curriculum(_Entry):
     """How many of the pool are drawn for each question; all when left out."""
     shuffle: bool = True
     """Whether the workers get new numbers for each question, so that only their cards tell who they are."""
+    cards: dict[str, tuple[str, ...]] = Field(default_factory=dict)
+    """By worker, other wordings of what it is good at: each question draws one, or the card's own. So that cards are
+    read, and not just known by heart."""
 
 
 class RewardEntry(_Entry):
@@ -139,6 +118,8 @@ class WarmStart(_Entry):
     """What chance writes as subtasks."""
     questions: int = Field(default=32, ge=1)
     """Questions that plans are drawn for."""
+    thoughts: dict[str, str] = Field(default_factory=dict)
+    """By worker, what it does in a word or two: then each plan begins with who does what, and who is needed."""
     steps: int = Field(default=30, ge=1)
     batch: int = Field(default=8, ge=1)
     learning_rate: float = Field(default=3e-5, gt=0)

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Collection, Iterator
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, replace
 from itertools import count, islice
 
 from rl_conductor.errors import ConfigError
 from rl_conductor.fences import new_key
 from rl_conductor.parser import Form
 from rl_conductor.policy import Policy
-from rl_conductor.pool import WorkerPool
+from rl_conductor.pool import Worker, WorkerPool
 from rl_conductor.prompts import planner_messages
 from rl_conductor.tasks.base import Sample, Task
 from rl_conductor.train.config import Curriculum, PlanEntry
@@ -70,7 +70,7 @@ def subset(
 ) -> WorkerPool:
     """As many of the workers as `curriculum` says, the `needed` ones among them, or more if more are needed.
 
-    With new numbers, that is in a new order, if it says so.
+    With new numbers, that is in a new order, and with other words on their cards, if it says so.
 
     Raises:
         ConfigError: there are not so many.
@@ -83,7 +83,15 @@ def subset(
     drawn = [name for name in pool if name in chosen]
     if curriculum.shuffle:
         draw.shuffle(drawn)
-    return WorkerPool(pool[name] for name in drawn)
+    return WorkerPool(_reworded(pool[name], curriculum.cards.get(name, ()), draw) for name in drawn)
+
+
+def _reworded(worker: Worker, others: Sequence[str], draw: random.Random) -> Worker:
+    """`worker` with one of `others` as what it is good at, or as it is."""
+    if not others:
+        return worker
+    strengths = draw.choice((worker.card.strengths, *others))
+    return replace(worker, card=worker.card.model_copy(update={"strengths": strengths}))
 
 
 def _rounds(task: Task, seed: int) -> Iterator[Sample]:

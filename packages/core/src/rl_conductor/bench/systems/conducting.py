@@ -7,7 +7,6 @@ from typing import Literal
 from pydantic import Field
 
 from rl_conductor.bench.arena import Arena
-from rl_conductor.bench.pools import version_of
 from rl_conductor.bench.systems.base import Reply, System, SystemEntry
 from rl_conductor.limits import Limits
 from rl_conductor.models import Model
@@ -17,6 +16,7 @@ from rl_conductor.pool import ModelEntry
 from rl_conductor.prompts import Roster
 from rl_conductor.tasks import Sample
 from rl_conductor.types import Sampling
+from rl_conductor.workers.source import version_of
 
 
 class Conducting(SystemEntry):
