@@ -7,7 +7,7 @@ import pytest
 
 import toy_training
 from rl_conductor.errors import ConfigError
-from rl_conductor.train.config import WarmStart
+from rl_conductor.train.config import Curriculum, WarmStart
 from rl_conductor.train.course import Course
 from rl_conductor.train.known import KnownPlan, known_plans, random_workflow, shortest
 from rl_conductor.train.loading import Loaded, load
@@ -64,13 +64,25 @@ def test_where_no_plan_is_right_there_is_nothing_to_learn_from(course: Course, l
         known_plans(course, WarmStart(plans=file), loaded)
 
 
-def test_nothing_is_learnt_of_the_prompt_and_the_end_of_the_plan_is(course: Course, loaded: Loaded) -> None:
-    entry = WarmStart(steps=2, batch=3)
-    made = rows(course, entry, loaded, [plan("What is 6 * 7?", "right")])
+def test_a_plan_is_learnt_with_its_end_and_the_prompt_of_serving(course: Course, loaded: Loaded) -> None:
+    made = rows(course, WarmStart(steps=2, batch=3), loaded, [plan("What is 6 * 7?", "right")])
     assert len(made) == 6
     for row in made:
-        learnt = [token for token in row["labels"] if token != -100]
-        assert row["input_ids"][-len(learnt) :] == learnt
-        assert learnt[-1] == loaded.ends[0]
-        text = loaded.tokenizer.decode(learnt[:-1])
+        assert loaded.tokenizer.decode(row.prompt).count("What is 6 * 7?") == 1
+        assert row.plan[-1] == loaded.ends[0]
+        text = loaded.tokenizer.decode(row.plan[:-1])
         assert text == 'model_id = [1]\nsubtasks = ["Solve it."]\naccess_list = [[]]'
+
+
+def test_every_row_has_an_order_of_its_own_and_the_plan_follows_it(course: Course, loaded: Loaded) -> None:
+    shuffled = Course(course.config.model_copy(update={"curriculum": Curriculum(shuffle=True)}), course.pool)
+    made = rows(shuffled, WarmStart(steps=4, batch=4), loaded, [plan("What is 6 * 7?", "right")])
+    numbers = [loaded.tokenizer.decode(row.plan).partition("]")[0] for row in made]
+    assert set(numbers) == {"model_id = [0", "model_id = [1"}
+    assert len(set(numbers[:4])) == 2  # within one step
+
+
+def test_a_thought_says_who_does_what_and_then_who_is_needed(course: Course, loaded: Loaded) -> None:
+    does = {"wrong": "guess", "right": "solve"}
+    made = rows(course, WarmStart(steps=1, batch=1, thoughts=does), loaded, [plan("q", "right", "wrong")])
+    assert loaded.tokenizer.decode(made[0].plan).startswith("0 guess, 1 solve: solve 1, guess 0\nmodel_id = [1, 0]")

@@ -61,7 +61,7 @@ def test_what_is_drawn_under_a_grammar_is_in_it(model: Any, held: Held, loaded: 
 
 def test_masked_log_probabilities_are_those_worked_by_hand(model: Any, held: Held) -> None:
     for prompt, plan in zip(PROMPTS, drawn(model, held), strict=True):
-        found = score(model, prompt, [plan], temperature=TEMPERATURE, held=held)[0]
+        found = score(model, [prompt], [plan], temperature=TEMPERATURE, held=held)[0]
         expected = by_hand(model, prompt, plan, held.allowed(plan))
         torch.testing.assert_close(found.log_probs.double(), expected, atol=1e-5, rtol=1e-4)
         assert (expected < -0.1).any()
@@ -69,7 +69,7 @@ def test_masked_log_probabilities_are_those_worked_by_hand(model: Any, held: Hel
 
 def test_without_a_grammar_they_are_the_models_own(model: Any) -> None:
     plan = drawn(model, None, max_new_tokens=9)[0]
-    found = score(model, PROMPTS[0], [plan], temperature=TEMPERATURE, held=None)[0]
+    found = score(model, [PROMPTS[0]], [plan], temperature=TEMPERATURE, held=None)[0]
     expected = by_hand(model, PROMPTS[0], plan, torch.ones(len(plan), model.config.vocab_size))
     torch.testing.assert_close(found.log_probs.double(), expected, atol=1e-5, rtol=1e-4)
 
@@ -83,7 +83,7 @@ def test_a_token_is_trained_with_the_probability_that_it_was_drawn_with(model: A
     )
     plan = out.sequences[0, len(PROMPTS[1]) :].tolist()
     drawn_with = torch.stack(out.scores, 1)[0].log_softmax(-1)[torch.arange(len(plan)), torch.tensor(plan)]
-    found = score(model, PROMPTS[1], [plan], temperature=TEMPERATURE, held=held)[0]
+    found = score(model, [PROMPTS[1]], [plan], temperature=TEMPERATURE, held=held)[0]
     torch.testing.assert_close(found.log_probs, drawn_with, atol=1e-5, rtol=1e-4)
 
 
@@ -95,7 +95,7 @@ def gradient(model: Any, log_prob: torch.Tensor) -> float:
 
 def test_only_a_choice_has_a_gradient(model: Any, held: Held) -> None:
     plan = drawn(model, held)[0]
-    found = score(model, PROMPTS[0], [plan], temperature=TEMPERATURE, held=held)[0]
+    found = score(model, [PROMPTS[0]], [plan], temperature=TEMPERATURE, held=held)[0]
     choices = held.allowed(plan).sum(-1)
     for place, count in enumerate(choices.tolist()):
         assert (gradient(model, found.log_probs[place]) > 0) == (count > 1), (place, count)
@@ -108,20 +108,38 @@ def test_the_gradient_is_that_of_log_p_minus_that_of_log_z(model: Any, held: Hel
     ours, by_parts = (
         torch.autograd.grad(log_probs.sum(), model.lm_head.weight)[0]
         for log_probs in (
-            score(model, PROMPTS[0], [plan], temperature=TEMPERATURE, held=held)[0].log_probs,
+            score(model, [PROMPTS[0]], [plan], temperature=TEMPERATURE, held=held)[0].log_probs,
             by_hand(model, PROMPTS[0], plan, held.allowed(plan)),
         )
     )
     torch.testing.assert_close(ours, by_parts, atol=1e-5, rtol=1e-3)
 
 
-def test_plans_that_share_a_prompt_do_not_see_each_other(model: Any, held: Held) -> None:
+BEGUN_ALIKE = ([5, 9, 200, 31], [5, 9, 200, 31, 7, 80], [5, 9, 8], [5, 9, 200, 31])
+
+
+@pytest.mark.parametrize("prompts", [[PROMPTS[0]] * 4, BEGUN_ALIKE, (*BEGUN_ALIKE[:3], [7, 7])])
+@pytest.mark.parametrize("share", [True, False])
+def test_plans_that_are_scored_together_score_as_they_do_alone(
+    model: Any, held: Held, prompts: list[list[int]], share: bool
+) -> None:
     plans = [drawn(model, held, PROMPTS * 2)[place] for place in (0, 2, 3, 5)]
-    together = score(model, PROMPTS[0], plans, temperature=TEMPERATURE, held=held)
-    for plan, found in zip(plans, together, strict=True):
-        alone = score(model, PROMPTS[0], [plan], temperature=TEMPERATURE, held=held)[0]
-        torch.testing.assert_close(found.log_probs, alone.log_probs, atol=1e-5, rtol=1e-4)
-        torch.testing.assert_close(found.entropies, alone.entropies, atol=1e-5, rtol=1e-4)
+    together = score(model, prompts, plans, temperature=TEMPERATURE, held=held, share=share)
+    for prompt, plan, found in zip(prompts, plans, together, strict=True):
+        alone = by_hand(model, prompt, plan, held.allowed(plan))
+        torch.testing.assert_close(found.log_probs.double(), alone, atol=1e-5, rtol=1e-4)
+
+
+def test_what_is_read_once_learns_from_every_plan(model: Any, held: Held) -> None:
+    plans = drawn(model, held, PROMPTS * 2)[:4]
+    once, anew = (
+        torch.autograd.grad(torch.cat([one.log_probs for one in found]).sum(), model.model.embed_tokens.weight)[0]
+        for found in (
+            score(model, BEGUN_ALIKE, plans, temperature=TEMPERATURE, held=held, share=share) for share in (True, False)
+        )
+    )
+    torch.testing.assert_close(once, anew, atol=1e-5, rtol=1e-3)
+    assert once[BEGUN_ALIKE[0]].abs().sum() > 0
 
 
 def test_prompts_read_once_give_what_they_give_alone(model: Any, held: Held) -> None:
@@ -137,4 +155,4 @@ def test_prompts_read_once_give_what_they_give_alone(model: Any, held: Held) -> 
 
 def test_a_plan_outside_of_the_grammar_is_never_scored(model: Any, held: Held) -> None:
     with pytest.raises(RuntimeError, match="outside"):
-        score(model, PROMPTS[0], [[5, 6, 7]], temperature=TEMPERATURE, held=held)
+        score(model, [PROMPTS[0]], [[5, 6, 7]], temperature=TEMPERATURE, held=held)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -67,6 +67,17 @@ def shortest(plans: Sequence[KnownPlan]) -> list[KnownPlan]:
         for workflow, plan in known.items()
         if len(workflow.steps) == least[question]
     ]
+
+
+def thought(workflow: Workflow, roster: Sequence[str], does: Mapping[str, str]) -> str:
+    """What is best said before a plan is written, by `does`, which tells each worker's part in a word or two.
+
+    First who does what, then who is needed in which order: `0 write, 1 look up, 2 calculate: look up 1, write 0`. So a
+    small model reads the cards once, in their order, and the plan's numbers are a copy of what it has just written.
+    """
+    who = ", ".join(f"{number} {does[worker]}" for number, worker in enumerate(roster))
+    needed = ", ".join(f"{does[step.worker]} {roster.index(step.worker)}" for step in workflow.steps)
+    return f"{who}: {needed}"
 
 
 def random_workflow(space: PlanSpace, subtasks: Sequence[str], chance: random.Random) -> Workflow:

@@ -1,15 +1,17 @@
 """Log-probabilities of plans, by the distribution that they were drawn from (see `held`).
 
-Plans that share a prompt are scored in one sequence, `prompt plan plan ...`, under a mask by which no plan sees
-another: a prompt is several times longer than a plan, so for a group of eight that is a quarter of the work.
+What prompts begin with together is read once, and the rest of each on top of what the model remembers of it: a prompt
+is several times longer than a plan, so for a group of eight that is a quarter of the work.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import takewhile
 from typing import Any, NamedTuple
 
 import torch
+from torch.nn.utils.rnn import pad_sequence
 
 from rl_conductor.train.held import Held
 
@@ -23,27 +25,33 @@ class Scored(NamedTuple):
 
 
 def score(
-    model: Any, prompt: Sequence[int], plans: Sequence[Sequence[int]], *, temperature: float, held: Held | None
+    model: Any,
+    prompts: Sequence[Sequence[int]],
+    plans: Sequence[Sequence[int]],
+    *,
+    temperature: float,
+    held: Held | None,
+    share: bool = True,
 ) -> list[Scored]:
-    """The scores of plans for one prompt.
+    """The scores of plans, each for the prompt beside it.
 
     Args:
-        model: a causal language model that takes a mask of its own (sdpa or eager attention).
-        prompt: its tokens.
+        model: a causal language model.
+        prompts: their tokens.
         plans: theirs; none is empty.
         temperature: that they were drawn at.
         held: the grammar that they were held to.
+        share: read once what the prompts begin with together; a model that checkpoints its gradients can't.
     """
     allowed = [held.allowed(plan) if held else None for plan in plans]
     free = [_free(plan, mask) for plan, mask in zip(plans, allowed, strict=True)]
-    logits = _logits(model, prompt, plans, free) / temperature
-    scored, start = [], 0
-    for plan, mask, places in zip(plans, allowed, free, strict=True):
-        rows = logits[start : start + len(places)]
-        start += len(places)
+    logits = _logits(model, prompts, plans, free, shared=_shared(prompts) if share else 0)
+    scored = []
+    for rows, plan, mask, places in zip(logits, plans, allowed, free, strict=True):
+        tempered = rows.float() / temperature
         if mask is not None:
-            rows = rows.masked_fill(~mask[places].to(rows.device), -torch.inf)
-        scored.append(_spread(rows, plan, places))
+            tempered = tempered.masked_fill(~mask[places].to(tempered.device), -torch.inf)
+        scored.append(_spread(tempered, plan, places))
     return scored
 
 
@@ -65,34 +73,38 @@ def _spread(logits: torch.Tensor, plan: Sequence[int], places: torch.Tensor) -> 
     return Scored(zeros.index_put((places,), picked), zeros.index_put((places,), entropy))
 
 
+def _shared(prompts: Sequence[Sequence[int]]) -> int:
+    """How many tokens all prompts begin with; of none all, since its last token predicts the first one of a plan."""
+    alike = sum(1 for _ in takewhile(lambda tokens: len(set(tokens)) == 1, zip(*prompts, strict=False)))
+    return min(alike, min(map(len, prompts)) - 1)
+
+
 def _logits(
-    model: Any, prompt: Sequence[int], plans: Sequence[Sequence[int]], free: Sequence[torch.Tensor]
-) -> torch.Tensor:
-    """Logits for the free places of all plans, one after the other: (places, vocabulary)."""
+    model: Any,
+    prompts: Sequence[Sequence[int]],
+    plans: Sequence[Sequence[int]],
+    free: Sequence[torch.Tensor],
+    *,
+    shared: int,
+) -> list[torch.Tensor]:
+    """Logits for the free places of each plan: (places, vocabulary)."""
     device = model.device
-    lengths = torch.tensor([len(plan) for plan in plans])
-    starts = len(prompt) + lengths.cumsum(0) - lengths
-    tokens = torch.tensor([*prompt, *(token for plan in plans for token in plan)], device=device)
-    owner = torch.cat([torch.full((len(prompt),), -1), torch.arange(len(plans)).repeat_interleave(lengths)])
-    inside = torch.arange(len(owner)) - torch.cat([torch.zeros(1, dtype=torch.long), starts])[owner + 1]
-    positions = inside + len(prompt) * (owner >= 0)
-    # What predicts the first token of every plan is the last one of the prompt.
-    before = [
-        torch.where(places == 0, len(prompt) - 1, start + places - 1)
-        for start, places in zip(starts, free, strict=True)
-    ]
+    rows = [torch.tensor([*prompt, *plan][shared:-1]) for prompt, plan in zip(prompts, plans, strict=True)]
+    before = [len(prompt) - shared - 1 + places for prompt, places in zip(prompts, free, strict=True)]
+    kept = torch.cat(before).unique()
+    # Padding stands behind a plan, where nothing sees it.
     logits = model(
-        input_ids=tokens.unsqueeze(0),
-        attention_mask=_mask(owner, model.dtype).to(device),
-        position_ids=positions.unsqueeze(0).to(device),
-        logits_to_keep=torch.cat(before).to(device),
+        input_ids=pad_sequence(rows, batch_first=True).to(device),
+        past_key_values=_memory(model, prompts[0][:shared], rows=len(rows)) if shared else None,
+        logits_to_keep=kept.to(device),
         use_cache=False,
     ).logits
-    return logits.squeeze(0).float()
+    return [row[torch.searchsorted(kept, places).to(device)] for row, places in zip(logits, before, strict=True)]
 
 
-def _mask(owner: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-    """What is added to attention: a token sees the earlier ones of the prompt and of its own plan."""
-    seen = (owner.unsqueeze(0) == -1) | (owner.unsqueeze(0) == owner.unsqueeze(1))
-    blocked = torch.full(seen.shape, torch.finfo(dtype).min, dtype=dtype).masked_fill(seen.tril(), 0.0)
-    return blocked[None, None]
+def _memory(model: Any, tokens: Sequence[int], *, rows: int) -> Any:
+    """What the model remembers of `tokens`, for so many rows."""
+    read = torch.tensor([tokens], device=model.device)
+    memory = model(input_ids=read, use_cache=True, logits_to_keep=1).past_key_values
+    memory.batch_repeat_interleave(rows)
+    return memory

@@ -47,9 +47,15 @@ class ConductorTrainer(GRPOTrainer):  # type: ignore[misc, unused-ignore]
         plans = _rows(input_ids[:, -logits_to_keep:], attention_mask[:, -logits_to_keep:])
         scored: list[Scored | None] = [None] * len(plans)
         for places in _alike(prompts, most=batch_size or len(prompts)):
-            some = [plans[place] for place in places]
             with self.accelerator.autocast():
-                found = score(model, prompts[places[0]], some, temperature=self.temperature, held=self._held)
+                found = score(
+                    model,
+                    [prompts[place] for place in places],
+                    [plans[place] for place in places],
+                    temperature=self.temperature,
+                    held=self._held,
+                    share=not self.args.gradient_checkpointing,
+                )
             for place, one in zip(places, found, strict=True):
                 scored[place] = one
         columns = zip(*(one for one in scored if one is not None), strict=True)

@@ -1,34 +1,45 @@
 """Supervised steps before the first update, on plans that gave right answers: so that plans can be read at all.
 
-What is learnt from is told in the run's record: a warm start is no reinforcement learning.
+What is learnt is the distribution that plans are drawn from (see `held`): of what the grammar forces, nothing. What is
+learnt from is told in the run's record: a warm start is no reinforcement learning.
 """
 
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
 import torch
-from datasets import Dataset
-from transformers import PrinterCallback
-from trl import SFTConfig, SFTTrainer
+from peft import get_peft_model
+from transformers import PrinterCallback, Trainer, TrainingArguments
+from transformers.trainer_utils import get_last_checkpoint
 
 from rl_conductor.parser import render
+from rl_conductor.pool import WorkerPool
 from rl_conductor.tasks.base import Sample
 from rl_conductor.train.config import TrainConfig, WarmStart
 from rl_conductor.train.course import Course
-from rl_conductor.train.exercises import exercise, subset
+from rl_conductor.train.exercises import Exercise, exercise, subset
 from rl_conductor.train.folder import Folder, Warmth
-from rl_conductor.train.known import KnownPlan, known_plans
-from rl_conductor.train.lines import write_lines
+from rl_conductor.train.held import Held
+from rl_conductor.train.known import KnownPlan, known_plans, thought
+from rl_conductor.train.lines import read_lines, write_lines
 from rl_conductor.train.loading import Loaded, load, lora_of
 from rl_conductor.train.rollouts import Rollouts
+from rl_conductor.train.scoring import score
 
-Row = dict[str, list[int]]
+
+class Row(NamedTuple):
+    """What one step learns from once, as tokens."""
+
+    prompt: list[int]
+    plan: list[int]
+    """With its end."""
 
 
 def warm_up(course: Course, entry: WarmStart, folder: Folder) -> Warmth:
-    """Make the model that training begins with, unless it is there; what was done for it.
+    """Make the model that training begins with, unless it is there; what was done for it. Goes on where it was killed.
 
     Raises:
         ConfigError: there is not one right plan to learn from.
@@ -37,16 +48,9 @@ def warm_up(course: Course, entry: WarmStart, folder: Folder) -> Warmth:
     if done.exists():
         return Warmth.model_validate_json(done.read_text(encoding="utf-8"))
     loaded = load(course.config.model, dtype=course.config.dtype)
-    plans = known_plans(course, entry, loaded)
-    trainer = _Trainer(
-        model=loaded.model,
-        processing_class=loaded.tokenizer,
-        train_dataset=Dataset.from_list(rows(course, entry, loaded, plans)),
-        peft_config=lora_of(course.config),
-        args=_arguments(course.config, entry, folder),
-    )
-    trainer.remove_callback(PrinterCallback)
-    trainer.train()
+    plans = _plans(course, entry, folder, loaded)
+    trainer = _trainer(course, entry, folder, loaded, plans)
+    trainer.train(resume_from_checkpoint=get_last_checkpoint(str(folder.warm_start)))
     trainer.save_model(str(folder.warm_start))
     warmth = Warmth(
         plans=len(plans),
@@ -55,56 +59,96 @@ def warm_up(course: Course, entry: WarmStart, folder: Folder) -> Warmth:
         loss=next(logs["loss"] for logs in reversed(trainer.state.log_history) if "loss" in logs),
     )
     if trainer.is_world_process_zero():
-        write_lines(folder.warm_start / "plans.jsonl", plans)
         done.write_text(warmth.model_dump_json(), encoding="utf-8")
     trainer.accelerator.wait_for_everyone()  # all of them load what one has saved
     return warmth
 
 
 def rows(course: Course, entry: WarmStart, loaded: Loaded, plans: Sequence[KnownPlan]) -> list[Row]:
-    """Tokens to learn from, as many as all steps take; a plan that comes again comes over another pool."""
-    rollouts = Rollouts(loaded.tokenizer, None, name=loaded.name)
+    """What to learn from, as many rows as all steps take; each time a plan comes over a pool drawn for it."""
     chance = random.Random(f"{course.config.seed} warm start order")  # noqa: S311
+    drawn: list[tuple[KnownPlan, WorkerPool]] = []
+    while len(drawn) < entry.steps * entry.batch:
+        drawn += [(plan, _pool(course, plan, chance)) for plan in chance.sample(plans, len(plans))]
+    rollouts = Rollouts(loaded.tokenizer, None, name=loaded.name)
     made: list[Row] = []
-    while len(made) < entry.steps * entry.batch:
-        made += [_row(course, plan, chance, rollouts, loaded) for plan in chance.sample(plans, len(plans))]
-    return made[: entry.steps * entry.batch]
+    for plan, pool in drawn[: entry.steps * entry.batch]:
+        one = exercise(Sample(id="", question=plan.question), pool, course.config.plan)
+        written = loaded.tokenizer(_text(plan, one, entry.thoughts), add_special_tokens=False)["input_ids"]
+        made.append(Row(rollouts.tokens(one.messages), [*written, loaded.ends[0]]))
+    return made
 
 
-def _row(course: Course, plan: KnownPlan, chance: random.Random, rollouts: Rollouts, loaded: Loaded) -> Row:
-    """The prompt, of which nothing is learnt, and the plan with its end."""
-    assert plan.workflow is not None
-    needed = {step.worker for step in plan.workflow.steps}
-    pool = subset(course.pool, course.config.curriculum, chance, needed=needed)
-    one = exercise(Sample(id="", question=plan.question), pool, course.config.plan)
-    told = rollouts.tokens(one.messages)
-    text = render(plan.workflow, one.space, one.form, reasoning=plan.reasoning)
-    written = [*loaded.tokenizer(text, add_special_tokens=False)["input_ids"], loaded.ends[0]]
-    return {"input_ids": told + written, "labels": [-100] * len(told) + written}
+def _pool(course: Course, plan: KnownPlan, chance: random.Random) -> WorkerPool:
+    needed = {step.worker for step in plan.workflow.steps} if plan.workflow else ()
+    return subset(course.pool, course.config.curriculum, chance, needed=needed)
 
 
-class _Trainer(SFTTrainer):  # type: ignore[misc, unused-ignore]
-    def _send_telemetry(self) -> None:
-        """As in `ConductorTrainer`."""
+def _text(plan: KnownPlan, one: Exercise, does: Mapping[str, str]) -> str:
+    assert plan.workflow is not None  # only right plans are learnt from
+    reasoning = thought(plan.workflow, tuple(one.pool), does) if does else plan.reasoning
+    return render(plan.workflow, one.space, one.form, reasoning=reasoning)
 
 
-def _arguments(config: TrainConfig, entry: WarmStart, folder: Folder) -> SFTConfig:
+def _plans(course: Course, entry: WarmStart, folder: Folder, loaded: Loaded) -> list[KnownPlan]:
+    """What is learnt from: found once, so that a killed run goes on with the same."""
+    kept = folder.warm_start / "plans.jsonl"
+    if not kept.exists():
+        write_lines(kept, known_plans(course, entry, loaded))
+    return read_lines(kept, KnownPlan)
+
+
+def _trainer(course: Course, entry: WarmStart, folder: Folder, loaded: Loaded, plans: Sequence[KnownPlan]) -> _Trainer:
+    config, lora = course.config, lora_of(course.config)
+    one = course.exercises(1)[0]
+    trainer = _Trainer(
+        held=loaded.held_to(one.space, one.form) if config.plan.grammar else None,
+        model=get_peft_model(loaded.model, lora) if lora else loaded.model,
+        processing_class=loaded.tokenizer,
+        train_dataset=rows(course, entry, loaded, plans),
+        data_collator=_batch,
+        args=_arguments(config, entry, folder),
+    )
+    trainer.remove_callback(PrinterCallback)
+    return trainer
+
+
+class _Trainer(Trainer):  # type: ignore[misc, unused-ignore]
+    """Makes plans likelier, under the grammar that they are drawn by."""
+
+    def __init__(self, *, held: Held | None, **options: Any) -> None:
+        super().__init__(**options)
+        self._held = held
+
+    def compute_loss(self, model: Any, inputs: dict[str, list[list[int]]], **_: Any) -> torch.Tensor:
+        """What a token of a plan costs, on average; one that the grammar forces costs nothing."""
+        share = not self.args.gradient_checkpointing
+        scored = score(model, **inputs, temperature=1.0, held=self._held, share=share)
+        return -torch.cat([one.log_probs for one in scored]).mean()
+
+
+def _batch(rows: Sequence[Row]) -> dict[str, list[list[int]]]:
+    return {"prompts": [row.prompt for row in rows], "plans": [row.plan for row in rows]}
+
+
+def _arguments(config: TrainConfig, entry: WarmStart, folder: Folder) -> TrainingArguments:
     cuda = torch.cuda.is_available()
-    return SFTConfig(
+    return TrainingArguments(
         output_dir=str(folder.warm_start),
         max_steps=entry.steps,
         per_device_train_batch_size=entry.batch,
         learning_rate=entry.learning_rate,
         lr_scheduler_type="cosine",
         warmup_steps=max(1, entry.steps // 10),
-        max_length=None,
         seed=config.seed,
         use_cpu=not cuda,
         bf16=config.dtype == "bfloat16",
         dataloader_pin_memory=cuda,
         gradient_checkpointing=config.gradient_checkpointing,
+        remove_unused_columns=False,
         logging_steps=1,
         disable_tqdm=True,
         report_to="none",
-        save_strategy="no",
+        save_steps=config.keep.every,
+        save_total_limit=1,
     )
