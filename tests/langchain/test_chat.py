@@ -14,6 +14,7 @@ import pytest
 from langchain.agents import create_agent
 from langchain_core._api import LangChainBetaWarning
 from langchain_core.caches import InMemoryCache
+from langchain_core.exceptions import OutputParserException
 from langchain_core.language_models import FakeListChatModel
 from langchain_core.load import dumps, loads
 from langchain_core.messages import (
@@ -405,6 +406,18 @@ def test_an_answer_that_does_not_parse_is_an_error_or_data() -> None:
     told = chat.with_structured_output(Place, include_raw=True).invoke("Where?")
     assert (told["raw"].text, told["parsed"]) == ("Oslo!", None)
     assert "Invalid json output" in str(told["parsing_error"])
+
+
+@pytest.mark.parametrize("schema", [PlaceDict, Place], ids=["dict", "pydantic"])
+def test_half_an_object_is_an_error_and_never_taken_for_the_whole(schema: Any) -> None:
+    half = says('{"city": "Os').model_copy(update={"finish_reason": "length"})
+    chat = conducting(lambda _: half).with_structured_output(schema)
+    with pytest.raises(OutputParserException, match="raise max_tokens"):
+        chat.invoke("Where?")
+    with pytest.raises(OutputParserException, match="raise max_tokens"):
+        list(chat.stream("Where?"))
+    just_whole = says('{"city": "Oslo"}').model_copy(update={"finish_reason": "length"})
+    assert conducting([just_whole]).with_structured_output(Place).invoke("Where?") == Place(city="Oslo")
 
 
 def test_objects_can_be_asked_for_by_a_tool_call_or_as_any_json() -> None:

@@ -2,20 +2,31 @@
 
 from __future__ import annotations
 
+import json
 from operator import itemgetter
 from typing import Any, Literal
 
+from langchain_core.exceptions import OutputParserException
 from langchain_core.language_models import LanguageModelInput
 from langchain_core.messages import AIMessage
-from langchain_core.output_parsers import BaseOutputParser, JsonOutputParser, PydanticOutputParser
+from langchain_core.output_parsers import (
+    BaseCumulativeTransformOutputParser,
+    BaseOutputParser,
+    JsonOutputParser,
+    PydanticOutputParser,
+)
+from langchain_core.outputs import ChatGeneration, Generation
 from langchain_core.runnables import Runnable, RunnableMap, RunnablePassthrough
 from langchain_core.utils.function_calling import convert_to_json_schema
 from langchain_core.utils.pydantic import is_basemodel_subclass
+from pydantic import SkipValidation
 
 from rl_conductor.errors import ConfigError
 
 Schema = dict[str, Any] | type
 Method = Literal["json_schema", "function_calling", "json_mode"]
+
+CUT_OFF = "the answer reached its limit of tokens in the middle of its JSON; raise max_tokens"
 
 
 def response_format(schema: Schema, method: Method, *, strict: bool | None = None) -> dict[str, Any]:
@@ -39,8 +50,39 @@ def structured(
     parser: BaseOutputParser[Any] = JsonOutputParser()
     if isinstance(schema, type) and is_basemodel_subclass(schema):
         parser = PydanticOutputParser(pydantic_object=schema)
+    whole = Whole(parser=parser)
     if not include_raw:
-        return chat | parser
-    parsed = RunnablePassthrough.assign(parsed=itemgetter("raw") | parser, parsing_error=lambda _: None)
+        return chat | whole
+    parsed = RunnablePassthrough.assign(parsed=itemgetter("raw") | whole, parsing_error=lambda _: None)
     unparsed = RunnablePassthrough.assign(parsed=lambda _: None)
     return RunnableMap(raw=chat) | parsed.with_fallbacks([unparsed], exception_key="parsing_error")
+
+
+class Whole(BaseCumulativeTransformOutputParser[Any]):
+    """Takes no half of an answer: LangChain's own parsers close the brackets of what was cut off, and say nothing."""
+
+    parser: SkipValidation[BaseOutputParser[Any]]
+
+    def parse_result(self, result: list[Generation], *, partial: bool = False) -> Any:
+        """What `parser` makes of it.
+
+        Raises:
+            OutputParserException: it reached its limit of tokens in the middle, or `parser` can't read it.
+        """
+        generation = result[0]
+        assert isinstance(generation, ChatGeneration)
+        if generation.message.response_metadata.get("finish_reason") == "length" and not _is_json(generation.text):
+            raise OutputParserException(CUT_OFF, llm_output=generation.text)
+        return self.parser.parse_result(result, partial=partial)
+
+    def parse(self, text: str) -> Any:
+        """What `parser` makes of `text`."""
+        return self.parser.parse(text)
+
+
+def _is_json(text: str) -> bool:
+    try:
+        json.loads(text)
+    except ValueError:
+        return False
+    return True
