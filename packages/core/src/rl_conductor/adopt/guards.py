@@ -48,7 +48,8 @@ def _broken(guards: Guards, answers: Sequence[Answered], verdicts: Sequence[Verd
         if guards.p95_seconds is not None:
             slow = sum(one.seconds > guards.p95_seconds for one in answers)
             yield from _beyond("p95_seconds", SLOW, slow, len(answers), guards.p95_seconds)
-        yield from _dear(guards, [float(one.cost) for one in answers if one.cost is not None])
+        if guards.usd is not None:
+            yield from _dear(guards.usd, [float(one.cost) for one in answers if one.cost is not None])
     if len(verdicts) >= guards.least:
         yield from _beyond("losses", guards.losses, verdicts.count("loss"), len(verdicts), guards.losses)
 
@@ -58,7 +59,7 @@ def _beyond(name: str, most: float | None, bad: int, n: int, bound: float | None
         yield f"{name}={bound:g} is broken: {bad} of {n}"
 
 
-def _dear(guards: Guards, costs: Sequence[float]) -> Iterator[str]:
-    mean = average(costs, level=LEVEL) if len(costs) >= guards.least else None
-    if guards.usd is not None and mean is not None and mean.low > guards.usd:
-        yield f"usd={guards.usd:g} is broken: ${mean.value:.4f} an answer, of {len(costs)}"
+def _dear(most: float, costs: Sequence[float]) -> Iterator[str]:
+    mean = average(costs, level=LEVEL)
+    if mean is not None and mean.low > most:
+        yield f"usd={most:g} is broken: ${mean.value:.4f} an answer, of {mean.n}"

@@ -31,7 +31,7 @@ def share(some: int, of: int, *, level: float = LEVEL) -> Interval:
     p, spread = some / of, z * z / of
     middle = (p + spread / 2) / (1 + spread)
     half = z * ((p * (1 - p) + spread / 4) / of) ** 0.5 / (1 + spread)
-    return Interval(value=p, low=max(0.0, middle - half), high=min(1.0, middle + half), n=of)
+    return Interval(value=p, low=min(p, max(0.0, middle - half)), high=max(p, min(1.0, middle + half)), n=of)
 
 
 def average(amounts: Sequence[float], *, level: float = LEVEL) -> Interval | None:

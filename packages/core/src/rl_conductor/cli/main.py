@@ -21,6 +21,7 @@ from rl_conductor.cli import (
     models,
     plan,
     pool,
+    routes,
     run,
     runs,
     serve,
@@ -66,6 +67,7 @@ app.command()(serve.serve)
 app.command()(runs.runs)
 app.command()(show.show)
 app.command()(audit.audit)
+app.command()(routes.routes)
 app.command()(audit_spend.audit_spend)
 app.command()(bench.bench)
 app.command()(calibrate.calibrate)

@@ -7,12 +7,16 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Query, Request
 from fastapi.responses import PlainTextResponse, Response
+from pydantic import Field
 from sqlalchemy.exc import SQLAlchemyError
 
+from rl_conductor.adopt.trial import trials
 from rl_conductor.server.errors import ApiError
+from rl_conductor.server.intake import read
 from rl_conductor.server.keys import Account
 from rl_conductor.server.profiles import Served
 from rl_conductor.server.service import Service
+from rl_conductor.server.wire import Body, read_body
 from rl_conductor.store import RunRow, Search
 
 router = APIRouter()
@@ -35,6 +39,12 @@ def asking(http: Request, service: Shared) -> Account:
 def administrator(http: Request, service: Shared) -> None:
     """Let nobody else pass."""
     service.keys.check_admin(http.headers)
+
+
+class Percent(Body):
+    """What `PUT /admin/routes/NAME/canary` takes."""
+
+    percent: float = Field(ge=0, le=100)
 
 
 Asking = Annotated[Account, Depends(asking)]
@@ -112,6 +122,27 @@ async def admin_run(run: str, service: Shared) -> dict[str, Any]:
 async def admin_keys(service: Shared) -> dict[str, Any]:
     """Every account, what it may spend and what it has spent."""
     return {"object": "list", "data": [await account.standing() for account in service.keys.accounts]}
+
+
+@router.get("/admin/routes", dependencies=FOR_ADMINISTRATORS)
+async def admin_routes(service: Shared) -> dict[str, Any]:
+    """Every route: how far its canary is, and what its trial shows."""
+    data = [
+        {"object": "route", "name": route.name, **trial.model_dump(mode="json")}
+        for route in service.routes.values()
+        for trial in await trials(service.store, route.pinned)
+    ]
+    return {"object": "list", "data": data}
+
+
+@router.put("/admin/routes/{name}/canary", dependencies=FOR_ADMINISTRATORS)
+async def set_canary(name: str, http: Request, service: Shared) -> dict[str, Any]:
+    """Let the conductor answer another share of a route's requests from now on."""
+    route = service.routes.named(name)
+    intake = service.settings.intake
+    wanted = read_body(Percent, await read(http, most=intake.body_bytes, seconds=intake.client_seconds))
+    canary = await service.canaries.set(route, wanted.percent, "set by the administrator")
+    return {"object": "canary", **canary.model_dump(mode="json")}
 
 
 async def _run(service: Service, run: str, *, key: str | None = None) -> dict[str, Any]:

@@ -6,13 +6,15 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from sqlalchemy import Select, and_, or_, select, update
+from sqlalchemy import ColumnElement, Select, Table, and_, func, or_, select, update
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from rl_conductor.store.journal import Journal
 from rl_conductor.store.rows import BESIDE, Answered, Canary, Pair
+from rl_conductor.store.searching import AMOUNTS
 from rl_conductor.store.tables import canaries, pairs, runs
+from rl_conductor.types import Usage
 
 
 class Trials:
@@ -31,10 +33,8 @@ class Trials:
 
     async def pairs(self, route: str | None = None, *, since: float = 0.0, most: int | None = None) -> Sequence[Pair]:
         """The newest pairs of a route, by its name, pinned or not, or of all."""
-        wanted = select(pairs).where(pairs.c.created >= since).order_by(pairs.c.created.desc(), pairs.c.run)
-        if route is not None:
-            follows = pairs.c.route.startswith(f"{route}-2", autoescape=True)
-            wanted = wanted.where(or_(pairs.c.route == route, follows))
+        newest = select(pairs).order_by(pairs.c.created.desc(), pairs.c.run)
+        wanted = newest.where(pairs.c.created >= since, *_of(pairs, route))
         return [Pair.model_validate(row) for row in await self._found(wanted.limit(most))]
 
     async def answers(self, canary: Canary, *, most: int) -> Sequence[Answered]:
@@ -52,9 +52,15 @@ class Trials:
             for row in await self._found(wanted)
         ]
 
-    async def canaries(self) -> Sequence[Canary]:
-        """All of them."""
-        found = await self._found(select(canaries).order_by(canaries.c.route))
+    async def spent(self, route: str) -> Usage:
+        """What was used beside what users asked of a route, by its pinned name."""
+        sums = [func.coalesce(func.sum(runs.c[amount]), 0).label(amount) for amount in AMOUNTS]
+        (used,) = await self._found(select(*sums).where(runs.c.model == route, runs.c.api.in_(("shadow", "judge"))))
+        return Usage(**used)
+
+    async def canaries(self, route: str | None = None) -> Sequence[Canary]:
+        """Those of a route's releases, or all."""
+        found = await self._found(select(canaries).where(*_of(canaries, route)).order_by(canaries.c.route))
         return [Canary.model_validate({name: row[name] for name in Canary.model_fields}) for row in found]
 
     async def configure(self, route: str, percent: float) -> None:
@@ -89,3 +95,10 @@ async def _set(connection: AsyncConnection, which: Any, percent: float, reason: 
     kept = [canaries.c[name] for name in Canary.model_fields]
     row = (await connection.execute(update(canaries).where(which).values(values).returning(*kept))).mappings().first()
     return None if row is None else Canary.model_validate(dict(row))
+
+
+def _of(table: Table, route: str | None) -> Sequence[ColumnElement[bool]]:
+    """True of the rows of a route, by its name, pinned or not."""
+    if route is None:
+        return ()
+    return (or_(table.c.route == route, table.c.route.startswith(f"{route}-2", autoescape=True)),)
