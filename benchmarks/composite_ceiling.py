@@ -11,47 +11,22 @@ import argparse
 import asyncio
 import json
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from rich.console import Console
 from rich.table import Table
 
-from rl_conductor import Conductor, RunError, ScriptedModel, Step, Workflow, model
-from rl_conductor.retrieval import Library
+from rl_conductor import Conductor, RunError, ScriptedModel, Workflow
+from rl_conductor.bench.settings import read_settings
+from rl_conductor.bench.systems.oracle import Oracle
 from rl_conductor.tasks.base import Sample, Score, Task, mean
 from rl_conductor.tasks.composite import composite
-from rl_conductor.tasks.islands import islands
-from rl_conductor.workers.small import SMALL, small_pool
+from rl_conductor.workers.source import Memory, SmallPool
 
-ROLES = {
-    "hop": ("reader", "Look up the twin town or home port."),
-    "reader": ("reader", "Look the fact up in the library."),
-    "coder": ("coder", "Calculate the number."),
-    "writer": ("writer", "Write the number in words."),
-}
-"""What a step is: who does it, and the subtask."""
-Chain = tuple[str, ...]
-ALONE: tuple[Chain, ...] = (("reader",), ("coder",), ("writer",))
-CHAINS: tuple[Chain, ...] = (
-    *ALONE,
-    *(("reader", "coder"), ("reader", "writer"), ("coder", "writer"), ("hop", "reader")),
-    *(("reader", "coder", "writer"), ("hop", "reader", "coder"), ("hop", "reader", "writer")),
-    ("hop", "reader", "coder", "writer"),
-)
-"""The workflows that are searched, short ones first; each step sees all earlier ones."""
-
-
-def workflow(chain: Chain) -> Workflow:
-    """The workflow of that chain."""
-    told = [ROLES[role] for role in chain]
-    return Workflow(
-        steps=tuple(
-            Step(subtask=subtask, worker=worker, access=frozenset(range(index)))
-            for index, (worker, subtask) in enumerate(told)
-        )
-    )
+RECIPE = Path(__file__).parents[1] / "recipes" / "bench-small.toml"
+"""Its oracle says which workflows are searched, short ones first."""
 
 
 @dataclass
@@ -60,49 +35,55 @@ class Search:
 
     conductor: Conductor
     task: Task
-    alone: dict[str, dict[str, Score]] = field(default_factory=lambda: {chain[0]: {} for chain in ALONE})
-    found: dict[str, Chain] = field(default_factory=dict)
-    """The chain by sample, where any is right."""
-    _right: Counter[tuple[str, Chain]] = field(default_factory=Counter)
+    chains: dict[str, Workflow]
+    """What is tried, by its name."""
+    alone: dict[str, dict[str, Score]] = field(default_factory=lambda: defaultdict(dict))
+    """By worker and sample."""
+    found: dict[str, str] = field(default_factory=dict)
+    """The name of the chain by sample, where any is right."""
+    _right: Counter[tuple[str, str]] = field(default_factory=Counter)
     """How often a chain was right on questions of a domain."""
 
     async def look(self, sample: Sample) -> None:
         """Ask the workers, then try the other chains: first those that were right on questions of its kind."""
-        for chain in ALONE:
-            score = self.alone[chain[0]][sample.id] = await self._score(sample, chain)
-            self._note(sample, chain, score)
-        order = sorted(CHAINS[len(ALONE) :], key=lambda chain: -self._right[sample.domain, chain])
-        for chain in order:
+        singles = [name for name, chain in self.chains.items() if len(chain.steps) == 1]
+        for name in singles:
+            score = self.alone[name][sample.id] = await self._score(sample, name)
+            self._note(sample, name, score)
+        others = [name for name in self.chains if name not in singles]
+        for name in sorted(others, key=lambda name: -self._right[sample.domain, name]):
             if sample.id in self.found:
                 return
-            self._note(sample, chain, await self._score(sample, chain))
+            self._note(sample, name, await self._score(sample, name))
 
-    def _note(self, sample: Sample, chain: Chain, score: Score) -> None:
+    def _note(self, sample: Sample, name: str, score: Score) -> None:
         if score.right:
-            self.found.setdefault(sample.id, chain)
-            self._right[sample.domain, chain] += 1
+            self.found.setdefault(sample.id, name)
+            self._right[sample.domain, name] += 1
 
-    async def _score(self, sample: Sample, chain: Chain) -> Score:
+    async def _score(self, sample: Sample, name: str) -> Score:
         try:
-            trace = await self.conductor.run(sample.question, workflow=workflow(chain))
+            trace = await self.conductor.run(sample.question, workflow=self.chains[name])
         except RunError as error:
             return Score(value=0.0, answer=None, explanation=str(error))
         return await self.task.score(sample, trace.text)
 
 
-async def searched(task: Task, cache: str, threads: int, console: Console) -> Search:
+async def searched(task: Task, cache: Path, threads: int, console: Console) -> Search:
     """The search, one question after the other: the machine is small."""
-    base = model(SMALL, threads=threads)
-    pool = small_pool(Library(islands().passages), reader=base, coder=base, writer=base, cache=cache)
-    search = Search(Conductor(ScriptedModel("no plan is ever asked for"), pool), task)
+    memory = Memory(cache)
+    pool = SmallPool(threads=threads).made(memory)
+    oracle = read_settings(RECIPE).systems["oracle"]
+    assert isinstance(oracle, Oracle)
+    search = Search(Conductor(ScriptedModel("no plan is ever asked for"), pool), task, oracle.workflows(pool))
     began = time.monotonic()
     try:
         for number, sample in enumerate(task.samples):
             await search.look(sample)
             told = f"{number + 1:3} {time.monotonic() - began:6.0f} s  {sample.domain:28} {sample.answer:14}"
-            console.print(f"{told} {' → '.join(search.found.get(sample.id, '-'))}", highlight=False, soft_wrap=True)
+            console.print(f"{told} {search.found.get(sample.id, '-')}", highlight=False, soft_wrap=True)
     finally:
-        await search.conductor.aclose()
+        await memory.aclose()
     return search
 
 
@@ -114,7 +95,7 @@ def report(search: Search) -> Table:
     for column in ("system", "all", *(f"depth {depth}" for depth in depths)):
         table.add_column(column, justify="left" if column == "system" else "right")
     rows = {worker: {name: score.value for name, score in scores.items()} for worker, scores in search.alone.items()}
-    rows[f"oracle: any of {len(CHAINS)} chains"] = {one.id: float(one.id in search.found) for one in samples}
+    rows[f"oracle: any of {len(search.chains)} chains"] = {one.id: float(one.id in search.found) for one in samples}
     for name, row in rows.items():
         cells = [_cell([row[one.id] for one in samples if depth in (None, one.depth)]) for depth in (None, *depths)]
         table.add_row(name, *cells)
@@ -130,7 +111,7 @@ def keep(search: Search, path: Path) -> None:
     """Write the right plans, one a line, as `warm_start.plans` reads them."""
     asked = {sample.id: sample.question for sample in search.task.samples}
     lines = [
-        json.dumps({"question": asked[name], "workflow": workflow(chain).model_dump(mode="json"), "score": 1.0})
+        json.dumps({"question": asked[name], "workflow": search.chains[chain].model_dump(mode="json"), "score": 1.0})
         for name, chain in search.found.items()
     ]
     path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
@@ -142,7 +123,7 @@ def main() -> None:
     asked.add_argument("--split", default="train", choices=("train", "validation", "heldout"))
     asked.add_argument("--size", type=int, default=48)
     asked.add_argument("--seed", type=int, default=0)
-    asked.add_argument("--cache", default="composite-replies.sqlite")
+    asked.add_argument("--cache", type=Path, default=Path("composite-replies.sqlite"))
     asked.add_argument("--plans", type=Path, help="keep the right plans here")
     asked.add_argument("--threads", type=int, default=1, help="of the model; more than idle cores is slower")
     given = asked.parse_args()

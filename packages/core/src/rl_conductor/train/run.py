@@ -29,6 +29,7 @@ try:
     from transformers.utils.logging import disable_progress_bar, set_verbosity_error
     from trl import GRPOConfig
 
+    from rl_conductor.models.chat_template import silent_tokens
     from rl_conductor.train.loading import Loaded, grammar_of, load, lora_of
     from rl_conductor.train.rollouts import Rollouts
     from rl_conductor.train.trainer import ConductorTrainer, Reward
@@ -119,7 +120,7 @@ def _trainer(course: Course, folder: Folder) -> ConductorTrainer:
         rollouts=Rollouts(loaded.tokenizer, held, name=loaded.name),
         held=held,
         reward_funcs=Reward(asked, course.judge, config.reward, references=_references(config), told=folder.keep_plans),
-        args=_arguments(config, folder.path, grammar_of(space, form) if held else None),
+        args=_arguments(config, folder.path, vllm_held_to(grammar_of(space, form), loaded) if held else None),
         train_dataset=Dataset.from_list([_row(one) for one in asked]),
         peft_config=None if isinstance(loaded.model, PeftModel) else lora_of(config),
     )
@@ -146,7 +147,17 @@ def _references(config: TrainConfig) -> dict[str, Reference]:
     return {reference.id: reference for reference in found}
 
 
-def _arguments(config: TrainConfig, output: Path, gbnf: str | None) -> GRPOConfig:
+def vllm_held_to(gbnf: str, loaded: Loaded) -> dict[str, Any]:
+    """What vLLM is told so that it draws what `Held` admits.
+
+    It takes special tokens for the text of their names, which stands wherever a grammar leaves the words free. The
+    least bias that it knows leaves them a probability of e^-100.
+    """
+    barred = silent_tokens(loaded.tokenizer) - set(loaded.ends)
+    return {"structured_outputs": {"grammar": gbnf}, "logit_bias": dict.fromkeys(sorted(barred), -100.0)}
+
+
+def _arguments(config: TrainConfig, output: Path, held: dict[str, Any] | None) -> GRPOConfig:
     grpo, devices = config.grpo, PartialState().num_processes
     passes, rest = divmod(grpo.questions * grpo.rollouts, grpo.micro_batch * devices)
     if rest:
@@ -183,11 +194,11 @@ def _arguments(config: TrainConfig, output: Path, gbnf: str | None) -> GRPOConfi
         report_to=list(config.keep.report_to) or "none",
         save_steps=config.keep.every,
         save_total_limit=config.keep.checkpoints,
-        **_vllm(config, gbnf),
+        **_vllm(config, held),
     )
 
 
-def _vllm(config: TrainConfig, gbnf: str | None) -> dict[str, Any]:
+def _vllm(config: TrainConfig, held: dict[str, Any] | None) -> dict[str, Any]:
     vllm = config.vllm
     if vllm is None:
         return {}
@@ -197,7 +208,7 @@ def _vllm(config: TrainConfig, gbnf: str | None) -> dict[str, Any]:
         "vllm_gpu_memory_utilization": vllm.memory,
         "vllm_tensor_parallel_size": vllm.tensor_parallel,
         "vllm_server_base_url": vllm.server,
-        "generation_kwargs": {"structured_outputs": {"grammar": gbnf}} if gbnf else None,
+        "generation_kwargs": held,
     }
 
 

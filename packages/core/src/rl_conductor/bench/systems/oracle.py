@@ -14,6 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from rl_conductor.bench.arena import Arena
 from rl_conductor.bench.systems.base import Reply, System, SystemEntry
 from rl_conductor.errors import ConfigError
+from rl_conductor.pool import WorkerPool
 from rl_conductor.tasks import Sample
 from rl_conductor.workflow import Step, Workflow
 
@@ -51,7 +52,7 @@ class Oracle(SystemEntry):
 
     async def ready(self, name: str, arena: Arena) -> list[System]:
         """The system."""
-        plans = self.workflows(arena)
+        plans = self.workflows(arena.pool)
 
         async def answer(sample: Sample, repeat: int) -> Reply:
             shortest = None
@@ -67,13 +68,13 @@ class Oracle(SystemEntry):
         about = f"for each question the first right one of {len(plans)} workflows; it peeks"
         return [System(name=name, about=about, identity=self.identity, answer=answer, peeks=True)]
 
-    def workflows(self, arena: Arena) -> dict[str, Workflow]:
-        """The workflows that are tried, by what they are called."""
+    def workflows(self, pool: WorkerPool) -> dict[str, Workflow]:
+        """The workflows that are tried over `pool`, by what they are called."""
         roles = self.roles or {
             worker: Role(worker=worker, subtask=PART.format(strengths=one.card.strengths[:MOST] or "anything"))
-            for worker, one in arena.pool.items()
+            for worker, one in pool.items()
         }
-        strangers = {role.worker for role in roles.values()} - arena.pool.keys()
+        strangers = {role.worker for role in roles.values()} - pool.keys()
         if strangers:
             raise ConfigError(f"the oracle's roles name {', '.join(sorted(strangers))}, not in the pool")
         chains = self.chains or [
