@@ -11,7 +11,6 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
-from itertools import groupby
 from math import ceil
 
 import numpy as np
@@ -36,6 +35,8 @@ FEWEST_OF_EACH = 15
 ENOUGH_TO_KNOW = 20
 """Requests that hold something, such as tools, before it counts as known."""
 BINS = 5
+EVEN = 0.5
+"""Neither right nor wrong is likelier."""
 DIGITS = 6
 
 Flags = NDArray[np.bool_]
@@ -109,22 +110,20 @@ def learn(
 
 
 def threshold(likely: Floats, right: Flags, risk: float) -> float | None:
-    """The least probability down to which, from the surest on, no more than `risk` of the answers are wrong.
+    """The least probability from which on no more than `risk` of the answers are wrong; `None` when there is none.
 
-    One wrong answer is added to those that were seen, so that a few right ones prove nothing. The search ends where the
-    risk is first exceeded: the best of all thresholds would look better than it is.
+    It is never below 0.5: what is more likely wrong than right is not sent, however much risk is left. One wrong answer
+    is added to those that were seen, because the best of many thresholds looks better than it is; in simulations with
+    100 to 1,000 requests the share of wrong answers then stays, on average, below the risk.
     """
-    order = np.argsort(-likely, kind="stable")
-    sent, wrong, found = 0, 0, None
-    for value, group in groupby(order, key=lambda index: float(likely[index])):
-        members = list(group)
-        sent += len(members)
-        wrong += int((~right[members]).sum())
-        if (wrong + 1) / (sent + 1) <= risk:
-            found = value
-        elif sent + 1 >= 1 / risk:
-            break
-    return found
+    order = np.argsort(-likely, kind="stable")[: int((likely >= EVEN).sum())]
+    values, wrong = likely[order], np.cumsum(~right[order])
+    fits = (wrong + 1) / (np.arange(len(order)) + 2) <= risk
+    fits &= np.append(values[1:] != values[:-1], np.ones(min(len(order), 1), dtype=bool))  # equals go together
+    if not fits.any():
+        return None
+    last = int(np.flatnonzero(fits)[-1])
+    return EVEN if last == len(order) - 1 else float(values[last])
 
 
 def _different(examples: Iterable[Example]) -> list[Example]:
@@ -174,17 +173,20 @@ def _kinds(examples: Iterable[Example]) -> list[str]:
 
 def _fitted(inputs: csr_array, right: Flags) -> Floats:
     """Weights of the likeliest logistic regression, whose last one, the bias, is free."""
-    transposed = inputs.T.tocsr()
-    pull = np.full(inputs.shape[1], PENALTY)
+    used = np.unique(inputs.indices)  # the weights of what never occurs stay 0
+    seen = inputs[:, used]
+    transposed = seen.T.tocsr()
+    pull = np.full(len(used), PENALTY)
     pull[-1] = 1e-6
 
     def loss(weights: Floats) -> tuple[float, Floats]:
-        scores = inputs @ weights
+        scores = seen @ weights
         value = np.logaddexp(0, scores).sum() - scores[right].sum() + weights @ (pull * weights) / 2
         return float(value), transposed @ (expit(scores) - right) + pull * weights
 
-    found: Floats = minimize(loss, np.zeros(inputs.shape[1]), jac=True, method="L-BFGS-B").x
-    return found
+    weights = np.zeros(inputs.shape[1])
+    weights[used] = minimize(loss, np.zeros(len(used)), jac=True, method="L-BFGS-B").x
+    return weights
 
 
 def _fold(request: Request) -> int:

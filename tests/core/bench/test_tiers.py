@@ -1,0 +1,283 @@
+"""Learning which requests one call answers: the threshold, what is too little, and the command."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from typer.testing import CliRunner, Result
+
+from core.capitals import drawn, question
+from core.runs import ACCEPT, plan, pool_of
+from rl_conductor import Conductor, ConfigError, Limits, ScriptedModel
+from rl_conductor.bench.examples import Example, Judged
+from rl_conductor.bench.tiers import learn, threshold
+from rl_conductor.cli.main import app
+from rl_conductor.store import NewRun, Store
+from rl_conductor.tiers import Tiers
+from rl_conductor.types import Message, Request, Tool
+
+WHO: Any = {"worker": "a", "model": "scripted:a", "source": "a test"}
+ONE = plan((0, "Say it.", []))
+TWO = plan((0, "Draft it.", []), (0, "Say it.", ["all"]))
+
+
+def examples(number: int, *, seed: int = 0, noise: float = 0.0) -> list[Example]:
+    return [Example(question(text), right) for text, right in drawn(number, seed=seed, noise=noise)]
+
+
+# ---------------------------------------------------------------------------------------- learning
+
+
+def test_it_learns_what_can_be_learned_and_keeps_its_promise_on_questions_it_has_not_seen() -> None:
+    made, report = learn(examples(300, noise=0.04), risk=0.05, **WHO)
+
+    assert made is not None
+    held_out = drawn(1_000, seed=1, noise=0.04)
+    likely = [(made.probability(question(text)), right) for text, right in held_out]
+    base = max(np.mean([right for _, right in held_out]), np.mean([not right for _, right in held_out]))
+    accuracy = np.mean([(p >= 0.5) == right for p, right in likely])
+    sent = [right for p, right in likely if p >= made.threshold]
+    assert base < 0.6
+    assert accuracy > 0.9
+    assert len(sent) > 300
+    assert 1 - np.mean(sent) <= 0.05
+    assert report.accuracy.low <= accuracy <= report.accuracy.high + 0.02
+    assert report.brier < report.brier_of_none / 2
+    assert report.wrong is not None
+    assert 1 - np.mean(sent) <= report.wrong.high
+    assert report.sent.value == pytest.approx(len(sent) / 1_000, abs=0.15)
+
+
+def test_what_is_written_decides_as_what_was_learned(tmp_path: Path) -> None:
+    made, _ = learn(examples(200), risk=0.05, **WHO)
+    assert made is not None
+    made.write(tmp_path / "tiers.json")
+
+    again = Tiers.read(tmp_path / "tiers.json")
+
+    assert again.decide(question("What is the capital of Peru?")) == made.decide(
+        question("What is the capital of Peru?")
+    )
+    assert again.learned.requests == 200
+
+
+def test_of_pure_chance_nothing_is_sent() -> None:
+    made, report = learn(examples(300, noise=1.0), risk=0.05, **WHO)
+
+    assert made is None
+    assert report.wrong is None or report.sent.value < 0.1
+    assert report.brier > 0.2
+
+
+def test_only_what_was_seen_often_enough_counts_as_known() -> None:
+    tool = (Tool(name="look"),)
+    plain = examples(200)
+    with_tools = [Example(question(text, tools=tool), right) for text, right in drawn(30, seed=2)]
+    with_turns = [
+        Example(Request(messages=(Message.user("Hi"), Message.assistant("Yes"), Message.user(text))), right)
+        for text, right in drawn(3, seed=3)
+    ]
+
+    made, _ = learn([*plain, *with_tools, *with_turns], risk=0.05, **WHO)
+
+    assert made is not None
+    assert made.seen == {"tools"}
+    assert made.decide(question("What is the capital of Peru?", tools=tool)).tier == "single"
+
+
+def test_a_request_that_was_asked_many_times_counts_once_and_as_wrong_when_it_ever_was() -> None:
+    once = examples(200)
+    shaky = question("What is the capital of Nowhere?")
+    many = [Example(shaky, right=True)] * 500 + [Example(shaky, right=False)]
+
+    made, report = learn([*once, *many], risk=0.05, **WHO)
+
+    assert made is not None
+    assert report.right.n == 201
+    assert made.learned.right == sum(example.right for example in once)
+
+
+@pytest.mark.parametrize(
+    ("given_", "needed"),
+    [
+        (examples(40), "40 different requests.*at least 60 are needed"),
+        ([Example(question(f"What is {n}?"), right=True) for n in range(100)], "100 right and 0 wrong.*policy.single"),
+        ([Example(question(f"What is {n}?"), right=n < 5) for n in range(100)], "5 right and 95 wrong.*20 of them"),
+    ],
+)
+def test_too_little_is_refused_with_what_is_needed(given_: list[Example], needed: str) -> None:
+    with pytest.raises(ConfigError, match=f"(?s)too little to learn tiers from.*{needed}"):
+        learn(given_, risk=0.05, **WHO)
+
+
+def test_a_smaller_risk_needs_more() -> None:
+    with pytest.raises(ConfigError, match="1000 of them right"):
+        learn(examples(100), risk=0.001, **WHO)
+
+
+# --------------------------------------------------------------------------------------- threshold
+
+scored = st.lists(st.tuples(st.sampled_from([0.01 * n for n in range(101)]), st.booleans()), max_size=120)
+
+
+@given(scored, st.sampled_from([0.02, 0.05, 0.1, 0.3]))
+@settings(deadline=None)
+def test_at_the_threshold_and_one_more_wrong_answer_the_risk_still_holds(
+    found: list[tuple[float, bool]], risk: float
+) -> None:
+    likely = np.array([p for p, _ in found])
+    right = np.array([was for _, was in found], dtype=bool)
+
+    chosen = threshold(likely, right, risk)
+
+    if chosen is None:
+        return
+    sent = [was for p, was in found if p >= chosen]
+    assert sent
+    assert chosen >= 0.5
+    assert (sent.count(False) + 1) / (len(sent) + 1) <= risk
+
+
+@given(scored, st.sampled_from([0.05, 0.1, 0.3]), st.randoms())
+@settings(deadline=None)
+def test_the_threshold_does_not_depend_on_the_order_of_the_examples(
+    found: list[tuple[float, bool]], risk: float, draw: Any
+) -> None:
+    def of(each: list[tuple[float, bool]]) -> float | None:
+        return threshold(np.array([p for p, _ in each]), np.array([was for _, was in each], dtype=bool), risk)
+
+    shuffled = list(found)
+    draw.shuffle(shuffled)
+    assert of(found) == of(shuffled)
+
+
+@given(scored)
+@settings(deadline=None)
+def test_a_larger_risk_never_sends_less(found: list[tuple[float, bool]]) -> None:
+    likely = np.array([p for p, _ in found])
+    right = np.array([was for _, was in found], dtype=bool)
+    small, large = threshold(likely, right, 0.05), threshold(likely, right, 0.3)
+
+    assert small is None or (large is not None and large <= small)
+
+
+# ------------------------------------------------------------------------------ runs that were judged
+
+
+async def run(*plans: str, pool: Any = None, rounds: int = 2, text: str = "What?") -> Any:
+    made = Conductor(ScriptedModel(list(plans)), pool or pool_of(a="from a", b="from b"), limits=Limits(rounds=rounds))
+    return await made.run(text)
+
+
+async def test_runs_say_of_a_single_call_what_the_conductor_made_of_it() -> None:
+    judged = Judged()
+    judged.add(await run(ONE, ACCEPT, text="accepted"))
+    judged.add(await run(ONE, TWO, text="planned anew"))
+    judged.add(await run(TWO, ACCEPT, text="several steps"))
+    judged.add(await run(ONE, rounds=1, text="never judged"))
+    judged.add(await run(plan((1, "Say it.", [])), ACCEPT, text="by another"))
+
+    said = {example.request.messages[0].text: example.right for example in judged.examples("a", "scripted:a")}
+
+    assert said == {"accepted": True, "planned anew": False, "several steps": False}
+    assert judged.silent == 1
+    assert judged.busiest == "a"
+    assert judged.examples("a", "openai:newer") == judged.examples("c", "scripted:c")
+
+
+# ------------------------------------------------------------------------------------- the command
+
+POOL = '[workers.adder]\nmodel = "toy:adder"\n[workers.speller]\nmodel = "toy:speller"\n'
+
+
+@pytest.fixture
+def pool(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(folder / "cache"))
+    monkeypatch.setenv("COLUMNS", "120")
+    rows = [{"id": f"a{n}", "question": f"add {n // 10} {n % 10}", "answer": str(n // 10 + n % 10)} for n in range(60)]
+    rows += [{"id": f"s{n}", "question": f"please spell it with {n} letters", "answer": "never"} for n in range(40)]
+    (folder / "many.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    (folder / "pool.toml").write_text(POOL)
+    return folder / "pool.toml"
+
+
+def calibrate(pool: Path, *more: str) -> Result:
+    return CliRunner().invoke(app, ["calibrate", str(pool), *more])
+
+
+def test_calibrate_writes_cards_and_tiers_and_tells_how_good_they_are(pool: Path) -> None:
+    file = pool.parent / "tiers.json"
+    said = calibrate(pool, "--task", f"jsonl:{pool.parent / 'many.jsonl'}", "--tiers", str(file))
+
+    assert said.exit_code == 0, said.output
+    made = Tiers.read(file)
+    assert (made.worker, made.model) == ("adder", "scripted:adder")
+    assert made.decide(question("add 7 7")).tier == "single"
+    assert made.decide(question("please spell it with 9 letters")).tier == "conductor"
+    assert "answers 60.0% (50.2% to 69.1%) of 100 requests" in said.stdout
+    assert re.search(r"at most 5\.0% wrong +one call from probability 0\.\d+ on", said.stdout)
+    assert re.search(r"of these wrong +0\.0% \(0\.0% to \d", said.stdout)
+    assert 'write tiers = "tiers.json"' in said.stderr
+    assert "accuracy" in pool.read_text()
+
+
+@pytest.mark.parametrize(
+    ("options", "why"),
+    [
+        ([], "nothing to do"),
+        (["--task", "TASK", "--store", "sqlite:///x.db", "--tiers", "TIERS"], "can't both be learned from"),
+        (["--task", "TASK", "--tiers", "TIERS", "--limit", "30"], "too little to learn tiers from: 30 different"),
+        (["--task", "TASK", "--tiers", "TIERS", "--worker", "nobody"], "no worker 'nobody'"),
+        (["--task", "TASK", "--tiers", "TIERS", "--worker", "speller"], "too little to learn.*'speller' alone"),
+        (["--store", "sqlite:///DIR/none.db", "--tiers", "TIERS"], "no runs are kept"),
+    ],
+)
+def test_what_it_cannot_learn_from_is_told(pool: Path, options: list[str], why: str) -> None:
+    names = {"TASK": f"jsonl:{pool.parent / 'many.jsonl'}", "TIERS": str(pool.parent / "t.json"), "DIR": "nowhere"}
+    for name, value in names.items():
+        options = [option.replace(name, value) for option in options]
+
+    said = calibrate(pool, *options)
+
+    assert said.exit_code == 2
+    assert re.search(why, " ".join(said.stderr.split()))
+    assert not (pool.parent / "t.json").exists()
+
+
+def keep_runs(url: str, number: int) -> None:
+    """A store of runs that accepted one call for every capital, and took two steps for all else."""
+
+    async def kept() -> None:
+        store = await Store.open(url)
+        for index, (text, easy) in enumerate(drawn(number, seed=0)):
+            plans = [ONE, ACCEPT] if easy else [TWO, ACCEPT]
+            workers = pool_of(adder="it")
+            trace = await Conductor(ScriptedModel(plans), workers, limits=Limits(rounds=2)).run(text)
+            new = {"id": f"r{index}", "key": "k", "digest": "d", "api": "chat", "model": "m", "created": index + 1.0}
+            await store.claim(NewRun.model_validate(new | {"question": text}))
+            store.finish(f"r{index}", trace, "done")
+        await store.aclose()
+
+    asyncio.run(kept())
+
+
+def test_tiers_are_learned_from_the_runs_that_a_server_has_kept(pool: Path) -> None:
+    url = f"sqlite:///{pool.parent / 'kept.db'}"
+    keep_runs(url, 120)
+    file = pool.parent / "tiers.json"
+
+    said = calibrate(pool, "--store", url, "--tiers", str(file))
+
+    assert said.exit_code == 0, said.output
+    made = Tiers.read(file)
+    assert made.decide(question("What is the capital of place 1 a?")).tier == "single"
+    assert made.decide(question("Prove that place 1 a is not compact.")).tier == "conductor"
+    assert made.learned.source == "kept runs"

@@ -1,0 +1,102 @@
+"""Simple requests through the server: one call, and everybody who looks is told why."""
+
+from __future__ import annotations
+
+from datetime import date
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from core.capitals import tiers
+from core.runs import pool_of
+from rl_conductor import ConfigError, ScriptedModel
+from rl_conductor.cli.main import app
+from rl_conductor.discovery import Found
+from rl_conductor.planner import Planner
+from rl_conductor.server.profiles import catalogue
+from rl_conductor.server.settings import ProfileEntry, read_settings
+from server.conftest import TWO_STEPS, At, Serve
+
+SIMPLE = "What is the capital of France?"
+
+
+@pytest.fixture
+async def at(serve: Serve, tmp_path: Path) -> At:
+    """A server one of whose profiles has tiers."""
+    tiers().write(tmp_path / "tiers.json")
+    house = {"released": "2026-11-01", "tiers": str(tmp_path / "tiers.json")}
+    pool = pool_of(a="from a", b="from b")
+    return await serve(pool, ScriptedModel([TWO_STEPS] * 9), profiles={"house": house})
+
+
+async def ask(at: At, text: str, model: str = "house") -> tuple[str, dict[str, object]]:
+    """The answer, and the plan as the reply tells of it."""
+    reply = await at.openai().chat.completions.create(model=model, messages=[{"role": "user", "content": text}])
+    told = (reply.model_extra or {})["conductor"]["rounds"][0]["plan"]
+    return reply.choices[0].message.content or "", told
+
+
+async def test_a_simple_request_is_one_call_and_the_reply_says_why(at: At) -> None:
+    answer, told = await ask(at, SIMPLE)
+
+    assert answer == "from a"
+    assert told["source"] == "tier"
+    assert told["calls"] == 0
+    decision = told["tier"]
+    assert isinstance(decision, dict)
+    assert decision["tier"] == "single"
+    assert decision["probability"] >= decision["threshold"]
+    assert decision["classifier"] == tiers().sha256
+
+
+async def test_other_requests_and_profiles_are_planned(at: At) -> None:
+    answer, told = await ask(at, "Write a parser.")
+    assert (answer, told["source"]) == ("from b", "planner")
+    assert isinstance(told["tier"], dict)
+    assert told["tier"]["tier"] == "conductor"
+
+    answer, told = await ask(at, SIMPLE, model="conductor-ultra")
+    assert (answer, told["source"], "tier" in told) == ("from b", "planner", False)
+
+
+async def test_a_stream_is_one_call_too(at: At) -> None:
+    stream = await at.openai().chat.completions.create(
+        model="house", messages=[{"role": "user", "content": SIMPLE}], stream=True
+    )
+    said = "".join([chunk.choices[0].delta.content or "" async for chunk in stream if chunk.choices])
+
+    assert said == "from a"
+
+
+async def test_the_page_and_the_command_line_show_the_decision(at: At, tmp_path: Path) -> None:
+    await ask(at, SIMPLE)
+    await at.service.store.journal.flush()
+    (row,) = await at.service.store.runs()
+
+    page = (await at.http.get(f"/runs/{row.id}")).text
+    assert "Not planned: the request looks simple" in page
+    assert f"one call of a: right with probability 0.998, from 0.900 (tiers {tiers().sha256[:12]})" in page
+
+    trace = await at.service.store.trace(row.id)
+    assert trace is not None
+    (tmp_path / "run.json").write_text(trace.model_dump_json())
+    said = CliRunner().invoke(app, ["trace", "show", str(tmp_path / "run.json")], env={"COLUMNS": "200"})
+    assert "a simple request" in said.stdout
+    assert f"tier: one call of a: right with probability 0.998, from 0.900 (tiers {tiers().sha256[:12]})" in said.stdout
+
+
+def test_a_profiles_tiers_lie_beside_its_settings_and_are_part_of_what_it_is(tmp_path: Path) -> None:
+    tiers().write(tmp_path / "tiers.json")
+    config = tmp_path / "conductor.toml"
+    config.write_text('[profiles.house]\nreleased = 2026-11-01\ntiers = "tiers.json"\n')
+    found = Found(pool_of(a="from a"), Planner(model=ScriptedModel("")), ())
+
+    house = catalogue(found, read_settings(config).profiles).named("house")
+    plain = catalogue(found, {"house": ProfileEntry(released=date(2026, 11, 1))}).named("house")
+
+    assert house.conductor.tiers == tiers()
+    assert house.fingerprint != plain.fingerprint
+    (tmp_path / "tiers.json").write_text("{}")
+    with pytest.raises(ConfigError, match=r"tiers\.json"):
+        catalogue(found, read_settings(config).profiles)
