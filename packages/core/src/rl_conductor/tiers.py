@@ -58,7 +58,7 @@ class Tiers(Value):
     threshold: Finite = Field(gt=0, le=1)
     """The least probability that one call is right at which it is made."""
     longest: int = Field(gt=0)
-    """Characters of the longest message that it has learned from."""
+    """Characters of the longest message that it judges."""
     seen: Names = frozenset()
     """What requests held that it has learned from, by the names of `holds`."""
     bias: Finite
@@ -136,7 +136,7 @@ class Tiers(Value):
         if strange := sorted(holds(request) - self.seen):
             return f"it has learned from no request with {' and '.join(strange)}"
         if len(message) > self.longest:
-            return f"it has learned from no message longer than {self.longest:,} characters"
+            return f"it judges no message longer than {self.longest:,} characters"
         return "" if message.strip() else "there is no text to judge by"
 
 

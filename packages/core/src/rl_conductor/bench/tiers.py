@@ -34,6 +34,8 @@ FEWEST_OF_EACH = 15
 """Of them right and wrong, at least: fewer of one kind teach nothing of it."""
 ENOUGH_TO_KNOW = 20
 """Requests that hold something, such as tools, before it counts as known."""
+LONGER = 2
+"""How many times as long as the longest message a message may be that is still judged."""
 BINS = 5
 EVEN = 0.5
 """Neither right nor wrong is likelier."""
@@ -224,7 +226,7 @@ def _tiers(
         worker=worker,
         model=model,
         threshold=threshold,
-        longest=max(len(asked(example.request)) for example in examples),
+        longest=LONGER * max(len(asked(example.request)) for example in examples),
         seen=frozenset(name for name in kinds if times[name] >= ENOUGH_TO_KNOW),
         bias=rounded[-1],
         length=rounded[-2],
