@@ -135,9 +135,17 @@ async def test_an_unseen_pool_has_other_names_in_another_order_and_keeps_its_mod
     assert found["w2"].accuracy.value == pytest.approx(6 / 12)
 
 
-async def test_only_a_worker_of_the_pool_can_be_renamed(bench: Make) -> None:
-    with pytest.raises(ConfigError, match="rename names nobody, not in the pool"):
-        await bench('[pools.toys.rename]\nnobody = "w1"\n' + ALONE).run()
+@pytest.mark.parametrize("table", ["rename", "strengths"])
+async def test_only_a_worker_of_the_pool_can_be_renamed_or_told_in_other_words(bench: Make, table: str) -> None:
+    with pytest.raises(ConfigError, match="rename or strengths names nobody, not in the pool"):
+        await bench(f'[pools.toys.{table}]\nnobody = "w1"\n' + ALONE).run()
+
+
+async def test_planners_are_told_of_workers_in_the_words_of_the_bench(bench: Make) -> None:
+    await bench('[pools.toys.strengths]\nadder = "finds sums"\n' + PLANNED).run()
+    told = toys.MADE["planner"][0].requests[0].messages[0].text
+    assert "Model 0: finds sums" in told
+    assert "Model 1: spells" in told
 
 
 async def test_a_system_runs_over_the_pools_that_it_names(bench: Make) -> None:
