@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from collections.abc import AsyncGenerator, Callable
 from decimal import Decimal
 from pathlib import Path
@@ -333,3 +334,16 @@ async def test_pairs_are_forgotten_with_their_runs(serve: Serve, upstream: Vendo
     store: Store = at.service.store
     await store.prune(before=pair.created + 1)
     assert await store.trials.pairs() == []
+
+
+async def test_a_page_shows_the_trial_of_each_route(serve: Serve, upstream: Vendor) -> None:
+    at = await serve(**conducting(), routes={"assistant": route(upstream)})
+    assert "No two answers have been compared yet." in (await at.http.get("/routes")).text
+    for question in ("What is 17 * 23?", "And now?"):
+        await at.openai().chat.completions.create(model="assistant", messages=[{"role": "user", "content": question}])
+    await pairs(at, 2)
+    page = " ".join(re.sub("<[^>]+>", " ", (await at.http.get("/routes")).text).split())
+    assert "is better 100% 34% to 100%" in page
+    assert "The conductor costs +$0.0100 an answer +$0.0100 to +$0.0100" in page
+    listed = (await at.http.get("/")).text
+    assert "assistant-2026-11-01 · conductor · shadow · key shadow:assistant" in listed

@@ -52,7 +52,7 @@ async def look(browser: Browser) -> AsyncGenerator[Look, None]:
 async def every_page(at: At) -> list[str]:
     """Paths of all kinds of pages, with something on each."""
     run, other = await ask(at, model="conductor-ultra"), await ask(at, "Again?")
-    return ["/", f"/runs/{run}", f"/runs/{run}/beside/{other}", "/spending", "/sign-in", "/runs/none"]
+    return ["/", f"/runs/{run}", f"/runs/{run}/beside/{other}", "/routes", "/spending", "/sign-in", "/runs/none"]
 
 
 # ------------------------------------------------------------------------------------------------ live

@@ -1,4 +1,4 @@
-"""`routes`: how a server's conductors do beside the models that answer today, and how far each canary is."""
+"""`routes`: whether conductors are better than the models that answer today, and how far each canary is."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def routes(
     store: stored.StoreOption = None,
     config: stored.ConfigOption = None,
 ) -> None:
-    """How the conductor of each route does beside the model that answers today, and how far its canary is.
+    """Whether each route's conductor is better than the model that answers today, and its canary.
 
     Intervals hold the true value 95 times in a hundred. A server sees a new percentage within a few seconds.
 

@@ -59,7 +59,7 @@ def _tell_what_there_is(row: RunRow, so_far: Sequence[Round]) -> None:
     facts = {
         "run": row.id,
         "begun": f"{datetime.fromtimestamp(row.created, UTC):%Y-%m-%d %H:%M:%S %Z}",
-        "asked": f"{row.model}, on the account of {row.key}",
+        "asked": f"{row.asked}, on the account of {row.key}",
         "is": row.status,
         "error": row.error or "",
         "so far": f"{tokens(row.usage)}, {cost_in_words(row.usage)}, {counted(row.usage.calls, 'call')}",

@@ -41,7 +41,7 @@ RUNS_A_PAIR = 2
 """Most of a pair's runs that are under way together: those of the judge, who reads both orders."""
 WAITING = 64
 """Answers that wait for their shadow; it leaves out what comes beside."""
-OF = "shadow-of"
+OF = "shadow_of"
 """The label of a run beside another: that one's id."""
 
 

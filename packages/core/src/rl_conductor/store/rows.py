@@ -54,6 +54,12 @@ class RunRow(NewRun):
     answer: str | None = None
     """The beginning of what was answered."""
 
+    @property
+    def asked(self) -> str:
+        """The model, of a route the side that answered, and whether it was asked by nobody but the server."""
+        parts = (self.model, self.side, self.api if self.api in BESIDE else None)
+        return " · ".join(part for part in parts if part)
+
 
 class Search(Value):
     """Which runs are wanted: each field that is set leaves fewer."""

@@ -12,6 +12,7 @@ from fastapi import Path as InPath
 from starlette.requests import Request
 from starlette.responses import FileResponse, Response, StreamingResponse
 
+from rl_conductor.adopt.trial import trials
 from rl_conductor.errors import RunError
 from rl_conductor.server.errors import ApiError, refused
 from rl_conductor.server.service import DAY, HOUR, Service
@@ -113,6 +114,15 @@ async def beside(run: RunId, other: RunId, service: Visited) -> Response:
     """Two runs side by side."""
     left, right = await _view(service, run), await _view(service, other)
     return Page("beside.html", left=left, right=right, guarded=is_guarded(service))
+
+
+# ------------------------------------------------------------------------------------------- routes
+
+
+@router.get("/routes")
+async def routes(service: Visited) -> Response:
+    """Whose answers were better on each route, what they cost, and how far each canary is."""
+    return Page("routes.html", trials=await trials(service.store), guarded=is_guarded(service))
 
 
 # ----------------------------------------------------------------------------------------- spending
