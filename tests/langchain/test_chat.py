@@ -32,6 +32,7 @@ from langchain_core.runnables import ConfigurableField
 from langchain_openai import ChatOpenAI
 from pydantic import BaseModel, ValidationError
 
+from core.capitals import tiers
 from core.runs import Paced, down, plan, prompt_of
 from langchain_conductor import ChatConductor
 from rl_conductor import (
@@ -289,6 +290,13 @@ def test_without_arguments_it_works_with_what_the_machine_offers(
     file.write_text('[workers.small]\nmodel = "ollama:llama3.2"\n[workers.large]\nmodel = "ollama:qwen3"\n')
     monkeypatch.setenv("RL_CONDUCTOR_POOL", str(file))
     assert list(ChatConductor().conductor.pool) == ["small", "large"]
+
+
+def test_the_tiers_of_a_pool_file_hold_here_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tiers("small", model="ollama:llama3.2").write(tmp_path / "tiers.json")
+    (tmp_path / "pool.toml").write_text('tiers = "tiers.json"\n[workers.small]\nmodel = "ollama:llama3.2"\n')
+    monkeypatch.setenv("RL_CONDUCTOR_POOL", str(tmp_path / "pool.toml"))
+    assert ChatConductor().conductor.tiers == tiers("small", model="ollama:llama3.2")
 
 
 # -------------------------------------------------------------------------------------------- tools

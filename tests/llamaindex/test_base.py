@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import time
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from llama_index.core.base.llms.types import ChatMessage, ChatResponse
 from llama_index.core.rate_limiter import TokenBucketRateLimiter
 from llama_index.core.tools import FunctionTool
 
+from core.capitals import tiers
 from llama_index.llms.conductor import Conductor
 from llamaindex.scripts import EchoLLM, asked, conductor, core_of, plan, planner, shown, text_of, until
 from rl_conductor import (
@@ -33,6 +35,13 @@ ANSWER = "The whole answer."
 
 async def all_of(stream: Any) -> list[Any]:
     return [response async for response in await stream]
+
+
+def test_the_tiers_of_a_pool_file_hold_here_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tiers("small", model="ollama:llama3.2").write(tmp_path / "tiers.json")
+    (tmp_path / "pool.toml").write_text('tiers = "tiers.json"\n[workers.small]\nmodel = "ollama:llama3.2"\n')
+    monkeypatch.setenv("RL_CONDUCTOR_POOL", str(tmp_path / "pool.toml"))
+    assert Conductor()._core.tiers == tiers("small", model="ollama:llama3.2")
 
 
 def test_every_way_of_asking_gives_the_answer() -> None:

@@ -126,6 +126,7 @@ def conductor_of(
         policy=policy or (found.policy if found else None),
         limits=limits if rounds is None else Limits.model_validate(limits.model_dump() | {"rounds": rounds}),
         retries=retries,
+        tiers=found.tiers if found else None,
     )
 
 

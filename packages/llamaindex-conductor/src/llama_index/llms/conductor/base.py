@@ -125,6 +125,7 @@ class Conductor(FunctionCallingLLM):
             policy=plain.policy,
             limits=plain.limits,
             access=self.access,
+            tiers=plain.tiers,
         )
 
     def _from_env(self) -> rl_conductor.Conductor:
