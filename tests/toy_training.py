@@ -50,7 +50,7 @@ def config(folder: Path, **changed: Any) -> TrainConfig:
         "plan": {"examples": 0, "max_steps": 1, "max_tokens": 60},
         "curriculum": {"shuffle": False},
         "grpo": GRPO,
-        "warm_start": {"plans": plans, "steps": 30, "batch": 8, "learning_rate": 3e-3},
+        "warm_start": {"plans": plans, "steps": 30, "batch": 8, "learning_rate": 1e-2},
         "keep": {"every": 2},
     }
     return TrainConfig.model_validate(given | changed)

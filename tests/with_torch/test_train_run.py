@@ -9,13 +9,17 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+import torch
+from safetensors.torch import load_file
 
 import toy_training
 from rl_conductor.errors import ConfigError
-from rl_conductor.train.folder import Record
+from rl_conductor.train.course import Course
+from rl_conductor.train.folder import Folder, Record
 from rl_conductor.train.lines import read_lines
 from rl_conductor.train.outcomes import Drawn
 from rl_conductor.train.run import Step, Stop, train
+from rl_conductor.train.warm_start import warm_up
 
 pytestmark = pytest.mark.timeout(600)
 
@@ -46,7 +50,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Trained:
 
 
 def test_grpo_learns_which_worker_is_right(whole: Trained) -> None:
-    assert whole.steps[1]["right_if_valid"] < 0.8
+    assert whole.steps[1]["right_if_valid"] < 0.9
     verdict = whole.record.verdict
     assert verdict is not None
     assert verdict.finding == "gain"
@@ -84,6 +88,24 @@ def test_a_killed_run_goes_on_at_the_same_next_step(whole: Trained, tmp_path: Pa
     assert {number: same(step) for number, step in again.steps.items()} == {
         number: same(step) for number, step in whole.steps.items() if number >= 5
     }
+
+
+def test_a_killed_warm_start_goes_on_at_the_same_next_step(whole: Trained, tmp_path: Path) -> None:
+    home = begun_as(whole, tmp_path / "killed")
+    warm = home / "run" / "warm_start"
+    for later in ("warmth.json", "model.safetensors"):
+        (warm / later).unlink()
+    shutil.rmtree(warm / "checkpoint-30")
+    (warm / "checkpoint-29").mkdir()  # cut short
+    config = toy_training.config(home)
+    assert config.warm_start is not None
+    again = warm_up(Course(config, toy_training.pool()), config.warm_start, Folder.of(home / "run", config))
+    assert again.model_copy(update={"source": ""}) == (
+        whole.record.warm_start and whole.record.warm_start.model_copy(update={"source": ""})
+    )
+    weights = [load_file(one / "model.safetensors") for one in (warm, whole.home / "run" / "warm_start")]
+    for name in weights[0]:
+        torch.testing.assert_close(weights[0][name], weights[1][name], rtol=0, atol=0)
 
 
 def test_a_run_made_in_pieces_is_the_run_made_at_once(whole: Trained, tmp_path: Path) -> None:

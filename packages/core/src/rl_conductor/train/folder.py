@@ -86,8 +86,7 @@ class Folder:
 
     def checkpoint(self) -> Path | None:
         """The newest checkpoint that is whole."""
-        found = [one for one in self.path.glob("checkpoint-*") if (one / WHOLE).exists()]
-        return max(found, key=lambda one: int(one.name.partition("-")[2]), default=None)
+        return newest_whole(self.path)
 
     def keep_plans(self, step: int, drawn: Sequence[Drawn]) -> None:
         """Keep what was drawn for a step; one that is done again is written again."""
@@ -101,3 +100,9 @@ class Folder:
     def keep_record(self, record: Record) -> None:
         """Write the record."""
         (self.path / "record.json").write_text(record.model_dump_json(indent=2), encoding="utf-8")
+
+
+def newest_whole(path: Path) -> Path | None:
+    """The newest checkpoint in `path` that is whole."""
+    found = [one for one in path.glob("checkpoint-*") if (one / WHOLE).exists()]
+    return max(found, key=lambda one: int(one.name.partition("-")[2]), default=None)

@@ -17,7 +17,7 @@ from rl_conductor.train.config import TrainConfig
 from rl_conductor.train.course import Course
 from rl_conductor.train.diagnostics import Reference, verdict
 from rl_conductor.train.exercises import Exercise
-from rl_conductor.train.folder import WHOLE, Folder, Record, Warmth
+from rl_conductor.train.folder import Folder, Record, Warmth
 from rl_conductor.train.lines import read_lines
 
 try:
@@ -31,6 +31,7 @@ try:
 
     from rl_conductor.models.chat_template import silent_tokens
     from rl_conductor.train.loading import Loaded, grammar_of, load, lora_of
+    from rl_conductor.train.marking import Marking
     from rl_conductor.train.rollouts import Rollouts
     from rl_conductor.train.trainer import ConductorTrainer, Reward
     from rl_conductor.train.warm_start import warm_up
@@ -84,7 +85,7 @@ def train(
     course = Course(config, pool)
     warmth = warm_up(course, config.warm_start, folder) if config.warm_start else None
     trainer = _trainer(course, folder)
-    for callback in (_Tells(told), _Ends(stop, began)):
+    for callback in (_Tells(told), _Ends(stop, began), Marking()):
         trainer.add_callback(callback)
     checkpoint = folder.checkpoint()
     trainer.train(resume_from_checkpoint=None if checkpoint is None else str(checkpoint))
@@ -231,7 +232,7 @@ def _numbers(logs: Mapping[str, Any]) -> Step:
 
 
 class _Tells(TrainerCallback):  # type: ignore[misc, unused-ignore]
-    """Passes on what TRL logs of a step, and marks checkpoints as whole."""
+    """Passes on what TRL logs of a step."""
 
     def __init__(self, told: Callable[[int, Step], None]) -> None:
         self._told = told
@@ -240,11 +241,6 @@ class _Tells(TrainerCallback):  # type: ignore[misc, unused-ignore]
         """A step is done."""
         if state.is_world_process_zero and "loss" in logs:
             self._told(state.global_step, _numbers(logs))
-
-    def on_save(self, args: Any, state: Any, _control: Any, **_: Any) -> None:
-        """Everything of a checkpoint is on disk."""
-        if state.is_world_process_zero:
-            (Path(args.output_dir) / f"checkpoint-{state.global_step}" / WHOLE).touch()
 
 
 class _Ends(TrainerCallback):  # type: ignore[misc, unused-ignore]

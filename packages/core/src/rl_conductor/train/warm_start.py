@@ -13,7 +13,6 @@ from typing import Any, NamedTuple
 import torch
 from peft import get_peft_model
 from transformers import PrinterCallback, Trainer, TrainingArguments
-from transformers.trainer_utils import get_last_checkpoint
 
 from rl_conductor.parser import render
 from rl_conductor.pool import WorkerPool
@@ -21,11 +20,12 @@ from rl_conductor.tasks.base import Sample
 from rl_conductor.train.config import TrainConfig, WarmStart
 from rl_conductor.train.course import Course
 from rl_conductor.train.exercises import Exercise, exercise, subset
-from rl_conductor.train.folder import Folder, Warmth
+from rl_conductor.train.folder import Folder, Warmth, newest_whole
 from rl_conductor.train.held import Held
 from rl_conductor.train.known import KnownPlan, known_plans, thought
 from rl_conductor.train.lines import read_lines, write_lines
 from rl_conductor.train.loading import Loaded, load, lora_of
+from rl_conductor.train.marking import Marking
 from rl_conductor.train.rollouts import Rollouts
 from rl_conductor.train.scoring import score
 
@@ -50,7 +50,8 @@ def warm_up(course: Course, entry: WarmStart, folder: Folder) -> Warmth:
     loaded = load(course.config.model, dtype=course.config.dtype)
     plans = _plans(course, entry, folder, loaded)
     trainer = _trainer(course, entry, folder, loaded, plans)
-    trainer.train(resume_from_checkpoint=get_last_checkpoint(str(folder.warm_start)))
+    checkpoint = newest_whole(folder.warm_start)
+    trainer.train(resume_from_checkpoint=None if checkpoint is None else str(checkpoint))
     trainer.save_model(str(folder.warm_start))
     warmth = Warmth(
         plans=len(plans),
@@ -110,6 +111,7 @@ def _trainer(course: Course, entry: WarmStart, folder: Folder, loaded: Loaded, p
         args=_arguments(config, entry, folder),
     )
     trainer.remove_callback(PrinterCallback)
+    trainer.add_callback(Marking())
     return trainer
 
 
@@ -150,5 +152,5 @@ def _arguments(config: TrainConfig, entry: WarmStart, folder: Folder) -> Trainin
         disable_tqdm=True,
         report_to="none",
         save_steps=config.keep.every,
-        save_total_limit=1,
+        save_total_limit=2,
     )
