@@ -10,7 +10,7 @@ from rl_conductor.errors import ConfigError
 
 
 def exported() -> AbstractContextManager[None]:
-    """Export what runs in the block as the standard `OTEL_*` variables say.
+    """Export what runs in the block as the standard `OTEL_*` variables say; stderr is told what could not be sent.
 
     Raises:
         ConfigError: a variable asks for what is not installed.
@@ -22,4 +22,4 @@ def exported() -> AbstractContextManager[None]:
     except ConfigError as missing:  # such variables may be meant for others: no reason not to answer
         console.note(console.stderr(), f"an OTEL_* variable is set, but {missing}")
         return nullcontext()
-    return exporting()
+    return exporting(lambda lost: console.note(console.stderr(), lost, "yellow"))

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from importlib.metadata import entry_points
 from typing import TYPE_CHECKING, Any, Literal
@@ -16,21 +17,25 @@ from rl_conductor.errors import ConfigError
 from rl_conductor.telemetry.instrumenting import instrument
 
 if TYPE_CHECKING:
-    from opentelemetry.sdk.metrics import MeterProvider
     from opentelemetry.sdk.resources import Resource
-    from opentelemetry.sdk.trace import TracerProvider
+
+    from rl_conductor.telemetry.delivery import Delivery
+
+log = logging.getLogger("rl_conductor.telemetry")
 
 Signal = Literal["traces", "metrics"]
+SIGNALS: tuple[Signal, ...] = ("traces", "metrics")
 
 PROTOCOLS = {"http/protobuf": "otlp_proto_http", "grpc": "otlp_proto_grpc"}
 """The exporters of each protocol, as they are registered."""
 
 
 @contextmanager
-def exporting() -> Iterator[None]:
+def exporting(tell: Callable[[str], object] = log.warning) -> Iterator[None]:
     """Export what runs in the block as the `OTEL_*` variables say; without them, nothing is set up.
 
-    Where the application or `opentelemetry-instrument` has set up an SDK already, that one is used.
+    Where the application or `opentelemetry-instrument` has set up an SDK already, that one is used. Else the end of the
+    block waits a short while until all is sent, and has `tell` say what was not.
 
     Raises:
         ConfigError: a variable asks for what is not installed.
@@ -39,10 +44,9 @@ def exporting() -> Iterator[None]:
         if not isinstance(get_tracer_provider(), ProxyTracerProvider):
             ending.callback(instrument())
         elif _exporters("traces") or _exporters("metrics"):
-            tracers, meters = _set_up()
-            for provider in (tracers, meters):
-                ending.callback(provider.shutdown)
-            ending.callback(instrument(tracer_provider=tracers, meter_provider=meters))
+            delivery = _set_up()
+            ending.callback(lambda: tell(lost) if (lost := delivery.end()) else None)
+            ending.callback(instrument(tracer_provider=delivery.tracers, meter_provider=delivery.meters))
         yield
 
 
@@ -56,20 +60,13 @@ def called_by(headers: Mapping[str, str]) -> Iterator[None]:
         context.detach(before)
 
 
-def _set_up() -> tuple[TracerProvider, MeterProvider]:
-    try:  # slow to import, and only needed here
-        from opentelemetry.sdk.metrics import MeterProvider  # noqa: PLC0415
-        from opentelemetry.sdk.metrics.export import PeriodicExportingMetricReader  # noqa: PLC0415
-        from opentelemetry.sdk.trace import TracerProvider  # noqa: PLC0415
-        from opentelemetry.sdk.trace.export import BatchSpanProcessor  # noqa: PLC0415
+def _set_up() -> Delivery:
+    try:
+        from rl_conductor.telemetry.delivery import Delivery  # noqa: PLC0415  slow to import, and only needed here
     except ImportError as missing:
         raise ConfigError("exporting telemetry needs more: pip install 'rl-conductor[telemetry]'") from missing
-    resource = _resource()
-    tracers = TracerProvider(resource=resource)
-    for name in _exporters("traces"):
-        tracers.add_span_processor(BatchSpanProcessor(_made("traces", name)))
-    readers = [PeriodicExportingMetricReader(_made("metrics", name)) for name in _exporters("metrics")]
-    return tracers, MeterProvider(readers, resource=resource)
+    spans, metrics = ([_made(signal, name) for name in _exporters(signal)] for signal in SIGNALS)
+    return Delivery(spans, metrics, _resource())
 
 
 def _resource() -> Resource:
