@@ -63,14 +63,8 @@ def estimate(request: Request, price: Price | None) -> Estimate:
     if isinstance(request.response_format, JsonFormat):
         read += _bytes(request.response_format.model_dump_json())
     written = request.sampling.max_tokens or DEFAULT_OUTPUT_TOKENS
-    return Estimate(input_tokens=read, output_tokens=written, cost=_most(price, read, written))
-
-
-def _most(price: Price | None, read: int, written: int) -> Decimal | None:
-    """US dollars for a call that caches nothing of what it reads, or all of it, whichever is dearer."""
-    if price is None:
-        return None
-    return max(price.cost(input_tokens=read, output_tokens=written, cache_write_tokens=kept) for kept in (0, read))
+    cost = None if price is None else price.most(input_tokens=read, output_tokens=written)
+    return Estimate(input_tokens=read, output_tokens=written, cost=cost)
 
 
 def _tokens(message: Message) -> int:

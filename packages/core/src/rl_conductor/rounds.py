@@ -223,8 +223,8 @@ class Run:
         execution.stream = self.stream and (unplanned or self.number + 1 >= self.limits.rounds)
 
     def may_go_on(self, record: PlanRecord) -> bool:
-        """Whether another round makes sense: there is an answer, and the planner may see it."""
-        if record.workflow is None or record.source in UNPLANNED:
+        """Whether another round may be and makes sense: there is an answer, and the planner may see it."""
+        if self.number >= self.limits.rounds or record.workflow is None or record.source in UNPLANNED:
             return False
         reply = self.rounds[-1].results[-1].reply
         if reply is None or reply.tool_calls:

@@ -65,8 +65,7 @@ class Stepwise:
     @property
     def again(self) -> bool:
         """Whether another round may follow, now that this one is finished."""
-        run = self._run
-        return run.number < run.limits.rounds and run.may_go_on(self.plan)
+        return self._run.may_go_on(self.plan)
 
     def _execution(self) -> Execution:
         execution = self._run.execution()

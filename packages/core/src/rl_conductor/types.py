@@ -277,16 +277,26 @@ class Price(Value):
         self, *, input_tokens: int, output_tokens: int, cached_tokens: int = 0, cache_write_tokens: int = 0
     ) -> Decimal:
         """US dollars for one call; cached tokens and those that were cached now are among those of the input."""
-        rates: Price | PriceTier = self
-        for tier in self.tiers:
-            if input_tokens > tier.above:
-                rates = tier
+        rates = self._rates(input_tokens)
         cached_rate = rates.input if rates.cached_input is None else rates.cached_input
         write_rate = rates.input if rates.cache_write is None else rates.cache_write
         # A vendor's numbers need not add up, and must not earn money.
         fresh = max(input_tokens - cached_tokens - cache_write_tokens, 0)
         read = fresh * rates.input + cached_tokens * cached_rate + cache_write_tokens * write_rate
         return self.per_call + (read + output_tokens * rates.output) / MILLION
+
+    def most(self, *, input_tokens: int, output_tokens: int) -> Decimal:
+        """US dollars for a call that caches nothing of what it reads, or all of it, whichever is dearer."""
+        rates = self._rates(input_tokens)
+        rate = rates.input if rates.cache_write is None else max(rates.input, rates.cache_write)
+        return self.per_call + (input_tokens * rate + output_tokens * rates.output) / MILLION
+
+    def _rates(self, input_tokens: int) -> Price | PriceTier:
+        rates: Price | PriceTier = self
+        for tier in self.tiers:
+            if input_tokens > tier.above:
+                rates = tier
+        return rates
 
 
 FREE = Price.model_construct(input=Decimal(0), output=Decimal(0))
