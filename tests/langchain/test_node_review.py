@@ -82,8 +82,8 @@ def test_an_edited_plan_runs_instead() -> None:
     [
         ({"type": "edit", "workflow": {"steps": [{"subtask": "x", "worker": "z"}]}}, "there is no worker 'z'"),
         ({"type": "edit", "workflow": {"steps": []}}, "at least 1 item"),
-        ({"type": "agree"}, "'approve'"),
-        ("yes", "valid dictionary"),
+        ({"type": "agree"}, r"write Command\(resume=.*input_value={'type': 'agree'}"),
+        ("approve", r"write Command\(resume={'type': 'approve'}\)"),
     ],
 )
 def test_a_decision_that_can_not_be_carried_out_leaves_the_pause_in_place(decision: Any, problem: str) -> None:

@@ -9,7 +9,8 @@ from collections.abc import Callable
 from typing import Annotated, Any, Literal
 
 from langgraph.types import interrupt
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator, Field, ValidationError, ValidatorFunctionWrapHandler, WrapValidator
+from pydantic_core import PydanticCustomError
 
 from rl_conductor.errors import ConductorError
 from rl_conductor.trace import PlanRecord
@@ -18,6 +19,10 @@ from rl_conductor.workflow import Workflow
 
 PLAN_AGAIN = "A reviewer rejected this plan:\n{drawing}\n\n{message}\n\nWrite another one."
 NO_REASON = "They gave no reason."
+NO_DECISION = (
+    "write Command(resume={'type': 'approve'}), or as the type 'edit' with a 'workflow', 'reject' with a 'message', or "
+    "'respond' with a 'message'"
+)
 
 
 class Approve(Value):
@@ -70,8 +75,18 @@ def ask(plan: PlanRecord, workflow: Workflow, check: Callable[[Workflow], object
                 raise ValueError(str(error)) from error
         return decision
 
-    allowed: Any = Annotated[Decision, Field(discriminator="type"), AfterValidator(may_run)]
+    allowed: Any = Annotated[Decision, Field(discriminator="type"), WrapValidator(_read), AfterValidator(may_run)]
     decision: Decision = interrupt(shown(plan, workflow), response_schema=allowed)
+    return decision
+
+
+def _read(given: Any, read: ValidatorFunctionWrapHandler) -> Decision:
+    try:
+        decision: Decision = read(given)
+    except ValidationError as error:
+        if error.errors()[0]["loc"]:  # a decision, with something wrong in it
+            raise
+        raise PydanticCustomError("no_decision", NO_DECISION) from error
     return decision
 
 
