@@ -24,7 +24,8 @@ def judge(say: Callable[[str, str], str]) -> tuple[Callable[[Request], Awaitable
 
     async def asked(request: Request) -> str:
         requests.append(request)
-        first, second = (part.split("\n</reply")[0] for part in request.messages[-1].text.split("<reply ")[1:])
+        parts = request.messages[-1].text.split("<reply ")[1:]
+        first, second = (part.partition(">\n")[2].partition("\n</reply")[0] for part in parts)
         return say(first, second)
 
     return asked, requests
@@ -58,7 +59,7 @@ async def test_both_orders_are_read_under_one_form() -> None:
     asked, requests = judge(fair)
     await judged(Answers(ASKED, incumbent=WRONG, conductor=RIGHT), judge=asked)
     texts = [request.messages[-1].text for request in requests]
-    assert [text.index("391") < text.index("390") for text in texts] == [True, False]
+    assert [text.index("is 391") < text.index("is 390") for text in texts] == [True, False]
     assert all(request.response_format == FORM for request in requests)
     assert all("Be brief." in text and "What is 17 * 23?" in text for text in texts)
 

@@ -15,7 +15,7 @@ from rl_conductor.models.scripted import ScriptedModel
 from rl_conductor.pool import Worker, WorkerPool
 from rl_conductor.server.keys import hashed
 from rl_conductor.server.settings import Settings
-from rl_conductor.server.shadows import AT_ONCE, OF, WAITING, drawn
+from rl_conductor.server.shadows import OF, WAITING, drawn
 from rl_conductor.store import Pair, RunRow, Search, Store
 from rl_conductor.tasks import Sample, Score
 from rl_conductor.types import Price, Sampling
@@ -42,7 +42,7 @@ def prefers(wanted: str) -> Callable[[dict[str, Any]], str]:
 def answers_in(body: dict[str, Any]) -> list[str]:
     """The two answers that a judge is shown."""
     text = body["messages"][-1]["content"]
-    return [part.split("\n</reply")[0] for part in text.split("<reply ")[1:]]
+    return [part.partition(">\n")[2].partition("\n</reply")[0] for part in text.split("<reply ")[1:]]
 
 
 @pytest.fixture
@@ -71,7 +71,7 @@ def route(upstream: Vendor, *, canary: dict[str, Any] | None = None, **shadow: A
         "released": "2026-11-01",
         "incumbent": at_vendor(upstream, "old"),
         "conductor": "conductor-mini",
-        "shadow": {"share": 1, "usd": "1", "judge": judge} | shadow,
+        "shadow": {"share": 1, "usd": "1", "judge": judge, "concurrency": 2} | shadow,
         "canary": canary or {},
     }
 
@@ -147,19 +147,19 @@ async def test_a_shadow_that_hangs_delays_no_answer(serve: Serve, upstream: Vend
     hanging = ScriptedModel("It is 391.", delay=60, price=CENT)
     at = await serve(**conducting(hanging), routes={"assistant": route(upstream)})
     async with asyncio.timeout(SOON):
-        for _ in range(AT_ONCE + 3):
+        for _ in range(2 + 3):
             assert (await at.openai().chat.completions.create(**ASK)).choices[0].message.content == "It is 390."
-        await until(lambda: hanging.in_flight == AT_ONCE)
+        await until(lambda: hanging.in_flight == 2)
     assert await at.service.store.trials.pairs() == []
 
 
 async def test_what_comes_beside_a_full_queue_is_answered_and_counted(serve: Serve, upstream: Vendor) -> None:
     hanging = ScriptedModel("It is 391.", delay=60, price=CENT)
     at = await serve(**conducting(hanging), routes={"assistant": route(upstream)})
-    for number in range(AT_ONCE + WAITING + 2):
+    for number in range(2 + WAITING + 2):
         assert (await at.openai().chat.completions.create(**ASK)).choices
-        if number == AT_ONCE - 1:
-            await until(lambda: hanging.in_flight == AT_ONCE)
+        if number == 2 - 1:
+            await until(lambda: hanging.in_flight == 2)
     assert 'conductor_shadows_total{outcome="busy",route="assistant"} 2.0' in (await at.http.get("/metrics")).text
 
 
@@ -243,7 +243,7 @@ async def test_a_judge_is_held_to_a_form_and_reads_both_orders_without_a_hint(se
     at = await serve(**conducting(), routes={"assistant": route(upstream)})
     await at.openai().chat.completions.create(**ASK)
     await pairs(at, 1)
-    orders = [["390" in answer for answer in answers_in(body)] for body in bodies]
+    orders = [["is 390" in answer for answer in answers_in(body)] for body in bodies]
     assert sorted(orders) == [[False, True], [True, False]]
     for body in bodies:
         assert body["response_format"]["type"] == "json_schema"

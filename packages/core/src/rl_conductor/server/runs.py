@@ -191,7 +191,8 @@ class _Conducting:
     def _is_asked_for_again(self) -> bool:
         """Whether the caller may come back for this very run, perhaps to another process."""
         reply = self.trace.completion if self.trace else None
-        return self.asked.name is not None or bool(reply and reply.message.tool_calls)
+        calls_tools = bool(reply and reply.message.tool_calls)
+        return self.asked.name is not None or (calls_tools and not self.asked.is_beside)
 
     def _tell(self, event: Event) -> None:
         if isinstance(event, Finished):

@@ -101,7 +101,7 @@ class Service:
         while True:
             try:
                 await self.store.beat()
-                for purse in (*self.keys.accounts, *self.shadows.purses.values()):
+                for purse in (*self.keys.accounts, *(shadow.purse for shadow in self.shadows.values())):
                     await purse.refresh()
                 await self.canaries.refresh()
                 if time.time() > pruned + HOUR:

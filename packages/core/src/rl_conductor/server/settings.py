@@ -78,6 +78,8 @@ class ShadowEntry(BudgetEntry):
     """Who says which of two answers is better."""
     scorer: str | None = Field(default=None, pattern=r"^[\w.]+:\w+$")
     """As `module:function`: it scores each answer, and decides before the judge wherever the scores differ."""
+    concurrency: int = Field(default=4, ge=1)
+    """Most answers that are compared at once; models on this machine have to serve users meanwhile."""
 
     @model_validator(mode="after")
     def _is_bounded_and_of_use(self) -> Self:

@@ -10,8 +10,8 @@ import asyncio
 import hashlib
 import logging
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from decimal import Decimal
 
@@ -26,6 +26,7 @@ from rl_conductor.server.profiles import Served
 from rl_conductor.server.purses import Purse
 from rl_conductor.server.routes import Route
 from rl_conductor.server.runs import Runs
+from rl_conductor.server.settings import ShadowEntry
 from rl_conductor.server.terms import JUDGE, SHADOW, Asked, on_terms
 from rl_conductor.server.wire import Ask
 from rl_conductor.store import Pair, Side, Store
@@ -35,12 +36,10 @@ from rl_conductor.types import Message, Request
 
 log = logging.getLogger("rl_conductor.server")
 
-AT_ONCE = 4
-"""Pairs that are compared at a time."""
 RUNS_A_PAIR = 2
 """Most of a pair's runs that are under way together: those of the judge, who reads both orders."""
 WAITING = 64
-"""Answers that wait for their shadow; it leaves out what comes beside."""
+"""Answers of a route that wait for their shadow; what comes beside is left out."""
 OF = "shadow_of"
 """The label of a run beside another: that one's id."""
 
@@ -49,31 +48,27 @@ OF = "shadow_of"
 class Answer:
     """What a user got."""
 
-    route: Route
     asked: Asked
     trace: Trace
 
 
-class Shadows:
-    """Everything that runs beside what users asked."""
+class Shadow:
+    """What runs beside the answers of one route."""
 
-    def __init__(self, routes: Mapping[str, Route], store: Store, metrics: Metrics) -> None:
-        self._routes = routes
+    def __init__(self, route: Route, entry: ShadowEntry, store: Store, metrics: Metrics) -> None:
+        self.purse = Purse(f"shadow:{route.name}", entry, store)
+        self._route = route
+        self._entry = entry
         self._store = store
         self._metrics = metrics
-        self._runs = Runs(store, Admission(AT_ONCE * RUNS_A_PAIR, 0), metrics, on_answer=_ignore)
+        self._runs = Runs(store, Admission(entry.concurrency * RUNS_A_PAIR, 0), metrics, on_answer=_ignore)
         self._queue: asyncio.Queue[Answer] = asyncio.Queue(WAITING)
-        self.purses = {
-            name: Purse(f"shadow:{name}", route.entry.shadow, store)
-            for name, route in routes.items()
-            if route.entry.shadow is not None
-        }
 
     @asynccontextmanager
     async def open(self) -> AsyncGenerator[None, None]:
         """Compare while the block runs; what is unfinished then ends at once."""
         # They are not started by the runs that they follow, whose budget they would inherit.
-        workers = [asyncio.create_task(self._work(), name="shadow") for _ in range(AT_ONCE if self.purses else 0)]
+        workers = [asyncio.create_task(self._work(), name="shadow") for _ in range(self._entry.concurrency)]
         try:
             yield
         finally:
@@ -82,22 +77,19 @@ class Shadows:
             await asyncio.gather(*workers, return_exceptions=True)
             await self._runs.drain(0)
 
-    def offer(self, asked: Asked, trace: Trace) -> None:
-        """Have an answer that a user got compared, if it is drawn and there is room; returns at once."""
-        route = self._routes.get(asked.served.name)
-        if route is None or route.entry.shadow is None or asked.choice or asked.api in BESIDE:
-            return
-        if drawn(trace.id) >= route.entry.shadow.share:
+    def offer(self, answer: Answer) -> None:
+        """Have an answer compared, if it is drawn and there is room; returns at once."""
+        if drawn(answer.trace.id) >= self._entry.share:
             return
         try:
-            self._queue.put_nowait(Answer(route, asked, trace))
+            self._queue.put_nowait(answer)
         except asyncio.QueueFull:
-            self._metrics.compared(route.name, "busy")
+            self._metrics.compared(self._route.name, "busy")
 
     async def _work(self) -> None:
         while True:
-            answer = await self._queue.get()
-            self._metrics.compared(answer.route.name, await self._outcome(answer))
+            outcome = await self._outcome(await self._queue.get())
+            self._metrics.compared(self._route.name, outcome)
 
     async def _outcome(self, answer: Answer) -> str:
         """What became of it: a verdict, or why there is none."""
@@ -116,10 +108,10 @@ class Shadows:
             return "error"
 
     async def _compared(self, answer: Answer) -> Pair:
-        route, asked = answer.route, answer.asked
+        route, asked = self._route, answer.asked
         side: Side = "conductor" if asked.served.side == "incumbent" else "incumbent"
         ask = asked.ask.model_copy(update={"labels": {OF: answer.trace.id}})
-        shadow = await self._run(answer, route.sides[side], SHADOW, ask)
+        shadow = await self._run(route.sides[side], SHADOW, ask)
         traces = {asked.served.side: answer.trace, side: shadow}
         theirs, ours = traces["incumbent"], traces["conductor"]
         both = Answers(asked.ask.request, incumbent=_said(theirs), conductor=_said(ours))
@@ -142,7 +134,7 @@ class Shadows:
 
     def _judge(self, answer: Answer) -> Callable[[Request], Awaitable[str]]:
         """Asks the route's judge, who sees data only of a class that it may see."""
-        judge, asked = answer.route.judge, answer.asked
+        judge, asked = self._route.judge, answer.asked
         assert judge is not None
         seen = Policy(data_class=asked.policy.data_class, data_rules=asked.policy.data_rules)
         held = judge.conductor.capabilities.json_schema
@@ -156,22 +148,56 @@ class Shadows:
                 labels={OF: answer.trace.id},
                 keep=asked.ask.keep,
             )
-            said = await self._run(answer, judge, JUDGE, ask)
+            said = await self._run(judge, JUDGE, ask)
             if said.completion is None:
                 raise UnclearError(f"the judge gave no answer: {said.error}")
             return said.text
 
         return opinion
 
-    async def _run(self, answer: Answer, served: Served, api: str, ask: Ask) -> Trace:
+    async def _run(self, served: Served, api: str, ask: Ask) -> Trace:
         """A run on the shadow's account, whatever became of it."""
-        (asked,) = on_terms(self.purses[answer.route.name], served, api, ask, name=None)
+        (asked,) = on_terms(self.purse, served, api, ask, name=None)
         live = await self._runs.start(asked)
         with live.heard():
             try:
                 return await live.result()
             except RunError as error:
                 return error.trace
+
+
+class Shadows(Mapping[str, Shadow]):
+    """Those of all routes that have one, by name."""
+
+    def __init__(self, routes: Mapping[str, Route], store: Store, metrics: Metrics) -> None:
+        self._shadows = {
+            name: Shadow(route, route.entry.shadow, store, metrics)
+            for name, route in routes.items()
+            if route.entry.shadow is not None
+        }
+
+    def __getitem__(self, name: str) -> Shadow:
+        return self._shadows[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._shadows)
+
+    def __len__(self) -> int:
+        return len(self._shadows)
+
+    @asynccontextmanager
+    async def open(self) -> AsyncGenerator[None, None]:
+        """See `Shadow.open`."""
+        async with AsyncExitStack() as stack:
+            for shadow in self.values():
+                await stack.enter_async_context(shadow.open())
+            yield
+
+    def offer(self, asked: Asked, trace: Trace) -> None:
+        """Have what a user got compared; of several choices, only the first."""
+        shadow = self.get(asked.served.name)
+        if shadow is not None and not asked.choice and asked.api not in BESIDE:
+            shadow.offer(Answer(asked, trace))
 
 
 def drawn(run: str) -> float:

@@ -61,9 +61,14 @@ class Asked:
         return next((said.text for said in reversed(self.request.messages) if said.role == "user"), "")
 
     @property
+    def is_beside(self) -> bool:
+        """Whether no user waits for it, nor comes back for it."""
+        return self.api in (SHADOW, JUDGE)
+
+    @property
     def counted_as(self) -> str:
         """Its model in metrics, where what nobody waited for must not stand among what users got."""
-        return f"{self.served.name} ({self.api})" if self.api in (SHADOW, JUDGE) else self.served.name
+        return f"{self.served.name} ({self.api})" if self.is_beside else self.served.name
 
     def new_run(self) -> NewRun:
         """Its record before it begins."""
