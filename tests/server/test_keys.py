@@ -18,6 +18,7 @@ from rl_conductor.pool import Worker, WorkerPool
 from rl_conductor.server.errors import ApiError
 from rl_conductor.server.keys import Account, hashed, new_key
 from rl_conductor.server.purses import period_start
+from rl_conductor.server.rates import ADDRESSES, WRONG_KEYS, Guesses
 from rl_conductor.server.settings import KeyEntry
 from rl_conductor.store import NewRun, Store
 from rl_conductor.types import Price, Sampling
@@ -82,6 +83,43 @@ async def test_who_asks_too_often_is_told_when_to_come_back(serve: Serve) -> Non
     with pytest.raises(openai.RateLimitError, match="2 times a minute") as caught:
         await client.chat.completions.create(**ASK)
     assert 1 <= int(caught.value.response.headers["retry-after"]) <= 30
+
+
+async def test_who_guesses_keys_is_told_when_to_come_back_and_who_has_one_is_not(serve: Serve) -> None:
+    at = await serve(keys=KEYS)
+    guesses = [await at.http.get("/v1/runs/x", headers={"x-api-key": f"guess-{n}"}) for n in range(WRONG_KEYS + 1)]
+    assert [reply.status_code for reply in guesses] == [401] * WRONG_KEYS + [429]
+    assert 1 <= int(guesses[-1].headers["retry-after"]) <= 60 / WRONG_KEYS
+    assert (await at.http.get("/metrics", headers={"x-api-key": "guess"})).status_code == 429
+    with pytest.raises(openai.RateLimitError, match="too many wrong keys"):
+        await at.openai("wrong").chat.completions.create(**ASK)
+    assert await at.openai("key-of-red").chat.completions.create(**ASK)
+
+
+async def test_after_too_many_guesses_not_even_the_administrators_key_is_heard(serve: Serve) -> None:
+    at = await serve(keys=KEYS, admin_sha256=hashed("admin"))
+    for guess in range(WRONG_KEYS):
+        assert (await at.http.get("/admin/runs", headers={"x-api-key": str(guess)})).status_code == 401
+    refused = await at.http.get("/admin/runs", headers={"x-api-key": "admin"})
+    assert refused.status_code == 429
+    assert int(refused.headers["retry-after"]) >= 1
+
+
+def test_addresses_are_counted_apart_and_ipv6_by_its_network() -> None:
+    guesses = Guesses()
+    for host in range(WRONG_KEYS):
+        guesses.wrong(f"2001:db8::{host:x}")
+    with pytest.raises(ApiError, match="too many wrong keys"):
+        guesses.check("2001:db8::ffff")
+    guesses.check("2001:db8:0:1::1")
+    guesses.check("10.0.0.1")
+
+
+def test_the_addresses_that_are_remembered_are_bounded() -> None:
+    guesses = Guesses()
+    for number in range(ADDRESSES + 5):
+        guesses.wrong(f"host-{number}")
+    assert len(guesses._rates) == ADDRESSES
 
 
 async def test_a_used_up_budget_ends_the_service_and_not_before(serve: Serve) -> None:

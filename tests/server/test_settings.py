@@ -72,6 +72,7 @@ def test_a_whole_file_is_read(tmp_path: Path) -> None:
         ("pool = 'p.toml'\n[workers.a]\nmodel = 'openai:x'", "both 'pool' and"),
         ("[planner]\nmodel = 'openai:x'", "no .workers. beside it"),
         ("port = ", "is not TOML"),
+        (f"[keys.a]\nsha256 = '{HASH}'\n[keys.b]\nsha256 = '{HASH}'", "keys.a and keys.b have one sha256"),
     ],
 )
 def test_a_wrong_file_is_refused_and_the_key_named(tmp_path: Path, text: str, says: str) -> None:

@@ -15,6 +15,7 @@ from markupsafe import escape
 from core.runs import Gated, busy, plan
 from rl_conductor.models.scripted import ScriptedModel
 from rl_conductor.server.keys import hashed
+from rl_conductor.server.rates import WRONG_KEYS
 from rl_conductor.store import RunRow
 from rl_conductor.trace import Trace
 from rl_conductor.types import Price
@@ -202,6 +203,18 @@ async def test_only_the_administrators_key_opens_the_pages(serve: Serve) -> None
     for header in ({"cookie": "rl_conductor_session="}, {"cookie": "rl_conductor_session=guess"}):
         assert (await at.http.get("/", headers=header)).status_code == 401
     assert (await at.http.get("/feed")).status_code == 401
+
+
+async def test_signing_in_can_be_tried_so_often_a_minute(serve: Serve) -> None:
+    at = await serve(**GUARDED)
+    for guess in range(WRONG_KEYS):
+        refused = await sign_in(at, str(guess))
+        assert "Not the administrator&#39;s key." in refused.text
+    refused = await sign_in(at)
+    assert refused.status_code == 429
+    assert int(refused.headers["retry-after"]) >= 1
+    assert "Too many wrong keys came from this address" in refused.text
+    assert "set-cookie" not in refused.headers
 
 
 async def test_without_an_administrators_key_there_are_no_pages(serve: Serve) -> None:

@@ -5,12 +5,14 @@ from __future__ import annotations
 import hashlib
 import hmac
 import secrets
-import time
 from collections.abc import Mapping
+
+from starlette.requests import HTTPConnection
 
 from rl_conductor.server.errors import ApiError
 from rl_conductor.server.profiles import Served
 from rl_conductor.server.purses import Purse
+from rl_conductor.server.rates import Guesses, Rate
 from rl_conductor.server.settings import KeyEntry, Settings
 from rl_conductor.store import Store
 
@@ -36,8 +38,7 @@ class Account(Purse):
     def __init__(self, name: str, entry: KeyEntry | None, store: Store) -> None:
         super().__init__(name, entry, store)
         self._entry = entry
-        self._turns = float(entry.requests_per_minute or 0) if entry else 0.0
-        self._counted = time.monotonic()
+        self._rate = Rate(entry.requests_per_minute) if entry and entry.requests_per_minute else None
 
     def may_ask(self, served: Served) -> bool:
         """Whether this key may ask that model."""
@@ -52,17 +53,9 @@ class Account(Purse):
 
     def take_turn(self) -> None:
         """Count a request. Raises `ApiError` when there were too many within a minute."""
-        rate = self._entry.requests_per_minute if self._entry else None
-        if rate is None:
-            return
-        now = time.monotonic()
-        self._turns = min(float(rate), self._turns + (now - self._counted) * rate / 60)
-        self._counted = now
-        if self._turns < 1:
-            wait = (1 - self._turns) * 60 / rate
-            message = f"this key may ask {rate} times a minute"
+        if self._entry and self._rate and (wait := self._rate.take()):
+            message = f"this key may ask {self._entry.requests_per_minute} times a minute"
             raise ApiError(message, status=429, code="rate_limit_exceeded", retry_after=wait)
-        self._turns -= 1
 
     async def standing(self) -> dict[str, object]:
         """What an administrator is told of it."""
@@ -77,23 +70,27 @@ class Keys:
         self._by_hash = {entry.sha256: Account(name, entry, store) for name, entry in settings.keys.items()}
         self._admin = settings.admin_sha256
         self._local = Account(LOCAL, None, store)
+        self._guesses = Guesses()
 
     @property
     def accounts(self) -> list[Account]:
         """Every account."""
         return list(self._by_hash.values()) or [self._local]
 
-    def account(self, headers: Mapping[str, str]) -> Account:
+    def account(self, http: HTTPConnection) -> Account:
         """Whose request this is.
+
+        A right key is heard however many wrong ones come from its address, which may be a proxy's.
 
         Raises:
             ApiError: nobody's.
         """
         if not self._by_hash:
             return self._local
-        brought = hashed(_brought(headers))
+        brought = hashed(_brought(http.headers))
         found = [account for known, account in self._by_hash.items() if hmac.compare_digest(known, brought)]
         if not found:
+            self._guesses.wrong(_host(http))
             raise ApiError("no such API key", status=401, code="invalid_api_key")
         return found[0]
 
@@ -108,12 +105,22 @@ class Keys:
                 return account
         raise ApiError(f"there is no key {name!r} any more", status=409, code="no_such_key")
 
-    def check_admin(self, headers: Mapping[str, str]) -> None:
-        """Raise `ApiError` unless the request brings the administrator's key."""
+    def check_admin(self, http: HTTPConnection, key: str | None = None) -> None:
+        """Raise `ApiError` unless the request, or the form in it, brings the administrator's `key`.
+
+        After too many wrong ones not even the right one is heard for a while: somebody may have chosen it themselves.
+        """
         if self._admin is None:
             raise ApiError("set admin_sha256 in the settings to use this", status=404, code="no_admin")
-        if not hmac.compare_digest(self._admin, hashed(_brought(headers))):
+        self._guesses.check(_host(http))
+        brought = _brought(http.headers) if key is None else key
+        if not hmac.compare_digest(self._admin, hashed(brought)):
+            self._guesses.wrong(_host(http))
             raise ApiError("not the administrator's key", status=401, code="invalid_api_key")
+
+
+def _host(http: HTTPConnection) -> str:
+    return http.client.host if http.client else ""
 
 
 def _brought(headers: Mapping[str, str]) -> str:

@@ -31,14 +31,14 @@ def service_of(http: Request) -> Service:
 Shared = Annotated[Service, Depends(service_of)]
 
 
-def asking(http: Request, service: Shared) -> Account:
+async def asking(http: Request, service: Shared) -> Account:
     """Whose request it is."""
-    return service.keys.account(http.headers)
+    return service.keys.account(http)
 
 
-def administrator(http: Request, service: Shared) -> None:
+async def administrator(http: Request, service: Shared) -> None:
     """Let nobody else pass."""
-    service.keys.check_admin(http.headers)
+    service.keys.check_admin(http)
 
 
 class Percent(Body):
@@ -180,5 +180,5 @@ async def readyz(service: Shared) -> dict[str, str]:
 @router.get("/metrics")
 async def metrics(http: Request, service: Shared) -> Response:
     """For Prometheus, with any key."""
-    service.keys.account(http.headers)
+    service.keys.account(http)
     return PlainTextResponse(service.metrics.text(), media_type="text/plain; version=0.0.4")

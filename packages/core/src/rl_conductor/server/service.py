@@ -118,7 +118,7 @@ class Service:
             ConductorError: it is refused, or there is no answer.
             ClientDisconnect: nobody waits for it any more.
         """
-        account = self.keys.account(http.headers)
+        account = self.keys.account(http)
         account.take_turn()
         intake = self.settings.intake
         ask = api.read(await read(http, most=intake.body_bytes, seconds=intake.client_seconds))

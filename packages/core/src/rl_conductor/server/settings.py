@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import date
 from decimal import Decimal
+from itertools import combinations
 from pathlib import Path
 from typing import Annotated, Literal, Self
 
@@ -178,6 +179,9 @@ def checked(settings: Settings, path: Path) -> Settings:
         raise ConfigError(
             f"{str(path)!r} has a [planner] but no [workers] beside it; the planner of a pool file stands there"
         )
+    for name, other in combinations(settings.keys, 2):
+        if settings.keys[name].sha256 == settings.keys[other].sha256:
+            raise ConfigError(f"{str(path)!r}: keys.{name} and keys.{other} have one sha256; make a key for each")
     profiles = {name: _beside(path, entry) for name, entry in settings.profiles.items()}
     pool = None if settings.pool is None else path.parent / settings.pool
     return settings.model_copy(update={"pool": pool, "profiles": profiles})

@@ -51,7 +51,7 @@ Visited = Annotated[Service, Depends(visitor)]
 @router.get("/sign-in")
 async def ask_for_the_key(next: str = "/") -> Response:  # noqa: A002  the field's own name
     """Where the administrator's key is shown."""
-    return Page("sign_in.html", next=next, refused=False)
+    return Page("sign_in.html", next=next, refused=None)
 
 
 @router.post("/sign-in")
@@ -59,9 +59,9 @@ async def sign_in(http: Request, service: Shared, form: Form) -> Response:
     """Give whoever brings the administrator's key a cookie to come back with."""
     wanted = form.get("next", "/")
     try:
-        service.keys.check_admin({"x-api-key": form.get("key", "")})
+        service.keys.check_admin(http, form.get("key", ""))
     except ApiError as error:
-        return Page("sign_in.html", status=error.status, next=wanted, refused=True)
+        return Page("sign_in.html", status=error.status, headers=error.headers, next=wanted, refused=str(error))
     token = secrets.token_urlsafe(32)
     await service.store.admit(_hashed(token), until=time.time() + HOURS * 3600)
     reply = see_other(_ours(wanted))
