@@ -24,6 +24,7 @@ from langchain_core.messages import (
     ToolMessage,
     messages_from_dict,
     messages_to_dict,
+    trim_messages,
 )
 from langchain_core.output_parsers import StrOutputParser
 from langchain_core.prompts import ChatPromptTemplate
@@ -460,6 +461,14 @@ def test_a_cache_tells_workers_of_other_settings_apart() -> None:
     cache = InMemoryCache()
     first = answer("One.", sleep=0.001)
     assert (first, answer("One.", sleep=0.001), answer("Two.", sleep=0.002)) == ("One.", "One.", "Two.")
+
+
+def test_long_conversations_are_trimmed_by_an_estimate_of_their_tokens() -> None:
+    chat = conducting()
+    asked = [HumanMessage("x" * 4000), AIMessage("y" * 4000), HumanMessage("Go on.")]
+    assert trim_messages(asked, max_tokens=20, token_counter=chat, strategy="last") == asked[2:]
+    exactly = conducting(custom_get_token_ids=lambda text: [ord(character) for character in text])
+    assert (chat.get_num_tokens("12345"), exactly.get_num_tokens("12345")) == (2, 5)
 
 
 def test_a_rate_limiter_is_asked() -> None:

@@ -141,7 +141,9 @@ def test_a_profile_brings_limits_and_an_order_and_both_can_be_overruled() -> Non
     assert conductor_of(workers, profile="mini", rounds=3).limits == mini.limits.model_copy(update={"rounds": 3})
     assert conductor_of(workers, profile="ultra", limits=Limits(steps=4)).limits == Limits(steps=4)
     assert conductor_of(workers).limits == Limits()
-    with pytest.raises(ConfigError, match="no profile 'tiny': write 'mini' or 'ultra'"):
+    with pytest.raises(
+        ConfigError, match="no profile 'tiny': write 'mini' or 'ultra'; a model to work with goes into workers="
+    ):
         conductor_of(workers, profile="tiny")
 
 

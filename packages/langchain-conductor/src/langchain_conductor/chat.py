@@ -33,6 +33,9 @@ T = TypeVar("T")
 DEFAULTS = ("temperature", "top_p", "max_tokens", "seed", "stop", "timeout")
 """The fields that each call asks for unless it says otherwise."""
 
+CHARACTERS_A_TOKEN = 4
+"""In English, more or less, whatever the model; LangChain itself estimates so too."""
+
 FOR_TRACERS = "ls_structured_output_format"
 """An option of calls by which LangChain tells tracers of structured answers; it takes that out itself."""
 
@@ -293,6 +296,12 @@ class ChatConductor(BaseChatModel):
             tool_calling=can.tools,
             tool_choice=can.tools,
             structured_output=can.json_schema,
+        )
+
+    def get_num_tokens(self, text: str) -> int:
+        """About how many tokens `text` has; each worker has its own, so `custom_get_token_ids` says it exactly."""
+        return (
+            -(-len(text) // CHARACTERS_A_TOKEN) if self.custom_get_token_ids is None else super().get_num_tokens(text)
         )
 
     # --------------------------------------------------------------------------- how it is stored

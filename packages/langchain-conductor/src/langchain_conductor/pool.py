@@ -90,6 +90,14 @@ def _planner_among(pool: WorkerPool) -> Planner:
     raise ConfigError(f"none of {', '.join(pool)} can plan, as all are agents or chains; give planner=... a chat model")
 
 
+def _profile(name: str) -> Profile:
+    """The profile of this name; who swaps a chat model for a conductor may have left the model's name there."""
+    try:
+        return profile_named(name)
+    except ConfigError as error:
+        raise ConfigError(f"{error}; a model to work with goes into workers={{'name': 'provider:model'}}") from None
+
+
 def conductor_of(
     workers: Mapping[str, AnyModel | Worker] | None = None,
     planner: AnyModel | Planner | None = None,
@@ -118,7 +126,7 @@ def conductor_of(
     found = discover() if workers is None else None
     pool = found.pool if found else pool_of(workers or {})
     plans = _planner(planner) if planner else found.planner if found else _planner_among(pool)
-    chosen = profile_named(profile) if profile else Profile("", found.limits if found else Limits())
+    chosen = _profile(profile) if profile else Profile("", found.limits if found else Limits())
     limits = limits or chosen.limits
     return Conductor(
         reported_planner(plans),
