@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import asyncio
 import signal
+import time
 from collections.abc import AsyncGenerator
 from pathlib import Path
 from typing import Any
@@ -80,6 +81,19 @@ async def test_another_process_over_the_same_store_takes_over_when_one_is_killed
         with pytest.raises(httpx.TransportError):
             await asking
     assert upstream.asked == {"planner": 1, "a": 1, "b": 1, "c": 2}
+
+
+async def test_what_hangs_is_waited_for_once_not_by_each_who_waits(upstream: Vendor, tmp_path: Path) -> None:
+    config = settings_file(tmp_path, upstream, f"sqlite:///{tmp_path / 'runs.db'}")
+    config.write_text(config.read_text().replace("drain_seconds = 10", "drain_seconds = 4"))
+    upstream.held.add("c")
+    async with process(config) as only:
+        asking = asyncio.create_task(post(only.url, NAMED))  # its run goes on even after its request was given up
+        await until(lambda: upstream.asked["c"] == 1)
+        began = time.monotonic()
+        await only.end(signal.SIGTERM)
+        assert 3.5 < time.monotonic() - began < 7
+        await asyncio.gather(asking, return_exceptions=True)
 
 
 async def test_a_server_that_is_told_to_stop_answers_what_it_began(upstream: Vendor, tmp_path: Path) -> None:

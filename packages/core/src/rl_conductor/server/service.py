@@ -7,7 +7,7 @@ import logging
 import time
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import ExitStack, asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Self
 
 from sqlalchemy.exc import SQLAlchemyError
@@ -25,6 +25,7 @@ from rl_conductor.server.routes import Routes
 from rl_conductor.server.runs import Runs
 from rl_conductor.server.settings import Settings
 from rl_conductor.server.shadows import Shadows
+from rl_conductor.server.stopping import Stopping
 from rl_conductor.server.streaming import EventStream, at_work, frames
 from rl_conductor.server.telling import headers
 from rl_conductor.server.terms import Asked, on_terms
@@ -48,8 +49,7 @@ class Service:
     shadows: Shadows
     canaries: Canaries
     metrics: Metrics
-    stopping: asyncio.Event = field(default_factory=asyncio.Event)
-    """Set as soon as the server is told to stop: who only listens must leave."""
+    stopping: Stopping
 
     @classmethod
     async def over(cls, catalogue: Catalogue, settings: Settings) -> Self:
@@ -72,6 +72,7 @@ class Service:
             shadows=shadows,
             canaries=Canaries(routes, store, metrics),
             metrics=metrics,
+            stopping=Stopping(settings.intake.drain_seconds),
         )
 
     @property
@@ -88,7 +89,8 @@ class Service:
             async with self.shadows.open():
                 yield
         finally:
-            await self.runs.drain(self.settings.intake.drain_seconds)
+            self.stopping.set()
+            await self.runs.drain(self.stopping.left)
             upkeep.cancel()
             await asyncio.gather(upkeep, return_exceptions=True)
             await self.store.aclose()
