@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Awaitable, Callable
 
@@ -62,6 +63,22 @@ async def test_both_orders_are_read_under_one_form() -> None:
     assert [text.index("is 391") < text.index("is 390") for text in texts] == [True, False]
     assert all(request.response_format == FORM for request in requests)
     assert all("Be brief." in text and "What is 17 * 23?" in text for text in texts)
+
+
+async def test_a_judge_who_breaks_down_in_one_order_is_not_left_reading_the_other() -> None:
+    ended: list[bool] = []
+
+    async def asked(request: Request) -> str:
+        text = request.messages[-1].text
+        if text.index("is 391") < text.index("is 390"):
+            raise ConfigError("out of order")
+        await asyncio.sleep(0.05)
+        ended.append(True)
+        return reply("second")
+
+    with pytest.raises(ConfigError, match="out of order"):
+        await judged(Answers(ASKED, incumbent=WRONG, conductor=RIGHT), judge=asked)
+    assert ended == [True]
 
 
 async def test_the_same_answer_needs_no_judge() -> None:

@@ -13,14 +13,26 @@ from pathlib import Path
 
 import pytest
 
-from core.runs import plan
+from core.runs import plan, pool_of
 from rl_conductor.cli.main import app
+from rl_conductor.discovery import Found
+from rl_conductor.models.scripted import ScriptedModel
+from rl_conductor.planner import Planner
 from rl_conductor.server.keys import hashed
+from rl_conductor.server.profiles import catalogue
+from rl_conductor.server.routes import Routes
 from rl_conductor.server.settings import KeyEntry, Settings
 from server.conftest import Serve
 
-PAGE = (Path(__file__).parents[2] / "docs" / "serve.md").read_text()
-BLOCKS = re.findall(r"^```(\w+)\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
+DOCS = Path(__file__).parents[2] / "docs"
+
+
+def blocks(page: str) -> list[tuple[str, str]]:
+    """Everything between fences, and what kind of thing it is."""
+    return re.findall(r"^```(\w+)\n(.*?)^```$", (DOCS / page).read_text(), re.MULTILINE | re.DOTALL)
+
+
+BLOCKS = blocks("serve.md")
 PROGRAMS = [text for kind, text in BLOCKS if kind == "py"]
 CURL = [text for kind, text in BLOCKS if text.startswith("curl")]
 COMMANDS = [line for kind, text in BLOCKS if kind == "sh" for line in text.splitlines() if line.startswith("rl-")]
@@ -64,3 +76,15 @@ def test_the_settings_are_settings_and_name_every_one() -> None:
 def test_the_commands_are_commands(line: str) -> None:
     known = {command.callback.__name__ for command in app.registered_commands if command.callback}
     assert line.split()[1] in known
+
+
+def test_the_stages_of_adopting_can_be_set_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    for vendor in ("OPENAI", "ANTHROPIC"):
+        monkeypatch.setenv(f"{vendor}_API_KEY", "none")
+    (text,) = [text for kind, text in blocks("adopting.md") if kind == "toml"]
+    settings = Settings.model_validate(tomllib.loads(text))
+    found = Found(pool_of(a="from a"), Planner(model=ScriptedModel("")), ())
+    route = Routes(settings.routes, catalogue(found, settings.profiles))["assistant"]
+    assert route.judge is not None
+    names = [one.conductor.planner.model.name for one in (route.incumbent, route.conductor, route.judge)]
+    assert names == ["openai:gpt-5", "scripted:scripted", "anthropic:claude-sonnet-5-5"]

@@ -92,8 +92,11 @@ async def judged(answers: Answers, *, judge: Asking | None, scorer: Scorer | Non
 
 async def _opinion(request: Request, ours: Message, theirs: Message, judge: Asking) -> Judgement:
     orders = [(ours, theirs), (theirs, ours)]
-    said = await asyncio.gather(*(judge(asked(request, first, second)) for first, second in orders))
-    before, after = map(read, said)
+    said = await asyncio.gather(*(judge(asked(request, *order)) for order in orders), return_exceptions=True)
+    failed = [one for one in said if isinstance(one, BaseException)]
+    if failed:  # raised only now that the other has ended too
+        raise failed[0]
+    before, after = (read(one) for one in said if isinstance(one, str))
     verdicts: tuple[Verdict, Verdict] = (_verdict(before, ours="first"), _verdict(after, ours="second"))
     if verdicts[0] != verdicts[1]:
         reason = f"the judge changed its mind with the order: {before.reason} / {after.reason}"

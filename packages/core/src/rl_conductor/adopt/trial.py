@@ -12,6 +12,9 @@ from rl_conductor.adopt.spending import Spread
 from rl_conductor.store import Canary, Pair, Store
 from rl_conductor.types import Usage, Value
 
+MOST = 10_000
+"""Pairs of a release that count, the newest."""
+
 
 class Compared(Value):
     """An amount on either side."""
@@ -55,7 +58,7 @@ class Trial(Value):
 async def trials(store: Store, route: str | None = None) -> list[Trial]:
     """Of every release of a route, by its name, pinned or not, or of all routes."""
     return [
-        _trial(canary, await store.trials.pairs(canary.route), await store.trials.spent(canary.route))
+        _trial(canary, await store.trials.pairs(canary.route, most=MOST), await store.trials.spent(canary.route))
         for canary in await store.trials.canaries(route)
     ]
 

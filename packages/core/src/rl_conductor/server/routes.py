@@ -98,13 +98,28 @@ def _route(name: str, entry: RouteEntry, catalogue: Catalogue) -> Route:
     if entry.conductor not in known:
         raise ConfigError(f"routes.{name}: no model {entry.conductor!r} of ours; there are {', '.join(known)}")
     shadow = entry.shadow
-    return Route(
+    made = Route(
         entry=entry,
         incumbent=_alone(name, "incumbent", entry.incumbent, entry.released),
         conductor=replace(known[entry.conductor], name=name, released=entry.released, side="conductor"),
         judge=_alone(name, None, shadow.judge, entry.released) if shadow and shadow.judge else None,
         scorer=scorer_named(shadow.scorer) if shadow and shadow.scorer else None,
     )
+    if shadow and shadow.usd is not None:
+        _check_prices(made)
+    return made
+
+
+def _check_prices(route: Route) -> None:
+    """Raise `ConfigError` where dollars can't be counted: every shadow would be refused."""
+    for served in filter(None, (route.incumbent, route.conductor, route.judge)):
+        made = served.conductor
+        for model in (made.planner.model, *(worker.model for worker in made.pool.values())):
+            if model.price is None:
+                raise ConfigError(
+                    f"routes.{route.name}.shadow.usd can't be kept, as the price of {model.name} is unknown: give it a "
+                    "price, or write tokens in place of usd"
+                )
 
 
 def _alone(name: str, side: Side | None, entry: WorkerEntry, released: date) -> Served:
