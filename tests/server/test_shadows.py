@@ -18,7 +18,7 @@ from rl_conductor.server.settings import Settings
 from rl_conductor.server.shadows import OF, WAITING, drawn
 from rl_conductor.store import Pair, RunRow, Search, Store
 from rl_conductor.tasks import Sample, Score
-from rl_conductor.types import Price, Sampling
+from rl_conductor.types import Card, Message, Price, Sampling, ToolCall
 from server.conftest import ONE_STEP, At, Serve, served, until
 from server.upstream import Vendor, vendor
 
@@ -347,3 +347,37 @@ async def test_a_page_shows_the_trial_of_each_route(serve: Serve, upstream: Vend
     assert "The conductor costs +$0.0100 an answer +$0.0100 to +$0.0100" in page
     listed = (await at.http.get("/")).text
     assert "assistant-2026-11-01 · conductor · shadow · key shadow:assistant" in listed
+
+
+async def test_of_several_choices_one_is_compared(serve: Serve, upstream: Vendor) -> None:
+    at = await serve(**conducting(), routes={"assistant": route(upstream)})
+    await at.openai().chat.completions.create(**ASK, n=2)
+    await pairs(at, 1)
+    await at.service.store.journal.flush()
+    assert upstream.asked == {"old": 2, "judge": 2}
+
+
+async def test_a_judge_sees_only_data_that_it_may_see(serve: Serve, upstream: Vendor) -> None:
+    """What the old model and the only worker, which needs no plan, are tagged to see."""
+    entry = route(upstream) | {"conductor": "house"}
+    entry["incumbent"] |= {"tags": ["house"]}
+    house = {"released": "2026-11-01", "limits": {"steps": 1}}
+    card = Card(name="a", tags=frozenset({"house"}))
+    a = ScriptedModel("It is 391.", price=CENT)
+    pool = WorkerPool([Worker.of("a", a, card=card, sampling=Sampling(max_tokens=1))])
+    at = await serve(pool, ScriptedModel([], price=CENT), profiles={"house": house}, routes={"assistant": entry})
+    policy = {"data_class": "patients", "data_rules": {"patients": {"tags": ["house"]}}}
+    await at.openai().chat.completions.create(**ASK, extra_body={"conductor": {"policy": policy}})
+    await found_in_metrics(at, 'conductor_shadows_total{outcome="refused",route="assistant"} 1.0')
+    assert upstream.asked == {"old": 1}
+    assert len(a.requests) == 1
+
+
+async def test_tool_calls_of_a_shadow_are_not_kept_for_a_turn_that_never_comes(serve: Serve, upstream: Vendor) -> None:
+    call = ToolCall(id="1", name="add", arguments="{}")
+    calling = ScriptedModel([Message(role="assistant", content=(), tool_calls=(call,))], price=CENT)
+    at = await serve(**conducting(calling), routes={"assistant": route(upstream)})
+    tool: Any = {"type": "function", "name": "add", "parameters": {"type": "object", "properties": {}}, "strict": False}
+    await at.openai().responses.create(model="assistant", input="What is 17 * 23?", tools=[tool], store=False)
+    (pair,) = await pairs(at, 1)
+    assert await at.service.store.trace(pair.shadow) is None

@@ -110,7 +110,7 @@ class Shadow:
     async def _compared(self, answer: Answer) -> Pair:
         route, asked = self._route, answer.asked
         side: Side = "conductor" if asked.served.side == "incumbent" else "incumbent"
-        ask = asked.ask.model_copy(update={"labels": {OF: answer.trace.id}})
+        ask = asked.ask.model_copy(update={"choices": 1, "labels": {OF: answer.trace.id}})
         shadow = await self._run(route.sides[side], SHADOW, ask)
         traces = {asked.served.side: answer.trace, side: shadow}
         theirs, ours = traces["incumbent"], traces["conductor"]
