@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -39,6 +40,19 @@ async def test_a_name_is_enough_to_ask_a_model() -> None:
     await smol.aclose()
     assert (await smol.complete(asking(form=YES_OR_NO))).text in ("yes", "no")
     await smol.aclose()
+
+
+def threads_of_engines() -> int:
+    return sum(thread.name.startswith("llama.cpp") for thread in threading.enumerate())
+
+
+async def test_first_requests_at_once_share_one_engine_that_closes_with_the_model() -> None:
+    smol = model("embedded:smollm2-135m", context=256, parallel=2)
+    before = threads_of_engines()
+    await asyncio.gather(*(smol.complete(asking(form=YES_OR_NO)) for _ in range(3)))
+    assert threads_of_engines() > before
+    await smol.aclose()
+    assert threads_of_engines() == before
 
 
 def test_an_unknown_name_is_answered_with_the_known_ones() -> None:

@@ -50,8 +50,8 @@ class EmbeddedModel:
         """The reply as it is made. The first waits for the weights; its timeout counts from when they are here."""
         require(self, request)
         if self._model is None:
-            own = {"name": self.name, "lora": adapter_of(self._weights)}
-            self._model = LlamaCppModel(await self._file(), **(own | self._options))
+            file = await self._file()
+            self._model = self._model or self._made(file)  # another first request may have been as slow
         async with aclosing(self._model.stream(request)) as deltas:
             async for delta in deltas:
                 yield delta
@@ -60,6 +60,10 @@ class EmbeddedModel:
         """Give the engine back; the last model to do so frees its memory."""
         if self._model is not None:
             await self._model.aclose()
+
+    def _made(self, file: Path) -> LlamaCppModel:
+        own = {"name": self.name, "lora": adapter_of(self._weights)}
+        return LlamaCppModel(file, **(own | self._options))
 
     async def _file(self) -> Path:
         cancelled = threading.Event()
