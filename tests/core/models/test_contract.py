@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import json
+import logging
 import time
 import traceback
 from collections.abc import Awaitable, Callable
@@ -12,6 +13,7 @@ from decimal import Decimal
 
 import pytest
 
+from rl_conductor.conductor import Conductor
 from rl_conductor.errors import (
     AuthenticationError,
     BadRequestError,
@@ -20,10 +22,14 @@ from rl_conductor.errors import (
     ModelError,
     ModelTimeoutError,
     RateLimitError,
+    RunError,
 )
 from rl_conductor.models import Capabilities, Model
 from rl_conductor.models.base import collect
+from rl_conductor.policy import Policy
+from rl_conductor.pool import WorkerPool
 from rl_conductor.sync import run_sync
+from rl_conductor.trace import Event
 from rl_conductor.types import (
     Completion,
     ContentPart,
@@ -286,6 +292,8 @@ async def test_a_wish_that_the_model_cannot_grant_is_refused_before_the_call(
 
 ERRORS: dict[str, tuple[type[ModelError], set[int], bool]] = {
     "unauthorized": (AuthenticationError, {401}, False),
+    "masked-key": (AuthenticationError, {401}, False),
+    "torn-key": (AuthenticationError, {401}, False),
     "forbidden": (AuthenticationError, {403}, False),
     "missing": (BadRequestError, {404}, False),
     "rate-limit": (RateLimitError, {429}, True),
@@ -355,16 +363,37 @@ async def test_a_service_that_is_not_there_is_a_retryable_error_that_names_it(su
 
 
 @both_ways
-@pytest.mark.each("unauthorized", "bad-request", "malformed", "html", "truncated", "breaks")
+@pytest.mark.each("unauthorized", "masked-key", "torn-key", "bad-request", "malformed", "html", "truncated", "breaks")
 @pytest.mark.needs("wire")
-async def test_the_key_is_sent_but_never_shown(subject: Subject, ask: Ask, scenario: str) -> None:
+async def test_the_key_is_sent_but_never_shown_not_even_in_part(subject: Subject, ask: Ask, scenario: str) -> None:
     model = subject.model(scenario)
     with pytest.raises(ModelError) as caught:
         await ask(model, HELLO)
     assert SECRET in str(subject.sent)
-    assert SECRET not in "".join(traceback.format_exception(caught.value))
-    assert SECRET not in repr(model)
-    assert SECRET not in repr(caught.value)
+    for shown in ("".join(traceback.format_exception(caught.value)), repr(model), repr(caught.value)):
+        assert not _parts_of_the_key_in(shown)
+
+
+@both_ways
+@pytest.mark.each("unauthorized", "masked-key", "torn-key")
+@pytest.mark.needs("wire")
+async def test_no_trace_event_or_log_shows_the_key(
+    subject: Subject, ask: Ask, scenario: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    told: list[Event] = []
+    conductor = Conductor(subject.model("echo"), WorkerPool({"a": subject.model(scenario)}), policy=Policy(single="a"))
+    with pytest.raises(RunError) as caught:
+        await conductor.run("Hi.", on_event=told.append, stream=ask is streamed)
+    assert "[secret]" in str(caught.value)
+    told_all = [str(caught.value), caught.value.trace.model_dump_json(), *(one.model_dump_json() for one in told)]
+    ours = [record.getMessage() for record in caplog.records if record.name.startswith("rl_conductor")]
+    assert not _parts_of_the_key_in("".join(told_all + ours))
+
+
+def _parts_of_the_key_in(text: str) -> list[str]:
+    pieces = [SECRET[start : start + 8] for start in range(len(SECRET) - 7)]
+    return [piece for piece in [*pieces, SECRET[:7], SECRET[-4:]] if piece in text]
 
 
 # ------------------------------------------------------------------------- time, loops and connections

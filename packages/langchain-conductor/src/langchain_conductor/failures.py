@@ -56,7 +56,7 @@ def _refusal(error: Exception, name: str, runnable: Runnable[Any, Any]) -> Model
     status, body = getattr(error, "status_code", None), getattr(error, "body", None)
     if isinstance(status, int):
         told = {**body, "message": said} if isinstance(body, Mapping) else said
-        return refusal(told, model=name, secret=None, status=status, retry_after=wait)
+        return refusal(told, model=name, status=status, retry_after=wait)
     for theirs, ours in ERRORS.items():
         if isinstance(error, theirs):
             return ours(f"{name}: {said}", model=name)

@@ -6,10 +6,12 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-from .base import SECRET, Failure, Said, Seen, Wire, WireServer
+from .base import MASKED, SECRET, TORN, Failure, Said, Seen, Wire, WireServer
 
 ERRORS = {
     "unauthorized": (401, "authentication_error", "invalid x-api-key " + SECRET),
+    "masked-key": (401, "authentication_error", f"invalid x-api-key {MASKED}"),
+    "torn-key": (401, "authentication_error", f"invalid x-api-key '{TORN}'"),
     "forbidden": (403, "permission_error", "Your API key does not have permission to use the specified resource."),
     "missing": (404, "not_found_error", "model: missing"),
     "rate-limit": (429, "rate_limit_error", "This request would exceed your organization's rate limit."),

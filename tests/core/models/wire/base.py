@@ -43,8 +43,15 @@ SECRET = "sk-loopback-0123456789abcdef"
 CALLS = (("call_1", "weather", '{"city": "Kyiv"}'), ("call_2", "clock", '{"zone": "UTC"}'))
 """Id, tool and arguments of the calls that `tools` and `parallel-tools` make (vendors without ids leave them out)."""
 
+MASKED = f"{SECRET[:7]}{'*' * 12}{SECRET[-4:]}"
+"""The key as OpenAI quotes it."""
+TORN = SECRET[3:-3]
+"""A piece of it."""
+
 FAILURES = (
     "unauthorized",
+    "masked-key",
+    "torn-key",
     "forbidden",
     "missing",
     "rate-limit",

@@ -7,10 +7,12 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from .base import SECRET, Failure, Said, Seen, Wire, WireServer
+from .base import MASKED, SECRET, TORN, Failure, Said, Seen, Wire, WireServer
 
 ERRORS = {
     "unauthorized": (401, "UNAUTHENTICATED", "Request had invalid authentication credentials: " + SECRET),
+    "masked-key": (401, "UNAUTHENTICATED", f"API key {MASKED} not valid."),
+    "torn-key": (401, "UNAUTHENTICATED", f"API key '{TORN}' not valid."),
     "forbidden": (403, "PERMISSION_DENIED", "The caller does not have permission"),
     "missing": (404, "NOT_FOUND", "models/missing is not found for API version v1"),
     "rate-limit": (429, "RESOURCE_EXHAUSTED", "You exceeded your current quota."),

@@ -6,10 +6,12 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-from .base import SECRET, Failure, Said, Seen, Wire, WireServer
+from .base import MASKED, SECRET, TORN, Failure, Said, Seen, Wire, WireServer
 
 ERRORS: dict[str, tuple[int, str, str | None]] = {
     "unauthorized": (401, "Incorrect API key provided: " + SECRET, "invalid_api_key"),
+    "masked-key": (401, f"Incorrect API key provided: {MASKED}. You can find your API key in the settings.", None),
+    "torn-key": (401, f"No such key: '{TORN}'.", None),
     "forbidden": (403, "Your project has no access to this model.", None),
     "missing": (404, "The model does not exist or you do not have access to it.", "model_not_found"),
     "rate-limit": (429, "Rate limit reached for requests.", "rate_limit_exceeded"),

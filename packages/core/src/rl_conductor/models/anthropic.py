@@ -17,12 +17,12 @@ from rl_conductor.errors import BadResponseError, ConfigError, ContextLengthErro
 from rl_conductor.models.base import (
     Capabilities,
     checked,
+    hiding,
     priced,
     require,
     seconds,
     status_error,
     within,
-    without_secrets,
 )
 from rl_conductor.models.messages_api import FINISH, Parameters, parameters_of, parts_of, usage_of
 from rl_conductor.prices import price_of
@@ -110,7 +110,7 @@ class AnthropicModel:
         """The whole reply."""
         require(self, request)
         parameters = parameters_of(request, model=self.name)
-        with self._translated():
+        with hiding(self._key), self._translated():
             async with asyncio.timeout(request.timeout):
                 message = await self._clients.get().messages.create(**parameters)
             return self._completion(message, {})
@@ -119,7 +119,7 @@ class AnthropicModel:
         """The reply as it is made."""
         require(self, request)
         parameters = parameters_of(request, model=self.name)
-        with self._translated():
+        with hiding(self._key), self._translated():
             async with aclosing(within(request.timeout, self._deltas(parameters))) as deltas:
                 async for delta in deltas:
                     yield delta
@@ -177,7 +177,7 @@ class AnthropicModel:
             raise self._error(problem) from None  # the SDK's own error may quote the key
 
     def _error(self, problem: Exception) -> ModelError:
-        text = without_secrets(f"{self.name}: {_said(problem)}", [self._key])[:LONGEST_ERROR]
+        text = f"{self.name}: {_said(problem)}"[:LONGEST_ERROR]
         if isinstance(problem, anthropic.APIStatusError):
             return self._refusal(problem, text)
         if isinstance(problem, anthropic.APITimeoutError | httpx2.TimeoutException | TimeoutError):

@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AliasChoices, BaseModel, Field, ValidationError
 
 from rl_conductor.errors import BadResponseError, ContextLengthError, ModelError, RateLimitError
-from rl_conductor.models.base import priced, status_error, without_secrets
+from rl_conductor.models.base import priced, status_error
 from rl_conductor.types import (
     Completion,
     ContentPart,
@@ -243,10 +243,9 @@ class _Call:
 class Reply:
     """A reply as it grows, frame by frame."""
 
-    def __init__(self, model: str, *, secret: str | None = None) -> None:
-        """`model` is the name asked for; `secret` is kept out of errors that quote the server."""
+    def __init__(self, model: str) -> None:
+        """`model` is the name asked for."""
         self._asked = self._model = model
-        self._secret = secret
         self._text: list[str] = []
         self._reasoning: list[str] = []
         self._calls: list[_Call] = []
@@ -261,7 +260,7 @@ class Reply:
         except ValidationError as error:
             raise self._unreadable(error) from None
         if read.error:
-            raise refusal(read.error, model=self._asked, secret=self._secret)
+            raise refusal(read.error, model=self._asked)
         if read.choices is None:
             raise BadResponseError(f"{self._asked}: not a chat completion: it has no choices", model=self._asked)
         self._model = read.model or self._model
@@ -328,12 +327,10 @@ TOO_LONG = re.compile(r"context (length|size|window)", re.IGNORECASE)
 """How servers that give no code say that a request is too long."""
 
 
-def refusal(
-    body: object, *, model: str, secret: str | None, status: int | None = None, retry_after: float | None = None
-) -> ModelError:
+def refusal(body: object, *, model: str, status: int | None = None, retry_after: float | None = None) -> ModelError:
     """The error that a server's `error` object means; without an HTTP `status`, its own `code` may hold one."""
     fields = body if isinstance(body, Mapping) else {"message": body}
-    said = without_secrets(str(fields.get("message") or fields.get("detail") or body), [secret])[:1000]
+    said = str(fields.get("message") or fields.get("detail") or body)[:1000]
     code = str(fields.get("code"))
     if status is None and re.fullmatch("[45]..", code):
         status = int(code)

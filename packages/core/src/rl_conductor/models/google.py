@@ -26,11 +26,11 @@ from rl_conductor.errors import (
 from rl_conductor.models.base import (
     Capabilities,
     checked,
+    hiding,
     require,
     seconds,
     status_error,
     within,
-    without_secrets,
 )
 from rl_conductor.prices import price_of
 from rl_conductor.sync import PerLoop
@@ -124,7 +124,7 @@ class GoogleModel:
         require(self, request)
         contents, config = contents_of(request, model=self.name), config_of(request, model=self.name)
         reply = Reply(request, model=self.name)
-        with self._translated():
+        with hiding(self._key), self._translated():
             async with asyncio.timeout(request.timeout):
                 models = self._clients.get().aio.models
                 reply.add(await models.generate_content(model=self._model, contents=contents, config=config))
@@ -135,7 +135,7 @@ class GoogleModel:
         require(self, request)
         reply = Reply(request, model=self.name)
         chunks = self._chunks(contents_of(request, model=self.name), config_of(request, model=self.name))
-        with self._translated():
+        with hiding(self._key), self._translated():
             async with aclosing(within(request.timeout, chunks)) as arriving:
                 async for chunk in arriving:
                     delta = reply.add(chunk)
@@ -204,4 +204,4 @@ class GoogleModel:
         return status_error(text, model=self.name, status=problem.code, retry_after=wait)
 
     def _quoted(self, text: str) -> str:
-        return without_secrets(f"{self.name}: {text}", [self._key])[:LONGEST_ERROR]
+        return f"{self.name}: {text}"[:LONGEST_ERROR]

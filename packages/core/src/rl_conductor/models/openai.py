@@ -16,7 +16,7 @@ from typing import Any, ClassVar
 from urllib.parse import urlsplit
 
 from rl_conductor.errors import BadResponseError, ConfigError, ModelError, ModelTimeoutError
-from rl_conductor.models.base import Capabilities, checked, require, seconds, within
+from rl_conductor.models.base import Capabilities, checked, hiding, require, seconds, within
 from rl_conductor.models.chat_completions import DIALECTS, Dialect, Reply, extra_fields, options_of, refusal
 from rl_conductor.prices import price_of
 from rl_conductor.sync import PerLoop
@@ -120,8 +120,8 @@ class OpenAIModel:
     async def complete(self, request: Request) -> Completion:
         """The whole reply."""
         require(self, request)
-        reply = Reply(self.name, secret=self._key)
-        with self._translated():
+        reply = Reply(self.name)
+        with hiding(self._key), self._translated():
             async with asyncio.timeout(request.timeout):
                 reply.add(await self._clients.get().chat.completions.create(**self._arguments(request)))
         return checked(reply.completion(self.price))
@@ -129,8 +129,8 @@ class OpenAIModel:
     async def stream(self, request: Request) -> AsyncGenerator[Delta, None]:
         """The reply as it is made."""
         require(self, request)
-        reply = Reply(self.name, secret=self._key)
-        with self._translated():
+        reply = Reply(self.name)
+        with hiding(self._key), self._translated():
             async with aclosing(within(request.timeout, self._chunks(request))) as chunks:
                 async for chunk in chunks:
                     delta = reply.add(chunk)
@@ -195,7 +195,7 @@ class OpenAIModel:
         self, error: openai.APIError, *, status: int | None = None, retry_after: float | None = None
     ) -> ModelError:
         body = error.body or error.message
-        return refusal(body, model=self.name, secret=self._key, status=status, retry_after=retry_after)
+        return refusal(body, model=self.name, status=status, retry_after=retry_after)
 
     def _lost(self, cause: BaseException | None) -> ModelError:
         if isinstance(cause, _http.RemoteProtocolError | _http.ReadError | _http.DecodingError):
