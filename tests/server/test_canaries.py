@@ -266,3 +266,16 @@ async def test_what_the_conductor_began_it_ends_whatever_became_of_the_canary(se
     await at.service.canaries.set(at.service.routes["assistant"], 0, "a test needs it")
     assert await side(at, **named) == "conductor"
     assert await side(at) == "incumbent"
+
+
+async def test_of_several_who_would_end_a_canary_one_is_first_and_none_after_it_was_set_anew(url: str) -> None:
+    one, other = await Store.open(url), await Store.open(url)
+    await one.trials.configure("r-2026-01-01", 5)
+    (canary,) = await other.trials.canaries("r")
+    ended = await asyncio.gather(*(store.trials.roll_back(canary, "broken") for store in (one, other)))
+    assert [found.percent for found in ended if found] == [0]
+    await one.trials.set("r-2026-01-01", 20, "set by hand")
+    assert await other.trials.roll_back(canary, "broken") is None
+    assert [found.percent for found in await other.trials.canaries()] == [20]
+    for store in (one, other):
+        await store.aclose()

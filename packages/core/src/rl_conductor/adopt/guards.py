@@ -44,19 +44,20 @@ def broken(guards: Guards, answers: Sequence[Answered], verdicts: Sequence[Verdi
 
 def _broken(guards: Guards, answers: Sequence[Answered], verdicts: Sequence[Verdict]) -> Iterator[str]:
     if len(answers) >= guards.least:
-        yield from _beyond("errors", guards.errors, sum(one.failed for one in answers), len(answers), guards.errors)
+        if guards.errors is not None:
+            yield from _beyond(f"errors={guards.errors:g}", guards.errors, [one.failed for one in answers])
         if guards.p95_seconds is not None:
-            slow = sum(one.seconds > guards.p95_seconds for one in answers)
-            yield from _beyond("p95_seconds", SLOW, slow, len(answers), guards.p95_seconds)
+            slow = [one.seconds > guards.p95_seconds for one in answers]
+            yield from _beyond(f"p95_seconds={guards.p95_seconds:g}", SLOW, slow)
         if guards.usd is not None:
             yield from _dear(guards.usd, [float(one.cost) for one in answers if one.cost is not None])
-    if len(verdicts) >= guards.least:
-        yield from _beyond("losses", guards.losses, verdicts.count("loss"), len(verdicts), guards.losses)
+    if len(verdicts) >= guards.least and guards.losses is not None:
+        yield from _beyond(f"losses={guards.losses:g}", guards.losses, [verdict == "loss" for verdict in verdicts])
 
 
-def _beyond(name: str, most: float | None, bad: int, n: int, bound: float | None) -> Iterator[str]:
-    if most is not None and share(bad, n, level=LEVEL).low > most:
-        yield f"{name}={bound:g} is broken: {bad} of {n}"
+def _beyond(guard: str, most: float, bad: Sequence[bool]) -> Iterator[str]:
+    if share(sum(bad), len(bad), level=LEVEL).low > most:
+        yield f"{guard} is broken: {sum(bad)} of {len(bad)}"
 
 
 def _dear(most: float, costs: Sequence[float]) -> Iterator[str]:
