@@ -19,7 +19,7 @@ from rl_conductor.server.wire import Ask
 from rl_conductor.store import Store
 from rl_conductor.store.database import connected
 from rl_conductor.store.tables import metadata
-from rl_conductor.types import Message, Request
+from rl_conductor.types import Message, Request, ToolCall
 from server.conftest import At, Serve, served, until
 from server.test_shadows import ASK, CENT, conducting, found_in_metrics, pairs, prefers, route
 from server.upstream import Vendor, vendor
@@ -279,3 +279,23 @@ async def test_of_several_who_would_end_a_canary_one_is_first_and_none_after_it_
     assert [found.percent for found in await other.trials.canaries()] == [20]
     for store in (one, other):
         await store.aclose()
+
+
+@pytest.mark.parametrize("goes_on", [True, False], ids=["goes on", "is ended between"])
+async def test_a_tool_call_is_answered_whatever_becomes_of_the_canary(
+    serve: Serve, upstream: Vendor, goes_on: bool
+) -> None:
+    call = Message(role="assistant", content=(), tool_calls=(ToolCall(id="1", name="add", arguments="{}"),))
+    at = await serve(**conducting(ScriptedModel([call, "It is 391."], price=CENT)), **settings(upstream))
+    tool: Any = {"type": "function", "function": {"name": "add", "parameters": {"type": "object", "properties": {}}}}
+    said: list[Any] = [{"role": "user", "content": "What is 17 * 23?"}]
+    asked: Any = {"model": "assistant", "messages": said, "tools": [tool]}
+    message = (await at.openai().chat.completions.create(**asked)).choices[0].message
+    assert message.tool_calls
+    said += [message.model_dump(exclude_none=True)]
+    said += [{"role": "tool", "tool_call_id": message.tool_calls[0].id, "content": "391"}]
+    if not goes_on:
+        await at.service.canaries.set(at.service.routes["assistant"], 0, "a test needs it")
+    raw = await at.openai().chat.completions.with_raw_response.create(**asked)
+    assert raw.headers["x-conductor-side"] == ("conductor" if goes_on else "incumbent")
+    assert raw.parse().choices[0].message.content == ("It is 391." if goes_on else "It is 390.")
