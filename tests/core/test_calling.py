@@ -21,11 +21,11 @@ from rl_conductor.errors import (
     RateLimitError,
 )
 from rl_conductor.ledger import Amount, Ledger
-from rl_conductor.limits import Limits, estimate
+from rl_conductor.limits import DEFAULT_OUTPUT_TOKENS, Limits, estimate
 from rl_conductor.models import Model
 from rl_conductor.models.scripted import ScriptedModel
 from rl_conductor.trace import Call, fingerprint
-from rl_conductor.types import Completion, Delta, Message, Price, Request, Usage
+from rl_conductor.types import Completion, Delta, Message, Price, Request, Tool, ToolCall, Usage
 
 REQUEST = Request(messages=(Message.user("x"),))
 PRICE = Price(input=Decimal(1), output=Decimal(1))
@@ -206,6 +206,86 @@ async def test_cancelling_is_recorded_and_passed_on() -> None:
     assert [(call.outcome, call.usage) for call in calls] == [("cancelled", Usage(calls=1, unpriced_calls=1))]
     assert caller.ledger.spent.calls == 1  # charged in full: the vendor may go on and bill it
     assert hangs.held == 0
+
+
+class Stubborn(ScriptedModel):
+    """Makes an error or a reply of being cancelled, as code over threads does that can't be stopped."""
+
+    def __init__(self, made: Exception | None) -> None:
+        super().__init__("")
+        self.made = made
+        self.asked = asyncio.Event()
+
+    async def complete(self, request: Request) -> Completion:
+        """What it makes of it."""
+        self.asked.set()
+        try:
+            await asyncio.sleep(SOON)
+        except asyncio.CancelledError:
+            if self.made is not None:
+                raise self.made from None
+        return DONE
+
+
+STUBBORN = [ValueError("already executing"), ModelError("busy", model="m", retryable=True), None]
+
+
+@pytest.mark.parametrize("made", STUBBORN, ids=str)
+async def test_a_model_that_does_not_heed_its_cancellation_is_cancelled_all_the_same(made: Exception | None) -> None:
+    model, calls = Stubborn(made), list[Call]()
+    task = asyncio.create_task(Caller(Ledger(Limits())).ask(model, REQUEST, calls=calls))
+    await asyncio.wait_for(model.asked.wait(), SOON)
+    task.cancel()
+
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert [call.outcome for call in calls] == ["cancelled"]
+
+
+@pytest.mark.parametrize("made", STUBBORN[:2], ids=str)
+async def test_what_a_model_makes_of_its_timeout_is_a_timeout(made: Exception) -> None:
+    quick = REQUEST.model_copy(update={"timeout": 0.01})
+
+    own, (call,), _ = await ask(Stubborn(made), request=quick, retries=0)
+    deadline, _, _ = await ask(Stubborn(made), Limits(seconds=0.02))
+
+    assert isinstance(own, ModelTimeoutError)
+    assert call.outcome == "timeout"
+    assert isinstance(deadline, LimitError)
+
+
+@pytest.mark.parametrize("limits", [Limits(usd=Decimal(1)), Limits(tokens=9_000)])
+async def test_where_spending_is_limited_the_bound_that_is_reserved_is_sent(limits: Limits) -> None:
+    _, (call,), _ = await ask(ScriptedModel("ok"), limits)
+    _, (free,), _ = await ask(ScriptedModel("ok"), Limits(calls=1))
+
+    assert call.request is not None
+    assert free.request is not None
+    assert call.request.sampling.max_tokens == DEFAULT_OUTPUT_TOKENS
+    assert free.request.sampling.max_tokens is None
+
+
+async def test_a_look_up_that_costs_nothing_and_uses_no_tokens_is_charged_none() -> None:
+    nothing = DONE.model_copy(update={"usage": Usage(calls=1)})
+
+    _, _, free = await ask(ScriptedModel([nothing]), Limits(tokens=9_000))
+    _, _, untold = await ask(ScriptedModel([nothing], price=PRICE), Limits(tokens=9_000))
+
+    assert free.spent == Amount(calls=1)
+    assert untold.spent.tokens > DEFAULT_OUTPUT_TOKENS
+
+
+async def test_calls_of_tools_that_nobody_offered_are_no_reply() -> None:
+    made_up, offered = (ToolCall(id=name, name=name, arguments="{}") for name in ("rm_rf", "look"))
+    request = REQUEST.model_copy(update={"tools": (Tool(name="look", description="Looks.", parameters={}),)})
+    both = ScriptedModel([Message.assistant(tool_calls=[made_up, offered])])
+
+    refused, _, _ = await ask(ScriptedModel([Message.assistant(tool_calls=[made_up])]), retries=0)
+    kept, _, _ = await ask(both, request=request)
+
+    assert isinstance(refused, BadResponseError)
+    assert refused.retryable
+    assert kept.message.tool_calls == (offered,)
 
 
 class Streams(ScriptedModel):

@@ -19,7 +19,7 @@ from rl_conductor.planner import Planner
 from rl_conductor.policy import Policy
 from rl_conductor.pool import WorkerPool
 from rl_conductor.trace import Event, Finished, PlanStarted
-from rl_conductor.types import FREE, ImagePart, Message, Price, Request
+from rl_conductor.types import FREE, Completion, ImagePart, Message, Price, Request
 
 ONE = plan((0, "answer", []))
 TWO = plan((0, "x", []), (1, "y", ["all"]))
@@ -184,6 +184,28 @@ async def test_a_conductor_works_in_the_pool_of_another_and_streams_through_it()
     assert [delta.text for delta in deltas[:-1]] == ["one ", "two ", "three"]
     assert deltas[-1].completion is not None
     assert deltas[-1].completion.usage.calls == 3
+
+
+class Wrapped(ScriptedModel):
+    """A model that does not say that a conductor answers for it."""
+
+    def __init__(self, inner: Conductor) -> None:
+        super().__init__("", price=Price(input=Decimal(1), output=Decimal(1)))
+        self.inner = inner
+
+    async def complete(self, request: Request) -> Completion:
+        """The inner conductor's answer."""
+        return await self.inner.complete(request)
+
+
+async def test_a_conductor_within_a_wrapper_takes_the_wrappers_place_and_is_charged_once() -> None:
+    inner = conductor(ONE)
+    outer = conductor(ONE, pool=pool_of(inner=worker("inner", Wrapped(inner))), limits=Limits(concurrency=1, calls=3))
+
+    trace = await asyncio.wait_for(outer.run(QUESTION), SOON)
+
+    assert trace.text == "one two three"
+    assert trace.usage.calls == 3
 
 
 async def test_cancelling_the_outer_run_cancels_the_inner_one() -> None:

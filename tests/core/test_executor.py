@@ -470,6 +470,22 @@ async def test_only_the_streamed_step_is_never_hedged() -> None:
     assert (first.text, last.text) == ("other", "slow")
 
 
+async def test_who_was_done_while_a_hedge_waited_for_the_plan_is_not_hedged() -> None:
+    enough, other = asyncio.Event(), ScriptedModel("end")
+    slow = Gated("slow", lambda _: enough.wait())
+    bench = Bench(hedged(slow, other), limits=Limits(hedges=1))
+    flow = workflow(("a", "x", ()), ("b", "end", (0,)))
+    bench.execution.start(0, flow.steps[0])  # ahead of the rest of its plan
+    await asyncio.sleep(0.03)  # more than it may take before it is hedged
+    enough.set()
+    await asyncio.sleep(0.01)
+
+    await bench.execution.run(flow)
+
+    assert [subtask_of(request) for request in other.requests] == ["end"]
+    assert bench.execution.hedges.left == 1
+
+
 async def test_a_hedge_keeps_the_flow_rules() -> None:
     other = ScriptedModel("never asked")
     policy = Policy(forbid=(Flow(reader="b", source="c"), Flow(reader="c", source="c")))

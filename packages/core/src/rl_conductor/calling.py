@@ -19,9 +19,10 @@ from rl_conductor.errors import (
     ModelError,
     ModelTimeoutError,
     RateLimitError,
+    ScriptError,
 )
-from rl_conductor.ledger import Ledger, Reservation, enclosing, reports
-from rl_conductor.limits import estimate
+from rl_conductor.ledger import Ledger, Reservation, enclosing, holding, reports
+from rl_conductor.limits import DEFAULT_OUTPUT_TOKENS, estimate
 from rl_conductor.models.base import Model, checked
 from rl_conductor.trace import Call, Outcome, fingerprint
 from rl_conductor.types import Completion, Delta, Request, Usage, total
@@ -91,6 +92,7 @@ class Caller:
             ModelError: the last attempt's failure.
             LimitError: a limit left no room for the call.
         """
+        request = self._bounded(model, request)
         attempt = _Attempts(self, model, request, calls, worker, slot or nullcontext(), on_attempt, on_text)
         try:
             return await attempt.make()
@@ -98,6 +100,14 @@ class Caller:
             if not attempt.may_retry(error):
                 raise
             return await attempt.repeat(error)
+
+    def _bounded(self, model: Model, request: Request) -> Request:
+        """`request` with a bound on its output where spending is limited: what is sent is what is reserved."""
+        bound = request.sampling.max_tokens is not None or model.capabilities.delegates
+        if bound or not self.ledger.counts_tokens:
+            return request
+        sampling = request.sampling.model_copy(update={"max_tokens": DEFAULT_OUTPUT_TOKENS})
+        return request.model_copy(update={"sampling": sampling})
 
 
 @dataclass
@@ -164,7 +174,7 @@ class _Attempts:
         self.begun, self.usage, self.inside = False, None, []
         started = self.caller.elapsed()
         try:
-            completion = await self._in_time()
+            completion = await self._whatever_the_model_makes_of_cancelling()
         except asyncio.CancelledError:
             if self.begun:
                 self._record(started, "cancelled", error="cancelled before it was done")
@@ -175,6 +185,15 @@ class _Attempts:
         self._record(started, "ok", completion=completion)
         return completion
 
+    async def _whatever_the_model_makes_of_cancelling(self) -> Completion:
+        """The attempt; a model that turns its cancellation into an error or a reply is cancelled all the same."""
+        task = asyncio.current_task()
+        try:
+            return await self._in_time()
+        finally:
+            if task is not None and task.cancelling():
+                raise asyncio.CancelledError
+
     async def _in_time(self) -> Completion:
         """The attempt, waiting for room included, given up at the run's deadline."""
         remaining = self.caller.remaining()
@@ -182,11 +201,14 @@ class _Attempts:
             return await self._placed()
         if remaining <= 0:
             raise _too_late(self.caller, self.model)
+        clock = asyncio.timeout(remaining)
         try:
-            async with asyncio.timeout(remaining):
+            async with clock:
                 return await self._placed()
-        except TimeoutError:
-            raise _too_late(self.caller, self.model) from None
+        except (TimeoutError, ModelError):
+            if clock.expired():
+                raise _too_late(self.caller, self.model) from None
+            raise
 
     async def _placed(self) -> Completion:
         """The attempt once there is room for it; a conductor takes none itself, its own calls do."""
@@ -203,25 +225,31 @@ class _Attempts:
         self.begun = True
         if held is not None:
             held.begin()
-        token, told = enclosing.set(self.caller.ledger), reports.set(self.inside)
+        around = enclosing.set(self.caller.ledger)
+        room, told = holding.set(held), reports.set(self.inside)
         clock = asyncio.timeout(self.request.timeout)
         try:
             async with clock:
                 completion = await self._answer()
-        except TimeoutError as late:  # ours, or one that the model itself knows
-            given = f"within {self.request.timeout:g} s" if clock.expired() else f"in time: {late}"
-            raise ModelTimeoutError(f"{self.model.name} gave no answer {given}", model=self.model.name) from None
-        except ModelError as error:
+        except (TimeoutError, ModelError) as error:
             if held is not None and self._refused(error):
                 held.release()
+            if clock.expired():
+                raise self._no_answer(f"within {self.request.timeout:g} s") from None
+            if isinstance(error, TimeoutError):  # one that the model itself knows
+                raise self._no_answer(f"in time: {error}") from None
             raise
         finally:
-            enclosing.reset(token)
+            enclosing.reset(around)
+            holding.reset(room)
             reports.reset(told)
         self.usage = completion.usage
         if held is not None:
             held.settle(completion.usage)
-        return checked(completion)
+        return checked(_offered(completion, self.request))
+
+    def _no_answer(self, when: str) -> ModelTimeoutError:
+        return ModelTimeoutError(f"{self.model.name} gave no answer {when}", model=self.model.name)
 
     async def _answer(self) -> Completion:
         if self.on_text is None:
@@ -250,7 +278,7 @@ class _Attempts:
         """A user's own model may raise anything; what a listener to its text raises is another matter."""
         try:
             yield
-        except (ConductorError, TimeoutError, AssertionError):
+        except (ConductorError, TimeoutError, ScriptError):
             raise
         except Exception as error:
             message = f"{self.model.name} raised {type(error).__name__}: {error}"
@@ -291,7 +319,7 @@ class _Attempts:
         free = not made or self._refused(failure) or self._costs_nothing()
         return Usage(calls=int(made), unpriced_calls=int(not free))
 
-    def _refused(self, failure: ConductorError | None) -> bool:
+    def _refused(self, failure: Exception | None) -> bool:
         refused = isinstance(failure, ModelError) and (
             isinstance(failure, REFUSALS) or failure.status in REFUSAL_STATUSES
         )
@@ -301,6 +329,17 @@ class _Attempts:
         price = self.model.price
         free = price is not None and not (price.input or price.output or price.per_call)
         return free and not self.model.capabilities.delegates
+
+
+def _offered(completion: Completion, request: Request) -> Completion:
+    """The reply without calls of tools that it was not offered: it made them up, and nobody could answer them."""
+    names = {tool.name for tool in request.tools}
+    calls = tuple(call for call in completion.message.tool_calls if call.name in names)
+    if len(calls) == len(completion.message.tool_calls):
+        return completion
+    message = completion.message.model_copy(update={"tool_calls": calls})
+    finish = completion.finish_reason if calls else "stop"
+    return completion.model_copy(update={"message": message, "finish_reason": finish})
 
 
 def _outcome(error: ConductorError) -> Outcome:

@@ -138,3 +138,7 @@ class RunError(ConductorError):
     def __init__(self, message: str, *, trace: Trace) -> None:
         super().__init__(message)
         self.trace = trace
+
+
+class ScriptError(AssertionError):
+    """A `ScriptedModel` was asked for more than its script holds: a fault in the test, which no run may get over."""

@@ -294,7 +294,8 @@ class _StepRun:
 
     async def _hedge(self, asked: dict[asyncio.Task[Completion], Step], prompt: str, tried: set[str]) -> None:
         other = await self._another(tried)
-        if other is not None and self.execution.hedges.left > 0:
+        late = any(task.done() for task in asked)  # whoever may help could be told only once the plan was whole
+        if other is not None and not late and self.execution.hedges.left > 0:
             self.execution.hedges.left -= 1
             tried.add(other.worker)
             asked[asyncio.create_task(self._ask_one(self.execution.pool[other.worker], prompt))] = other

@@ -21,6 +21,9 @@ from rl_conductor.types import Usage
 enclosing: ContextVar[Ledger | None] = ContextVar("enclosing", default=None)
 """The ledger of the run inside which this code runs: a conductor in another's pool spends on both."""
 
+holding: ContextVar[Reservation | None] = ContextVar("holding", default=None)
+"""What the call inside which this code runs holds there."""
+
 reports: ContextVar[list[Usage] | None] = ContextVar("reports", default=None)
 """Where a run that a call sets off tells that call what it used, however it ends."""
 
@@ -48,6 +51,7 @@ class Reservation:
     model: str
     estimate: Estimate
     used: Amount = field(default=Amount(), init=False)
+    handed_back: bool = field(default=False, init=False)
 
     def __post_init__(self) -> None:
         self.amount = Amount(self.estimate.cost or Decimal(0), self.estimate.tokens, 1)
@@ -57,15 +61,28 @@ class Reservation:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        self.ledger.leave(self)
+        if not self.handed_back:
+            self.ledger.leave(self)
+
+    def hand_back(self) -> None:
+        """Hold and charge nothing any more: a run inside this call does so for each call of its own.
+
+        Else that run would wait for room that the call around it holds, and be charged twice.
+        """
+        if not self.handed_back:
+            self.used, self.handed_back = Amount(), True
+            self.ledger.leave(self)
 
     def begin(self) -> None:
         """From here on the vendor may bill the call, whatever comes of it."""
         self.used = self.amount
 
     def settle(self, usage: Usage) -> None:
-        """Replace what was held by what the call really used, as far as the vendor tells."""
-        if usage.total_tokens:
+        """Replace what was held by what the call really used, as far as the vendor tells.
+
+        One that tells no tokens is charged in full, unless it costs nothing: a look-up, say, uses none.
+        """
+        if usage.total_tokens or self.estimate.cost == 0:
             usd = self.amount.usd if usage.unpriced_calls else usage.cost
             self.used = Amount(usd, usage.total_tokens, 1)
 
@@ -83,6 +100,7 @@ class Ledger:
     def __init__(self, limits: Limits) -> None:
         self.limits = limits
         self.parent = enclosing.get()
+        self._around = holding.get()
         self.depth: int = 1 if self.parent is None else self.parent.depth + 1
         self._capped = any(cap is not None for cap in (limits.usd, limits.tokens, limits.calls))
         self.spent = Amount()
@@ -90,6 +108,12 @@ class Ledger:
         self._in_flight = 0
         self._lock = threading.Lock()
         self._waiting: set[asyncio.Future[None]] = set()
+
+    @property
+    def counts_tokens(self) -> bool:
+        """Whether a limit here or around depends on how many tokens a call may use."""
+        here = self.limits.usd is not None or self.limits.tokens is not None
+        return here or (self.parent is not None and self.parent.counts_tokens)
 
     def check_depth(self) -> None:
         """Raise `LimitError` when conductors sit deeper in one another than any of them allows."""
@@ -125,6 +149,8 @@ class Ledger:
                 await change
             finally:
                 self._waiting.discard(change)
+        if self._around is not None:
+            self._around.hand_back()
         if self.parent is not None:
             try:
                 await self.parent.enter(wanted)

@@ -10,6 +10,7 @@ import asyncio
 import re
 from collections.abc import AsyncGenerator, Callable, Sequence
 
+from rl_conductor.errors import ScriptError
 from rl_conductor.models.base import Capabilities, checked, priced, require
 from rl_conductor.types import FREE, Completion, Delta, Message, Price, Request, Usage
 
@@ -84,7 +85,8 @@ class ScriptedModel:
         assert not self._replies, f"{self.name} still has {len(self._replies)} replies: {self._replies!r}"
 
     def _next(self) -> Scripted:
-        assert self._replies, f"{self.name} was asked {len(self.requests)} times, more than its script has replies"
+        if not self._replies:
+            raise ScriptError(f"{self.name} was asked {len(self.requests)} times, more than its script has replies")
         return self._replies.pop(0)
 
     def _completion(self, request: Request, reply: Scripted) -> Completion:
