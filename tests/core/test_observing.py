@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -124,3 +125,43 @@ async def test_what_a_listener_sets_when_a_step_starts_holds_for_its_call() -> N
 
 async def test_a_caller_may_name_the_run() -> None:
     assert (await conductor().run("Say something.", run_id="run-7")).id == "run-7"
+
+
+async def test_a_plan_that_is_not_run_is_heard(watching: Watching) -> None:
+    record = await conductor().plan("Say something.")
+    assert [event.type for event in watching.events if event.type != "plan_delta"] == [
+        "plan_started",
+        "workflow_planned",
+    ]
+    assert record.workflow is not None
+    assert watching.left == ["well"]
+
+
+async def test_a_host_that_starts_the_steps_is_heard_at_each_of_them_and_at_the_end(watching: Watching) -> None:
+    made = conductor()
+    record = await made.plan("Say something.")
+    watching.events.clear()
+    heard: list[Event] = []
+    first = await made.stepwise("Say something.", record, on_event=heard.append).step(0)
+    second = await made.stepwise("Say something.", record, on_event=heard.append).step(1, [first])
+    host = made.stepwise("Say something.", record, on_event=heard.append)
+    trace = host.finish([first, second])
+    assert trace.text == "from b"
+    ours = [event for event in watching.events if event.type != "workflow_planned"]
+    assert ours == heard
+    assert [event.type for event in ours if event.type != "answer_delta"] == [
+        *("step_started", "step_finished"),
+        *("step_started", "step_finished"),
+        "finished",
+    ]
+    assert [event.plan for event in watching.events if event.type == "workflow_planned"] == [host.plan] * 3
+    assert watching.left == ["well"] * 4
+
+
+async def test_a_step_that_the_host_cancels_ends_what_is_heard(watching: Watching) -> None:
+    made = Conductor(ScriptedModel(PLAN), pool_of(a=ScriptedModel("late", delay=30), b="from b"))
+    record = await made.plan("Say something.")
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0.1):
+            await made.stepwise("Say something.", record).step(0)
+    assert watching.left == ["well", "CancelledError"]

@@ -75,3 +75,18 @@ async def test_calls_that_were_never_made_are_not_counted(recorded: Recorded) ->
     await made.run("Say something.", limits=Limits(calls=2))
     models = [said["gen_ai.request.model"] for said, _ in recorded.points("gen_ai.client.operation.duration")]
     assert models == ["planner"]
+
+
+async def test_what_a_host_runs_step_by_step_is_counted_once_however_many_rounds_it_takes(recorded: Recorded) -> None:
+    made = Conductor(ScriptedModel([TWO, TWO], name="planner"), pool_of(a=paid("a"), b=paid("b")), name="house")
+    rounds: tuple[Round, ...] = ()
+    for _ in range(2):
+        asked = {"before": rounds, "limits": Limits(rounds=2)}
+        record = await made.plan("Say something.", **asked)  # type: ignore[arg-type]
+        done = [await made.stepwise("Say something.", record, **asked).step(0)]  # type: ignore[arg-type]
+        done += [await made.stepwise("Say something.", record, **asked).step(1, done)]  # type: ignore[arg-type]
+        trace = made.stepwise("Say something.", record, **asked).finish(done)  # type: ignore[arg-type]
+        rounds = trace.rounds
+    assert sum(dollars for _, dollars in recorded.points("rl_conductor.cost")) == float(trace.usage.cost) == 1.0
+    used = [(said["gen_ai.request.model"], count) for said, count in recorded.points("gen_ai.client.token.usage")]
+    assert [one for one in used if one[0] in ("a", "b")] == [("a", 14), ("a", 6), ("b", 14), ("b", 6)]

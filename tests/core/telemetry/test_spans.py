@@ -19,6 +19,7 @@ from .conftest import Recorded
 
 SIDE_BY_SIDE = plan((0, "Draft it.", []), (1, "Draft it otherwise.", []), (0, "Join them.", ["all"]))
 ONE = plan((0, "Say it.", []))
+TWO_STEPS = plan((0, "Draft it.", []), (1, "Say it.", ["all"]))
 SECRET = "the secret question"
 CENT = Price(input=Decimal(0), output=Decimal(0), per_call=Decimal("0.01"))
 
@@ -281,3 +282,25 @@ async def test_a_model_whose_replies_can_not_be_held_back_is_no_obstacle(recorde
     plain = ScriptedModel(ONE, name="planner", capabilities=Capabilities())
     await Conductor(plain, pool_of(a="from a"), name="house").run("Say something.", stream=True)
     assert recorded.tree()[-1] == "    chat a"
+
+
+async def test_a_host_that_starts_the_steps_gets_a_span_for_each_stretch_of_the_run(recorded: Recorded) -> None:
+    made = conductor(TWO_STEPS)
+    record = await made.plan("Say something.")
+    first = await made.stepwise("Say something.", record).step(0)
+    second = await made.stepwise("Say something.", record).step(1, [first])
+    made.stepwise("Say something.", record).finish([first, second])
+    assert recorded.tree() == [
+        "invoke_workflow house",
+        "  plan house",
+        "    chat planner",
+        "invoke_workflow house",
+        "  invoke_agent a",
+        "    chat a",
+        "invoke_workflow house",
+        "  invoke_agent b",
+        "    chat b",
+        "invoke_workflow house",
+    ]
+    assert recorded.said("invoke_agent b")["rl_conductor.step.access"] == (0,)
+    assert all(span.status.status_code is StatusCode.UNSET for span in recorded.spans())

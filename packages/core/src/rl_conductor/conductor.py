@@ -154,7 +154,9 @@ class Conductor:
         Raises:
             PolicyError: no workflow at all may run.
         """
-        return await self._run_of(_request(question), policy, limits, on_event or _ignore, before).plan()
+        run = self._run_of(_request(question), policy, limits, on_event or _ignore, before)
+        with observed(self._begun(run), run.emit) as run.emit:
+            return await run.plan()
 
     def stepwise(
         self,
@@ -184,7 +186,8 @@ class Conductor:
         """
         run = self._run_of(_request(question), policy, limits, on_event or _ignore, before)
         run.stream = stream
-        return Stepwise(run, plan if isinstance(plan, PlanRecord) else PlanRecord(source="given", workflow=plan))
+        record = plan if isinstance(plan, PlanRecord) else PlanRecord(source="given", workflow=plan)
+        return Stepwise(run, record, lambda: self._begun(run))
 
     async def run(
         self,
@@ -293,15 +296,17 @@ class Conductor:
                 self._closing = False
 
     async def _observed(self, run: Run, workflow: Workflow | None) -> Trace:
-        begun = Begun(
+        with observed(self._begun(run), run.emit) as run.emit:
+            return await run.go(workflow)
+
+    def _begun(self, run: Run) -> Begun:
+        return Begun(
             id=run.id,
             conductor=self.name.partition(":")[2],
             planner=self.planner.model.name,
             workers={worker.name: worker.model.name for worker in self.pool.values()},
             elapsed=run.caller.elapsed(),
         )
-        with observed(begun, run.emit) as run.emit:
-            return await run.go(workflow)
 
     def _run_of(
         self,

@@ -29,6 +29,9 @@ class Begun:
 Observer = Callable[[Begun], AbstractContextManager[Told]]
 """Entered when a run begins and left when it is over; what it yields is told of every event, before the caller is.
 
+Where a host starts the steps itself, it is entered for the plan, for each step and for the end, perhaps in several
+processes.
+
 All of that happens in the run's own context, but `StepStarted` comes in that of the task which then makes the call:
 what a listener sets there holds for the call, so that a conductor in the pool, or a vendor's SDK, is seen in its step.
 """

@@ -6,23 +6,30 @@ what it may cost and what happens when it fails is settled where it always is.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
 
 from rl_conductor.answering import answered
 from rl_conductor.errors import ConfigError
 from rl_conductor.executor import Execution
+from rl_conductor.observing import Begun, Told, observed
 from rl_conductor.rounds import Run
-from rl_conductor.trace import PlanRecord, Round, StepResult, Trace
+from rl_conductor.trace import Event, PlanRecord, Round, StepResult, Trace, WorkflowPlanned
 from rl_conductor.workflow import Workflow
 
 
 class Stepwise:
     """The steps of one plan, each run when it is asked for. Steps may run side by side, on one event loop."""
 
-    def __init__(self, run: Run, plan: PlanRecord) -> None:
+    def __init__(self, run: Run, plan: PlanRecord, begun: Callable[[], Begun]) -> None:
         if plan.workflow is None:
             raise ConfigError("this plan accepts the answer of the round before, so it has no steps to run")
         self._run = run
+        self._listener = run.emit
+        self._begun = begun
+        ended = (call.started + call.seconds for one in run.before for call in one.calls)
+        self._round_begun = replace(begun(), elapsed=max(ended, default=0.0))
         self._charged: set[int] = set()
         self.plan = run.take_up(plan, run.execution())
         """The plan as it runs."""
@@ -45,7 +52,8 @@ class Stepwise:
         execution = self._execution()
         execution.recall(done)
         self._charged.add(index)
-        return await execution.run_step(self.workflow, index)
+        with self._observed(self._begun()) as execution.emit:
+            return await execution.run_step(self.workflow, index)
 
     def finish(self, done: Collection[StepResult]) -> Trace:
         """The trace of the whole run, once every step is done that the answer depends on.
@@ -60,12 +68,26 @@ class Stepwise:
         execution.workflow = self.workflow
         execution.recall(done)
         self._run.rounds[len(self._run.before) :] = [Round(plan=self.plan, results=execution.results())]
-        return answered(self._run.finish())
+        with self._observed(self._round_begun) as self._run.emit:
+            trace = self._run.finish()
+        return answered(trace)
 
     @property
     def again(self) -> bool:
         """Whether another round may follow, now that this one is finished."""
         return self._run.may_go_on(self.plan)
+
+    @contextmanager
+    def _observed(self, begun: Begun) -> Iterator[Told]:
+        """Observers learn of the plan at each entry: it may be another process that was told of it before."""
+        with observed(begun, _ignore) as told:
+            told(WorkflowPlanned(round=len(self._run.before), plan=self.plan))
+
+            def tell(event: Event) -> None:
+                told(event)
+                self._listener(event)
+
+            yield tell
 
     def _execution(self) -> Execution:
         execution = self._run.execution()
@@ -83,3 +105,7 @@ class Stepwise:
         fresh = [result for result in done if result.index not in self._charged]
         self._charged.update(result.index for result in fresh)
         self._run.caller.carry_on(call for result in fresh for call in result.calls)
+
+
+def _ignore(_: Event) -> None:
+    pass
