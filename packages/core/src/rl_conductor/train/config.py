@@ -13,6 +13,9 @@ from rl_conductor.prompts import EXAMPLES, Roster
 from rl_conductor.toml import read_toml
 from rl_conductor.workers.source import PoolSource
 
+Schedule = Literal["cosine", "linear", "constant_with_warmup"]
+"""What becomes of the learning rate after it has risen."""
+
 
 class _Entry(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -85,7 +88,7 @@ class GrpoEntry(_Entry):
     learning_rate: float = Field(default=1e-6, gt=0)
     warmup: float = Field(default=0.03, ge=0, le=1)
     """Share of the steps over which the learning rate rises."""
-    schedule: Literal["cosine", "linear", "constant_with_warmup"] = "cosine"
+    schedule: Schedule = "cosine"
     temperature: float = Field(default=1.0, gt=0)
     clip: float = Field(default=0.2, gt=0)
     kl: float = Field(default=0.0, ge=0)
@@ -123,6 +126,8 @@ class WarmStart(_Entry):
     steps: int = Field(default=30, ge=1)
     batch: int = Field(default=8, ge=1)
     learning_rate: float = Field(default=3e-5, gt=0)
+    schedule: Schedule = "cosine"
+    """`constant_with_warmup`: what a shorter warm start gives is what this one has on its way."""
 
 
 class VllmEntry(_Entry):

@@ -29,6 +29,9 @@ from rl_conductor.train.marking import Marking
 from rl_conductor.train.rollouts import Rollouts
 from rl_conductor.train.scoring import score
 
+RISING = 4
+"""Steps over which the learning rate rises."""
+
 
 class Row(NamedTuple):
     """What one step learns from once, as tokens."""
@@ -140,8 +143,8 @@ def _arguments(config: TrainConfig, entry: WarmStart, folder: Folder) -> Trainin
         max_steps=entry.steps,
         per_device_train_batch_size=entry.batch,
         learning_rate=entry.learning_rate,
-        lr_scheduler_type="cosine",
-        warmup_steps=max(1, entry.steps // 10),
+        lr_scheduler_type=entry.schedule,
+        warmup_steps=RISING,
         seed=config.seed,
         use_cpu=not cuda,
         bf16=config.dtype == "bfloat16",
