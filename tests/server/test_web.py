@@ -384,6 +384,15 @@ async def test_a_later_round_is_replayed_after_the_rounds_before_it(serve: Serve
     assert [one.results[0].text for one in trace.rounds] == ["first", "third"]
 
 
+async def test_what_a_replay_keeps_is_not_counted_again(serve: Serve) -> None:
+    at = await serve(planner=TWO_STEPS)
+    run = await ask(at)
+    await replayed(at, await replay(at, run, step=1, worker="b", subtask="Say it again."))
+    text = (await at.http.get("/metrics")).text
+    counted = {name: float(count) for name, count in re.findall(r'calls_total{outcome="ok",worker="(\w+)"} (.*)', text)}
+    assert counted == {"planner": 1, "a": 1, "b": 2}
+
+
 async def test_a_replay_spends_from_the_budget_of_the_runs_own_key(serve: Serve) -> None:
     keys = {"red": {"sha256": hashed("red-key"), "usd": "0.025", "per": "ever"}}
     at = await serve({"a": ScriptedModel("from a", price=CENT)}, ScriptedModel(ONE_STEP), **GUARDED | {"keys": keys})

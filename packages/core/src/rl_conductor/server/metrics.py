@@ -61,6 +61,8 @@ class Metrics:
         self._runs.labels(model, trace.answer.source if trace.answer else "none").inc()
         self._seconds.labels(model).observe(trace.seconds)
         for call in trace.calls():
+            if not call.usage.calls and call.outcome != "refused":  # a replay keeps it from the run before
+                continue
             worker = call.worker or "planner"
             self._calls.labels(worker, call.outcome).inc()
             self._dollars.labels(worker).inc(float(call.usage.cost))
