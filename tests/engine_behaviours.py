@@ -133,6 +133,11 @@ class EngineBehaviours:
         assert re.fullmatch(r"model_id = \[[0-2](, [0-2]){0,4}\]", reply.text)
         assert reply.finish_reason == "stop"
 
+    async def test_a_model_is_told_the_schema_that_it_is_held_to(self, engine: Model) -> None:
+        free = await engine.complete(asking("Who?"))
+        held = await engine.complete(asking("Who?", form=JsonFormat(json_schema=SCHEMA), max_tokens=100))
+        assert held.usage.input_tokens > free.usage.input_tokens + 20
+
     @pytest.mark.parametrize("seed", range(8))
     async def test_any_draw_fits_the_json_schema(self, engine: Model, seed: int) -> None:
         form = JsonFormat(json_schema=SCHEMA)

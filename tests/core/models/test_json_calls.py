@@ -8,7 +8,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rl_conductor.errors import BadResponseError
-from rl_conductor.models.json_calls import Reader, calling, form_with_tools, may_become_call, offered, read_calls
+from rl_conductor.models.json_calls import (
+    Reader,
+    calling,
+    form_with_tools,
+    may_become_call,
+    offered,
+    read_calls,
+    telling,
+)
 from rl_conductor.types import Grammar, JsonFormat, Message, Request, Tool
 
 WEATHER = Tool(name="weather", parameters={"type": "object", "properties": {"city": {"type": "string"}}})
@@ -58,6 +66,25 @@ def test_arguments_may_be_called_parameters() -> None:
 )
 def test_an_answer_is_no_call(text: str) -> None:
     assert read_calls(text, [WEATHER]) == ()
+
+
+def test_a_schema_is_told_in_the_last_turn_of_the_user() -> None:
+    turns = (Message.user("Where?"), Message.assistant("There."), Message.user("In one word."), Message.assistant("Hm"))
+    asked = Request(messages=turns, response_format=JsonFormat(json_schema={"title": "Größe"}))
+    first, second, third, fourth = telling(asked).messages
+    assert (first, second, fourth) == (turns[0], turns[1], turns[3])
+    assert third.text == 'In one word.\n\nAnswer in JSON of this schema: {"title": "Größe"}'
+
+
+@pytest.mark.parametrize("form", [None, JsonFormat(), Grammar(gbnf='root ::= "x"')])
+def test_nothing_is_told_where_there_is_no_schema(form: JsonFormat | Grammar | None) -> None:
+    asked = Request(messages=(Message.user("Where?"),), response_format=form)
+    assert telling(asked) == asked
+
+
+def test_nothing_is_told_where_no_user_speaks() -> None:
+    asked = Request(messages=(Message.system("Talk."),), response_format=JsonFormat(json_schema={}))
+    assert telling(asked) == asked
 
 
 @pytest.mark.parametrize("text", ["", " \n", "{", '{"na', "```", "<tool"])

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 from rl_conductor.errors import BadRequestError, ContextLengthError
 from rl_conductor.models.base import Capabilities, Model, arguments_of, require
-from rl_conductor.models.json_calls import CLOSING, OPENING, offered
+from rl_conductor.models.json_calls import CLOSING, OPENING, offered, telling
 from rl_conductor.types import ImagePart, Message, Request, TextPart, Tool, ToolCall
 
 ZERO_WIDTH_SPACE = "\N{ZERO WIDTH SPACE}"
@@ -86,7 +86,7 @@ class ChatTemplate:
             BadRequestError: there is no template, or it refuses this order of roles.
         """
         pictures = iter(images)
-        turns = [self._turn(message, pictures) for message in request.messages]
+        turns = [self._turn(message, pictures) for message in telling(request).messages]
         tools = [self._told(tool) for tool in offered(request)] or None
         try:
             return self._renderer.apply_chat_template(

@@ -9,7 +9,7 @@ from typing import Any
 from uuid import uuid4
 
 from rl_conductor.errors import BadResponseError
-from rl_conductor.types import JsonFormat, Request, ResponseFormat, Tool, ToolCall
+from rl_conductor.types import JsonFormat, Request, ResponseFormat, TextPart, Tool, ToolCall
 
 OPENING, CLOSING = "<tool_call>", "</tool_call>"
 BLOCK = re.compile(rf"{OPENING}(.*?)(?:{CLOSING}|\Z)", re.DOTALL)
@@ -34,6 +34,20 @@ def form_with_tools(request: Request) -> ResponseFormat | None:
     if tools and isinstance(form, JsonFormat):
         return calling(tools, instead=form)
     return form
+
+
+def telling(request: Request) -> Request:
+    """`request` with the schema of its reply in the user's last turn, as vendors tell it on their side.
+
+    A grammar holds a model to a schema but does not tell it: a small one then goes on in a string until it is cut off.
+    """
+    form, turns = request.response_format, list(request.messages)
+    last = max((place for place, turn in enumerate(turns) if turn.role == "user"), default=None)
+    if last is None or not isinstance(form, JsonFormat) or form.json_schema is None:
+        return request
+    told = TextPart(text=f"\n\nAnswer in JSON of this schema: {json.dumps(form.json_schema, ensure_ascii=False)}")
+    turns[last] = turns[last].model_copy(update={"content": (*turns[last].content, told)})
+    return request.model_copy(update={"messages": tuple(turns)})
 
 
 def calling(tools: Sequence[Tool], *, instead: JsonFormat | None = None) -> JsonFormat:

@@ -21,7 +21,7 @@ from rl_conductor.models.base import Capabilities, arguments_of, checked, collec
 from rl_conductor.models.chat_completions import DIALECTS, Reply, extra_fields, options_of
 from rl_conductor.models.chat_template import ZERO_WIDTH_SPACE
 from rl_conductor.models.inprocess import Feed
-from rl_conductor.models.json_calls import form_with_tools, may_become_call, offered, read_calls
+from rl_conductor.models.json_calls import form_with_tools, may_become_call, offered, read_calls, telling
 from rl_conductor.models.llamacpp_engine import Engine, Setup, default_threads, lease, release
 from rl_conductor.types import (
     FREE,
@@ -136,7 +136,7 @@ def _knows_tools(weights: Path) -> bool:
 
 
 def _body(request: Request) -> dict[str, Any]:
-    turns = tuple(_readable(message) for message in request.messages)
+    turns = tuple(_readable(message) for message in telling(request).messages)
     request = _with_tools(request.model_copy(update={"messages": turns}))
     dialect = DIALECTS["llama.cpp"]
     body = options_of(request, dialect) | extra_fields(request, dialect) | STREAMING
