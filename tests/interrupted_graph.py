@@ -72,7 +72,8 @@ async def run_async(store: str, calls: Path, hang: str) -> str:
     async with AsyncSqliteSaver.from_conn_string(store.removeprefix(ASYNC)) as saver:
         graph = built(saver, calls, hang)
         begun = (await graph.aget_state(THREAD)).next
-        result = await graph.ainvoke(None if begun else {"messages": [HumanMessage("q")]}, THREAD)
+        told = None if begun else {"messages": [HumanMessage("q")]}
+        result = await graph.ainvoke(told, THREAD, durability="sync")
         return str(result["messages"][-1].text)
 
 
