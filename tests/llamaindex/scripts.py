@@ -84,14 +84,14 @@ class EchoLLM(CustomLLM):
 
         self._prompts.append(prompt)
         time.sleep(self.seconds)
-        if self.fails:
-            raise OSError("the line is down")
+        self._check_line()
         return CompletionResponse(text="An echo.", raw={"usage": {"prompt_tokens": 11, "completion_tokens": 3}})
 
     @llm_completion_callback()
     def stream_complete(self, prompt: str, formatted: bool = False, **kwargs: Any) -> CompletionResponseGen:
         """The same words, one after the other."""
         self._prompts.append(prompt)
+        self._check_line()
 
         def words() -> CompletionResponseGen:
             usage = {"usage": {"prompt_tokens": 11, "completion_tokens": 3}}
@@ -99,6 +99,10 @@ class EchoLLM(CustomLLM):
             yield CompletionResponse(text="An echo.", delta="echo.", raw=usage)
 
         return words()
+
+    def _check_line(self) -> None:
+        if self.fails:
+            raise OSError(f"the line is down, and Bearer {self.api_key} was the key")
 
 
 def asked(text: str) -> list[ChatMessage]:

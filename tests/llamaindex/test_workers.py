@@ -153,3 +153,13 @@ def test_a_pool_is_made_of_mixed_workers() -> None:
     pool = pool_of({"echo": EchoLLM(), "scripted": ScriptedModel("Hi.")})
     assert [worker.model.name for worker in pool.values()] == ["llamaindex:echo", "scripted:scripted"]
     assert pool["echo"].sampling == Sampling()
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_what_an_llm_raises_is_told_without_its_key(*, stream: bool) -> None:
+    llm = Conductor({"echo": EchoLLM(fails=True)}, planner=planner(plan((0, "Say it.", []))))
+    with pytest.raises(RunError) as caught:
+        await llm._core.run("Why?", stream=stream)
+    told = str(caught.value) + caught.value.trace.model_dump_json()
+    assert "raised OSError: the line is down, and Bearer [secret] was" in told
+    assert "sk-very-secret" not in told

@@ -29,6 +29,7 @@ from rl_conductor.models.base import checked, priced, require
 from rl_conductor.types import Delta, ReasoningPart, TextPart, ToolCall
 
 from .blocking import blocks
+from .failures import translated
 from .messages import chat_message
 
 
@@ -55,26 +56,20 @@ class LLMModel:
         """The whole reply."""
         require(self, request)
         messages = [chat_message(message) for message in request.messages]
-        keywords = _keywords(request.sampling)
-        if tools := _offered(request):
-            keywords |= _choice(request)
-            response = await self._caller.achat_with_tools(tools, chat_history=messages, **keywords)
-        elif blocks(self.llm, "achat", CustomLLM):
-            response = await asyncio.to_thread(self.llm.chat, messages, **keywords)
-        else:
-            response = await self.llm.achat(messages, **keywords)
-        return self._completion(messages, response)
+        with translated(self.name, self.llm):
+            return self._completion(messages, await self._response(request, messages))
 
     async def stream(self, request: Request) -> AsyncGenerator[Delta, None]:
         """The reply as it is made."""
         require(self, request)
         messages = [chat_message(message) for message in request.messages]
         last = ChatResponse(message=ChatMessage())
-        async with aclosing(self._responses(request, messages)) as responses:
-            async for last in responses:
-                thought = last.additional_kwargs.get("thinking_delta") or ""
-                if last.delta or thought:
-                    yield Delta(text=last.delta or "", reasoning=thought)
+        with translated(self.name, self.llm):
+            async with aclosing(self._responses(request, messages)) as responses:
+                async for last in responses:
+                    thought = last.additional_kwargs.get("thinking_delta") or ""
+                    if last.delta or thought:
+                        yield Delta(text=last.delta or "", reasoning=thought)
         yield Delta(completion=self._completion(messages, last))
 
     async def aclose(self) -> None:
@@ -84,6 +79,14 @@ class LLMModel:
     def _caller(self) -> FunctionCallingLLM:
         assert isinstance(self.llm, FunctionCallingLLM)
         return self.llm
+
+    async def _response(self, request: Request, messages: list[ChatMessage]) -> ChatResponse:
+        keywords = _keywords(request.sampling)
+        if tools := _offered(request):
+            return await self._caller.achat_with_tools(tools, chat_history=messages, **keywords, **_choice(request))
+        if blocks(self.llm, "achat", CustomLLM):
+            return await asyncio.to_thread(self.llm.chat, messages, **keywords)
+        return await self.llm.achat(messages, **keywords)
 
     async def _responses(self, request: Request, messages: list[ChatMessage]) -> AsyncGenerator[ChatResponse, None]:
         keywords = _keywords(request.sampling)
