@@ -19,6 +19,7 @@ from core.runs import ACCEPT, plan, pool_of
 from rl_conductor import Conductor, ConfigError, Limits, ScriptedModel
 from rl_conductor.bench.examples import Example, Judged
 from rl_conductor.bench.tiers import learn, threshold
+from rl_conductor.cli import tiers as cli
 from rl_conductor.cli.main import app
 from rl_conductor.store import NewRun, Store
 from rl_conductor.tiers import Tiers
@@ -252,7 +253,7 @@ def test_what_it_cannot_learn_from_is_told(pool: Path, options: list[str], why: 
     assert not (pool.parent / "t.json").exists()
 
 
-def keep_runs(url: str, number: int) -> None:
+def keep_runs(url: str, number: int, *, rounds: int = 2) -> None:
     """A store of runs that accepted one call for every capital, and took two steps for all else."""
 
     async def kept() -> None:
@@ -260,7 +261,7 @@ def keep_runs(url: str, number: int) -> None:
         for index, (text, easy) in enumerate(drawn(number, seed=0)):
             plans = [ONE, ACCEPT] if easy else [TWO, ACCEPT]
             workers = pool_of(adder="it")
-            trace = await Conductor(ScriptedModel(plans), workers, limits=Limits(rounds=2)).run(text)
+            trace = await Conductor(ScriptedModel(plans), workers, limits=Limits(rounds=rounds)).run(text)
             new = {"id": f"r{index}", "key": "k", "digest": "d", "api": "chat", "model": "m", "created": index + 1.0}
             await store.claim(NewRun.model_validate(new | {"question": text}))
             store.finish(f"r{index}", trace, "done")
@@ -281,3 +282,22 @@ def test_tiers_are_learned_from_the_runs_that_a_server_has_kept(pool: Path) -> N
     assert made.decide(question("What is the capital of place 1 a?")).tier == "single"
     assert made.decide(question("Prove that place 1 a is not compact.")).tier == "conductor"
     assert made.learned.source == "kept runs"
+
+
+def test_runs_that_nobody_judged_teach_nothing_and_it_is_told_what_would(pool: Path) -> None:
+    url = f"sqlite:///{pool.parent / 'kept.db'}"
+    keep_runs(url, 6, rounds=1)
+
+    said = calibrate(pool, "--store", url, "--tiers", str(pool.parent / "tiers.json"))
+
+    assert said.exit_code == 2
+    assert "no kept run says whether one call was enough" in " ".join(said.stderr.split())
+
+
+def test_a_risk_that_can_not_be_kept_is_told_and_nothing_is_written(tmp_path: Path) -> None:
+    given_ = cli.Examples(examples(300, noise=1.0), "a", "scripted:a", "a test")
+
+    with pytest.raises(ConfigError, match=r"no requests can be sent to one call of 'a' at a risk of 0\.05"):
+        cli.learn(given_, risk=0.05, to=tmp_path / "tiers.json")
+
+    assert not list(tmp_path.iterdir())

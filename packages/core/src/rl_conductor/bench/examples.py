@@ -66,5 +66,5 @@ class Judged:
     @property
     def busiest(self) -> str | None:
         """The worker whose single calls were accepted most often."""
-        accepted = Counter({who: sum(e.right for e in each) for (who, _), each in self._single.items()})
+        accepted = Counter(who for (who, _), each in self._single.items() for example in each if example.right)
         return accepted.most_common(1)[0][0] if accepted else None

@@ -65,7 +65,8 @@ class Report(Value):
     brier_of_none: float
     """That of who only knows how many are right in all."""
     bins: tuple[Bin, ...]
-    threshold: float
+    threshold: float | None
+    """The least probability at which one call is made; `None` when there is none."""
     sent: Estimate
     """The share that one call would answer."""
     wrong: Estimate | None
@@ -106,9 +107,8 @@ def learn(
         risk=risk,
         made=f"{datetime.now(UTC):%Y-%m-%d}",
     )
-    return _tiers(
-        _fitted(inputs, right), examples, worker=worker, model=model, threshold=chosen, learned=learned
-    ), report
+    made = _tiers(_fitted(inputs, right), examples, worker=worker, model=model, least=chosen, learned=learned)
+    return made, report
 
 
 def threshold(likely: Floats, right: Flags, risk: float) -> float | None:
@@ -217,7 +217,7 @@ def _sent(inputs: csr_array, right: Flags, folds: NDArray[np.int64], risk: float
 
 
 def _tiers(
-    weights: Floats, examples: Sequence[Example], *, worker: str, model: str, threshold: float, learned: Learned
+    weights: Floats, examples: Sequence[Example], *, worker: str, model: str, least: float, learned: Learned
 ) -> Tiers:
     kinds = _kinds(examples)
     times = Counter(name for example in examples for name in holds(example.request))
@@ -225,7 +225,7 @@ def _tiers(
     return Tiers(
         worker=worker,
         model=model,
-        threshold=threshold,
+        threshold=least,
         longest=LONGER * max(len(asked(example.request)) for example in examples),
         seen=frozenset(name for name in kinds if times[name] >= ENOUGH_TO_KNOW),
         bias=rounded[-1],
@@ -243,11 +243,11 @@ def _report(worker: str, likely: Floats, right: Flags, chosen: float | None, sen
     return Report(
         worker=worker,
         right=_share(right),
-        accuracy=_share((likely >= 0.5) == right),
+        accuracy=_share((likely >= EVEN) == right),
         brier=float(np.mean((likely - right) ** 2)),
         brier_of_none=float(right.mean() * (1 - right.mean())),
         bins=tuple(_bins(likely, right)),
-        threshold=chosen or 1.0,
+        threshold=chosen,
         sent=_share(sent),
         wrong=_share(~right[sent]) if sent.any() else None,
     )

@@ -145,13 +145,17 @@ def _told(report: Report, risk: float) -> Table:
         "told apart": f"{_share(report.accuracy)}, on requests that were not learned from",
         "Brier score": f"{report.brier:.3f}; {report.brier_of_none:.3f} for who knows only the share above",
         "predicted, right": ", ".join(f"{one.predicted:.2f} {one.right.value:.2f}" for one in report.bins),
-        f"at most {risk:.1%} wrong": f"one call from probability {report.threshold:.3f} on",
+        f"at most {risk:.1%} wrong": _from(report.threshold),
         "it would be sent": _share(report.sent),
         "of these wrong": "none is sent" if report.wrong is None else _share(report.wrong),
     }
     for name, value in facts.items():
         drawn.add_row(Text(console.one_line(name)), Text(console.one_line(value)))
     return drawn
+
+
+def _from(threshold: float | None) -> str:
+    return "at no probability" if threshold is None else f"one call from probability {threshold:.3f} on"
 
 
 def _share(one: Estimate) -> str:
