@@ -26,17 +26,17 @@ from .wire.openai import OpenAIWire
 
 def openai(scenario: str, url: str, **options: Any) -> Model:
     """OpenAI's own dialect, at another address."""
-    return OpenAIModel(scenario, base_url=f"{url}/v1", api_key=SECRET, dialect="openai", **options)
+    return OpenAIModel(scenario, **{"base_url": f"{url}/v1", "api_key": SECRET, "dialect": "openai"} | options)
 
 
 def anthropic(scenario: str, url: str, **options: Any) -> Model:
     """Anthropic's protocol, at another address."""
-    return AnthropicModel(scenario, base_url=url, api_key=SECRET, **options)
+    return AnthropicModel(scenario, **{"base_url": url, "api_key": SECRET} | options)
 
 
 def google(scenario: str, url: str, **options: Any) -> Model:
     """Google's protocol, at another address."""
-    return GoogleModel(scenario, base_url=url, api_key=SECRET, **options)
+    return GoogleModel(scenario, **{"base_url": url, "api_key": SECRET} | options)
 
 
 def scripted(scenario: str, _url: str, **options: Any) -> Model:
@@ -81,6 +81,8 @@ ADAPTERS = [
         openai,
         SCENARIOS | FAULTS,
         service=OpenAIWire,
+        variables=("OPENAI_API_KEY", "OPENAI_BASE_URL"),
+        path="/v1",
         sampling=frozenset({"temperature", "top_p", "max_tokens", "seed", "stop", "effort"}),
     ),
     Adapter(
@@ -88,6 +90,7 @@ ADAPTERS = [
         anthropic,
         SCENARIOS | FAULTS,
         service=AnthropicWire,
+        variables=("ANTHROPIC_API_KEY", "ANTHROPIC_BASE_URL"),
         sampling=frozenset({"temperature", "top_p", "max_tokens", "stop", "effort"}),
     ),
     Adapter(
@@ -95,6 +98,7 @@ ADAPTERS = [
         google,
         SCENARIOS | FAULTS,
         service=GoogleWire,
+        variables=("GEMINI_API_KEY", "GOOGLE_GEMINI_BASE_URL"),
         sampling=frozenset({"temperature", "top_p", "max_tokens", "seed", "stop", "effort"}),
     ),
 ]

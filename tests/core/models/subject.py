@@ -19,6 +19,7 @@ FAULTS = frozenset(FAILURES) | {
     "truncated",
     "unfinished",
     "breaks",
+    "redirect",
     "hang",
     "stall",
     "trickle",
@@ -37,6 +38,10 @@ class Adapter:
     """Those of `SCENARIOS` and `FAULTS` that it is tested with."""
     service: type[WireServer] | None = None
     """`None` for a model in this process, whose `url` is empty."""
+    variables: tuple[str, str] = ("", "")
+    """The variables of its key and of its address."""
+    path: str = ""
+    """What follows the host in its address."""
     sampling: frozenset[str] = frozenset()
     """The fields of `Sampling` that it sends."""
 
@@ -52,8 +57,17 @@ class Subject:
     def model(self, scenario: str, **options: Any) -> Model:
         """A model that behaves as `scenario` says; closed when the test ends."""
         url = options.pop("url", self.service.url if self.service else "")
-        self.models.append(self.adapter.make(scenario, url, **options))
-        return self.models[-1]
+        return self.keep(self.adapter.make(scenario, url, **options))
+
+    def keep(self, model: Model) -> Model:
+        """`model`, closed when the test ends."""
+        self.models.append(model)
+        return model
+
+    @property
+    def url(self) -> str:
+        """What users would write as the address of its service."""
+        return f"{self.wire.url}{self.adapter.path}"
 
     @property
     def wire(self) -> WireServer:

@@ -6,6 +6,7 @@ import asyncio
 import gc
 import json
 import logging
+import pickle
 import time
 import traceback
 from collections.abc import Awaitable, Callable
@@ -18,13 +19,14 @@ from rl_conductor.errors import (
     AuthenticationError,
     BadRequestError,
     BadResponseError,
+    ConfigError,
     ContextLengthError,
     ModelError,
     ModelTimeoutError,
     RateLimitError,
     RunError,
 )
-from rl_conductor.models import Capabilities, Model
+from rl_conductor.models import Capabilities, Model, model
 from rl_conductor.models.base import collect
 from rl_conductor.policy import Policy
 from rl_conductor.pool import WorkerPool
@@ -394,6 +396,66 @@ async def test_no_trace_event_or_log_shows_the_key(
 def _parts_of_the_key_in(text: str) -> list[str]:
     pieces = [SECRET[start : start + 8] for start in range(len(SECRET) - 7)]
     return [piece for piece in [*pieces, SECRET[:7], SECRET[-4:]] if piece in text]
+
+
+@pytest.mark.needs("echo", "wire")
+async def test_a_model_can_be_sent_to_another_process(subject: Subject) -> None:
+    sent = subject.keep(pickle.loads(pickle.dumps(subject.model("echo"))))  # noqa: S301
+    assert (await sent.complete(HELLO)).text == "You said: hello there"
+
+
+# ------------------------------------------------------------------------------- keys and addresses
+
+
+@both_ways
+@pytest.mark.needs("redirect", "wire")
+async def test_a_redirect_is_not_followed(subject: Subject, ask: Ask) -> None:
+    with pytest.raises(BadRequestError, match=r"redirects are not followed.*base_url") as caught:
+        await ask(subject.model("redirect"), HELLO)
+    assert caught.value.status == 307
+    assert len(subject.wire.requests) == 1
+
+
+@pytest.mark.needs("wire")
+async def test_blank_space_around_a_key_is_no_part_of_it(subject: Subject) -> None:
+    await subject.model("echo", api_key=f" {SECRET}\n").complete(HELLO)
+    assert {name for name, value in subject.sent.headers.items() if value.removeprefix("Bearer ") == SECRET}
+
+
+@pytest.mark.parametrize("key", [f"{SECRET}\n{SECRET}", f"{SECRET}\u2019", f"\ufeff{SECRET}", f"{SECRET}\x7f"])
+@pytest.mark.needs("wire")
+def test_a_key_that_no_header_can_hold_is_refused_and_not_shown(
+    subject: Subject, key: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    variable, address = subject.adapter.variables
+    monkeypatch.setenv(variable, key)
+    monkeypatch.setenv(address, subject.url)
+    for named, options in (("api_key", {"api_key": key}), (variable, {})):
+        with pytest.raises(ConfigError, match=f"^{named} holds no key") as caught:
+            model(f"{subject.adapter.name}:echo", **options)
+        assert not _parts_of_the_key_in("".join(traceback.format_exception(caught.value)))
+
+
+@both_ways
+@pytest.mark.needs("wire")
+async def test_the_environments_key_goes_to_the_environments_address_at_no_known_price(
+    subject: Subject, ask: Ask, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    variable, address = subject.adapter.variables
+    monkeypatch.setenv(variable, SECRET)
+    monkeypatch.setenv(address, subject.url)
+    made = subject.keep(model(f"{subject.adapter.name}:gpt-5"))
+    assert made.price is None
+    assert (await ask(made, HELLO)).text == "You said: hello there"
+    assert SECRET in str(subject.sent.headers)
+
+
+@both_ways
+@pytest.mark.needs("wire")
+async def test_a_missing_service_is_named_without_the_password_in_its_address(subject: Subject, ask: Ask) -> None:
+    with pytest.raises(ModelError, match=r"can't reach http://127\.0\.0\.1:9[/:]") as caught:
+        await ask(subject.model("echo", url=f"http://someone:{SECRET}@127.0.0.1:9"), HELLO)
+    assert not _parts_of_the_key_in(str(caught.value))
 
 
 # ------------------------------------------------------------------------- time, loops and connections

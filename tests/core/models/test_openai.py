@@ -58,15 +58,6 @@ def test_a_server_of_ones_own_needs_no_key_and_costs_nothing(name: str) -> None:
     assert made.price == FREE
 
 
-async def test_the_key_of_the_environment_goes_to_the_address_of_the_environment(
-    wire: OpenAIWire, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("OPENAI_API_KEY", SECRET)
-    monkeypatch.setenv("OPENAI_BASE_URL", f"{wire.url}/v1")
-    await asked(OpenAIModel("echo"))
-    assert wire.last.headers["authorization"] == f"Bearer {SECRET}"
-
-
 async def test_the_key_of_the_environment_goes_to_no_other_address(
     wire: OpenAIWire, monkeypatch: pytest.MonkeyPatch
 ) -> None:

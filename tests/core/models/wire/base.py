@@ -18,6 +18,7 @@
     truncated       the socket closes in the middle of the answer
     unfinished      the stream ends politely, but before the reply did
     breaks          the stream reports the vendor's error midway (whole replies: like server-error)
+    redirect        sends the client on to the same path of another host, which is this service again
     hang            never answers
     stall           starts to stream, then falls silent (whole replies: like hang)
     trickle         never stops arriving, a little at a time
@@ -37,7 +38,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, NoReturn, Self
 
-SECRET = "sk-loopback-0123456789abcdef"
+SECRET = "sk-loopback-0123456789uvwxyz"
 """The API key the models are given; it must never be seen in an error or a repr."""
 
 CALLS = (("call_1", "weather", '{"city": "Kyiv"}'), ("call_2", "clock", '{"zone": "UTC"}'))
@@ -273,6 +274,9 @@ class WireServer(ABC):
         if scenario in FAILURES or (scenario == "breaks" and not seen.stream):
             failure = self.failure("server-error" if scenario == "breaks" else scenario)
             await _send(writer, json.dumps(failure.body), status=failure.status, headers=failure.headers)
+        elif scenario == "redirect":
+            elsewhere = f"http://localhost:{self.port}{wire.path}"
+            await _send(writer, "", status=307, headers={"Location": elsewhere})
         elif scenario == "hang" or (scenario == "stall" and not seen.stream):
             await reader.read()
         elif scenario == "html":

@@ -8,14 +8,16 @@ word for raises `BadRequestError` before the call: a seed, a grammar, JSON of no
 from __future__ import annotations
 
 import asyncio
-import os
 from collections.abc import AsyncGenerator, Iterator
 from contextlib import aclosing, contextmanager
-from urllib.parse import urlsplit
+from typing import ClassVar
 
 from rl_conductor.errors import BadResponseError, ConfigError, ContextLengthError, ModelError, ModelTimeoutError
 from rl_conductor.models.base import (
+    LONGEST_ERROR,
+    MALFORMED,
     Capabilities,
+    broke_off,
     checked,
     hiding,
     priced,
@@ -25,7 +27,7 @@ from rl_conductor.models.base import (
     within,
 )
 from rl_conductor.models.messages_api import FINISH, Parameters, parameters_of, parts_of, usage_of
-from rl_conductor.prices import price_of
+from rl_conductor.models.services import Service, shown_address
 from rl_conductor.sync import PerLoop
 from rl_conductor.types import Completion, Delta, Message, Price, Request
 
@@ -35,8 +37,6 @@ try:
     from anthropic import types as wire
 except ImportError as missing:
     raise ConfigError("Anthropic's models need its SDK: pip install 'rl-conductor[anthropic]'") from missing
-
-HOST = "api.anthropic.com"
 
 CAPABILITIES = Capabilities(tools=True, images=True, files=True, json_schema=True)
 
@@ -55,17 +55,17 @@ STATUS_BY_TYPE = {
 
 TOO_LONG = ("prompt is too long", "exceed context limit", "context window")
 
-MALFORMED = (ValueError, TypeError, LookupError, AttributeError)
-"""What the SDK trips over when a reply is not what the protocol promises, for it does not check them."""
-
-BROKEN_OFF = (httpx2.ReadError, httpx2.RemoteProtocolError)
-
-LONGEST_ERROR = 1000
-"""Characters of a vendor's message that are worth quoting."""
-
 
 class AnthropicModel:
     """One of Anthropic's models, or one behind a server that speaks its Messages API."""
+
+    service: ClassVar = Service(
+        provider="anthropic",
+        base_url="https://api.anthropic.com",
+        address_variable="ANTHROPIC_BASE_URL",
+        key_variables=("ANTHROPIC_API_KEY",),
+        hosts=("api.anthropic.com",),
+    )
 
     def __init__(
         self,
@@ -80,27 +80,19 @@ class AnthropicModel:
 
         Args:
             name: the model as Anthropic names it.
-            api_key: the key; else the environment's `ANTHROPIC_API_KEY`, which is never sent to another host.
-            base_url: where another server is that speaks the Messages API; else the vendor's.
+            api_key: the key, sent to `base_url`; else `ANTHROPIC_API_KEY`, which goes to the vendor alone, or to
+                the server that `ANTHROPIC_BASE_URL` names.
+            base_url: where the service is; else what `ANTHROPIC_BASE_URL` says, else the vendor's own.
             price: looked up for the vendor's own service, else unknown.
             capabilities: what the model can take.
 
         Raises:
-            ConfigError: the key is missing.
+            ConfigError: no usable key or address was found.
         """
-        at_home = base_url is None or urlsplit(base_url).hostname == HOST
-        key = api_key or (os.environ.get("ANTHROPIC_API_KEY") if at_home else "none")
-        if not key:
-            raise ConfigError(
-                f"anthropic:{name} needs a key: set ANTHROPIC_API_KEY or pass api_key=..., "
-                "or pass base_url=... for a server that needs none"
-            )
         self.name = f"anthropic:{name}"
         self.capabilities = capabilities
-        self.price = price or (price_of("anthropic", name) if at_home else None)
-        self._key = key
-        self._base_url = base_url
-        self._host = urlsplit(base_url).netloc.rpartition("@")[2] if base_url else HOST
+        self._access = self.service.access(name, base_url=base_url, api_key=api_key)
+        self.price = price or self.service.price_of(name, self._access)
         self._clients = PerLoop(self._client)
 
     def __repr__(self) -> str:
@@ -110,7 +102,7 @@ class AnthropicModel:
         """The whole reply."""
         require(self, request)
         parameters = parameters_of(request, model=self.name)
-        with hiding(self._key), self._translated():
+        with hiding(*self._access.secrets), self._translated():
             async with asyncio.timeout(request.timeout):
                 message = await self._clients.get().messages.create(**parameters)
             return self._completion(message, {})
@@ -119,7 +111,7 @@ class AnthropicModel:
         """The reply as it is made."""
         require(self, request)
         parameters = parameters_of(request, model=self.name)
-        with hiding(self._key), self._translated():
+        with hiding(*self._access.secrets), self._translated():
             async with aclosing(within(request.timeout, self._deltas(parameters))) as deltas:
                 async for delta in deltas:
                     yield delta
@@ -132,11 +124,11 @@ class AnthropicModel:
 
     def _client(self) -> anthropic.AsyncAnthropic:
         return anthropic.AsyncAnthropic(
-            api_key=self._key,
-            base_url=self._base_url,
+            api_key=self._access.key or "none",  # without one the library would look for others and send those
+            base_url=self._access.base_url,
             max_retries=0,
             # The library's own default closes itself when it is collected, on whatever event loop then runs.
-            http_client=anthropic.DefaultAsyncHttpxClient(),
+            http_client=anthropic.DefaultAsyncHttpxClient(follow_redirects=False),
         )
 
     async def _deltas(self, parameters: Parameters) -> AsyncGenerator[Delta, None]:
@@ -183,14 +175,15 @@ class AnthropicModel:
         if isinstance(problem, anthropic.APITimeoutError | httpx2.TimeoutException | TimeoutError):
             return ModelTimeoutError(f"{self.name}: no answer in time", model=self.name)
         cause = problem.__cause__ or problem
-        if isinstance(cause, BROKEN_OFF):
+        if broke_off(cause):
             return BadResponseError(f"{self.name}: the connection closed before the reply did", model=self.name)
         if isinstance(problem, anthropic.APIConnectionError):
-            return ModelError(f"{self.name}: can't reach {self._host}: {cause}", model=self.name, retryable=True)
+            where = shown_address(self._access.base_url)
+            return ModelError(f"{self.name}: can't reach {where}: {cause}", model=self.name, retryable=True)
         return BadResponseError(text, model=self.name)
 
     def _refusal(self, problem: anthropic.APIStatusError, text: str) -> ModelError:
-        status = problem.status_code if problem.status_code >= 400 else STATUS_BY_TYPE.get(str(problem.type), 500)
+        status = problem.status_code if problem.status_code >= 300 else STATUS_BY_TYPE.get(str(problem.type), 500)
         if status == 400 and any(phrase in text for phrase in TOO_LONG):
             return ContextLengthError(text, model=self.name, status=status)
         wait = seconds(problem.response.headers.get("retry-after"))

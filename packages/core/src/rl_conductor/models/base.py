@@ -39,6 +39,15 @@ from rl_conductor.types import (
 
 T = TypeVar("T")
 
+DEFAULT_TIMEOUT = 600.0
+"""Seconds that a request without a timeout of its own may be silent, for services that are told a number."""
+
+LONGEST_ERROR = 1000
+"""Characters of a vendor's message that are worth quoting."""
+
+MALFORMED = (ValueError, TypeError, LookupError, AttributeError)
+"""What vendors' libraries trip over when a reply is not what the protocol promises, for they do not check it."""
+
 HIDDEN = "[secret]"
 TELLING = 8
 """Characters in a row that give a part of a key away."""
@@ -198,8 +207,16 @@ def _is_masked(token: str, secret: str) -> bool:
     return _MASK.search(token) is not None and any(secret.startswith(end) or secret.endswith(end) for end in ends)
 
 
+def broke_off(problem: BaseException | None) -> bool:
+    """Whether a connection ended before the reply did; told by name, for some libraries speak httpx, some httpx2."""
+    return type(problem).__name__ in ("ReadError", "RemoteProtocolError", "DecodingError")
+
+
 def status_error(message: str, *, model: str, status: int, retry_after: float | None = None) -> ModelError:
     """The error that an HTTP `status` means."""
+    if 300 <= status < 400:
+        why = "redirects are not followed, for key and question would go along; write the final address as base_url"
+        return BadRequestError(f"{model}: HTTP status {status}: {why}", model=model, status=status)
     if status in ERRORS_BY_STATUS:
         return ERRORS_BY_STATUS[status](message, model=model, status=status, retry_after=retry_after)
     if status < 500:

@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AliasChoices, BaseModel, Field, ValidationError
 
 from rl_conductor.errors import BadResponseError, ContextLengthError, ModelError, RateLimitError
-from rl_conductor.models.base import priced, status_error
+from rl_conductor.models.base import LONGEST_ERROR, priced, status_error
 from rl_conductor.types import (
     Completion,
     ContentPart,
@@ -330,7 +330,7 @@ TOO_LONG = re.compile(r"context (length|size|window)", re.IGNORECASE)
 def refusal(body: object, *, model: str, status: int | None = None, retry_after: float | None = None) -> ModelError:
     """The error that a server's `error` object means; without an HTTP `status`, its own `code` may hold one."""
     fields = body if isinstance(body, Mapping) else {"message": body}
-    said = str(fields.get("message") or fields.get("detail") or body)[:1000]
+    said = str(fields.get("message") or fields.get("detail") or body)[:LONGEST_ERROR]
     code = str(fields.get("code"))
     if status is None and re.fullmatch("[45]..", code):
         status = int(code)

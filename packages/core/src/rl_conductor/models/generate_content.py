@@ -15,7 +15,7 @@ from itertools import groupby
 from google.genai import types as wire
 
 from rl_conductor.errors import BadRequestError, BadResponseError
-from rl_conductor.models.base import arguments_of, priced
+from rl_conductor.models.base import DEFAULT_TIMEOUT, arguments_of, priced
 from rl_conductor.types import (
     Completion,
     ContentPart,
@@ -32,9 +32,6 @@ from rl_conductor.types import (
     ToolCall,
     Usage,
 )
-
-DEFAULT_TIMEOUT = 600.0
-"""Seconds that a request without a timeout of its own may be silent."""
 
 FINISH: dict[str, FinishReason] = {
     "STOP": "stop",

@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import re
 from collections.abc import AsyncGenerator, Iterator
 from contextlib import aclosing, contextmanager
 from contextvars import ContextVar
-from urllib.parse import urlsplit
+from typing import ClassVar
 
 from rl_conductor.errors import (
     AuthenticationError,
@@ -24,7 +23,10 @@ from rl_conductor.errors import (
     ModelTimeoutError,
 )
 from rl_conductor.models.base import (
+    LONGEST_ERROR,
+    MALFORMED,
     Capabilities,
+    broke_off,
     checked,
     hiding,
     require,
@@ -32,7 +34,7 @@ from rl_conductor.models.base import (
     status_error,
     within,
 )
-from rl_conductor.prices import price_of
+from rl_conductor.models.services import Service, shown_address
 from rl_conductor.sync import PerLoop
 from rl_conductor.types import Completion, Delta, Price, Request
 
@@ -46,22 +48,11 @@ try:
 except ImportError as missing:
     raise ConfigError("Google's models need its SDK: pip install 'rl-conductor[google]'") from missing
 
-HOST = "generativelanguage.googleapis.com"
-
 CAPABILITIES = Capabilities(tools=True, images=True, files=True, json_schema=True)
 
 TOO_LONG = re.compile(r"token count.*exceeds|exceeds.*number of tokens", re.IGNORECASE)
 
 RETRY_DELAY = re.compile(r'"retryDelay": "([^"]*)"')
-
-MALFORMED = (ValueError, TypeError, LookupError, AttributeError)
-"""What the SDK trips over when a reply is not what the protocol promises."""
-
-BROKEN_OFF = (httpx2.ReadError, httpx2.RemoteProtocolError)
-
-LONGEST_ERROR = 1000
-"""Characters of a vendor's message that are worth quoting."""
-
 
 _ANSWERING: ContextVar[httpx2.Response | None] = ContextVar("_ANSWERING", default=None)
 """The response to the latest call of this task, for the SDK leaves it open when a stream is left early."""
@@ -71,8 +62,20 @@ async def _remember(response: httpx2.Response) -> None:
     _ANSWERING.set(response)
 
 
+def _connections() -> httpx2.AsyncClient:
+    return httpx2.AsyncClient(event_hooks={"response": [_remember]})
+
+
 class GoogleModel:
     """One of Google's models, or one behind a server that speaks its Gemini API."""
+
+    service: ClassVar = Service(
+        provider="google",
+        base_url="https://generativelanguage.googleapis.com/",
+        address_variable="GOOGLE_GEMINI_BASE_URL",
+        key_variables=("GEMINI_API_KEY", "GOOGLE_API_KEY"),
+        hosts=("generativelanguage.googleapis.com",),
+    )
 
     def __init__(
         self,
@@ -87,33 +90,22 @@ class GoogleModel:
 
         Args:
             name: the model as Google names it.
-            api_key: the key; else the environment's `GEMINI_API_KEY` or `GOOGLE_API_KEY`, never sent to another host.
-            base_url: where another server is that speaks the Gemini API; else the vendor's.
+            api_key: the key, sent to `base_url`; else `GEMINI_API_KEY` or `GOOGLE_API_KEY`, which go to the vendor
+                alone, or to the server that `GOOGLE_GEMINI_BASE_URL` names.
+            base_url: where the service is; else what `GOOGLE_GEMINI_BASE_URL` says, else the vendor's own.
             price: looked up for the vendor's own service, else unknown.
             capabilities: what the model can take.
 
         Raises:
-            ConfigError: the key is missing.
+            ConfigError: no usable key or address was found.
         """
-        at_home = base_url is None or urlsplit(base_url).hostname == HOST
-        found = os.environ.get("GEMINI_API_KEY") or os.environ.get("GOOGLE_API_KEY")
-        key = api_key or (found if at_home else "none")
-        if not key:
-            raise ConfigError(
-                f"google:{name} needs a key: set GEMINI_API_KEY or pass api_key=..., "
-                "or pass base_url=... for a server that needs none"
-            )
         self.name = f"google:{name}"
         self.capabilities = capabilities
-        self.price = price or (price_of("google", name) if at_home else None)
         self._model = name
-        self._key = key
-        self._base_url = base_url
-        self._host = urlsplit(base_url).netloc.rpartition("@")[2] if base_url else HOST
+        self._access = self.service.access(name, base_url=base_url, api_key=api_key)
+        self.price = price or self.service.price_of(name, self._access)
         # Of its own accord the SDK takes aiohttp where that is installed, with other errors and retries of its own.
-        self._connections = PerLoop(
-            lambda: httpx2.AsyncClient(follow_redirects=True, event_hooks={"response": [_remember]})
-        )
+        self._connections = PerLoop(_connections)
         self._clients = PerLoop(self._client)
 
     def __repr__(self) -> str:
@@ -124,7 +116,7 @@ class GoogleModel:
         require(self, request)
         contents, config = contents_of(request, model=self.name), config_of(request, model=self.name)
         reply = Reply(request, model=self.name)
-        with hiding(self._key), self._translated():
+        with hiding(*self._access.secrets), self._translated():
             async with asyncio.timeout(request.timeout):
                 models = self._clients.get().aio.models
                 reply.add(await models.generate_content(model=self._model, contents=contents, config=config))
@@ -135,7 +127,7 @@ class GoogleModel:
         require(self, request)
         reply = Reply(request, model=self.name)
         chunks = self._chunks(contents_of(request, model=self.name), config_of(request, model=self.name))
-        with hiding(self._key), self._translated():
+        with hiding(*self._access.secrets), self._translated():
             async with aclosing(within(request.timeout, chunks)) as arriving:
                 async for chunk in arriving:
                     delta = reply.add(chunk)
@@ -152,11 +144,12 @@ class GoogleModel:
 
     def _client(self) -> genai.Client:
         options = wire.HttpOptions(
-            base_url=self._base_url,
+            base_url=self._access.base_url,
             httpx_async_client=self._connections.get(),
             retry_options=wire.HttpRetryOptions(attempts=1),
         )
-        return genai.Client(vertexai=False, api_key=self._key, http_options=options)
+        key = self._access.key or "none"  # without one the SDK would look for others and send those
+        return genai.Client(vertexai=False, api_key=key, http_options=options)
 
     async def _chunks(
         self, contents: list[wire.Content], config: wire.GenerateContentConfig
@@ -186,10 +179,11 @@ class GoogleModel:
             return self._refusal(problem)
         if isinstance(problem, httpx2.TimeoutException | TimeoutError):
             return ModelTimeoutError(f"{self.name}: no answer in time", model=self.name)
-        if isinstance(problem, BROKEN_OFF):
+        if broke_off(problem):
             return BadResponseError(f"{self.name}: the connection closed before the reply did", model=self.name)
         if isinstance(problem, httpx2.TransportError):
-            return ModelError(f"{self.name}: can't reach {self._host}: {problem}", model=self.name, retryable=True)
+            where = shown_address(self._access.base_url)
+            return ModelError(f"{self.name}: can't reach {where}: {problem}", model=self.name, retryable=True)
         return BadResponseError(self._quoted(f"{type(problem).__name__}: {problem}"), model=self.name)
 
     def _refusal(self, problem: errors.APIError) -> ModelError:

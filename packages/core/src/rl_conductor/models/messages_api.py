@@ -13,7 +13,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Any, Literal, Required, TypeAlias, TypedDict
 
 from rl_conductor.errors import BadRequestError
-from rl_conductor.models.base import arguments_of
+from rl_conductor.models.base import DEFAULT_TIMEOUT, arguments_of
 from rl_conductor.types import (
     ContentPart,
     FilePart,
@@ -39,9 +39,6 @@ if TYPE_CHECKING:
 
 DEFAULT_MAX_TOKENS = 4096
 """Sent when the request names no limit, for the API wants one."""
-
-DEFAULT_TIMEOUT = 600.0
-"""Seconds that a request without a timeout of its own may be silent."""
 
 FINISH: dict[str | None, FinishReason] = {
     "tool_use": "tool_calls",

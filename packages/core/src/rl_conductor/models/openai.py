@@ -6,21 +6,18 @@ The protocol itself is in `chat_completions`; here are addresses, keys, connecti
 from __future__ import annotations
 
 import asyncio
-import os
 from collections.abc import AsyncGenerator, Iterator, Mapping
 from contextlib import aclosing, contextmanager
-from dataclasses import dataclass
 from importlib import import_module
 from json import JSONDecodeError
 from typing import Any, ClassVar
-from urllib.parse import urlsplit
 
 from rl_conductor.errors import BadResponseError, ConfigError, ModelError, ModelTimeoutError
-from rl_conductor.models.base import Capabilities, checked, hiding, require, seconds, within
+from rl_conductor.models.base import Capabilities, broke_off, checked, hiding, require, seconds, within
 from rl_conductor.models.chat_completions import DIALECTS, Dialect, Reply, extra_fields, options_of, refusal
-from rl_conductor.prices import price_of
+from rl_conductor.models.services import Service, shown_address
 from rl_conductor.sync import PerLoop
-from rl_conductor.types import FREE, Completion, Delta, Price, Request
+from rl_conductor.types import Completion, Delta, Price, Request
 
 try:
     import openai
@@ -31,39 +28,17 @@ except ImportError as missing:
 _http: Any = import_module("httpx2" if int(openai.__version__.split(".")[0]) > 2 else "httpx")
 
 
-@dataclass(frozen=True)
-class Service:
-    """Where a provider is found and what it needs."""
-
-    provider: str
-    base_url: str
-    key_variable: str
-    address_variable: str
-    dialect: str
-    hosts: tuple[str, ...] = ()
-    """The hosts of a paid service, which needs a key; empty for a server that users run themselves, anywhere."""
-
-    def is_at(self, base_url: str) -> bool:
-        """Whether `base_url` leads to this service, not to one that imitates it."""
-        host = urlsplit(base_url).hostname or ""
-        return not self.hosts or any(host == name or host.endswith(f".{name}") for name in self.hosts)
-
-    def price_of(self, model: str) -> Price | None:
-        """What the service charges; nothing where users run it themselves."""
-        return price_of(self.provider, model) if self.hosts else FREE
-
-
 class OpenAIModel:
     """A model behind the Chat Completions protocol."""
 
     service: ClassVar = Service(
         provider="openai",
         base_url="https://api.openai.com/v1",
-        key_variable="OPENAI_API_KEY",
         address_variable="OPENAI_BASE_URL",
-        dialect="openai",
+        key_variables=("OPENAI_API_KEY",),
         hosts=("openai.com", "openai.azure.com"),
     )
+    own_dialect: ClassVar = "openai"
 
     def __init__(
         self,
@@ -81,27 +56,21 @@ class OpenAIModel:
         Args:
             name: the model, as the service names it.
             base_url: where the service is, `/v1` included; else what the environment says, else the service's own.
-            api_key: the key; else the service's variable in the environment, which is never sent to another host.
+            api_key: the key, sent to `base_url`; else the service's variable in the environment, which goes to the
+                service alone, or to the server that the environment names for it. Servers that users run themselves
+                (Ollama's, vLLM's) are wherever they say, so their variable goes to `base_url` too.
             price: looked up for a paid service, nothing for one that users run themselves, else unknown.
             capabilities: what the model can take; else what most of the service's models can.
             dialect: `openai`, `openrouter`, `vllm`, `llama.cpp` or `compatible`; else the service's own.
             extra_body: fields to add to every request, such as `{"chat_template_kwargs": {...}}`.
 
         Raises:
-            ConfigError: the key is missing, or there is no such dialect.
+            ConfigError: no usable key or address was found, or there is no such dialect.
         """
-        service = self.service
-        self.name = f"{service.provider}:{name}"
+        self.name = f"{self.service.provider}:{name}"
         self._model = name
-        self._base_url = _address(base_url or os.environ.get(service.address_variable) or service.base_url)
-        at_home = service.is_at(self._base_url)
-        self._key = api_key or (os.environ.get(service.key_variable) if at_home or base_url is None else None)
-        if service.hosts and at_home and not self._key:
-            raise ConfigError(
-                f"{self.name} needs a key: set {service.key_variable} or pass api_key=..., "
-                "or pass base_url=... for a server that needs none"
-            )
-        self._dialect = _dialect(dialect or (service.dialect if at_home else "compatible"))
+        self._access = self.service.access(name, base_url=base_url, api_key=api_key)
+        self._dialect = _dialect(dialect or (self.own_dialect if self._access.at_home else "compatible"))
         self._extra_body = dict(extra_body or {})
         self.capabilities = capabilities or Capabilities(
             tools=True,
@@ -111,7 +80,7 @@ class OpenAIModel:
             grammar=self._dialect.grammar is not None,
             lengths=self._dialect.lengths,
         )
-        self.price = price or (service.price_of(name) if at_home else None)
+        self.price = price or self.service.price_of(name, self._access)
         self._clients = PerLoop(self._client)
 
     def __repr__(self) -> str:
@@ -121,7 +90,7 @@ class OpenAIModel:
         """The whole reply."""
         require(self, request)
         reply = Reply(self.name)
-        with hiding(self._key), self._translated():
+        with hiding(*self._access.secrets), self._translated():
             async with asyncio.timeout(request.timeout):
                 reply.add(await self._clients.get().chat.completions.create(**self._arguments(request)))
         return checked(reply.completion(self.price))
@@ -130,7 +99,7 @@ class OpenAIModel:
         """The reply as it is made."""
         require(self, request)
         reply = Reply(self.name)
-        with hiding(self._key), self._translated():
+        with hiding(*self._access.secrets), self._translated():
             async with aclosing(within(request.timeout, self._chunks(request))) as chunks:
                 async for chunk in chunks:
                     delta = reply.add(chunk)
@@ -160,13 +129,13 @@ class OpenAIModel:
 
     def _client(self) -> openai.AsyncOpenAI:
         client = openai.AsyncOpenAI(
-            base_url=self._base_url,
-            api_key=self._key or "none",  # without one the library would take OPENAI_API_KEY to any host
+            base_url=self._access.base_url,
+            api_key=self._access.key or "none",  # without one the library would take OPENAI_API_KEY to any host
             max_retries=0,
             # The library's own default closes itself when it is collected, on whatever event loop then runs.
-            http_client=openai.DefaultAsyncHttpxClient(),
+            http_client=openai.DefaultAsyncHttpxClient(follow_redirects=False),
         )
-        if not OpenAIModel.service.is_at(self._base_url):
+        if not OpenAIModel.service.is_at(self._access.base_url):
             client.organization = client.project = None  # which it takes from the environment, for OpenAI alone
         return client
 
@@ -198,10 +167,10 @@ class OpenAIModel:
         return refusal(body, model=self.name, status=status, retry_after=retry_after)
 
     def _lost(self, cause: BaseException | None) -> ModelError:
-        if isinstance(cause, _http.RemoteProtocolError | _http.ReadError | _http.DecodingError):
+        if broke_off(cause):
             return BadResponseError(f"{self.name}: the connection broke off: {cause}", model=self.name)
-        host = urlsplit(self._base_url).netloc.rpartition("@")[2]
-        return ModelError(f"{self.name}: can't reach {host}: {cause}", model=self.name, retryable=True)
+        where = shown_address(self._access.base_url)
+        return ModelError(f"{self.name}: can't reach {where}: {cause}", model=self.name, retryable=True)
 
 
 class OpenRouterModel(OpenAIModel):
@@ -210,11 +179,11 @@ class OpenRouterModel(OpenAIModel):
     service: ClassVar = Service(
         provider="openrouter",
         base_url="https://openrouter.ai/api/v1",
-        key_variable="OPENROUTER_API_KEY",
         address_variable="OPENROUTER_BASE_URL",
-        dialect="openrouter",
+        key_variables=("OPENROUTER_API_KEY",),
         hosts=("openrouter.ai",),
     )
+    own_dialect: ClassVar = "openrouter"
 
 
 class OllamaModel(OpenAIModel):
@@ -223,10 +192,10 @@ class OllamaModel(OpenAIModel):
     service: ClassVar = Service(
         provider="ollama",
         base_url="http://localhost:11434/v1",
-        key_variable="OLLAMA_API_KEY",
         address_variable="OLLAMA_BASE_URL",
-        dialect="compatible",
+        key_variables=("OLLAMA_API_KEY",),
     )
+    own_dialect: ClassVar = "compatible"
 
 
 class VLLMServerModel(OpenAIModel):
@@ -235,16 +204,10 @@ class VLLMServerModel(OpenAIModel):
     service: ClassVar = Service(
         provider="vllm-server",
         base_url="http://localhost:8000/v1",
-        key_variable="VLLM_API_KEY",
         address_variable="VLLM_BASE_URL",
-        dialect="vllm",
+        key_variables=("VLLM_API_KEY",),
     )
-
-
-def _address(base_url: str) -> str:
-    if urlsplit(base_url).scheme not in ("http", "https"):
-        raise ConfigError(f"base_url {base_url!r} is no address: write one such as 'http://localhost:8000/v1'")
-    return base_url
+    own_dialect: ClassVar = "vllm"
 
 
 def _dialect(name: str) -> Dialect:
