@@ -438,6 +438,12 @@ def test_objects_can_be_asked_for_by_a_tool_call_or_as_any_json() -> None:
         chat.with_structured_output(Place, method="xml")  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize("schema", ["place", {"type": "object", "properties": {}}])
+def test_what_is_no_schema_is_refused(schema: Any) -> None:
+    with pytest.raises(ConfigError, match="is no schema; give a pydantic class"):
+        conducting().with_structured_output(schema)
+
+
 # -------------------------------------------------------------------------------- LangChain's habits
 
 

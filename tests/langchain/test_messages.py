@@ -290,6 +290,12 @@ def test_a_tool_without_arguments_takes_an_empty_object() -> None:
     assert core_tool(lc_tool(Tool(name="now"))) == Tool(name="now")
 
 
+@pytest.mark.parametrize("tool", ["search", {"type": "object"}, 7])
+def test_what_is_no_tool_is_refused(tool: Any) -> None:
+    with pytest.raises(ConfigError, match="is no tool; give a function"):
+        core_tool(tool)
+
+
 def test_a_tool_of_a_vendors_server_is_refused() -> None:
     with pytest.raises(ConfigError, match="runs on a vendor's server"):
         core_tool({"type": "web_search_preview"})

@@ -54,6 +54,11 @@ def test_only_the_answer_joins_the_conversation() -> None:
     assert set(result) == {"messages"}
 
 
+def test_a_mode_that_there_is_not_is_refused() -> None:
+    with pytest.raises(ConfigError, match="no output_mode 'all'; write 'last_message' or 'full_history'"):
+        create_conductor(conductor(), output_mode="all")  # type: ignore[arg-type]
+
+
 async def test_it_works_in_graphs_that_are_awaited() -> None:
     assert texts(await around(create_conductor(conductor())).ainvoke(QUESTION)) == ["q", ANSWER]
 

@@ -152,7 +152,7 @@ class ChatConductor(BaseChatModel):
             kwargs: further options of each call.
 
         Raises:
-            ConfigError: there is no such method.
+            ConfigError: there is no such method, or `schema` is none.
             PolicyError: no worker that may answer can be held to it.
         """
         if method == "function_calling":

@@ -125,9 +125,13 @@ def core_tool(tool: AnyTool, *, strict: bool | None = None) -> Tool:
     """A tool; `strict` asks that arguments have no other fields than its schema names.
 
     Raises:
-        ConfigError: it is one that only a vendor's own server can run.
+        ConfigError: it is none, or one that only a vendor's own server can run.
     """
-    function = convert_to_openai_tool(tool, strict=strict).get("function")
+    try:
+        function = convert_to_openai_tool(tool, strict=strict).get("function")
+    except ValueError as error:
+        why = f"{tool!r} is no tool; give a function, a LangChain tool, a pydantic class or a JSON schema with a title"
+        raise ConfigError(why) from error
     if function is None:
         raise ConfigError(f"the tool {tool!r} runs on a vendor's server, not on every worker; give a function instead")
     given = {name: function[name] for name in ("name", "description", "parameters") if function.get(name)}

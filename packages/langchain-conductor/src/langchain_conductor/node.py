@@ -34,6 +34,7 @@ from rl_conductor.trace import Event, PlanRecord, Round, StepFinished, StepResul
 from rl_conductor.types import Message, Request, Tool
 from rl_conductor.workflow import Workflow
 
+OUTPUT_MODES = ("last_message", "full_history")
 MESSAGES = "messages"
 PLAN, ROUNDS, OBJECTIONS = "conductor_plan", "conductor_rounds", "conductor_objections"
 """Keys of the node's own state. The graph around it sees the plan if its state has that key, and never the others."""
@@ -61,7 +62,12 @@ def create_conductor(
         tools: what the worker of the last step may call; your graph runs the calls and comes back with the results.
         interrupt_before_run: pause before each plan runs, until a `Command(resume=...)` decides about it; see `review`.
         name: its name in drawings and traces.
+
+    Raises:
+        ConfigError: there is no such `output_mode`, or one of the tools is none.
     """
+    if output_mode not in OUTPUT_MODES:
+        raise ConfigError(f"no output_mode {output_mode!r}; write {' or '.join(map(repr, OUTPUT_MODES))}")
     node = _Node(
         conductor=conducted(conductor),
         input_key=input_key,

@@ -33,13 +33,17 @@ def response_format(schema: Schema, method: Method, *, strict: bool | None = Non
     """The `response_format` of a call whose answer is to be of `schema`.
 
     Raises:
-        ConfigError: there is no such method.
+        ConfigError: there is no such method, or `schema` is none.
     """
     if method == "json_mode":
         return {"type": "json_object"}
     if method != "json_schema":
         raise ConfigError(f"no method {method!r}: write 'json_schema', 'function_calling' or 'json_mode'")
-    made = convert_to_json_schema(schema, strict=strict)
+    try:
+        made = convert_to_json_schema(schema, strict=strict)
+    except ValueError as error:
+        why = f"{schema!r} is no schema; give a pydantic class, a TypedDict or a JSON schema with a title"
+        raise ConfigError(why) from error
     return {"type": "json_schema", "json_schema": {"name": made.get("title", "reply"), "schema": made}}
 
 
