@@ -19,6 +19,7 @@ from rl_conductor.replay import differences, replay
 from rl_conductor.tiers import MOST_CHARS, Tiers, words
 from rl_conductor.trace import Round
 from rl_conductor.types import ImagePart, JsonFormat, Message, Request, Tool
+from rl_conductor.workflow import Step, Workflow
 
 SIMPLE = "What is the capital of France?"
 OTHER = "Write a parser for TOML."
@@ -150,6 +151,15 @@ async def test_no_further_round_follows_one_call() -> None:
     trace = await conductor(limits=Limits(rounds=2)).run(SIMPLE)
 
     assert len(trace.rounds) == 1
+
+
+async def test_what_follows_a_round_is_the_conductors_to_plan() -> None:
+    drafted = Workflow(steps=(Step(subtask="Draft it.", worker="b"),))
+
+    trace = await conductor(limits=Limits(rounds=2)).run(SIMPLE, workflow=drafted)
+
+    assert [one.plan.source for one in trace.rounds] == ["given", "planner"]
+    assert [one.plan.tier for one in trace.rounds] == [None, None]
 
 
 # ------------------------------------------------------------------------------- replay and resume

@@ -97,7 +97,7 @@ def test_only_what_was_seen_often_enough_counts_as_known() -> None:
 def test_a_request_that_was_asked_many_times_counts_once_and_as_wrong_when_it_ever_was() -> None:
     once = examples(200)
     shaky = question("What is the capital of Nowhere?")
-    many = [Example(shaky, right=True)] * 500 + [Example(shaky, right=False)]
+    many = [Example(shaky, right=False)] + [Example(shaky, right=True)] * 500
 
     made, report = learn([*once, *many], risk=0.05, **WHO)
 
