@@ -151,6 +151,14 @@ def test_settings_count_an_empty_key_as_none() -> None:
     assert (states["OPENAI_API_KEY"], states["GEMINI_API_KEY"]) == ("not set", "set")
 
 
+def test_settings_show_addresses_without_their_passwords_and_files_as_they_are() -> None:
+    environ = {"OPENAI_BASE_URL": f"http://me:{SECRET}@h/v1", "RL_CONDUCTOR_POOL": "mine@home?.toml"}
+    states = {finding.what: finding.state for finding in settings(environ)}
+
+    assert states["OPENAI_BASE_URL"] == "http://h/v1"
+    assert states["RL_CONDUCTOR_POOL"] == "mine@home?.toml"
+
+
 def test_servers_are_looked_for_where_they_usually_are() -> None:
     assert "http://127.0.0.1:11434/v1" in [finding.what for finding in servers()]
 

@@ -400,7 +400,7 @@ def _parts_of_the_key_in(text: str) -> list[str]:
 
 @pytest.mark.needs("echo", "wire")
 async def test_a_model_can_be_sent_to_another_process(subject: Subject) -> None:
-    sent = subject.keep(pickle.loads(pickle.dumps(subject.model("echo"))))  # noqa: S301
+    sent = subject.keep(pickle.loads(pickle.dumps(subject.model("echo"))))
     assert (await sent.complete(HELLO)).text == "You said: hello there"
 
 

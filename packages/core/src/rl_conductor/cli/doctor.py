@@ -19,6 +19,7 @@ from rl_conductor.amounts import megabytes
 from rl_conductor.cli import conducting, console
 from rl_conductor.discovery import POOL_VARIABLE, SERVERS, VENDORS, Found, discover, served
 from rl_conductor.errors import ConfigError
+from rl_conductor.models.services import shown_address
 
 LIBRARIES = {
     "openai": ("openai", "OpenAI, OpenRouter, local servers"),
@@ -30,8 +31,10 @@ LIBRARIES = {
 }
 """Library: the extra that brings it, and what it is for."""
 KEYS = (*(key for vendor in VENDORS.values() for key in vendor.keys), "OPENROUTER_API_KEY")
-PLACES = (POOL_VARIABLE, "OPENAI_BASE_URL", "RL_CONDUCTOR_WEIGHTS", "RL_CONDUCTOR_CACHE")
-"""Variables that say where things are; unlike keys, what they hold may be shown."""
+ADDRESSES = ("OPENAI_BASE_URL", "ANTHROPIC_BASE_URL", "GOOGLE_GEMINI_BASE_URL", "OPENROUTER_BASE_URL")
+"""Variables that say where services are; shown without the passwords in them."""
+PLACES = (POOL_VARIABLE, "RL_CONDUCTOR_WEIGHTS", "RL_CONDUCTOR_CACHE")
+"""Variables that say where files are."""
 
 
 class Finding(NamedTuple):
@@ -120,9 +123,9 @@ def settings(environ: Mapping[str, str]) -> Iterator[Finding]:
     for key in KEYS:
         known = bool(environ.get(key))
         yield Finding(known, key, "set" if known else "not set")
-    for name in PLACES:
+    for name in (*ADDRESSES, *PLACES):
         if environ.get(name):
-            yield Finding(True, name, environ[name])
+            yield Finding(True, name, shown_address(environ[name]) if name in ADDRESSES else environ[name])
 
 
 def servers() -> Iterator[Finding]:
