@@ -16,7 +16,7 @@ from rl_conductor import discovery
 from rl_conductor.conductor import Conductor
 from rl_conductor.discovery import EMBEDDED, MOST_SERVED, discover
 from rl_conductor.errors import ConfigError
-from rl_conductor.types import FREE
+from rl_conductor.types import FREE, Card
 
 
 @contextmanager
@@ -200,3 +200,11 @@ def test_a_conductor_is_made_from_what_is_found(tmp_path: Path, monkeypatch: pyt
     assert Conductor.from_env(profile="ultra").limits.rounds == 2
     with pytest.raises(ConfigError, match="'mini' or 'ultra'"):
         Conductor.from_env(profile="huge")
+
+
+def test_data_rules_know_where_a_planner_is(tmp_path: Path) -> None:
+    own = pool_file(tmp_path, planner='[planner]\nmodel = "ollama:small"\nregion = "eu"\ntags = ["approved"]')
+    assert discover({}, pool_file=own).planner.card == Card(name="planner", region="eu", tags=frozenset({"approved"}))
+
+    own.write_text('[workers.a]\nmodel = "ollama:small"\nregion = "eu"\n')
+    assert discover({}, pool_file=own).planner.card == Card(name="planner", region="eu")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from decimal import Decimal
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -177,3 +178,31 @@ def test_a_pool_file_that_is_not_text_is_named(tmp_path: Path) -> None:
 
     with pytest.raises(ConfigError, match="is not TOML"):
         WorkerPool.from_toml(path)
+
+
+async def test_one_model_that_can_not_be_closed_does_not_keep_the_others_open() -> None:
+    closed: list[str] = []
+
+    class Closing(ScriptedModel):
+        async def aclose(self) -> None:
+            closed.append(self.name)
+            if self.name == "scripted:a":
+                raise OSError("busy")
+
+    with pytest.raises(OSError, match="busy"):
+        await WorkerPool({name: Closing("", name=name) for name in "abc"}).aclose()
+    assert closed == ["scripted:a", "scripted:b", "scripted:c"]
+
+
+def test_a_worker_goes_by_the_name_that_it_is_given_in_the_pool() -> None:
+    pool = WorkerPool({"fast": Worker.of("x", ScriptedModel(""))})
+
+    assert (list(pool), pool["fast"].name, pool["fast"].card.name) == (["fast"], "fast", "fast")
+
+
+@pytest.mark.parametrize(
+    ("given", "said"), [(["openai:gpt"], "has no name"), ({"a": object()}, "'provider:model'")], ids=["list", "mapping"]
+)
+def test_what_is_no_worker_is_refused_with_what_to_write(given: Any, said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        WorkerPool(given)

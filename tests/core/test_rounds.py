@@ -522,13 +522,28 @@ async def test_who_takes_over_a_continuation_keeps_the_flow_rules() -> None:
     other = ScriptedModel("B")
     made = conductor([], pool_of(a=down, b=other), retries=0)
 
-    await failed(made, forged("a"), policy=Policy(forbid=(Flow(reader="b", source="x"), Flow(reader="b", source="a"))))
+    await failed(
+        made, forged("a"), policy=Policy(forbid=(Flow(reader="b", source="tag:x"), Flow(reader="b", source="a")))
+    )
     assert other.requests == []  # the prompt may hold what `b` must not read
 
     assert (await answered(made, forged("a"))).text == "B"
 
 
 # ------------------------------------------------------------------------------- what policies ask
+
+
+@pytest.mark.parametrize(
+    "policy",
+    [
+        Policy(deny=frozenset({"typo"})),
+        Policy(allow=frozenset({"a", "typo"})),
+        Policy(forbid=(Flow(reader="a", source="typo"),)),
+    ],
+)
+def test_a_rule_that_names_nobody_is_refused_rather_than_to_keep_nobody_out(policy: Policy) -> None:
+    with pytest.raises(PolicyError, match="names 'typo', but there are only a, planner"):
+        Conductor(ScriptedModel("never"), pool_of(a="A")).check(Request(messages=()), policy=policy)
 
 
 async def test_the_kill_switch_leaves_one_worker_and_no_planning() -> None:

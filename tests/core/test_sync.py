@@ -195,3 +195,16 @@ async def test_what_is_dropped_is_made_anew() -> None:
     assert per_loop.drop() is first
     assert per_loop.drop() is None
     assert per_loop.get() is not first
+
+
+@pytest.mark.parametrize("ends", [SystemExit, KeyboardInterrupt])
+def test_what_would_end_the_loop_is_raised_to_the_caller_and_the_loop_goes_on(ends: type[BaseException]) -> None:
+    async def work() -> None:
+        raise ends
+
+    async def after() -> str:
+        return "still there"
+
+    with pytest.raises(ends):
+        run_sync(work())
+    assert run_sync(after()) == "still there"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
 from decimal import Decimal
@@ -17,7 +17,7 @@ from rl_conductor.models import Capabilities, Model, model
 from rl_conductor.observing import Begun, observed
 from rl_conductor.planner import Planner
 from rl_conductor.policy import Policy
-from rl_conductor.pool import Worker, WorkerPool
+from rl_conductor.pool import Worker, WorkerPool, close_all
 from rl_conductor.rounds import Run
 from rl_conductor.stepwise import Stepwise
 from rl_conductor.sync import run_sync
@@ -60,7 +60,7 @@ class Conductor:
     def __init__(
         self,
         planner: Planner | Model | str,
-        pool: WorkerPool,
+        pool: WorkerPool | Mapping[str, Worker | Model | str],
         *,
         policy: Policy | None = None,
         limits: Limits | None = None,
@@ -74,7 +74,7 @@ class Conductor:
 
         Args:
             planner: who writes the plans: a `Planner`, a model, or its `provider:model`.
-            pool: the workers.
+            pool: the workers; a mapping as for `WorkerPool` will do.
             policy: what is allowed unless a request says otherwise.
             limits: what may be used unless a request says otherwise.
             access: whether a step sees all earlier steps or none (paper), or any subset.
@@ -90,7 +90,7 @@ class Conductor:
         if isinstance(planner, str):
             planner = model(planner)
         self.planner = planner if isinstance(planner, Planner) else Planner(model=planner)
-        self.pool = pool
+        self.pool = pool if isinstance(pool, WorkerPool) else WorkerPool(pool)
         self.policy = policy or Policy()
         self.limits = limits or Limits()
         self.name = f"conductor:{name}"
@@ -99,9 +99,9 @@ class Conductor:
         self._keep_content = keep_content
         self.tiers = tiers if isinstance(tiers, Tiers | None) else Tiers.read(tiers)
         if self.tiers is not None:
-            _check_tiers(self.tiers, pool)
+            _check_tiers(self.tiers, self.pool)
         self._closing = False
-        self.capabilities = _abilities(pool)
+        self.capabilities = _abilities(self.pool)
         self.check(Request(messages=()))
 
     @classmethod
@@ -290,8 +290,7 @@ class Conductor:
         if not self._closing:  # a conductor may be in a pool of its own
             self._closing = True
             try:
-                await self.planner.model.aclose()
-                await self.pool.aclose()
+                await close_all((self.planner.model, *(worker.model for worker in self.pool.values())))
             finally:
                 self._closing = False
 

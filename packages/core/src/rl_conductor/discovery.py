@@ -99,11 +99,13 @@ def discover(environ: Mapping[str, str] | None = None, *, pool_file: str | Path 
 def from_file(content: PoolFile, reason: str) -> Found:
     """The pool of a file; without a planner in it, the first worker's model plans too."""
     pool = WorkerPool(content.made())
-    first = next(iter(pool.values()))
-    planner = first.model if content.planner is None else content.planner.made()
-    who = "its planner" if content.planner else f"its first worker, {first.name!r}, also"
+    first, own = next(iter(pool.values())), content.planner
+    planner = Planner.like(first)
+    if own is not None:
+        planner = Planner(model=own.made(), card=Card(name="planner", tags=own.tags, region=own.region))
+    who = "its planner" if own else f"its first worker, {first.name!r}, also"
     tiers = None if content.tiers is None else Tiers.read(content.tiers)
-    return Found(pool, Planner(model=planner), (reason, f"{who} plans: {planner.name}"), tiers=tiers)
+    return Found(pool, planner, (reason, f"{who} plans: {planner.model.name}"), tiers=tiers)
 
 
 def from_keys(environ: Mapping[str, str]) -> Found | None:
@@ -117,11 +119,11 @@ def from_keys(environ: Mapping[str, str]) -> Found | None:
         for name, strengths in ((vendor.strong, "strong generalist"), (vendor.fast, "fast and cheap generalist")):
             card = Card(name=name, strengths=strengths, tags=frozenset({"external", provider}))
             workers.append(Worker.of(name, model(f"{provider}:{name}", api_key=environ[key]), card=card))
-        strong.append(workers[-2].model)
+        strong.append(workers[-2])
     if not workers:
         return None
-    reasons.append(f"the first strong model also plans: {strong[0].name}")
-    return Found(WorkerPool(workers), Planner(model=strong[0]), tuple(reasons))
+    reasons.append(f"the first strong model also plans: {strong[0].model.name}")
+    return Found(WorkerPool(workers), Planner.like(strong[0]), tuple(reasons))
 
 
 def from_server(environ: Mapping[str, str]) -> Found | None:

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Self
 
 from rl_conductor.calling import Caller
 from rl_conductor.errors import ConductorError, ConfigError, ModelError, WorkflowError
 from rl_conductor.grammar import GrammarTooLarge, constraint
 from rl_conductor.models.base import Model
 from rl_conductor.parser import Form, completed_steps, parse
+from rl_conductor.pool import Worker
 from rl_conductor.prompts import Review, Roster, planner_messages
 from rl_conductor.trace import Call, Event, PlanDelta, PlannerSetup, PlanRecord, PlanRejected, PlanStarted
 from rl_conductor.types import Card, Message, Request, ResponseFormat, Sampling
@@ -72,6 +74,11 @@ class Planner:
     """Seconds a sample may take."""
     card: Card = field(default_factory=lambda: Card(name="planner"))
     """What data rules are held against: the planner reads the user's conversation too."""
+
+    @classmethod
+    def like(cls, worker: Worker) -> Self:
+        """A worker's model, which the same data may reach."""
+        return cls(model=worker.model, card=Card(name="planner", tags=worker.card.tags, region=worker.card.region))
 
     @cached_property
     def setup(self) -> PlannerSetup:

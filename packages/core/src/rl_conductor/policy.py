@@ -6,7 +6,7 @@ checked against it, and the executor asks it again before it puts another worker
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Literal
 
 from pydantic import Field
@@ -57,6 +57,25 @@ class Policy(Value):
     def pinned(self) -> str | None:
         """The worker that must give the answer, by whichever rule; `None` leaves it open."""
         return self.single or self.verifier or self.final
+
+    def check_names(self, known: Collection[str]) -> None:
+        """See to it that whoever is named is there: a name that is misspelt would keep nobody out.
+
+        Args:
+            known: the workers, and the planner, whose card may stand in flow rules.
+
+        Raises:
+            PolicyError: one is not.
+        """
+        flows = {selector for flow in self.forbid for selector in (flow.reader, flow.source)}
+        for rule, selectors in (("allow", self.allow), ("deny", self.deny), ("forbid", flows)):
+            for selector in sorted(selectors):
+                if selector != "*" and selector not in known and not selector.startswith(("tag:", "region:")):
+                    raise PolicyError(
+                        f"policy.{rule} names {selector!r}, but there are only {', '.join(sorted(known))}; "
+                        "write one of these, '*', 'tag:...' or 'region:...'",
+                        rule=rule,
+                    )
 
     def forbidden_because(self, card: Card) -> str | None:
         """The rule that keeps this worker out, in words; `None` when it may work."""

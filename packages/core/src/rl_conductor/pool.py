@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, Self
@@ -60,6 +60,8 @@ class Worker:
         if concurrency is not None and concurrency < 1:
             raise ConfigError(f"worker {name!r} with a concurrency of {concurrency} could never work; write 1 or more")
         made = model(model_or_name) if isinstance(model_or_name, str) else model_or_name
+        if not isinstance(made, Model):
+            raise ConfigError(f"worker {name!r} can't be {made!r}; give it a model, or 'provider:model'")
         told = (card or Card(name=name)).model_copy(update={"name": name})
         if told.price is None:
             told = told.model_copy(update={"price": made.price})
@@ -87,16 +89,18 @@ class Worker:
 class WorkerPool(Mapping[str, Worker]):
     """Workers by name, in a fixed order: a worker's position is the number by which the Conductor knows it."""
 
-    def __init__(self, workers: Iterable[Worker] | Mapping[str, Model | str]) -> None:
+    def __init__(self, workers: Iterable[Worker] | Mapping[str, Worker | Model | str]) -> None:
         """Workers, or models (or their `provider:name`) by the names they shall have.
 
         Raises:
-            ConfigError: no worker at all, or two of one name.
+            ConfigError: no worker at all, two of one name, or something that is none.
         """
         if isinstance(workers, Mapping):
-            workers = [one if isinstance(one, Worker) else Worker.of(name, one) for name, one in workers.items()]
+            workers = [_called(name, one) for name, one in workers.items()]
         self._workers: dict[str, Worker] = {}
         for worker in workers:
+            if not isinstance(worker, Worker):
+                raise ConfigError(f"{worker!r} has no name to be a worker by; write {{'name': {worker!r}}}")
             if worker.name in self._workers:
                 raise ConfigError(f"two workers are called {worker.name!r}; give each a name of its own")
             self._workers[worker.name] = worker
@@ -127,9 +131,26 @@ class WorkerPool(Mapping[str, Worker]):
         return len(self._workers)
 
     async def aclose(self) -> None:
-        """Close every model."""
-        for worker in self._workers.values():
-            await worker.model.aclose()
+        """Close every model, even if one can't be closed; then its error is raised."""
+        await close_all(worker.model for worker in self._workers.values())
+
+
+async def close_all(models: Iterable[Model]) -> None:
+    """Close each of `models`, whatever comes of the others; the first error is raised afterwards."""
+    failed: list[Exception] = []
+    for one in models:
+        try:
+            await one.aclose()
+        except Exception as error:  # it is raised below
+            failed.append(error)
+    if failed:
+        raise failed[0]
+
+
+def _called(name: str, given: Worker | Model | str) -> Worker:
+    if not isinstance(given, Worker):
+        return Worker.of(name, given)
+    return replace(given, name=name, card=given.card.model_copy(update={"name": name}))
 
 
 # ---------------------------------------------------------------------------------------- TOML file
@@ -147,6 +168,8 @@ class ModelEntry(_Entry):
     """Passed to the adapter, such as `base_url`; never a key: keys belong in the environment."""
     price: Price | None = None
     """Overrides the price that is looked up."""
+    tags: frozenset[str] = frozenset()
+    region: str | None = None
 
     def made(self) -> Model:
         """The model itself."""
@@ -165,8 +188,6 @@ class WorkerEntry(ModelEntry):
     strengths: str = ""
     accuracy: dict[str, float] = Field(default_factory=dict)
     latency: float | None = None
-    tags: frozenset[str] = frozenset()
-    region: str | None = None
     sampling: Sampling = Field(default_factory=Sampling)
     timeout: float = Field(default=300.0, gt=0)
     hedge_after: float | None = Field(default=None, ge=0)

@@ -175,7 +175,7 @@ def planner_messages(
     messages = [Message.system(told)]
     for question, plan in worked_examples(space, form)[:examples]:
         messages += [Message.user(QUESTION.format(question=question)), Message.assistant(plan)]
-    messages.append(Message.user(QUESTION.format(question=transcript(conversation))))
+    messages.append(Message.user(QUESTION.format(question=transcript(conversation, key))))
     for review in reviews:
         messages += [Message.assistant(review.plan), Message.user(_review_text(review, space, form, key))]
     return tuple(messages)
@@ -212,11 +212,19 @@ def roster_text(space: PlanSpace, cards: Sequence[Card], roster: Roster) -> str:
     return "\n".join(lines)
 
 
-def transcript(conversation: Sequence[Message]) -> str:
-    """The user's conversation as one text: the question alone when there is nothing else."""
+def transcript(conversation: Sequence[Message], key: str) -> str:
+    """The user's conversation as one text: the question alone when there is nothing else.
+
+    What models and tools said is fenced, for it must not pass for a turn of the user's.
+    """
     if len(conversation) == 1 and conversation[0].role == "user":
         return _shown(conversation[0])
-    return "\n\n".join(f"[{message.role}]\n{_shown(message)}" for message in conversation)
+    return "\n\n".join(f"[{message.role}]\n{_turn(message, key)}" for message in conversation)
+
+
+def _turn(message: Message, key: str) -> str:
+    shown = _shown(message)
+    return fenced("reply", shown, mark(key, [shown])) if message.role in ("assistant", "tool") else shown
 
 
 def _shown(message: Message) -> str:

@@ -254,6 +254,7 @@ class Run:
 
     @cached_property
     def _first_space(self) -> PlanSpace:
+        self.policy.check_names({*self.pool, self.planner.card.name})
         space = self.policy.space(self.pool.cards, max_steps=self.limits.steps, access=self.access)
         return capable(space, self.pool, self.request)
 

@@ -49,11 +49,10 @@ def run_sync(work: Coroutine[Any, Any, T]) -> T:
     with _one_starts_it:
         loop = _background_loop()
     outcome: Future[T] = Future()
-    tasks: list[asyncio.Task[T]] = []
+    tasks: list[asyncio.Task[None]] = []
 
     def start() -> None:
-        tasks.append(loop.create_task(work))
-        tasks[0].add_done_callback(lambda task: _settle(outcome, task))
+        tasks.append(loop.create_task(_settled(outcome, work)))
 
     def cancel() -> None:
         tasks[0].cancel()
@@ -67,13 +66,12 @@ def run_sync(work: Coroutine[Any, Any, T]) -> T:
         raise
 
 
-def _settle(outcome: Future[T], task: asyncio.Task[T]) -> None:
-    if task.cancelled():
-        outcome.set_exception(asyncio.CancelledError())
-    elif (error := task.exception()) is not None:
+async def _settled(outcome: Future[T], work: Coroutine[Any, Any, T]) -> None:
+    """Await `work` and say what came of it, even `SystemExit`, which would end the loop before anybody is told."""
+    try:
+        outcome.set_result(await work)
+    except BaseException as error:  # it is raised again in the thread that waits
         outcome.set_exception(error)
-    else:
-        outcome.set_result(task.result())
 
 
 class PerLoop(Generic[T]):

@@ -86,7 +86,7 @@ def _planner_among(pool: WorkerPool) -> Planner:
     """The first worker that is a language model; an agent or a chain would do the task instead of planning it."""
     for worker in pool.values():
         if not isinstance(worker.model, RunnableModel):
-            return Planner(model=worker.model)
+            return Planner.like(worker)
     raise ConfigError(f"none of {', '.join(pool)} can plan, as all are agents or chains; give planner=... a chat model")
 
 

@@ -97,7 +97,7 @@ def model_of(given: AnyWorker | Planner, *, name: str) -> Model:
     )
 
 
-def planner_of(pool: WorkerPool) -> Model:
+def planner_of(pool: WorkerPool) -> Planner:
     """Who plans when nobody was named: the first worker that is a language model.
 
     Raises:
@@ -105,7 +105,7 @@ def planner_of(pool: WorkerPool) -> Model:
     """
     for worker in pool.values():
         if not isinstance(worker.model, Lookup):
-            return worker.model
+            return Planner.like(worker)
     raise ConfigError("no worker is a language model that could plan; write planner='provider:model' or an LLM")
 
 
