@@ -9,11 +9,16 @@ import pytest
 STANDARD = "test_standard_"
 """How the files are called that hold the standard tests."""
 
+TEXT_ONLY = "the tiny models read text only; it runs over vendors' protocols instead"
 ABSENT = {
     "test_audio_inputs": "the core has no audio",
     "test_stream_time": "it measures recorded HTTP, and there is no vendor of ours to record",
+    "test_image_inputs": TEXT_ONLY,
+    "test_image_tool_message": TEXT_ONLY,
+    "test_pdf_inputs": TEXT_ONLY,
+    "test_pdf_tool_message": TEXT_ONLY,
 }
-"""What `ChatConductor` honestly can't, in words of our own."""
+"""What `ChatConductor`, or the models it is tested with, honestly can't, in words of our own."""
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

@@ -1,0 +1,74 @@
+"""`langchain-tests`' own integration tests of chat models, over tiny real models in this process, one of which plans.
+
+Only those are left to `test_standard_integration.py` that need eyes, which these models have not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from langchain_core.language_models import BaseChatModel
+from langchain_core.messages import AIMessage, AIMessageChunk
+from langchain_tests.integration_tests import ChatModelIntegrationTests
+
+from langchain_conductor import ChatConductor
+from rl_conductor import Limits, Planner, Policy, Sampling, Worker, WorkerPool
+from rl_conductor.sync import run_sync
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+
+
+@pytest.mark.filterwarnings("ignore:Benchmark fixture was not used")  # by a test that needs recorded calls
+class TestChatConductor(ChatModelIntegrationTests):
+    pool: WorkerPool
+
+    @pytest.fixture(scope="class", autouse=True)
+    @classmethod
+    def _loaded_once(cls) -> Iterator[None]:
+        writer = Worker.of("writer", "embedded:smollm2-135m", sampling=Sampling(max_tokens=24))
+        cls.pool = WorkerPool([Worker.of("coder", "embedded:qwen2.5-coder-0.5b"), writer])
+        yield
+        run_sync(cls.pool.aclose())
+
+    @property
+    def chat_model_class(self) -> type[BaseChatModel]:
+        return ChatConductor
+
+    @property
+    def chat_model_params(self) -> dict[str, Any]:
+        brief = Sampling(max_tokens=96, temperature=0, seed=1)
+        return {
+            "workers": self.pool,
+            "planner": Planner(model=self.pool["writer"].model, examples=1, sampling=brief),
+            "policy": Policy(final="coder"),
+            "limits": Limits(steps=2),
+            "temperature": 0,
+            "max_tokens": 96,
+        }
+
+    @property
+    def model_override_value(self) -> str:
+        return "ultra"
+
+    @property
+    def supports_json_mode(self) -> bool:
+        return True
+
+    @property
+    def supports_anthropic_inputs(self) -> bool:
+        return True
+
+    @property
+    def supported_usage_metadata_details(self) -> dict[Any, Any]:
+        return {"invoke": ["cache_read_input"], "stream": ["cache_read_input"]}
+
+    def invoke_with_cache_read_input(self, *, stream: bool = False) -> AIMessage:
+        chat = ChatConductor(**self.chat_model_params)
+        if not stream:
+            return chat.invoke("Hello")
+        first, *others = chat.stream("Hello")
+        whole = first + others
+        assert isinstance(whole, AIMessageChunk)
+        return whole
