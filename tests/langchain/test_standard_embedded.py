@@ -1,6 +1,6 @@
 """`langchain-tests`' own integration tests of chat models, over tiny real models in this process, one of which plans.
 
-Only those are left to `test_standard_integration.py` that need eyes, which these models have not.
+What these models can't do, such as see, is left to `test_standard_integration.py`.
 """
 
 from __future__ import annotations
@@ -10,12 +10,14 @@ from typing import Any
 
 import pytest
 from langchain_core.language_models import BaseChatModel
-from langchain_core.messages import AIMessage, AIMessageChunk
+from langchain_core.messages import AIMessage
 from langchain_tests.integration_tests import ChatModelIntegrationTests
 
 from langchain_conductor import ChatConductor
 from rl_conductor import Limits, Planner, Policy, Sampling, Worker, WorkerPool
 from rl_conductor.sync import run_sync
+
+from .greeting import greeted
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
@@ -65,10 +67,6 @@ class TestChatConductor(ChatModelIntegrationTests):
         return {"invoke": ["cache_read_input"], "stream": ["cache_read_input"]}
 
     def invoke_with_cache_read_input(self, *, stream: bool = False) -> AIMessage:
-        chat = ChatConductor(**self.chat_model_params)
-        if not stream:
-            return chat.invoke("Hello")
-        first, *others = chat.stream("Hello")
-        whole = first + others
-        assert isinstance(whole, AIMessageChunk)
-        return whole
+        reply = greeted(ChatConductor(**self.chat_model_params), stream=stream)
+        assert reply.response_metadata["conductor"]["rounds"][0]["plan"] == "planner"  # it is no fall-back
+        return reply

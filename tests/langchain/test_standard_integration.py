@@ -13,7 +13,7 @@ from typing import Any
 import httpx
 import pytest
 from langchain_core.language_models import BaseChatModel
-from langchain_core.messages import AIMessage, AIMessageChunk
+from langchain_core.messages import AIMessage
 from langchain_tests.integration_tests import ChatModelIntegrationTests
 
 from core.models.wire.base import SECRET
@@ -21,6 +21,7 @@ from langchain_conductor import ChatConductor
 from rl_conductor import Model, model
 from rl_conductor.sync import run_sync
 
+from .greeting import greeted
 from .vendor import AnthropicVendor, Vendor
 
 PICTURE, DOCUMENT = b"\x89PNG\r\n\x1a\n", b"%PDF-1.4"
@@ -106,16 +107,7 @@ class TestChatConductor(ChatModelIntegrationTests):
         return {"invoke": counted, "stream": counted}
 
     def invoke_with_reasoning_output(self, *, stream: bool = False) -> AIMessage:
-        return self._told(stream=stream)
+        return greeted(ChatConductor(**self.chat_model_params), stream=stream)
 
     def invoke_with_cache_read_input(self, *, stream: bool = False) -> AIMessage:
-        return self._told(stream=stream)
-
-    def _told(self, *, stream: bool) -> AIMessage:
-        chat = ChatConductor(**self.chat_model_params)
-        if not stream:
-            return chat.invoke("Hello")
-        first, *others = chat.stream("Hello")
-        whole = first + others
-        assert isinstance(whole, AIMessageChunk)
-        return whole
+        return greeted(ChatConductor(**self.chat_model_params), stream=stream)
