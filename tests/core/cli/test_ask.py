@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from typer.testing import Result
 
+from core.capitals import tiers
 from rl_conductor.trace import Trace
 
 from .conftest import Service
@@ -241,3 +242,16 @@ def test_a_pool_file_that_is_wrong_is_a_mistake(cli: Cli, tmp_path: Path) -> Non
     assert result.exit_code == 2
     assert result.stderr.startswith("error: the pool file")
     assert result.stderr.count("\n") == 1
+
+
+def test_a_simple_request_is_one_call_and_its_tier_is_told(cli: Cli, pool: Pool, service: Service) -> None:
+    path = Path(pool())
+    tiers("solver", model="openai:solver").write(path.parent / "tiers.json")
+    path.write_text(f'tiers = "tiers.json"\n{path.read_text()}')
+
+    result = cli("ask", "--pool", str(path), "--show-trace", "What is the capital of France?")
+
+    assert result.stdout == "It is [bold]42[/bold].\n"
+    assert service.asked() == ["solver"]
+    told = " ".join(result.stderr.split())
+    assert "a simple request tier: one call of solver: right with probability 0.998, from 0.900" in told
