@@ -139,6 +139,11 @@ def test_a_call_costs_its_price_and_counts_as_one() -> None:
     assert priced(used, None) == used.model_copy(update={"calls": 1, "unpriced_calls": 1})
 
 
+def test_a_call_whose_tokens_were_not_counted_has_no_known_cost() -> None:
+    assert priced(Usage(), Price(input=Decimal(2), output=Decimal(8))) == Usage(calls=1, unpriced_calls=1)
+    assert priced(Usage(output_tokens=1), Price(input=Decimal(2), output=Decimal(8))).unpriced_calls == 0
+
+
 async def test_collecting_a_broken_stream_is_a_bad_response() -> None:
     async def broken() -> AsyncIterator[Delta]:
         yield Delta(text="hi")

@@ -138,6 +138,24 @@ async def test_usage_counts_cached_and_reasoning_tokens_and_the_price_makes_the_
 
 
 @both_ways
+@pytest.mark.each("echo", "tools", "parallel-tools")
+async def test_tokens_cost_what_the_price_says(subject: Subject, ask: Ask, scenario: str) -> None:
+    price = Price(input=Decimal(3), output=Decimal(5))
+    usage = (await ask(subject.model(scenario, price=price), HELLO.model_copy(update={"tools": TOOLS}))).usage
+    assert usage.input_tokens
+    assert usage.cost == (3 * usage.input_tokens + 5 * usage.output_tokens) / Decimal(1_000_000)
+    assert (usage.calls, usage.unpriced_calls) == (1, 0)
+
+
+@both_ways
+@pytest.mark.needs("uncounted")
+async def test_a_call_whose_tokens_nobody_counted_is_not_free(subject: Subject, ask: Ask) -> None:
+    usage = (await ask(subject.model("uncounted", price=PRICE), HELLO)).usage
+    assert usage.unpriced_calls == 1
+    assert usage.cost == 0
+
+
+@both_ways
 @pytest.mark.needs("usage")
 async def test_a_call_without_a_known_price_says_so(subject: Subject, ask: Ask) -> None:
     usage = (await ask(subject.model("usage"), HELLO)).usage

@@ -3,13 +3,16 @@ from __future__ import annotations
 import asyncio
 import sys
 import threading
+from decimal import Decimal
 
 import pytest
 
 from rl_conductor import models
 from rl_conductor.errors import ConfigError, ModelError, ModelTimeoutError
-from rl_conductor.models.inprocess import Feed, Text
-from rl_conductor.types import Completion, Delta, Message, Usage
+from rl_conductor.models.inprocess import Feed, Text, completed
+from rl_conductor.models.json_calls import Reader
+from rl_conductor.models.scripted import ScriptedModel
+from rl_conductor.types import Completion, Delta, Message, Price, Request, Usage
 
 
 def decode(tokens: list[int]) -> str:
@@ -61,6 +64,17 @@ def test_what_could_begin_a_stop_string_is_held_back() -> None:
 
 def test_an_empty_stop_string_stops_nothing() -> None:
     assert pieces("all of it", "")[1].shown == "all of it"
+
+
+# ----------------------------------------------------------------------------------------- replies
+
+
+def test_the_models_price_makes_the_cost() -> None:
+    dear = ScriptedModel("four", price=Price(input=Decimal(3), output=Decimal(5)))
+    reply = Reader(Request(messages=(Message.user("?"),)), model=dear.name)
+    reply.add("four")
+    usage = completed(reply, finish="stop", usage=Usage(input_tokens=2, output_tokens=1), model=dear).usage
+    assert (usage.calls, usage.cost) == (1, Decimal(11) / 1_000_000)
 
 
 # ------------------------------------------------------------------------------------------- threads

@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import aclosing
+from decimal import Decimal
 from pathlib import Path
 
 import pytest
@@ -22,7 +23,7 @@ from rl_conductor.models import Model, model
 from rl_conductor.models.llamacpp import LlamaCppModel
 from rl_conductor.models.llamacpp_engine import _quota, default_threads
 from rl_conductor.sync import run_sync
-from rl_conductor.types import Grammar, JsonFormat, Message, Request, Tool, ToolCall
+from rl_conductor.types import Grammar, JsonFormat, Message, Price, Request, Tool, ToolCall
 from rl_conductor.weights import fetch
 
 YES_OR_NO = Grammar(gbnf='root ::= "yes" | "no"')
@@ -73,6 +74,14 @@ async def test_models_of_one_file_share_an_engine_until_the_last_is_closed(smol:
     assert (await second.complete(asking(form=YES_OR_NO))).text in ("yes", "no")
     await second.aclose()
     assert _threads_of_engines() == before
+
+
+async def test_a_price_of_ones_own_makes_the_cost(smol: Path) -> None:
+    model = LlamaCppModel(smol, parallel=1, context=512, price=Price(input=Decimal(3), output=Decimal(5)))
+    usage = (await model.complete(asking(form=YES_OR_NO))).usage
+    await model.aclose()
+    assert usage.input_tokens
+    assert usage.cost == (3 * usage.input_tokens + 5 * usage.output_tokens) / Decimal(1_000_000)
 
 
 async def test_a_closed_model_loads_again(smol: Path) -> None:

@@ -2,6 +2,7 @@
 
     echo            says "You said: <last user text>" in several pieces
     usage           says "counted" with `COUNTS` as its usage
+    uncounted       says "for nothing" with no tokens at all as its usage
     tools           calls `CALLS[0]`; `parallel-tools` calls both
     tool-result     says what the last tool message held
     json            says JSON when a schema arrived, and "no schema" when none did
@@ -144,6 +145,7 @@ def _cut(text: str) -> tuple[str, ...]:
 
 REPLIES: dict[str, Callable[[Seen], Said]] = {
     "usage": lambda _: Said(pieces=("counted",), counts=COUNTS),
+    "uncounted": lambda _: Said(pieces=("for nothing",), counts=Counts(input=0, output=0)),
     "tools": lambda _: Said(calls=CALLS[:1], finish="tool_calls"),
     "parallel-tools": lambda _: Said(calls=CALLS, finish="tool_calls"),
     "tool-result": lambda seen: Said(pieces=_cut(f"The tool said: {seen.tool_result}")),

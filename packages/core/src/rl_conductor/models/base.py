@@ -137,8 +137,8 @@ def require(model: Model, request: Request) -> None:
 
 
 def priced(usage: Usage, price: Price | None) -> Usage:
-    """`usage` of one call with its cost filled in, or marked as unpriced."""
-    if price is None:
+    """`usage` of one call with its cost filled in; marked as unpriced where the price or the tokens are not known."""
+    if price is None or not (usage.input_tokens or usage.output_tokens):
         return usage.model_copy(update={"calls": 1, "unpriced_calls": 1})
     cost = price.cost(
         input_tokens=usage.input_tokens,

@@ -251,7 +251,7 @@ class Reply:
         self._calls: list[_Call] = []
         self._finish = ""
         self._refused = False
-        self._usage: Usage | None = None
+        self._usage = Usage()
 
     def add(self, frame: object) -> Delta:
         """What `frame`, a library's object or a mapping, adds. Raises `ModelError`."""
@@ -277,7 +277,7 @@ class Reply:
         calls = tuple(self._tool_call(call) for call in self._calls)
         return Completion(
             message=Message(role="assistant", content=tuple(content), tool_calls=calls),
-            usage=priced(self._usage or Usage(), price if self._usage else None),
+            usage=priced(self._usage, price),
             finish_reason=self._finish_reason(),
             model=self._model,
         )

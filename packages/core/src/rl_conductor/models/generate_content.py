@@ -208,7 +208,7 @@ class Reply:
         self._content: list[ContentPart] = []
         self._calls: list[ToolCall] = []
         self._finish: str | None = None
-        self._usage: Usage | None = None
+        self._usage = Usage()
 
     def add(self, chunk: wire.GenerateContentResponse) -> Delta:
         """What `chunk` adds."""
@@ -234,7 +234,7 @@ class Reply:
         finish = FINISH[self._finish]
         return Completion(
             message=Message(role="assistant", content=tuple(self._content), tool_calls=tuple(self._calls)),
-            usage=priced(self._usage or Usage(), price if self._usage else None),
+            usage=priced(self._usage, price),
             finish_reason="tool_calls" if self._calls and finish == "stop" else finish,
             model=self._model,
         )
