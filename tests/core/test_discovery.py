@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import socket
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -20,8 +21,8 @@ from rl_conductor.types import FREE, Card
 
 
 @contextmanager
-def listening(answer: Callable[[socket.socket], None]) -> Iterator[str]:
-    """A server that says whatever it likes to whoever connects."""
+def listening(answer: Callable[[socket.socket], None], heard: list[bytes] | None = None) -> Iterator[str]:
+    """A server that says whatever it likes to whoever connects; what it was told is added to `heard`."""
     with socket.create_server(("127.0.0.1", 0)) as server:
 
         def serve() -> None:
@@ -31,7 +32,9 @@ def listening(answer: Callable[[socket.socket], None]) -> Iterator[str]:
                 except OSError:
                     return
                 with client:
-                    client.recv(65536)
+                    told = client.recv(65536)
+                    if heard is not None:
+                        heard.append(told)
                     answer(client)
 
         thread = threading.Thread(target=serve, daemon=True)
@@ -125,6 +128,34 @@ def test_each_key_brings_a_strong_and_a_fast_model(environ: dict[str, str], prov
     assert not found.embedded
 
 
+def without_library(monkeypatch: pytest.MonkeyPatch, *vendors: str) -> None:
+    for vendor in vendors:
+        monkeypatch.delitem(sys.modules, f"rl_conductor.models.{vendor}", raising=False)
+        monkeypatch.setitem(sys.modules, vendor, None)
+
+
+def test_a_vendor_without_its_library_is_left_out_and_told_of(monkeypatch: pytest.MonkeyPatch) -> None:
+    without_library(monkeypatch, "anthropic")
+    found = discover({"ANTHROPIC_API_KEY": "sk-1", "GEMINI_API_KEY": "sk-2"})
+
+    assert {worker.model.name.partition(":")[0] for worker in found.pool.values()} == {"google"}
+    assert "ANTHROPIC_API_KEY is set, but can't be used: Anthropic's models need its SDK: pip" in found.reasons[1]
+
+
+def test_a_key_that_is_none_leaves_its_vendor_out() -> None:
+    found = discover({"ANTHROPIC_API_KEY": "sk-1\u2019", "GEMINI_API_KEY": "sk-2\n"})
+
+    assert {worker.model.name.partition(":")[0] for worker in found.pool.values()} == {"google"}
+    assert "ANTHROPIC_API_KEY holds no key" in found.reasons[1]
+    assert not any("sk-" in reason for reason in found.reasons)
+
+
+def test_keys_of_which_none_can_be_used_are_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    without_library(monkeypatch, "anthropic", "openai")
+    with pytest.raises(ConfigError, match=r"rl-conductor\[openai\].*rl-conductor\[anthropic\]"):
+        discover({"ANTHROPIC_API_KEY": "sk-1", "OPENAI_API_KEY": "sk-2"})
+
+
 def test_a_named_server_is_asked_what_it_serves() -> None:
     with listing("x", "y", "x") as address:
         found = discover({"OPENAI_BASE_URL": address})
@@ -157,6 +188,31 @@ def test_a_server_on_this_machine_is_found(monkeypatch: pytest.MonkeyPatch) -> N
 def test_a_named_server_that_is_not_there_is_an_error() -> None:
     with pytest.raises(ConfigError, match=r"127\.0\.0\.1:1.*start it or unset it"):
         discover({"OPENAI_BASE_URL": "http://127.0.0.1:1/v1"})
+
+
+def test_a_password_in_an_address_is_not_shown() -> None:
+    with pytest.raises(ConfigError, match=r"'http://127\.0\.0\.1:1/v1'"):
+        discover({"OPENAI_BASE_URL": "http://me:pass-word@127.0.0.1:1/v1"})
+
+
+def test_a_key_with_a_line_break_behind_it_is_one() -> None:
+    heard: list[bytes] = []
+    with listening(lambda _: None, heard) as address, pytest.raises(ConfigError, match="lists its models"):
+        discover({"OPENAI_BASE_URL": address, "OPENAI_API_KEY": "sk-1\n"})
+    assert b"Authorization: Bearer sk-1\r\n" in heard[0]
+
+
+def test_a_key_is_not_taken_where_a_redirect_leads() -> None:
+    heard: list[bytes] = []
+
+    def send_on(client: socket.socket) -> None:
+        client.sendall(f"HTTP/1.1 302 -\r\nlocation: {other}/models\r\ncontent-length: 0\r\n\r\n".encode())
+
+    with listening(lambda _: None, heard) as other, listening(send_on, heard) as address:
+        assert discovery.served(address, key="sk-1") == []
+    asked, followed = heard
+    assert b"sk-1" in asked
+    assert b"sk-1" not in followed
 
 
 ODD = {

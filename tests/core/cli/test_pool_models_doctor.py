@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -157,6 +158,18 @@ def test_settings_show_addresses_without_their_passwords_and_files_as_they_are()
 
     assert states["OPENAI_BASE_URL"] == "http://h/v1"
     assert states["RL_CONDUCTOR_POOL"] == "mine@home?.toml"
+
+
+def test_doctor_tells_of_a_vendor_whose_library_is_missing(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", SECRET)
+    monkeypatch.setenv("ANTHROPIC_API_KEY", SECRET)
+    monkeypatch.delitem(sys.modules, "rl_conductor.models.anthropic", raising=False)
+    monkeypatch.setitem(sys.modules, "anthropic", None)
+
+    result = cli("doctor")
+
+    assert result.exit_code == 0
+    assert "ANTHROPIC_API_KEY is set, but can't be used: Anthropic's models need its SDK" in result.stdout
 
 
 def test_servers_are_looked_for_where_they_usually_are() -> None:

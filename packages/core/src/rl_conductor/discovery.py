@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 from rl_conductor.errors import ConfigError
 from rl_conductor.limits import Limits
 from rl_conductor.models import Model, model
+from rl_conductor.models.services import shown_address, usable_key
 from rl_conductor.planner import PLAN_TOKENS, Planner
 from rl_conductor.policy import Policy
 from rl_conductor.pool import PoolFile, Worker, WorkerPool, read_pool_file
@@ -109,27 +110,41 @@ def from_file(content: PoolFile, reason: str) -> Found:
 
 
 def from_keys(environ: Mapping[str, str]) -> Found | None:
-    """A strong and a fast model of every vendor whose key is set; OpenAI's key may be for another server instead."""
-    workers, reasons, strong = [], [], []
+    """A strong and a fast model of every vendor whose key is set; OpenAI's key may be for another server instead.
+
+    Raises:
+        ConfigError: no such vendor can be used; where another can, the reasons tell of it instead.
+    """
+    workers: list[Worker] = []
+    reasons, left_out = [], []
     for provider, vendor in VENDORS.items():
-        key = next((name for name in vendor.keys if environ.get(name)), None)
+        key = next((name for name in vendor.keys if environ.get(name, "").strip()), None)
         if key is None or (provider == "openai" and environ.get("OPENAI_BASE_URL")):
             continue
-        reasons.append(f"{key} is set: {vendor.strong} and {vendor.fast}")
-        for name, strengths in ((vendor.strong, "strong generalist"), (vendor.fast, "fast and cheap generalist")):
-            card = Card(name=name, strengths=strengths, tags=frozenset({"external", provider}))
-            workers.append(Worker.of(name, model(f"{provider}:{name}", api_key=environ[key]), card=card))
-        strong.append(workers[-2])
+        try:
+            workers += _two_of(provider, vendor, key=usable_key(key, environ[key]))
+            reasons.append(f"{key} is set: {vendor.strong} and {vendor.fast}")
+        except ConfigError as why:
+            left_out.append(f"{key} is set, but can't be used: {why}")
+    if left_out and not workers:
+        raise ConfigError("; ".join(left_out))
     if not workers:
         return None
-    reasons.append(f"the first strong model also plans: {strong[0].model.name}")
-    return Found(WorkerPool(workers), Planner.like(strong[0]), tuple(reasons))
+    reasons += [*left_out, f"the first strong model also plans: {workers[0].model.name}"]
+    return Found(WorkerPool(workers), Planner.like(workers[0]), tuple(reasons))
+
+
+def _two_of(provider: str, vendor: Vendor, *, key: str | None) -> list[Worker]:
+    tags = frozenset({"external", provider})
+    strengths = {vendor.strong: "strong generalist", vendor.fast: "fast and cheap generalist"}
+    cards = [Card(name=name, strengths=good_at, tags=tags) for name, good_at in strengths.items()]
+    return [Worker.of(card.name, model(f"{provider}:{card.name}", api_key=key), card=card) for card in cards]
 
 
 def from_server(environ: Mapping[str, str]) -> Found | None:
     """The models of the server that `OPENAI_BASE_URL` names, or of the first that answers on this machine."""
     named = environ.get("OPENAI_BASE_URL")
-    key = environ.get("OPENAI_API_KEY") if named else None
+    key = usable_key("OPENAI_API_KEY", environ.get("OPENAI_API_KEY")) if named else None
     addresses = {named: "compatible"} if named else SERVERS
     for address, dialect in addresses.items():
         names = served(address, key=key)
@@ -137,10 +152,11 @@ def from_server(environ: Mapping[str, str]) -> Found | None:
             models = [_at(address, name, dialect, key) for name in names[:MOST_SERVED]]
             workers = [Worker.of(name, made) for name, made in zip(names, models, strict=False)]
             how = "OPENAI_BASE_URL names it" if named else "it answers on this machine"
-            reason = f"a server at {address} ({how}): {', '.join(names[:MOST_SERVED])}"
+            reason = f"a server at {shown_address(address)} ({how}): {', '.join(names[:MOST_SERVED])}"
             return Found(WorkerPool(workers), Planner(model=models[0]), (reason, f"{models[0].name} also plans"))
     if named:
-        raise ConfigError(f"OPENAI_BASE_URL is {named!r}, but no server there lists its models; start it or unset it")
+        shown = shown_address(named)
+        raise ConfigError(f"OPENAI_BASE_URL is {shown!r}, but no server there lists its models; start it or unset it")
     return None
 
 
@@ -171,9 +187,10 @@ def served(address: str, *, key: str | None = None) -> list[str]:
     from http.client import HTTPException  # noqa: PLC0415
     from urllib.request import Request, urlopen  # noqa: PLC0415
 
-    headers = {"Authorization": f"Bearer {key}"} if key else {}
     try:
-        asked = Request(f"{address.rstrip('/')}/models", headers=headers)  # noqa: S310
+        asked = Request(f"{address.rstrip('/')}/models")  # noqa: S310
+        if key:
+            asked.add_unredirected_header("Authorization", f"Bearer {key}")
         with urlopen(asked, timeout=PROBE_SECONDS) as reply:  # noqa: S310
             return list(dict.fromkeys(str(one["id"]) for one in json.loads(reply.read())["data"]))
     except (OSError, HTTPException, ValueError, KeyError, TypeError):
