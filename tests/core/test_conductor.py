@@ -266,3 +266,13 @@ def test_a_thrifty_profile_lists_cheap_and_quick_workers_first() -> None:
 
     assert list(MINI.ordered(pool)) == ["quick", "slow", "dear", "unknown"]
     assert ULTRA.ordered(pool) is pool
+
+
+def test_what_a_call_costs_counts_where_cheap_workers_go_first() -> None:
+    a_dollar = ScriptedModel("", price=Price(input=Decimal(0), output=Decimal(0), per_call=Decimal(1)))
+    cheap = ScriptedModel("", price=Price(input=Decimal(1), output=Decimal(2)))
+
+    assert list(MINI.ordered(pool_of(dollar=worker("dollar", a_dollar), cheap=worker("cheap", cheap)))) == [
+        "cheap",
+        "dollar",
+    ]

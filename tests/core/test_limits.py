@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from base64 import b64encode
 from decimal import Decimal
 from typing import Any
 
@@ -98,3 +99,11 @@ def test_no_call_costs_more_than_estimated_whatever_the_vendor_caches(cache_writ
 
 def test_without_a_price_there_is_no_cost() -> None:
     assert estimate(Request(messages=()), None).cost is None
+
+
+def test_a_text_document_is_bounded_by_its_bytes() -> None:
+    text = "word " * 1_200
+    part = FilePart(media_type="text/plain", data=b64encode(text.encode()).decode())
+    bound = estimate(Request(messages=(Message(role="user", content=(part,)),)), None).input_tokens
+
+    assert bound >= estimate(Request(messages=(Message.user(text),)), None).input_tokens

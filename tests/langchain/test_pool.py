@@ -7,6 +7,8 @@ from typing import Any
 import pytest
 from langchain_core.language_models import FakeListChatModel
 from langchain_core.runnables import RunnableLambda
+from langchain_openai import ChatOpenAI
+from pydantic import SecretStr
 
 from core.runs import plan
 from langchain_conductor import (
@@ -74,8 +76,10 @@ def test_a_pool_is_taken_as_it_is() -> None:
 
 
 def test_a_langchain_model_keeps_its_own_longest_reply_and_a_core_one_gets_a_bound() -> None:
-    made = pool_of({"chat": fake(), "model": ScriptedModel("Hi.")})
+    brief = ChatOpenAI(model="m", api_key=SecretStr("k"), max_completion_tokens=500)
+    made = pool_of({"chat": fake(), "brief": brief, "model": ScriptedModel("Hi.")})
     assert made["chat"].sampling.max_tokens is None
+    assert made["brief"].sampling.max_tokens == 500  # what a budget then reserves
     assert made["model"].sampling.max_tokens == 4096
 
 

@@ -355,9 +355,10 @@ def _check_tiers(tiers: Tiers, pool: WorkerPool) -> None:
 
 
 def _expense(worker: Worker) -> tuple[Decimal, float]:
+    """What a call of a thousand tokens either way costs, and how long it takes."""
     price = worker.card.price
-    per_million = Decimal("Infinity") if price is None else price.input + price.output
-    return per_million, worker.card.latency or float("inf")
+    cost = Decimal("Infinity") if price is None else price.cost(input_tokens=1_000, output_tokens=1_000)
+    return cost, worker.card.latency or float("inf")
 
 
 def _abilities(pool: WorkerPool) -> Capabilities:

@@ -14,6 +14,8 @@ TOKENS_PER_MESSAGE = 16
 TOKENS_PER_IMAGE = 3_000
 """More than any vendor counts for one image at its default detail."""
 BASE64_BYTES_PER_FILE_TOKEN = 4
+"""Of documents that are no text, such as a PDF: an estimate, since how much text and how many pictures of pages a
+vendor reads out of one can't be told from its size."""
 DEFAULT_OUTPUT_TOKENS = 4_096
 """Most output tokens of a call that names no other bound (paper: workers in training)."""
 
@@ -73,10 +75,16 @@ def _tokens(message: Message) -> int:
         if isinstance(part, ImagePart):
             tokens += TOKENS_PER_IMAGE
         elif isinstance(part, FilePart):
-            tokens += len(part.data) // BASE64_BYTES_PER_FILE_TOKEN
+            tokens += _file_tokens(part)
         else:
             tokens += _bytes(part.text)
     return tokens
+
+
+def _file_tokens(part: FilePart) -> int:
+    if part.media_type.startswith("text/"):
+        return len(part.data) * 3 // 4  # its bytes
+    return len(part.data) // BASE64_BYTES_PER_FILE_TOKEN
 
 
 def _bytes(text: str) -> int:

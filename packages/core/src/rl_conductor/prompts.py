@@ -263,7 +263,8 @@ def _card_text(card: Card) -> str:
 def _price_text(price: Price) -> str:
     if not (price.input or price.output or price.per_call):
         return "free"
-    return f"${price.input:f} in and ${price.output:f} out per million tokens"
+    each = f" and ${price.per_call:f} a call" if price.per_call else ""
+    return f"${price.input:f} in and ${price.output:f} out per million tokens{each}"
 
 
 def _review_text(review: Review, space: PlanSpace, form: Form, key: str) -> str:

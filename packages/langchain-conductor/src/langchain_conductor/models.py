@@ -74,6 +74,8 @@ class ChatModel:
         self.name = name or f"{provider}:{model}"
         self.price = price or price_of(PRICE_PROVIDERS.get(provider, provider), model)
         self.capabilities = capabilities or _abilities(chat)
+        self.max_tokens: int | None = told.get("ls_max_tokens")
+        """Of its own, for a reply."""
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.name!r})"

@@ -74,8 +74,10 @@ def _worker(name: str, given: AnyModel | Worker) -> Worker:
     except ConfigError as error:
         raise ConfigError(f"worker {name!r}: {error}") from error
     worker = Worker.of(name, made)
-    # LangChain's models come with their own settings, such as the longest reply.
-    return replace(worker, sampling=Sampling()) if isinstance(made, ChatModel | RunnableModel) else worker
+    # LangChain's models come with their own settings; of these a budget has to know the longest reply.
+    if isinstance(made, ChatModel):
+        return replace(worker, sampling=Sampling(max_tokens=made.max_tokens))
+    return replace(worker, sampling=Sampling()) if isinstance(made, RunnableModel) else worker
 
 
 def _planner(given: AnyModel | Planner) -> Planner:
