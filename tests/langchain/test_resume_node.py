@@ -155,6 +155,15 @@ async def test_a_plan_under_review_shows_no_steps_done() -> None:
     assert (paused.results, paused.left) == ((), [0, 1, 2, 3])
 
 
+async def test_a_step_that_nobody_needs_is_neither_left_nor_done() -> None:
+    aside = plan((0, "look", []), (1, "tell", []))
+    graph = around(create_conductor(conductor(aside), interrupt_before_run=True), saver=InMemorySaver())
+    await graph.ainvoke({"messages": "q"}, THREAD)
+    (paused,) = await aget_progress(graph, THREAD)
+    assert paused.left == [1]
+    assert "✓" not in str(paused)
+
+
 async def test_a_run_that_is_over_has_none() -> None:
     graph = around(create_conductor(conductor()), saver=InMemorySaver())
     await graph.ainvoke({"messages": "q"}, THREAD)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from langchain_core.runnables import RunnableConfig
@@ -21,9 +21,9 @@ from rl_conductor.workflow import Workflow
 class Progress:
     """One plan that waits to go on."""
 
-    plan: PlanRecord
+    plan: PlanRecord = field(repr=False)
     workflow: Workflow
-    results: tuple[StepResult, ...]
+    results: tuple[StepResult, ...] = field(repr=False)
     """The steps that are done."""
 
     @property
@@ -32,8 +32,9 @@ class Progress:
         return sorted(self.workflow.needed - {result.index for result in self.results})
 
     def __str__(self) -> str:
+        done = {result.index for result in self.results}
         lines = self.workflow.ascii().splitlines()
-        return "\n".join(f"{' ' if index in self.left else '✓'} {line}" for index, line in enumerate(lines))
+        return "\n".join(f"{'✓' if index in done else ' '} {line}" for index, line in enumerate(lines))
 
 
 def get_progress(graph: Graph, config: RunnableConfig) -> list[Progress]:
