@@ -145,10 +145,9 @@ def test_a_verifier_needs_somebody_to_verify() -> None:
 
 
 def test_what_else_bounds_a_plan_is_passed_on() -> None:
-    space = Policy().space(CARDS, max_steps=3, access="positional", recalled=frozenset({"a"}), may_accept=True)
+    space = Policy().space(CARDS, max_steps=3, access="positional")
 
-    assert (space.max_steps, space.access, space.may_accept) == (3, "positional", True)
-    assert space.recalled == frozenset({"a"})
+    assert (space.max_steps, space.access) == (3, "positional")
 
 
 def test_a_misspelled_rule_is_refused() -> None:

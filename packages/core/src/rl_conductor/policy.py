@@ -115,8 +115,6 @@ class Policy(Value):
         *,
         max_steps: int = 5,
         access: Literal["binary", "positional"] = "binary",
-        recalled: frozenset[str] | None = None,
-        may_accept: bool = False,
     ) -> PlanSpace:
         """The workflows that this policy lets run over workers of these `cards`.
 
@@ -143,8 +141,6 @@ class Policy(Value):
             unreadable=self._unreadable(cards),
             last=None if last is None else frozenset({last}),
             last_reads_all=verified,
-            recalled=recalled,
-            may_accept=may_accept,
         )
 
     def _unreadable(self, cards: Sequence[Card]) -> frozenset[tuple[str, str]]:

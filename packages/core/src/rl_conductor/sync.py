@@ -10,7 +10,7 @@ import asyncio
 import os
 import sys
 import threading
-from collections.abc import Callable, Coroutine
+from collections.abc import AsyncGenerator, Callable, Coroutine, Generator
 from concurrent.futures import Future, wait
 from functools import cache
 from typing import Any, Generic, TypeVar
@@ -64,6 +64,27 @@ def run_sync(work: Coroutine[Any, Any, T]) -> T:
         loop.call_soon_threadsafe(cancel)
         wait([outcome])
         raise
+
+
+def iterate_sync(items: AsyncGenerator[T, None]) -> Generator[T, None, None]:
+    """`items`, for code that is not async, made on the background loop; leaving the loop early closes them.
+
+    Raises:
+        ConfigError: as `run_sync` does.
+    """
+    end = object()
+
+    async def following() -> Any:
+        return await anext(items, end)
+
+    async def closed() -> None:
+        await items.aclose()
+
+    try:
+        while (item := run_sync(following())) is not end:
+            yield item
+    finally:
+        run_sync(closed())
 
 
 async def _settled(outcome: Future[T], work: Coroutine[Any, Any, T]) -> None:

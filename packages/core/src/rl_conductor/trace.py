@@ -134,7 +134,6 @@ class Round(Value):
 
     plan: PlanRecord
     results: tuple[StepResult, ...] = ()
-    error: Text | None = None
 
     @property
     def workflow(self) -> Workflow | None:

@@ -177,11 +177,11 @@ class PlanSpace(Value):
             for problem in self._step_problems(workflow, index, step)
         )
 
-    def check(self, workflow: Workflow, *, text: str = "") -> Workflow:
+    def check(self, workflow: Workflow) -> Workflow:
         """`workflow` itself, or a `WorkflowValidationError` that lists every broken rule."""
         found = self.violations(workflow)
         if found:
-            raise WorkflowValidationError("the plan may not run: " + "; ".join(found), text=text, violations=found)
+            raise WorkflowValidationError("the plan may not run: " + "; ".join(found), violations=found)
         return workflow
 
     def may_read(self, reader: str, source: str) -> bool:

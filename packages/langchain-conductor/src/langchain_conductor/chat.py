@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import aclosing
-from typing import Any, Self, TypeVar
+from math import ceil
+from typing import Any, Self
 
 from langchain_core.callbacks import AsyncCallbackManagerForLLMRun, BaseRunManager, CallbackManagerForLLMRun
 from langchain_core.language_models import BaseChatModel, LanguageModelInput, ModelProfile
@@ -26,9 +27,7 @@ from rl_conductor.limits import Limits
 from rl_conductor.planner import Planner
 from rl_conductor.policy import Policy
 from rl_conductor.pool import Worker
-from rl_conductor.sync import run_sync
-
-T = TypeVar("T")
+from rl_conductor.sync import iterate_sync, run_sync
 
 DEFAULTS = ("temperature", "top_p", "max_tokens", "seed", "stop", "timeout")
 """The fields that each call asks for unless it says otherwise."""
@@ -194,7 +193,7 @@ class ChatConductor(BaseChatModel):
         run_manager: CallbackManagerForLLMRun | None = None,
         **kwargs: Any,
     ) -> Iterator[ChatGenerationChunk]:
-        return _iterated(self._asked(messages, stop, kwargs).chunks(run_manager or self._run))
+        return iterate_sync(self._asked(messages, stop, kwargs).chunks(run_manager or self._run))
 
     async def _astream(
         self,
@@ -300,9 +299,9 @@ class ChatConductor(BaseChatModel):
 
     def get_num_tokens(self, text: str) -> int:
         """About how many tokens `text` has; each worker has its own, so `custom_get_token_ids` says it exactly."""
-        return (
-            -(-len(text) // CHARACTERS_A_TOKEN) if self.custom_get_token_ids is None else super().get_num_tokens(text)
-        )
+        if self.custom_get_token_ids is not None:
+            return super().get_num_tokens(text)
+        return ceil(len(text) / CHARACTERS_A_TOKEN)
 
     # --------------------------------------------------------------------------- how it is stored
 
@@ -352,19 +351,3 @@ class ChatConductor(BaseChatModel):
 def _settings(worker: Worker) -> tuple[object, ...]:
     model = unreported(worker.model)
     return worker.card, worker.sampling, model.settings if isinstance(model, ChatModel) else None
-
-
-def _iterated(items: AsyncGenerator[T, None]) -> Iterator[T]:
-    """An async generator for code that is not async; leaving the loop early stops it."""
-
-    async def following() -> T | None:
-        return await anext(items, None)
-
-    async def closed() -> None:
-        await items.aclose()
-
-    try:
-        while (item := run_sync(following())) is not None:
-            yield item
-    finally:
-        run_sync(closed())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Generator, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from contextlib import aclosing
 from contextvars import Context, copy_context
 from typing import Any, Literal
@@ -37,7 +37,7 @@ from typing_extensions import override
 import rl_conductor
 from rl_conductor import Event, Limits, Model, Planner, Policy, Request, Sampling, Trace, Worker, WorkerPool
 from rl_conductor.errors import ConfigError
-from rl_conductor.sync import run_sync
+from rl_conductor.sync import iterate_sync, run_sync
 from rl_conductor.trace import AnswerDelta
 
 from .instrumentation import Report, observed_planner, observed_pool
@@ -237,7 +237,7 @@ class Conductor(FunctionCallingLLM):
     def stream_chat(self, messages: Sequence[ChatMessage], **kwargs: Any) -> ChatResponseGen:
         """The answer to a conversation, as the final worker writes it; closing the iterator cancels the run."""
         request, report = self._asked(messages, kwargs)
-        return _sync(self._stream(request, report, copy_context()))
+        return iterate_sync(self._stream(request, report, copy_context()))
 
     @override
     async def acomplete(self, prompt: str, formatted: bool = False, **kwargs: Any) -> CompletionResponse:
@@ -363,16 +363,3 @@ class Conductor(FunctionCallingLLM):
 
 
 OPTIONS = tuple(name for name in Conductor.model_fields if name not in FunctionCallingLLM.model_fields)
-
-
-def _sync(responses: AsyncGenerator[ChatResponse, None]) -> Generator[ChatResponse, None, None]:
-    """`responses` for code that is not async; closing the iterator closes them."""
-
-    async def following() -> ChatResponse | None:
-        return await anext(responses, None)
-
-    try:
-        while (response := run_sync(following())) is not None:
-            yield response
-    finally:
-        run_sync(responses.aclose())
