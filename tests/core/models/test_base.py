@@ -139,8 +139,10 @@ def test_a_call_costs_its_price_and_counts_as_one() -> None:
     assert priced(used, None) == used.model_copy(update={"calls": 1, "unpriced_calls": 1})
 
 
-def test_a_call_whose_tokens_were_not_counted_has_no_known_cost() -> None:
+def test_a_call_whose_tokens_were_not_counted_has_no_known_cost_unless_they_cost_nothing() -> None:
     assert priced(Usage(), Price(input=Decimal(2), output=Decimal(8))) == Usage(calls=1, unpriced_calls=1)
+    assert priced(Usage(), Price(input=Decimal(0), output=Decimal(0), per_call=Decimal(3))).cost == 3
+    assert priced(Usage(), FREE) == Usage(calls=1)
     assert priced(Usage(output_tokens=1), Price(input=Decimal(2), output=Decimal(8))).unpriced_calls == 0
 
 

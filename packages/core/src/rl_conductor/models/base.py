@@ -137,8 +137,9 @@ def require(model: Model, request: Request) -> None:
 
 
 def priced(usage: Usage, price: Price | None) -> Usage:
-    """`usage` of one call with its cost filled in; marked as unpriced where the price or the tokens are not known."""
-    if price is None or not (usage.input_tokens or usage.output_tokens):
+    """`usage` of one call with its cost filled in; marked as unpriced where the price, or the tokens, are not known."""
+    counted = usage.input_tokens or usage.output_tokens
+    if price is None or (not counted and (price.input or price.output)):
         return usage.model_copy(update={"calls": 1, "unpriced_calls": 1})
     cost = price.cost(
         input_tokens=usage.input_tokens,
