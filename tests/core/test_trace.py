@@ -41,7 +41,10 @@ async def traced(**options: Any) -> tuple[Trace, list[Event]]:
 
 async def test_a_trace_and_its_events_travel_as_json() -> None:
     policy = Policy(
-        forbid=(Flow(reader="a", source="tag:x"),), data_class="d", data_rules={"d": DataRule()}, deny=frozenset({"tag:z"})
+        forbid=(Flow(reader="a", source="tag:x"),),
+        data_class="d",
+        data_rules={"d": DataRule()},
+        deny=frozenset({"tag:z"}),
     )
     trace, events = await traced(policy=policy, limits=Limits(usd=Decimal("0.5"), seconds=60))
 
