@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 from collections.abc import Sequence
 from typing import Any
 
@@ -80,8 +81,6 @@ class EchoLLM(CustomLLM):
     @llm_completion_callback()
     def complete(self, prompt: str, formatted: bool = False, **kwargs: Any) -> CompletionResponse:
         """The same words each time."""
-        import time  # noqa: PLC0415
-
         self._prompts.append(prompt)
         time.sleep(self.seconds)
         self._check_line()
@@ -95,6 +94,7 @@ class EchoLLM(CustomLLM):
 
         def words() -> CompletionResponseGen:
             usage = {"usage": {"prompt_tokens": 11, "completion_tokens": 3}}
+            time.sleep(self.seconds)
             yield CompletionResponse(text="An ", delta="An ", raw=usage)
             yield CompletionResponse(text="An echo.", delta="echo.", raw=usage)
 

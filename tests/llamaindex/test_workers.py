@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 
 import pytest
@@ -140,6 +141,20 @@ async def test_a_silent_llm_is_a_failure() -> None:
         model = LLMModel(real(server.url))
         with pytest.raises(ModelError, match="empty"):
             await model.complete(question())
+
+
+async def test_cancelling_while_a_thread_waits_for_the_next_piece_is_no_failure_of_the_llm() -> None:
+    slow = EchoLLM(seconds=0.5)
+
+    async def read() -> None:
+        async for _ in LLMModel(slow).stream(question()):
+            pass
+
+    reading = asyncio.create_task(read())
+    await asyncio.sleep(0.2)
+    reading.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await reading
 
 
 def test_an_llm_says_what_it_can_do() -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncGenerator
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from dataclasses import dataclass
 from typing import Any
 from uuid import uuid4
@@ -194,4 +194,5 @@ async def _in_threads(
         while (response := await asyncio.to_thread(next, responses, None)) is not None:
             yield response
     finally:
-        responses.close()
+        with suppress(ValueError):  # cancelled while a thread waits for the next piece, which nothing can stop
+            responses.close()
