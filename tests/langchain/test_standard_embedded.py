@@ -40,10 +40,10 @@ class TestChatConductor(ChatModelIntegrationTests):
 
     @property
     def chat_model_params(self) -> dict[str, Any]:
-        brief = Sampling(max_tokens=96, temperature=0, seed=1)
+        brief = Sampling(max_tokens=96, temperature=0.3, seed=1)
         return {
             "workers": self.pool,
-            "planner": Planner(model=self.pool["writer"].model, examples=1, sampling=brief),
+            "planner": Planner(model=self.pool["writer"].model, form="lines", examples=1, sampling=brief),
             "policy": Policy(final="coder"),
             "limits": Limits(steps=2),
             "temperature": 0,

@@ -1,0 +1,96 @@
+"""Agents and chains as workers: each call that they make counts in the limits of the run, before it is made."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+from typing import Any
+
+import pytest
+from langchain_core.callbacks import CallbackManagerForLLMRun
+from langchain_core.language_models import BaseChatModel
+from langchain_core.messages import AIMessage, BaseMessage
+from langchain_core.outputs import ChatGeneration, ChatResult
+from langchain_core.runnables import Runnable, RunnableLambda
+
+from core.runs import plan
+from langchain_conductor import ChatConductor, RunnableModel, conductor_of
+from rl_conductor import Limits, Price, RunError, ScriptedModel, Worker, WorkerPool
+from rl_conductor.conductor import Conductor
+
+LONE = plan((0, "Answer.", []))
+PRICE = Price(input=Decimal(1), output=Decimal(1))
+
+
+class Counted(BaseChatModel):
+    """Uses a thousand tokens a call, and counts its calls."""
+
+    made: Any
+    max_tokens: int = 1_000
+
+    @property
+    def _llm_type(self) -> str:
+        return "counted"
+
+    @property
+    def _identifying_params(self) -> dict[str, Any]:
+        return {"max_tokens": self.max_tokens}
+
+    def _generate(
+        self,
+        messages: list[BaseMessage],
+        stop: list[str] | None = None,
+        run_manager: CallbackManagerForLLMRun | None = None,
+        **kwargs: Any,
+    ) -> ChatResult:
+        self.made.append(len(messages))
+        usage = {"input_tokens": 100, "output_tokens": 900, "total_tokens": 1_000}
+        message = AIMessage("Hello.", usage_metadata=usage)
+        return ChatResult(generations=[ChatGeneration(message=message)])
+
+
+def loop_of(calls: int, *, awaited: bool) -> tuple[RunnableModel, list[int]]:
+    made: list[int] = []
+    model = Counted(made=made)
+
+    def work(_: Any) -> str:
+        return [model.invoke("again") for _ in range(calls)][-1].text
+
+    async def work_async(_: Any) -> str:
+        return [await model.ainvoke("again") for _ in range(calls)][-1].text
+
+    return RunnableModel(RunnableLambda(work_async if awaited else work), price=PRICE), made
+
+
+def around(worker: RunnableModel, limits: Limits) -> Conductor:
+    return Conductor(ScriptedModel(LONE), WorkerPool([Worker.of("agent", worker)]), limits=limits)
+
+
+@pytest.mark.parametrize("awaited", [True, False])
+@pytest.mark.parametrize("limits", [Limits(calls=4), Limits(tokens=10_000), Limits(usd=Decimal("0.01"))], ids=str)
+async def test_an_agent_that_goes_on_and_on_is_stopped_before_the_call_that_is_too_many(
+    limits: Limits, awaited: bool
+) -> None:
+    agent, made = loop_of(20, awaited=awaited)
+    with pytest.raises(RunError) as ended:
+        await around(agent, limits).run("Go on.")
+    spent = ended.value.trace.usage
+    assert 2 < len(made) < 20
+    assert 1_000 * len(made) <= (limits.tokens or 10_000)
+    assert "limits." in str(ended.value)
+    assert spent.calls
+
+
+@pytest.mark.parametrize("awaited", [True, False])
+async def test_what_fits_is_made_and_charged_once(awaited: bool) -> None:
+    agent, made = loop_of(3, awaited=awaited)
+    trace = await around(agent, Limits(calls=4, concurrency=1)).run("Go on.")
+    assert trace.text == "Hello."
+    assert len(made) == 3
+    assert trace.usage.output_tokens > 2_700
+
+
+async def test_a_conductor_within_a_chain_counts_for_itself() -> None:
+    inner = ChatConductor(workers={"a": ScriptedModel("Done.")}, planner=ScriptedModel(LONE))
+    chain: Runnable[Any, Any] = RunnableLambda(lambda _: [("user", "Well?")]) | inner
+    outer = conductor_of({"chain": chain}, planner=ScriptedModel(LONE), limits=Limits(concurrency=1, calls=3))
+    assert (await outer.run("Well?")).text == "Done."
