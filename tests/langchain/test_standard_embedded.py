@@ -9,8 +9,10 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from langchain_core.callbacks import BaseCallbackHandler
 from langchain_core.language_models import BaseChatModel
 from langchain_core.messages import AIMessage
+from langchain_core.outputs import ChatGeneration, LLMResult
 from langchain_tests.integration_tests import ChatModelIntegrationTests
 
 from langchain_conductor import ChatConductor
@@ -20,6 +22,18 @@ from rl_conductor.sync import run_sync
 from .greeting import greeted
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+
+
+class NoFallBack(BaseCallbackHandler):
+    """Lets a test fail whose plan could not be used: the answer would come from a worker alone, and nobody notice."""
+
+    raise_error = True
+
+    def on_llm_end(self, response: LLMResult, **_: Any) -> None:
+        for (generation,) in response.generations:
+            assert isinstance(generation, ChatGeneration)
+            told = generation.message.response_metadata["conductor"]
+            assert told["rounds"][0]["plan"] in ("planner", "continuation")
 
 
 @pytest.mark.filterwarnings("ignore:Benchmark fixture was not used")  # by a test that needs recorded calls
@@ -48,6 +62,7 @@ class TestChatConductor(ChatModelIntegrationTests):
             "limits": Limits(steps=2),
             "temperature": 0,
             "max_tokens": 96,
+            "callbacks": [NoFallBack()],
         }
 
     @property
@@ -67,6 +82,4 @@ class TestChatConductor(ChatModelIntegrationTests):
         return {"invoke": ["cache_read_input"], "stream": ["cache_read_input"]}
 
     def invoke_with_cache_read_input(self, *, stream: bool = False) -> AIMessage:
-        reply = greeted(ChatConductor(**self.chat_model_params), stream=stream)
-        assert reply.response_metadata["conductor"]["rounds"][0]["plan"] == "planner"  # it is no fall-back
-        return reply
+        return greeted(ChatConductor(**self.chat_model_params), stream=stream)
