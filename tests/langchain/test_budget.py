@@ -44,7 +44,7 @@ class Counted(BaseChatModel):
     ) -> ChatResult:
         self.made.append(len(messages))
         usage = {"input_tokens": 100, "output_tokens": 900, "total_tokens": 1_000}
-        message = AIMessage("Hello.", usage_metadata=usage)
+        message = AIMessage("Hello.", usage_metadata=usage, response_metadata={"model_name": "counted"})
         return ChatResult(generations=[ChatGeneration(message=message)])
 
 

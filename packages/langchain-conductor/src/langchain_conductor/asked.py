@@ -14,7 +14,7 @@ from langchain_core.messages.tool import tool_call_chunk
 from langchain_core.outputs import ChatGeneration, ChatGenerationChunk, ChatResult
 from langchain_core.runnables.config import set_config_context
 
-from langchain_conductor.messages import lc_reply, lc_usage
+from langchain_conductor.messages import NAME, lc_reply, lc_usage
 from langchain_conductor.models import stop_counting
 from langchain_conductor.summary import announcement, summary
 from langchain_conductor.tracing import inside, note
@@ -23,8 +23,6 @@ from rl_conductor.limits import Limits
 from rl_conductor.policy import Policy
 from rl_conductor.trace import AnswerDelta, Event, Finished, Trace
 from rl_conductor.types import Completion, Request
-
-NAME = "conductor"
 
 
 def named(profile: str | None) -> str:

@@ -15,8 +15,8 @@ from langchain_core.outputs import ChatGenerationChunk, ChatResult
 from langchain_core.runnables import Runnable, RunnableConfig
 from pydantic import ConfigDict, Field, PrivateAttr, SkipValidation, model_validator
 
-from langchain_conductor.asked import NAME, Asked, named
-from langchain_conductor.messages import AnyTool, core_tool, core_tool_choice, lc_tool
+from langchain_conductor.asked import Asked, named
+from langchain_conductor.messages import NAME, AnyTool, core_tool, core_tool_choice, lc_tool
 from langchain_conductor.models import ChatModel
 from langchain_conductor.options import CallOptions
 from langchain_conductor.pool import AnyModel, conductor_of

@@ -44,6 +44,8 @@ from rl_conductor.types import (
     Value,
 )
 
+NAME = "conductor"
+"""As which provider a conductor shows in LangChain's traces."""
 CARRIED = "conductor"
 """The key of an AI message's `additional_kwargs` under which `Carried` travels."""
 

@@ -23,6 +23,7 @@ from langchain_core.tracers.context import register_configure_hook
 from langchain_core.utils.json import parse_json_markdown
 from pydantic_core import to_json
 
+from langchain_conductor.budget import budgeted, leave_to_the_conductor
 from langchain_conductor.failures import translated
 from langchain_conductor.hosts import called
 from langchain_conductor.messages import core_completion, lc_messages, lc_tool
@@ -47,6 +48,7 @@ register_configure_hook(_counter, inheritable=True)
 def stop_counting() -> None:
     """Leave the calls of this context to whoever adds them up itself, such as a conductor."""
     _counter.set(None)
+    leave_to_the_conductor()
 
 
 class ChatModel:
@@ -185,7 +187,7 @@ class RunnableModel:
     async def complete(self, request: Request) -> Completion:
         """The whole reply."""
         require(self, request)
-        with translated(self.name, self.runnable), _counting() as counted:
+        with translated(self.name, self.runnable), _counting() as counted, budgeted(self.name, self.price):
             async with asyncio.timeout(request.timeout):
                 made = await called(self.runnable, self._input(request))
         return self._completion(made, counted)
@@ -199,7 +201,7 @@ class RunnableModel:
             return
         made: Any = None
         said = ""
-        with translated(self.name, self.runnable), _counting() as counted:
+        with translated(self.name, self.runnable), _counting() as counted, budgeted(self.name, self.price):
             async with aclosing(within(request.timeout, _each(self.runnable.astream(self._input(request))))) as pieces:
                 async for piece in pieces:
                     made = piece if made is None else made + piece

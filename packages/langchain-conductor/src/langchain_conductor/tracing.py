@@ -26,6 +26,7 @@ from langchain_core.runnables.config import (
 )
 from langchain_core.utils.uuid import uuid7
 
+from langchain_conductor.budget import Budget
 from langchain_conductor.messages import lc_messages, lc_reply, lc_usage
 from langchain_conductor.models import ChatModel, Counter, RunnableModel
 from rl_conductor.models.base import Capabilities, Model
@@ -62,7 +63,9 @@ def inside(run: BaseRunManager | None) -> RunnableConfig:
     if run is None:
         return ensure_config()
     children = AsyncCallbackManager(handlers=[], parent_run_id=run.run_id)
-    children.set_handlers([handler for handler in run.inheritable_handlers if not isinstance(handler, Counter)])
+    children.set_handlers(
+        [handler for handler in run.inheritable_handlers if not isinstance(handler, Counter | Budget)]
+    )
     children.add_tags([*run.inheritable_tags, UNSEEN])
     children.add_metadata(run.inheritable_metadata)
     return patch_config(ensure_config(), callbacks=children)

@@ -1,0 +1,121 @@
+"""Limits for agents and chains: each call that a chat model in them makes is reserved before it is made."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any
+from uuid import UUID
+
+from langchain_core.callbacks import BaseCallbackHandler
+from langchain_core.messages import AIMessage, BaseMessage
+from langchain_core.outputs import ChatGeneration, LLMResult
+from langchain_core.tracers.context import register_configure_hook
+from pydantic_core import to_json
+from typing_extensions import override
+
+from langchain_conductor.messages import NAME, core_completion, core_messages
+from rl_conductor.errors import ConfigError
+from rl_conductor.ledger import Reservation, enclosing, holding
+from rl_conductor.limits import estimate
+from rl_conductor.types import Message, Price, Request, Sampling
+
+LONGEST = ("max_tokens", "max_completion_tokens", "max_output_tokens")
+"""What vendors call the most tokens of a reply."""
+
+
+class Budget(BaseCallbackHandler):
+    """Holds room in the limits of the run around a runnable for each call of a chat model in it.
+
+    The room that the runnable itself was given is handed back at the first one: nobody knew how many there would be.
+    """
+
+    raise_error = True  # a call that a limit refuses must not be made; sync, since else LangChain swallows the error
+
+    def __init__(self, name: str, price: Price | None) -> None:
+        """`name` is the runnable's, and `price` that of its models' tokens."""
+        self._name, self._price = name, price
+        self._ledger, self._around = enclosing.get(), holding.get()
+        self._held: dict[UUID, Reservation] = {}
+
+    @override
+    def on_chat_model_start(
+        self, serialized: dict[str, Any], messages: list[list[BaseMessage]], *, run_id: UUID, **kwargs: Any
+    ) -> None:
+        """Wait for room; raises `LimitError` when there will be none."""
+        conducts = (kwargs.get("metadata") or {}).get("ls_provider") == NAME  # and so reserves its own calls
+        if self._ledger is None or conducts:
+            return
+        if self._around is not None:
+            self._around.hand_back()
+        asked = [message for conversation in messages for message in conversation]
+        held = self._ledger.reserve(self._name, estimate(_request(asked, kwargs), self._price))
+        _enter(held)
+        held.begin()
+        self._held[run_id] = held
+
+    @override
+    def on_llm_end(self, response: LLMResult, *, run_id: UUID, **kwargs: Any) -> None:
+        """Charge what the call really used."""
+        held = self._held.pop(run_id, None)
+        if held is None:
+            return
+        for generation in (one for several in response.generations for one in several):
+            if isinstance(generation, ChatGeneration) and isinstance(generation.message, AIMessage):
+                held.settle(core_completion(generation.message, model=self._name, price=self._price).usage)
+        held.ledger.leave(held)
+
+    @override
+    def on_llm_error(self, error: BaseException, *, run_id: UUID, **kwargs: Any) -> None:
+        """Charge it in full: it may have been billed."""
+        if (held := self._held.pop(run_id, None)) is not None:
+            held.ledger.leave(held)
+
+
+def _enter(held: Reservation) -> None:
+    """Wait for room, in a thread of its own as LangChain calls back; on a loop's own thread nobody could make any."""
+    entering = held.ledger.enter(held)
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        asyncio.run(entering)
+        return
+    try:
+        entering.send(None)
+    except StopIteration:
+        return
+    entering.close()
+    raise ConfigError("an async worker calls its model by invoke(); write await model.ainvoke() so that it can wait")
+
+
+def _request(asked: Sequence[BaseMessage], told: Mapping[str, Any]) -> Request:
+    """What a chat model is asked, as far as its size matters."""
+    settings = told.get("invocation_params") or {}
+    longest = next((settings[name] for name in LONGEST if settings.get(name)), None)
+    tools = Message.system(to_json(settings.get("tools") or [], fallback=str).decode())
+    try:
+        conversation = core_messages(asked)
+    except ConfigError:  # it holds what our own workers don't take
+        conversation = tuple(Message.user(to_json(one.content, fallback=str).decode()) for one in asked)
+    return Request(messages=(tools, *conversation), sampling=Sampling(max_tokens=longest))
+
+
+_budget: ContextVar[Budget | None] = ContextVar("conductor_budget", default=None)
+register_configure_hook(_budget, inheritable=True)
+
+
+@contextmanager
+def budgeted(name: str, price: Price | None) -> Iterator[None]:
+    """Calls of chat models in this block are reserved in the limits of the run around it."""
+    token = _budget.set(Budget(name, price))
+    try:
+        yield
+    finally:
+        _budget.reset(token)
+
+
+def leave_to_the_conductor() -> None:
+    """Leave the calls of this context to a conductor, whose ledger reserves them itself."""
+    _budget.set(None)
