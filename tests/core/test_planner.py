@@ -15,7 +15,7 @@ from rl_conductor.limits import Limits
 from rl_conductor.models.base import Capabilities
 from rl_conductor.models.scripted import ALL, ScriptedModel
 from rl_conductor.plan import Form
-from rl_conductor.planner import PLAN_TOKENS, Drafting, Planner
+from rl_conductor.planner import PLAN_TOKENS, RESAMPLED, Drafting, Planner
 from rl_conductor.trace import Event, PlanDelta, PlanRecord, PlanRejected, PlanStarted
 from rl_conductor.types import Card, Grammar, JsonFormat, Message, Sampling
 from rl_conductor.workflow import PlanSpace, Step
@@ -101,6 +101,14 @@ async def test_each_sample_has_a_seed_of_its_own() -> None:
 
     assert [request.sampling.seed for request in model.requests] == [7, 8, 9]
     assert [event.error for event in events if isinstance(event, PlanRejected)] == list(record.errors)
+
+
+async def test_a_greedy_planner_draws_its_further_samples_else_it_would_say_the_same_again() -> None:
+    model = ScriptedModel(["garbage", TWO])
+
+    await drafted(Planner(model=model, sampling=Sampling(temperature=0)))
+
+    assert [request.sampling.temperature for request in model.requests] == [0, RESAMPLED]
 
 
 async def test_after_so_many_samples_planning_is_given_up() -> None:

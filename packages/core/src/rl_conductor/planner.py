@@ -20,6 +20,8 @@ from rl_conductor.workflow import PlanSpace, Step
 
 PLAN_TOKENS = 1_024
 """Most tokens of a plan (paper, table of hyper-parameters)."""
+RESAMPLED = 0.7
+"""Temperature of further samples of a greedy planner, which would write the same plan again."""
 
 
 def _ignore_step(_: Step) -> None:
@@ -158,9 +160,12 @@ class Planner:
             return form, None
 
     def _request(self, messages: Sequence[Message], held_to: ResponseFormat | None, sample: int) -> Request:
-        sampling = self.sampling
-        if sampling.seed is not None:
-            sampling = sampling.model_copy(update={"seed": sampling.seed + sample})
+        changed: dict[str, float] = {}
+        if self.sampling.seed is not None:
+            changed["seed"] = self.sampling.seed + sample
+        if sample and self.sampling.temperature == 0:
+            changed["temperature"] = RESAMPLED
+        sampling = self.sampling.model_copy(update=changed)
         return Request(messages=tuple(messages), response_format=held_to, sampling=sampling, timeout=self.timeout)
 
 
