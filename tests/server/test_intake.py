@@ -9,6 +9,7 @@ import httpx
 import pytest
 
 from core.runs import SOON, Gated, Paced, forever
+from rl_conductor.errors import ScriptError
 from server.conftest import At, Serve, until
 
 BODY: Any = {"model": "conductor-mini", "messages": [{"role": "user", "content": "Say something."}]}
