@@ -19,7 +19,7 @@ from rl_conductor.models.scripted import ScriptedModel
 from rl_conductor.planner import Planner
 from rl_conductor.policy import DataRule, Flow, Policy
 from rl_conductor.pool import WorkerPool
-from rl_conductor.trace import Call, Event, PlanRecord, Round, StepResult, Trace
+from rl_conductor.trace import Call, Event, PlanRecord, Round, StepResult, TierDecision, Trace
 from rl_conductor.types import Completion, Message, Price, Request, Usage, total
 from rl_conductor.workflow import Step
 
@@ -170,3 +170,14 @@ def test_whatever_is_asked_and_replied_the_trace_travels(question: str, reply: s
     trace = asyncio.run(conductor.run(question, workflow=flow))
 
     assert Trace.model_validate_json(trace.model_dump_json()) == trace
+
+
+def test_a_tiers_decision_says_what_decided() -> None:
+    told: dict[str, Any] = {"worker": "small", "threshold": 0.5, "classifier": "0123456789abcdef"}
+    beyond = TierDecision(tier="conductor", probability=None, because="it is too long", **told)
+    unsure = TierDecision(tier="conductor", probability=0.25, **told)
+    simple = TierDecision(tier="single", probability=0.75, **told)
+
+    assert beyond.in_words == "planned: it is too long (tiers 0123456789ab)"
+    assert unsure.in_words == "planned: right with probability 0.250, below 0.500 (tiers 0123456789ab)"
+    assert simple.in_words == "one call of small: right with probability 0.750, from 0.500 (tiers 0123456789ab)"

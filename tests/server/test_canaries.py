@@ -281,6 +281,16 @@ async def test_of_several_who_would_end_a_canary_one_is_first_and_none_after_it_
         await store.aclose()
 
 
+async def test_what_was_read_before_a_canary_was_set_anew_does_not_undo_that(serve: Serve, upstream: Vendor) -> None:
+    at = await serve(**conducting(ScriptedModel("It is 391.", price=CENT)), **settings(upstream))
+    canaries, route = at.service.canaries, at.service.routes["assistant"]
+    before = canaries.of(route)
+    await canaries.set(route, 0, "by hand")
+    canaries._learn(before)  # as a look at the store does that began earlier
+
+    assert canaries.of(route).percent == 0
+
+
 @pytest.mark.parametrize("goes_on", [True, False], ids=["goes on", "is ended between"])
 async def test_a_tool_call_is_answered_whatever_becomes_of_the_canary(
     serve: Serve, upstream: Vendor, goes_on: bool

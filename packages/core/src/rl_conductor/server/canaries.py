@@ -83,6 +83,9 @@ class Canaries:
         return ended
 
     def _learn(self, canary: Canary) -> None:
+        known = self._known.get(canary.route)
+        if known is not None and canary.since < known.since:  # it was read before somebody set it anew
+            return
         self._known[canary.route] = canary
         self._metrics.canary(self._routes[canary.route].name, canary.percent)
 
