@@ -84,3 +84,8 @@ def test_a_missing_library_is_named_with_the_extra_that_brings_it(monkeypatch: p
     monkeypatch.setitem(sys.modules, "tomlkit", None)
     with pytest.raises(ConfigError, match=r"a bench needs tomlkit: pip install 'rl-conductor\[bench\]'"):
         importlib.reload(rl_conductor.bench)
+
+
+def test_replies_of_an_embedded_adapter_are_of_that_adapter_alone() -> None:
+    assert "conductor-135m.gguf" in version_of(ModelEntry(model="embedded:conductor-135m"))
+    assert not version_of(ModelEntry(model="embedded:smollm2-135m"))

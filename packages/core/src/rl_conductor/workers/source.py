@@ -120,5 +120,17 @@ def version_of(entry: ModelEntry) -> str:
     options = {name: value for name, value in entry.options.items() if name not in SHAPELESS}
     named = [text for text in (entry.model.partition(":")[2], *options.values()) if isinstance(text, str)]
     stats = {name: Path(name).stat() for name in named if Path(name).is_file()}
-    stamps = {name: [stat.st_size, stat.st_mtime_ns] for name, stat in stats.items()}
+    stamps: dict[str, Any] = {name: [stat.st_size, stat.st_mtime_ns] for name, stat in stats.items()}
+    stamps |= _trained(entry.model)
     return json.dumps([options, stamps], sort_keys=True) if options or stamps else ""
+
+
+def _trained(name: str) -> dict[str, str]:
+    """The hash of the adapter that an embedded model comes with, which a release may change under the same name."""
+    provider, _, own = name.partition(":")
+    if provider != "embedded":
+        return {}
+    from rl_conductor.weights import PINNED  # noqa: PLC0415  an extra
+
+    adapter = PINNED[own].adapter if own in PINNED else None
+    return {} if adapter is None else {adapter.file: adapter.sha256}
