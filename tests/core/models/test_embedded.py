@@ -4,6 +4,7 @@ import asyncio
 import threading
 import time
 from dataclasses import replace
+from decimal import Decimal
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,7 @@ from rl_conductor.downloads import Adapter, Part, Weights
 from rl_conductor.errors import BadRequestError, ConfigError
 from rl_conductor.models import Model, model
 from rl_conductor.models.embedded import EmbeddedModel
-from rl_conductor.types import FREE, Grammar, Tool
+from rl_conductor.types import FREE, Grammar, Price, Tool
 from rl_conductor.weights import CONDUCTOR, PINNED, adapter_of, fetch
 
 YES_OR_NO = Grammar(gbnf='root ::= "yes" | "no"')
@@ -53,6 +54,13 @@ async def test_first_requests_at_once_share_one_engine_that_closes_with_the_mode
     assert threads_of_engines() > before
     await smol.aclose()
     assert threads_of_engines() == before
+
+
+def test_a_price_of_the_users_own_is_the_one_that_budgets_reckon_with() -> None:
+    price = Price(input=Decimal(5), output=Decimal(25))
+
+    assert model("embedded:smollm2-135m").price == FREE
+    assert model("embedded:smollm2-135m", price=price).price == price
 
 
 def test_an_unknown_name_is_answered_with_the_known_ones() -> None:

@@ -19,8 +19,6 @@ from rl_conductor.weights import adapter_of, fetch, pinned
 class EmbeddedModel:
     """A small open model whose weights are downloaded for its first request, unless they are on this machine."""
 
-    price: Price | None = FREE
-
     def __init__(self, weights: str | Weights, *, progress: Progress | None = None, **options: Any) -> None:
         """Nothing is read or downloaded yet.
 
@@ -37,6 +35,7 @@ class EmbeddedModel:
         self.capabilities = Capabilities(
             tools=self._weights.tools, json_schema=True, grammar=True, context=options.get("context", CONTEXT)
         )
+        self.price: Price | None = options.get("price", FREE)
         self._progress = progress
         self._options = options
         self._model: LlamaCppModel | None = None
