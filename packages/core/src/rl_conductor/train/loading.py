@@ -21,7 +21,9 @@ try:
 
     from rl_conductor.train.held import Held
 except ImportError as missing:
-    raise ConfigError(f"training needs {missing.name}: pip install 'rl-conductor[train]'") from missing
+    raise ConfigError(
+        f"training needs {missing.name}: pip install 'rl-conductor[train]'; in a checkout, uv run --group train ..."
+    ) from missing
 
 EMBEDDED = "embedded:"
 
