@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rl_conductor.adopt.guards import Guards, broken
-from rl_conductor.adopt.intervals import average, share
+from rl_conductor.intervals import average, share
 from rl_conductor.store import Answered, Verdict
 
 GOOD = Answered(failed=False, seconds=1.0, cost=Decimal("0.01"))

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 
 from pydantic import Field
 
-from rl_conductor.adopt.intervals import average, share
+from rl_conductor.intervals import average, share
 from rl_conductor.store.rows import Answered, Verdict
 from rl_conductor.types import Value
 

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from rl_conductor.adopt.intervals import Interval, average, share
 from rl_conductor.adopt.spending import Spread
+from rl_conductor.intervals import Interval, average, share
 from rl_conductor.store import Canary, Pair, Store
 from rl_conductor.types import Usage, Value
 

@@ -12,10 +12,10 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import binomtest, permutation_test
 
+from rl_conductor.intervals import LEVEL, share
 from rl_conductor.types import Value
 
 RESAMPLES = 10_000
-LEVEL = 0.95
 
 Floats = NDArray[np.float64]
 
@@ -42,8 +42,8 @@ def estimate(questions: Sequence[float]) -> Estimate:
         raise ValueError("there are no questions to take a mean of")
     error = float(values.std(ddof=1) / np.sqrt(values.size)) if values.size > 1 else 0.0
     if set(values) <= {0.0, 1.0}:
-        exact = binomtest(int(values.sum()), values.size).proportion_ci(LEVEL, method="wilson")
-        low, high = float(exact.low), float(exact.high)
+        exact = share(int(values.sum()), values.size)
+        low, high = exact.low, exact.high
     else:
         low, high = _bounds(resampled(values).mean(axis=1))
     return Estimate(value=float(values.mean()), error=error, low=low, high=high, n=values.size)

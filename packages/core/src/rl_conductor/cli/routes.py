@@ -17,9 +17,9 @@ from rl_conductor.cli import console, stored
 from rl_conductor.errors import ConfigError
 
 if TYPE_CHECKING:
-    from rl_conductor.adopt.intervals import Interval
     from rl_conductor.adopt.spending import Spread
     from rl_conductor.adopt.trial import Trial
+    from rl_conductor.intervals import Interval
     from rl_conductor.store import Store
 
 
