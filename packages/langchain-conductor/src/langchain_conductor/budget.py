@@ -16,10 +16,11 @@ from langchain_core.tracers.context import register_configure_hook
 from pydantic_core import to_json
 from typing_extensions import override
 
-from langchain_conductor.messages import NAME, core_completion, core_messages
+from langchain_conductor.messages import NAME, core_messages, core_usage
 from rl_conductor.errors import ConfigError
 from rl_conductor.ledger import Reservation, enclosing, holding
 from rl_conductor.limits import estimate
+from rl_conductor.models.base import priced
 from rl_conductor.types import Message, Price, Request, Sampling
 
 LONGEST = ("max_tokens", "max_completion_tokens", "max_output_tokens")
@@ -64,7 +65,8 @@ class Budget(BaseCallbackHandler):
             return
         for generation in (one for several in response.generations for one in several):
             if isinstance(generation, ChatGeneration) and isinstance(generation.message, AIMessage):
-                held.settle(core_completion(generation.message, model=self._name, price=self._price).usage)
+                told = generation.message.usage_metadata
+                held.settle(priced(core_usage(told), self._price if told else None))
         held.ledger.leave(held)
 
     @override
@@ -93,7 +95,7 @@ def _enter(held: Reservation) -> None:
 def _request(asked: Sequence[BaseMessage], told: Mapping[str, Any]) -> Request:
     """What a chat model is asked, as far as its size matters."""
     settings = told.get("invocation_params") or {}
-    longest = next((settings[name] for name in LONGEST if settings.get(name)), None)
+    longest = next((most for name in LONGEST if isinstance(most := settings.get(name), int) and most > 0), None)
     tools = Message.system(to_json(settings.get("tools") or [], fallback=str).decode())
     try:
         conversation = core_messages(asked)
