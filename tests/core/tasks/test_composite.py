@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
 import pytest
 
@@ -28,8 +29,23 @@ def test_the_splits_share_no_thing_and_the_held_out_one_shares_no_wording() -> N
     asked = {split: composite(split=split, size=240).samples for split in SPLITS}
     for split, samples in asked.items():
         assert {split_of(name) for sample in samples for name in names_in(sample)} == {split}
-    wordings = {split: {re.sub(r"\d+|[A-Z]\w+", "", one.question) for one in asked[split]} for split in SPLITS}
+    wordings = {split: worded(samples) for split, samples in asked.items()}
     assert not wordings["heldout"] & (wordings["train"] | wordings["validation"])
+
+
+def worded(samples: Sequence[Sample]) -> set[str]:
+    return {re.sub(r"\d+|[A-Z]\w+", "", one.question) for one in samples}
+
+
+def test_the_same_questions_can_be_put_in_several_ways_but_held_out_ones_in_one() -> None:
+    for split in SPLITS:
+        plain, varied = (composite(split, size=48, wordings=wordings).samples for wordings in (1, 4))
+        assert [one.answer for one in plain] == [one.answer for one in varied]
+        assert (worded(plain) == worded(varied)) == (split == "heldout")
+    several = worded(composite("train", size=240, wordings=9).samples)
+    assert not several & worded(composite("heldout", size=240).samples)
+    with pytest.raises(ConfigError, match="at least 1, not 0"):
+        composite(wordings=0)
 
 
 def test_every_depth_is_asked_and_depth_is_the_number_of_skills() -> None:

@@ -5,7 +5,7 @@ the sums are too long for a small model's head; and number words are what a prog
 counts the different things to be done one after the other: 1 to 4.
 
 The held-out split has other templates (wording, formulas, kinds of things) and other towns and ships than training;
-validation has the templates of training, about other towns and ships.
+validation has the templates of training, about other towns and ships. These two can be put in more than one way.
 """
 
 from __future__ import annotations
@@ -22,11 +22,25 @@ from rl_conductor.tasks.islands import FACTS, Thing, islands, phrase
 
 Skill = Literal["lookup", "compute", "write"]
 
-IN_FIGURES = "Reply with the number only."
-IN_WORDS = {
-    "train": "Reply with that number in English words, in lower case, and nothing else.",
-    "heldout": "Spell the resulting number out in lower-case English words. Write only these words.",
-}
+Wordings = tuple[str, ...]
+"""Ways to say the same."""
+
+IN_FIGURES: Wordings = (
+    "Reply with the number only.",
+    "Give the result in digits.",
+    "Answer in figures, without a sentence.",
+    "Just the number, please.",
+)
+IN_WORDS: Wordings = (
+    "Reply with that number in English words, in lower case, and nothing else.",
+    "Give the answer as an English number word in small letters, without any other text.",
+    "The answer must be the number's name in English, in lower case, alone.",
+    "Answer in letters, not in digits: the English name of the number and nothing more.",
+    "Write it as one says it in English, all in lower case; no figures, no other text.",
+)
+IN_WORDS_HELDOUT: Wordings = ("Spell the resulting number out in lower-case English words. Write only these words.",)
+FACT: Wordings = ("What is {subject}?", "Look up {subject}.", "I would like to know {subject}.", "Tell me {subject}.")
+NUMBER: Wordings = ("Consider the number {subject}.", "Take the number {subject}.", "Here is a number: {subject}.")
 
 
 @dataclass(frozen=True)
@@ -43,25 +57,33 @@ class Numbers:
 class Formula:
     """A sum that is too long for the head, with a result below 100."""
 
-    text: str
+    texts: Wordings
     """In words, about `{x}`."""
     result: Callable[[Numbers], int]
 
 
 TIMES = Formula(
-    "Multiply {x} by {a} and add {b}. What is the remainder when the result is divided by {m}?",
+    (
+        "Multiply {x} by {a} and add {b}. What is the remainder when the result is divided by {m}?",
+        "Take {x} times {a}, then add {b}. What is left over when the result is divided by {m}?",
+        "Compute the product of {a} and {x}, increase it by {b}, and give the result modulo {m}.",
+    ),
     lambda n: (n.x * n.a + n.b) % n.m,
 )
 SQUARE = Formula(
-    "Take the square of {x} and subtract {b} from it. What is the remainder when the result is divided by {m}?",
+    (
+        "Take the square of {x} and subtract {b} from it. What is the remainder when the result is divided by {m}?",
+        "Multiply {x} by itself and take {b} away. What is left over when the result is divided by {m}?",
+        "Square {x}, decrease the result by {b}, and give what is then left modulo {m}.",
+    ),
     lambda n: (n.x**2 - n.b) % n.m,
 )
 SUM = Formula(
-    "Add {b} to {x} and multiply the sum by {a}. Which remainder does the result leave when it is divided by {m}?",
+    ("Add {b} to {x} and multiply the sum by {a}. Which remainder does the result leave when it is divided by {m}?",),
     lambda n: (n.x + n.b) * n.a % n.m,
 )
 TWICE = Formula(
-    "Subtract {b} from twice {x}. Which remainder does the result leave when it is divided by {m}?",
+    ("Subtract {b} from twice {x}. Which remainder does the result leave when it is divided by {m}?",),
     lambda n: (2 * n.x - n.b) % n.m,
 )
 
@@ -116,14 +138,33 @@ TEMPLATES = (
     Template((LOOK, LOOK, CALC, WORD), TWICE, kind="ship", hop=True, heldout=True),
     Template((LOOK, LOOK, CALC, WORD), SUM, kind="ship", hop=True, heldout=True),
 )
-HOPS = {"town": "the twin town of {name}", "ship": "the town that is the home port of the ship {name}"}
-NAMED = {"town": "the town {name}", "ship": "the ship {name}"}
+HOPS: dict[str, Wordings] = {
+    "town": ("the twin town of {name}", "the town that is twinned with {name}", "the twin of the town {name}"),
+    "ship": ("the town that is the home port of the ship {name}",),
+}
+NAMED: dict[str, Wordings] = {
+    "town": ("the town {name}", "{name}", "the town called {name}"),
+    "ship": ("the ship {name}",),
+}
 SMALL = ("bridges", "windmills", "lifeboats", "crew")
 """Facts below 100: their number words are short."""
 
 
+class Draw(random.Random):
+    """What follows from a seed; how things are put follows from it apart, so that the same things can be put anew."""
+
+    def __init__(self, seed: str, *, wordings: int) -> None:
+        super().__init__(seed)
+        self._put = random.Random(f"{seed} wording")  # noqa: S311
+        self._wordings = wordings
+
+    def put(self, ways: Wordings) -> str:
+        """One of the first few of `ways`."""
+        return self._put.choice(ways[: self._wordings])
+
+
 def composite(
-    split: Split = "train", *, size: int = 120, seed: int = 0, depths: tuple[int, ...] = (1, 2, 3, 4)
+    split: Split = "train", *, size: int = 120, seed: int = 0, depths: tuple[int, ...] = (1, 2, 3, 4), wordings: int = 1
 ) -> Task:
     """`size` questions of one split, its templates in turn.
 
@@ -132,37 +173,38 @@ def composite(
         size: how many.
         seed: draws the things asked about and the numbers.
         depths: which depths to ask.
+        wordings: in how many ways a thing may be put, at most, in the splits that training may see.
 
     Raises:
-        ConfigError: there is no such split, or no template has any of these depths.
+        ConfigError: there is no such split, no template has any of these depths, or there would be no wording.
     """
     if split not in SHARES:
         raise ConfigError(f"no split {split!r}: write one of {', '.join(SHARES)}")
+    if wordings < 1:
+        raise ConfigError(f"wordings must be at least 1, not {wordings}")
     templates = [one for one in TEMPLATES if one.heldout == (split == "heldout") and one.depth in depths]
     if not templates:
         raise ConfigError(f"no composite question has a depth of {depths!r}; depths are 1 to 4")
-    draw = random.Random(f"{split} {seed}")  # noqa: S311
+    draw = Draw(f"{split} {seed}", wordings=1 if split == "heldout" else wordings)
     samples = tuple(
         _sample(templates[number % len(templates)], draw, split, f"{split}-{seed}-{number}") for number in range(size)
     )
     return Task(f"composite:{split}", samples, _score)
 
 
-def _sample(template: Template, draw: random.Random, split: Split, name: str) -> Sample:
+def _sample(template: Template, draw: Draw, split: Split, name: str) -> Sample:
     a, b, m = draw.randint(12, 97), draw.randint(11, 99), draw.randint(53, 99)
     subject, value = _subject(template, draw, split)
     if template.formula is not None:
-        asked = template.formula.text.format(x=subject, a=a, b=b, m=m)
+        asked = draw.put(template.formula.texts).format(x=subject, a=a, b=b, m=m)
         value = template.formula.result(Numbers(value, a, b, m))
-    elif template.skills == (WORD,):
-        asked = f"Consider the number {subject}."
     else:
-        asked = f"What is {subject}?"
+        asked = draw.put(NUMBER if template.skills == (WORD,) else FACT).format(subject=subject)
     in_words = WORD in template.skills
-    wording = IN_WORDS["heldout" if template.heldout else "train"] if in_words else IN_FIGURES
+    form = (IN_WORDS_HELDOUT if template.heldout else IN_WORDS) if in_words else IN_FIGURES
     return Sample(
         id=name,
-        question=f"{asked} {wording}",
+        question=f"{asked} {draw.put(form)}",
         answer=spelled(value) if in_words else str(value),
         domain=template.domain,
         depth=template.depth,
@@ -170,7 +212,7 @@ def _sample(template: Template, draw: random.Random, split: Split, name: str) ->
     )
 
 
-def _subject(template: Template, draw: random.Random, split: Split) -> tuple[str, int]:
+def _subject(template: Template, draw: Draw, split: Split) -> tuple[str, int]:
     """What the question is about, and the number behind it."""
     if LOOK not in template.skills:
         drawn = draw.randint(21, 99) if template.formula is None else draw.randint(1_001, 9_999)
@@ -185,7 +227,7 @@ def _subject(template: Template, draw: random.Random, split: Split) -> tuple[str
         if template.formula is not None or WORD not in template.skills or fact in SMALL
     ]
     fact = draw.choice(facts)
-    return f"the {phrase(fact)} of {named.format(name=thing.name)}", told.facts[fact]
+    return f"the {phrase(fact)} of {draw.put(named).format(name=thing.name)}", told.facts[fact]
 
 
 def _things(kind: str, split: Split) -> list[Thing]:
