@@ -13,6 +13,7 @@ from pydantic import BaseModel
 from core.runs import ACCEPT, SOON, Gated, Paced, forever, plan, prompt_of
 from rl_conductor.errors import ModelError
 from rl_conductor.models.scripted import ScriptedModel
+from rl_conductor.server import streaming
 from rl_conductor.types import ImagePart, JsonFormat, Message, Price, ToolCall
 from server.conftest import TWO_STEPS, Serve, until
 
@@ -255,6 +256,38 @@ async def test_several_choices_are_streamed_side_by_side(serve: Serve) -> None:
         for choice in chunk.choices:
             said[choice.index] += choice.delta.content or ""
     assert said == {0: "one two three", 1: "one two three"}
+
+
+async def test_one_choice_that_fails_ends_the_stream_of_all(serve: Serve) -> None:
+    read, ended, failures = asyncio.Event(), asyncio.Event(), [ModelError("the line went dead", model="a")]
+
+    async def pause(_: str) -> None:
+        await read.wait()
+        if failures:
+            raise failures.pop()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.set()
+
+    at = await serve({"a": Paced("one two", pause)})
+    stream = await at.openai().chat.completions.create(model="conductor-mini", messages=ASKED, n=2, stream=True)
+    read.set()
+    with pytest.raises(openai.APIError, match="the line went dead"):
+        await asyncio.wait_for(listen(stream), SOON)
+    await asyncio.wait_for(ended.wait(), SOON)
+
+
+async def test_a_silent_stream_says_now_and_then_that_it_is_alive(
+    serve: Serve, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(streaming, "SILENCE", 0.05)
+    at = await serve({"a": Gated("at last", lambda _: asyncio.sleep(0.3))})
+    raw = await at.http.post(
+        "/v1/chat/completions", json={"model": "conductor-mini", "messages": ASKED, "stream": True}
+    )
+    assert raw.text.count(": still at work\n\n") >= 2
+    assert "last" in raw.text
 
 
 async def test_a_low_effort_makes_a_shorter_plan(serve: Serve) -> None:

@@ -6,6 +6,7 @@ import asyncio
 import logging
 from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
 from contextlib import aclosing, suppress
+from functools import partial
 
 from starlette.responses import StreamingResponse
 from starlette.types import Message, Receive, Scope, Send
@@ -14,14 +15,18 @@ from rl_conductor.server.errors import api_error
 from rl_conductor.server.live import Live
 from rl_conductor.server.telling import progress
 from rl_conductor.server.wire import Ask, Stream, comment
+from rl_conductor.streams import as_told
 from rl_conductor.trace import AnswerDelta, Event, Finished
 
 log = logging.getLogger("rl_conductor.server")
 
 SILENCE = 10.0
-"""Seconds without news after which a comment keeps the connection alive."""
+"""Seconds from one comment to the next, which keep the connection alive while models are silent."""
 HOLD = 1.0
 """Seconds that a stream waits for a first sign of work: what is refused is refused at once, and so with a status."""
+
+News = tuple[int, Event | None]
+"""Which of the runs, and what happened; `None` says that it is still at work."""
 
 
 async def at_work(lives: Sequence[Live]) -> None:
@@ -40,7 +45,7 @@ async def frames(ask: Ask, stream: Stream, lives: Sequence[Live]) -> AsyncGenera
     for frame in stream.start():
         yield frame
     try:
-        async with aclosing(_merged(lives)) as news:
+        async with aclosing(as_told(partial(_listened, lives))) as news:
             async for choice, event in news:
                 for frame in _frames(ask, stream, choice, event):
                     yield frame
@@ -70,38 +75,28 @@ def _frames(ask: Ask, stream: Stream, choice: int, event: Event | None) -> Itera
                 yield from stream.note(told) if ask.extension.progress == "chunks" else [comment(told)]
 
 
-async def _merged(lives: Sequence[Live]) -> AsyncGenerator[tuple[int, Event | None], None]:
-    """What happens to each of the runs, as it happens, and `None` after a silence."""
-    queue: asyncio.Queue[tuple[int, Event] | None] = asyncio.Queue()
+async def _listened(lives: Sequence[Live], tell: Callable[[News], None]) -> None:
+    """Tell what happens to each of the runs, as it happens, and `None` for a run every `SILENCE` seconds.
 
-    async def pass_on(choice: int, live: Live) -> None:
+    The first to fail ends it for all.
+    """
+
+    async def listen(choice: int, live: Live) -> None:
         async with aclosing(live.events()) as events:
             async for event in events:
-                queue.put_nowait((choice, event))
+                tell((choice, event))
 
-    pumps = [asyncio.create_task(pass_on(choice, live)) for choice, live in enumerate(lives)]
-    for pump in pumps:
-        pump.add_done_callback(lambda _: queue.put_nowait(None))
+    async def tick() -> None:
+        while (await asyncio.wait([live.task for live in lives], timeout=SILENCE))[1]:
+            tell((0, None))
+
     try:
-        ended = 0
-        while ended < len(pumps):
-            try:
-                async with asyncio.timeout(SILENCE):
-                    news = await queue.get()
-            except TimeoutError:
-                yield 0, None
-                continue
-            if news is not None:
-                yield news
-                continue
-            ended += 1
-            for pump in pumps:
-                if pump.done():
-                    pump.result()
-    finally:
-        for pump in pumps:
-            pump.cancel()
-        await asyncio.gather(*pumps, return_exceptions=True)
+        async with asyncio.TaskGroup() as group:
+            group.create_task(tick())
+            for choice, live in enumerate(lives):
+                group.create_task(listen(choice, live))
+    except ExceptionGroup as failed:
+        raise failed.exceptions[0] from None
 
 
 class EventStream(StreamingResponse):

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import aclosing
 from contextvars import Context, copy_context
 from typing import Any, Literal
@@ -37,6 +36,7 @@ from typing_extensions import override
 import rl_conductor
 from rl_conductor import Event, Limits, Model, Planner, Policy, Request, Sampling, Trace, Worker, WorkerPool
 from rl_conductor.errors import ConfigError
+from rl_conductor.streams import as_told
 from rl_conductor.sync import iterate_sync, run_sync
 from rl_conductor.trace import AnswerDelta
 
@@ -209,24 +209,18 @@ class Conductor(FunctionCallingLLM):
             if report.trace is not None:
                 yield answer(report.trace, delta="")
 
-    async def _pieces(self, request: Request, report: Report, context: Context) -> AsyncGenerator[str, None]:
+    def _pieces(self, request: Request, report: Report, context: Context) -> AsyncGenerator[str, None]:
         """The answer's text as it is written, by a run in `context`: its spans belong to the call."""
-        queue: asyncio.Queue[str | None] = asyncio.Queue()
 
-        def hear(event: Event) -> None:
-            report.hear(event)
-            if isinstance(event, AnswerDelta):
-                queue.put_nowait(event.text)
+        def run(tell: Callable[[str], None]) -> Coroutine[Any, Any, Trace]:
+            def hear(event: Event) -> None:
+                report.hear(event)
+                if isinstance(event, AnswerDelta):
+                    tell(event.text)
 
-        task = asyncio.create_task(self._core.run(request, on_event=hear, stream=True), context=context)
-        task.add_done_callback(lambda _: queue.put_nowait(None))
-        try:
-            while (delta := await queue.get()) is not None:
-                yield delta
-            await task
-        finally:
-            task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
+            return self._core.run(request, on_event=hear, stream=True)
+
+        return as_told(run, context=context)
 
     @override
     def chat(self, messages: Sequence[ChatMessage], **kwargs: Any) -> ChatResponse:
