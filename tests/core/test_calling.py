@@ -34,7 +34,7 @@ PRICE = Price(input=Decimal(1), output=Decimal(1))
 async def ask(model: Model, limits: Limits | None = None, **options: Any) -> tuple[Any, list[Call], Ledger]:
     """The completion or the error, the record, and the ledger."""
     caller = Caller(
-        Ledger(limits or Limits()), retries=options.pop("retries", 2), keep_content=options.pop("keep_content", True)
+        Ledger(limits or Limits()), retries=options.pop("retries", 2), keep_prompts=options.pop("keep_prompts", True)
     )
     calls: list[Call] = []
     try:
@@ -57,8 +57,8 @@ async def test_a_call_is_recorded_with_all_that_is_known_of_it() -> None:
     assert ledger.spent == Amount(completion.usage.cost, completion.usage.total_tokens, 1)
 
 
-async def test_without_content_only_the_fingerprint_of_a_request_is_kept() -> None:
-    _, (call,), _ = await ask(ScriptedModel("ok"), keep_content=False)
+async def test_without_prompts_only_the_fingerprint_of_a_request_is_kept() -> None:
+    _, (call,), _ = await ask(ScriptedModel("ok"), keep_prompts=False)
 
     assert (call.request, call.fingerprint) == (None, fingerprint(REQUEST))
 

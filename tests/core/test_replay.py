@@ -202,8 +202,8 @@ async def test_an_altered_plan_shows_at_the_planner() -> None:
     assert "round 1, planner: another plan came of it" in differences(altered, await replay(altered))
 
 
-async def test_a_trace_without_content_is_replayed_by_its_fingerprints() -> None:
-    recorded = reread(await conductor(keep_content=False).run("What is 40 + 2?"))
+async def test_a_trace_without_prompts_is_replayed_by_its_fingerprints() -> None:
+    recorded = reread(await conductor(keep_prompts=False).run("What is 40 + 2?"))
     assert all(call.request is None for call in recorded.calls())
     assert differences(recorded, await replay(recorded)) == ()
 

@@ -100,10 +100,17 @@ async def test_no_key_of_a_model_is_in_the_trace() -> None:
     assert "sk-very-secret" not in told
 
 
-async def test_without_content_the_trace_holds_no_prompt() -> None:
-    trace, _ = await traced(keep_content=False)
+async def test_without_prompts_the_trace_holds_question_plan_and_replies_and_nothing_that_was_made_of_them() -> None:
+    full, _ = await traced()
+    trace, _ = await traced(keep_prompts=False)
 
     assert all(call.request is None and len(call.fingerprint) == 64 for call in trace.calls())
+    assert (trace.request, trace.completion, trace.rounds[0].plan.workflow) == (
+        full.request,
+        full.completion,
+        full.rounds[0].plan.workflow,
+    )
+    assert [call.completion for call in trace.calls()] == [call.completion for call in full.calls()]
 
 
 async def test_the_text_of_a_trace_is_the_answers() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -145,8 +146,11 @@ def test_a_budget_that_is_too_small_refuses_before_any_call(cli: Cli, pool: Pool
 
     assert (result.exit_code, result.stdout, service.requests) == (1, "", [])
     last = result.stderr.splitlines()[-1]
-    assert last.startswith("error: refused before anything was spent: a call to openai:plan-three may use up to $0.0")
-    assert "$0.000001" in last
+    assert last.startswith("error: refused before anything was spent: a call to openai:plan-three may cost up to $0.0")
+    told = re.search(r", but --budget 0.000001 leaves \$0.000001; write (--budget) ([\d.]+) or more$", last)
+    assert told is not None
+    assert cli("ask", "--pool", pool(), *told.groups(), "Hello?").stderr.count("before anything was spent") == 0
+    assert service.requests != []
 
 
 def test_limits_and_profile_reach_the_run(cli: Cli, pool: Pool) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
@@ -20,6 +19,7 @@ from rl_conductor.policy import Policy
 from rl_conductor.pool import Worker, WorkerPool, close_all
 from rl_conductor.rounds import Run
 from rl_conductor.stepwise import Stepwise
+from rl_conductor.streams import as_told
 from rl_conductor.sync import run_sync
 from rl_conductor.tiers import Tiers
 from rl_conductor.trace import AnswerDelta, Event, Finished, PlanRecord, Round, Trace
@@ -66,7 +66,7 @@ class Conductor:
         limits: Limits | None = None,
         access: Literal["binary", "positional"] = "binary",
         retries: int = 2,
-        keep_content: bool = True,
+        keep_prompts: bool = True,
         tiers: Tiers | str | Path | None = None,
         name: str = "conductor",
     ) -> None:
@@ -79,7 +79,8 @@ class Conductor:
             limits: what may be used unless a request says otherwise.
             access: whether a step sees all earlier steps or none (paper), or any subset.
             retries: most repetitions of a call that failed for a reason that may pass.
-            keep_content: whether traces keep what models were shown, or only its fingerprint.
+            keep_prompts: whether traces keep what each call was shown, or only its fingerprint. The question, the
+                plans and the replies they always keep.
             tiers: what sends simple requests to one call of one worker, or its file; see `rl-conductor calibrate`.
             name: its name as a model.
 
@@ -96,7 +97,7 @@ class Conductor:
         self.name = f"conductor:{name}"
         self._access = access
         self._retries = retries
-        self._keep_content = keep_content
+        self._keep_prompts = keep_prompts
         self.tiers = tiers if isinstance(tiers, Tiers | None) else Tiers.read(tiers)
         if self.tiers is not None:
             _check_tiers(self.tiers, self.pool)
@@ -235,7 +236,7 @@ class Conductor:
         """`run` for code that is not async."""
         return run_sync(self.run(question, workflow=workflow, resume=resume, policy=policy, limits=limits))
 
-    async def events(
+    def events(
         self,
         question: Question,
         *,
@@ -251,18 +252,11 @@ class Conductor:
         Raises:
             RunError: after `Finished`, when there is no answer.
         """
-        queue: asyncio.Queue[Event | None] = asyncio.Queue()
-        run = self._run_of(_request(question), policy, limits, queue.put_nowait, resume)
-        run.stream = True
-        task = asyncio.create_task(self._observed(run, workflow))
-        task.add_done_callback(lambda _: queue.put_nowait(None))
-        try:
-            while (event := await queue.get()) is not None:
-                yield event
-            await task
-        finally:
-            task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
+        return as_told(
+            lambda tell: self.run(
+                question, workflow=workflow, resume=resume, policy=policy, limits=limits, on_event=tell, stream=True
+            )
+        )
 
     # ------------------------------------------------------------------------------------- a Model
 
@@ -328,7 +322,7 @@ class Conductor:
             emit=emit,
             access=self._access,
             retries=self._retries,
-            keep_content=self._keep_content,
+            keep_prompts=self._keep_prompts,
             tiers=self.tiers,
             before=before,
         )

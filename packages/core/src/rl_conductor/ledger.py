@@ -11,7 +11,7 @@ import threading
 from contextlib import suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from decimal import Decimal
+from decimal import ROUND_CEILING, ROUND_FLOOR, Context, Decimal
 from typing import Self
 
 from rl_conductor.errors import LimitError
@@ -26,6 +26,10 @@ holding: ContextVar[Reservation | None] = ContextVar("holding", default=None)
 
 reports: ContextVar[list[Usage] | None] = ContextVar("reports", default=None)
 """Where a run that a call sets off tells that call what it used, however it ends."""
+
+
+_UP, _DOWN = Context(prec=2, rounding=ROUND_CEILING), Context(prec=2, rounding=ROUND_FLOOR)
+"""How errors round dollars, so that what they tell holds: up what is needed, down what is left."""
 
 
 @dataclass(frozen=True)
@@ -206,12 +210,18 @@ class Ledger:
         excess = self._excess(self.spent + amount)
         if excess is None:
             return
-        limit, _, cap = excess
+        limit, enough, cap = excess
         needed: Decimal | int = getattr(amount, limit)
         left: Decimal | int = cap - getattr(self.spent, limit)
+        takes = {
+            "usd": f"may cost up to ${_shown(needed, _UP)}",
+            "tokens": f"may use up to {needed} tokens",
+            "calls": "is one more",
+        }
+        rest = ("$" if limit == "usd" else "") + _shown(max(left, 0), _DOWN)
         raise LimitError(
-            f"a call to {model} may use up to {_shown(limit, needed)}, but {_shown(limit, max(left, 0))} of "
-            f"limits.{limit}={_shown(limit, cap)} is left; nothing was spent on it",
+            f"a call to {model} {takes[limit]}, but limits.{limit}={_shown(cap)} leaves {rest}; "
+            f"write limits.{limit}={_shown(enough, _UP)} or more",
             limit=limit,
             needed=needed,
             left=left,
@@ -232,5 +242,8 @@ def _come(change: asyncio.Future[None]) -> None:
         change.set_result(None)
 
 
-def _shown(limit: str, amount: Decimal | int) -> str:
-    return f"${amount:f}" if limit == "usd" else f"{amount:,} {limit}"
+def _shown(amount: Decimal | int, digits: Context | None = None) -> str:
+    """Dollars in so many digits, or exactly; what can be counted, exactly."""
+    if isinstance(amount, int):
+        return str(amount)
+    return f"{digits.create_decimal(amount) if digits else amount:f}"

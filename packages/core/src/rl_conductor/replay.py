@@ -103,7 +103,7 @@ def _run(trace: Trace, setup: Setup, record: Record) -> Run:
         before=[Round(plan=one.plan) for one in trace.rounds[:1] if one.plan.source == "tier"],
     )
     kept = any(call.request for call in trace.calls())
-    run.caller = Caller(Ledger(Limits()), retries=setup.retries, keep_content=kept)
+    run.caller = Caller(Ledger(Limits()), retries=setup.retries, keep_prompts=kept)
     return run
 
 

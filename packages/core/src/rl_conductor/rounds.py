@@ -66,7 +66,7 @@ class Run:
     stream: bool = False
     """Pass the answer on while it is made, as far as it is known to be the answer."""
     retries: int = 2
-    keep_content: bool = True
+    keep_prompts: bool = True
     tiers: Tiers | None = None
     fence_key: str = field(default_factory=new_key)
     before: Sequence[Round] = ()
@@ -76,7 +76,7 @@ class Run:
     """What was passed on of the answer while it was made."""
 
     def __post_init__(self) -> None:
-        self.caller = Caller(Ledger(self.limits), retries=self.retries, keep_content=self.keep_content)
+        self.caller = Caller(Ledger(self.limits), retries=self.retries, keep_prompts=self.keep_prompts)
         self.hedges = Hedges(self.limits.hedges)
         self.id = f"run-{secrets.token_hex(8)}"
         self.created = datetime.now(UTC)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass, field
 
@@ -55,7 +56,7 @@ class Brief:
         return (Message.system("\n\n".join(rules)), *shown, *said)
 
 
-class DelegatingModel:
+class DelegatingModel(ABC):
     """A worker whose replies are made by asking a base model; `answer` says how."""
 
     kind: str
@@ -67,9 +68,9 @@ class DelegatingModel:
         self.price: Price | None = self.base.price
         self.capabilities = Capabilities(delegates=True)
 
+    @abstractmethod
     async def answer(self, base: Base) -> str:
         """The worker's reply to `base.request`."""
-        raise NotImplementedError
 
     async def complete(self, request: Request) -> Completion:
         """The whole reply, with the usage of all calls that it took."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
@@ -44,7 +45,7 @@ class System:
     """Whether it knows the right answers: then it is a bound, not a competitor."""
 
 
-class SystemEntry(BaseModel):
+class SystemEntry(BaseModel, ABC):
     """The settings of a system: `[systems.NAME]`. `kind` says which."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -52,13 +53,13 @@ class SystemEntry(BaseModel):
     pools: tuple[str, ...] = ()
     """The pools that it runs over; none named means all."""
 
+    @abstractmethod
     async def ready(self, name: str, arena: Arena) -> list[System]:
         """The system, or systems, once they have learned what they may.
 
         Raises:
             ConfigError: the settings do not fit the pool or the task.
         """
-        raise NotImplementedError
 
     @property
     def identity(self) -> str:
