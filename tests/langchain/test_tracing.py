@@ -10,6 +10,7 @@ from typing import Any
 from uuid import UUID
 
 import pytest
+from langchain.agents import create_agent
 from langchain_core.callbacks import AsyncCallbackHandler, BaseCallbackHandler, UsageMetadataCallbackHandler
 from langchain_core.language_models import BaseChatModel, FakeListChatModel, GenericFakeChatModel
 from langchain_core.messages import AIMessage
@@ -17,12 +18,13 @@ from langchain_core.runnables import Runnable, RunnableLambda
 from langchain_core.tracers import BaseTracer, Run
 from langgraph.graph import START, MessagesState, StateGraph
 
-from core.runs import busy, down, plan
+from core.runs import SOON, Gated, busy, down, plan
 from langchain_conductor import ChatConductor
 from rl_conductor import RunError, ScriptedModel
 from rl_conductor.types import Completion, Message, Usage
 
 DIAMOND = plan((0, "look", []), (1, "count", []), (0, "join", ["all"]))
+PAIR = plan((1, "draft", []), (0, "answer", ["all"]))
 
 TREE: dict[str, Any] = {
     "ChatConductor": {
@@ -224,6 +226,49 @@ def test_a_plan_that_is_thrown_away_is_announced() -> None:
     heard = Heard()
     asyncio.run(conducting(plans=["nonsense", DIAMOND]).ainvoke("Hello", {"callbacks": [heard]}))
     assert [name for name, _, _ in heard.told][:2] == ["conductor_plan_rejected", "conductor_planned"]
+
+
+TOLD = ["planned", "step_started", "step_finished", "step_started", "step_finished"]
+QUESTION: Any = {"messages": "Hello"}
+
+
+def told(parts: Any) -> list[str]:
+    """What custom data tell of."""
+    return [part["type"].removeprefix("conductor_") for part in parts]
+
+
+def around(ask: Callable[..., Any]) -> Any:
+    return StateGraph(MessagesState).add_node("ask", ask).add_edge(START, "ask").compile()
+
+
+@pytest.mark.parametrize("way", ["invoke", "stream"])
+def test_a_graph_that_streams_custom_data_shows_plan_and_steps(way: str) -> None:
+    chat = conducting(plans=PAIR)
+    heard = Heard()
+    graph = around(lambda _: WAYS[way](chat, {"callbacks": [heard]}) and None)
+    parts = list(graph.stream(QUESTION, stream_mode="custom"))
+    assert told(parts) == TOLD
+    assert parts == [{"type": name, **data} for name, data, _ in heard.told]
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_an_agent_that_is_awaited_shows_them_while_they_happen(*, stream: bool) -> None:
+    seen = asyncio.Event()
+    last = Gated("the answer", lambda _: seen.wait(), name="a")
+    agent: Any = create_agent(conducting(a=last, plans=PAIR, streaming=stream))
+    parts = []
+    async with asyncio.timeout(SOON):
+        async for part in agent.astream(QUESTION, stream_mode="custom"):
+            parts.append(part)
+            if part["type"] == "conductor_step_started" and part["worker"] == "a":
+                seen.set()
+    assert told(parts) == TOLD
+
+
+def test_what_a_conductor_in_a_workers_chain_does_is_not_shown() -> None:
+    inner = RunnableLambda(lambda text: text) | conducting(plans=PAIR)
+    graph = around(lambda _: conducting(b=inner, plans=PAIR).invoke("Hello") and None)
+    assert told(graph.stream(QUESTION, stream_mode="custom")) == TOLD
 
 
 def test_a_slow_listener_does_not_hold_up_other_runs() -> None:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable, Coroutine
 from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Any
@@ -12,15 +11,18 @@ from langchain_core.callbacks import BaseRunManager, adispatch_custom_event
 from langchain_core.messages import AIMessageChunk
 from langchain_core.messages.tool import tool_call_chunk
 from langchain_core.outputs import ChatGeneration, ChatGenerationChunk, ChatResult
+from langchain_core.runnables import RunnableConfig
 from langchain_core.runnables.config import set_config_context
 
+from langchain_conductor.hosts import write_custom
 from langchain_conductor.messages import NAME, lc_reply, lc_usage
 from langchain_conductor.models import stop_counting
 from langchain_conductor.summary import announcement, summary
-from langchain_conductor.tracing import inside, note
+from langchain_conductor.tracing import UNSEEN, inside, note
 from rl_conductor.conductor import Conductor
 from rl_conductor.limits import Limits
 from rl_conductor.policy import Policy
+from rl_conductor.streams import as_told
 from rl_conductor.trace import AnswerDelta, Event, Finished, Trace
 from rl_conductor.types import Completion, Request
 
@@ -97,25 +99,28 @@ class Asked:
 
     async def _events(self, run: BaseRunManager | None, *, stream: bool) -> AsyncGenerator[Event, None]:
         """The run's events, announced to whoever listens. Closing the iterator cancels the run."""
-        queue: asyncio.Queue[Event | None] = asyncio.Queue()
 
-        def tell(event: Event) -> None:
-            note(event)
-            queue.put_nowait(event)
+        def asking(tell: Callable[[Event], None]) -> Coroutine[Any, Any, Trace]:
+            def heard(event: Event) -> None:
+                note(event)
+                tell(event)
 
-        asking = self.conductor.run(self.request, policy=self.policy, limits=self.limits, on_event=tell, stream=stream)
+            return self.conductor.run(
+                self.request, policy=self.policy, limits=self.limits, on_event=heard, stream=stream
+            )
+
         config = inside(run)
         with set_config_context(config) as context:
             context.run(stop_counting)
-            task = asyncio.create_task(asking, context=context)
-            task.add_done_callback(lambda _: queue.put_nowait(None))
-            try:
-                while (event := await queue.get()) is not None:
-                    told = announcement(event) if run is not None else None
-                    if told is not None:
-                        await adispatch_custom_event(*told, config=config)
+            async with aclosing(as_told(asking, context=context)) as events:
+                async for event in events:
+                    if run is not None and (announced := announcement(event)):
+                        await _announce(run, config, *announced)
                     yield event
-                await task
-            finally:
-                task.cancel()
-                await asyncio.gather(task, return_exceptions=True)
+
+
+async def _announce(run: BaseRunManager, config: RunnableConfig, name: str, data: dict[str, Any]) -> None:
+    """Tell handlers, and whoever streams the graph around in the mode `custom`; not of what a worker does inside."""
+    await adispatch_custom_event(name, data, config=config)
+    if UNSEEN not in run.inheritable_tags:
+        write_custom({"type": name, **data})

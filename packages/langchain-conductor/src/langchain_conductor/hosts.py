@@ -1,4 +1,4 @@
-"""Runnables that work inside of a graph's node: they are called as the graph is, and may pause it.
+"""Runnables that work inside of a graph's node: they are called as the graph is, may pause it, and show in its streams.
 
 LangGraph pauses a graph by an exception that must come out at its top. To the core every exception of a worker is a
 failure, to be retried or given to another worker; so a pause crosses it as a `Paused`, which nothing there catches.
@@ -7,6 +7,7 @@ failure, to be retried or given to another worker; so a pause crosses it as a `P
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -67,3 +68,17 @@ async def called(runnable: Runnable[Any, Any], given: Any) -> Any:
         raise Paused(signal) from None
     finally:
         _host.reset(token)
+
+
+def write_custom(data: dict[str, Any]) -> None:
+    """Show `data` to whoever streams the graph around in the mode `custom`; nowhere, if there is no graph."""
+    if "langgraph" not in sys.modules:
+        return
+    # Inside, because LangGraph is an extra and takes long to import: who works in a graph has done so already.
+    from langgraph.config import get_stream_writer  # noqa: PLC0415
+
+    try:
+        write = get_stream_writer()
+    except (KeyError, RuntimeError):  # so it says that no graph is around
+        return
+    write(data)

@@ -14,12 +14,12 @@ from typing import Any, Literal
 from uuid import uuid4
 
 from langchain_core.messages import AIMessage, convert_to_messages
-from langgraph.config import get_stream_writer
 from langgraph.graph import END, START, StateGraph
 from langgraph.graph.message import push_message
 from langgraph.types import Command
 from typing_extensions import TypedDict
 
+from langchain_conductor.hosts import write_custom
 from langchain_conductor.messages import AnyTool, core_messages, core_tool, lc_reply, lc_usage
 from langchain_conductor.models import ChatModel, RunnableModel
 from langchain_conductor.pool import Conducted, conducted
@@ -176,7 +176,7 @@ class _Node:
         note(event)
         if announced := announcement(event):
             name, data = announced
-            get_stream_writer()({"type": name, **data})
+            write_custom({"type": name, **data})
         if isinstance(event, StepFinished) and event.result.text and not self._streams(event.result.step.worker):
             push_message(_draft(event.result), state_key=None)
 
