@@ -63,6 +63,15 @@ async def test_without_prompts_only_the_fingerprint_of_a_request_is_kept() -> No
     assert (call.request, call.fingerprint) == (None, fingerprint(REQUEST))
 
 
+async def test_what_a_model_of_ones_own_raises_is_recorded_without_its_key() -> None:
+    model = ScriptedModel([OSError("Bearer sk-very-secret was refused")], name="own")
+    model.api_key = "sk-very-secret"  # type: ignore[attr-defined]
+
+    _, (call,), _ = await ask(model)
+
+    assert call.error == "scripted:own raised OSError: Bearer [secret] was refused"
+
+
 async def test_a_timeout_does_not_change_the_fingerprint() -> None:
     assert fingerprint(REQUEST) == fingerprint(REQUEST.model_copy(update={"timeout": 1.0}))
     assert fingerprint(REQUEST) != fingerprint(Request(messages=(Message.user("y"),)))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import traceback
 from collections.abc import AsyncIterator, Iterator
 from typing import Any, TypedDict
 
@@ -183,6 +184,15 @@ async def test_a_vendors_error_becomes_ours(
     assert caught.value.retry_after == (7 if scenario == "rate-limit" else None)
     assert SECRET not in str(caught.value)
     assert caught.value.__cause__ is None
+
+
+@pytest.mark.parametrize("scenario", ["unauthorized", "masked-key", "torn-key"])
+async def test_the_key_of_a_model_inside_an_agent_or_a_chain_is_not_told(chat: Any, scenario: str) -> None:
+    for runnable in (create_agent(chat(scenario)), RunnableLambda(lambda text: text) | chat(scenario)):
+        with pytest.raises(ModelError, match="secret") as caught:
+            await RunnableModel(runnable).complete(HELLO)
+        told = "".join(traceback.format_exception(caught.value))
+        assert not [SECRET[at : at + 8] for at in range(len(SECRET) - 7) if SECRET[at : at + 8] in told]
 
 
 async def test_a_chat_model_that_never_answers_is_given_up(chat: Any) -> None:

@@ -6,19 +6,23 @@ import json
 import random
 import re
 import time
+import traceback
 from typing import Any
 
 import pytest
 from llama_index.core import PromptTemplate, Settings, VectorStoreIndex
+from llama_index.core.base.base_query_engine import BaseQueryEngine
 from llama_index.core.callbacks import CallbackManager, TokenCountingHandler
 from llama_index.core.chat_engine.types import ChatMode
 from llama_index.core.embeddings import MockEmbedding
+from llama_index.core.indices.query.query_transform.base import IdentityQueryTransform
 from llama_index.core.memory import ChatMemoryBuffer
 from llama_index.core.query_engine import (
     CitationQueryEngine,
     CustomQueryEngine,
     RouterQueryEngine,
     SubQuestionQueryEngine,
+    TransformQueryEngine,
 )
 from llama_index.core.question_gen import LLMQuestionGenerator
 from llama_index.core.retrievers import BaseRetriever
@@ -265,6 +269,55 @@ class Shelf(BaseRetriever):
     def _retrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
         time.sleep(0.4)
         return [NodeWithScore(node=TextNode(text="It is on the shelf."))]
+
+
+KEY = "sk-very-secret"
+
+
+class Hosted(CustomQueryEngine):
+    """A query engine that asks a service with a key, and fails."""
+
+    api_key: str = KEY
+
+    def custom_query(self, query_str: str) -> str:
+        raise OSError(f"the line is down, and Bearer {self.api_key} was the key")
+
+
+class Store(BaseRetriever):
+    """A retriever over a store with a key, which fails."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._client = {"api_key": KEY}
+
+    def _retrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
+        raise OSError(f"the line is down, and Bearer {self._client['api_key']} was the key")
+
+
+def failing(indexes: Indexes, kind: str) -> BaseQueryEngine | BaseRetriever:
+    """A worker's documents, which can't be asked; the error quotes a key that something in there holds."""
+    engine = indexes["hr"].as_query_engine(llm=EchoLLM(fails=True))
+    match kind:
+        case "index":
+            return engine
+        case "nested":
+            return TransformQueryEngine(engine, IdentityQueryTransform())
+        case "hosted":
+            return Hosted()
+    return Store()
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("kind", ["index", "nested", "hosted", "store"])
+async def test_what_a_lookup_raises_is_told_without_the_keys_inside(
+    indexes: Indexes, kind: str, *, stream: bool
+) -> None:
+    llm = Conductor({"docs": failing(indexes, kind)}, planner=planner(plan((0, "Look it up.", []))))
+    with pytest.raises(RunError) as caught:
+        await llm._core.run("Why?", stream=stream)
+    told = "".join(traceback.format_exception(caught.value)) + caught.value.trace.model_dump_json()
+    assert "raised OSError: the line is down, and Bearer [secret] was" in told
+    assert KEY not in told
 
 
 async def test_lookups_without_an_async_half_do_not_hold_up_the_others() -> None:

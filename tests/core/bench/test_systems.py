@@ -10,6 +10,7 @@ from core.bench import toys
 from core.bench.test_runner import ALONE, PLANNED, lines
 from rl_conductor import ConfigError, LimitError
 from rl_conductor.bench.runner import Bench
+from rl_conductor.bench.systems.base import SystemEntry
 from rl_conductor.bench.systems.chance import drawn
 from rl_conductor.bench.systems.mixture import MixtureOfAgents
 from rl_conductor.bench.systems.sampling import voted
@@ -18,6 +19,14 @@ Make = Callable[..., Bench]
 
 ORACLE = '[systems.oracle]\nkind = "oracle"\n'
 FLIPPER = '[pools.toys.workers.flipper]\nmodel = "toy:flipper"\nsampling = { temperature = 1 }\n'
+
+
+def test_a_system_has_to_say_how_it_gets_ready() -> None:
+    class Unready(SystemEntry):
+        kind: str = "unready"
+
+    with pytest.raises(TypeError, match=r"abstract.* ready"):
+        Unready()  # type: ignore[abstract]
 
 
 def test_a_mixture_of_three_layers_asks_all_twice_and_the_aggregator_once() -> None:

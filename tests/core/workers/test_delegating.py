@@ -15,5 +15,5 @@ class Mute(DelegatingModel):
 
 
 def test_a_worker_has_to_say_how_it_answers() -> None:
-    with pytest.raises(TypeError, match="abstract.* answer"):
+    with pytest.raises(TypeError, match=r"abstract.* answer"):
         Mute(ScriptedModel("Hi."))  # type: ignore[abstract]

@@ -24,6 +24,7 @@ from rl_conductor.errors import (
 from rl_conductor.ledger import Ledger, Reservation, enclosing, holding, reports
 from rl_conductor.limits import DEFAULT_OUTPUT_TOKENS, estimate
 from rl_conductor.models.base import Model, checked
+from rl_conductor.models.hiding import secrets_in, without_secrets
 from rl_conductor.trace import Call, Outcome, fingerprint
 from rl_conductor.types import Completion, Delta, Request, Usage, total
 
@@ -46,7 +47,7 @@ class Caller:
     ledger: Ledger
     retries: int = 2
     """Most repetitions of a call that failed for a reason that may pass."""
-    keep_content: bool = True
+    keep_prompts: bool = True
     """Whether requests are kept in the trace, or only their fingerprints."""
     began: float = field(default_factory=time.monotonic)
 
@@ -281,7 +282,8 @@ class _Attempts:
         except (ConductorError, TimeoutError, ScriptError):
             raise
         except Exception as error:
-            message = f"{self.model.name} raised {type(error).__name__}: {error}"
+            said = without_secrets(str(error), secrets_in(self.model))
+            message = f"{self.model.name} raised {type(error).__name__}: {said}"
             raise ModelError(message, model=self.model.name) from error
 
     def _record(
@@ -298,7 +300,7 @@ class _Attempts:
                 model=self.model.name,
                 worker=self.worker,
                 fingerprint=fingerprint(self.request),
-                request=self.request if self.caller.keep_content else None,
+                request=self.request if self.caller.keep_prompts else None,
                 completion=completion,
                 outcome=outcome,
                 error=str(failure) if failure else error,

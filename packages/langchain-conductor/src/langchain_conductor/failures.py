@@ -9,7 +9,6 @@ from typing import Any
 
 from langchain_core import exceptions as lc_errors
 from langchain_core.runnables import Runnable
-from pydantic import BaseModel, SecretStr
 
 from rl_conductor.errors import (
     AuthenticationError,
@@ -21,8 +20,9 @@ from rl_conductor.errors import (
     ModelTimeoutError,
     RateLimitError,
 )
-from rl_conductor.models.base import seconds, without_secrets
+from rl_conductor.models.base import seconds
 from rl_conductor.models.chat_completions import refusal
+from rl_conductor.models.hiding import secrets_in, without_secrets
 
 ERRORS: dict[type[Exception], type[ModelError]] = {
     lc_errors.ContextOverflowError: ContextLengthError,
@@ -51,7 +51,7 @@ def translated(name: str, runnable: Runnable[Any, Any]) -> Iterator[None]:
 
 
 def _refusal(error: Exception, name: str, runnable: Runnable[Any, Any]) -> ModelError:
-    said = without_secrets(str(error), _secrets(runnable))[:1000] or type(error).__name__
+    said = without_secrets(str(error), secrets_in(runnable))[:1000] or type(error).__name__
     wait = seconds(getattr(getattr(error, "response", None), "headers", {}).get("retry-after"))
     status, body = getattr(error, "status_code", None), getattr(error, "body", None)
     if isinstance(status, int):
@@ -62,9 +62,3 @@ def _refusal(error: Exception, name: str, runnable: Runnable[Any, Any]) -> Model
             return ours(f"{name}: {said}", model=name)
     passing = isinstance(error, lc_errors.ModelError) and error.is_retryable
     return ModelError(f"{name} raised {type(error).__name__}: {said}", model=name, retryable=passing)
-
-
-def _secrets(runnable: Runnable[Any, Any]) -> list[str]:
-    """The keys that a model keeps as secrets."""
-    fields = dict(runnable).values() if isinstance(runnable, BaseModel) else ()
-    return [field.get_secret_value() for field in fields if isinstance(field, SecretStr)]

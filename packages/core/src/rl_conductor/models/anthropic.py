@@ -19,13 +19,13 @@ from rl_conductor.models.base import (
     Capabilities,
     broke_off,
     checked,
-    hiding,
     priced,
     require,
     seconds,
     status_error,
     within,
 )
+from rl_conductor.models.hiding import hiding
 from rl_conductor.models.messages_api import FINISH, Parameters, parameters_of, parts_of, usage_of
 from rl_conductor.models.services import Service, shown_address
 from rl_conductor.sync import PerLoop

@@ -9,9 +9,8 @@ from __future__ import annotations
 import asyncio
 import json
 import math
-import re
-from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Iterator
-from contextlib import aclosing, contextmanager
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import aclosing
 from typing import Any, Literal, Protocol, TypeVar, runtime_checkable
 
 from rl_conductor.errors import (
@@ -47,12 +46,6 @@ LONGEST_ERROR = 1000
 
 MALFORMED = (ValueError, TypeError, LookupError, AttributeError)
 """What vendors' libraries trip over when a reply is not what the protocol promises, for they do not check it."""
-
-HIDDEN = "[secret]"
-TELLING = 8
-"""Characters in a row that give a part of a key away."""
-_TOKEN = re.compile(r"[\w*.…•-]+")
-_MASK = re.compile(r"[*•]{2,}|\.{3,}|…")
 
 ERRORS_BY_STATUS: dict[int, type[ModelError]] = {
     401: AuthenticationError,
@@ -171,41 +164,6 @@ async def collect(deltas: AsyncIterator[Delta]) -> Completion:
         if delta.completion is not None:
             return delta.completion
     raise BadResponseError("the stream ended before the reply was complete", model="unknown")
-
-
-@contextmanager
-def hiding(*secrets: str | None) -> Iterator[None]:
-    """Our errors leave the block without these: vendors quote keys, in whole, in part or behind stars."""
-    try:
-        yield
-    except ModelError as error:
-        error.args = (without_secrets(str(error), secrets),)
-        raise
-
-
-def without_secrets(text: str, secrets: Iterable[str | None]) -> str:
-    """`text` with each of `secrets` replaced, also where only a part of it stands."""
-    for secret in (one for one in secrets if one and len(one) >= TELLING):  # shorter ones stand in for a key
-        masked = {token for token in _TOKEN.findall(text) if _is_masked(token, secret)}
-        for token in sorted(masked, key=len, reverse=True):
-            text = text.replace(token, HIDDEN)
-        text = _without_parts(text, secret)
-    return text
-
-
-def _without_parts(text: str, secret: str) -> str:
-    """`text` without what it shares with `secret` for `TELLING` characters or more."""
-    for start in range(len(secret) - TELLING + 1):
-        if secret[start : start + TELLING] in text:
-            for end in range(len(secret), start + TELLING - 1, -1):
-                text = text.replace(secret[start:end], HIDDEN)
-    return text
-
-
-def _is_masked(token: str, secret: str) -> bool:
-    """Whether this is the beginning or the end of `secret` beside a mask."""
-    ends = (end for part in _MASK.split(token) if len(end := part.strip(".")) >= 3)
-    return _MASK.search(token) is not None and any(secret.startswith(end) or secret.endswith(end) for end in ends)
 
 
 def broke_off(problem: BaseException | None) -> bool:

@@ -28,12 +28,12 @@ from rl_conductor.models.base import (
     Capabilities,
     broke_off,
     checked,
-    hiding,
     require,
     seconds,
     status_error,
     within,
 )
+from rl_conductor.models.hiding import hiding
 from rl_conductor.models.services import Service, shown_address
 from rl_conductor.sync import PerLoop
 from rl_conductor.types import Completion, Delta, Price, Request

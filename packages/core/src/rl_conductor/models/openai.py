@@ -13,8 +13,9 @@ from json import JSONDecodeError
 from typing import Any, ClassVar
 
 from rl_conductor.errors import BadResponseError, ConfigError, ModelError, ModelTimeoutError
-from rl_conductor.models.base import Capabilities, broke_off, checked, hiding, require, seconds, within
+from rl_conductor.models.base import Capabilities, broke_off, checked, require, seconds, within
 from rl_conductor.models.chat_completions import DIALECTS, Dialect, Reply, extra_fields, options_of, refusal
+from rl_conductor.models.hiding import hiding
 from rl_conductor.models.services import Service, shown_address
 from rl_conductor.sync import PerLoop
 from rl_conductor.types import Completion, Delta, Price, Request

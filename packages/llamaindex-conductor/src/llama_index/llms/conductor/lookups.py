@@ -22,6 +22,7 @@ from rl_conductor.prompts import prompt_in, subtask_in
 from rl_conductor.types import FREE, Delta
 
 from .blocking import blocks
+from .failures import translated
 
 NOTHING = "(nothing was found)"
 
@@ -67,10 +68,11 @@ class QueryEngineModel(Lookup):
     @override
     async def look_up(self, task: str, subtask: str) -> str:
         """The engine's answer."""
-        asked = QueryBundle(task, custom_embedding_strs=[subtask])
-        if isinstance(self._engine, CustomQueryEngine) and blocks(self._engine, "acustom_query", CustomQueryEngine):
-            return str(await asyncio.to_thread(self._engine.query, asked))
-        return str(await self._engine.aquery(asked))
+        engine, asked = self._engine, QueryBundle(task, custom_embedding_strs=[subtask])
+        with translated(self.name, engine):
+            if isinstance(engine, CustomQueryEngine) and blocks(engine, "acustom_query", CustomQueryEngine):
+                return str(await asyncio.to_thread(engine.query, asked))
+            return str(await engine.aquery(asked))
 
 
 class RetrieverModel(Lookup):
@@ -83,10 +85,11 @@ class RetrieverModel(Lookup):
     @override
     async def look_up(self, task: str, subtask: str) -> str:
         """The passages that fit."""
-        if blocks(self._retriever, "_aretrieve", BaseRetriever):
-            found = await asyncio.to_thread(self._retriever.retrieve, subtask)
-        else:
-            found = await self._retriever.aretrieve(subtask)
+        with translated(self.name, self._retriever):
+            if blocks(self._retriever, "_aretrieve", BaseRetriever):
+                found = await asyncio.to_thread(self._retriever.retrieve, subtask)
+            else:
+                found = await self._retriever.aretrieve(subtask)
         return "\n\n".join(map(_passage, found)) or NOTHING
 
 
