@@ -19,6 +19,7 @@ from rl_conductor.errors import BadRequestError, BadResponseError, ContextLength
 from rl_conductor.grammar import constraint
 from rl_conductor.models import Model
 from rl_conductor.parser import Form, parse
+from rl_conductor.prompts import THINK
 from rl_conductor.sync import run_sync
 from rl_conductor.types import (
     Completion,
@@ -316,3 +317,18 @@ async def _answers_soon(engine: Model) -> None:
     started = time.perf_counter()
     await engine.complete(asking(max_tokens=2))
     assert time.perf_counter() - started < 5
+
+
+class ThinkingBehaviours:
+    """With a chat template that opens the thought with which a reply begins; fixture `thinking`."""
+
+    async def test_the_reply_begins_with_the_thought(self, thinking: Model) -> None:
+        deltas = [delta async for delta in thinking.stream(asking())]
+        reply = deltas[-1].completion
+        assert reply is not None
+        assert "".join(delta.text for delta in deltas) == reply.text
+        assert reply.text.startswith(THINK)
+
+    async def test_a_reply_that_is_held_to_a_form_has_no_thought(self, thinking: Model) -> None:
+        reply = await thinking.complete(asking(form=JsonFormat(json_schema=SCHEMA), max_tokens=300))
+        assert json.loads(reply.text)["worker"] in ("coder", "writer")

@@ -29,6 +29,8 @@ CHATML = (
     "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
 )
 
+THINKING = CHATML.replace("assistant\n{%", "assistant\n<think>\n{%")
+
 WITH_IMAGES = CHATML.replace(
     "{{ message.content }}",
     "{% for part in message.content %}{{ '<image>' if part.type == 'image' else part.text }}{% endfor %}",

@@ -16,6 +16,7 @@ from engine_behaviours import (
     CallingBehaviours,
     EngineBehaviours,
     SeeingBehaviours,
+    ThinkingBehaviours,
     asking,
     offering,
 )
@@ -54,6 +55,18 @@ def seeing(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TransformersMod
 
 
 class TestSeeing(SeeingBehaviours):
+    pass
+
+
+@pytest.fixture(scope="module")
+def thinking(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TransformersModel]:
+    folder = random_model.make(tmp_path_factory.mktemp("thinking"), template=random_model.THINKING)
+    model = TransformersModel(str(folder))
+    yield model
+    run_sync(model.aclose())
+
+
+class TestThinking(ThinkingBehaviours):
     pass
 
 

@@ -9,7 +9,7 @@ import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer, GgufConfig
 
 import random_model
-from engine_behaviours import ENDLESS, CallingBehaviours, EngineBehaviours, SeeingBehaviours, asking
+from engine_behaviours import ENDLESS, CallingBehaviours, EngineBehaviours, SeeingBehaviours, ThinkingBehaviours, asking
 from rl_conductor import Conductor, Limits, Planner, Worker, WorkerPool
 from rl_conductor.errors import ConfigError
 from rl_conductor.models.vllm import VLLMModel
@@ -39,6 +39,18 @@ def seeing(tmp_path_factory: pytest.TempPathFactory) -> Iterator[VLLMModel]:
 
 
 class TestSeeing(SeeingBehaviours):
+    pass
+
+
+@pytest.fixture(scope="module")
+def thinking(tmp_path_factory: pytest.TempPathFactory) -> Iterator[VLLMModel]:
+    folder = random_model.make(tmp_path_factory.mktemp("thinking"), template=random_model.THINKING)
+    model = VLLMModel(str(folder), enforce_eager=True)
+    yield model
+    run_sync(model.aclose())
+
+
+class TestThinking(ThinkingBehaviours):
     pass
 
 

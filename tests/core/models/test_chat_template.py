@@ -11,7 +11,7 @@ from jinja2 import Template
 from rl_conductor.errors import BadRequestError, ContextLengthError
 from rl_conductor.models.chat_template import ChatTemplate, able, require_able, require_room
 from rl_conductor.models.scripted import ScriptedModel
-from rl_conductor.types import ImagePart, Message, Request, Tool, ToolCall
+from rl_conductor.types import ImagePart, JsonFormat, Message, Request, Tool, ToolCall
 
 HERMES = (
     "{% if tools %}{% for tool in tools %}{{ tool | tojson }}{% endfor %}{% endif %}"
@@ -48,7 +48,7 @@ class Tokenizer:
 
     def apply_chat_template(self, conversation: list[dict[str, Any]], **options: Any) -> Any:
         self.turns, self.tools = conversation, options["tools"]
-        text = self._template.render(messages=conversation, tools=self.tools)
+        text = self._template.render(messages=conversation, **options)
         return {"input_ids": [ord(char) for char in text]} if options["tokenize"] else text
 
 
@@ -107,6 +107,18 @@ def test_arguments_that_are_no_object_reach_the_template_as_one() -> None:
 )
 def test_tools_need_a_template_that_tells_of_them_and_writes_calls_as_json(template: str, able: bool) -> None:
     assert ChatTemplate(Tokenizer(template), parts=False).capabilities.tools is able
+
+
+@pytest.mark.parametrize(
+    ("ending", "begun"),
+    [("<think>\n", "<think>"), ("<think>", "<think>"), ("<think>\n\n</think>\n\n", ""), ("", "")],
+)
+def test_a_thought_that_the_template_opens_is_the_beginning_of_the_reply(ending: str, begun: str) -> None:
+    template = PLAIN + "{% if add_generation_prompt %}<|assistant|>" + ending + "{% endif %}"
+    chat = ChatTemplate(Tokenizer(template), parts=False)
+    asked = Request(messages=(Message.user("Hi"),))
+    assert chat.begun(asked) == begun
+    assert chat.begun(asked.model_copy(update={"response_format": JsonFormat()})) == ""
 
 
 def test_images_stand_in_their_places_among_the_parts() -> None:

@@ -82,7 +82,7 @@ _TEXTS = (
     *(SYSTEM, RULES, *ACCESS.values(), *FORMS.values(), RULE_LAST, RULE_VERIFIER, RULE_SUBTASK),
     *(QUESTION, REVIEW, *ACCEPTS.values(), RECALL, TASK, SHOWN, SUBTASK),
 )
-_THINK, _THOUGHT = "<think>", "</think>"
+THINK, _THOUGHT = "<think>", "</think>"
 
 VERSION = hashlib.sha256("\0".join(_TEXTS).encode()).hexdigest()[:12]
 """Changes whenever anything that models are told changes."""
@@ -316,16 +316,16 @@ def with_prompt(conversation: Sequence[Message], prompt: str) -> tuple[Message, 
 
 def without_thoughts(text: str) -> str:
     """`text` without the `<think>` block that it starts with; all of it when nothing else is left."""
-    opened = text.lstrip().startswith(_THINK)
+    opened = text.lstrip().startswith(THINK)
     # Some chat templates write the opening tag themselves; then the closing one stands on a line of its own.
     thoughts, _, answer = text.partition(_THOUGHT if opened else f"\n{_THOUGHT}\n")
-    return text if not opened and _THINK in thoughts else answer.lstrip() or text
+    return text if not opened and THINK in thoughts else answer.lstrip() or text
 
 
 def may_be_thoughts(start: str) -> bool:
     """Whether a reply that starts so may still be in a `<think>` block, or not know yet that it is in none."""
     text = start.lstrip()
-    return _THINK.startswith(text[: len(_THINK)]) and not text.partition(_THOUGHT)[2].strip()
+    return THINK.startswith(text[: len(THINK)]) and not text.partition(_THOUGHT)[2].strip()
 
 
 def last_user(conversation: Sequence[Message]) -> int | None:

@@ -12,7 +12,8 @@ from typing import Any, Protocol
 
 from rl_conductor.errors import BadRequestError, ContextLengthError
 from rl_conductor.models.base import Capabilities, Model, arguments_of, require
-from rl_conductor.models.json_calls import CLOSING, OPENING, offered, telling
+from rl_conductor.models.json_calls import CLOSING, OPENING, form_with_tools, offered, telling
+from rl_conductor.prompts import THINK
 from rl_conductor.types import ImagePart, Message, Request, TextPart, Tool, ToolCall
 
 ZERO_WIDTH_SPACE = "\N{ZERO WIDTH SPACE}"
@@ -71,6 +72,7 @@ class ChatTemplate:
         self._special = tuple(dict.fromkeys((*tokenizer.all_special_tokens, *added, *MARKUP)))
         self._renderer = processor or tokenizer
         self._parts = parts
+        self._opens_thoughts = self._shown(Message.user("Hello."), add_generation_prompt=True).rstrip().endswith(THINK)
         self.capabilities = able(tools=self._knows_tools(), images=parts)
 
     def render(self, request: Request, images: Sequence[Any], *, model: str, **options: Any) -> Any:
@@ -97,15 +99,27 @@ class ChatTemplate:
                 f"{model}: its chat template refuses the conversation: {refused}", model=model
             ) from refused
 
+    def begun(self, request: Request) -> str:
+        """What the template has written of the reply already: with some, the opening of a thought.
+
+        Nothing where the reply is held to a form, for then the model can't close the thought.
+        """
+        return THINK if self._opens_thoughts and form_with_tools(request) is None else ""
+
     def _knows_tools(self) -> bool:
         """Whether it tells of tools, and writes calls in a form that `json_calls` reads back."""
-        messages = (Message.user("Where?"), Message.assistant(tool_calls=[PROBE_CALL]))
+        call = Message.assistant(tool_calls=[PROBE_CALL])
+        shown = self._shown(Message.user("Where?"), call, tools=[self._told(PROBE)])
+        return PROBE.description in shown and PROBE_READ.search(shown) is not None
+
+    def _shown(self, *messages: Message, tools: list[dict[str, Any]] | None = None, **options: Any) -> str:
+        """What it makes of `messages`; nothing, where it refuses them."""
         turns = [self._turn(message, iter(())) for message in messages]
         try:
-            shown = self._renderer.apply_chat_template(turns, tools=[self._told(PROBE)], tokenize=False)
-        except Exception:  # as above: one that refuses can't take them
-            return False
-        return PROBE.description in shown and PROBE_READ.search(shown) is not None
+            shown: str = self._renderer.apply_chat_template(turns, tools=tools, tokenize=False, **options)
+        except Exception:  # as above
+            return ""
+        return shown
 
     def _turn(self, message: Message, images: Iterator[Any]) -> dict[str, Any]:
         turn: dict[str, Any] = {"role": message.role}

@@ -117,6 +117,7 @@ class TransformersModel:
         length: int = prompt["input_ids"].shape[1]
         require_room(length, limit=engine.limit, model=self.name)
         reply = Reader(request, model=self.name)
+        feed.put(Delta(text=reply.add(engine.chat.begun(request))))
         text = self._written(engine, prompt, request, reply=reply, feed=feed)
         finish: FinishReason = "stop" if text.stopped or text.tokens[-1] in engine.ends else "length"
         feed.put(Delta(text=reply.add(text.end()) + reply.end(cut=finish == "length")))

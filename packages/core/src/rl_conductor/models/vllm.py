@@ -136,6 +136,7 @@ class VLLMModel:
             lora_request=engine.lora(self._lora),
         )
         reply, written = Reader(request, model=self.name), 0
+        feed.put(Delta(text=reply.add(engine.chat.begun(request))))
         async for output in outputs:
             [piece] = output.outputs
             written += len(piece.token_ids)
