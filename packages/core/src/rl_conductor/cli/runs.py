@@ -27,34 +27,39 @@ MARKS = {
 WHICH = "Which"
 
 
+TextOption = Annotated[
+    str | None, typer.Option("--text", metavar="TEXT", help="In what was asked or answered.", rich_help_panel=WHICH)
+]
+StatusOption = Annotated[
+    Literal["running", "done", "failed", "cancelled"] | None,
+    typer.Option("--status", help="How far it came.", rich_help_panel=WHICH),
+]
+ModelOption = Annotated[
+    str | None, typer.Option("--model", metavar="NAME", help="The model that was asked.", rich_help_panel=WHICH)
+]
+WorkerOption = Annotated[
+    str | None, typer.Option("--worker", metavar="NAME", help="Who took part.", rich_help_panel=WHICH)
+]
+KeyOption = Annotated[
+    str | None, typer.Option("--key", metavar="NAME", help="On whose account.", rich_help_panel=WHICH)
+]
+SinceOption = Annotated[datetime | None, typer.Option("--since", help="Begun then or later.", rich_help_panel=WHICH)]
+BeforeOption = Annotated[datetime | None, typer.Option("--before", help="Begun earlier.", rich_help_panel=WHICH)]
+MostOption = Annotated[int, typer.Option("--most", "-n", min=1, metavar="N", help="How many.", rich_help_panel=WHICH)]
+AsJson = Annotated[bool, typer.Option("--json", help="Print them as JSON, and nothing else.")]
+
+
 def runs(
     *,
-    text: Annotated[
-        str | None,
-        typer.Option("--text", metavar="TEXT", help="In what was asked or answered.", rich_help_panel=WHICH),
-    ] = None,
-    status: Annotated[
-        Literal["running", "done", "failed", "cancelled"] | None,
-        typer.Option("--status", help="How far it came.", rich_help_panel=WHICH),
-    ] = None,
-    model: Annotated[
-        str | None,
-        typer.Option("--model", metavar="NAME", help="The model that was asked.", rich_help_panel=WHICH),
-    ] = None,
-    worker: Annotated[
-        str | None, typer.Option("--worker", metavar="NAME", help="Who took part.", rich_help_panel=WHICH)
-    ] = None,
-    key: Annotated[
-        str | None, typer.Option("--key", metavar="NAME", help="On whose account.", rich_help_panel=WHICH)
-    ] = None,
-    since: Annotated[
-        datetime | None, typer.Option("--since", help="Begun then or later.", rich_help_panel=WHICH)
-    ] = None,
-    before: Annotated[datetime | None, typer.Option("--before", help="Begun earlier.", rich_help_panel=WHICH)] = None,
-    most: Annotated[
-        int, typer.Option("--most", "-n", min=1, metavar="N", help="How many.", rich_help_panel=WHICH)
-    ] = 20,
-    as_json: Annotated[bool, typer.Option("--json", help="Print them as JSON, and nothing else.")] = False,
+    text: TextOption = None,
+    status: StatusOption = None,
+    model: ModelOption = None,
+    worker: WorkerOption = None,
+    key: KeyOption = None,
+    since: SinceOption = None,
+    before: BeforeOption = None,
+    most: MostOption = 20,
+    as_json: AsJson = False,
     store: stored.StoreOption = None,
     config: stored.ConfigOption = None,
 ) -> None:
