@@ -111,6 +111,19 @@ def test_words_without_a_telling_name_are_no_secrets() -> None:
     )
 
 
+class Proxy:
+    """Makes what it stands for when it is first asked for anything."""
+
+    __slots__ = ()
+
+    def __getattr__(self, name: str) -> Any:
+        raise RuntimeError(f"{name} can't be made")
+
+
+def test_proxies_are_not_woken_up() -> None:
+    assert secrets_in(Engine(parts=Proxy())) == set()
+
+
 def test_rings_and_crowds_come_to_an_end() -> None:
     ring = Engine(parts=[])
     ring.parts.append(ring)

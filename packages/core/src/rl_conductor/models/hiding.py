@@ -9,7 +9,7 @@ from contextlib import contextmanager, suppress
 from functools import partial
 from types import FunctionType, MethodType, ModuleType
 
-from pydantic import BaseModel, SecretStr
+from pydantic import SecretStr
 
 from rl_conductor.errors import ModelError
 
@@ -77,7 +77,8 @@ def secrets_in(thing: object) -> set[str]:
         if isinstance(held, SecretStr):
             found.add(held.get_secret_value())
         elif isinstance(held, str):
-            found.update([held] if held and _NAME.search(name) else [])
+            if held and _NAME.search(name):
+                found.add(held)
         elif id(held) not in seen:
             seen.add(id(held))
             ahead.extend(_parts(name, held))
@@ -88,7 +89,7 @@ def _parts(name: str, held: object) -> Iterator[tuple[str, object]]:
     """What `held` is made of, by name."""
     match held:
         case dict():
-            yield from ((str(key), value) for key, value in tuple(held.items())[:MOST])
+            yield from ((key if isinstance(key, str) else name, part) for key, part in tuple(held.items())[:MOST])
         case list() | tuple() | set() | frozenset():
             yield from ((name, part) for part in tuple(held)[:MOST])
         case partial():
@@ -99,11 +100,10 @@ def _parts(name: str, held: object) -> Iterator[tuple[str, object]]:
             yield from _closed_over(held)
         case type() | ModuleType():
             return
-        case BaseModel():
-            yield from ((name, part) for part in (held.__dict__, held.__pydantic_private__))
         case _:
-            with suppress(AttributeError):  # `getattr` would wake up proxies
-                yield name, object.__getattribute__(held, "__dict__")
+            for fields in ("__dict__", "__pydantic_private__"):
+                with suppress(AttributeError):  # `getattr` would wake up proxies
+                    yield name, object.__getattribute__(held, fields)
 
 
 def _closed_over(function: FunctionType) -> Iterator[tuple[str, object]]:

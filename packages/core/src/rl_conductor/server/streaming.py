@@ -76,7 +76,7 @@ def _frames(ask: Ask, stream: Stream, choice: int, event: Event | None) -> Itera
 
 
 async def _listened(lives: Sequence[Live], tell: Callable[[News], None]) -> None:
-    """Tell what happens to each of the runs, as it happens, and `None` for a run every `SILENCE` seconds.
+    """Tell what happens to each of the runs, as it happens, and now and then that they are still at work.
 
     The first to fail ends it for all.
     """
@@ -87,8 +87,11 @@ async def _listened(lives: Sequence[Live], tell: Callable[[News], None]) -> None
                 tell((choice, event))
 
     async def tick() -> None:
-        while (await asyncio.wait([live.task for live in lives], timeout=SILENCE))[1]:
-            tell((0, None))
+        working = {live.task for live in lives}
+        while working:
+            _, working = await asyncio.wait(working, timeout=SILENCE)
+            if working:
+                tell((0, None))
 
     try:
         async with asyncio.TaskGroup() as group:
