@@ -1,10 +1,13 @@
 """A toy to train on: of two workers one is always right, and a tiny model with random weights has to find out which.
 
-As a program it trains in the folder that it is given, until it is killed or done.
+As a program it trains in the folder that it is given, with what it is given to change, until it is killed or done.
 """
 
 from __future__ import annotations
 
+import json
+import os
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -29,6 +32,12 @@ GRPO = {
     "warmup": 0.0,
     "schedule": "constant_with_warmup",
 }
+
+RECURSION = {
+    "recursion": {"share": 0.5},
+    "grpo": GRPO | {"steps": 12, "questions": 2, "rollouts": 8},
+}
+"""What to change so that one of two questions is given a second round, and the model has to find out what to keep."""
 
 
 def pool() -> WorkerPool:
@@ -56,6 +65,19 @@ def config(folder: Path, **changed: Any) -> TrainConfig:
     return TrainConfig.model_validate(given | changed)
 
 
+def kill(home: Path, *, after: int, **changed: Any) -> None:
+    """Train in a process of its own, and kill that once it is done with so many steps."""
+    program = [sys.executable, __file__, str(home), json.dumps(changed)]
+    paths = os.pathsep.join([str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")])
+    environment = os.environ | {"PYTHONPATH": paths}
+    with subprocess.Popen(program, stdout=subprocess.PIPE, text=True, env=environment) as running:
+        assert running.stdout is not None
+        for line in running.stdout:
+            if line == f"{after}\n":
+                running.kill()
+                break
+
+
 def _plans() -> list[KnownPlan]:
     steps = [Step(subtask="Solve the problem.", worker=name) for name in ("right", "wrong")]
     return [KnownPlan(question=QUESTION, workflow=Workflow(steps=(step,))) for step in steps]
@@ -67,5 +89,5 @@ def said(number: int, _step: Numbers) -> None:
 
 
 if __name__ == "__main__":
-    home = Path(sys.argv[1])
-    train(config(home), home / "run", pool(), told=said)
+    home, changed = Path(sys.argv[1]), json.loads(sys.argv[2])
+    train(config(home, **changed), home / "run", pool(), told=said)

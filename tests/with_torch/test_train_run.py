@@ -1,10 +1,6 @@
 from __future__ import annotations
 
-import os
 import shutil
-import signal
-import subprocess
-import sys
 from pathlib import Path
 from typing import NamedTuple
 
@@ -76,13 +72,7 @@ def test_every_plan_that_was_drawn_is_kept_with_its_reward(whole: Trained) -> No
 
 def test_a_killed_run_goes_on_at_the_same_next_step(whole: Trained, tmp_path: Path) -> None:
     home = begun_as(whole, tmp_path / "killed")
-    program = [sys.executable, str(Path(toy_training.__file__)), str(home)]
-    with subprocess.Popen(program, stdout=subprocess.PIPE, text=True, env=_environment()) as running:
-        assert running.stdout is not None
-        for line in running.stdout:
-            if line == "5\n":
-                running.send_signal(signal.SIGKILL)
-                break
+    toy_training.kill(home, after=5)
     again = trained(home)
     assert min(again.steps) == 5  # the newest checkpoint is of step 4
     assert {number: same(step) for number, step in again.steps.items()} == {
@@ -128,7 +118,3 @@ def test_a_folder_takes_up_its_own_run_only(whole: Trained) -> None:
 def same(step: Step) -> Step:
     """What two runs must agree on: all but the clock."""
     return {name: value for name, value in step.items() if name != "step_time"}
-
-
-def _environment() -> dict[str, str]:
-    return os.environ | {"PYTHONPATH": str(Path(toy_training.__file__).parent)}

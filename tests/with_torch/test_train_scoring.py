@@ -8,10 +8,9 @@ import torch
 from transformers import GenerationConfig, LogitsProcessorList
 
 import random_model
+from rl_conductor.train.drawing import draw
 from rl_conductor.train.held import Drawing, Held
 from rl_conductor.train.loading import Loaded, load
-from rl_conductor.train.rollouts import draw
-from rl_conductor.train.run import vllm_held_to
 from rl_conductor.train.scoring import score
 
 GBNF = 'root ::= "model_id = [" ("0" | "1" | "2") "]" (" yes" | " no")?'
@@ -159,8 +158,8 @@ def test_a_plan_outside_of_the_grammar_is_never_scored(model: Any, held: Held) -
         score(model, [PROMPTS[0]], [[5, 6, 7]], temperature=TEMPERATURE, held=held)
 
 
-def test_vllm_is_told_to_draw_no_special_token_but_those_that_end_a_plan(loaded: Loaded) -> None:
-    told = vllm_held_to(GBNF, loaded)
+def test_vllm_is_told_to_draw_no_special_token_but_those_that_end_a_plan(loaded: Loaded, held: Held) -> None:
+    told = held.for_vllm
     assert told["structured_outputs"] == {"grammar": GBNF}
     barred = {loaded.tokenizer.decode([token]) for token in told["logit_bias"]}
     assert barred == set(random_model.SPECIAL) - {loaded.tokenizer.decode([token]) for token in loaded.ends}

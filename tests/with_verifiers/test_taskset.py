@@ -111,3 +111,9 @@ def test_a_reward_that_compares_a_group_is_refused(recipe: Path) -> None:
     recipe.write_text("reward.thrift = 0.1\n" + recipe.read_text(encoding="utf-8"), encoding="utf-8")
     with pytest.raises(ConfigError, match="thrift = 0"):
         list(ConductorTaskset(ConductorConfig(task={"recipe": recipe})))
+
+
+def test_a_second_round_is_refused(recipe: Path) -> None:
+    recipe.write_text("recursion.share = 1\n" + recipe.read_text(encoding="utf-8"), encoding="utf-8")
+    with pytest.raises(ConfigError, match=r"remove \[recursion\]"):
+        list(ConductorTaskset(ConductorConfig(task={"recipe": recipe})))

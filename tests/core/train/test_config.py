@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from rl_conductor import ConfigError
-from rl_conductor.train.config import TrainConfig, read_config
+from rl_conductor.train.config import Recursion, TrainConfig, read_config
 
 RECIPES = Path(__file__).parents[3] / "recipes"
 LEAST = 'model = "m"\n[task]\nname = "composite:train"\n[pool.small]\n'
@@ -46,6 +46,13 @@ def test_paths_are_relative_to_the_file(tmp_path: Path) -> None:
     [
         (f"{LEAST}[grpo]\nlearning = 1\n", "grpo.learning: Extra inputs"),
         (f"{LEAST}[grpo]\nmicro_batch = 7\n", "micro_batch must divide the 256 plans of a step, not be 7"),
+        (
+            f"{LEAST}[recursion]\n[grpo]\nmicro_batch = 256\n",
+            "must divide the 384 plans of a step in both rounds, not be 256",
+        ),
+        (f"{LEAST}[recursion]\nshare = 0.4\n", "must give whole questions of a step, not 1.6 of 4"),
+        (f"{LEAST}[recursion]\nshare = 0.001\n", "must give whole questions of a step, not 0.004 of 4"),
+        (f"{LEAST}[recursion]\ndiscount = 1.5\n", "recursion.discount: Input should be less than or equal to 1"),
         (LEAST.replace("[pool.small]\n", "[pool]\n"), "one of file, workers and small, not none"),
         (f'{LEAST}[pool]\nfile = "pool.toml"\n', "not file and small"),
         (f'{LEAST}[warm_start]\nplans = "missing.jsonl"\n', "names 'missing.jsonl', but there is no file"),
@@ -56,6 +63,17 @@ def test_a_mistake_is_told_by_its_key(tmp_path: Path, text: str, problem: str) -
     with pytest.raises(ConfigError) as told:
         read_config(written(tmp_path, text))
     assert problem in str(told.value)
+
+
+def test_a_run_begun_before_there_was_recursion_goes_on_without_it(tmp_path: Path) -> None:
+    config = read_config(written(tmp_path, LEAST))
+    assert config.recursion is None
+    assert TrainConfig.model_validate(config.model_dump(exclude={"recursion"})) == config
+
+
+def test_the_papers_recursion() -> None:
+    recursion = Recursion()
+    assert (recursion.share, recursion.discount) == (0.5, 0.25)
 
 
 def test_a_configuration_survives_json(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from rl_conductor.policy import Policy
 from rl_conductor.tasks.base import Sample, Task
 from rl_conductor.tasks.scorers import exact
 from rl_conductor.train.config import Curriculum, PlanEntry
-from rl_conductor.train.exercises import Exercise, exercise, exercises
+from rl_conductor.train.exercises import Exercise, exercises
 from rl_conductor.types import Card, Message
 
 NAMES = ("ada", "bob", "cyd", "dan")
@@ -77,7 +77,7 @@ def test_only_the_workers_drawn_are_told_of_by_their_cards_under_their_numbers()
 
 
 def test_one_grammar_holds_for_every_pool_of_a_size() -> None:
-    assert len({constraint(one.space, one.form) for one in made(30, workers=3)}) == 1
+    assert len({constraint(one.space, one.plan.form) for one in made(30, workers=3)}) == 1
 
 
 def test_more_workers_than_there_are_is_a_mistake() -> None:
@@ -87,7 +87,7 @@ def test_more_workers_than_there_are_is_a_mistake() -> None:
 
 async def test_the_prompt_is_the_one_that_serving_sends() -> None:
     model = ScriptedModel('model_id = [0]\nsubtasks = ["Answer."]\naccess_list = [[]]')
-    one = exercise(TASK.samples[0], POOL, PlanEntry(examples=2))
+    one = Exercise(TASK.samples[0], POOL, PlanEntry(examples=2))
     draft = Drafting(
         conversation=(Message.user(one.sample.question),),
         space=Policy().space(POOL.cards),

@@ -5,7 +5,7 @@ from rl_conductor.models.scripted import Scripted
 from rl_conductor.tasks.base import Sample
 from rl_conductor.tasks.scorers import exact
 from rl_conductor.train.config import PlanEntry
-from rl_conductor.train.exercises import Exercise, exercise
+from rl_conductor.train.exercises import Exercise
 from rl_conductor.train.outcomes import Drawn, Judge, Outcome
 from rl_conductor.types import Request
 
@@ -14,7 +14,7 @@ SAMPLE = Sample(id="1", question="What is the capital of France?", answer="Paris
 
 
 def over(**replies: Scripted) -> Exercise:
-    return exercise(SAMPLE, WorkerPool({name: ScriptedModel([reply]) for name, reply in replies.items()}), PlanEntry())
+    return Exercise(SAMPLE, WorkerPool({name: ScriptedModel([reply]) for name, reply in replies.items()}), PlanEntry())
 
 
 def plan(*workers: int, access: str = "[]") -> str:
@@ -55,7 +55,7 @@ async def test_a_failed_call_says_nothing_of_the_plan_even_if_another_worker_ste
 async def test_a_call_that_is_repeated_with_success_is_no_failure() -> None:
     broken = ModelError("busy", model="scripted:a", retryable=True)
     pool = WorkerPool({"a": ScriptedModel([broken, "Paris"])})
-    found = await Judge(exact, retries=1).outcome(exercise(SAMPLE, pool, PlanEntry()), plan(0))
+    found = await Judge(exact, retries=1).outcome(Exercise(SAMPLE, pool, PlanEntry()), plan(0))
     assert found.right
 
 
@@ -63,7 +63,7 @@ async def test_outcomes_stand_in_the_order_of_their_plans() -> None:
     def echo(request: Request) -> str:
         return "Paris" if "first" in request.messages[-1].text else "Rome"
 
-    one = exercise(SAMPLE, WorkerPool({"a": ScriptedModel(echo, delay=0.001)}), PlanEntry())
+    one = Exercise(SAMPLE, WorkerPool({"a": ScriptedModel(echo, delay=0.001)}), PlanEntry())
     texts = [plan(0).replace("Answer", word) for word in ("first", "second", "first")]
     found = await Judge(exact, concurrency=1).outcomes([one] * 3, texts)
     assert [each.right for each in found] == [True, False, True]

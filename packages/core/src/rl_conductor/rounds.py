@@ -17,11 +17,11 @@ from rl_conductor.executor import Execution, Hedges
 from rl_conductor.fences import new_key
 from rl_conductor.ledger import Ledger, reports
 from rl_conductor.limits import Limits
-from rl_conductor.plan import render
 from rl_conductor.planner import Drafting, Planner
 from rl_conductor.policy import Policy
 from rl_conductor.pool import WorkerPool
-from rl_conductor.prompts import VERSION, Review, with_prompt, without_thoughts
+from rl_conductor.prompts import VERSION, with_prompt
+from rl_conductor.reviewing import later_space, may_hear, reviews
 from rl_conductor.staffing import ANSWER, capable, fallback_workflow
 from rl_conductor.tiers import Tiers
 from rl_conductor.trace import (
@@ -39,12 +39,7 @@ from rl_conductor.trace import (
     Versions,
     WorkflowPlanned,
 )
-from rl_conductor.types import (
-    Card,
-    Continuation,
-    Request,
-    total,
-)
+from rl_conductor.types import Continuation, Request, total
 from rl_conductor.version import package_version
 from rl_conductor.workflow import PlanSpace, Step, Workflow
 
@@ -229,7 +224,8 @@ class Run:
         reply = self.rounds[-1].results[-1].reply
         if reply is None or reply.tool_calls:
             return False
-        return self._may_hear(self.planner.card) and bool(self.space().last_choices)
+        heard = may_hear(self.planner.card, self.rounds, self.pool, self.policy)
+        return heard and bool(self.space().last_choices)
 
     @property
     def number(self) -> int:
@@ -266,20 +262,7 @@ class Run:
         """
         if not self.rounds:
             return self._first_space
-        known = {"recalled": self._heard(), "may_accept": True, "allowed": self._may_be_told()}
-        return self._first_space.model_copy(update=known)
-
-    def _heard(self) -> frozenset[str]:
-        """The workers that have replied in the rounds so far."""
-        return frozenset(r.step.worker for one in self.rounds for r in one.results if r.reply is not None)
-
-    def _may_hear(self, card: Card) -> bool:
-        """Whether everything that was replied so far may reach this model."""
-        return all(self.policy.may_read(card, self.pool[name].card) for name in self._heard())
-
-    def _may_be_told(self) -> frozenset[str]:
-        """Who may work in a further round: the planner has read an answer, and may pass it on in any subtask."""
-        return frozenset(name for name in self._first_space.allowed if self._may_hear(self.pool[name].card))
+        return later_space(self._first_space, self.rounds, self.pool, self.policy)
 
     async def _planned(self, execution: Execution, *, ahead: bool = True) -> PlanRecord:
         """A plan by the planner, or the only one there can be; its first step is started `ahead` where that helps."""
@@ -322,17 +305,10 @@ class Run:
             fence_key=self.fence_key,
             emit=self.emit,
             number=self.number,
-            reviews=[self._review(one) for one in self.rounds if one.results],
+            reviews=reviews(self.rounds, self._first_space, self.planner.spells),
             first_step=lambda step: execution.start(0, step) if ahead else None,
             rejected=execution.abandon,
         )
-
-    def _review(self, one: Round) -> Review:
-        plan = one.plan.text
-        if not plan:  # the caller gave the workflow
-            spelled = self._first_space.model_copy(update={"access": "positional"})
-            plan = render(one.plan.workflow, spelled, self.planner.spells)
-        return Review(plan=plan, reply=without_thoughts(one.results[-1].text))
 
     def _announced(self, record: PlanRecord) -> PlanRecord:
         self.emit(WorkflowPlanned(round=self.number, plan=record))

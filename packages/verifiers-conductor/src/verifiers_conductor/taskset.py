@@ -93,6 +93,8 @@ def course_of(recipe: Path | None) -> Course:
         raise ConfigError(
             f"{str(recipe)!r}: reward.thrift compares a group's answers, which here are scored alone; write thrift = 0"
         )
+    if config.recursion:
+        raise ConfigError(f"{str(recipe)!r}: here a plan is written in a single turn; remove [recursion]")
     closing = ExitStack()
     atexit.register(closing.close)
     return Course(config, closing.enter_context(opened(config.pool, recipe.with_name("replies.sqlite"))))

@@ -31,6 +31,9 @@ COLUMNS = {
     "steps": ("steps", "{:.1f}"),
     "steps_bits": ("± bits", "{:.2f}"),
     "workers_bits": ("workers bits", "{:.2f}"),
+    "kept": ("kept", "{:.0%}"),
+    "repaired": ("repaired", "{:.0%}"),
+    "spoiled": ("spoiled", "{:.0%}"),
     "regret_single": ("to single", "{:+.2f}"),
     "regret_oracle": ("to oracle", "{:+.2f}"),
     "usd": ("usd", "{:.4f}"),
@@ -114,7 +117,7 @@ class _Lines:
 
     def told(self, number: int, step: Step) -> None:
         """A step is done."""
-        shown = ", ".join(f"{heading} {cell}" for heading, cell in zip(_headings(), _cells(step), strict=True) if cell)
+        shown = ", ".join(f"{COLUMNS[name][0]} {_cell(step, name)}" for name in COLUMNS if name in step)
         console.note(self._error, f"step {number} of {self._steps}: {shown}", style="")
 
 
@@ -138,19 +141,16 @@ class _Board:
 
     def __rich__(self) -> Group:
         table = Table(box=None, header_style="dim")
-        for heading in ("step", *_headings()):
+        known = [name for name in COLUMNS if any(name in step for _, step in self._rows)]
+        for heading in ("step", *(COLUMNS[name][0] for name in known)):
             table.add_column(heading, justify="right")
         for number, step in self._rows:
-            table.add_row(str(number), *_cells(step))
+            table.add_row(str(number), *(_cell(step, name) for name in known))
         return Group(table, self._bar)
 
 
-def _headings() -> list[str]:
-    return [heading for heading, _ in COLUMNS.values()]
-
-
-def _cells(step: Step) -> list[str]:
-    return [form.format(step[name]) if name in step else "" for name, (_, form) in COLUMNS.items()]
+def _cell(step: Step, name: str) -> str:
+    return COLUMNS[name][1].format(step[name]) if name in step else ""
 
 
 # ---------------------------------------------------------------------------------- when it is over

@@ -16,6 +16,9 @@ from rl_conductor.workers.source import PoolSource
 Schedule = Literal["cosine", "linear", "constant_with_warmup"]
 """What becomes of the learning rate after it has risen."""
 
+WHOLE = 0.01
+"""How far from a whole number of questions a share may be, such as 0.333 of 3."""
+
 
 class _Entry(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -74,6 +77,15 @@ class RewardEntry(_Entry):
     thrift_by: Literal["usd", "tokens", "seconds"] = "usd"
 
 
+class Recursion(_Entry):
+    """A second round for some questions, in which a plan and its answer are judged: `[recursion]`, as in `rewards`."""
+
+    share: float = Field(default=0.5, gt=0, le=1)
+    """Of the questions of an update, how many get one."""
+    discount: float = Field(default=0.25, ge=0, le=1)
+    """What the second round counts for in the reward of the first."""
+
+
 class GrpoEntry(_Entry):
     """The algorithm's numbers: `[grpo]`. The defaults are the paper's."""
 
@@ -82,7 +94,7 @@ class GrpoEntry(_Entry):
     questions: int = Field(default=4, ge=1)
     """Questions an update."""
     rollouts: int = Field(default=64, ge=2)
-    """Plans a question: a group."""
+    """Plans a question and round: a group."""
     micro_batch: int = Field(default=8, ge=1)
     """Plans a forward and backward pass, on each device; only memory and time depend on it."""
     learning_rate: float = Field(default=1e-6, gt=0)
@@ -166,6 +178,7 @@ class TrainConfig(_Entry):
     plan: PlanEntry = PlanEntry()
     curriculum: Curriculum = Curriculum()
     reward: RewardEntry = RewardEntry()
+    recursion: Recursion | None = None
     grpo: GrpoEntry = GrpoEntry()
     lora: LoraEntry | None = None
     warm_start: WarmStart | None = None
@@ -174,12 +187,34 @@ class TrainConfig(_Entry):
     """A file of `Reference`s, one a line: how well the best single worker and the oracle do on each sample."""
     keep: KeepEntry = KeepEntry()
 
+    @property
+    def judged(self) -> int:
+        """How many questions of an update get a second round."""
+        return round(self.recursion.share * self.grpo.questions) if self.recursion else 0
+
+    @property
+    def plans(self) -> int:
+        """Plans an update, of both rounds."""
+        return (self.grpo.questions + self.judged) * self.grpo.rollouts
+
     @model_validator(mode="after")
-    def _steps_can_be_dealt_out(self) -> Self:
-        plans = self.grpo.questions * self.grpo.rollouts
-        if plans % self.grpo.micro_batch:
+    def _questions_are_whole(self) -> Self:
+        if self.recursion is None:
+            return self
+        asked = self.recursion.share * self.grpo.questions
+        if self.judged == 0 or abs(asked - self.judged) > WHOLE:
             raise ValueError(
-                f"grpo.micro_batch must divide the {plans} plans of a step, not be {self.grpo.micro_batch}"
+                f"recursion.share must give whole questions of a step, not {asked:g} of {self.grpo.questions}: "
+                "change it or grpo.questions"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _plans_can_be_dealt_out(self) -> Self:
+        if self.plans % self.grpo.micro_batch:
+            rounds = " in both rounds" if self.recursion else ""
+            raise ValueError(
+                f"grpo.micro_batch must divide the {self.plans} plans of a step{rounds}, not be {self.grpo.micro_batch}"
             )
         return self
 

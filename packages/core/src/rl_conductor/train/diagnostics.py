@@ -18,6 +18,8 @@ from rl_conductor.types import Value, total
 
 Group = Sequence[Outcome]
 """The plans for one question."""
+Judged = tuple[Outcome, Outcome | None]
+"""What came of a plan, and of the plan of the second round; `None` where there was no answer to judge."""
 
 SURE = 2.0
 """Standard errors beyond which a difference counts."""
@@ -37,18 +39,21 @@ def diagnostics(
     groups: Sequence[Group],
     rewards: Sequence[Sequence[float | None]],
     references: Sequence[Reference | None],
+    *,
+    judged: Sequence[Judged] = (),
 ) -> dict[str, float]:
     """The numbers of one step, by name; what can't be known of these plans is left out.
 
     Args:
-        groups: what came of the plans.
-        rewards: of the plans.
+        groups: what came of the plans of the first round.
+        rewards: of the plans of each group, of both rounds.
         references: for each group, what is known of its question.
+        judged: what came of the plans that were given a second round.
     """
     all_outcomes = [outcome for group in groups for outcome in group]
     known = [outcome for outcome in all_outcomes if not outcome.masked]
     valid = [outcome for outcome in known if outcome.valid]
-    used = total(outcome.usage for outcome in all_outcomes)
+    used = total(outcome.usage for outcome in (*all_outcomes, *(second for _, second in judged)) if outcome)
     plans = [outcome.workflow for outcome in all_outcomes if outcome.workflow is not None]
     told = {
         "valid": _mean([outcome.valid for outcome in all_outcomes]),
@@ -64,6 +69,7 @@ def diagnostics(
         "calls": used.calls,
         "replayed": used.replayed_calls / used.calls if used.calls else math.nan,
         **_regrets(groups, references),
+        **_transitions(judged),
     }
     return {name: float(value) for name, value in told.items() if not math.isnan(value)}
 
@@ -86,6 +92,18 @@ def _regrets(groups: Sequence[Group], references: Sequence[Reference | None]) ->
     return {
         "regret_single": _mean([reference.single - score for reference, score in pairs]),
         "regret_oracle": _mean([reference.oracle - score for reference, score in pairs]),
+    }
+
+
+def _transitions(judged: Sequence[Judged]) -> dict[str, float]:
+    """What became in the second round of answers of the first one, as far as plans could be read and no call failed."""
+    known = [(first, second) for first, second in judged if second is not None and not second.masked]
+    valid = [(first, second) for first, second in known if second.valid]
+    return {
+        "second_valid": _mean([second.valid for _, second in known]),
+        "kept": _mean([second.accepts for _, second in valid]),
+        "repaired": _mean([second.right for first, second in valid if not first.right]),
+        "spoiled": _mean([not second.right for first, second in valid if first.right]),
     }
 
 

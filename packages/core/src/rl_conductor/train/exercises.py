@@ -4,49 +4,69 @@ from __future__ import annotations
 
 import random
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from itertools import count, islice
 
 from rl_conductor.errors import ConfigError
 from rl_conductor.fences import new_key
-from rl_conductor.parser import Form
 from rl_conductor.policy import Policy
 from rl_conductor.pool import Worker, WorkerPool
 from rl_conductor.prompts import planner_messages
+from rl_conductor.reviewing import later_space, reviews
 from rl_conductor.tasks.base import Sample, Task
+from rl_conductor.trace import Round
 from rl_conductor.train.config import Curriculum, PlanEntry
 from rl_conductor.types import Message
 from rl_conductor.workflow import PlanSpace
+
+POLICY = Policy()
+"""In training everything is allowed."""
+KEY_BYTES = 16
 
 
 @dataclass(frozen=True)
 class Exercise:
     """A question as the Conductor meets it once."""
 
-    number: int
-    """Its place in the order of training, from 0."""
     sample: Sample
     pool: WorkerPool
     """The workers there are this time, by the numbers that they have this time."""
-    space: PlanSpace
-    form: Form
-    messages: tuple[Message, ...]
-    """What the Conductor is told."""
+    plan: PlanEntry
+    """How plans are asked for."""
+    number: int = 0
+    """Its place in the order of training, from 0."""
+    key: str = field(default_factory=new_key)
+    """Of the fences around the answers that the Conductor is shown."""
+    before: tuple[Round, ...] = ()
+    """The rounds that the Conductor is to judge."""
 
+    def after(self, done: Round) -> Exercise:
+        """The same question one round later."""
+        return replace(self, before=(*self.before, done))
 
-def exercise(sample: Sample, pool: WorkerPool, plan: PlanEntry, *, number: int = 0) -> Exercise:
-    """`sample` over all of `pool`."""
-    space = Policy().space(pool.cards, max_steps=plan.max_steps, access=plan.access)
-    messages = planner_messages(
-        [Message.user(sample.question)],
-        space,
-        pool.cards,
-        key=new_key(),  # of fences, which stand in later rounds only
-        form=plan.form,
-        roster=plan.roster,
-        examples=plan.examples,
-    )
-    return Exercise(number, sample, pool, space, plan.form, messages)
+    @cached_property
+    def space(self) -> PlanSpace:
+        """What may be planned."""
+        return later_space(self._first_space, self.before, self.pool, POLICY) if self.before else self._first_space
+
+    @cached_property
+    def messages(self) -> tuple[Message, ...]:
+        """What the Conductor is told."""
+        return planner_messages(
+            [Message.user(self.sample.question)],
+            self.space,
+            self.pool.cards,
+            key=self.key,
+            form=self.plan.form,
+            roster=self.plan.roster,
+            examples=self.plan.examples,
+            reviews=reviews(self.before, self._first_space, self.plan.form),
+        )
+
+    @cached_property
+    def _first_space(self) -> PlanSpace:
+        return POLICY.space(self.pool.cards, max_steps=self.plan.max_steps, access=self.plan.access)
 
 
 def exercises(
@@ -60,7 +80,13 @@ def exercises(
         ConfigError: more workers are to be drawn than there are.
     """
     return [
-        exercise(sample, subset(pool, curriculum, _random(f"{seed} pool {number}")), plan, number=number)
+        Exercise(
+            sample,
+            subset(pool, curriculum, _random(f"{seed} pool {number}")),
+            plan,
+            number=number,
+            key=_random(f"{seed} fences {number}").randbytes(KEY_BYTES).hex(),
+        )
         for number, sample in enumerate(islice(_rounds(task, seed), size))
     ]
 

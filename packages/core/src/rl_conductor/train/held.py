@@ -20,6 +20,7 @@ import torch
 import xgrammar
 from transformers import LogitsProcessor
 
+from rl_conductor.models.chat_template import silent_tokens
 from rl_conductor.models.vocabulary import vocabulary
 
 BITS = 8 * torch.int32.itemsize
@@ -30,6 +31,8 @@ class Held:
 
     def __init__(self, tokenizer: Any, *, vocab_size: int, ends: Sequence[int], gbnf: str) -> None:
         tokens = vocabulary(tokenizer, size=vocab_size, ends=ends)
+        self._gbnf = gbnf
+        self._barred = silent_tokens(tokenizer) - set(ends)
         self._grammar = xgrammar.GrammarCompiler(tokens).compile_grammar(gbnf)
         self._vocab_size = vocab_size
 
@@ -50,6 +53,16 @@ class Held:
             if not matcher.accept_token(token):
                 raise RuntimeError(f"token {place} of a plan that was held to the grammar is outside of it")
         return self.spread(bits)
+
+    @property
+    def for_vllm(self) -> dict[str, Any]:
+        """What vLLM is told so that it draws what this admits.
+
+        It takes special tokens for the text of their names, which stands wherever a grammar leaves the words free. The
+        least bias that it knows leaves them a probability of e^-100.
+        """
+        bias = dict.fromkeys(sorted(self._barred), -100.0)
+        return {"structured_outputs": {"grammar": self._gbnf}, "logit_bias": bias}
 
     def spread(self, bits: torch.Tensor) -> torch.Tensor:
         """Bits as booleans."""

@@ -16,10 +16,10 @@ from rl_conductor.prompts import EXAMPLES
 from rl_conductor.sync import run_sync
 from rl_conductor.train.config import WarmStart
 from rl_conductor.train.course import Course
+from rl_conductor.train.drawing import draw
 from rl_conductor.train.exercises import Exercise
 from rl_conductor.train.lines import read_lines
 from rl_conductor.train.loading import Loaded
-from rl_conductor.train.rollouts import Rollouts, draw
 from rl_conductor.types import Value
 from rl_conductor.workflow import PlanSpace, Step, Workflow
 
@@ -39,6 +39,8 @@ class KnownPlan(Value):
     """By the names of the pool's workers; without one, or with another score than 1, the line is passed over."""
     reasoning: str = ""
     score: float | None = 1.0
+    round: int = 1
+    """A plan of a second round judges an answer that isn't here, so its line is passed over."""
 
 
 def known_plans(course: Course, entry: WarmStart, loaded: Loaded) -> list[KnownPlan]:
@@ -58,7 +60,7 @@ def shortest(plans: Sequence[KnownPlan]) -> list[KnownPlan]:
     """The right plans, for each question those with the fewest steps, each once."""
     kept: dict[str, dict[Workflow, KnownPlan]] = {}
     for plan in plans:
-        if plan.workflow is not None and plan.score == 1:
+        if plan.workflow is not None and plan.score == 1 and plan.round == 1:
             kept.setdefault(plan.question, {}).setdefault(plan.workflow, plan)
     least = {question: min(len(workflow.steps) for workflow in known) for question, known in kept.items()}
     return [
@@ -110,17 +112,16 @@ def _tried(course: Course, entry: WarmStart, loaded: Loaded) -> list[KnownPlan]:
 
 def _by_chance(course: Course, entry: WarmStart, asked: Sequence[Exercise]) -> list[str]:
     chance = random.Random(f"{course.config.seed} warm start")  # noqa: S311
-    return [render(random_workflow(one.space, entry.subtasks, chance), one.space, one.form) for one in asked]
+    return [render(random_workflow(one.space, entry.subtasks, chance), one.space, one.plan.form) for one in asked]
 
 
 def _by_model(course: Course, asked: Sequence[Exercise], loaded: Loaded) -> list[str]:
-    held = loaded.held_to(asked[0].space, asked[0].form)
-    rollouts = Rollouts(loaded.tokenizer, held, name=loaded.name)
+    held = loaded.held_to(asked[0].space, asked[0].plan.form)
     how = _how(course, loaded)
     torch.manual_seed(course.config.seed)
-    prompts = [rollouts.tokens(one.messages) for one in asked]
+    prompts = [loaded.tokens.prompt(one.messages) for one in asked]
     batches = [prompts[start : start + BATCH] for start in range(0, len(prompts), BATCH)]
-    return [rollouts.text(plan) for batch in batches for plan in draw(loaded.model, batch, how, held)]
+    return [loaded.tokens.text(plan) for batch in batches for plan in draw(loaded.model, batch, how, held)]
 
 
 def _how(course: Course, loaded: Loaded) -> GenerationConfig:

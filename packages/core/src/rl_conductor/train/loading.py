@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ try:
     from transformers import AutoModelForCausalLM, AutoTokenizer, GenerationConfig, GgufConfig
 
     from rl_conductor.train.held import Held
+    from rl_conductor.train.tokens import Tokens
 except ImportError as missing:
     raise ConfigError(
         f"training needs {missing.name}: pip install 'rl-conductor[train]'; in a checkout, uv run --group train ..."
@@ -42,6 +44,11 @@ class Loaded:
         declared = self.model.generation_config.eos_token_id
         others = [] if declared is None else [declared] if isinstance(declared, int) else list(declared)
         return list(dict.fromkeys([self.tokenizer.eos_token_id, *others]))
+
+    @cached_property
+    def tokens(self) -> Tokens:
+        """How prompts and plans are spelled for it."""
+        return Tokens(self.tokenizer, name=self.name)
 
     def held_to(self, space: PlanSpace, form: Form) -> Held:
         """The grammar of the plans in `space`, for this model."""

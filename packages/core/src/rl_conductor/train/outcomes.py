@@ -14,7 +14,7 @@ from rl_conductor.models.scripted import ScriptedModel
 from rl_conductor.parser import parse
 from rl_conductor.sync import PerLoop
 from rl_conductor.tasks.base import Scorer
-from rl_conductor.trace import Trace
+from rl_conductor.trace import PlanRecord, Round, Trace
 from rl_conductor.train.exercises import Exercise
 from rl_conductor.types import Text, Usage, Value
 from rl_conductor.workflow import Workflow
@@ -26,7 +26,11 @@ class Outcome(Value):
     text: Text
     """The plan as written."""
     workflow: Workflow | None = None
-    """The plan as read; `None` when it is no plan, or one that may not run."""
+    """The plan as read; `None` when it is no plan, one that may not run, or one that accepts."""
+    accepts: bool = False
+    """Whether the plan is empty, so that the answer of the round before stands."""
+    round: Round | None = None
+    """What was done, for a next round to judge; `None` when there is no answer that says something of the plan."""
     score: float | None = None
     """How right the answer is, 0 to 1; `None` when there is no plan, or when a call to a worker failed."""
     explanation: Text = ""
@@ -39,7 +43,7 @@ class Outcome(Value):
     @property
     def valid(self) -> bool:
         """Whether the plan could be read and may run."""
-        return self.workflow is not None
+        return self.workflow is not None or self.accepts
 
     @property
     def masked(self) -> bool:
@@ -62,12 +66,19 @@ class Drawn(Value):
     score: float | None
     reward: float | None
     explanation: Text
+    round: int = 1
+    before: float | None = None
+    """In a second round, the score of the answer that was judged."""
 
     @classmethod
-    def of(cls, step: int, exercise: Exercise, outcome: Outcome, reward: float | None) -> Self:
+    def of(
+        cls, step: int, exercise: Exercise, outcome: Outcome, reward: float | None, *, before: Outcome | None = None
+    ) -> Self:
         """What is kept of an outcome."""
         return cls(
             step=step,
+            round=1 if before is None else 2,
+            before=before and before.score,
             question=exercise.sample.question,
             text=outcome.text,
             workflow=outcome.workflow,
@@ -93,33 +104,50 @@ class Judge:
     def __post_init__(self) -> None:
         object.__setattr__(self, "_places", PerLoop(lambda: asyncio.Semaphore(self.concurrency)))
 
-    async def outcomes(self, exercises: Sequence[Exercise], texts: Sequence[str]) -> list[Outcome]:
-        """What came of each text, as a plan for the exercise beside it."""
-        return list(await asyncio.gather(*map(self.outcome, exercises, texts)))
+    async def outcomes(
+        self, exercises: Sequence[Exercise], texts: Sequence[str], before: Sequence[Outcome | None] = ()
+    ) -> list[Outcome]:
+        """What came of each text, as a plan for the exercise beside it; see `outcome`."""
+        judged = before or (None,) * len(texts)
+        return list(await asyncio.gather(*map(self.outcome, exercises, texts, judged)))
 
-    async def outcome(self, exercise: Exercise, text: str) -> Outcome:
-        """What comes of `text` as a plan for `exercise`."""
+    async def outcome(self, exercise: Exercise, text: str, before: Outcome | None = None) -> Outcome:
+        """What comes of `text` as a plan for `exercise`.
+
+        Args:
+            exercise: the question, its pool, and the rounds that were done.
+            text: the plan.
+            before: what came of the last of these rounds. Its score stands if the plan accepts its answer.
+        """
         try:
-            workflow = parse(text, exercise.space, form=exercise.form, repair=False).workflow
+            workflow = parse(text, exercise.space, form=exercise.plan.form, repair=False).workflow
         except WorkflowError as error:
             return Outcome(text=text, explanation=str(error))
-        assert workflow is not None  # in the first round no plan is empty
+        if workflow is None:
+            assert before is not None  # in the first round no plan is empty
+            return Outcome(text=text, accepts=True, score=before.score, explanation=before.explanation)
         async with self._places.get():
-            return await self._run(exercise, text, workflow)
+            return await self._run(exercise, PlanRecord(source="planner", text=text, workflow=workflow))
 
-    async def _run(self, exercise: Exercise, text: str, workflow: Workflow) -> Outcome:
+    async def _run(self, exercise: Exercise, plan: PlanRecord) -> Outcome:
         planner = ScriptedModel("no plan is asked for here: it is given")
-        conductor = Conductor(planner, exercise.pool, access=exercise.space.access, retries=self.retries)
+        conductor = Conductor(planner, exercise.pool, access=exercise.plan.access, retries=self.retries)
+        bounds = {"rounds": len(exercise.before) + 1, "steps": exercise.plan.max_steps}
+        # Taken up as the planner's own: what a later round may recall and what it is shown are then as in serving.
+        written = [*exercise.before, Round(plan=plan)]
         try:
-            trace = await conductor.run(exercise.sample.question, workflow=workflow, limits=self.limits)
+            trace = await conductor.run(
+                exercise.sample.question, resume=written, limits=self.limits.model_copy(update=bounds)
+            )
         except RunError as failed:
             trace = failed.trace
-        told = {"text": text, "workflow": workflow, "usage": trace.usage, "seconds": trace.critical_path}
-        failure = failed_call(trace)
+        alone = trace.model_copy(update={"rounds": trace.rounds[-1:]})
+        told = {"text": plan.text, "workflow": plan.workflow, "usage": alone.usage, "seconds": alone.critical_path}
+        failure = failed_call(alone)
         if failure is not None:
             return Outcome(**told, explanation=failure)
         score = await self.scorer(exercise.sample, trace.text)
-        return Outcome(**told, score=score.value, explanation=score.explanation)
+        return Outcome(**told, round=trace.rounds[-1], score=score.value, explanation=score.explanation)
 
 
 def failed_call(trace: Trace) -> str | None:

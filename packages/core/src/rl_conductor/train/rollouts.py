@@ -1,116 +1,126 @@
-"""Draws plans for prompts: tokens from messages as in serving, then sampling under the grammar."""
+"""TRL's hook for rollouts of one's own: plans are drawn and run, and some of them are judged in a second round.
+
+In a second round the Conductor is told its plan and the answer, as in serving, and writes another plan or an empty one.
+Every plan is run once: what came of it stands on its row, for the reward and for the round after it.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
 
-import torch
-from transformers import GenerationConfig, LogitsProcessorList
-from trl.extras.profiling import profiling_context
-from trl.models import unwrap_model_for_generation
+from rl_conductor.sync import run_sync
+from rl_conductor.train.drawing import Written, plans_for
+from rl_conductor.train.exercises import Exercise
+from rl_conductor.train.held import Held
+from rl_conductor.train.outcomes import Judge, Outcome
+from rl_conductor.train.tokens import Tokens
 
-from rl_conductor.models.chat_template import ChatTemplate
-from rl_conductor.train.held import Drawing, Held
-from rl_conductor.types import Message, Request
+Prompt = tuple[int, ...]
 
-Turn = dict[str, str]
+
+class Asked(NamedTuple):
+    """What a row of a batch asks for."""
+
+    exercise: int
+    """Its number."""
+    round: int
+    """1 or 2."""
+
+
+@dataclass(frozen=True)
+class Played:
+    """A row of a batch: a plan that was drawn, and what came of it."""
+
+    exercise: Exercise
+    prompt: list[int]
+    written: Written
+    outcome: Outcome | None
+    """`None` where there is no answer to judge: the tokens are then those of the first round, and count for nothing."""
+    before: Outcome | None = None
+    """In a second round, what came of the first."""
 
 
 class Rollouts:
-    """TRL's hook for rollouts of one's own (`rollout_func`)."""
+    """Plays the rows of a batch."""
 
-    def __init__(self, tokenizer: Any, held: Held | None, *, name: str) -> None:
-        self._tokenizer = tokenizer
-        self._chat = ChatTemplate(tokenizer, parts=False)
+    def __init__(
+        self, exercises: Sequence[Exercise], judge: Judge, tokens: Tokens, *, held: Sequence[Held | None]
+    ) -> None:
+        """Take what is needed to play.
+
+        Args:
+            exercises: all of them, by number.
+            judge: who says what came of a plan.
+            tokens: the model's.
+            held: the grammar of each round, as far as there is one.
+        """
+        self._exercises = exercises
+        self._judge = judge
+        self._tokens = tokens
         self._held = held
-        self._name = name
+        self._begun: dict[Prompt, Prompt] = {}
+        """For each prompt of a second round, the one of the first, which it begins with."""
 
-    def __call__(self, prompts: list[list[Turn]], trainer: Any) -> dict[str, Any]:
-        """A plan for each prompt."""
-        tokens = [self.tokens(messages(turns)) for turns in prompts]
-        drawn, log_probs = (self._by_vllm if trainer.use_vllm else self._by_transformers)(tokens, trainer)
-        return {
-            "prompt_ids": tokens,
-            "completion_ids": drawn,
-            "logprobs": log_probs,
-            "plan": [self.text(plan) for plan in drawn],
-        }
+    def __call__(self, _prompts: Sequence[Any], trainer: Any) -> dict[str, Any]:
+        """A plan for each row that the trainer was asked for, in this order."""
+        asked: Sequence[Asked] = trainer.asked
+        judged = {row.exercise for row in asked if row.round == 2}
+        first = self._first([self._exercises[row.exercise] for row in asked if row.round == 1], trainer)
+        second = self._second([one for one in first if one.exercise.number in judged], trainer) if judged else []
+        rounds = {1: iter(first), 2: iter(second)}
+        return _columns([next(rounds[row.round]) for row in asked])
 
-    def tokens(self, told: Sequence[Message]) -> list[int]:
-        """The prompt, as serving the model makes it."""
-        rendered = self._chat.render(Request(messages=tuple(told)), (), model=self._name)
-        ids: list[int] = rendered["input_ids"]
-        return ids
+    def held(self, prompt: Sequence[int]) -> Held | None:
+        """The grammar of the plans that were drawn for a prompt of the newest batch."""
+        later, _ = self.family(prompt)
+        return self._held[later]
 
-    def text(self, plan: Sequence[int]) -> str:
-        """The plan as serving the model reads it."""
-        shown = [token for token in plan if token not in self._chat.silent]
-        text: str = self._tokenizer.decode(shown, skip_special_tokens=False, clean_up_tokenization_spaces=False)
-        return text
+    def family(self, prompt: Sequence[int]) -> tuple[bool, Prompt]:
+        """What a prompt of the newest batch shares with its group: the round, and the first round's prompt."""
+        own = tuple(prompt)
+        return own in self._begun, self._begun.get(own, own)
 
-    def _by_vllm(self, prompts: list[list[int]], trainer: Any) -> tuple[list[list[int]], list[list[float]]]:
-        _, plans, log_probs, _ = trainer.vllm_generation.generate(
-            prompts=prompts,
-            images=None,
-            num_generations=trainer.num_generations,
-            profiler=profiling_context(trainer, "vLLM.generate"),
-        )
-        return plans, [[first[0] for first in plan] for plan in log_probs]
+    def _first(self, asked: Sequence[Exercise], trainer: Any) -> list[Played]:
+        prompts = [self._tokens.prompt(one.messages) for one in asked]
+        written = plans_for(prompts, trainer, self._held[0], alike=trainer.num_generations)
+        outcomes = run_sync(self._judge.outcomes(asked, [self._tokens.text(one.plan) for one in written]))
+        return list(map(Played, asked, prompts, written, outcomes))
 
-    def _by_transformers(self, prompts: list[list[int]], trainer: Any) -> tuple[list[list[int]], None]:
-        with (
-            profiling_context(trainer, "transformers.generate"),
-            unwrap_model_for_generation(
-                trainer.model_wrapped,
-                trainer.accelerator,
-                gather_deepspeed3_params=trainer.args.ds3_gather_for_generation,
-                generation_kwargs=trainer.generation_kwargs,
-                gradient_checkpointing_kwargs=trainer.args.gradient_checkpointing_kwargs,
-            ) as model,
-        ):
-            return draw(model, prompts, trainer.generation_config, self._held), None
+    def _second(self, first: Sequence[Played], trainer: Any) -> list[Played]:
+        again = {place: exercise for place, one in enumerate(first) if (exercise := _again(one))}
+        prompts = [
+            self._tokens.prompt(again[place].messages) if place in again else one.prompt
+            for place, one in enumerate(first)
+        ]
+        # For all of them, answer or not: engines that draw together must be asked for equally many each.
+        written = plans_for(prompts, trainer, self._held[1], alike=1)
+        texts = [self._tokens.text(written[place].plan) for place in again]
+        before = [first[place].outcome for place in again]
+        outcomes = run_sync(self._judge.outcomes(list(again.values()), texts, before))
+        second = [replace(one, outcome=None, before=one.outcome) for one in first]
+        for place, outcome in zip(again, outcomes, strict=True):
+            second[place] = Played(again[place], prompts[place], written[place], outcome, before=first[place].outcome)
+        self._begun = {tuple(prompts[place]): tuple(first[place].prompt) for place in again}
+        return second
 
 
-def messages(turns: Sequence[Turn]) -> tuple[Message, ...]:
-    """Messages, from the turns of a data set's row."""
-    return tuple(Message(role=turn["role"], content=turn["content"]) for turn in turns)
+def _again(one: Played) -> Exercise | None:
+    """The exercise of the second round; `None` where there is no answer to judge."""
+    done = one.outcome.round if one.outcome else None
+    return one.exercise.after(done) if done else None
 
 
-def draw(model: Any, prompts: Sequence[Sequence[int]], how: GenerationConfig, held: Held | None) -> list[list[int]]:
-    """A plan for each prompt, its end included. What prompts share is read once."""
-    unique = list(dict.fromkeys(map(tuple, prompts)))
-    tokens, mask = _padded(unique, how.pad_token_id, model.device)
-    rows = torch.tensor([unique.index(tuple(prompt)) for prompt in prompts], device=model.device)
-    with torch.no_grad():
-        cache = _read(model, tokens[:, :-1], mask[:, :-1])
-        cache.batch_select_indices(rows)
-        written = model.generate(
-            input_ids=tokens[rows],
-            attention_mask=mask[rows],
-            past_key_values=cache,
-            generation_config=how,
-            logits_processor=LogitsProcessorList([Drawing(held, len(prompts))] if held else []),
-        )
-    return [_until_end(plan, how.eos_token_id) for plan in written[:, tokens.shape[1] :].tolist()]
-
-
-def _padded(prompts: Sequence[Sequence[int]], pad: int, device: torch.device) -> tuple[torch.Tensor, torch.Tensor]:
-    """Tokens and mask, padded on the left."""
-    longest = max(map(len, prompts))
-    short = [longest - len(prompt) for prompt in prompts]
-    tokens = [[pad] * missing + list(prompt) for missing, prompt in zip(short, prompts, strict=True)]
-    mask = [[0] * missing + [1] * len(prompt) for missing, prompt in zip(short, prompts, strict=True)]
-    return torch.tensor(tokens, device=device), torch.tensor(mask, device=device)
-
-
-def _read(model: Any, tokens: torch.Tensor, mask: torch.Tensor) -> Any:
-    """What the model remembers of the prompts."""
-    positions = (mask.cumsum(-1) - 1).clamp(min=0)
-    out = model(input_ids=tokens, attention_mask=mask, position_ids=positions, use_cache=True, logits_to_keep=1)
-    return out.past_key_values
-
-
-def _until_end(plan: list[int], ends: Sequence[int]) -> list[int]:
-    stop = next((place for place, token in enumerate(plan) if token in ends), len(plan) - 1)
-    return plan[: stop + 1]
+def _columns(played: Sequence[Played]) -> dict[str, Any]:
+    """What TRL wants to know of the rows; what is called otherwise it passes on to the reward."""
+    log_probs = [one.written.log_probs for one in played]
+    columns = {
+        "prompt_ids": [one.prompt for one in played],
+        "completion_ids": [one.written.plan for one in played],
+        "logprobs": None if None in log_probs else log_probs,
+        "played": list(played),
+    }
+    if any(one.before for one in played):
+        columns["env_mask"] = [[int(one.outcome is not None)] * len(one.written.plan) for one in played]
+    return columns

@@ -13,6 +13,8 @@ from typing import Any
 
 from rl_conductor.errors import ConfigError
 from rl_conductor.pool import WorkerPool
+from rl_conductor.trace import PlanRecord, Round
+from rl_conductor.train.batches import passes, rounds
 from rl_conductor.train.config import TrainConfig
 from rl_conductor.train.course import Course
 from rl_conductor.train.diagnostics import Reference, verdict
@@ -29,11 +31,12 @@ try:
     from transformers.utils.logging import disable_progress_bar, set_verbosity_error
     from trl import GRPOConfig
 
-    from rl_conductor.models.chat_template import silent_tokens
-    from rl_conductor.train.loading import Loaded, grammar_of, load, lora_of
+    from rl_conductor.train.held import Held
+    from rl_conductor.train.loading import Loaded, load, lora_of
     from rl_conductor.train.marking import Marking
+    from rl_conductor.train.rewarding import Reward
     from rl_conductor.train.rollouts import Rollouts
-    from rl_conductor.train.trainer import ConductorTrainer, Reward
+    from rl_conductor.train.trainer import ConductorTrainer
     from rl_conductor.train.warm_start import warm_up
 except ImportError as missing:
     raise ConfigError(
@@ -114,21 +117,27 @@ def _trainer(course: Course, folder: Folder) -> ConductorTrainer:
     config = course.config
     asked = course.exercises(config.grpo.steps * config.grpo.questions)
     loaded = _loaded(config, folder)
-    # One for all exercises: it knows workers by number, and there are equally many each time.
-    space, form = asked[0].space, asked[0].form
-    held = loaded.held_to(space, form) if config.plan.grammar else None
     trainer = ConductorTrainer(
         model=loaded.model,
         processing_class=loaded.tokenizer,
-        rollouts=Rollouts(loaded.tokenizer, held, name=loaded.name),
-        held=held,
-        reward_funcs=Reward(asked, course.judge, config.reward, references=_references(config), told=folder.keep_plans),
-        args=_arguments(config, folder.path, vllm_held_to(grammar_of(space, form), loaded) if held else None),
-        train_dataset=Dataset.from_list([_row(one) for one in asked]),
+        rollouts=Rollouts(asked, course.judge, loaded.tokens, held=_held(config, asked[0], loaded)),
+        reward_funcs=Reward(config, _references(config), told=folder.keep_plans),
+        args=_arguments(config, folder.path),
+        train_dataset=Dataset.from_list([row for one in asked for row in _rows(config, one)]),
         peft_config=None if isinstance(loaded.model, PeftModel) else lora_of(config),
     )
     trainer.remove_callback(PrinterCallback)
     return trainer
+
+
+def _held(config: TrainConfig, one: Exercise, loaded: Loaded) -> list[Held | None]:
+    """The grammar of each round.
+
+    One exercise speaks for all: the grammar knows workers by number, there are equally many each time, and who replied
+    in the first round makes no difference to it.
+    """
+    played = [one, one.after(Round(plan=PlanRecord(source="planner")))] if config.recursion else [one]
+    return [loaded.held_to(each.space, config.plan.form) if config.plan.grammar else None for each in played]
 
 
 def _loaded(config: TrainConfig, folder: Folder) -> Loaded:
@@ -140,9 +149,10 @@ def _loaded(config: TrainConfig, folder: Folder) -> Loaded:
     return replace(loaded, model=PeftModel.from_pretrained(loaded.model, warm, is_trainable=True))
 
 
-def _row(one: Exercise) -> dict[str, Any]:
+def _rows(config: TrainConfig, one: Exercise) -> list[dict[str, Any]]:
+    """A row for each round, of which TRL makes a group; the prompts of the second one are made on the way."""
     told = [{"role": message.role, "content": message.text} for message in one.messages]
-    return {"prompt": told, "exercise": one.number}
+    return [{"prompt": told, "exercise": one.number, "round": turn + 1} for turn in range(rounds(config, one.number))]
 
 
 def _references(config: TrainConfig) -> dict[str, Reference]:
@@ -150,30 +160,13 @@ def _references(config: TrainConfig) -> dict[str, Reference]:
     return {reference.id: reference for reference in found}
 
 
-def vllm_held_to(gbnf: str, loaded: Loaded) -> dict[str, Any]:
-    """What vLLM is told so that it draws what `Held` admits.
-
-    It takes special tokens for the text of their names, which stands wherever a grammar leaves the words free. The
-    least bias that it knows leaves them a probability of e^-100.
-    """
-    barred = silent_tokens(loaded.tokenizer) - set(loaded.ends)
-    return {"structured_outputs": {"grammar": gbnf}, "logit_bias": dict.fromkeys(sorted(barred), -100.0)}
-
-
-def _arguments(config: TrainConfig, output: Path, held: dict[str, Any] | None) -> GRPOConfig:
-    grpo, devices = config.grpo, PartialState().num_processes
-    passes, rest = divmod(grpo.questions * grpo.rollouts, grpo.micro_batch * devices)
-    if rest:
-        raise ConfigError(
-            f"{grpo.questions * grpo.rollouts} plans a step can't be dealt out to {devices} processes in"
-            f" micro-batches of {grpo.micro_batch}: change grpo.micro_batch"
-        )
-    cuda = torch.cuda.is_available()
+def _arguments(config: TrainConfig, output: Path) -> GRPOConfig:
+    grpo, cuda = config.grpo, torch.cuda.is_available()
     return GRPOConfig(
         output_dir=str(output),
         max_steps=grpo.steps,
         per_device_train_batch_size=grpo.micro_batch,
-        gradient_accumulation_steps=passes,
+        gradient_accumulation_steps=passes(config, PartialState().num_processes),
         num_generations=grpo.rollouts,
         max_completion_length=config.plan.max_tokens,
         temperature=grpo.temperature,
@@ -197,11 +190,11 @@ def _arguments(config: TrainConfig, output: Path, held: dict[str, Any] | None) -
         report_to=list(config.keep.report_to) or "none",
         save_steps=config.keep.every,
         save_total_limit=config.keep.checkpoints,
-        **_vllm(config, held),
+        **_vllm(config),
     )
 
 
-def _vllm(config: TrainConfig, held: dict[str, Any] | None) -> dict[str, Any]:
+def _vllm(config: TrainConfig) -> dict[str, Any]:
     vllm = config.vllm
     if vllm is None:
         return {}
@@ -211,7 +204,6 @@ def _vllm(config: TrainConfig, held: dict[str, Any] | None) -> dict[str, Any]:
         "vllm_gpu_memory_utilization": vllm.memory,
         "vllm_tensor_parallel_size": vllm.tensor_parallel,
         "vllm_server_base_url": vllm.server,
-        "generation_kwargs": held,
     }
 
 

@@ -19,14 +19,13 @@ from rl_conductor.pool import WorkerPool
 from rl_conductor.tasks.base import Sample
 from rl_conductor.train.config import TrainConfig, WarmStart
 from rl_conductor.train.course import Course
-from rl_conductor.train.exercises import Exercise, exercise, subset
+from rl_conductor.train.exercises import Exercise, subset
 from rl_conductor.train.folder import Folder, Warmth, newest_whole
 from rl_conductor.train.held import Held
 from rl_conductor.train.known import KnownPlan, known_plans, thought
 from rl_conductor.train.lines import read_lines, write_lines
 from rl_conductor.train.loading import Loaded, load, lora_of
 from rl_conductor.train.marking import Marking
-from rl_conductor.train.rollouts import Rollouts
 from rl_conductor.train.scoring import score
 
 RISING = 4
@@ -74,12 +73,11 @@ def rows(course: Course, entry: WarmStart, loaded: Loaded, plans: Sequence[Known
     drawn: list[tuple[KnownPlan, WorkerPool]] = []
     while len(drawn) < entry.steps * entry.batch:
         drawn += [(plan, _pool(course, plan, chance)) for plan in chance.sample(plans, len(plans))]
-    rollouts = Rollouts(loaded.tokenizer, None, name=loaded.name)
     made: list[Row] = []
     for plan, pool in drawn[: entry.steps * entry.batch]:
-        one = exercise(Sample(id="", question=plan.question), pool, course.config.plan)
+        one = Exercise(Sample(id="", question=plan.question), pool, course.config.plan)
         written = loaded.tokenizer(_text(plan, one, entry.thoughts), add_special_tokens=False)["input_ids"]
-        made.append(Row(rollouts.tokens(one.messages), [*written, loaded.ends[0]]))
+        made.append(Row(loaded.tokens.prompt(one.messages), [*written, loaded.ends[0]]))
     return made
 
 
@@ -91,7 +89,7 @@ def _pool(course: Course, plan: KnownPlan, chance: random.Random) -> WorkerPool:
 def _text(plan: KnownPlan, one: Exercise, does: Mapping[str, str]) -> str:
     assert plan.workflow is not None  # only right plans are learnt from
     reasoning = thought(plan.workflow, tuple(one.pool), does) if does else plan.reasoning
-    return render(plan.workflow, one.space, one.form, reasoning=reasoning)
+    return render(plan.workflow, one.space, one.plan.form, reasoning=reasoning)
 
 
 def _plans(course: Course, entry: WarmStart, folder: Folder, loaded: Loaded) -> list[KnownPlan]:
@@ -106,7 +104,7 @@ def _trainer(course: Course, entry: WarmStart, folder: Folder, loaded: Loaded, p
     config, lora = course.config, lora_of(course.config)
     one = course.exercises(1)[0]
     trainer = _Trainer(
-        held=loaded.held_to(one.space, one.form) if config.plan.grammar else None,
+        held=loaded.held_to(one.space, one.plan.form) if config.plan.grammar else None,
         model=get_peft_model(loaded.model, lora) if lora else loaded.model,
         processing_class=loaded.tokenizer,
         train_dataset=rows(course, entry, loaded, plans),
