@@ -39,6 +39,7 @@ def test_of_the_right_plans_for_a_question_the_shortest_are_learnt_from() -> Non
         plan("q", "other"),
         plan("p", "right", "other"),
         plan("q", "broken", score=None),
+        plan("q", "judge").model_copy(update={"round": 2}),
     ]
     assert shortest(plans) == [plan("q", "right"), plan("q", "other"), plan("p", "right", "other")]
 

@@ -12,7 +12,6 @@ import pytest
 import random_model
 import toy_training
 from rl_conductor import ScriptedModel, WorkerPool
-from rl_conductor.models.scripted import Scripted
 from rl_conductor.tasks.base import Sample
 from rl_conductor.tasks.scorers import exact
 from rl_conductor.train.config import PlanEntry, TrainConfig
@@ -28,6 +27,7 @@ from rl_conductor.train.run import Step, train
 pytestmark = pytest.mark.timeout(600)
 
 FIRST = 'model_id = [{}]\nsubtasks = ["Answer."]\naccess_list = [[]]'
+ENTRY = PlanEntry(examples=0)
 ACCEPT = "model_id = []\nsubtasks = []\naccess_list = []"
 ROWS = [Asked(0, 1)] * 2 + [Asked(1, 1)] * 4 + [Asked(1, 2)] * 4
 
@@ -77,25 +77,19 @@ def held(loaded: Loaded) -> list[Held]:
     return [only("first"), only("second")]
 
 
-@pytest.fixture
-def batch(loaded: Loaded, held: list[Held]) -> Batch:
-    """Two plans for a question without a second round, four for one with: right, no plan, wrong, wrong."""
-    workers: dict[str, list[Scripted]] = {"good": ["Paris"] * 4, "bad": ["Rome"] * 4}
-    models = {name: ScriptedModel(says) for name, says in workers.items()}
+def played(loaded: Loaded, held: list[Held], asked: list[Asked]) -> Batch:
+    """Two plans for a question without a second round; for one with, if it is asked for, a right, no and two wrong."""
+    models = {"good": ScriptedModel(["Paris"] * 4), "bad": ScriptedModel(["Rome"] * 4)}
     exercises = [
-        Exercise(
-            Sample(id=str(number), question=f"question {number}?", answer="Paris"),
-            WorkerPool(models),
-            PlanEntry(examples=0),
-            number=number,
-        )
+        Exercise(Sample(id=f"{number}", question="Where?", answer="Paris"), WorkerPool(models), ENTRY, number=number)
         for number in range(2)
     ]
     good, bad = FIRST.format(0), FIRST.format(1)
-    engine = Engine(loaded, [good, bad, good, "no plan", bad, bad], [ACCEPT, good, good, ACCEPT])
+    first = [good, bad, good, "no plan", bad, bad]
+    engine = Engine(loaded, first[: sum(row.round == 1 for row in asked)], [ACCEPT, good, good, ACCEPT])
     rollouts = Rollouts(exercises, Judge(exact), loaded.tokens, held=held)
     trainer = SimpleNamespace(
-        asked=ROWS,
+        asked=asked,
         use_vllm=True,
         num_generations=2,
         vllm_generation=engine,
@@ -104,6 +98,18 @@ def batch(loaded: Loaded, held: list[Held]) -> Batch:
         accelerator=SimpleNamespace(is_main_process=True),
     )
     return Batch(rollouts([], trainer), rollouts, engine, models)
+
+
+@pytest.fixture
+def batch(loaded: Loaded, held: list[Held]) -> Batch:
+    return played(loaded, held, ROWS)
+
+
+def test_without_a_second_round_a_batch_is_drawn_once_and_masks_nothing(loaded: Loaded, held: list[Held]) -> None:
+    batch = played(loaded, held[:1], ROWS[:2])
+    assert set(batch.columns) == {"prompt_ids", "completion_ids", "logprobs", "played"}
+    assert len(batch.engine.asked) == 1
+    assert [row.before for row in batch.played] == [None, None]
 
 
 def test_each_row_of_a_second_round_judges_the_plan_of_its_own_place(batch: Batch) -> None:

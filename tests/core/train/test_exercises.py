@@ -39,6 +39,12 @@ def test_exercises_follow_from_the_seed_and_a_longer_list_begins_with_the_shorte
     assert [one.number for one in made(3)] == [0, 1, 2]
 
 
+def test_the_marks_of_answers_that_are_shown_follow_from_the_seed_and_differ_between_exercises() -> None:
+    keys = [one.key for one in made(12)]
+    assert keys == [one.key for one in made(12)]
+    assert len({*keys, *(one.key for one in made(12, seed=1))}) == 24
+
+
 def test_every_question_comes_once_a_round_and_rounds_differ() -> None:
     ids = [one.sample.id for one in made(15)]
     rounds = [ids[:5], ids[5:10], ids[10:]]
