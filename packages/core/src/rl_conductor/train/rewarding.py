@@ -29,7 +29,7 @@ class Reward:
     def __call__(
         self, *, played: list[Played], trainer_state: Any, log_metric: Callable[[str, float], None], **_: Any
     ) -> list[float | None]:
-        """The rewards of rows; those of a question stand together, and of these the ones of the first round before."""
+        """The rewards of rows, which stand together by question and, within it, by round."""
         questions = [list(rows) for _, rows in groupby(played, key=lambda row: row.exercise.number)]
         first = [[row.outcome for row in rows if row.outcome and not row.before] for rows in questions]
         second = [[row.outcome for row in rows if row.before] for rows in questions]
