@@ -15,6 +15,7 @@ import typer
 from rl_conductor.amounts import cost_in_words, counted, tokens
 from rl_conductor.cli import console, report
 from rl_conductor.cli.files import writable
+from rl_conductor.cli.options import as_options
 from rl_conductor.cli.progress import Watcher, watching
 from rl_conductor.cli.telemetry import exported
 from rl_conductor.conductor import Conductor
@@ -162,17 +163,10 @@ def spent(trace: Trace) -> str:
 def why_none(trace: Trace) -> str:
     """Why nobody got an answer, in a sentence."""
     if _was_refused(trace):
-        return f"refused before anything was spent: {_as_options(next(trace.calls()).error or '')}"
+        return f"refused before anything was spent: {as_options(next(trace.calls()).error or '')}"
     if trace.completion is not None or trace.error == "cancelled":
         return f"nobody read the answer to its end; {spent(trace)}"
-    return f"there is no answer: {_as_options(trace.error or '')}; {spent(trace)}"
-
-
-def _as_options(error: str) -> str:
-    """`error`, which names limits as code writes them, as they are written here."""
-    for limit, option in (("usd", "budget"), ("tokens", "tokens"), ("seconds", "deadline")):
-        error = error.replace(f"limits.{limit}=", f"--{option} ")
-    return error
+    return f"there is no answer: {as_options(trace.error or '')}; {spent(trace)}"
 
 
 def _was_refused(trace: Trace) -> bool:

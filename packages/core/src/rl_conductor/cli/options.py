@@ -225,3 +225,10 @@ def _part(name: str) -> ContentPart:
 
 def _attached(name: str, text: str) -> TextPart:
     return TextPart(text=f"\n\n[{name}]\n{text}")
+
+
+def as_options(error: str) -> str:
+    """`error`, which names limits as code writes them, with the options that set them."""
+    for limit, option in (("usd", "--budget"), ("tokens", "--tokens"), ("seconds", "--deadline")):
+        error = error.replace(f"limits.{limit}=", f"{option} ")
+    return error

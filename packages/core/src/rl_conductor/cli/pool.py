@@ -127,7 +127,8 @@ async def _probe(caller: Caller, worker: Worker) -> Call:
 
 def _outcome(name: str, call: Call) -> Text:
     if call.completion is None:
-        return Text.assemble(("✗ ", "red"), (name, "bold"), f" {console.one_line(call.error or call.outcome)}")
+        why = options.as_options(call.error or call.outcome)
+        return Text.assemble(("✗ ", "red"), (name, "bold"), f" {console.one_line(why)}")
     who = console.one_line(call.completion.model)
     said = console.one_line(call.completion.text)[:40]
     took = f"{seconds(call.seconds)}, {cost(call.usage)}"
