@@ -77,7 +77,7 @@ def load(name: str, *, dtype: str) -> Loaded:
 def _attention() -> str:
     """The kind of attention. Plans that share a prompt are scored under a mask that flash attention can't take.
 
-    On a processor the plain kind draws 16 plans of SmolLM2-135M in bfloat16 in two fifths of the time.
+    On a processor the plain kind is the quicker one for drawing, which adds one token at a time to long prompts.
     """
     return "sdpa" if torch.cuda.is_available() else "eager"
 
