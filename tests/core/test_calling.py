@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import traceback
 from collections.abc import AsyncGenerator
 from decimal import Decimal
 from typing import Any
@@ -67,9 +68,16 @@ async def test_what_a_model_of_ones_own_raises_is_recorded_without_its_key() -> 
     model = ScriptedModel([OSError("Bearer sk-very-secret was refused")], name="own")
     model.api_key = "sk-very-secret"  # type: ignore[attr-defined]
 
-    _, (call,), _ = await ask(model)
+    raised, (call,), _ = await ask(model)
 
     assert call.error == "scripted:own raised OSError: Bearer [secret] was refused"
+    assert "very-secret" not in "".join(traceback.format_exception(raised))
+
+
+async def test_a_traceback_tells_what_a_model_of_ones_own_raised_where_it_quotes_no_key() -> None:
+    raised, _, _ = await ask(ScriptedModel([OSError("the disk is full")]))
+
+    assert "OSError: the disk is full" in "".join(traceback.format_exception(raised.__cause__))
 
 
 async def test_a_timeout_does_not_change_the_fingerprint() -> None:

@@ -284,7 +284,8 @@ class _Attempts:
         except Exception as error:
             said = without_secrets(str(error), secrets_in(self.model))
             message = f"{self.model.name} raised {type(error).__name__}: {said}"
-            raise ModelError(message, model=self.model.name) from error
+            # A traceback would quote the key as well.
+            raise ModelError(message, model=self.model.name) from (error if said == str(error) else None)
 
     def _record(
         self,
