@@ -20,6 +20,7 @@ try:
     from peft import LoraConfig
     from transformers import AutoModelForCausalLM, AutoTokenizer, GenerationConfig, GgufConfig
 
+    from rl_conductor.train import attention
     from rl_conductor.train.held import Held
     from rl_conductor.train.tokens import Tokens
 except ImportError as missing:
@@ -68,6 +69,8 @@ def load(name: str, *, dtype: str) -> Loaded:
         tokenizer = AutoTokenizer.from_pretrained(source)
     except (OSError, ValueError) as failed:
         raise ConfigError(f"model {name!r} can't be loaded: {failed}") from failed
+    if not torch.cuda.is_available():
+        attention.group(model)
     # A checkpoint's own habits, such as a penalty on repetition, would make it draw from what is not trained.
     loaded = Loaded(name, model, tokenizer)
     model.generation_config = GenerationConfig(eos_token_id=loaded.ends)
