@@ -165,6 +165,19 @@ async def test_a_run_that_failed_is_gone_on_with_from_its_trace(store: Store) ->
     assert (claim.outcome, claim.rounds) == ("resumed", trace.rounds)
 
 
+async def test_what_another_release_kept_in_its_own_form_is_refused_in_words(store: Store) -> None:
+    trace, events = await ran()
+    await store.claim(new_run())
+    store.finish("run-1", trace, "failed")
+    store.begin(new_run("order-8", run="run-2"))
+    store.record("run-2", next(event for event in events if isinstance(event, WorkflowPlanned)), Usage())
+    store.journal.add(lambda kept: kept.execute(text("UPDATE runs SET trace = replace(trace, 'source', 'origin')")))
+    store.journal.add(lambda kept: kept.execute(text("UPDATE steps SET body = replace(body, 'source', 'origin')")))
+    for look in (store.trace("run-1"), store.claim(new_run()), store.so_far("run-2")):
+        with pytest.raises(ConfigError, match=r"'run-.' was kept by another release .*source: Field required"):
+            await look
+
+
 async def test_old_runs_are_forgotten_and_living_ones_are_not(store: Store) -> None:
     trace, events = await ran()
     await store.claim(new_run())

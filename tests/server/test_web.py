@@ -10,6 +10,7 @@ from urllib.parse import urlencode
 
 import httpx
 import pytest
+import sqlalchemy
 from markupsafe import escape
 
 from core.runs import Gated, busy, plan
@@ -162,6 +163,14 @@ async def test_an_unknown_run_is_a_page_that_says_so(serve: Serve) -> None:
     at = await serve()
     assert "no run" in await page(at, "/runs/run-0", status=404)
     assert "no-such-file" in await page(at, "/assets/no-such-file", status=404)
+
+
+async def test_a_run_that_another_release_kept_is_a_page_that_says_so(serve: Serve) -> None:
+    at = await serve()
+    run = await ask(at)
+    forget = sqlalchemy.text("UPDATE runs SET trace = '{}'")
+    at.service.store.journal.add(lambda connection: connection.execute(forget))
+    assert "was kept by another release of rl-conductor" in await page(at, f"/runs/{run}", status=400)
 
 
 # ---------------------------------------------------------------------------------------- who may look

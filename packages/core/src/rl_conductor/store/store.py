@@ -21,6 +21,7 @@ from rl_conductor.store.auditing import append as append_record
 from rl_conductor.store.auditing import read as read_records
 from rl_conductor.store.database import connected
 from rl_conductor.store.journal import Journal
+from rl_conductor.store.reading import read
 from rl_conductor.store.rows import Claim, NewRun, RunRow, Search, Side, Spending, Status
 from rl_conductor.store.searching import AMOUNTS, By, condition, spending
 from rl_conductor.store.statements import Statements
@@ -100,7 +101,7 @@ class Store:
         if row.digest != run.digest:
             return known.model_copy(update={"outcome": "mismatch"})
         if row.status == "done":
-            trace = Trace.model_validate_json(row.trace)
+            trace = read(Trace, row.trace, run=row.id)
             return known.model_copy(update={"outcome": "done", "trace": trace})
         if not self._is_free(row) or not await self._take(connection, row):
             return known
@@ -179,7 +180,7 @@ class Store:
 
     async def _rounds(self, connection: AsyncConnection, row: Row[Any]) -> tuple[Round, ...]:
         if row.trace is not None:  # it ended without an answer, or was cancelled
-            return Trace.model_validate_json(row.trace).rounds
+            return read(Trace, row.trace, run=row.id).rounds
         return await self._done(connection, row.id)
 
     async def _done(self, connection: AsyncConnection, run: str) -> tuple[Round, ...]:
@@ -188,20 +189,24 @@ class Store:
         results: dict[int, list[StepResult]] = {}
         for one in await connection.execute(found):
             if one.position == PLAN:
-                plans[one.round] = PlanRecord.model_validate_json(one.body)
+                plans[one.round] = read(PlanRecord, one.body, run=run)
             else:
-                results.setdefault(one.round, []).append(StepResult.model_validate_json(one.body))
+                results.setdefault(one.round, []).append(read(StepResult, one.body, run=run))
         return tuple(Round(plan=plans[number], results=tuple(results.get(number, ()))) for number in sorted(plans))
 
     # ------------------------------------------------------------------------------- what is known
 
     async def trace(self, run: str, *, key: str | None = None) -> Trace | None:
-        """The trace of a run that is over; with `key`, only if it was on that key's account."""
+        """The trace of a run that is over; with `key`, only if it was on that key's account.
+
+        Raises:
+            ConfigError: another release wrote it, in a form that this one can't read.
+        """
         wanted = select(runs.c.trace).where(runs.c.id == run, *_of(key))
         await self.journal.flush()
         async with self._engine.connect() as connection:
             found = (await connection.execute(wanted)).scalar_one_or_none()
-        return None if found is None else Trace.model_validate_json(found)
+        return None if found is None else read(Trace, found, run=run)
 
     async def run(self, run: str, *, key: str | None = None) -> RunRow | None:
         """A run as listed."""
