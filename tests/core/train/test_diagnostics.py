@@ -61,7 +61,9 @@ def test_a_run_that_only_learnt_to_be_read_says_so() -> None:
     told = verdict(steps(RISING, NOISE))
     assert told is not None
     assert told.finding == "format only"
-    assert told.text.startswith("The gain is format only: more plans are valid, but valid ones are no better")
+    assert told.text.startswith(
+        "The gain is format only: more plans are valid, but valid ones are not shown to be better"
+    )
     assert "valid 31.0% → 81.0%" in told.text
 
 
@@ -84,7 +86,23 @@ def test_few_steps_prove_nothing() -> None:
     assert told.finding == "too short"
 
 
-def test_steps_without_a_valid_plan_count_as_no_right_answer() -> None:
-    told = verdict([{"valid": 0.0}] * 4 + steps([1.0] * 4, [0.5] * 4))
+UNREADABLE = {"valid": 0.0}
+
+
+def test_without_valid_plans_at_first_there_is_nothing_to_have_become_better_than() -> None:
+    told = verdict([UNREADABLE] * 4 + steps([0.5] * 8, [0.3] * 8) + steps([1.0] * 4, [0.3] * 4))
     assert told is not None
-    assert told.first.right_if_valid == 0
+    assert told.finding == "format only"
+    assert "right given a valid plan unknown → 30.0%, valid 0.0% → 100.0%" in told.text
+
+
+def test_a_single_step_with_a_valid_plan_is_no_proof() -> None:
+    told = verdict([UNREADABLE, *steps([0.1], [0.0]), *steps([0.1] * 4, [0.9] * 4), *steps([0.1] * 2, [0.9] * 2)])
+    assert told is not None
+    assert told.finding == "too short"
+
+
+def test_without_any_valid_plan_a_run_tells_nothing() -> None:
+    told = verdict([UNREADABLE] * 8)
+    assert told is not None
+    assert (told.finding, told.first.right_if_valid) == ("too short", None)

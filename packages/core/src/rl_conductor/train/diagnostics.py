@@ -119,14 +119,18 @@ def _mean(values: Sequence[float]) -> float:
 
 
 class Tally(Value):
-    """What a few steps of a run amount to."""
+    """What a few steps of a run amount to; `None` stands for what they can't tell."""
 
     steps: int
-    valid: float
-    right_if_valid: float
-    valid_error: float
-    """Standard error over the steps."""
-    right_error: float
+    valid: float | None
+    right_if_valid: float | None
+    """Over the steps that had a valid plan."""
+    valid_error: float | None
+    """Standard error over the steps; at least two have to know."""
+    right_error: float | None
+
+
+Finding = Literal["gain", "format only", "no gain", "too short"]
 
 
 class Verdict(Value):
@@ -134,24 +138,23 @@ class Verdict(Value):
 
     first: Tally
     last: Tally
-    finding: Literal["gain", "format only", "no gain", "too short"]
+    finding: Finding
 
     @property
     def text(self) -> str:
         """In words."""
-        shares = (
-            f"right given a valid plan {self.first.right_if_valid:.1%} → {self.last.right_if_valid:.1%}"
-            f" (± {self._error('right_error'):.1%}), valid {self.first.valid:.1%} → {self.last.valid:.1%}"
+        error = _joint(self.first.right_error, self.last.right_error)
+        doubt = "" if error is None else f" (± {error:.1%})"
+        return (
+            f"{FINDINGS[self.finding]}: right given a valid plan {_percent(self.first.right_if_valid)} →"
+            f" {_percent(self.last.right_if_valid)}{doubt}, valid {_percent(self.first.valid)} →"
+            f" {_percent(self.last.valid)}, first {self.first.steps} against last {self.last.steps} steps"
         )
-        return f"{FINDINGS[self.finding]}: {shares}, first {self.first.steps} against last {self.last.steps} steps"
-
-    def _error(self, name: str) -> float:
-        return math.hypot(getattr(self.first, name), getattr(self.last, name))
 
 
-FINDINGS = {
+FINDINGS: dict[Finding, str] = {
     "gain": "Plans became better",
-    "format only": "The gain is format only: more plans are valid, but valid ones are no better",
+    "format only": "The gain is format only: more plans are valid, but valid ones are not shown to be better",
     "no gain": "No gain",
     "too short": "Too short a run to tell",
 }
@@ -167,11 +170,21 @@ def verdict(steps: Sequence[Mapping[str, float]]) -> Verdict | None:
         return None
     window = max(1, len(steps) // 4)
     first, last = _tally(steps[:window]), _tally(steps[-window:])
-    if window < 2:
-        return Verdict(first=first, last=last, finding="too short")
-    better = last.right_if_valid - first.right_if_valid > SURE * math.hypot(first.right_error, last.right_error)
-    tidier = last.valid - first.valid > SURE * math.hypot(first.valid_error, last.valid_error)
-    return Verdict(first=first, last=last, finding="gain" if better else "format only" if tidier else "no gain")
+    return Verdict(first=first, last=last, finding=_finding(first, last))
+
+
+def _finding(first: Tally, last: Tally) -> Finding:
+    better = _rose(first.right_if_valid, last.right_if_valid, _joint(first.right_error, last.right_error))
+    if better:
+        return "gain"
+    if _rose(first.valid, last.valid, _joint(first.valid_error, last.valid_error)):
+        return "format only"
+    return "too short" if better is None else "no gain"
+
+
+def _rose(before: float | None, after: float | None, error: float | None) -> bool | None:
+    """Whether a share rose by more than chance lets it; `None` where that is not known."""
+    return None if before is None or after is None or error is None else after - before > SURE * error
 
 
 def _tally(steps: Sequence[Mapping[str, float]]) -> Tally:
@@ -179,15 +192,24 @@ def _tally(steps: Sequence[Mapping[str, float]]) -> Tally:
     right = [step["right_if_valid"] for step in steps if "right_if_valid" in step]
     return Tally(
         steps=len(steps),
-        valid=_mean(valid) if valid else 0.0,
-        right_if_valid=_mean(right) if right else 0.0,
+        valid=_mean(valid) if valid else None,
+        right_if_valid=_mean(right) if right else None,
         valid_error=_error(valid),
         right_error=_error(right),
     )
 
 
-def _error(values: Sequence[float]) -> float:
+def _error(values: Sequence[float]) -> float | None:
     if len(values) < 2:
-        return 0.0
+        return None
     middle = _mean(values)
     return math.sqrt(sum((value - middle) ** 2 for value in values) / (len(values) - 1) / len(values))
+
+
+def _joint(one: float | None, other: float | None) -> float | None:
+    """The standard error of a difference."""
+    return None if one is None or other is None else math.hypot(one, other)
+
+
+def _percent(share: float | None) -> str:
+    return "unknown" if share is None else f"{share:.1%}"
