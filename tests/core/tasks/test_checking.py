@@ -4,9 +4,11 @@ import asyncio
 import os
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
+from rl_conductor import ConfigError
 from rl_conductor.sandbox import confined
 from rl_conductor.tasks.checking import Checker
 
@@ -50,4 +52,27 @@ async def test_many_may_ask_at_once(made: list[Checker]) -> None:
 async def test_what_runs_there_is_held_as_in_the_sandbox(made: list[Checker]) -> None:
     made.append(Checker("os:fork"))
     with pytest.raises(ValueError, match="PermissionError"):
+        await made[0].ask()
+
+
+async def test_a_missing_library_is_no_verdict_on_what_is_checked(
+    made: list[Checker], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "math_verify.py").write_text("raise ImportError")
+    monkeypatch.syspath_prepend(tmp_path)
+    made.append(Checker("rl_conductor.tasks.formulas:verdict"))
+    with pytest.raises(ConfigError, match=r"pip install 'rl-conductor\[bench\]'"):
+        await made[0].ask(expected="1", reply="2")
+
+
+async def test_what_the_user_can_fix_is_told_as_such(made: list[Checker]) -> None:
+    made.append(Checker("rl_conductor.tasks.scorers:checked_pattern"))
+    with pytest.raises(ConfigError, match="no regular expression"):
+        await made[0].ask(pattern="(")
+    assert await made[0].ask(pattern="a") == "a"
+
+
+async def test_a_checker_that_can_not_start_says_how_to_find_out_why(made: list[Checker]) -> None:
+    made.append(Checker("no_such_module:function"))
+    with pytest.raises(ConfigError, match=r"does not start: .* -m rl_conductor\.tasks\.checking no_such_module:func"):
         await made[0].ask()

@@ -18,6 +18,8 @@ from collections.abc import Callable
 from importlib import import_module
 from typing import Any
 
+from rl_conductor.errors import ConfigError
+
 START_SECONDS = 120.0
 MEMORY = 4 * 2**30
 """Bytes of address space: what a formula such as `9**9**9` would take is more than any machine has."""
@@ -38,6 +40,7 @@ class Checker:
 
         Raises:
             ValueError: it raised or took too long; the message says which.
+            ConfigError: it can't be called here at all, as when its library is missing.
         """
         return await asyncio.to_thread(self._ask, arguments)
 
@@ -51,14 +54,21 @@ class Checker:
     def _ask(self, arguments: dict[str, Any]) -> Any:
         with self._lock:
             if self._process is None:
-                self._process = self._start()
-                self._exchange("", START_SECONDS)
-            answer = json.loads(self._exchange(json.dumps(arguments), self._seconds))
+                self._start()
+            answer = self._exchange(json.dumps(arguments), self._seconds)
         if "error" in answer:
             raise ValueError(answer["error"])
         return answer["result"]
 
-    def _start(self) -> subprocess.Popen[str]:
+    def _start(self) -> None:
+        try:
+            self._process = self._started()
+            self._exchange("", START_SECONDS)
+        except (ValueError, OSError) as why:
+            told = f"'{sys.executable} -m {__name__} {self._function}' tells why"
+            raise ConfigError(f"the checker {self._function} does not start: {why}; {told}") from why
+
+    def _started(self) -> subprocess.Popen[str]:
         return subprocess.Popen(  # noqa: S603 (this interpreter, on this very file)
             [sys.executable, "-s", "-P", "-m", __name__, self._function],
             env={"PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "LANG": "C.UTF-8"},
@@ -69,8 +79,8 @@ class Checker:
             encoding="utf-8",
         )
 
-    def _exchange(self, line: str, seconds: float) -> str:
-        """Write a line and read one; nothing comes back from a process that had to be stopped."""
+    def _exchange(self, line: str, seconds: float) -> dict[str, Any]:
+        """Write a line and read an answer; nothing comes back from a process that had to be stopped."""
         process = self._process
         assert process is not None
         assert process.stdin is not None
@@ -80,14 +90,18 @@ class Checker:
         try:
             process.stdin.write(line + "\n")
             process.stdin.flush()
-            answer = process.stdout.readline()
+            told = process.stdout.readline()
         except BrokenPipeError:
-            answer = ""
+            told = ""
         finally:
             timer.cancel()
-        if not answer:
+        if not told:
             self.close()
             raise ValueError(f"the check broke down or took more than {seconds:g} seconds")
+        answer: dict[str, Any] = json.loads(told)
+        if "unusable" in answer:
+            self.close()
+            raise ConfigError(answer["unusable"])
         return answer
 
 
@@ -97,8 +111,7 @@ def serve(function: str) -> None:
 
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)  # libraries print
-    module, _, name = function.partition(":")
-    call = getattr(import_module(module), name)
+    call = _named(function)
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as scratch:
         os.chdir(scratch)
         jail.limit_memory(MEMORY)
@@ -108,9 +121,25 @@ def serve(function: str) -> None:
             answers.flush()
 
 
+def _named(function: str) -> Callable[..., Any]:
+    """The function; where its library is missing, one that says so to whoever asks."""
+    module, _, name = function.partition(":")
+    try:
+        call: Callable[..., Any] = getattr(import_module(module), name)
+    except ConfigError as missing:
+        why = missing
+
+        def call(**_: Any) -> Any:
+            raise why
+
+    return call
+
+
 def _answer(call: Callable[..., Any], line: str) -> dict[str, Any]:
     try:
         return {"result": call(**json.loads(line)) if line.strip() else None}
+    except ConfigError as error:
+        return {"unusable": str(error)}
     except Exception as error:  # the failure is the answer: libraries raise of every kind on junk
         return {"error": f"{type(error).__name__}: {error}"}
 

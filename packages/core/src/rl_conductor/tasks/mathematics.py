@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from rl_conductor.errors import ConfigError
 from rl_conductor.tasks.answers import final, plain
 from rl_conductor.tasks.base import Sample, Score, Split, Task, compared, wrong
 from rl_conductor.tasks.checking import Checker
@@ -51,7 +50,7 @@ def _sample(name: str, problem: str, answer: str, **details: Any) -> Sample:
 
 # ---------------------------------------------------------------------------------------- scoring
 
-_checker = Checker("rl_conductor.tasks.mathematics:verdict")
+_checker = Checker("rl_conductor.tasks.formulas:verdict")
 
 
 async def same_value(sample: Sample, text: str) -> Score:
@@ -64,14 +63,3 @@ async def same_value(sample: Sample, text: str) -> Score:
     except ValueError as why:
         return wrong(answer or None, str(why))
     return compared(right=right, answer=found, expected=sample.answer)
-
-
-def verdict(expected: str, reply: str) -> tuple[bool, str | None]:
-    """Whether math-verify holds `reply` to be worth `expected`, and what it read there; for the checker's process."""
-    try:
-        from math_verify import parse, verify  # noqa: PLC0415 (seconds to load, and only in that process)
-    except ImportError as missing:
-        raise ConfigError("comparing formulas needs math-verify: pip install 'rl-conductor[bench]'") from missing
-    found = parse(reply)
-    right = verify(parse(f"\\boxed{{{expected}}}"), found)
-    return right, str(found[-1]) if found else None
