@@ -1,6 +1,9 @@
 from __future__ import annotations
 
+from pathlib import Path
+
 from rl_conductor import ModelError, ScriptedModel, WorkerPool
+from rl_conductor.models.cached import CachedModel
 from rl_conductor.models.scripted import Scripted
 from rl_conductor.tasks.base import Sample
 from rl_conductor.tasks.scorers import exact
@@ -57,6 +60,14 @@ async def test_a_call_that_is_repeated_with_success_is_no_failure() -> None:
     pool = WorkerPool({"a": ScriptedModel([broken, "Paris"])})
     found = await Judge(exact, retries=1).outcome(Exercise(SAMPLE, pool, PlanEntry()), plan(0))
     assert found.right
+
+
+async def test_a_replayed_reply_took_as_long_as_it_first_did(tmp_path: Path) -> None:
+    kept = CachedModel(ScriptedModel("Paris", delay=0.2), tmp_path / "replies.sqlite")
+    one = Exercise(SAMPLE, WorkerPool({"a": kept}), PlanEntry())
+    first, again = [await JUDGE.outcome(one, plan(0)) for _ in range(2)]
+    assert again.usage.replayed_calls == 1
+    assert min(first.seconds, again.seconds) >= 0.2
 
 
 async def test_outcomes_stand_in_the_order_of_their_plans() -> None:

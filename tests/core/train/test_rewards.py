@@ -36,6 +36,13 @@ def test_the_only_right_answer_has_nobody_to_be_cheaper_than() -> None:
     assert rewards([outcome(1.0, usd="0.01"), WRONG], RewardEntry(thrift=0.4)) == [1.0, 0.5]
 
 
+def test_an_answer_of_unknown_price_is_neither_cheap_nor_a_rival() -> None:
+    unknown = outcome(1.0, usd="0.001", calls=2, unpriced=1)
+    group = [unknown, outcome(1.0, usd="0.01"), outcome(1.0, usd="0.02")]
+    assert rewards(group, RewardEntry(thrift=0.2)) == [1.0, 1.2, 1.0]
+    assert rewards(group, RewardEntry(thrift=0.2, thrift_by="tokens")) == pytest.approx([1.1, 1.1, 1.1])
+
+
 def test_without_thrift_costs_do_not_matter() -> None:
     assert rewards([outcome(1.0, usd="9"), RIGHT], RewardEntry()) == [1.0, 1.0]
 

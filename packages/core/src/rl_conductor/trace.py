@@ -7,7 +7,7 @@ drawing in the terminal, replay, rewards) is computed from it and from nothing e
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import datetime
 from typing import Annotated, Literal
 
@@ -257,12 +257,25 @@ class Trace(Value):
     @property
     def critical_path(self) -> float:
         """Seconds that the answer had to wait: planning plus the longest chain of steps, over all rounds."""
+        return self._longest(lambda call: call.seconds, lambda result: result.seconds)
+
+    @property
+    def latency(self) -> float:
+        """Seconds of the calls on that path, each as long as when it was first made: a cache makes none shorter."""
+        return self._longest(_first_took, lambda result: sum(map(_first_took, result.calls)))
+
+    def _longest(self, planning: Callable[[Call], float], step: Callable[[StepResult], float]) -> float:
         length = 0.0
         for one in self.rounds:
-            length += sum(call.seconds for call in one.plan.calls if call.worker is None)
+            length += sum(planning(call) for call in one.plan.calls if call.worker is None)
             if one.workflow:
-                length += one.workflow.critical_path(tuple(result.seconds for result in one.results))
+                length += one.workflow.critical_path(tuple(map(step, one.results)))
         return length
+
+
+def _first_took(call: Call) -> float:
+    # The longer one: a call that waited for another's reply to the same request has both.
+    return max(call.seconds, call.usage.replayed_seconds)
 
 
 # ------------------------------------------------------------------------------------------ events

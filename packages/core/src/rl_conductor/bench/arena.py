@@ -15,7 +15,7 @@ from rl_conductor.planner import Planner
 from rl_conductor.policy import Policy
 from rl_conductor.pool import ModelEntry, Worker, WorkerPool
 from rl_conductor.tasks import Task
-from rl_conductor.trace import Call, Event, Finished, Trace
+from rl_conductor.trace import Event, Finished, Trace
 from rl_conductor.types import Message, Request, Sampling, Usage
 from rl_conductor.workflow import Workflow
 
@@ -120,17 +120,3 @@ def _seeded(worker: Worker, seed: int) -> Worker:
     if worker.sampling.temperature == 0 or worker.sampling.seed is not None:
         return worker
     return replace(worker, sampling=worker.sampling.model_copy(update={"seed": seed}))
-
-
-def latency(trace: Trace) -> float:
-    """Seconds on the critical path, as if no call had been replayed from a cache."""
-    seconds = 0.0
-    for one in trace.rounds:
-        seconds += sum(_took(call) for call in one.plan.calls if call.worker is None)
-        if one.workflow is not None:
-            seconds += one.workflow.critical_path(tuple(sum(map(_took, result.calls)) for result in one.results))
-    return seconds
-
-
-def _took(call: Call) -> float:
-    return call.seconds + call.usage.replayed_seconds

@@ -10,7 +10,7 @@ from decimal import Decimal
 
 from rl_conductor.amounts import dollars
 from rl_conductor.bench import calibration
-from rl_conductor.bench.arena import Account, Arena, latency
+from rl_conductor.bench.arena import Account, Arena
 from rl_conductor.bench.rows import Key, Results, Row, cache_folder
 from rl_conductor.bench.settings import BenchSettings
 from rl_conductor.bench.systems.alone import measured
@@ -222,7 +222,7 @@ async def _row(key: Key, task: Task, sample: Sample, reply: Reply) -> Row:
         workers=tuple(result.step.worker for result in ran),
         choice=reply.choice,
         usage=total(trace.usage for trace in reply.traces),
-        seconds=max(map(latency, reply.traces), default=0.0),
+        seconds=max((trace.latency for trace in reply.traces), default=0.0),
     )
 
 

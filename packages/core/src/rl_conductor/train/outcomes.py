@@ -38,7 +38,7 @@ class Outcome(Value):
     usage: Usage = Usage()
     """What the workers used."""
     seconds: float = 0.0
-    """The longest chain of steps; what was replayed from a cache took none."""
+    """The longest chain of steps, replayed calls being as long as when they were first made."""
 
     @property
     def valid(self) -> bool:
@@ -142,7 +142,7 @@ class Judge:
         except RunError as failed:
             trace = failed.trace
         alone = trace.model_copy(update={"rounds": trace.rounds[-1:]})
-        told = {"text": plan.text, "workflow": plan.workflow, "usage": alone.usage, "seconds": alone.critical_path}
+        told = {"text": plan.text, "workflow": plan.workflow, "usage": alone.usage, "seconds": alone.latency}
         failure = failed_call(alone)
         if failure is not None:
             return Outcome(**told, explanation=failure)

@@ -10,7 +10,8 @@ most tasks), a plan gets
 The paper has v = 0.5 and r = 0.5, hence 0, 0.5 and 1; its supplement has r = 1, hence 0, 0.5 and 1.5.
 
 `thrift` adds a share of itself to right answers alone: the share of the *other right answers* of the group that were
-dearer. Absolute prices would reward the cheapest way to be wrong; ranks among right answers can't.
+dearer. Absolute prices would reward the cheapest way to be wrong; ranks among right answers can't. An answer of unknown
+cost gets no share and is no rival.
 
 Where a second round was played, the plans of each round are a group of their own, and with a discount `d` those of the
 first get
@@ -86,10 +87,11 @@ def _dearer(cost: float, known: Sequence[float]) -> float:
     return sum((other > cost) + (other == cost) / 2 for other in known)
 
 
-def _cost(outcome: Outcome, entry: RewardEntry) -> float:
+def _cost(outcome: Outcome, entry: RewardEntry) -> float | None:
+    """`None` where the price of a call is not known."""
     match entry.thrift_by:
         case "usd":
-            return float(outcome.usage.cost)
+            return None if outcome.usage.unpriced_calls else float(outcome.usage.cost)
         case "tokens":
             return outcome.usage.input_tokens + outcome.usage.output_tokens
         case "seconds":
