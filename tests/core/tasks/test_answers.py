@@ -59,6 +59,9 @@ def test_the_last_number(text: str, number: str | None) -> None:
         ("I think so.\nAnswer: D", "D"),
         ("Answer: A. No, the answer is C.", "C"),
         (r"\boxed{A}", "A"),
+        ("The answer is a bit subtle.\n\\boxed{C}", "C"),
+        ("The answer is a bit subtle.", None),
+        (r"Answer: B, so \boxed{7}", "B"),
         ("A cat would choose B", None),
         ("E", None),
         ("no idea", None),
@@ -71,6 +74,7 @@ def test_the_letter_that_a_reply_settles_on(text: str, letter: str | None) -> No
 def test_texts_are_the_same_but_for_case_and_punctuation_at_the_ends() -> None:
     assert plain(" The  Elbe. ") == plain("the elbe")
     assert plain("the elbe") != plain("the oder")
+    assert plain(".5") != plain("5.")
 
 
 def test_numbers_are_the_same_within_a_share_of_the_larger() -> None:

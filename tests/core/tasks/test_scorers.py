@@ -75,6 +75,10 @@ async def test_multiple_choice() -> None:
         ("84", r"\boxed{83}", False),
         (r"\left( 3, \frac{\pi}{2} \right)", r"\boxed{(3, \pi/2)}", True),
         ("84", "no idea", False),
+        ("5", r"\boxed{.5}", False),
+        ("5", r"\boxed{5!}", False),
+        ("5", "The answer is 5.", True),
+        ("Evelyn", r"\boxed{ Evelyn }", True),
     ],
 )
 async def test_mathematics_knows_values(expected: str, reply: str, right: bool) -> None:

@@ -10,6 +10,7 @@ from decimal import Decimal, InvalidOperation
 
 _NUMBER = re.compile(r"[-+]?(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?(?:[eE][-+]?\d+)?")
 _FINAL = re.compile(r"(?:final answer|answer)\s*(?:is|:)\s*[:*]*\s*(.+)", re.IGNORECASE)
+_MARKS = " .,;:!?'\"`*"
 _ONES: tuple[str, ...] = (
     "zero",
     "one",
@@ -67,20 +68,28 @@ def last_number(text: str) -> Decimal | None:
 
 
 def choice(text: str, letters: str) -> str | None:
-    """The letter of `letters` that a reply settles on; `None` when it settles on none."""
-    announced = re.findall(rf"answer\s*(?:is|:)?[\s:*(]*([{letters}])\b", text, re.IGNORECASE)
+    """The letter of `letters` that a reply settles on, in a box before all; `None` when it settles on none."""
     alone = re.fullmatch(rf"\W*([{letters}])\W*", boxed(text) or text, re.IGNORECASE)
+    announced = _announced(letters).findall(text)
     first = re.match(rf"[\s*(]*([{letters}])[).:*]", text)
-    found = announced[-1] if announced else (alone or first or [None, None])[1]
+    found = alone[1] if alone else announced[-1] if announced else first[1] if first else None
     return None if found is None else found.upper()
+
+
+def _announced(letters: str) -> re.Pattern[str]:
+    """What follows "answer is" or "answer:"; a small letter before another word is an article, not a choice."""
+    return re.compile(rf"(?i:answer\s*(?:is|:)?)[\s:*(]*([{letters}]\b|[{letters.lower()}]\b(?! +\w))")
 
 
 # -------------------------------------------------------------------------------------- comparing
 
 
 def plain(text: str) -> str:
-    """`text` without case, punctuation at its ends and doubled blanks."""
-    return " ".join(text.lower().split()).strip(" .,;:!?'\"`*")
+    """`text` without case, punctuation at its ends and doubled blanks; the point of `.5` is part of a number."""
+    words = " ".join(text.lower().split()).rstrip(_MARKS)
+    bare = words.lstrip(_MARKS)
+    point = "." if bare[:1].isdigit() and words.removesuffix(bare).endswith(".") else ""
+    return point + bare
 
 
 def same_number(one: Decimal, other: Decimal, *, tolerance: float = 1e-6) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from rl_conductor.tasks.answers import final, plain
+from rl_conductor.tasks.answers import final
 from rl_conductor.tasks.base import Sample, Score, Split, Task, compared, wrong
 from rl_conductor.tasks.checking import Checker
 from rl_conductor.tasks.rows import HubData, Row, loaded
@@ -56,10 +56,15 @@ _checker = Checker("rl_conductor.tasks.formulas:verdict")
 async def same_value(sample: Sample, text: str) -> Score:
     """The announced answer has the right value, however it is written."""
     answer = final(text)
-    if answer and plain(answer) == plain(sample.answer):
+    if answer and _written(answer) == _written(sample.answer):
         return compared(right=True, answer=answer, expected=sample.answer)
     try:
         right, found = await _checker.ask(expected=sample.answer, reply=text)
     except ValueError as why:
         return wrong(answer or None, str(why))
     return compared(right=right, answer=found, expected=sample.answer)
+
+
+def _written(answer: str) -> str:
+    """An answer as it is written, but for blanks and a full stop: other marks can mean something, as in `5!`."""
+    return " ".join(answer.split()).removesuffix(".")
