@@ -7,7 +7,7 @@ import pytest
 
 import toy_training
 from rl_conductor.errors import ConfigError
-from rl_conductor.train.config import Curriculum, WarmStart
+from rl_conductor.train.config import Curriculum, PlanEntry, WarmStart
 from rl_conductor.train.course import Course
 from rl_conductor.train.known import KnownPlan, known_plans, random_workflow, shortest
 from rl_conductor.train.loading import Loaded, load
@@ -63,6 +63,29 @@ def test_where_no_plan_is_right_there_is_nothing_to_learn_from(course: Course, l
     file.write_text(plan("q", "right", score=0.0).model_dump_json(), encoding="utf-8")
     with pytest.raises(ConfigError, match="no plan that gave a right answer"):
         known_plans(course, WarmStart(plans=file), loaded)
+
+
+@pytest.mark.parametrize(
+    ("known", "changed", "problem"),
+    [
+        (plan("q", "right", "right"), {}, "2 steps, but 1 to 1 are allowed"),
+        (plan("q", "gone"), {}, "no worker 'gone'"),
+        (
+            plan("q", "right", "wrong"),
+            {"plan": PlanEntry(max_steps=2), "curriculum": Curriculum(workers=1)},
+            "it needs 2 workers, but curriculum.workers is 1",
+        ),
+        (plan("q", "right").model_copy(update={"reasoning": "Well.\nNow."}), {}, "reasoning has more than one line"),
+    ],
+)
+def test_a_plan_that_could_not_be_written_here_is_refused(
+    course: Course, loaded: Loaded, tmp_path: Path, known: KnownPlan, changed: dict[str, object], problem: str
+) -> None:
+    file = tmp_path / "plans.jsonl"
+    file.write_text(known.model_dump_json(), encoding="utf-8")
+    other = Course(course.config.model_copy(update=changed), course.pool)
+    with pytest.raises(ConfigError, match=f"plan for 'q' does not fit: .*{problem}"):
+        known_plans(other, WarmStart(plans=file), loaded)
 
 
 def test_a_plan_is_learnt_with_its_end_and_the_prompt_of_serving(course: Course, loaded: Loaded) -> None:

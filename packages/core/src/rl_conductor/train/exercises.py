@@ -94,7 +94,7 @@ def exercises(
 def subset(
     pool: WorkerPool, curriculum: Curriculum, draw: random.Random, *, needed: Collection[str] = ()
 ) -> WorkerPool:
-    """As many of the workers as `curriculum` says, the `needed` ones among them, or more if more are needed.
+    """As many of the workers as `curriculum` says, the `needed` ones among them.
 
     With new numbers, that is in a new order, and with other words on their cards, if it says so.
 
@@ -105,7 +105,7 @@ def subset(
     if wanted > len(pool):
         raise ConfigError(f"curriculum.workers is {wanted}, but the pool has {len(pool)}; write at most that")
     others = [name for name in pool if name not in needed]
-    chosen = {*needed, *draw.sample(others, max(wanted - len(needed), 0))}
+    chosen = {*needed, *draw.sample(others, wanted - len(needed))}
     drawn = [name for name in pool if name in chosen]
     if curriculum.shuffle:
         draw.shuffle(drawn)

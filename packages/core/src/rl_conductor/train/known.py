@@ -14,6 +14,7 @@ from rl_conductor.errors import ConfigError
 from rl_conductor.parser import render
 from rl_conductor.prompts import EXAMPLES
 from rl_conductor.sync import run_sync
+from rl_conductor.tasks.base import Sample
 from rl_conductor.train.config import WarmStart
 from rl_conductor.train.course import Course
 from rl_conductor.train.drawing import draw
@@ -47,13 +48,30 @@ def known_plans(course: Course, entry: WarmStart, loaded: Loaded) -> list[KnownP
     """The plans to learn from.
 
     Raises:
-        ConfigError: there is none.
+        ConfigError: there is none, or one that may not be written in this training.
     """
     found = read_lines(entry.plans, KnownPlan) if entry.plans else _tried(course, entry, loaded)
     plans = shortest(found)
     if not plans:
         raise ConfigError("the warm start has no plan that gave a right answer: draw more, or name a file of plans")
+    for plan in plans:
+        if problems := _misfits(plan, course):
+            raise ConfigError(f"the warm start's plan for {plan.question!r:.80} does not fit: {'; '.join(problems)}")
     return plans
+
+
+def _misfits(plan: KnownPlan, course: Course) -> list[str]:
+    """Why the policy that is trained could not write `plan`."""
+    assert plan.workflow is not None  # only right plans are learnt from
+    space = Exercise(Sample(id="", question=plan.question), course.pool, course.config.plan).space
+    problems = list(space.violations(plan.workflow))
+    needed = {step.worker for step in plan.workflow.steps}
+    drawn = course.config.curriculum.workers or len(course.pool)
+    if len(needed) > drawn:
+        problems.append(f"it needs {len(needed)} workers, but curriculum.workers is {drawn}")
+    if "\n" in plan.reasoning:
+        problems.append("its reasoning has more than one line")
+    return problems
 
 
 def shortest(plans: Sequence[KnownPlan]) -> list[KnownPlan]:

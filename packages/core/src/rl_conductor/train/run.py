@@ -82,12 +82,12 @@ def train(
         ConfigError: the configuration does not fit the model, the task or the folder.
     """
     began, stop = time.monotonic(), stop or Stop()
+    course = Course(config, pool)
     with PartialState().main_process_first():
         folder = Folder.of(output, config)
     past = folder.record()
     if past is not None and past.step >= min(stop.step or config.grpo.steps, config.grpo.steps):
         return past
-    course = Course(config, pool)
     warmth = warm_up(course, config.warm_start, folder) if config.warm_start else None
     trainer = _trainer(course, folder)
     for callback in (_Tells(told), _Ends(stop, began), Marking()):
