@@ -24,6 +24,11 @@ def test_a_task_without_samples_is_a_mistake() -> None:
         Task("t", (), exact)
 
 
+def test_two_samples_of_one_id_are_a_mistake() -> None:
+    with pytest.raises(ConfigError, match="'t' has several samples with the id '3': give each its own"):
+        Task("t", (*SAMPLES, SAMPLES[3]), exact)
+
+
 def test_splits_have_their_shares_and_nothing_moves_when_samples_are_added() -> None:
     splits = [split_of(f"sample {number}") for number in range(5_000)]
     for split, share in SHARES.items():

@@ -52,3 +52,33 @@ def test_a_wrong_line_is_told_by_its_number(tmp_path: Path) -> None:
     file.write_text('\n{"step": "one"}\n', encoding="utf-8")
     with pytest.raises(ConfigError, match=r"line 2 of .*plans.jsonl' is wrong: step:"):
         read_lines(file, Drawn)
+
+
+@pytest.mark.parametrize("text", ["", '{"step": 3}', '{"step": 3, "of another": "release"}'])
+@pytest.mark.parametrize("name", ["config.json", "record.json"])
+def test_what_was_cut_short_or_is_of_another_release_is_told_in_words(tmp_path: Path, name: str, text: str) -> None:
+    Folder.of(tmp_path, CONFIG)
+    (tmp_path / name).write_text(text, encoding="utf-8")
+    with pytest.raises(ConfigError, match=rf"{name}' is wrong: .*\. It was cut short or is of another release"):
+        Folder.of(tmp_path, CONFIG).record()
+
+
+def test_a_file_that_can_not_be_written_whole_stays_as_it_was(tmp_path: Path) -> None:
+    folder = Folder.of(tmp_path, CONFIG)
+    record = Record(config={}, versions={}, machine="a laptop", step=3)
+    folder.keep_record(record)
+    (tmp_path / "record.json.half").mkdir()  # nothing can be written there
+    with pytest.raises(OSError, match="half"):
+        folder.keep_record(record.model_copy(update={"step": 4}))
+    assert folder.record() == record
+
+
+def test_texts_may_hold_every_character(tmp_path: Path) -> None:
+    folder = Folder.of(tmp_path, CONFIG)
+    texts = ["line\u2028separator", "next\u0085line", "\v\f\x1c\r\n"]
+    plans = [
+        Drawn(step=7, question=text, text=text, workflow=None, score=None, reward=None, explanation="")
+        for text in texts
+    ]
+    folder.keep_plans(7, plans)
+    assert read_lines(tmp_path / "plans" / "00007.jsonl", Drawn) == plans

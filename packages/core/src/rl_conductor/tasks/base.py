@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import random
+from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, Self
@@ -65,6 +66,9 @@ class Task:
     def __post_init__(self) -> None:
         if not self.samples:
             raise ConfigError(f"task {self.name!r} has no samples")
+        twice = [name for name, count in Counter(sample.id for sample in self.samples).items() if count > 1]
+        if twice:
+            raise ConfigError(f"task {self.name!r} has several samples with the id {twice[0]!r}: give each its own")
 
     async def score(self, sample: Sample, text: str) -> Score:
         """How good the reply `text` to `sample` is."""

@@ -13,7 +13,7 @@ from pydantic import Field
 from rl_conductor.errors import ConfigError
 from rl_conductor.train.config import TrainConfig
 from rl_conductor.train.diagnostics import Verdict
-from rl_conductor.train.lines import write_lines
+from rl_conductor.train.lines import read_value, write_lines, write_value
 from rl_conductor.train.outcomes import Drawn
 from rl_conductor.types import Value
 
@@ -58,14 +58,13 @@ class Folder:
         """The folder of a run by `config`, new or begun before.
 
         Raises:
-            ConfigError: another configuration was begun there.
+            ConfigError: another configuration was begun there, or can't be read any more.
         """
-        path.mkdir(parents=True, exist_ok=True)
-        file, wanted = path / "config.json", config.model_dump_json(indent=2)
+        file = path / "config.json"
         if not file.exists():
-            file.write_text(wanted, encoding="utf-8")
+            write_value(file, config)
             return cls(path)
-        begun = TrainConfig.model_validate_json(file.read_text(encoding="utf-8"))
+        begun = read_value(file, TrainConfig)
         changed = [name for name in TrainConfig.model_fields if getattr(begun, name) != getattr(config, name)]
         if changed:
             raise ConfigError(
@@ -94,12 +93,15 @@ class Folder:
 
     def record(self) -> Record | None:
         """What was done so far."""
-        file = self.path / "record.json"
-        return Record.model_validate_json(file.read_text(encoding="utf-8")) if file.exists() else None
+        return read_value(self._record, Record) if self._record.exists() else None
 
     def keep_record(self, record: Record) -> None:
         """Write the record."""
-        (self.path / "record.json").write_text(record.model_dump_json(indent=2), encoding="utf-8")
+        write_value(self._record, record)
+
+    @property
+    def _record(self) -> Path:
+        return self.path / "record.json"
 
 
 def newest_whole(path: Path) -> Path | None:

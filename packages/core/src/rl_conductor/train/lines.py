@@ -1,4 +1,4 @@
-"""Files of one JSON value a line."""
+"""Files of JSON values, one a line or one in all. They are written whole, or what was there before stays."""
 
 from __future__ import annotations
 
@@ -6,12 +6,11 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TypeVar
 
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 
 from rl_conductor.errors import ConfigError
-from rl_conductor.types import Value
 
-V = TypeVar("V", bound=Value)
+V = TypeVar("V", bound=BaseModel)
 
 
 def read_lines(path: Path, kind: type[V]) -> list[V]:
@@ -20,25 +19,49 @@ def read_lines(path: Path, kind: type[V]) -> list[V]:
     Raises:
         ConfigError: the file can't be read or a line is wrong; the message names it.
     """
+    lines = _text(path).split("\n")  # a text may hold what `splitlines` takes for an end
+    return [
+        _read(f"line {number} of {str(path)!r}", line, kind) for number, line in enumerate(lines, 1) if line.strip()
+    ]
+
+
+def write_lines(path: Path, values: Iterable[BaseModel]) -> None:
+    """Write a value a line."""
+    _write(path, "".join(f"{value.model_dump_json()}\n" for value in values))
+
+
+def read_value(path: Path, kind: type[V]) -> V:
+    """The value of a file.
+
+    Raises:
+        ConfigError: the file can't be read, was cut short, or another release wrote it.
+    """
+    return _read(repr(str(path)), _text(path), kind, cure=". It was cut short or is of another release: remove it")
+
+
+def write_value(path: Path, value: BaseModel) -> None:
+    """Write a value, for people to read, too."""
+    _write(path, value.model_dump_json(indent=2))
+
+
+def _text(path: Path) -> str:
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
+        return path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"can't read {str(path)!r}: {error}") from error
-    return [_read(path, number, line, kind) for number, line in enumerate(lines, start=1) if line.strip()]
 
 
-def write_lines(path: Path, values: Iterable[Value]) -> None:
-    """Write a file whole, or leave the one that was there."""
+def _write(path: Path, text: str) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     half = path.with_name(f"{path.name}.half")
-    half.write_text("".join(f"{value.model_dump_json()}\n" for value in values), encoding="utf-8")
+    half.write_text(text, encoding="utf-8")
     half.replace(path)
 
 
-def _read(path: Path, number: int, line: str, kind: type[V]) -> V:
+def _read(what: str, text: str, kind: type[V], *, cure: str = "") -> V:
     try:
-        return kind.model_validate_json(line)
+        return kind.model_validate_json(text)
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(map(str, first["loc"])) or "it"
-        raise ConfigError(f"line {number} of {str(path)!r} is wrong: {where}: {first['msg']}") from error
+        raise ConfigError(f"{what} is wrong: {where}: {first['msg']}{cure}") from error

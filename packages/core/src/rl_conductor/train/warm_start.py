@@ -23,7 +23,7 @@ from rl_conductor.train.exercises import Exercise, subset
 from rl_conductor.train.folder import Folder, Warmth, newest_whole
 from rl_conductor.train.held import Held
 from rl_conductor.train.known import KnownPlan, known_plans, thought
-from rl_conductor.train.lines import read_lines, write_lines
+from rl_conductor.train.lines import read_lines, read_value, write_lines, write_value
 from rl_conductor.train.loading import Loaded, load, lora_of
 from rl_conductor.train.marking import Marking
 from rl_conductor.train.scoring import score
@@ -48,7 +48,7 @@ def warm_up(course: Course, entry: WarmStart, folder: Folder) -> Warmth:
     """
     done = folder.warm_start / "warmth.json"
     if done.exists():
-        return Warmth.model_validate_json(done.read_text(encoding="utf-8"))
+        return read_value(done, Warmth)
     loaded = load(course.config.model, dtype=course.config.dtype)
     plans = _plans(course, entry, folder, loaded)
     trainer = _trainer(course, entry, folder, loaded, plans)
@@ -62,7 +62,7 @@ def warm_up(course: Course, entry: WarmStart, folder: Folder) -> Warmth:
         loss=next(logs["loss"] for logs in reversed(trainer.state.log_history) if "loss" in logs),
     )
     if trainer.is_world_process_zero():
-        done.write_text(warmth.model_dump_json(), encoding="utf-8")
+        write_value(done, warmth)
     trainer.accelerator.wait_for_everyone()  # all of them load what one has saved
     return warmth
 
