@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+from decimal import Decimal
 from typing import Any
 
 import httpx
@@ -8,13 +9,33 @@ import openai
 import pytest
 
 from core.runs import ACCEPT, SOON, Gated, forever
-from rl_conductor.errors import ModelError
+from rl_conductor.errors import BadRequestError, ModelError
+from rl_conductor.models import Model
 from rl_conductor.models.scripted import ScriptedModel
-from rl_conductor.types import Request
+from rl_conductor.pool import Worker, WorkerPool
+from rl_conductor.server.keys import hashed
+from rl_conductor.types import Price, Request, Sampling
 from server.conftest import ONE_STEP, TWO_STEPS, At, Serve, until
 
 BODY: Any = {"model": "conductor-mini", "messages": [{"role": "user", "content": "Say something."}]}
 NAMED = {"idempotency-key": "order-7"}
+
+
+KEY_OF_RED = {"authorization": "Bearer key-of-red"}
+RED = {"red": {"sha256": hashed("key-of-red"), "usd": "1", "per": "ever"}}
+CENT_A_CALL = Price(input=Decimal(0), output=Decimal(0), per_call=Decimal("0.01"))
+
+
+def brief(**models: Model) -> WorkerPool:
+    """Workers that say little, so that a budget knows how much that is at most."""
+    return WorkerPool([Worker.of(name, model, sampling=Sampling(max_tokens=1)) for name, model in models.items()])
+
+
+async def spent(at: At) -> Decimal:
+    """What counts as spent of the budget of red, as far as this server knows."""
+    budget = await at.service.keys.named("red").budget()
+    assert budget is not None
+    return budget.spent.usd
 
 
 async def post(at: At, headers: dict[str, str] | None = None, **more: Any) -> httpx.Response:
@@ -89,6 +110,26 @@ async def test_a_failed_request_asked_again_pays_only_for_what_failed(serve: Ser
     for model in (a, b, planner):
         model.assert_complete()
     assert again.json()["usage"]["conductor"]["total"]["calls"] == 4
+
+
+async def test_a_failed_request_asked_again_costs_its_key_nothing_twice(serve: Serve) -> None:
+    planner, a = (
+        ScriptedModel(replies, price=CENT_A_CALL)
+        for replies in ([ONE_STEP], [BadRequestError("no", model="a", status=400)] * 3)
+    )
+    at = await serve(brief(a=a), planner, keys=RED)
+    assert [(await post(at, NAMED | KEY_OF_RED)).status_code for _ in range(3)] == [502] * 3
+    a.assert_complete()
+    assert await spent(at) == Decimal("0.01")
+
+
+async def test_what_another_process_paid_for_a_run_is_charged_to_who_takes_it_over(serve: Serve) -> None:
+    replies = [BadRequestError("no", model="a", status=400), "from a"]
+    planner, a = (ScriptedModel(script, price=CENT_A_CALL) for script in ([ONE_STEP], replies))
+    first, second = await serve(brief(a=a), planner, keys=RED), await serve(brief(a=a), planner, keys=RED)
+    assert (await post(first, NAMED | KEY_OF_RED)).status_code == 502
+    assert (await post(second, NAMED | KEY_OF_RED)).status_code == 200
+    assert await spent(second) == Decimal("0.02")
 
 
 async def test_who_comes_too_many_is_told_when_to_come_back(serve: Serve) -> None:

@@ -145,7 +145,8 @@ class _Conducting:
         if self.asked.name is None:
             self.store.begin(self.new)
         if budget is not None:
-            budget.charge(total(call.usage for one in self.claim.rounds for call in one.calls))
+            if self.claim.inherited:
+                budget.charge(total(call.usage for one in self.claim.rounds for call in one.calls))
             enclosing.set(budget)
         try:
             return await self._conduct()

@@ -97,6 +97,8 @@ class Claim(Value):
     """Ours to run; ours to go on with; done already; in the hands of a living process; or another request."""
     rounds: tuple[Round, ...] = ()
     """What a resumed run had done."""
+    inherited: bool = False
+    """Whether another process did that, so that ours has not counted yet what it cost."""
     trace: Trace | None = None
     """Of one that is done."""
 

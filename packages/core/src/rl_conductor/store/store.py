@@ -106,7 +106,8 @@ class Store:
         if not self._is_free(row) or not await self._take(connection, row):
             return known
         rounds = await self._rounds(connection, row)
-        return known.model_copy(update={"outcome": "resumed", "rounds": rounds})
+        inherited = row.owner != self.owner
+        return known.model_copy(update={"outcome": "resumed", "rounds": rounds, "inherited": inherited})
 
     def _is_free(self, row: Row[Any]) -> bool:
         return row.status != "running" or bool(row.heartbeat < time.time() - self._lease)
