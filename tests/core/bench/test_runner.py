@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Callable
 from pathlib import Path
 
@@ -8,7 +9,7 @@ import pytest
 
 from core.bench import toys
 from rl_conductor import ConfigError
-from rl_conductor.bench.rows import Row
+from rl_conductor.bench.rows import Results, Row
 from rl_conductor.bench.runner import Bench
 from rl_conductor.bench.tables import Line, line
 
@@ -18,6 +19,19 @@ ALONE = '[systems.alone]\nkind = "alone"\n'
 BEST = '[systems.best]\nkind = "best-single"\n'
 PLANNED = '[systems.planned]\nkind = "conductor"\nplanner = { model = "toy:planner" }\n'
 STUMBLING = '[systems.stumbling]\nkind = "conductor"\nplanner = { model = "toy:stumbler" }\n'
+
+JUDGED = """
+[systems.adder]
+kind = "alone"
+workers = ["adder"]
+[tasks.judged]
+task = "jsonl:{folder}/judged.jsonl"
+options = {{ judge = "toy:judge" }}
+"""
+SUMS = [
+    {"id": f"j{n}", "question": f"add 1 {n}", "answer": answer, "scoring": "judge"}
+    for n, answer in enumerate(("1", "two", "3"))
+]
 
 
 async def lines(bench: Bench) -> dict[str, Line]:
@@ -73,6 +87,20 @@ async def test_plans_that_no_one_can_run_count_as_invalid_and_do_not_enter_accur
     assert found.given_valid is not None
     assert found.given_valid.value == 1
     assert found.accuracy.value == pytest.approx((8 + 2) / 12)  # the fall-back, the adder, is right on two of the four
+
+
+async def test_a_judge_that_fails_costs_a_row_and_one_that_does_not_is_paid_once(bench: Make, folder: Path) -> None:
+    (folder / "judged.jsonl").write_text("\n".join(map(json.dumps, SUMS)))
+    first = bench(JUDGED.format(folder=folder))
+    toys_rows, rows = (section.entrants[0].rows for section in await first.run())
+    assert [(row.value, row.error) for row in rows] == [(1, None), (0, "the judge is down"), (1, None)]
+    assert first.account.usage.calls - first.account.usage.replayed_calls == toys.calls()
+    assert toys.calls("judge") == 1 + 2 + 1  # the same text in either order is asked once
+    assert first.account.usage.cost > sum(row.usage.cost for row in (*toys_rows, *rows))
+    again = Bench(first.settings, Results(folder / "again" / "rows.jsonl"))
+    await again.run()
+    assert toys.calls("judge") == 4 + 2  # a failure is not remembered
+    assert again.account.paid == 0
 
 
 async def test_a_bench_that_was_killed_goes_on_and_pays_nothing_twice(bench: Make, folder: Path) -> None:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Callable
 from typing import Any
 
-from rl_conductor.models.scripted import ScriptedModel
+from rl_conductor.errors import ModelError
+from rl_conductor.models.scripted import Scripted, ScriptedModel
 from rl_conductor.prompts import prompt_in
 from rl_conductor.types import Price, Request
 
@@ -46,6 +48,14 @@ def flip(request: Request) -> str:
     return right if right == "?" or seed is None or seed % 3 else str(int(right) + 1)
 
 
+def judge(request: Request) -> str | Exception:
+    """Whether both texts are the same; no reply at all where one of them is `two`."""
+    texts = [text.strip() for text in re.findall(r"<reply[^>]*>(.*?)</reply", prompt_in(request.messages), re.DOTALL)]
+    if "two" in texts:
+        return ModelError("the judge is down", model="toy:judge")
+    return "yes" if len(set(texts)) == 1 else "no"
+
+
 def plan(request: Request) -> str:
     """A good plan, of as many steps as the question has skills; a fence's mark may hold `add` by chance."""
     question = prompt_in(request.messages).rpartition("Write the plan for this question:\n")[2]
@@ -65,4 +75,11 @@ def lists(workers: list[int]) -> str:
     return f"model_id = {workers}\nsubtasks = {json.dumps(subtasks)}\naccess_list = {json.dumps(access)}"
 
 
-SAYS = {"adder": add, "speller": spell, "flipper": flip, "planner": plan, "stumbler": stumble}
+SAYS: dict[str, Callable[[Request], Scripted]] = {
+    "adder": add,
+    "speller": spell,
+    "flipper": flip,
+    "judge": judge,
+    "planner": plan,
+    "stumbler": stumble,
+}

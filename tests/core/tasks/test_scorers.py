@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from rl_conductor import ConfigError, ScriptedModel
+from rl_conductor.errors import RateLimitError
 from rl_conductor.tasks.base import Sample
 from rl_conductor.tasks.judging import Judge
 from rl_conductor.tasks.mathematics import same_value
@@ -116,3 +117,10 @@ async def test_a_reply_can_not_speak_to_the_judge_from_outside_its_fence() -> No
 async def test_an_empty_reply_is_wrong_without_asking() -> None:
     model = ScriptedModel([])
     assert not (await Judge(model)(sample("blue"), " ")).right
+
+
+async def test_a_judge_that_is_busy_is_asked_again() -> None:
+    busy = RateLimitError("slow down", model="scripted", retryable=True, retry_after=0.01)
+    model = ScriptedModel([busy, "yes", busy, "yes"])
+    assert (await Judge(model)(sample("blue"), "The sky is blue.")).right
+    model.assert_complete()

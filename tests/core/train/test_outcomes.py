@@ -6,6 +6,7 @@ from rl_conductor import ModelError, ScriptedModel, WorkerPool
 from rl_conductor.models.cached import CachedModel
 from rl_conductor.models.scripted import Scripted
 from rl_conductor.tasks.base import Sample
+from rl_conductor.tasks.judging import Judge as SameInSubstance
 from rl_conductor.tasks.scorers import exact
 from rl_conductor.train.config import PlanEntry
 from rl_conductor.train.exercises import Exercise
@@ -60,6 +61,14 @@ async def test_a_call_that_is_repeated_with_success_is_no_failure() -> None:
     pool = WorkerPool({"a": ScriptedModel([broken, "Paris"])})
     found = await Judge(exact, retries=1).outcome(Exercise(SAMPLE, pool, PlanEntry()), plan(0))
     assert found.right
+
+
+async def test_a_judge_that_gives_no_reply_says_nothing_of_the_plan() -> None:
+    broken = ModelError("the vendor is down", model="scripted:judge")
+    found = await Judge(SameInSubstance(ScriptedModel([broken, broken]))).outcome(over(good="Paris"), plan(0))
+    assert (found.valid, found.masked, found.score, found.round) == (True, True, None, None)
+    assert "could not be scored: the vendor is down" in found.explanation
+    assert found.usage.calls == 1
 
 
 async def test_a_replayed_reply_took_as_long_as_it_first_did(tmp_path: Path) -> None:

@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from typing import TYPE_CHECKING, Literal
 
 from rl_conductor.conductor import Conductor
 from rl_conductor.errors import ConfigError, RunError
+from rl_conductor.ledger import reports
 from rl_conductor.limits import Limits
 from rl_conductor.models import Model
 from rl_conductor.planner import Planner
 from rl_conductor.policy import Policy
 from rl_conductor.pool import ModelEntry, Worker, WorkerPool
-from rl_conductor.tasks import Task
+from rl_conductor.tasks import Sample, Score, Task
 from rl_conductor.trace import Event, Finished, Trace
-from rl_conductor.types import Message, Request, Sampling, Usage
+from rl_conductor.types import Message, Request, Sampling, Usage, total
 from rl_conductor.workflow import Workflow
 
 if TYPE_CHECKING:
@@ -36,9 +37,25 @@ class Account:
     def hear(self, event: Event) -> None:
         """Count a run once it is over, be it cancelled."""
         if isinstance(event, Finished):
-            self.usage += event.trace.usage
-            made = [call.usage for call in event.trace.calls() if call.usage.replayed_calls < call.usage.calls]
-            self.paid += sum((usage.cost for usage in made), Decimal(0))
+            self._count([call.usage for call in event.trace.calls()])
+
+    def counting(self, task: Task) -> Task:
+        """`task`, with what its scorer uses counted as well, as where a judge is asked."""
+
+        async def score(sample: Sample, text: str) -> Score:
+            told: list[Usage] = []
+            around = reports.set(told)
+            try:
+                return await task.score(sample, text)
+            finally:
+                reports.reset(around)
+                self._count(told)
+
+        return replace(task, scorer=score)
+
+    def _count(self, used: Sequence[Usage]) -> None:
+        self.usage += total(used)
+        self.paid += sum((usage.cost for usage in used if usage.replayed_calls < usage.calls), Decimal(0))
 
 
 @dataclass(frozen=True, kw_only=True)

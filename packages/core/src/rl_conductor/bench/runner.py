@@ -12,7 +12,7 @@ from rl_conductor.amounts import dollars
 from rl_conductor.bench import calibration
 from rl_conductor.bench.arena import Account, Arena
 from rl_conductor.bench.rows import Key, Results, Row, cache_folder
-from rl_conductor.bench.settings import BenchSettings
+from rl_conductor.bench.settings import BenchSettings, TaskSettings
 from rl_conductor.bench.systems.alone import measured
 from rl_conductor.bench.systems.base import Reply, System
 from rl_conductor.errors import ConductorError, ConfigError, LimitError
@@ -102,11 +102,12 @@ class _Running:
         settings = bench.settings
         self.slots = asyncio.Semaphore(settings.concurrency)
         self.learning: list[Row] = []
-        tested = settings.tasks[task].made(bench.limit)
+        tested = self._task(settings.tasks[task], memory, bench.limit)
+        learning = self._task(settings.calibration, memory) if settings.calibration else None
         self.arena = Arena(
             pool=workers,
             task=tested,
-            learning=_apart(settings.calibration.made(), tested) if settings.calibration else None,
+            learning=_apart(learning, tested) if learning else None,
             record=self.learn,
             model=memory.model,
             seed=settings.seed,
@@ -120,6 +121,10 @@ class _Running:
             VERSION,
         )
         """What decides every row of the section."""
+
+    def _task(self, entry: TaskSettings, memory: Memory, limit: int | None = None) -> Task:
+        """A task whose judge remembers its replies, and is paid from the bench's account."""
+        return self.bench.account.counting(entry.made(limit, model=memory.model))
 
     async def run(self) -> Section:
         """Its systems one after the other, each on many samples at once."""
@@ -181,12 +186,11 @@ class _Running:
 
     async def _made(self, system: System, task: Task, sample: Sample, key: Key) -> Row:
         try:
-            reply = await system.answer(sample, key.repeat)
+            return await _row(key, task, sample, await system.answer(sample, key.repeat))
         except ConfigError:
             raise
         except ConductorError as error:
             return Row(key=key, domain=sample.domain, depth=sample.depth, value=0.0, error=str(error))
-        return await _row(key, task, sample, reply)
 
 
 def _fingerprint(*parts: str) -> str:

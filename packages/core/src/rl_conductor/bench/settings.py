@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Self
 
@@ -13,6 +13,8 @@ from rl_conductor.bench.systems import AnySystem
 from rl_conductor.bench.systems.alone import Alone
 from rl_conductor.bench.systems.conducting import Conducting
 from rl_conductor.errors import ConfigError
+from rl_conductor.models import Model
+from rl_conductor.pool import ModelEntry
 from rl_conductor.tasks import Task, task
 from rl_conductor.toml import read_toml
 
@@ -35,10 +37,17 @@ class TaskSettings(_Entry):
     shuffle: int | None = None
     """The seed of another order, before `limit` is applied."""
 
-    def made(self, limit: int | None = None) -> Task:
-        """The task, with at most `limit` samples if that is less than its own."""
+    @property
+    def judge(self) -> ModelEntry | None:
+        """The model that scores, where one does."""
+        named = self.options.get("judge")
+        return ModelEntry(model=named) if isinstance(named, str) else None
+
+    def made(self, limit: int | None = None, *, model: Callable[[ModelEntry], Model] = ModelEntry.made) -> Task:
+        """The task, with at most `limit` samples if that is less than its own; `model` makes its judge."""
         limits = [most for most in (self.limit, limit) if most is not None]
-        return task(self.task, limit=min(limits, default=None), shuffle=self.shuffle, **self.options)
+        options = self.options if self.judge is None else {**self.options, "judge": model(self.judge)}
+        return task(self.task, limit=min(limits, default=None), shuffle=self.shuffle, **options)
 
 
 class BenchSettings(_Entry):
@@ -62,8 +71,10 @@ class BenchSettings(_Entry):
     @property
     def models(self) -> tuple[str, ...]:
         """The names of all models that it mentions itself, such as those of its planners."""
-        planners = [entry.planner.model for entry in self.systems.values() if isinstance(entry, Conducting)]
-        return (*planners, *(name for pool in self.pools.values() for name in pool.models))
+        planners = [entry.planner for entry in self.systems.values() if isinstance(entry, Conducting)]
+        judges = [one.judge for one in (*self.tasks.values(), self.calibration) if one and one.judge]
+        workers = [name for pool in self.pools.values() for name in pool.models]
+        return (*(entry.model for entry in (*planners, *judges)), *workers)
 
     def only(self, names: Sequence[str]) -> Self:
         """The same with these systems alone.

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Self
 
 from rl_conductor.conductor import Conductor
-from rl_conductor.errors import RunError, WorkflowError
+from rl_conductor.errors import ModelError, RunError, WorkflowError
 from rl_conductor.limits import Limits
 from rl_conductor.models.scripted import ScriptedModel
 from rl_conductor.parser import parse
@@ -32,7 +32,7 @@ class Outcome(Value):
     round: Round | None = None
     """What was done, for a next round to judge; `None` when there is no answer that says something of the plan."""
     score: float | None = None
-    """How right the answer is, 0 to 1; `None` when there is no plan, or when a call to a worker failed."""
+    """How right the answer is, 0 to 1; `None` when there is no plan, or when a call to a worker or a judge failed."""
     explanation: Text = ""
     """Why the plan could not be read or run, or why the answer has this score."""
     usage: Usage = Usage()
@@ -47,7 +47,7 @@ class Outcome(Value):
 
     @property
     def masked(self) -> bool:
-        """Whether a call to a worker failed, so that nothing is known of the plan."""
+        """Whether a call to a worker or a judge failed, so that nothing is known of the plan."""
         return self.valid and self.score is None
 
     @property
@@ -146,7 +146,10 @@ class Judge:
         failure = failed_call(alone)
         if failure is not None:
             return Outcome(**told, explanation=failure)
-        score = await self.scorer(exercise.sample, trace.text)
+        try:
+            score = await self.scorer(exercise.sample, trace.text)
+        except ModelError as error:
+            return Outcome(**told, explanation=f"the answer could not be scored: {error}")
         return Outcome(**told, round=trace.rounds[-1], score=score.value, explanation=score.explanation)
 
 
