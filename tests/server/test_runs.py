@@ -132,6 +132,13 @@ async def test_what_another_process_paid_for_a_run_is_charged_to_who_takes_it_ov
     assert await spent(second) == Decimal("0.02")
 
 
+async def test_a_request_that_is_refused_leaves_no_run_that_seems_to_go_on(serve: Serve) -> None:
+    at = await serve()
+    blank = await post(at, messages=[{"role": "user", "content": " "}])
+    assert blank.status_code == 400
+    assert [run.status for run in await at.service.store.runs()] == ["cancelled"]
+
+
 async def test_who_comes_too_many_is_told_when_to_come_back(serve: Serve) -> None:
     opened, wait = gate()
     a = Gated("from a", wait)

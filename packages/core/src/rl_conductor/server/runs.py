@@ -218,5 +218,5 @@ class _Conducting:
             self.metrics.run_over(self.asked.counted_as, self.trace)
             if done:
                 self.on_answer(self.asked, self.trace)
-        elif self.asked.name is not None:
+        else:
             self.store.give_up(self.live.id)

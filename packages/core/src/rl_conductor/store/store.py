@@ -176,7 +176,7 @@ class Store:
         return (await connection.execute(self._statements.change, values | mine)).first()
 
     def give_up(self, run: str) -> None:
-        """Leave a run that never began to whoever asks for it next."""
+        """Note that a run never began; one with a name is left to whoever asks for it next."""
         self.journal.add(lambda connection: self._change(connection, run, {"status": "cancelled"}))
 
     async def _rounds(self, connection: AsyncConnection, row: Row[Any]) -> tuple[Round, ...]:
