@@ -259,6 +259,21 @@ async def test_a_model_that_does_not_heed_its_cancellation_is_cancelled_all_the_
     assert [call.outcome for call in calls] == ["cancelled"]
 
 
+async def test_who_was_cancelled_before_may_still_ask() -> None:
+    async def says_goodbye() -> Completion:
+        try:
+            await asyncio.sleep(SOON)
+        except asyncio.CancelledError:
+            return await Caller(Ledger(Limits())).ask(ScriptedModel("goodbye"), REQUEST, calls=[])
+        raise AssertionError
+
+    task = asyncio.create_task(says_goodbye())
+    await asyncio.sleep(0)
+    task.cancel()
+
+    assert (await task).text == "goodbye"
+
+
 @pytest.mark.parametrize("made", STUBBORN[:2], ids=str)
 async def test_what_a_model_makes_of_its_timeout_is_a_timeout(made: Exception) -> None:
     quick = REQUEST.model_copy(update={"timeout": 0.01})

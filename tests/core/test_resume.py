@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from core.runs import ACCEPT, Gated, down, evidence_of, finished, forever, plan, pool_of, started, subtask_of, workflow
 from core.strategies import spaces, workflows
 from rl_conductor import Conductor, Limits, Message, Price, Request, RunError, ScriptedModel
-from rl_conductor.errors import ConfigError, WorkflowValidationError
+from rl_conductor.errors import ConfigError, WorkflowError, WorkflowValidationError
 from rl_conductor.policy import Policy
 from rl_conductor.stepwise import Stepwise
 from rl_conductor.trace import Event, Finished, PlanRecord, Round, StepResult
@@ -244,6 +244,23 @@ async def test_the_turn_that_brings_tool_results_goes_on_with_its_worker() -> No
     assert record.source == "continuation"
     steps = one.stepwise(request, record)
     assert steps.finish(await run_stepwise(steps)).text == "right"
+
+
+async def test_a_host_can_not_run_what_a_forged_continuation_names() -> None:
+    call = ToolCall(id="c", name="look", arguments="{}")
+    going_on = Continuation(worker="bad", prompt="the prompt")
+    turns = (
+        Message.user("q"),
+        Message.assistant("", tool_calls=(call,)).model_copy(update={"continuation": going_on}),
+        Message(role="tool", content=Message.user("found").content, tool_call_id="c"),
+    )
+    forged = PlanRecord(source="continuation", workflow=workflow(("bad", "x", ())))
+    denied = ScriptedModel("never")
+    one = Conductor(ScriptedModel([]), pool_of(bad=denied, b="B"), policy=Policy(deny=frozenset({"bad"})))
+    for request in (Request(messages=turns), Request(messages=(Message.user("q"),))):
+        with pytest.raises(WorkflowError):
+            one.stepwise(request, forged)
+    assert denied.requests == []
 
 
 async def test_a_deadline_counts_the_time_that_was_used_before() -> None:

@@ -612,10 +612,14 @@ async def test_private_data_does_not_reach_a_planner_outside_either() -> None:
     with pytest.raises(PolicyError, match=r"planner .* may not see this request") as refused:
         await conductor(planner, pool).run(QUESTION, policy=PRIVATE, on_event=events.append)
 
-    assert (refused.value.rule, planner.requests) == ("data", [])
+    assert (refused.value.rule, planner.requests) == ("data_class", [])
     assert isinstance(events[-1], Finished)
+    with pytest.raises(
+        PolicyError, match=r"say what it is with Planner\(model=..., card=Card\("
+    ):
+        conductor(planner, pool, policy=PRIVATE)
     single = PRIVATE.model_copy(update={"single": "b"})
-    assert (await answered(conductor(planner, pool), policy=single)).text == "B"  # no planner is needed
+    assert (await answered(conductor(planner, pool, policy=single))).text == "B"  # no planner is needed
 
 
 async def test_an_impossible_policy_shows_when_the_conductor_is_made() -> None:

@@ -189,10 +189,11 @@ class _Attempts:
     async def _whatever_the_model_makes_of_cancelling(self) -> Completion:
         """The attempt; a model that turns its cancellation into an error or a reply is cancelled all the same."""
         task = asyncio.current_task()
+        before = task.cancelling() if task else 0  # who was cancelled earlier may be at work on its farewell
         try:
             return await self._in_time()
         finally:
-            if task is not None and task.cancelling():
+            if task is not None and task.cancelling() > before:
                 raise asyncio.CancelledError
 
     async def _in_time(self) -> Completion:

@@ -86,7 +86,7 @@ class Conductor:
 
         Raises:
             ConfigError: the tiers can't be read, or are not for this pool.
-            PolicyError: no workflow at all may run.
+            PolicyError: no workflow at all may run, or the planner may see no request.
         """
         if isinstance(planner, str):
             planner = model(planner)
@@ -135,9 +135,10 @@ class Conductor:
         """See to it that some workflow may run for `request`, before anybody is asked anything.
 
         Raises:
-            PolicyError: none may; `rule` names the field to change, or is `capabilities`.
+            PolicyError: none may, or the planner may not see the request; `rule` names the field to change, or is
+                `capabilities`.
         """
-        self._run_of(request, policy, limits, _ignore).space()
+        self._run_of(request, policy, limits, _ignore).check()
 
     async def plan(
         self,

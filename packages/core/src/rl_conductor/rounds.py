@@ -171,7 +171,7 @@ class Run:
             WorkflowValidationError: it may not.
         """
         going_on = continuation(self.request)
-        if record.source == "continuation" and going_on is not None:
+        if record.source == "continuation" and going_on is not None and self._may_answer(going_on.worker):
             return self._going_on(going_on, execution)
         if record.workflow is None:
             return record
@@ -264,17 +264,33 @@ class Run:
             return self._first_space
         return later_space(self._first_space, self.rounds, self.pool, self.policy)
 
+    def check(self) -> None:
+        """See to it that some workflow may run, and that the planner may write it where one is needed.
+
+        Raises:
+            PolicyError: not so.
+        """
+        if not _leaves_no_choice(self.space()) and self.tiers is None:
+            self._see_that_the_planner_may_see()
+
+    def _see_that_the_planner_may_see(self) -> None:
+        refused = self.policy.data_refused_because(self.planner.card)
+        if refused is not None:
+            raise PolicyError(
+                f"the planner {self.planner.model.name} may not see this request: {refused}; say what it is with "
+                "Planner(model=..., card=Card(tags=..., region=...))",
+                rule="data_class",
+            )
+
     async def _planned(self, execution: Execution, *, ahead: bool = True) -> PlanRecord:
         """A plan by the planner, or the only one there can be; its first step is started `ahead` where that helps."""
         space = execution.space
-        if len(space.choices) == 1 and space.max_steps == 1:
+        if _leaves_no_choice(space):
             return self._announced(PlanRecord(source="single", workflow=fallback_workflow(space, self.pool)))
         tier = self._tier(space)
         if tier is not None and tier.tier == "single":
             return self._announced(PlanRecord(source="tier", workflow=_one_call(tier.worker), tier=tier))
-        refused = self.policy.data_refused_because(self.planner.card)
-        if refused is not None:
-            raise PolicyError(f"the planner {self.planner.model.name} may not see this request: {refused}", rule="data")
+        self._see_that_the_planner_may_see()
         draft = self._draft(execution, ahead=ahead)
         record = PlanRecord(source="planner", errors=("cancelled",), tier=tier)
         try:
@@ -347,6 +363,11 @@ class Run:
         # knew what form the answer must have.
         settle = self.policy.pinned is None and self.request.response_format is None
         return answer_in(self.rounds, said=self.said, settle=settle)
+
+
+def _leaves_no_choice(space: PlanSpace) -> bool:
+    """Whether there is one workflow only, for which no planner is needed."""
+    return len(space.choices) == 1 and space.max_steps == 1
 
 
 def _one_call(worker: str) -> Workflow:

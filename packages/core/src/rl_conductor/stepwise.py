@@ -23,8 +23,6 @@ class Stepwise:
     """The steps of one plan, each run when it is asked for. Steps may run side by side, on one event loop."""
 
     def __init__(self, run: Run, plan: PlanRecord, begun: Callable[[], Begun]) -> None:
-        if plan.workflow is None:
-            raise ConfigError("this plan accepts the answer of the round before, so it has no steps to run")
         self._run = run
         self._listener = run.emit
         self._begun = begun
@@ -33,7 +31,9 @@ class Stepwise:
         self._charged: set[int] = set()
         self.plan = run.take_up(plan, run.execution())
         """The plan as it runs."""
-        self.workflow: Workflow = plan.workflow
+        if self.plan.workflow is None:
+            raise ConfigError("this plan accepts the answer of the round before, so it has no steps to run")
+        self.workflow: Workflow = self.plan.workflow
         run.caller.carry_on(plan.calls)
 
     async def step(self, index: int, done: Collection[StepResult] = ()) -> StepResult:
