@@ -326,6 +326,16 @@ async def test_a_policy_of_the_request_keeps_a_worker_out(serve: Serve) -> None:
         ),
         ({"tool_choice": {"type": "function", "function": {"name": "f"}}}, None, "not among the tools"),
         ({"messages": [{"role": "user", "content": " "}]}, None, "the question is empty"),
+        (
+            {"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "http://x/y"}}]}]},
+            "image_url",
+            "or an https: one",
+        ),
+        (
+            {"messages": [{"role": "user", "content": [{"type": "file", "file": {"file_data": "JVBERi0="}}]}]},
+            "file_data",
+            "a document must be a data:TYPE;base64,... address",
+        ),
     ],
 )
 async def test_what_cannot_be_honoured_is_refused_and_named(

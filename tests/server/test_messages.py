@@ -116,6 +116,9 @@ async def test_failures_are_the_sdks_own_exceptions(serve: Serve) -> None:
         await client.messages.create(**BASIC | {"model": "claude"})
     with pytest.raises(anthropic.BadRequestError, match=r"top_k: can't be honoured"):
         await client.messages.create(**BASIC, extra_body={"top_k": 5})
+    picture: Any = {"type": "image", "source": {"type": "url", "url": "http://x/y"}}
+    with pytest.raises(anthropic.BadRequestError, match=r"url: an image must be .* or an https: one"):
+        await client.messages.create(**BASIC | {"messages": [{"role": "user", "content": [picture]}]})
     with pytest.raises(anthropic.InternalServerError, match="out of order"):
         await client.messages.create(**BASIC)
 

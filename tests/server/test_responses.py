@@ -136,6 +136,8 @@ async def test_an_answer_that_was_cut_short_says_so(serve: Serve) -> None:
         ({"truncation": "auto"}, "truncation"),
         ({"tools": [{"type": "web_search"}]}, "tools.0"),
         ({"input": [{"type": "item_reference", "id": "x"}]}, "input"),
+        ({"input": [{"role": "user", "content": [{"type": "input_image", "image_url": "http://x/y"}]}]}, "image_url"),
+        ({"input": [{"role": "user", "content": [{"type": "input_file", "file_data": "JVBERi0="}]}]}, "file_data"),
     ],
 )
 async def test_what_cannot_be_honoured_is_refused_and_named(serve: Serve, wrong: dict[str, Any], param: str) -> None:

@@ -44,7 +44,7 @@ class Image(Body):
 
     def part(self) -> ContentPart:
         """In our words."""
-        return image(self.image_url.url)
+        return image(self.image_url.url, param="image_url")
 
 
 class FileContent(Body):
@@ -62,7 +62,7 @@ class File(Body):
 
     def part(self) -> ContentPart:
         """In our words."""
-        return document(self.file.file_data, name=self.file.filename)
+        return document(self.file.file_data, name=self.file.filename, param="file_data")
 
 
 Texts = str | tuple[Text, ...]

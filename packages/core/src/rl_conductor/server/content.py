@@ -5,22 +5,23 @@ from __future__ import annotations
 import re
 from typing import Any
 
+from rl_conductor.server.errors import refused
 from rl_conductor.types import FilePart, ImagePart, JsonFormat
 
 DATA_URL = re.compile(r"data:(?P<type>[\w.+-]+/[\w.+-]+);base64,(?P<data>[A-Za-z0-9+/=\s]+)")
 
 
-def image(url: str) -> ImagePart:
-    """An image at an `https:` address or in a `data:` one. Raises `ValueError` for any other."""
+def image(url: str, *, param: str) -> ImagePart:
+    """An image at an `https:` address or in a `data:` one; any other is refused as the value of `param`."""
     if url.startswith("https://"):
         return ImagePart(url=url)
-    media_type, data = _data(url, "an image")
+    media_type, data = _data(url, "an image must be a data:TYPE;base64,... address or an https: one", param)
     return ImagePart(media_type=media_type, data=data)
 
 
-def document(url: str, *, name: str) -> FilePart:
-    """A document in a `data:` address. Raises `ValueError` for any other."""
-    media_type, data = _data(url, "a document")
+def document(url: str, *, name: str, param: str) -> FilePart:
+    """A document in a `data:` address; any other is refused as the value of `param`."""
+    media_type, data = _data(url, "a document must be a data:TYPE;base64,... address", param)
     return FilePart(media_type=media_type, name=name, data=data)
 
 
@@ -30,10 +31,8 @@ def json_format(name: str, schema: dict[str, Any] | None, description: str | Non
     return JsonFormat(name=name, json_schema=None if schema is None else described | schema)
 
 
-def _data(url: str, what: str) -> tuple[str, str]:
+def _data(url: str, wanted: str, param: str) -> tuple[str, str]:
     found = DATA_URL.fullmatch(url)
     if found is None:
-        raise ValueError(
-            f"{what} must be a data:TYPE;base64,... address" + (" or an https: one" if "image" in what else "")
-        )
+        raise refused(wanted, param=param)
     return found["type"], found["data"]

@@ -72,7 +72,7 @@ class Image(Block):
     def part(self) -> ContentPart:
         """In our words."""
         if isinstance(self.source, UrlSource):
-            return image(self.source.url)
+            return image(self.source.url, param="url")
         return ImagePart(media_type=self.source.media_type, data=self.source.data)
 
 

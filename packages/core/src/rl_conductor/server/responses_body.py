@@ -63,7 +63,7 @@ class InputImage(Body):
 
     def part(self) -> ContentPart:
         """In our words."""
-        return image(self.image_url)
+        return image(self.image_url, param="image_url")
 
 
 class InputFile(Body):
@@ -75,7 +75,7 @@ class InputFile(Body):
 
     def part(self) -> ContentPart:
         """In our words."""
-        return document(self.file_data, name=self.filename)
+        return document(self.file_data, name=self.filename, param="file_data")
 
 
 Part = Annotated[InputText | OutputText | Refusal | InputImage | InputFile, Field(discriminator="type")]
