@@ -26,7 +26,7 @@ kind = "alone"
 workers = ["adder"]
 [tasks.judged]
 task = "jsonl:{folder}/judged.jsonl"
-options = {{ judge = "toy:judge" }}
+options = {{ judge = "toy:{judge}" }}
 """
 SUMS = [
     {"id": f"j{n}", "question": f"add 1 {n}", "answer": answer, "scoring": "judge"}
@@ -91,7 +91,7 @@ async def test_plans_that_no_one_can_run_count_as_invalid_and_do_not_enter_accur
 
 async def test_a_judge_that_fails_costs_a_row_and_one_that_does_not_is_paid_once(bench: Make, folder: Path) -> None:
     (folder / "judged.jsonl").write_text("\n".join(map(json.dumps, SUMS)))
-    first = bench(JUDGED.format(folder=folder))
+    first = bench(JUDGED.format(folder=folder, judge="judge"))
     toys_rows, rows = (section.entrants[0].rows for section in await first.run())
     assert [(row.value, row.error) for row in rows] == [(1, None), (0, "the judge is down"), (1, None)]
     assert first.account.usage.calls - first.account.usage.replayed_calls == toys.calls()
@@ -101,6 +101,33 @@ async def test_a_judge_that_fails_costs_a_row_and_one_that_does_not_is_paid_once
     await again.run()
     assert toys.calls("judge") == 4 + 2  # a failure is not remembered
     assert again.account.paid == 0
+
+
+async def test_what_another_judge_scored_is_scored_anew(bench: Make, folder: Path) -> None:
+    (folder / "judged.jsonl").write_text("\n".join(map(json.dumps, SUMS)))
+    for judge, values in (("lenient", [1, 1, 1]), ("judge", [1, 0, 1])):
+        _, section = await bench(JUDGED.format(folder=folder, judge=judge)).run()
+        assert [row.value for row in section.entrants[0].rows] == values
+
+
+@pytest.mark.parametrize(
+    "learning",
+    [
+        '[systems.router]\nkind = "routerdc"\n',
+        '[systems.router]\nkind = "masrouter"\n',
+        PLANNED + '[pools.toys]\ncards = "measured"\n',
+    ],
+)
+async def test_what_was_learned_from_other_scores_is_another_system(bench: Make, folder: Path, learning: str) -> None:
+    learned = [json.loads(line) | {"scoring": "judge"} for line in (folder / "learn.jsonl").read_text().splitlines()]
+    (folder / "learn.jsonl").write_text("\n".join(map(json.dumps, learned)))
+    found = []
+    for judge in ("lenient", "judge", "lenient"):
+        (section,) = await bench(f'{learning}[calibration.options]\njudge = "toy:{judge}"\n').run()
+        found.append(section.entrants[0].rows)
+    first, other, again = found
+    assert first == again
+    assert not {row.key for row in first} & {row.key for row in other}
 
 
 async def test_a_bench_that_was_killed_goes_on_and_pays_nothing_twice(bench: Make, folder: Path) -> None:

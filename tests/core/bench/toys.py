@@ -80,6 +80,7 @@ SAYS: dict[str, Callable[[Request], Scripted]] = {
     "speller": spell,
     "flipper": flip,
     "judge": judge,
+    "lenient": lambda _: "yes",
     "planner": plan,
     "stumbler": stumble,
 }

@@ -6,6 +6,8 @@ failed for want of an answer is made again.
 
 from __future__ import annotations
 
+import hashlib
+from collections.abc import Iterable
 from pathlib import Path
 
 from platformdirs import user_cache_path
@@ -24,7 +26,8 @@ class Key(Value):
     sample: str
     repeat: int
     settings: str
-    """Fingerprint of all that decides the row: the system, the pool, the sample, the seed, the prompts."""
+    """Fingerprint of all that decides the row: the system and what it learned from, the pool and its cards, the sample
+    and who scores it, the seed, the prompts."""
 
 
 class Row(Value):
@@ -52,6 +55,16 @@ class Row(Value):
     usage: Usage = Usage()
     seconds: float = 0.0
     """Seconds until the answer, on the critical path; replayed calls count as long as they took at first."""
+
+
+def fingerprint(*parts: str) -> str:
+    """A short hash of texts."""
+    return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]
+
+
+def lesson(rows: Iterable[Row]) -> str:
+    """Fingerprint of all that a system can learn from rows."""
+    return fingerprint(*(row.model_dump_json(include={"value", "text", "steps", "choice"}) for row in rows))
 
 
 def cache_folder() -> Path:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
@@ -11,7 +10,7 @@ from decimal import Decimal
 from rl_conductor.amounts import dollars
 from rl_conductor.bench import calibration
 from rl_conductor.bench.arena import Account, Arena
-from rl_conductor.bench.rows import Key, Results, Row, cache_folder
+from rl_conductor.bench.rows import Key, Results, Row, cache_folder, fingerprint
 from rl_conductor.bench.settings import BenchSettings, TaskSettings
 from rl_conductor.bench.systems.alone import measured
 from rl_conductor.bench.systems.base import Reply, System
@@ -92,6 +91,16 @@ class Bench:
             )
 
 
+@dataclass(frozen=True)
+class _Part:
+    """What a system is run on: the test, or what is learned from."""
+
+    name: str
+    decides: tuple[str, ...]
+    """What decides its rows beside what decides every row of the section."""
+    repeats: int = 1
+
+
 class _Running:
     """One section on its way."""
 
@@ -131,12 +140,15 @@ class _Running:
         if self.bench.settings.pools[self.pool].cards == "measured":
             found = {worker: calibration.measured(rows) for worker, rows in (await measured(self.arena)).items()}
             self.arena = replace(self.arena, pool=calibration.with_cards(self.arena.pool, found))
+        cards = [card.model_dump_json(include={"name", "accuracy", "latency"}) for card in self.arena.pool.cards]
+        settings = self.bench.settings
+        tested = _Part(self.task, (settings.tasks[self.task].identity, *cards), settings.repeats)
         entrants: dict[str, Entrant] = {}
-        for name, entry in self.bench.settings.systems.items():
+        for name, entry in settings.systems.items():
             if entry.pools and self.pool not in entry.pools:
                 continue
             for system in await entry.ready(name, self.arena):
-                rows = await self.record(system, self.arena.task, self.task, self.bench.settings.repeats)
+                rows = await self.record(system, self.arena.task, tested)
                 entrants[system.name] = Entrant(system, tuple(rows))
                 self.arena.ran[system.name] = rows
         models = {name: worker.model.name for name, worker in self.arena.pool.items()}
@@ -144,15 +156,17 @@ class _Running:
 
     async def learn(self, system: System, task: Task) -> list[Row]:
         """The rows of a system on samples to learn from."""
-        rows = await self.record(system, task, "calibration", 1)
+        entry = self.bench.settings.calibration
+        assert entry is not None  # else there is nothing to learn from
+        rows = await self.record(system, task, _Part("calibration", (entry.identity,)))
         known = {row.key for row in self.learning}
         self.learning += [row for row in rows if row.key not in known]
         return rows
 
-    async def record(self, system: System, task: Task, name: str, repeats: int) -> list[Row]:
+    async def record(self, system: System, task: Task, part: _Part) -> list[Row]:
         """The rows of a system on a task, in the order of its samples; those that are missing are made."""
         wanted = {
-            self._key(system, name, sample, repeat): sample for sample in task.samples for repeat in range(repeats)
+            self._key(system, part, sample, repeat): sample for sample in task.samples for repeat in range(part.repeats)
         }
         rows: dict[Key, Row] = {}
 
@@ -174,14 +188,14 @@ class _Running:
             raise failed.exceptions[0] from None
         return [rows[key] for key in wanted]
 
-    def _key(self, system: System, task: str, sample: Sample, repeat: int) -> Key:
+    def _key(self, system: System, part: _Part, sample: Sample, repeat: int) -> Key:
         return Key(
             pool=self.pool,
-            task=task,
+            task=part.name,
             system=system.name,
             sample=sample.id,
             repeat=repeat,
-            settings=_fingerprint(*self.shared, system.identity, sample.model_dump_json()),
+            settings=fingerprint(*self.shared, *part.decides, system.identity, sample.model_dump_json()),
         )
 
     async def _made(self, system: System, task: Task, sample: Sample, key: Key) -> Row:
@@ -191,10 +205,6 @@ class _Running:
             raise
         except ConductorError as error:
             return Row(key=key, domain=sample.domain, depth=sample.depth, value=0.0, error=str(error))
-
-
-def _fingerprint(*parts: str) -> str:
-    return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]
 
 
 def _apart(learning: Task, tested: Task) -> Task:

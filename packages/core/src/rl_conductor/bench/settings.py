@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Self
@@ -17,6 +18,7 @@ from rl_conductor.models import Model
 from rl_conductor.pool import ModelEntry
 from rl_conductor.tasks import Task, task
 from rl_conductor.toml import read_toml
+from rl_conductor.workers.source import version_of
 
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.@-]{0,63}$")]
 
@@ -42,6 +44,12 @@ class TaskSettings(_Entry):
         """The model that scores, where one does."""
         named = self.options.get("judge")
         return ModelEntry(model=named) if isinstance(named, str) else None
+
+    @property
+    def identity(self) -> str:
+        """All that decides the score of a reply beside the sample; not which samples there are."""
+        kind, judge = self.task.partition(":")[0], self.judge
+        return json.dumps([kind, self.options, judge and version_of(judge)], sort_keys=True, default=str)
 
     def made(self, limit: int | None = None, *, model: Callable[[ModelEntry], Model] = ModelEntry.made) -> Task:
         """The task, with at most `limit` samples if that is less than its own; `model` makes its judge."""

@@ -17,7 +17,7 @@ from scipy.optimize import minimize
 from scipy.special import log_softmax
 
 from rl_conductor.bench.arena import Arena
-from rl_conductor.bench.rows import Row
+from rl_conductor.bench.rows import Row, lesson
 from rl_conductor.bench.systems.base import Reply, System, SystemEntry
 from rl_conductor.bench.systems.routers.embedding import Floats, embedded
 from rl_conductor.staffing import ANSWER, VERIFY
@@ -54,7 +54,8 @@ class MasRouter(SystemEntry):
         seen: list[tuple[Sample, Row]] = []
         for draw in range(self.draws):
             rows = await arena.record(self._explorer(name, arena, draw), arena.calibration)
-            seen += zip(arena.calibration.samples, rows, strict=True)
+            pairs = zip(arena.calibration.samples, rows, strict=True)
+            seen += [(sample, row) for sample, row in pairs if row.choice]  # one that failed chose nothing
         policy = self.trained(
             embedded([sample.question for sample, _ in seen]),
             [decoded(row.choice) for _, row in seen],
@@ -69,7 +70,8 @@ class MasRouter(SystemEntry):
 
         learned = f"learned from {len(seen)} random workflows"
         about = f"chooses a way to cooperate, then the workers; {learned} (after arXiv 2502.11133)"
-        return [System(name=name, about=about, identity=self.identity, answer=answer)]
+        identity = f"{self.identity} {lesson(row for _, row in seen)}"
+        return [System(name=name, about=about, identity=identity, answer=answer)]
 
     def _explorer(self, name: str, arena: Arena, number: int) -> System:
         """A system that answers by any mode and any workers."""

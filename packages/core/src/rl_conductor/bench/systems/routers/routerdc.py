@@ -7,6 +7,7 @@ here a linear map on fixed embeddings and a vector for each worker are learned.
 
 from __future__ import annotations
 
+from itertools import chain
 from typing import Literal
 
 import numpy as np
@@ -15,6 +16,7 @@ from scipy.cluster.vq import kmeans2
 from scipy.optimize import minimize
 
 from rl_conductor.bench.arena import Arena
+from rl_conductor.bench.rows import lesson
 from rl_conductor.bench.systems.alone import measured
 from rl_conductor.bench.systems.base import Reply, System, SystemEntry
 from rl_conductor.bench.systems.routers.embedding import Floats, embedded
@@ -45,7 +47,8 @@ class RouterDC(SystemEntry):
             return Reply.of(await arena.run(sample.question, repeat=repeat, single=worker), choice=worker)
 
         about = f"routes to one worker, learned on {len(right)} calibration samples (after arXiv 2409.19886)"
-        return [System(name=name, about=about, identity=self.identity, answer=answer)]
+        identity = f"{self.identity} {lesson(chain.from_iterable(rows.values()))}"
+        return [System(name=name, about=about, identity=identity, answer=answer)]
 
     def trained(self, questions: Floats, right: Floats, seed: int) -> Space:
         """A space in which a question lies near the workers that are right on it.

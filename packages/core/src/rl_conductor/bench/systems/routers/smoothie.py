@@ -8,13 +8,14 @@ this one for the `independent` form, over the nearest of them for the `dependent
 from __future__ import annotations
 
 import asyncio
-from itertools import combinations
+from itertools import chain, combinations
 from typing import Literal
 
 import numpy as np
 from pydantic import Field
 
 from rl_conductor.bench.arena import Arena
+from rl_conductor.bench.rows import lesson
 from rl_conductor.bench.systems.alone import measured
 from rl_conductor.bench.systems.base import Reply, System, SystemEntry
 from rl_conductor.bench.systems.routers.embedding import Floats, embedded
@@ -49,7 +50,8 @@ class Smoothie(SystemEntry):
             return Reply(traces[best].text, tuple(traces), choice=workers[best])
 
         about = f"all workers answer, the most agreed-with in meaning counts ({self.form}; after arXiv 2412.04692)"
-        return [System(name=name, about=about, identity=self.identity, answer=answer)]
+        identity = f"{self.identity} {lesson(chain.from_iterable(rows.values()))}"
+        return [System(name=name, about=about, identity=identity, answer=answer)]
 
     def _nearest(self, questions: Floats, question: str) -> list[int]:
         likeness = questions @ embedded([question])[0]
