@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from llama_index.core import SummaryIndex
 from llama_index.core.base.llms.types import ChatMessage, ChatResponse
 from llama_index.core.rate_limiter import TokenBucketRateLimiter
 from llama_index.core.tools import FunctionTool
@@ -181,6 +182,8 @@ def test_the_context_window_is_the_smallest_of_those_who_may_answer() -> None:
     assert Conductor(workers, planner=planner()).metadata.context_window == 1_000
     assert Conductor(workers, planner=planner(), policy=Policy(final="large")).metadata.context_window == 9_000
     assert Conductor(workers, planner=planner(), context_window=500).metadata.context_window == 500
+    workers = {"large": EchoLLM(window=9_000), "index": SummaryIndex([]).as_retriever()}
+    assert Conductor(workers, planner=planner()).metadata.context_window == 9_000
 
 
 def test_a_vendors_published_context_window_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -216,6 +219,7 @@ def test_it_calls_functions_when_a_worker_that_may_answer_does() -> None:
     [
         ({"workers": {"a": "gpt-5"}}, "write 'provider:model'"),
         ({"workers": {"a": 7}}, "as_query_engine()"),
+        ({"workers": 7}, "workers is a int; write a list"),
         ({"workers": {}}, "at least one worker"),
         ({"workers": [FunctionTool.from_defaults(asked)]}, "'asked' is a FunctionTool, which can't work"),
         ({"workers": [EchoLLM(), EchoLLM()]}, "a name of its own"),
@@ -244,11 +248,39 @@ def test_a_keyword_that_a_call_does_not_take_is_told() -> None:
         conductor().complete("Why?", temprature=1.0)
 
 
+@pytest.mark.parametrize(
+    ("option", "why"),
+    [
+        ({"temperature": "hot"}, "the option temperature is 'hot': "),
+        ({"timeout": "x"}, "the option timeout is 'x': "),
+        ({"stop": 5}, "the option stop is 5: "),
+        ({"response_format": 5}, "response_format is 5; write a pydantic class"),
+    ],
+)
+def test_a_value_that_a_call_does_not_take_is_told(option: dict[str, Any], why: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        conductor().complete("Why?", **option)
+    assert str(caught.value).startswith(why)
+    assert "\n" not in str(caught.value)
+
+
 def test_tools_that_nobody_can_call_are_told() -> None:
     tool = FunctionTool.from_defaults(lambda: "x", name="look")
     llm = Conductor({"plain": ScriptedModel("Hi.", capabilities=Capabilities())})
     with pytest.raises(ConfigError, match="no worker that may answer can call tools"):
         llm.chat_with_tools([tool], user_msg="Look!")
+
+
+def test_a_core_worker_goes_by_the_name_it_is_given() -> None:
+    worker = Worker.of("gpt", ScriptedModel("Hi."))
+    llm = Conductor({"fast": worker, "slow": worker}, policy=Policy(final="fast"))
+    assert [one.card.name for one in llm._pool.values()] == ["fast", "slow"]
+
+
+@pytest.mark.parametrize("worker", ["openai:gpt-5", EchoLLM(), ScriptedModel("x"), Worker.of("w", ScriptedModel("x"))])
+def test_one_worker_needs_no_list(worker: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-none")
+    assert len(Conductor(worker).workers) == 1
 
 
 def test_core_workers_llms_and_names_mix(monkeypatch: pytest.MonkeyPatch) -> None:

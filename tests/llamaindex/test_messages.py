@@ -24,7 +24,7 @@ from llama_index.llms.conductor.messages import carrying, chat_message, core_mes
 from llama_index.llms.conductor.requests import tool_choice
 from llamaindex.scripts import conductor, core_of
 from rl_conductor import ConfigError, Message
-from rl_conductor.types import Continuation, FilePart, ImagePart, ReasoningPart, TextPart, ToolCall
+from rl_conductor.types import Continuation, FilePart, ImagePart, ReasoningPart, TextPart, Tool, ToolCall
 
 PIXEL = base64.b64decode(
     "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
@@ -144,7 +144,12 @@ def test_a_call_without_an_id_goes_by_its_tools_name() -> None:
     ],
 )
 def test_a_tool_choice_is_read_in_either_spelling(wanted: Any, meant: str) -> None:
-    assert tool_choice(wanted) == meant
+    assert tool_choice(wanted, [Tool(name="look", description="", parameters={})]) == meant
+
+
+def test_a_tool_that_is_not_there_can_not_be_chosen() -> None:
+    with pytest.raises(ConfigError, match="tool_choice is 'lok'; write 'auto', 'required', 'none' or one of look"):
+        tool_choice("lok", [Tool(name="look", description="", parameters={})])
 
 
 def test_what_is_no_tool_is_told() -> None:

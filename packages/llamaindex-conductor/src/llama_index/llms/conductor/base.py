@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping, Sequence
 from contextlib import aclosing
 from contextvars import Context, copy_context
 from typing import Any, Literal
@@ -41,10 +41,21 @@ from rl_conductor.sync import iterate_sync, run_sync
 from rl_conductor.trace import AnswerDelta
 
 from .instrumentation import Report, observed_planner, observed_pool
+from .lookups import Lookup
 from .messages import with_one_call
 from .requests import core_request
 from .responses import answer, piece, tool_selections
-from .workers import AnyWorker, context_window, described, model_of, named, planner_of, pool_of, refuse_descriptions
+from .workers import (
+    AnyWorker,
+    AnyWorkers,
+    context_window,
+    described,
+    model_of,
+    named,
+    planner_of,
+    pool_of,
+    refuse_descriptions,
+)
 
 
 class Conductor(FunctionCallingLLM):
@@ -76,7 +87,7 @@ class Conductor(FunctionCallingLLM):
     max_tokens: int | None = None
     """Most tokens of the answer."""
     context_window: int | None = None
-    """Tokens that a final worker can read and write; by default the smallest that is known of any."""
+    """Tokens that a final worker can read and write; by default the smallest that is known of any language model."""
 
     _core: rl_conductor.Conductor = PrivateAttr()
     _pool: WorkerPool = PrivateAttr()
@@ -84,7 +95,7 @@ class Conductor(FunctionCallingLLM):
 
     def __init__(
         self,
-        workers: Mapping[str, AnyWorker] | Iterable[AnyWorker] | None = None,
+        workers: AnyWorkers | None = None,
         *,
         planner: str | LLM | Model | Planner | None = None,
         policy: Policy | None = None,
@@ -154,8 +165,9 @@ class Conductor(FunctionCallingLLM):
     def metadata(self) -> LLMMetadata:
         """What LlamaIndex asks of a model: the least that every worker guarantees who may give the answer."""
         final = self._final_workers()
+        readers = [worker for worker in final if not isinstance(worker.model, Lookup)] or final
         return LLMMetadata(
-            context_window=self.context_window or min(map(context_window, final)),
+            context_window=self.context_window or min(map(context_window, readers)),
             num_output=self.max_tokens or DEFAULT_NUM_OUTPUTS,
             is_chat_model=True,
             is_function_calling_model=any(worker.model.capabilities.tools for worker in final),

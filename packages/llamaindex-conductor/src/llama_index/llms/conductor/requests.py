@@ -6,11 +6,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from llama_index.core.base.llms.types import ChatMessage
-from pydantic import BaseModel
+from pydantic import BaseModel, ValidationError
 
 from rl_conductor import Request, Sampling
 from rl_conductor.errors import ConfigError
-from rl_conductor.types import JsonFormat
+from rl_conductor.types import JsonFormat, Tool
 
 from .messages import core_messages, core_tool
 
@@ -23,7 +23,7 @@ def core_request(messages: Sequence[ChatMessage], keywords: Mapping[str, Any], *
     """The request that a call with these messages and keywords is.
 
     Raises:
-        ConfigError: there is no such keyword, or a message or tool that no worker can take.
+        ConfigError: there is no such keyword or value, or a message or tool that no worker can take.
     """
     unknown = keywords.keys() - SAMPLING - PLAIN - TRANSLATED
     if unknown:
@@ -31,21 +31,34 @@ def core_request(messages: Sequence[ChatMessage], keywords: Mapping[str, Any], *
         raise ConfigError(f"a call takes no {', '.join(sorted(unknown))}; it takes {known}")
     given = {name: value for name, value in keywords.items() if value is not None}
     tools = tuple(core_tool(tool) for tool in given.get("tools", ()))
-    return Request(
-        messages=core_messages(messages),
-        tools=tools,
-        tool_choice=tool_choice(given.get("tool_choice")) if tools else "auto",
-        response_format=_format(given.get("response_format")),
-        sampling=_sampling(given, defaults),
-        **{name: given[name] for name in PLAIN & given.keys()},
-    )
+    try:
+        return Request(
+            messages=core_messages(messages),
+            tools=tools,
+            tool_choice=tool_choice(given.get("tool_choice"), tools) if tools else "auto",
+            response_format=_format(given.get("response_format")),
+            sampling=_sampling(given, defaults),
+            **{name: given[name] for name in PLAIN & given.keys()},
+        )
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        where = ".".join(map(str, first["loc"]))
+        raise ConfigError(f"the option {where} is {first['input']!r}: {first['msg']}") from None
 
 
-def tool_choice(wanted: str | Mapping[str, Any] | None) -> str:
-    """The choice as the core spells it, from LlamaIndex's or OpenAI's spelling; `None` leaves it to the model."""
+def tool_choice(wanted: str | Mapping[str, Any] | None, tools: Sequence[Tool]) -> str:
+    """The choice as the core spells it, from LlamaIndex's or OpenAI's spelling; `None` leaves it to the model.
+
+    Raises:
+        ConfigError: no tool has that name.
+    """
     if isinstance(wanted, Mapping):
-        return str(wanted.get("function", wanted).get("name", "required"))
-    return {"any": "required"}.get(wanted, wanted) if wanted else "auto"
+        wanted = str(wanted.get("function", wanted).get("name", "required"))
+    choice = {"any": "required"}.get(wanted, wanted) if wanted else "auto"
+    names = [tool.name for tool in tools]
+    if choice not in {"auto", "none", "required", *names}:
+        raise ConfigError(f"tool_choice is {wanted!r}; write 'auto', 'required', 'none' or one of {', '.join(names)}")
+    return choice
 
 
 def _sampling(given: Mapping[str, Any], defaults: Sampling) -> Sampling:
@@ -59,6 +72,9 @@ def _format(wanted: type[BaseModel] | Mapping[str, Any] | None) -> JsonFormat | 
     """The reply's form: a pydantic class, or a JSON schema."""
     if wanted is None:
         return None
-    if isinstance(wanted, Mapping):
-        return JsonFormat(json_schema=dict(wanted))
-    return JsonFormat(name=wanted.__name__, json_schema=wanted.model_json_schema())
+    match wanted:
+        case Mapping():
+            return JsonFormat(json_schema=dict(wanted))
+        case type() if issubclass(wanted, BaseModel):
+            return JsonFormat(name=wanted.__name__, json_schema=wanted.model_json_schema())
+    raise ConfigError(f"response_format is {wanted!r}; write a pydantic class or a JSON schema")

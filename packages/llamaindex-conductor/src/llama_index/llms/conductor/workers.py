@@ -20,21 +20,29 @@ from rl_conductor.pool import PoolFile, WorkerEntry
 from .llm_model import LLMModel
 from .lookups import Lookup, QueryEngineModel, RetrieverModel
 
-AnyWorker = str | Mapping[str, Any] | LLM | BaseQueryEngine | BaseRetriever | BaseTool | Model | Worker
-"""What can work: `provider:model`, an entry as in a pool file, or the thing itself."""
+Alone = str | LLM | BaseQueryEngine | BaseRetriever | BaseTool | Model | Worker
+"""What can work without more being said."""
+AnyWorker = Alone | Mapping[str, Any]
+"""What can work: `provider:model`, the thing itself, or an entry as in a pool file."""
+AnyWorkers = Mapping[str, AnyWorker] | Iterable[AnyWorker] | Alone
+"""Workers by name, in a list, or just one."""
 
 LOOKS_UP = "looks up what its own documents say; needs a self-contained question"
 """What the Conductor is told of an index that nothing else is known of."""
 
 
-def named(workers: Mapping[str, AnyWorker] | Iterable[AnyWorker]) -> dict[str, AnyWorker]:
+def named(workers: AnyWorkers) -> dict[str, AnyWorker]:
     """Workers by name; without names given, each goes by its own.
 
     Raises:
-        ConfigError: two have one name.
+        ConfigError: two have one name, or these are no workers.
     """
     if isinstance(workers, Mapping):
         return dict(workers)
+    if isinstance(workers, Alone):
+        workers = [workers]
+    if not isinstance(workers, Iterable):
+        raise ConfigError(f"workers is a {type(workers).__name__}; write a list, or {{'name': worker, ...}}")
     found: dict[str, AnyWorker] = {}
     for worker in workers:
         name = _own_name(worker)
@@ -44,7 +52,7 @@ def named(workers: Mapping[str, AnyWorker] | Iterable[AnyWorker]) -> dict[str, A
     return found
 
 
-def pool_of(workers: Mapping[str, AnyWorker] | Iterable[AnyWorker]) -> WorkerPool:
+def pool_of(workers: AnyWorkers) -> WorkerPool:
     """A pool of workers of any kind.
 
     Raises:
@@ -61,7 +69,7 @@ def worker_of(name: str, given: AnyWorker) -> Worker:
     """
     match given:
         case Worker():
-            return given
+            return replace(given, name=name, card=given.card.model_copy(update={"name": name}))
         case str():
             return Worker.of(name, given)
         case Mapping():
