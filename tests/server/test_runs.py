@@ -2,11 +2,13 @@ from __future__ import annotations
 
 import asyncio
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
 import httpx
 import openai
 import pytest
+from sqlalchemy import text
 
 from core.runs import ACCEPT, SOON, Gated, forever
 from rl_conductor.errors import BadRequestError, ModelError
@@ -113,10 +115,8 @@ async def test_a_failed_request_asked_again_pays_only_for_what_failed(serve: Ser
 
 
 async def test_a_failed_request_asked_again_costs_its_key_nothing_twice(serve: Serve) -> None:
-    planner, a = (
-        ScriptedModel(replies, price=CENT_A_CALL)
-        for replies in ([ONE_STEP], [BadRequestError("no", model="a", status=400)] * 3)
-    )
+    planner = ScriptedModel([ONE_STEP], price=CENT_A_CALL)
+    a = ScriptedModel([BadRequestError("no", model="a", status=400)] * 3, price=CENT_A_CALL)
     at = await serve(brief(a=a), planner, keys=RED)
     assert [(await post(at, NAMED | KEY_OF_RED)).status_code for _ in range(3)] == [502] * 3
     a.assert_complete()
@@ -124,8 +124,8 @@ async def test_a_failed_request_asked_again_costs_its_key_nothing_twice(serve: S
 
 
 async def test_what_another_process_paid_for_a_run_is_charged_to_who_takes_it_over(serve: Serve) -> None:
-    replies = [BadRequestError("no", model="a", status=400), "from a"]
-    planner, a = (ScriptedModel(script, price=CENT_A_CALL) for script in ([ONE_STEP], replies))
+    planner = ScriptedModel([ONE_STEP], price=CENT_A_CALL)
+    a = ScriptedModel([BadRequestError("no", model="a", status=400), "from a"], price=CENT_A_CALL)
     first, second = await serve(brief(a=a), planner, keys=RED), await serve(brief(a=a), planner, keys=RED)
     assert (await post(first, NAMED | KEY_OF_RED)).status_code == 502
     assert (await post(second, NAMED | KEY_OF_RED)).status_code == 200
@@ -137,6 +137,18 @@ async def test_a_request_that_is_refused_leaves_no_run_that_seems_to_go_on(serve
     blank = await post(at, messages=[{"role": "user", "content": " "}])
     assert blank.status_code == 400
     assert [run.status for run in await at.service.store.runs()] == ["cancelled"]
+
+
+async def test_a_run_whose_end_the_store_has_lost_is_run_again_once_its_lease_is_out(
+    serve: Serve, tmp_path: Path
+) -> None:
+    at = await serve(store={"url": f"sqlite:///{tmp_path / 'runs.db'}", "lease_seconds": 1})
+    assert (await post(at, NAMED)).status_code == 200
+    lost = "UPDATE runs SET status = 'running', trace = NULL"
+    at.service.store.journal.add(lambda kept: kept.execute(text(lost)))
+    await at.service.store.journal.flush()
+    again = await asyncio.wait_for(post(at, NAMED), SOON)
+    assert again.json()["choices"][0]["message"]["content"] == "from a"
 
 
 async def test_who_comes_too_many_is_told_when_to_come_back(serve: Serve) -> None:

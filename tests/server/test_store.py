@@ -100,7 +100,7 @@ async def test_a_process_that_says_it_lives_keeps_its_runs(store: Store, url: st
     heir = await Store.open(url, lease=0.3)
     for _ in range(4):
         await asyncio.sleep(0.15)
-        await store.beat()
+        await store.beat(["run-1"])
     assert (await heir.claim(new_run())).outcome == "elsewhere"
     await asyncio.sleep(0.4)
     assert (await heir.claim(new_run())).outcome == "resumed"

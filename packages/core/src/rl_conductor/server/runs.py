@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from rl_conductor.errors import RunError
@@ -43,6 +43,11 @@ class Runs:
     def waiting(self) -> int:
         """How many runs wait for a place."""
         return self._admission.waiting
+
+    @property
+    def living(self) -> Iterable[str]:
+        """The ids of all runs that go on in this process."""
+        return self._lives.keys()
 
     def live(self, run: str) -> Live | None:
         """The run of this id, as long as it goes on in this process."""

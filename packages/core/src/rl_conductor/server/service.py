@@ -102,7 +102,7 @@ class Service:
         pruned = 0.0
         while True:
             try:
-                await self.store.beat()
+                await self.store.beat(self.runs.living)
                 for purse in (*self.keys.accounts, *(shadow.purse for shadow in self.shadows.values())):
                     await purse.refresh()
                 await self.canaries.refresh()

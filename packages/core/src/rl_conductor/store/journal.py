@@ -17,8 +17,8 @@ Write = Callable[[AsyncConnection], Awaitable[object]]
 
 LINGER = 0.02
 """Seconds that a write waits for others to share its transaction, unless somebody waits for it."""
-PAUSES = (0.1, 0.5, 2.0)
-"""Seconds to wait for a database that is away, before each further attempt."""
+PAUSES = (0.1, 0.5, 2.0, 2.0, 2.0, 2.0)
+"""Seconds to wait for a database that is away, before each further attempt: a restart of it takes several."""
 
 
 class Journal:

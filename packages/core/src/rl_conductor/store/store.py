@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import secrets
 import time
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Iterable, Sequence
 from contextlib import aclosing
 from typing import Any, Self
 
@@ -125,9 +125,9 @@ class Store:
             side: Side | None = (await connection.execute(wanted)).scalar_one_or_none()
             return side
 
-    async def beat(self) -> None:
-        """Say that this process lives, and so holds its runs."""
-        mine = and_(runs.c.owner == self.owner, runs.c.status == "running")
+    async def beat(self, living: Iterable[str]) -> None:
+        """Say that this process lives, and so holds these of its runs; one whose end was not written may be taken."""
+        mine = and_(runs.c.id.in_(living), runs.c.owner == self.owner, runs.c.status == "running")
         async with self._engine.begin() as connection:
             await connection.execute(update(runs).where(mine).values(heartbeat=time.time()))
 
