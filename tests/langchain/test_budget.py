@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from decimal import Decimal
 from typing import Any
 
@@ -87,6 +88,31 @@ async def test_what_fits_is_made_and_charged_once(awaited: bool) -> None:
     assert trace.text == "Hello."
     assert len(made) == 3
     assert trace.usage.output_tokens > 2_700
+
+
+class Hanging(Counted):
+    """Gives no answer to as many calls as it is told."""
+
+    hangs: int
+
+    async def _agenerate(self, *args: Any, **kwargs: Any) -> ChatResult:
+        if len(self.made) < self.hangs:
+            self.made.append(0)
+            await asyncio.Event().wait()
+        return self._generate(*args, **kwargs)
+
+
+@pytest.mark.parametrize("at_once", [1, 2], ids=["one at work", "one at work and one that waits for room"])
+async def test_a_cancelled_agent_leaves_the_room_of_its_calls_to_the_next_attempt(at_once: int) -> None:
+    model = Hanging(made=[], hangs=1)
+
+    async def work(_: Any) -> str:
+        return (await asyncio.gather(*[model.ainvoke("again") for _ in range(at_once)]))[-1].text
+
+    agent = Worker.of("agent", RunnableModel(RunnableLambda(work), price=PRICE), timeout=0.3)
+    limits = Limits(concurrency=1, seconds=10)
+    assert (await Conductor(ScriptedModel(LONE), WorkerPool([agent]), limits=limits).run("Go on.")).text == "Hello."
+    assert len(model.made) == 1 + at_once
 
 
 async def test_a_conductor_within_a_chain_counts_for_itself() -> None:

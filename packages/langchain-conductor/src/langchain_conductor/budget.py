@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -17,7 +18,7 @@ from pydantic_core import to_json
 from typing_extensions import override
 
 from langchain_conductor.messages import NAME, core_messages, core_usage
-from rl_conductor.errors import ConfigError
+from rl_conductor.errors import ConfigError, ModelError
 from rl_conductor.ledger import Reservation, enclosing, holding
 from rl_conductor.limits import estimate
 from rl_conductor.models.base import priced
@@ -40,27 +41,35 @@ class Budget(BaseCallbackHandler):
         self._name, self._price = name, price
         self._ledger, self._around = enclosing.get(), holding.get()
         self._held: dict[UUID, Reservation] = {}
+        self._lock = threading.Lock()
+        self._closed = False
 
     @override
     def on_chat_model_start(
         self, serialized: dict[str, Any], messages: list[list[BaseMessage]], *, run_id: UUID, **kwargs: Any
     ) -> None:
-        """Wait for room; raises `LimitError` when there will be none."""
+        """Wait for room; raises `LimitError` when there will be none, and `ModelError` once the runnable has ended."""
         conducts = (kwargs.get("metadata") or {}).get("ls_provider") == NAME  # and so reserves its own calls
         if self._ledger is None or conducts:
             return
-        if self._around is not None:
-            self._around.hand_back()
+        with self._open():
+            if self._around is not None:
+                self._around.hand_back()
         asked = [message for conversation in messages for message in conversation]
         held = self._ledger.reserve(self._name, estimate(_request(asked, kwargs), self._price))
         _enter(held)
-        held.begin()
-        self._held[run_id] = held
+        try:
+            with self._open():
+                held.begin()
+                self._held[run_id] = held
+        except ModelError:
+            held.ledger.leave(held)
+            raise
 
     @override
     def on_llm_end(self, response: LLMResult, *, run_id: UUID, **kwargs: Any) -> None:
         """Charge what the call really used."""
-        held = self._held.pop(run_id, None)
+        held = self._taken(run_id)
         if held is None:
             return
         for generation in (one for several in response.generations for one in several):
@@ -72,8 +81,28 @@ class Budget(BaseCallbackHandler):
     @override
     def on_llm_error(self, error: BaseException, *, run_id: UUID, **kwargs: Any) -> None:
         """Charge it in full: it may have been billed."""
-        if (held := self._held.pop(run_id, None)) is not None:
+        if (held := self._taken(run_id)) is not None:
             held.ledger.leave(held)
+
+    def close(self) -> None:
+        """Give back what is still held: LangChain tells nobody of calls that were cancelled."""
+        with self._lock:
+            self._closed = True
+            abandoned, self._held = self._held, {}
+        for held in abandoned.values():
+            held.ledger.leave(held)
+
+    @contextmanager
+    def _open(self) -> Iterator[None]:
+        """Not closed meanwhile; cancelling a runnable stops none of its threads, and these may ask later."""
+        with self._lock:
+            if self._closed:
+                raise ModelError(f"{self._name} has ended, so it may call no model any more", model=self._name)
+            yield
+
+    def _taken(self, run_id: UUID) -> Reservation | None:
+        with self._lock:
+            return self._held.pop(run_id, None)
 
 
 def _enter(held: Reservation) -> None:
@@ -111,10 +140,11 @@ register_configure_hook(_budget, inheritable=True)
 @contextmanager
 def budgeted(name: str, price: Price | None) -> Iterator[None]:
     """Calls of chat models in this block are reserved in the limits of the run around it."""
-    token = _budget.set(Budget(name, price))
+    token = _budget.set(budget := Budget(name, price))
     try:
         yield
     finally:
+        budget.close()
         _budget.reset(token)
 
 
