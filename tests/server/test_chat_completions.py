@@ -143,23 +143,28 @@ async def test_an_error_in_the_midst_of_a_stream_is_raised_by_the_official_clien
     assert "".join(said) == "It is "
 
 
-async def test_parallel_tool_calls_come_back_to_the_worker_that_made_them(serve: Serve) -> None:
+@pytest.mark.parametrize("streamed", [False, True])
+async def test_parallel_tool_calls_come_back_to_the_worker_that_made_them(serve: Serve, streamed: bool) -> None:
     calls = tuple(
         ToolCall(id=f"vendor-{i}", name="weather", arguments=f'{{"city": "{city}"}}') for i, city in enumerate("AB")
     )
     planner, b = ScriptedModel([TWO_STEPS]), ScriptedModel([Message.assistant(tool_calls=calls), "A is dry, B is wet."])
     at = await serve({"a": ScriptedModel(["a draft"]), "b": b}, planner)
     client = at.openai()
-    first = await client.chat.completions.create(model="conductor-mini", messages=ASKED, tools=[WEATHER])
-    message: Any = first.choices[0].message
+    if streamed:
+        async with client.chat.completions.stream(model="conductor-mini", messages=ASKED, tools=[WEATHER]) as stream:
+            first: Any = await stream.get_final_completion()
+    else:
+        first = await client.chat.completions.create(model="conductor-mini", messages=ASKED, tools=[WEATHER])
+    message = first.choices[0].message
     assert first.choices[0].finish_reason == "tool_calls"
     assert [call.function.arguments for call in message.tool_calls or []] == ['{"city": "A"}', '{"city": "B"}']
     assert all(len(call.id) <= 40 for call in message.tool_calls or [])
     results = [
-        {"role": "tool", "tool_call_id": call.id, "content": weather}
+        {"role": "tool", "tool_call_id": call.id, "name": "weather", "content": weather}
         for call, weather in zip(message.tool_calls or [], ("dry", "wet"), strict=True)
     ]
-    turns: list[Any] = [*ASKED, message.model_dump(exclude_none=True), *results]
+    turns: list[Any] = [*ASKED, message.to_dict(), *results]
     second = await client.chat.completions.create(model="conductor-mini", messages=turns, tools=[WEATHER])
     assert second.choices[0].message.content == "A is dry, B is wet."
     assert "a draft" in prompt_of(b.requests[1])
@@ -195,6 +200,7 @@ async def test_results_of_a_tool_call_that_nobody_knows_are_planned_like_anythin
                     "id": "call_0123456789abcdef_0",
                     "type": "function",
                     "function": {"name": "weather", "arguments": "{}"},
+                    "extra_content": {"google": {"thought_signature": "c2lnbmVk"}},
                 }
             ],
         },
@@ -352,9 +358,13 @@ async def test_what_cannot_be_honoured_is_refused_and_named(
 async def test_hints_that_change_nothing_are_named_in_the_reply(serve: Serve) -> None:
     at = await serve()
     raw = await at.openai().chat.completions.with_raw_response.create(
-        model="conductor-mini", messages=ASKED, prompt_cache_key="k", frequency_penalty=0
+        model="conductor-mini",
+        messages=ASKED,
+        prompt_cache_key="k",
+        prompt_cache_options={"mode": "explicit"},
+        frequency_penalty=0,
     )
-    assert raw.headers["x-conductor-ignored"] == "prompt_cache_key"
+    assert raw.headers["x-conductor-ignored"] == "prompt_cache_key, prompt_cache_options"
 
 
 async def test_failures_are_the_sdks_own_exceptions(serve: Serve) -> None:

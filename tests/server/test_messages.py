@@ -109,6 +109,20 @@ async def test_a_json_schema_images_and_instructions_reach_the_last_worker(serve
     assert (request.sampling.max_tokens, request.sampling.stop) == (100, ("END",))
 
 
+async def test_pictures_that_a_tool_gave_back_reach_the_worker(serve: Serve) -> None:
+    a = ScriptedModel("A pixel.")
+    at = await serve({"a": a})
+    picture = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "iVBORw0KGgo="}}
+    shown = [{"type": "text", "text": "Here."}, picture]
+    called = {"type": "tool_use", "id": "toolu_1", "name": "look", "input": {}}
+    given = {"type": "tool_result", "tool_use_id": "toolu_1", "content": shown, "is_error": True}
+    turns = [*ASKED, {"role": "assistant", "content": [called]}, {"role": "user", "content": [given]}]
+    await at.anthropic().messages.create(**BASIC | {"messages": turns})
+    (result,) = [message for message in a.requests[0].messages if message.role == "tool"]
+    assert result.text == "(the tool failed) Here."
+    assert result.content[1:] == (ImagePart(media_type="image/png", data="iVBORw0KGgo="),)
+
+
 async def test_failures_are_the_sdks_own_exceptions(serve: Serve) -> None:
     at = await serve({"a": ScriptedModel([ModelError("out of order", model="a")])})
     client = at.anthropic()
@@ -138,6 +152,8 @@ async def test_hints_that_change_nothing_are_named_in_the_reply(serve: Serve) ->
         **BASIC, system=system, thinking={"type": "enabled", "budget_tokens": 1024}
     )
     assert raw.headers["x-conductor-ignored"] == "thinking, cache_control"
+    raw = await at.anthropic().messages.with_raw_response.create(**BASIC, cache_control={"type": "ephemeral"})
+    assert raw.headers["x-conductor-ignored"] == "cache_control"
 
 
 async def test_a_caller_who_hangs_up_ends_the_call_to_the_worker(serve: Serve) -> None:

@@ -11,7 +11,7 @@ from pydantic import BaseModel
 from core.runs import SOON, Paced, prompt_of
 from rl_conductor.errors import ModelError
 from rl_conductor.models.scripted import ScriptedModel
-from rl_conductor.types import Completion, FilePart, ImagePart, JsonFormat, Message, ToolCall, Usage
+from rl_conductor.types import Completion, FilePart, ImagePart, JsonFormat, Message, TextPart, ToolCall, Usage
 from server.conftest import TWO_STEPS, Serve
 
 BASIC: Any = {"model": "conductor-mini", "input": "Say something."}
@@ -86,7 +86,7 @@ async def test_parallel_tool_calls_come_back_to_the_worker_that_made_them(serve:
         first = await client.responses.create(model="conductor-mini", input=asked, tools=[WEATHER])
     made = [item for item in first.output if item.type == "function_call"]
     assert [call.arguments for call in made] == ['{"city": "A"}', '{"city": "B"}']
-    asked += [item.model_dump(exclude_none=True, exclude={"parsed", "parsed_arguments"}) for item in first.output]
+    asked += [item.to_dict() for item in first.output]
     asked += [{"type": "function_call_output", "call_id": call.call_id, "output": "dry"} for call in made]
     second = await client.responses.create(model="conductor-mini", input=asked, tools=[WEATHER])
     assert second.output_text == "Dry."
@@ -145,6 +145,24 @@ async def test_what_cannot_be_honoured_is_refused_and_named(serve: Serve, wrong:
     with pytest.raises(openai.BadRequestError) as caught:
         await at.openai().post("/responses", body=BASIC | wrong, cast_to=object)
     assert (caught.value.param or "").startswith(param)
+
+
+async def test_hints_that_change_nothing_are_named_in_the_reply(serve: Serve) -> None:
+    at = await serve()
+    raw = await at.openai().responses.with_raw_response.create(**BASIC, prompt_cache_options={"mode": "explicit"})
+    assert raw.headers["x-conductor-ignored"] == "prompt_cache_options"
+
+
+async def test_pictures_that_a_tool_gave_back_reach_the_worker(serve: Serve) -> None:
+    a = ScriptedModel("A pixel.")
+    at = await serve({"a": a})
+    shown = [{"type": "input_text", "text": "Here."}, {"type": "input_image", "image_url": PIXEL}]
+    call = {"type": "function_call", "call_id": "call_1", "name": "look", "arguments": "{}"}
+    given = {"type": "function_call_output", "call_id": "call_1", "output": shown}
+    asked: Any = [{"role": "user", "content": "Look."}, call, given]
+    await at.openai().responses.create(model="conductor-mini", input=asked)
+    (result,) = [message for message in a.requests[0].messages if message.role == "tool"]
+    assert result.content == (TextPart(text="Here."), ImagePart(media_type="image/png", data="iVBORw0KGgo="))
 
 
 async def test_an_error_in_the_midst_of_a_stream_fails_the_response(serve: Serve) -> None:

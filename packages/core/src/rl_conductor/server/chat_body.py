@@ -12,7 +12,7 @@ from rl_conductor.server.extensions import Extension
 from rl_conductor.server.wire import MOST_CHOICES, Ask, Body, only
 from rl_conductor.types import ContentPart, JsonFormat, Message, Request, Sampling, TextPart, Tool, ToolCall
 
-HINTS = ("prompt_cache_key", "prompt_cache_retention", "prediction")
+HINTS = ("prompt_cache_key", "prompt_cache_options", "prompt_cache_retention", "prediction")
 """They may save time or money elsewhere, and change no answer."""
 
 # ---------------------------------------------------------------------------------------- messages
@@ -100,14 +100,20 @@ class UserMessage(Body):
         return Message(role="user", content=parts(self.content), name=self.name)
 
 
-class Function(Body):
+class Answered(Body):
+    """Of an earlier answer. Clients bring back whatever any server once added to it, so that is no mistake."""
+
+    model_config = ConfigDict(extra="ignore")
+
+
+class Function(Answered):
     """Which function is called, and with what."""
 
     name: str
     arguments: str
 
 
-class Call(Body):
+class Call(Answered):
     """A tool call that comes back."""
 
     id: str
@@ -115,10 +121,8 @@ class Call(Body):
     function: Function
 
 
-class AssistantMessage(Body):
-    """What was answered before. Clients bring back whatever any server once added to it, so that is no mistake."""
-
-    model_config = ConfigDict(extra="ignore")
+class AssistantMessage(Answered):
+    """What was answered before."""
 
     role: Literal["assistant"]
     content: Texts | None = None
@@ -142,10 +146,11 @@ class ToolMessage(Body):
     role: Literal["tool"]
     content: Texts
     tool_call_id: str
+    name: str | None = None
 
     def message(self) -> Message:
         """In our words."""
-        return Message(role="tool", content=parts(self.content), tool_call_id=self.tool_call_id)
+        return Message(role="tool", content=parts(self.content), tool_call_id=self.tool_call_id, name=self.name)
 
 
 AnyMessage = Annotated[SystemMessage | UserMessage | AssistantMessage | ToolMessage, Field(discriminator="role")]
@@ -254,6 +259,7 @@ class ChatBody(Body):
     store: bool | None = None
 
     prompt_cache_key: Any = None
+    prompt_cache_options: Any = None
     prompt_cache_retention: Any = None
     prediction: Any = None
     verbosity: Annotated[str | None, only("medium")] = None

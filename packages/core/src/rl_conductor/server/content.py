@@ -1,12 +1,13 @@
-"""What the protocols send alike: images and documents by an address or in base64, and schemas."""
+"""What the protocols send alike: images and documents by an address or in base64, results of tools, and schemas."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from typing import Any
 
 from rl_conductor.server.errors import refused
-from rl_conductor.types import FilePart, ImagePart, JsonFormat
+from rl_conductor.types import ContentPart, FilePart, ImagePart, JsonFormat, Message, TextPart
 
 DATA_URL = re.compile(r"data:(?P<type>[\w.+-]+/[\w.+-]+);base64,(?P<data>[A-Za-z0-9+/=\s]+)")
 
@@ -23,6 +24,14 @@ def document(url: str, *, name: str, param: str) -> FilePart:
     """A document in a `data:` address; any other is refused as the value of `param`."""
     media_type, data = _data(url, "a document must be a data:TYPE;base64,... address", param)
     return FilePart(media_type=media_type, name=name, data=data)
+
+
+def tool_result(call_id: str, content: str | Iterable[ContentPart], *, before: str = "") -> Message:
+    """What a tool gave back: its text, with `before` ahead of it, and then its images and documents."""
+    parts = (TextPart(text=content),) if isinstance(content, str) else tuple(content)
+    text = before + "\n".join(part.text for part in parts if isinstance(part, TextPart))
+    said = Message.tool(call_id, text)
+    return said.model_copy(update={"content": said.content + tuple(p for p in parts if not isinstance(p, TextPart))})
 
 
 def json_format(name: str, schema: dict[str, Any] | None, description: str | None) -> JsonFormat:

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import ConfigDict, Field
 
-from rl_conductor.server.content import image
+from rl_conductor.server.content import image, tool_result
 from rl_conductor.server.extensions import Extension
 from rl_conductor.server.wire import Ask, Body, only
 from rl_conductor.types import (
@@ -88,18 +88,21 @@ class Document(Block):
         return FilePart(media_type=self.source.media_type, name=self.title or "document.pdf", data=self.source.data)
 
 
+Given = Annotated[Text | Image | Document, Field(discriminator="type")]
+
+
 class ToolResult(Block):
     """What a tool gave back."""
 
     type: Literal["tool_result"]
     tool_use_id: str
-    content: str | tuple[Text, ...] = ""
+    content: str | tuple[Given, ...] = ""
     is_error: bool = False
 
     def message(self) -> Message:
         """In our words."""
-        said = self.content if isinstance(self.content, str) else "\n".join(one.text for one in self.content)
-        return Message.tool(self.tool_use_id, FAILED + said if self.is_error else said)
+        content = self.content if isinstance(self.content, str) else [block.part() for block in self.content]
+        return tool_result(self.tool_use_id, content, before=FAILED if self.is_error else "")
 
 
 class ToolUse(Block):
@@ -236,6 +239,7 @@ class MessagesBody(Body):
     output_config: OutputConfig = OutputConfig()
     metadata: Metadata = Metadata()
 
+    cache_control: dict[str, Any] | None = None
     thinking: dict[str, Any] | None = None
     top_k: Annotated[int | None, only()] = None
     service_tier: Annotated[str | None, only("auto", "standard_only")] = None
@@ -260,7 +264,7 @@ class MessagesBody(Body):
         blocks: list[object] = [*self.tools, *(() if isinstance(self.system, str) else self.system)]
         for turn in self.messages:
             blocks += () if isinstance(turn.content, str) else turn.content
-        if any(isinstance(block, Block) and block.cache_control for block in blocks):
+        if self.cache_control or any(isinstance(block, Block) and block.cache_control for block in blocks):
             yield "cache_control"
 
     def _request(self) -> Request:

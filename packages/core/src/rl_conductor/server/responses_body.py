@@ -8,12 +8,12 @@ from typing import Annotated, Any, Literal
 
 from pydantic import ConfigDict, Discriminator, Field, Tag
 
-from rl_conductor.server.content import document, image, json_format
+from rl_conductor.server.content import document, image, json_format, tool_result
 from rl_conductor.server.extensions import Extension
 from rl_conductor.server.wire import Ask, Body, only
 from rl_conductor.types import ContentPart, JsonFormat, Message, Request, Sampling, TextPart, Tool, ToolCall
 
-HINTS = ("prompt_cache_key", "prompt_cache_retention")
+HINTS = ("prompt_cache_key", "prompt_cache_options", "prompt_cache_retention")
 """They may save time or money elsewhere, and change no answer."""
 
 # ------------------------------------------------------------------------------------------- input
@@ -78,6 +78,7 @@ class InputFile(Body):
         return document(self.file_data, name=self.filename, param="file_data")
 
 
+Given = Annotated[InputText | InputImage | InputFile, Field(discriminator="type")]
 Part = Annotated[InputText | OutputText | Refusal | InputImage | InputFile, Field(discriminator="type")]
 
 
@@ -118,14 +119,14 @@ class CallOutput(Body):
 
     type: Literal["function_call_output"]
     call_id: str
-    output: str | tuple[InputText, ...]
+    output: str | tuple[Given, ...]
     id: str | None = None
     status: str | None = None
 
     def message(self) -> Message:
         """In our words."""
-        said = self.output if isinstance(self.output, str) else "\n".join(one.text for one in self.output)
-        return Message.tool(self.call_id, said)
+        output = self.output
+        return tool_result(self.call_id, output if isinstance(output, str) else [one.part() for one in output])
 
 
 class Thought(Body):
@@ -253,6 +254,7 @@ class ResponsesBody(Body):
     store: bool | None = None
 
     prompt_cache_key: Any = None
+    prompt_cache_options: Any = None
     prompt_cache_retention: Any = None
     include: tuple[Literal["reasoning.encrypted_content"], ...] | None = None
     service_tier: Annotated[str | None, only("auto", "default")] = None
