@@ -168,7 +168,8 @@ def test_rows_are_rewarded_and_kept_by_round(batch: Batch) -> None:
     kept: dict[int, list[Drawn]] = {}
     logged: dict[str, float] = {}
     given = {"model": "m", "task": {"name": "composite:train"}, "pool": {"small": {}}, "recursion": {}}
-    reward = Reward(TrainConfig.model_validate(given), {}, told=kept.__setitem__)  # type: ignore[arg-type]
+    exercises = [next(row.exercise for row in batch.played if row.exercise.number == number) for number in range(2)]
+    reward = Reward(TrainConfig.model_validate(given), exercises, {}, told=kept.__setitem__)  # type: ignore[arg-type]
     state = SimpleNamespace(global_step=4, is_world_process_zero=True)
     assert reward(played=batch.played, trainer_state=state, log_metric=logged.__setitem__) == [
         *(1.0, 0.5),

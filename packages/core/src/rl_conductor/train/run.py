@@ -121,7 +121,7 @@ def _trainer(course: Course, folder: Folder) -> ConductorTrainer:
         model=loaded.model,
         processing_class=loaded.tokenizer,
         rollouts=Rollouts(asked, course.judge, loaded.tokens, held=_held(config, asked[0], loaded)),
-        reward_funcs=Reward(config, _references(config), told=folder.keep_plans),
+        reward_funcs=Reward(config, asked, _references(config), told=folder.keep_plans),
         args=_arguments(config, folder.path),
         train_dataset=Dataset.from_list([row for one in asked for row in _rows(config, one)]),
         peft_config=None if isinstance(loaded.model, PeftModel) else lora_of(config),
