@@ -11,7 +11,7 @@ from rl_conductor.bench.report import report_of, write
 from rl_conductor.bench.rows import Key, Row
 from rl_conductor.bench.runner import Bench, Entrant, Section
 from rl_conductor.bench.systems.base import Reply, System
-from rl_conductor.bench.tables import chosen, closed
+from rl_conductor.bench.tables import chosen, closed, compared, line
 from rl_conductor.tasks import Sample
 from rl_conductor.types import Usage
 
@@ -41,6 +41,18 @@ def entrant(
         for number, (value, plan) in enumerate(zip(right, plans, strict=True))
     ]
     return Entrant(System(name=name, about=f"{name} | answers", identity=name, answer=never), tuple(rows))
+
+
+def repeated(name: str, valid: list[list[float]]) -> Entrant:
+    """Three repetitions of each question; those with a valid plan have these scores, the others are wrong."""
+    one = entrant(name, [0] * 3 * len(valid))
+    rows = []
+    for number, scores in enumerate(valid):
+        for repeat, row in enumerate(one.rows[:3]):
+            key = row.key.model_copy(update={"sample": f"s{number}", "repeat": repeat})
+            value = scores[repeat] if repeat < len(scores) else 0.0
+            rows.append(row.model_copy(update={"key": key, "value": value, "valid": repeat < len(scores)}))
+    return Entrant(one.system, tuple(rows))
 
 
 @pytest.fixture
@@ -76,6 +88,16 @@ def test_the_word_gain_is_nowhere_where_only_validity_moved(tell: Tell) -> None:
     for text in tell(ours, theirs, against="theirs").values():
         assert not re.search(r"\bgain", text, re.IGNORECASE)
         assert "only more valid plans" in text
+
+
+def test_the_difference_given_validity_is_that_of_the_columns_however_many_plans_of_a_question_are_valid() -> None:
+    ours = repeated("ours", [[1, 1, 1], [0]])
+    theirs = repeated("theirs", [[1], [0, 0, 0]])
+    columns = [line(one).given_valid for one in (ours, theirs)]
+    assert [column and column.value for column in columns] == [0.5, 0.5]
+    found = compared(ours, theirs).given_valid
+    assert found is not None
+    assert found.value == 0
 
 
 def test_texts_of_others_neither_break_a_table_nor_become_markup(tell: Tell) -> None:

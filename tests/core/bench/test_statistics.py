@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from rl_conductor.bench.statistics import Difference, Judged, difference, estimate, valid_difference
+from rl_conductor.bench.statistics import Difference, difference, estimate, valid_difference
 from rl_conductor.bench.tables import verdict
 
 
@@ -49,18 +49,13 @@ def test_repetitions_that_disagree_are_permuted() -> None:
 
 
 def test_the_difference_given_validity_leaves_invalid_plans_out() -> None:
-    ours = [Judged(valid=1, scored=1), Judged(valid=1, scored=0)] * 10
-    theirs = [
-        Judged(valid=1, scored=1),
-        Judged(valid=0, scored=0),
-        Judged(valid=1, scored=0),
-        Judged(valid=0, scored=0),
-    ] * 5
+    ours = [1.0, 0.0] * 10
+    theirs = [1.0, None, 0.0, None] * 5
     found = valid_difference(ours, theirs)
     assert found is not None
     assert found.value == 0
     assert found.low < 0 < found.high
-    assert valid_difference(ours, [Judged(valid=0, scored=0)] * 20) is None
+    assert valid_difference(ours, [None] * 20) is None
 
 
 @pytest.mark.parametrize(

@@ -99,17 +99,14 @@ def _p(gaps: Floats) -> float:
     return float(drawn.pvalue)
 
 
-class Judged(Value):
-    """A question's repetitions: how many had a valid plan, and how much these scored."""
+def valid_difference(ours: Sequence[float | None], theirs: Sequence[float | None]) -> Difference | None:
+    """Of the accuracies given validity; `None` where one of them never wrote a valid plan.
 
-    valid: int
-    scored: float
-    """The sum of the scores of those with a valid plan."""
-
-
-def valid_difference(ours: Sequence[Judged], theirs: Sequence[Judged]) -> Difference | None:
-    """Of the accuracies given validity; `None` where one of them never wrote a valid plan."""
-    mine, others = (np.array([(one.scored, one.valid) for one in each], dtype=float) for each in (ours, theirs))
+    Args:
+        ours: for each question the mean of the repetitions whose plan was valid; `None` where none was.
+        theirs: the same of the other, question by question.
+    """
+    mine, others = (np.array([(one or 0.0, one is not None) for one in each], dtype=float) for each in (ours, theirs))
     if not mine[:, 1].sum() or not others[:, 1].sum():
         return None
     drawn = _drawn(len(mine))
@@ -119,7 +116,7 @@ def valid_difference(ours: Sequence[Judged], theirs: Sequence[Judged]) -> Differ
 
 
 def _shares(pairs: Floats) -> Floats:
-    """Scores by valid plans, for each draw of questions."""
+    """The mean of the questions with a valid plan, for each draw of questions."""
     scored, valid = pairs[..., 0].sum(axis=-1), pairs[..., 1].sum(axis=-1)
     shares: Floats = np.divide(scored, valid, out=np.full_like(scored, np.nan), where=valid > 0)
     return shares

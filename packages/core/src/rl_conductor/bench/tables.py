@@ -14,7 +14,6 @@ from rl_conductor.bench.runner import Entrant, Section
 from rl_conductor.bench.statistics import (
     Difference,
     Estimate,
-    Judged,
     difference,
     estimate,
     valid_difference,
@@ -121,7 +120,7 @@ def comparisons(section: Section, against: Sequence[str]) -> list[Comparison]:
 def compared(ours: Entrant, theirs: Entrant) -> Comparison:
     """One system against another, question by question."""
     gap = difference(means(ours.rows), means(theirs.rows))
-    given_valid = valid_difference(_judged(ours), _judged(theirs))
+    given_valid = valid_difference(_given_valid(ours), _given_valid(theirs))
     return Comparison(
         system=ours.system.name,
         against=theirs.system.name,
@@ -140,13 +139,10 @@ def verdict(gap: Difference, given_valid: Difference | None) -> Verdict:
     return "gain" if given_valid is not None and given_valid.low > 0 else "validity only"
 
 
-def _judged(entrant: Entrant) -> list[Judged]:
+def _given_valid(entrant: Entrant) -> list[float | None]:
     """A system that writes no plans has none that is invalid."""
-    found = []
-    for each in _by_question(entrant.rows):
-        valid = [row for row in each if row.valid is not False]
-        found.append(Judged(valid=len(valid), scored=sum(row.value for row in valid)))
-    return found
+    valid = [[row.value for row in each if row.valid is not False] for each in _by_question(entrant.rows)]
+    return [fmean(values) if values else None for values in valid]
 
 
 def closed(section: Section, system: str, *, single: str, oracle: str) -> float | None:
