@@ -9,7 +9,7 @@ import pytest
 
 import rl_conductor.bench
 from rl_conductor import ConfigError
-from rl_conductor.bench.settings import read_settings
+from rl_conductor.bench.settings import TaskSettings, read_settings
 from rl_conductor.pool import ModelEntry
 from rl_conductor.workers.source import version_of
 
@@ -32,6 +32,32 @@ def test_the_page_shows_a_bench_file(tmp_path: Path) -> None:
     )
     settings = read_settings(tmp_path / "bench.toml")
     assert settings.models == ("openai:gpt-6-sol", "vllm-server:my-conductor", *("toy:adder", "toy:speller") * 2)
+
+
+def test_files_are_named_from_where_the_bench_file_lies(tmp_path: Path) -> None:
+    file = tmp_path / "bench.toml"
+    lines = (
+        'cache = "replies.sqlite"',
+        "[tasks]",
+        'mine = { task = "jsonl:mine.jsonl" }',
+        'math = { task = "math-500", options = { path = "math.jsonl" } }',
+        'elsewhere = { task = "gsm8k:/data/gsm8k.jsonl" }',
+        'made = { task = "composite:heldout" }',
+        '[calibration]\ntask = "jsonl:learn.jsonl"',
+    )
+    file.write_text("\n".join(lines) + f"\n{POOL}{SYSTEMS}")
+    settings = read_settings(file)
+    assert settings.cache == tmp_path / "replies.sqlite"
+    assert {name: one.task for name, one in settings.tasks.items()} == {
+        "mine": f"jsonl:{tmp_path / 'mine.jsonl'}",
+        "math": "math-500",
+        "elsewhere": "gsm8k:/data/gsm8k.jsonl",
+        "made": "composite:heldout",
+    }
+    assert settings.tasks["math"].options == {"path": str(tmp_path / "math.jsonl")}
+    assert settings.calibration is not None
+    assert settings.calibration.task == f"jsonl:{tmp_path / 'learn.jsonl'}"
+    assert settings.tasks["mine"].identity == TaskSettings(task="jsonl:moved.jsonl").identity
 
 
 TASKS = '[tasks.t]\ntask = "composite"\n'

@@ -16,7 +16,7 @@ from rl_conductor.bench.systems.conducting import Conducting
 from rl_conductor.errors import ConfigError
 from rl_conductor.models import Model
 from rl_conductor.pool import ModelEntry
-from rl_conductor.tasks import Task, task
+from rl_conductor.tasks import Task, beside, task
 from rl_conductor.toml import read_toml
 from rl_conductor.workers.source import version_of
 
@@ -49,7 +49,13 @@ class TaskSettings(_Entry):
     def identity(self) -> str:
         """All that decides the score of a reply beside the sample; not which samples there are."""
         kind, judge = self.task.partition(":")[0], self.judge
-        return json.dumps([kind, self.options, judge and version_of(judge)], sort_keys=True, default=str)
+        options = {name: value for name, value in self.options.items() if name != "path"}
+        return json.dumps([kind, options, judge and version_of(judge)], sort_keys=True, default=str)
+
+    def beside(self, folder: Path) -> Self:
+        """The same with the file that it names, if any, in `folder`."""
+        named, options = beside(folder, self.task, self.options)
+        return self.model_copy(update={"task": named, "options": options})
 
     def made(self, limit: int | None = None, *, model: Callable[[ModelEntry], Model] = ModelEntry.made) -> Task:
         """The task, with at most `limit` samples if that is less than its own; `model` makes its judge."""
@@ -116,4 +122,7 @@ def read_settings(path: Path) -> BenchSettings:
         name: pool.model_copy(update={"file": path.parent / pool.file}) if pool.file else pool
         for name, pool in settings.pools.items()
     }
-    return settings.model_copy(update={"pools": pools})
+    tasks = {name: one.beside(path.parent) for name, one in settings.tasks.items()}
+    calibration = settings.calibration and settings.calibration.beside(path.parent)
+    cache = settings.cache and path.parent / settings.cache.expanduser()
+    return settings.model_copy(update={"tasks": tasks, "calibration": calibration, "pools": pools, "cache": cache})

@@ -5,8 +5,10 @@ Each data set or family lives in a file of its own and imports what it needs onl
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from importlib import import_module
 from inspect import signature
+from pathlib import Path
 from typing import Any
 
 from rl_conductor.errors import ConfigError
@@ -40,21 +42,41 @@ def task(name: str, *, limit: int | None = None, shuffle: int | None = None, **o
     Raises:
         ConfigError: no such task, a missing library, or data that is not there or has another shape.
     """
-    known, _, argument = name.partition(":")
-    if known not in TASKS:
-        raise ConfigError(
-            f"no task {name!r}: write one of {', '.join(sorted(TASKS))}, or one and its argument as in 'jsonl:FILE'"
-        )
-    module, _, function = TASKS[known].partition(":")
-    load = getattr(import_module(module), function)
+    argument = name.partition(":")[2]
+    load = _loader(name)
     given = [argument] if argument else []
     try:
         signature(load).bind(*given, **options)
     except TypeError as error:
         raise ConfigError(f"task {name!r}: {error}; it takes {signature(load)}") from error
-    made: Task = load(*given, **options)
+    made = load(*given, **options)
     made = made if shuffle is None else made.shuffled(shuffle)
     return made if limit is None else made.first(limit)
 
 
-__all__ = ["TASKS", "Sample", "Score", "Task", "task"]
+def beside(folder: Path, name: str, options: dict[str, Any]) -> tuple[str, dict[str, Any]]:
+    """The name and the options of a task, with the file that they name, if any, in `folder`.
+
+    Raises:
+        ConfigError: no such task, or a missing library.
+    """
+    known, _, argument = name.partition(":")
+    if argument and next(iter(signature(_loader(name)).parameters)) == "path":
+        name = f"{known}:{folder / Path(argument).expanduser()}"
+    if isinstance(options.get("path"), str):
+        options = {**options, "path": str(folder / Path(options["path"]).expanduser())}
+    return name, options
+
+
+def _loader(name: str) -> Callable[..., Task]:
+    known = name.partition(":")[0]
+    if known not in TASKS:
+        raise ConfigError(
+            f"no task {name!r}: write one of {', '.join(sorted(TASKS))}, or one and its argument as in 'jsonl:FILE'"
+        )
+    module, _, function = TASKS[known].partition(":")
+    load: Callable[..., Task] = getattr(import_module(module), function)
+    return load
+
+
+__all__ = ["TASKS", "Sample", "Score", "Task", "beside", "task"]
