@@ -89,6 +89,10 @@ async def test_a_run_that_never_began_is_left_with_why(watching: Watching) -> No
     await outer.run("Say something.", limits=Limits(depth=1))
     assert [begun.conductor for begun in watching.begun] == ["outer", "inner"]
     assert watching.left == [LimitError.__name__, "well"]
+    assert [event.trace.error for event in watching.events if event.type == "finished"] == [
+        "conductors call one another 2 deep, but limits.depth is 1",
+        None,
+    ]
 
 
 async def test_a_replay_is_no_run(watching: Watching) -> None:

@@ -89,9 +89,9 @@ class Run:
             LimitError: conductors sit too deep in one another.
             RunError: there is no answer; it carries the trace.
         """
-        self.caller.ledger.check_depth()
         cut_short: str | None = "cancelled"
         try:
+            self.caller.ledger.check_depth()
             await self._rounds(workflow)
             cut_short = None
         except Exception as error:
@@ -334,7 +334,7 @@ class Run:
 
     def _trace(self, cut_short: str | None) -> Trace:
         usage = total(call.usage for one in self.rounds for call in one.calls)
-        answer = self._answer() if cut_short is None else None
+        answer = self.answer() if cut_short is None else None
         given = answer and self.rounds[answer.round].results[answer.step]
         return Trace(
             id=self.id,
@@ -358,7 +358,8 @@ class Run:
             ),
         )
 
-    def _answer(self) -> Answer | None:
+    def answer(self) -> Answer | None:
+        """Which reply of the rounds so far is the answer."""
         # A reply that was not meant to answer won't do where the policy says who answers, or where only the last step
         # knew what form the answer must have.
         settle = self.policy.pinned is None and self.request.response_format is None
