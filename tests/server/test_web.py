@@ -170,7 +170,7 @@ async def test_a_run_that_another_release_kept_is_a_page_that_says_so(serve: Ser
     run = await ask(at)
     forget = sqlalchemy.text("UPDATE runs SET trace = '{}'")
     at.service.store.journal.add(lambda connection: connection.execute(forget))
-    assert "was kept by another release of rl-conductor" in await page(at, f"/runs/{run}", status=400)
+    assert "was kept by another release of rl-conductor" in await page(at, f"/runs/{run}", status=409)
 
 
 # ---------------------------------------------------------------------------------------- who may look

@@ -7,14 +7,15 @@ from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
 
 from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, Response
 from sqlalchemy.exc import InterfaceError, OperationalError
 from starlette.middleware.trustedhost import TrustedHostMiddleware
 from starlette.requests import ClientDisconnect
 
-from rl_conductor.errors import RunError
+from rl_conductor.errors import ConductorError, RunError
 from rl_conductor.server.chat_completions import ChatCompletions
-from rl_conductor.server.errors import ApiError, api_error, openai_body
+from rl_conductor.server.errors import ApiError, api_error, openai_body, refused
 from rl_conductor.server.lookups import router, service_of
 from rl_conductor.server.messages import Messages
 from rl_conductor.server.responses import Responses
@@ -50,8 +51,9 @@ def create_app(service: Service) -> FastAPI:
     app.include_router(pages)
     for path, api in PROTOCOLS.items():
         app.post(path)(_speaking(api))
-    for kind in (ApiError, OperationalError, InterfaceError):
+    for kind in (ConductorError, OperationalError, InterfaceError):
         app.add_exception_handler(kind, _refused)
+    app.add_exception_handler(RequestValidationError, _misread)
     return app
 
 
@@ -74,13 +76,24 @@ def _speaking(api: Api) -> Callable[[Request], Awaitable[Response]]:
 
 
 def _told(error: Exception, api: Api) -> Response:
-    known = api_error(error)
-    if known.status == 500:
-        log.error("a request failed", exc_info=error)
+    known = _known(error)
     run = {"x-conductor-run": error.trace.id} if isinstance(error, RunError) else {}
     return JSONResponse(api.error(known), status_code=known.status, headers=known.headers | run)
 
 
 async def _refused(_: Request, error: Exception) -> Response:
-    known = api_error(error)
+    known = _known(error)
     return JSONResponse(openai_body(known), status_code=known.status, headers=known.headers)
+
+
+async def _misread(http: Request, error: Exception) -> Response:
+    assert isinstance(error, RequestValidationError)
+    first = error.errors()[0]
+    return await _refused(http, refused(first["msg"], param=str(first["loc"][-1])))
+
+
+def _known(error: Exception) -> ApiError:
+    known = api_error(error)
+    if known.status == 500:
+        log.error("a request failed", exc_info=error)
+    return known

@@ -7,6 +7,7 @@ from typing import Any
 from sqlalchemy.exc import InterfaceError, OperationalError
 
 from rl_conductor.errors import ConductorError, ConfigError, LimitError, PolicyError, RunError, WorkflowError
+from rl_conductor.store.reading import OtherReleaseError
 from rl_conductor.trace import Trace
 
 OPENAI_TYPES = {401: "authentication_error", 403: "permission_error", 404: "not_found_error", 429: "rate_limit_error"}
@@ -74,14 +75,20 @@ def api_error(error: Exception) -> ApiError:
             return error
         case RunError():
             return _no_answer(error.trace)
-        case OperationalError() | InterfaceError():
-            return ApiError("the store does not answer", status=503, code="store_away", retry_after=5)
+        case OtherReleaseError() | OperationalError() | InterfaceError():
+            return _of_the_store(error)
         case PolicyError() if error.rule != "capabilities":
             return ApiError(str(error), status=403, code=f"policy_{error.rule}")
         case ConfigError() | LimitError() | PolicyError() | WorkflowError():
             return refused(str(error))
         case _:
             return ApiError("an error on this server's side; its log says more", status=500, code="internal_error")
+
+
+def _of_the_store(error: OtherReleaseError | OperationalError | InterfaceError) -> ApiError:
+    if isinstance(error, OtherReleaseError):
+        return ApiError(str(error), status=409, code="other_release")
+    return ApiError("the store does not answer", status=503, code="store_away", retry_after=5)
 
 
 def _no_answer(trace: Trace) -> ApiError:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Depends, Query, Request
+from fastapi import APIRouter, Depends, Path, Query, Request
 from fastapi.responses import PlainTextResponse, Response
 from pydantic import Field
 from sqlalchemy.exc import SQLAlchemyError
@@ -29,6 +29,7 @@ def service_of(http: Request) -> Service:
 
 
 Shared = Annotated[Service, Depends(service_of)]
+RunId = Annotated[str, Path(pattern=r"^[\w-]{1,32}$")]
 
 
 async def asking(http: Request, service: Shared) -> Account:
@@ -98,7 +99,7 @@ def _model(served: Served, name: str) -> dict[str, Any]:
 
 
 @router.get("/v1/runs/{run}")
-async def run(run: str, service: Shared, account: Asking) -> dict[str, Any]:
+async def run(run: RunId, service: Shared, account: Asking) -> dict[str, Any]:
     """A run of this key's own, with its trace once it is over."""
     return await _run(service, run, key=account.name)
 
@@ -113,7 +114,7 @@ async def admin_runs(
 
 
 @router.get("/admin/runs/{run}", dependencies=FOR_ADMINISTRATORS)
-async def admin_run(run: str, service: Shared) -> dict[str, Any]:
+async def admin_run(run: RunId, service: Shared) -> dict[str, Any]:
     """Any run, with its trace once it is over."""
     return await _run(service, run)
 

@@ -12,18 +12,22 @@ from rl_conductor.types import Value
 V = TypeVar("V", bound=Value)
 
 
+class OtherReleaseError(ConfigError):
+    """Another release kept it, in a form that this one can't read."""
+
+
 def read(kind: type[V], text: str, *, run: str) -> V:
     """The `kind` that `text` is, part of what is kept of `run`.
 
     Raises:
-        ConfigError: it is none that this release knows.
+        OtherReleaseError: it is none that this release knows.
     """
     try:
         return kind.model_validate_json(text)
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(map(str, first["loc"]))
-        raise ConfigError(
+        raise OtherReleaseError(
             f"run {run!r} was kept by another release of rl-conductor, in a form that this one can't read "
             f"({where}: {first['msg']}); read it with that release"
         ) from error

@@ -5,16 +5,15 @@ from __future__ import annotations
 import time
 from contextlib import suppress
 from pathlib import Path
-from typing import Annotated
 from urllib.parse import urlencode
 
-from fastapi import Path as InPath
 from starlette.requests import Request
 from starlette.responses import FileResponse, Response, StreamingResponse
 
 from rl_conductor.adopt.trial import trials
 from rl_conductor.errors import RunError
 from rl_conductor.server.errors import ApiError, refused
+from rl_conductor.server.lookups import RunId
 from rl_conductor.server.service import DAY, HOUR, Service
 from rl_conductor.server.streaming import at_work
 from rl_conductor.server.web.charts import Chart, Measure
@@ -34,8 +33,6 @@ ASSETS = {path.name: path for path in (Path(__file__).parent / "assets").iterdir
 PAGE_SIZE = 30
 SPANS = {1: "a day, by the hour", 7: "7 days", 30: "30 days", 90: "90 days"}
 OUTCOMES = ("running", "done", "failed", "cancelled")
-
-RunId = Annotated[str, InPath(pattern=r"^[\w-]{1,32}$")]
 
 router = page_router()
 router.include_router(sessions)
