@@ -40,6 +40,7 @@ async def store(url: str) -> AsyncGenerator[Store, None]:
     """An empty store."""
     opened = await Store.open(url)
     await opened.prune(before=time.time() + 1e6)
+    opened.journal.add(lambda kept: kept.execute(text("DELETE FROM forgotten")))
     yield opened
     await opened.aclose()
 
@@ -188,6 +189,23 @@ async def test_old_runs_are_forgotten_and_living_ones_are_not(store: Store) -> N
     assert await store.prune(before=time.time() - 60) == 0
     assert await store.prune(before=time.time()) >= 1
     assert await store.run("run-2") is None
+
+
+async def test_what_forgotten_runs_used_is_still_counted(store: Store, url: str) -> None:
+    trace, _ = await ran()
+    other = await Store.open(url)
+    today = time.time() // 86_400 * 86_400
+    for number, owner in enumerate((store, other, other)):
+        owner.begin(new_run(None, run=f"run-{number}").model_copy(update={"created": today + 1}))
+        owner.finish(f"run-{number}", trace, "done")
+        await owner.journal.flush()
+        assert await other.prune(before=time.time() + 1e5) == 1
+    assert (await store.spent("red", since=today)).cost == 3 * trace.usage.cost
+    assert (await store.spent("red", since=today, elsewhere=True)).calls == 2 * trace.usage.calls
+    assert (await other.spent("red", since=0, elsewhere=True)).cost == trace.usage.cost
+    assert (await store.spent("red", since=today + 86_400)).calls == 0
+    assert (await store.spent("blue", since=0)).calls == 0
+    await other.aclose()
 
 
 async def test_runs_without_a_name_never_meet(store: Store) -> None:

@@ -5,14 +5,27 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, Literal
 
-from sqlalchemy import BigInteger, ColumnElement, Select, and_, cast, func, or_, select
+from sqlalchemy import (
+    BigInteger,
+    ColumnElement,
+    CompoundSelect,
+    Select,
+    Table,
+    and_,
+    cast,
+    func,
+    or_,
+    select,
+    union_all,
+)
 
 from rl_conductor.store.rows import Search
-from rl_conductor.store.tables import runs, shares
+from rl_conductor.store.tables import forgotten, runs, shares
 
 By = Literal["worker", "model", "key"]
 """What spending may be told apart by."""
 AMOUNTS = ("cost", "input_tokens", "output_tokens", "calls", "unpriced_calls")
+DAY = 86_400
 
 
 def condition(search: Search) -> ColumnElement[bool]:
@@ -34,6 +47,18 @@ def _conditions(search: Search) -> Iterator[ColumnElement[bool]]:
         yield runs.c.id.in_(select(shares.c.run).where(shares.c.worker == search.worker))
     if search.text is not None:
         yield or_(*(column.icontains(search.text, autoescape=True) for column in (runs.c.question, runs.c.answer)))
+
+
+def spent(key: str, *, since: float, but_by: str = "") -> CompoundSelect[Any]:
+    """Two rows of amounts: of runs that are kept, and of whole days that are not; less what one owner's runs used."""
+    kept = _sums(runs, key, but_by).where(runs.c.created >= since)
+    gone = _sums(forgotten, key, but_by).where(forgotten.c.day * DAY >= since)
+    return union_all(kept, gone)
+
+
+def _sums(table: Table, key: str, but_by: str) -> Select[Any]:
+    sums = (func.coalesce(func.sum(table.c[amount]), 0).label(amount) for amount in AMOUNTS)
+    return select(*sums).where(table.c.key == key, table.c.owner != but_by)
 
 
 def spending(by: By, *, since: float, before: float, width: int) -> Select[Any]:

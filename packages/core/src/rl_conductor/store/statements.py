@@ -9,7 +9,7 @@ from sqlalchemy import Executable, bindparam, delete, update
 from sqlalchemy.dialects import postgresql, sqlite
 
 from rl_conductor.store.searching import AMOUNTS
-from rl_conductor.store.tables import runs, shares, steps
+from rl_conductor.store.tables import forgotten, runs, shares, steps
 
 
 @dataclass(frozen=True)
@@ -26,12 +26,14 @@ class Statements:
     """The steps of a run that is `over`."""
     share: Executable
     """What a worker used; a run that was taken up again tells the whole once more."""
+    remember: Executable
+    """What forgotten runs of one day used, beside what is remembered of others."""
 
     @classmethod
     def of(cls, dialect: str) -> Self:
         """For `sqlite` or `postgresql`."""
         insert = sqlite.insert if dialect == "sqlite" else postgresql.insert
-        begin, keep, share = insert(runs), insert(steps), insert(shares)
+        begin, keep, share, remember = insert(runs), insert(steps), insert(shares), insert(forgotten)
         mine = (runs.c.id == bindparam("its_id"), runs.c.owner == bindparam("its_owner"))
         return cls(
             begin=begin.on_conflict_do_nothing(index_elements=["key", "idempotency", "choice"]).returning(runs.c.id),
@@ -40,5 +42,9 @@ class Statements:
             forget=delete(steps).where(steps.c.run == bindparam("over")),
             share=share.on_conflict_do_update(
                 index_elements=list(shares.primary_key), set_={name: share.excluded[name] for name in AMOUNTS}
+            ),
+            remember=remember.on_conflict_do_update(
+                index_elements=list(forgotten.primary_key),
+                set_={name: forgotten.c[name] + remember.excluded[name] for name in AMOUNTS},
             ),
         )

@@ -13,22 +13,23 @@ from collections.abc import AsyncGenerator, Iterable, Sequence
 from contextlib import aclosing
 from typing import Any, Self
 
-from sqlalchemy import Row, Select, and_, delete, func, insert, or_, select, text, update
+from sqlalchemy import Row, Select, and_, delete, insert, select, text, update
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from rl_conductor.audit import Chain, Ended, digest_of
 from rl_conductor.store.auditing import append as append_record
 from rl_conductor.store.auditing import read as read_records
 from rl_conductor.store.database import connected
+from rl_conductor.store.forgetting import forget
 from rl_conductor.store.journal import Journal
 from rl_conductor.store.reading import read
 from rl_conductor.store.rows import Claim, NewRun, RunRow, Search, Side, Spending, Status
-from rl_conductor.store.searching import AMOUNTS, By, condition, spending
+from rl_conductor.store.searching import AMOUNTS, By, condition, spending, spent
 from rl_conductor.store.statements import Statements
 from rl_conductor.store.tables import pairs, runs, sessions, shares, steps
 from rl_conductor.store.trials import Trials
 from rl_conductor.trace import PlanRecord, Round, StepFinished, StepResult, Trace, WorkflowPlanned
-from rl_conductor.types import Usage
+from rl_conductor.types import Usage, total
 
 PLAN = -1
 """The position under which a round's plan is kept."""
@@ -238,14 +239,14 @@ class Store:
             return [_run_row(row) for row in await connection.execute(wanted)]
 
     async def spent(self, key: str, *, since: float, elsewhere: bool = False) -> Usage:
-        """What was used on the account of `key` since a time; `elsewhere`, by other processes, dead ones included."""
-        others = (runs.c.owner != self.owner,) if elsewhere else ()
-        sums = [func.coalesce(func.sum(runs.c[amount]), 0).label(amount) for amount in AMOUNTS]
-        wanted = select(*sums).where(runs.c.key == key, runs.c.created >= since, *others)
+        """What was used on the account of `key` since a time; `elsewhere`, by other processes, dead ones included.
+
+        Forgotten runs count, too, if the whole day on which they began is within that time.
+        """
+        wanted = spent(key, since=since, but_by=self.owner if elsewhere else "")
         await self.journal.flush()
         async with self._engine.connect() as connection:
-            row = (await connection.execute(wanted)).one()
-        return Usage(**{amount: getattr(row, amount) for amount in AMOUNTS})
+            return total(Usage(**row) for row in (await connection.execute(wanted)).mappings())
 
     async def spending(self, by: By, *, since: float, before: float, width: int) -> Sequence[Spending]:
         """What was used in each span of `width` seconds that had a run; by worker, only of runs that are over."""
@@ -295,13 +296,10 @@ class Store:
 
     async def prune(self, *, before: float) -> int:
         """Forget runs and pairs from before a time, and browsers whose time is over; how many runs."""
-        old = and_(runs.c.created < before, or_(runs.c.status != "running", runs.c.heartbeat < before))
         async with self._engine.begin() as connection:
-            for table in (steps, shares):
-                await connection.execute(delete(table).where(table.c.run.in_(select(runs.c.id).where(old))))
             await connection.execute(delete(sessions).where(sessions.c.expires < time.time()))
             await connection.execute(delete(pairs).where(pairs.c.created < before))
-            return (await connection.execute(delete(runs).where(old))).rowcount
+            return await forget(connection, self._statements, before=before)
 
 
 def _shares(run: str, trace: Trace) -> list[dict[str, Any]]:

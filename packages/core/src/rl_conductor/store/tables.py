@@ -125,6 +125,20 @@ shares = Table(
 )
 """What each worker used in a run that is over; planning is under the empty name."""
 
+forgotten = Table(
+    "forgotten",
+    metadata,
+    Column("key", String(64), primary_key=True),
+    Column("owner", String(32), primary_key=True),
+    Column("day", Integer, primary_key=True, autoincrement=False),
+    Column("cost", Dollars, nullable=False),
+    Column("input_tokens", BigInteger, nullable=False),
+    Column("output_tokens", BigInteger, nullable=False),
+    Column("calls", BigInteger, nullable=False),
+    Column("unpriced_calls", BigInteger, nullable=False),
+)
+"""What runs used that are no longer kept, by the UTC day since 1970 on which they began."""
+
 sessions = Table(
     "sessions",
     metadata,

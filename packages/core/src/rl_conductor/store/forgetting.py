@@ -1,0 +1,37 @@
+"""Forgets old runs, but not what they used: budgets go on counting that, by the day on which each run began."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from typing import Any
+
+from sqlalchemy import Row, and_, delete, or_, select
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from rl_conductor.store.searching import AMOUNTS, DAY
+from rl_conductor.store.statements import Statements
+from rl_conductor.store.tables import runs, shares, steps
+
+
+async def forget(connection: AsyncConnection, statements: Statements, *, before: float) -> int:
+    """Delete the runs that began before a time and are over or left behind; how many."""
+    old = and_(runs.c.created < before, or_(runs.c.status != "running", runs.c.heartbeat < before))
+    for table in (steps, shares):
+        await connection.execute(delete(table).where(table.c.run.in_(select(runs.c.id).where(old))))
+    counted = [runs.c[name] for name in ("key", "owner", "created", *AMOUNTS)]
+    gone = (await connection.execute(delete(runs).where(old).returning(*counted))).all()
+    if gone:
+        await connection.execute(statements.remember, _by_day(gone))
+    return len(gone)
+
+
+def _by_day(gone: Sequence[Row[Any]]) -> list[dict[str, Any]]:
+    """Rows of `forgotten`."""
+    days: dict[tuple[str, str, int], list[Row[Any]]] = defaultdict(list)
+    for row in gone:
+        days[row.key, row.owner, int(row.created // DAY)].append(row)
+    return [
+        {"key": key, "owner": owner, "day": day} | {name: sum(getattr(row, name) for row in rows) for name in AMOUNTS}
+        for (key, owner, day), rows in days.items()
+    ]
