@@ -10,25 +10,28 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from langgraph.checkpoint.memory import InMemorySaver
-from langgraph.types import StateSnapshot
+from langgraph.graph import START, MessagesState, StateGraph
+from langgraph.types import StateSnapshot, interrupt
 
 from conductor_graphs import ANSWER, THREAD, around, asked, conductor, told
-from core.runs import SOON, Gated, forever, plan
+from core.runs import SOON, Gated, forever, plan, subtask_of
 from interrupted_graph import ASYNC, built, opened
 from langchain_conductor.node import PLAN, create_conductor
 from langchain_conductor.progress import Progress, aget_progress, get_progress
 from langchain_conductor.subgraph import Graph
 from postgres import postgres  # noqa: F401 (a fixture)
-from rl_conductor import Conductor, ConfigError, Limits
+from rl_conductor import Conductor, ConfigError, Limits, ModelError, Policy, Request, RunError
 
 PROGRAM = Path(__file__).parents[1] / "interrupted_graph.py"
 PATIENCE = 60.0
 """Seconds within which a process must have come as far as the test wants, however busy the machine is."""
 NOTHING = "nothing"
 CHAIN = plan((0, "look", []), (0, "read", [0]), (1, "ask", [1]), (0, "tell", [2]))
+OUT_OF_ORDER = ModelError("out of order", model="b")
 
 
 def process(store: str, calls: Path, hang: str) -> subprocess.Popen[str]:
@@ -95,11 +98,11 @@ def test_a_step_that_was_done_beside_one_that_was_not_is_not_paid_again(tmp_path
     assert begun(calls) == ["count", "join", "tell"]
 
 
-async def interrupted(one: Conductor, held: Gated) -> Graph:
-    """A graph whose run was cancelled while a worker was at work."""
+async def interrupted(one: Conductor, begun: asyncio.Event) -> Graph:
+    """A graph whose run was cancelled once that had begun."""
     graph = around(create_conductor(one), saver=InMemorySaver())
     running = asyncio.create_task(graph.ainvoke({"messages": "q"}, THREAD))
-    await asyncio.wait_for(held.asked.wait(), SOON)
+    await asyncio.wait_for(begun.wait(), SOON)
     running.cancel()
     with pytest.raises(asyncio.CancelledError):
         await running
@@ -108,11 +111,23 @@ async def interrupted(one: Conductor, held: Gated) -> Graph:
 
 async def test_limits_count_what_was_used_before_the_interruption() -> None:
     held = Gated(told, forever)
-    begun = await interrupted(conductor(CHAIN, workers={"a": told, "b": held}), held)
+    begun = await interrupted(conductor(CHAIN, workers={"a": told, "b": held}), held.asked)
     fresh = conductor("never asked for", limits=Limits(calls=4))
     result = await around(create_conductor(fresh), saver=begun.checkpointer).ainvoke(None, THREAD)
     assert asked(fresh) == ["ask"]
     assert result["messages"][-1].text == "ask(read(look()))"
+
+
+@pytest.mark.parametrize("found", [[], ["look"]], ids=["the only step", "the last step"])
+def test_a_run_that_failed_tries_its_last_step_again_when_it_is_resumed(found: list[str]) -> None:
+    steps = [(0, subtask, []) for subtask in found] + [(1, "tell", list(range(len(found))))]
+    one = conductor(plan(*steps), workers={"a": told, "b": [OUT_OF_ORDER, "Seven."]}, policy=Policy(final="b"))
+    graph = around(create_conductor(one), saver=InMemorySaver())
+    with pytest.raises(RunError, match="out of order"):
+        graph.invoke({"messages": "q"}, THREAD)
+    assert [failed.left for failed in get_progress(graph, THREAD)] == [[len(found)]]
+    assert graph.invoke(None, THREAD)["messages"][-1].text == "Seven."
+    assert asked(one) == [*found, "tell", "tell"]
 
 
 # ---------------------------------------------------------------------------------------- progress
@@ -120,7 +135,7 @@ async def test_limits_count_what_was_used_before_the_interruption() -> None:
 
 async def test_what_was_planned_shows_in_langgraphs_own_state() -> None:
     held = Gated(told, forever)
-    graph = await interrupted(conductor(CHAIN, workers={"a": told, "b": held}), held)
+    graph = await interrupted(conductor(CHAIN, workers={"a": told, "b": held}), held.asked)
     (task,) = (await graph.aget_state(THREAD, subgraphs=True)).tasks
     assert isinstance(task.state, StateSnapshot)
     assert task.state.values[PLAN]["text"] == CHAIN
@@ -128,7 +143,7 @@ async def test_what_was_planned_shows_in_langgraphs_own_state() -> None:
 
 async def test_an_interrupted_run_shows_its_steps() -> None:
     held = Gated(told, forever)
-    graph = await interrupted(conductor(CHAIN, workers={"a": told, "b": held}), held)
+    graph = await interrupted(conductor(CHAIN, workers={"a": told, "b": held}), held.asked)
     (paused,) = await aget_progress(graph, THREAD)
     assert str(paused).splitlines() == [
         "✓    1 a  look",
@@ -143,9 +158,37 @@ async def test_an_interrupted_run_shows_its_steps() -> None:
 async def test_steps_in_a_part_of_their_own_show_too() -> None:
     held = Gated(told, forever)
     uneven = plan((0, "look", []), (1, "read", [0]), (0, "slow", []), (0, "tell", [0, 1, 2]))
-    graph = await interrupted(conductor(uneven, workers={"a": told, "b": held}), held)
+    graph = await interrupted(conductor(uneven, workers={"a": told, "b": held}), held.asked)
     (paused,) = get_progress(graph, THREAD)
     assert paused.left == [1, 3]
+
+
+async def test_a_step_that_failed_on_the_way_is_not_shown_as_done() -> None:
+    telling = asyncio.Event()
+
+    async def wait(request: Request) -> None:
+        if subtask_of(request) == "tell":
+            telling.set()
+            await forever(request)
+
+    one = conductor(plan((0, "look", []), (0, "tell", [0])), workers={"a": Gated([OUT_OF_ORDER], wait)})
+    (paused,) = await aget_progress(await interrupted(one, telling), THREAD)
+    assert str(paused).splitlines() == ["✗    1 a  look", "  ─▶ 2 a  tell ⟵ 1"]
+    assert paused.left == [1]
+
+
+@pytest.mark.parametrize("name", ["review", "run"])
+@pytest.mark.parametrize("known", [None, {}])
+def test_a_node_of_the_users_own_that_waits_is_no_plan(name: str, known: Any) -> None:
+    class WithPlan(MessagesState):
+        conductor_plan: Any
+
+    builder = StateGraph(WithPlan)
+    builder.add_node(name, lambda _: interrupt("Well?"))
+    builder.add_edge(START, name)
+    graph = builder.compile(checkpointer=InMemorySaver())
+    graph.invoke({"messages": [], "conductor_plan": known}, THREAD)
+    assert get_progress(graph, THREAD) == []
 
 
 async def test_a_plan_under_review_shows_no_steps_done() -> None:

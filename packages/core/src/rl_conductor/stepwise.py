@@ -62,20 +62,33 @@ class Stepwise:
             ConfigError: one of them is not.
             RunError: there is no answer; `error.trace` says why and what it cost.
         """
-        self._expect(self.workflow.needed, done)
-        self._charge(done)
-        execution = self._execution()
-        execution.workflow = self.workflow
-        execution.recall(done)
-        self._run.rounds[len(self._run.before) :] = [Round(plan=self.plan, results=execution.results())]
+        self._gather(done)
         with self._observed(self._round_begun) as self._run.emit:
             trace = self._run.finish()
         return answered(trace)
+
+    def has_answer(self, done: Collection[StepResult]) -> bool:
+        """Whether `finish` will have an answer, for hosts that would rather run a step again than store its failure.
+
+        Raises:
+            ConfigError: a step is not done that the answer depends on.
+        """
+        self._gather(done)
+        return self._run.answer() is not None
 
     @property
     def again(self) -> bool:
         """Whether another round may follow, now that this one is finished."""
         return self._run.may_go_on(self.plan)
+
+    def _gather(self, done: Collection[StepResult]) -> None:
+        self._expect(self.workflow.needed, done)
+        self._charge(done)
+        del self._run.rounds[len(self._run.before) :]
+        execution = self._execution()
+        execution.workflow = self.workflow
+        execution.recall(done)
+        self._run.rounds.append(Round(plan=self.plan, results=execution.results()))
 
     @contextmanager
     def _observed(self, begun: Begun) -> Iterator[Told]:

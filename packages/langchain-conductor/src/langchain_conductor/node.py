@@ -119,7 +119,8 @@ class _Node:
             trace = await self.conductor.run(request, resume=(*before, Round(plan=record)))
             return self._end(_replied(trace), trace)
         waits = self.reviewed and record.source != "continuation"
-        return Command(goto="review" if waits else "run", update={PLAN: record.model_dump(mode="json")})
+        planned = {PLAN: record.model_dump(mode="json"), ROUNDS: state.get(ROUNDS) or []}
+        return Command(goto="review" if waits else "run", update=planned)
 
     async def review(self, state: Update) -> Command[str]:
         """Wait for a person's decision."""

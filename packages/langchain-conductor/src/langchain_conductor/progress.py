@@ -10,11 +10,14 @@ from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.base import BaseCheckpointSaver, CheckpointTuple
 from langgraph.types import StateSnapshot
 
-from langchain_conductor.node import PLAN
+from langchain_conductor.node import PLAN, ROUNDS
 from langchain_conductor.subgraph import RESULTS, Graph, results_in
 from rl_conductor.errors import ConfigError
 from rl_conductor.trace import PlanRecord, StepResult
 from rl_conductor.workflow import Workflow
+
+MARKS = {"ok": "✓", "failed": "✗", "skipped": " "}
+"""How steps are drawn, by what became of them."""
 
 
 @dataclass(frozen=True)
@@ -24,7 +27,7 @@ class Progress:
     plan: PlanRecord = field(repr=False)
     workflow: Workflow
     results: tuple[StepResult, ...] = field(repr=False)
-    """The steps that are done."""
+    """The steps that ended; one that failed on the way stays failed, and those after it do without."""
 
     @property
     def left(self) -> list[int]:
@@ -32,9 +35,9 @@ class Progress:
         return sorted(self.workflow.needed - {result.index for result in self.results})
 
     def __str__(self) -> str:
-        done = {result.index for result in self.results}
+        marks = {result.index: MARKS[result.status] for result in self.results}
         lines = self.workflow.ascii().splitlines()
-        return "\n".join(f"{'✓' if index in done else ' '} {line}" for index, line in enumerate(lines))
+        return "\n".join(f"{marks.get(index, ' ')} {line}" for index, line in enumerate(lines))
 
 
 def get_progress(graph: Graph, config: RunnableConfig) -> list[Progress]:
@@ -76,7 +79,7 @@ def _waiting(snapshot: StateSnapshot) -> Iterator[tuple[PlanRecord, str]]:
     for task in snapshot.tasks:
         if isinstance(task.state, StateSnapshot):
             yield from _waiting(task.state)
-        elif PLAN in snapshot.values and task.name in ("review", "run"):
+        elif ROUNDS in snapshot.values and task.name in ("review", "run"):  # a key that no graph around the node has
             inside = snapshot.config["configurable"].get("checkpoint_ns", "")
             yield PlanRecord.model_validate(snapshot.values[PLAN]), "|".join(filter(None, (inside, f"run:{task.id}")))
 

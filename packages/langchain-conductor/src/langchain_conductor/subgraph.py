@@ -90,8 +90,14 @@ def _graph(stepwise: Stepwise, steps: Part) -> Graph:
 
 
 def _step(stepwise: Stepwise, index: int) -> AsyncNode:
+    ends = index == len(stepwise.workflow.steps) - 1
+
     async def run(state: Steps) -> Update:
-        result = await stepwise.step(index, results_in(state))
+        done = results_in(state)
+        result = await stepwise.step(index, done)
+        known = [*done, result]
+        if ends and result.status == "failed" and not stepwise.has_answer(known):
+            stepwise.finish(known)  # raises: what a node returns is stored as done, and no resumed run would try again
         return {RESULTS: {str(index): result.model_dump(mode="json")}}
 
     return AsyncNode(run)
