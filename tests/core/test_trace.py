@@ -149,10 +149,10 @@ async def test_the_critical_path_is_planning_and_the_longest_chain_of_every_roun
 async def test_latency_takes_replayed_calls_for_as_long_as_they_first_took() -> None:
     trace, _ = await traced()
     kept = call(1).model_copy(update={"usage": Usage(calls=1, replayed_calls=1, replayed_seconds=60)})
-    shared = call(61).model_copy(update={"usage": kept.usage})
+    of_two = call(5).model_copy(update={"usage": Usage(calls=2, replayed_calls=1, replayed_seconds=4)})
     steps = (
         done(0, set(), 0).model_copy(update={"calls": (call(2), kept)}),
-        done(1, {0}, 0).model_copy(update={"calls": (shared,)}),
+        done(1, {0}, 0).model_copy(update={"calls": (of_two,)}),
         done(2, {1}, 0).model_copy(update={"calls": (call(3),)}),
     )
 
@@ -160,7 +160,7 @@ async def test_latency_takes_replayed_calls_for_as_long_as_they_first_took() -> 
         update={"rounds": (Round(plan=PlanRecord(source="planner", calls=(kept,)), results=steps),)}
     )
 
-    assert again.latency == 60 + (2 + 60) + 61 + 3
+    assert again.latency == 61 + (2 + 61) + (5 + 4) + 3
 
 
 async def test_the_critical_path_of_a_run_is_about_its_wall_time() -> None:

@@ -76,6 +76,14 @@ async def test_who_asks_the_same_meanwhile_waits_for_the_one_reply(file: Path) -
     assert sorted(reply.usage.replayed_calls for reply in replies) == [0, 1, 1, 1, 1]
 
 
+async def test_what_was_waited_for_is_not_told_as_replayed_time_too(file: Path) -> None:
+    cached = CachedModel(ScriptedModel("slow", delay=0.5), file)
+    replies = await asyncio.gather(*(cached.complete(asking()) for _ in range(3)))
+    streamed = await asyncio.gather(*(collect(cached.stream(asking("bye"))) for _ in range(3)))
+    assert all(reply.usage.replayed_seconds < 0.25 for reply in (*replies, *streamed))
+    assert (await cached.complete(asking())).usage.replayed_seconds >= 0.5
+
+
 async def test_when_the_one_who_asks_gives_up_the_next_asks(file: Path) -> None:
     slow = ScriptedModel("slow", delay=0.1)
     cached = CachedModel(slow, file)

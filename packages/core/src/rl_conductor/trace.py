@@ -274,8 +274,7 @@ class Trace(Value):
 
 
 def _first_took(call: Call) -> float:
-    # The longer one: a call that waited for another's reply to the same request has both.
-    return max(call.seconds, call.usage.replayed_seconds)
+    return call.seconds + call.usage.replayed_seconds
 
 
 # ------------------------------------------------------------------------------------------ events

@@ -221,7 +221,7 @@ class Usage(Value):
     replayed_calls: int = Field(default=0, ge=0)
     """Calls answered from a cache: counted as when they were first made, but not made or paid again."""
     replayed_seconds: float = Field(default=0.0, ge=0)
-    """How long those took when they were first made."""
+    """How long those took when they were first made, less what was waited for them now."""
 
     @property
     def total_tokens(self) -> int:

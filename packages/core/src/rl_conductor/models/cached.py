@@ -5,8 +5,8 @@ of fences, which are drawn anew for each run, don't count, and neither does the 
 gives the same reply even at a high temperature: give `Sampling.seed` different values for replies that shall differ.
 
 A replayed reply carries the usage of the call that made it, so that limits, tables and rewards come out as they did
-then; `Usage.replayed_calls` says how many of the `calls` were in truth not made again, and `replayed_seconds` how long
-those took. Failures are not kept.
+then; `Usage.replayed_calls` says how many of the `calls` were in truth not made again, and `replayed_seconds` how much
+longer those took. Failures are not kept.
 """
 
 from __future__ import annotations
@@ -63,20 +63,22 @@ class CachedModel:
 
     async def complete(self, request: Request) -> Completion:
         """The reply as it is remembered; else the model's, from now on remembered."""
-        key = self._key(request)
+        key, asked = self._key(request), time.monotonic()
         async with self._turn(key):
+            waited = time.monotonic() - asked
             known = await asyncio.to_thread(self._find, key)
             if known is None:
                 began = time.monotonic()
                 known = await self.model.complete(request)
                 await asyncio.to_thread(self._keep, key, known, time.monotonic() - began)
                 return known
-        return _replayed(known)
+        return _replayed(known, waited)
 
     async def stream(self, request: Request) -> AsyncGenerator[Delta, None]:
         """A remembered reply in one piece; else the model's, remembered once it is whole."""
-        key = self._key(request)
+        key, asked = self._key(request), time.monotonic()
         async with self._turn(key):
+            waited = time.monotonic() - asked
             known = await asyncio.to_thread(self._find, key)
             if known is None:
                 began = time.monotonic()
@@ -87,7 +89,7 @@ class CachedModel:
                         yield delta
                 return
         yield Delta(text=known.text)
-        yield Delta(completion=_replayed(known))
+        yield Delta(completion=_replayed(known, waited))
 
     async def aclose(self) -> None:
         """Close the model; the cache keeps nothing open."""
@@ -118,6 +120,8 @@ class CachedModel:
             yield connection
 
 
-def _replayed(completion: Completion) -> Completion:
-    usage = completion.usage.model_copy(update={"replayed_calls": completion.usage.calls})
+def _replayed(completion: Completion, waited: float) -> Completion:
+    used = completion.usage
+    spared = max(used.replayed_seconds - waited, 0.0)  # who waited for the call has these seconds in its own
+    usage = used.model_copy(update={"replayed_calls": used.calls, "replayed_seconds": spared})
     return completion.model_copy(update={"usage": usage})
