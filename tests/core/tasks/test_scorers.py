@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from rl_conductor import ConfigError, ScriptedModel
-from rl_conductor.errors import RateLimitError
+from rl_conductor.errors import ModelError, RateLimitError
 from rl_conductor.tasks.base import Sample
 from rl_conductor.tasks.judging import Judge
 from rl_conductor.tasks.mathematics import same_value
@@ -123,4 +123,12 @@ async def test_a_judge_that_is_busy_is_asked_again() -> None:
     busy = RateLimitError("slow down", model="scripted", retryable=True, retry_after=0.01)
     model = ScriptedModel([busy, "yes", busy, "yes"])
     assert (await Judge(model)(sample("blue"), "The sky is blue.")).right
+    model.assert_complete()
+
+
+async def test_a_judge_that_fails_in_one_order_has_ended_in_the_other_too() -> None:
+    model = ScriptedModel([ModelError("down", model="scripted"), "yes"], delay=lambda _: 0.05 * len(model.requests))
+    with pytest.raises(ModelError, match="down"):
+        await Judge(model)(sample("blue"), "The sky is blue.")
+    assert model.in_flight == 0
     model.assert_complete()

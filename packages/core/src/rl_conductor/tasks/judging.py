@@ -44,14 +44,20 @@ class Judge:
         if not text.strip():
             return compared(right=False, answer=None, expected=sample.answer)
         try:
-            verdicts = await asyncio.gather(
-                self._same(sample.question, sample.answer, text), self._same(sample.question, text, sample.answer)
-            )
+            verdicts = await self._in_both_orders(sample, text)
         except ValueError as unclear:
             return wrong(text, f"the judge {self._model.name} did not say yes or no: {unclear}")
         if len(set(verdicts)) > 1:
             return wrong(text, f"the judge {self._model.name} said yes in one order and no in the other")
         return compared(right=verdicts[0], answer=text, expected=sample.answer)
+
+    async def _in_both_orders(self, sample: Sample, text: str) -> list[bool]:
+        orders = ((sample.answer, text), (text, sample.answer))
+        said = await asyncio.gather(*(self._same(sample.question, *order) for order in orders), return_exceptions=True)
+        for one in said:
+            if isinstance(one, BaseException):  # raised only now that the other has ended too, and is counted
+                raise one
+        return [one for one in said if isinstance(one, bool)]
 
     async def _same(self, question: str, first: str, second: str) -> bool:
         marked = mark(new_key(), [question, first, second])
