@@ -15,7 +15,7 @@ from conductor_graphs import ANSWER, DIAMOND, THREAD, around, asked, conductor
 from core.runs import plan
 from langchain_conductor.node import create_conductor
 from langchain_conductor.subgraph import Graph
-from rl_conductor import Conductor, Limits, ScriptedModel, Workflow
+from rl_conductor import Conductor, Limits, RunError, ScriptedModel, Workflow
 
 QUESTION = {"messages": [HumanMessage("q")]}
 SHORT = plan((1, "short", []))
@@ -111,6 +111,18 @@ def test_what_plans_cost_is_counted_also_when_they_were_rejected_or_edited() -> 
     review = shown(decide(graph, type="reject"))
     told = decide(graph, type="edit", workflow=review["workflow"])["messages"][-1].response_metadata["conductor"]
     assert told["usage"]["planning"]["calls"] == 2
+
+
+def test_plans_after_rejections_keep_to_the_limits() -> None:
+    one = conductor(*[SHORT] * 4, limits=Limits(calls=2))
+    graph, _ = paused(one)
+    for _ in range(3):
+        decide(graph, type="reject")
+    planner = one.planner.model
+    assert isinstance(planner, ScriptedModel)
+    assert len(planner.requests) == 2
+    with pytest.raises(RunError, match=r"write limits.calls=3 or more"):
+        decide(graph, type="approve")
 
 
 def test_a_person_may_answer_instead() -> None:

@@ -145,20 +145,25 @@ class Conductor:
         question: Question,
         *,
         before: Sequence[Round] = (),
+        rejected: PlanRecord | None = None,
         policy: Policy | None = None,
         limits: Limits | None = None,
         on_event: Callable[[Event], None] | None = None,
     ) -> PlanRecord:
         """A plan for `question`, or for the round after those `before`, which is not run.
 
+        It may take the place of one that was `rejected`, whose calls it takes over: they count towards the limits.
         When it is cancelled, the last event is `Finished`, which says what it cost.
 
         Raises:
             PolicyError: no workflow at all may run.
         """
         run = self._run_of(_request(question), policy, limits, on_event or _ignore, before)
+        calls = rejected.calls if rejected else ()
+        run.caller.carry_on(calls)
         with observed(self._begun(run), run.emit) as run.emit:
-            return await run.plan()
+            record = await run.plan()
+        return record.model_copy(update={"calls": (*calls, *record.calls)})
 
     def stepwise(
         self,

@@ -111,10 +111,8 @@ class _Node:
         objections = [Message.model_validate(one) for one in state.get(OBJECTIONS) or ()]
         request, before = self._request(state), _rounds(state)
         asked = request.model_copy(update={"messages": (*request.messages, *objections)})
-        record = await self.conductor.plan(asked, before=before, on_event=self._tell)
-        if objections:
-            rejected = PlanRecord.model_validate(state[PLAN])
-            record = record.model_copy(update={"calls": (*rejected.calls, *record.calls)})
+        rejected = PlanRecord.model_validate(state[PLAN]) if objections else None
+        record = await self.conductor.plan(asked, before=before, rejected=rejected, on_event=self._tell)
         if record.workflow is None:
             trace = await self.conductor.run(request, resume=(*before, Round(plan=record)))
             return self._end(_replied(trace), trace)
