@@ -120,8 +120,12 @@ async def test_limits_count_what_was_used_before_the_interruption() -> None:
 
 @pytest.mark.parametrize("found", [[], ["look"]], ids=["the only step", "the last step"])
 def test_a_run_that_failed_tries_its_last_step_again_when_it_is_resumed(found: list[str]) -> None:
-    steps = [(0, subtask, []) for subtask in found] + [(1, "tell", list(range(len(found))))]
-    one = conductor(plan(*steps), workers={"a": told, "b": [OUT_OF_ORDER, "Seven."]}, policy=Policy(final="b"))
+    steps: list[Any] = [(0, subtask, []) for subtask in found]
+    one = conductor(
+        plan(*steps, (1, "tell", list(range(len(found))))),
+        workers={"a": told, "b": [OUT_OF_ORDER, "Seven."]},
+        policy=Policy(final="b"),
+    )
     graph = around(create_conductor(one), saver=InMemorySaver())
     with pytest.raises(RunError, match="out of order"):
         graph.invoke({"messages": "q"}, THREAD)

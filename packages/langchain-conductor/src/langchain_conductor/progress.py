@@ -16,9 +16,6 @@ from rl_conductor.errors import ConfigError
 from rl_conductor.trace import PlanRecord, StepResult
 from rl_conductor.workflow import Workflow
 
-MARKS = {"ok": "✓", "failed": "✗", "skipped": " "}
-"""How steps are drawn, by what became of them."""
-
 
 @dataclass(frozen=True)
 class Progress:
@@ -35,7 +32,7 @@ class Progress:
         return sorted(self.workflow.needed - {result.index for result in self.results})
 
     def __str__(self) -> str:
-        marks = {result.index: MARKS[result.status] for result in self.results}
+        marks = {result.index: "✓" if result.status == "ok" else "✗" for result in self.results}
         lines = self.workflow.ascii().splitlines()
         return "\n".join(f"{marks.get(index, ' ')} {line}" for index, line in enumerate(lines))
 
