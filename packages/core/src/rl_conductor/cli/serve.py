@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from pydantic import TypeAdapter, ValidationError
 
 from rl_conductor.cli import console, options
 from rl_conductor.cli.embedded import get_ready
@@ -82,9 +83,7 @@ def _serve(settings: Settings) -> None:
     inline = settings.inline_pool
     found = from_file(inline, "the settings describe it") if inline else discover(pool_file=settings.pool)
     served = catalogue(found, settings.profiles)
-    for one in served:
-        get_ready(one.conductor, found)
-        break
+    get_ready(next(iter(served)).conductor, found)
     # uvicorn drains, and then raises the signal once more, which by default would end us before telemetry is sent.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     with exported(), listening_socket(settings) as listener, suppress(KeyboardInterrupt):
@@ -119,8 +118,25 @@ def _introduce(settings: Settings, served: Catalogue, found: Found, listener: so
 def _print_new_key(name: str) -> None:
     from rl_conductor.server.keys import new_key  # noqa: PLC0415
 
+    table = _table(name)
     key, hashed = new_key()
     out = console.stdout()
     out.print(f"{key}\n", soft_wrap=True)
-    out.print(f'[keys.{name}]\nsha256 = "{hashed}"', soft_wrap=True)
+    out.print(f'{table}\nsha256 = "{hashed}"', soft_wrap=True)
     console.note(console.stderr(), "This key is shown only now. The table below it goes into your settings file.")
+
+
+def _table(name: str) -> str:
+    """The head of a key's table.
+
+    Raises:
+        ConfigError: the settings would refuse the name.
+    """
+    from rl_conductor.server.settings import Name  # noqa: PLC0415
+
+    try:
+        TypeAdapter(Name).validate_python(name)
+    except ValidationError as wrong:
+        allowed = "up to 64 letters and digits of ASCII, with '.', '_' and '-' after the first"
+        raise ConfigError(f"{name!r} can't name a key: write {allowed}") from wrong
+    return f'[keys."{name}"]' if "." in name else f"[keys.{name}]"
