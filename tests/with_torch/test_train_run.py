@@ -115,6 +115,16 @@ def test_a_folder_takes_up_its_own_run_only(whole: Trained) -> None:
         train(other, whole.home / "run", toy_training.pool())
 
 
+def test_a_small_step_changes_all_weights_that_are_trained_though_it_is_computed_in_bfloat16(tmp_path: Path) -> None:
+    grpo = toy_training.GRPO | {"steps": 1, "learning_rate": 1e-6}
+    config = toy_training.config(tmp_path, dtype="bfloat16", warm_start=None, grpo=grpo)
+    train(config, tmp_path / "run", toy_training.pool())
+    before, after = (load_file(one / "model.safetensors") for one in (tmp_path / "model", tmp_path / "run" / "final"))
+    for name in (name for name in before if "mlp" in name):
+        moved = (after[name].double() - before[name].double()).abs()
+        assert ((moved > 0) & (moved < 2e-6)).double().mean() > 0.9
+
+
 def same(step: Step) -> Step:
     """What two runs must agree on: all but the clock."""
     return {name: value for name, value in step.items() if name != "step_time"}

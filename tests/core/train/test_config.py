@@ -65,6 +65,12 @@ def test_a_mistake_is_told_by_its_key(tmp_path: Path, text: str, problem: str) -
     assert problem in str(told.value)
 
 
+def test_weights_that_are_trained_are_not_rounded_to_what_is_computed_in(tmp_path: Path) -> None:
+    halved = f'dtype = "bfloat16"\n{LEAST}'
+    assert read_config(written(tmp_path, halved)).weights == "float32"
+    assert read_config(written(tmp_path, f"{halved}[lora]\n")).weights == "bfloat16"  # the addition is of float32
+
+
 def test_a_run_begun_before_there_was_recursion_goes_on_without_it(tmp_path: Path) -> None:
     config = read_config(written(tmp_path, LEAST))
     assert config.recursion is None

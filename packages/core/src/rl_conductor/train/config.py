@@ -168,6 +168,7 @@ class TrainConfig(_Entry):
     model: str
     """A folder, a name on the hub, or `embedded:NAME`."""
     dtype: Literal["float32", "bfloat16"] = "float32"
+    """What is computed in."""
     gradient_checkpointing: bool = False
     """Half the memory for a fifth more time."""
     seed: int = Field(default=0, ge=0)
@@ -186,6 +187,11 @@ class TrainConfig(_Entry):
     references: Path | None = None
     """A file of `Reference`s, one a line: how well the best single worker and the oracle do on each sample."""
     keep: KeepEntry = KeepEntry()
+
+    @property
+    def weights(self) -> Literal["float32", "bfloat16"]:
+        """What the model's weights are kept in: a step of training is too small to change one of bfloat16."""
+        return self.dtype if self.lora else "float32"
 
     @property
     def judged(self) -> int:

@@ -144,8 +144,8 @@ def _loaded(config: TrainConfig, folder: Folder) -> Loaded:
     """The model to begin with; a checkpoint then takes its place."""
     warm = folder.warm_start if config.warm_start else None
     if warm is None or config.lora is None:
-        return load(str(warm or config.model), dtype=config.dtype)
-    loaded = load(config.model, dtype=config.dtype)
+        return load(str(warm or config.model), dtype=config.weights)
+    loaded = load(config.model, dtype=config.weights)
     return replace(loaded, model=PeftModel.from_pretrained(loaded.model, warm, is_trainable=True))
 
 

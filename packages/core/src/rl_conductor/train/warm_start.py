@@ -49,7 +49,7 @@ def warm_up(course: Course, entry: WarmStart, folder: Folder) -> Warmth:
     done = folder.warm_start / "warmth.json"
     if done.exists():
         return read_value(done, Warmth)
-    loaded = load(course.config.model, dtype=course.config.dtype)
+    loaded = load(course.config.model, dtype=course.config.weights)
     plans = _plans(course, entry, folder, loaded)
     trainer = _trainer(course, entry, folder, loaded, plans)
     checkpoint = newest_whole(folder.warm_start)
