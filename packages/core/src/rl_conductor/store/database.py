@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sqlite3
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,8 @@ ONE_AT_A_TIME = {
     "postgresql": "SELECT pg_advisory_xact_lock(7206316)",
 }
 """What keeps two processes that start at once from both migrating."""
+NO_PORT = re.compile(r"(://(?:\[[^]]*]|[^/:[]*)):(?!\d+(?:/|$))[^/]*")
+"""What stands in a URL where its port should: a password, if the host was left out."""
 
 
 async def connected(url: str) -> AsyncEngine:
@@ -53,7 +56,7 @@ async def connected(url: str) -> AsyncEngine:
 def _address(url: str) -> URL:
     try:
         address = make_url(url)
-    except ArgumentError:
+    except (ArgumentError, ValueError):  # the latter for a port that is no number
         address = None
     if address is None or address.drivername not in DRIVERS:
         raise ConfigError(f"no store at {shown(url)}: write sqlite:///FILE or postgres://USER:PASSWORD@HOST/NAME")
@@ -64,7 +67,7 @@ def shown(url: str) -> str:
     """`url` without what may be a password."""
     url = url.partition("?")[0]
     before, at, host = url.rpartition("@")
-    return f"{before.partition('://')[0]}://...@{host}" if at else url
+    return f"{before.partition('://')[0]}://...@{host}" if at else NO_PORT.sub(r"\1:...", url)
 
 
 def _engine(address: URL) -> AsyncEngine:
