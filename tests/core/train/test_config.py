@@ -36,9 +36,15 @@ def test_the_papers_recipe_has_the_papers_numbers() -> None:
 
 def test_paths_are_relative_to_the_file(tmp_path: Path) -> None:
     (tmp_path / "plans.jsonl").touch()
-    config = read_config(written(tmp_path, f'{LEAST}[warm_start]\nplans = "plans.jsonl"\n'))
+    own = LEAST.replace("composite:train", "jsonl:tasks.jsonl")
+    config = read_config(written(tmp_path, f'{own}[warm_start]\nplans = "plans.jsonl"\n'))
     assert config.warm_start is not None
     assert config.warm_start.plans == tmp_path / "plans.jsonl"
+    assert config.task.name == f"jsonl:{tmp_path / 'tasks.jsonl'}"
+
+
+def test_a_task_that_is_no_file_keeps_its_name(tmp_path: Path) -> None:
+    assert read_config(written(tmp_path, LEAST)).task.name == "composite:train"
 
 
 @pytest.mark.parametrize(

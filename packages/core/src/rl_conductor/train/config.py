@@ -28,7 +28,7 @@ class TaskEntry(_Entry):
     """What is trained on: `[task]`."""
 
     name: str
-    """As for `tasks.task`, such as `composite:train` or `jsonl:my-tasks.jsonl`."""
+    """As for `tasks.task`, such as `composite:train` or `jsonl:my-tasks.jsonl`, a file beside this one."""
     options: dict[str, Any] = Field(default_factory=dict)
     """The task's own, such as `size` and `seed`."""
     limit: int | None = Field(default=None, ge=1)
@@ -163,7 +163,7 @@ class KeepEntry(_Entry):
 
 
 class TrainConfig(_Entry):
-    """The whole file. Paths in it are relative to it."""
+    """The whole file. Files that it names are relative to it, but for those in `options` of the task or of workers."""
 
     model: str
     """A folder, a name on the hub, or `embedded:NAME`."""
@@ -233,11 +233,17 @@ def read_config(path: Path) -> TrainConfig:
     """
     config = read_toml(path, TrainConfig, "training file")
     changed: dict[str, Any] = {"references": _beside(path, config.references)}
+    changed["task"] = config.task.model_copy(update={"name": _task_beside(path, config.task.name)})
     changed["pool"] = config.pool.model_copy(update={"file": _beside(path, config.pool.file)})
     if config.warm_start:
         plans = _beside(path, config.warm_start.plans)
         changed["warm_start"] = config.warm_start.model_copy(update={"plans": plans})
     return config.model_copy(update=changed)
+
+
+def _task_beside(config: Path, name: str) -> str:
+    kind, _, file = name.partition(":")
+    return f"{kind}:{config.parent / Path(file).expanduser()}" if kind == "jsonl" and file else name
 
 
 def _beside(config: Path, named: Path | None) -> Path | None:
