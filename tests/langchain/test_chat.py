@@ -293,11 +293,15 @@ def test_without_arguments_it_works_with_what_the_machine_offers(
     assert list(ChatConductor().conductor.pool) == ["small", "large"]
 
 
-def test_the_tiers_of_a_pool_file_hold_here_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_tiers_of_a_pool_file_hold_here_too_whatever_the_profile(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     tiers("small", model="ollama:llama3.2").write(tmp_path / "tiers.json")
     (tmp_path / "pool.toml").write_text('tiers = "tiers.json"\n[workers.small]\nmodel = "ollama:llama3.2"\n')
     monkeypatch.setenv("RL_CONDUCTOR_POOL", str(tmp_path / "pool.toml"))
-    assert ChatConductor().conductor.tiers == tiers("small", model="ollama:llama3.2")
+    chat = ChatConductor()
+    for asked in (chat._asked((), None, {}), chat._asked((), None, {"model": "mini"})):
+        assert asked.conductor.tiers == tiers("small", model="ollama:llama3.2")
 
 
 # -------------------------------------------------------------------------------------------- tools
@@ -526,6 +530,11 @@ def test_a_pickled_one_opens_its_own_connections() -> None:
     assert made.asdict() == chat.asdict()
     assert made.conductor is not chat.conductor
     assert made.invoke("Hello").text == "Hi."
+
+
+def test_a_pickled_one_opens_them_once_however_often_it_streams() -> None:
+    made = pickle.loads(pickle.dumps(ChatConductor(workers={"a": FakeListChatModel(responses=["Hi."])})))
+    assert made._serving(None).conductor is made._serving(None).conductor
 
 
 def test_a_pickled_one_has_the_core_models_that_it_was_given() -> None:

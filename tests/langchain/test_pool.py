@@ -20,9 +20,11 @@ from langchain_conductor import (
     create_conductor,
     pool_of,
 )
+from langchain_conductor.pool import in_profile
 from langchain_conductor.tracing import Reported
 from rl_conductor import (
     Card,
+    Conductor,
     ConfigError,
     Limits,
     Planner,
@@ -149,6 +151,17 @@ def test_a_profile_brings_limits_and_an_order_and_both_can_be_overruled() -> Non
         ConfigError, match="no profile 'tiny': write 'mini' or 'ultra'; a model to work with goes into workers="
     ):
         conductor_of(workers, profile="tiny")
+
+
+def test_another_profile_changes_the_order_and_the_limits_and_nothing_else() -> None:
+    dear = Worker.of("dear", ScriptedModel("Hi.", price=Price(input=9, output=9)))
+    pool = WorkerPool([dear, Worker.of("cheap", ScriptedModel("Hi."))])
+    found = Conductor(ScriptedModel(LONE), pool, policy=Policy(final="dear"), access="positional")
+    mini = in_profile(found, "mini", limits=None, rounds=3)
+    assert list(mini.pool) == ["cheap", "dear"]
+    assert (mini.limits.steps, mini.limits.rounds) == (2, 3)
+    assert (vars(mini) | {"pool": pool, "limits": found.limits}) == vars(found)
+    assert in_profile(found, "mini", limits=Limits(steps=4), rounds=None).limits == Limits(steps=4)
 
 
 def test_every_call_is_reported_once_however_often_a_conductor_is_made_over() -> None:

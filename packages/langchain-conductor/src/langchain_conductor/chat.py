@@ -19,7 +19,7 @@ from langchain_conductor.asked import Asked, named
 from langchain_conductor.messages import NAME, AnyTool, core_tool, core_tool_choice, lc_tool
 from langchain_conductor.models import ChatModel
 from langchain_conductor.options import CallOptions
-from langchain_conductor.pool import AnyModel, conductor_of
+from langchain_conductor.pool import AnyModel, conductor_of, in_profile
 from langchain_conductor.structured import Method, Schema, response_format, structured
 from langchain_conductor.tracing import identified, unreported
 from rl_conductor.conductor import Conductor
@@ -97,7 +97,15 @@ class ChatConductor(BaseChatModel):
     def conductor(self) -> Conductor:
         """The Conductor at work; it serves any other use as well."""
         if self._conductor is None:
-            self._conductor = self._conductor_for(self.workers, self.planner, self.model)
+            self._conductor = conductor_of(
+                self.workers,
+                self.planner,
+                profile=self.model,
+                policy=self.policy,
+                limits=self.limits,
+                rounds=self.rounds,
+                retries=self.max_retries,
+            )
         return self._conductor
 
     # ----------------------------------------------------------------------------- what it offers
@@ -327,24 +335,13 @@ class ChatConductor(BaseChatModel):
         options = CallOptions.of({**self._defaults(), **{name: told[name] for name in told if told[name] is not None}})
         conductor = self.conductor
         if options.model not in (None, self.model):
-            conductor = self._conductor_for(conductor.pool, conductor.planner, options.model)
+            conductor = in_profile(conductor, options.model, limits=self.limits, rounds=self.rounds)
         name = named(options.model or self.model)
         return Asked(conductor, options.request(messages), options.policy, options.limits, name)
 
-    def _conductor_for(self, workers: Any, planner: Any, profile: str | None) -> Conductor:
-        return conductor_of(
-            workers,
-            planner,
-            profile=profile,
-            policy=self.policy,
-            limits=self.limits,
-            rounds=self.rounds,
-            retries=self.max_retries,
-        )
-
     def _serving(self, run: BaseRunManager | None) -> Self:
         copy = self.model_copy()
-        copy._run = run  # noqa: SLF001
+        copy._conductor, copy._run = self.conductor, run  # noqa: SLF001
         return copy
 
 

@@ -129,15 +129,30 @@ def conductor_of(
     pool = found.pool if found else pool_of(workers or {})
     plans = _planner(planner) if planner else found.planner if found else _planner_among(pool)
     chosen = _profile(profile) if profile else Profile("", found.limits if found else Limits())
-    limits = limits or chosen.limits
     return Conductor(
         reported_planner(plans),
         reported_pool(chosen.ordered(pool)),
         policy=policy or (found.policy if found else None),
-        limits=limits if rounds is None else Limits.model_validate(limits.model_dump() | {"rounds": rounds}),
+        limits=_limits(limits or chosen.limits, rounds),
         retries=retries,
         tiers=found.tiers if found else None,
     )
+
+
+def in_profile(conductor: Conductor, profile: str, *, limits: Limits | None, rounds: int | None) -> Conductor:
+    """`conductor` in another profile: that settles the order of the workers and, unless they are given, the limits.
+
+    Raises:
+        ConfigError: there is no such profile.
+    """
+    chosen = _profile(profile)
+    changed = copy(conductor)
+    changed.pool, changed.limits = chosen.ordered(conductor.pool), _limits(limits or chosen.limits, rounds)
+    return changed
+
+
+def _limits(limits: Limits, rounds: int | None) -> Limits:
+    return limits if rounds is None else Limits.model_validate(limits.model_dump() | {"rounds": rounds})
 
 
 def conducted(given: Conductor | Conducted | None) -> Conductor:
