@@ -82,6 +82,8 @@ def test_nobody_is_root_in_image_and_pod() -> None:
     user = int(re.findall(r"^USER (\d+)", CONTAINERFILE, re.MULTILINE)[-1])
     assert user == PODS["conductor"]["securityContext"]["runAsUser"] > 0
     assert SERVER["securityContext"]["readOnlyRootFilesystem"]
+    (home,) = re.findall(r"install --directory --owner=(\d+) (\S+)", CONTAINERFILE)  # where the store is unless told
+    assert home == (str(user), re.findall(r"^WORKDIR (\S+)", CONTAINERFILE, re.MULTILINE)[-1])
 
 
 def test_the_image_is_built_of_what_is_there() -> None:
