@@ -128,6 +128,8 @@ async def test_failures_are_the_sdks_own_exceptions(serve: Serve) -> None:
     client = at.anthropic()
     with pytest.raises(anthropic.NotFoundError, match="no model 'claude'"):
         await client.messages.create(**BASIC | {"model": "claude"})
+    with pytest.raises(anthropic.BadRequestError, match=r"output_config.effort: .*'medium' or 'high'"):
+        await client.messages.create(**BASIC, output_config={"effort": "max"})
     with pytest.raises(anthropic.BadRequestError, match=r"top_k: can't be honoured"):
         await client.messages.create(**BASIC, extra_body={"top_k": 5})
     picture: Any = {"type": "image", "source": {"type": "url", "url": "http://x/y"}}

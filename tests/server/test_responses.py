@@ -133,6 +133,7 @@ async def test_an_answer_that_was_cut_short_says_so(serve: Serve) -> None:
     [
         ({"previous_response_id": "resp_1"}, "previous_response_id"),
         ({"background": True}, "background"),
+        ({"reasoning": {"effort": "xhigh"}}, "reasoning.effort"),
         ({"truncation": "auto"}, "truncation"),
         ({"tools": [{"type": "web_search"}]}, "tools.0"),
         ({"input": [{"type": "item_reference", "id": "x"}]}, "input"),

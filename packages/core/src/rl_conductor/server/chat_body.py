@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import ConfigDict, Field, model_validator
 
 from rl_conductor.server.content import document, image, json_format
-from rl_conductor.server.extensions import Extension
+from rl_conductor.server.extensions import Effort, Extension
 from rl_conductor.server.wire import MOST_CHOICES, Ask, Body, only
 from rl_conductor.types import ContentPart, JsonFormat, Message, Request, Sampling, TextPart, Tool, ToolCall
 
@@ -252,7 +252,7 @@ class ChatBody(Body):
     tool_choice: Literal["auto", "none", "required"] | Choice | None = None
     parallel_tool_calls: bool | None = None
     response_format: Format | None = None
-    reasoning_effort: str | None = None
+    reasoning_effort: Effort | None = None
     user: str | None = None
     safety_identifier: str | None = None
     metadata: dict[str, str] | None = None

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 from pydantic import ConfigDict, Field
 
 from rl_conductor.server.content import image, tool_result
-from rl_conductor.server.extensions import Extension
+from rl_conductor.server.extensions import Effort, Extension
 from rl_conductor.server.wire import Ask, Body, only
 from rl_conductor.types import (
     ContentPart,
@@ -212,7 +212,7 @@ class SchemaFormat(Body):
 class OutputConfig(Body):
     """How hard to try, and in which form to answer."""
 
-    effort: str | None = None
+    effort: Effort | None = None
     format: SchemaFormat | None = None
 
 

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 from pydantic import ConfigDict, Discriminator, Field, Tag
 
 from rl_conductor.server.content import document, image, json_format, tool_result
-from rl_conductor.server.extensions import Extension
+from rl_conductor.server.extensions import Effort, Extension
 from rl_conductor.server.wire import Ask, Body, only
 from rl_conductor.types import ContentPart, JsonFormat, Message, Request, Sampling, TextPart, Tool, ToolCall
 
@@ -220,7 +220,7 @@ class Text(Body):
 class Reasoning(Body):
     """How hard to try."""
 
-    effort: str | None = None
+    effort: Effort | None = None
     summary: str | None = None
     generate_summary: Annotated[str | None, only()] = None
 

@@ -10,7 +10,7 @@ from typing import Any, Protocol, TypeVar
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
 from rl_conductor.server.errors import ApiError, refused
-from rl_conductor.server.extensions import Extension
+from rl_conductor.server.extensions import Effort, Extension
 from rl_conductor.trace import Trace
 from rl_conductor.types import Request, Value
 
@@ -30,7 +30,7 @@ class Ask(Value):
     model: str
     request: Request
     choices: int = Field(default=1, ge=1, le=MOST_CHOICES)
-    effort: str | None = None
+    effort: Effort | None = None
     extension: Extension = Extension()
     labels: dict[str, str] = Field(default_factory=dict)
     """What the caller wants to find the run by."""
