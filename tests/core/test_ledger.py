@@ -150,7 +150,7 @@ async def test_a_refusal_says_what_was_asked_what_is_left_and_what_to_write(
 ) -> None:
     call = Estimate(input_tokens=400, output_tokens=600, cost=Decimal("0.01004"))
     ledger = Ledger(limits)
-    ledger.charge(spent)
+    ledger.charge(Amount.of(spent))
     with pytest.raises(LimitError, match=f"^{re.escape(said)}$"):
         await soon(ledger.reserve("m", call))
 

@@ -13,6 +13,7 @@ import pytest
 
 from core.runs import Gated, forever, plan, pool_of
 from rl_conductor.conductor import Conductor
+from rl_conductor.ledger import Amount
 from rl_conductor.models.scripted import ScriptedModel
 from rl_conductor.pool import Worker, WorkerPool
 from rl_conductor.server.errors import ApiError
@@ -172,7 +173,7 @@ async def spend(store: Store, key: str, usd: Decimal) -> None:
     trace = await Conductor(ScriptedModel(plan((0, "Say it.", []))), pool).run("Say something.")
     run = NewRun(id=f"run-{usd}", key=key, digest="d", api="chat", model="m", created=time.time())
     store.begin(run)
-    store.finish(run.id, trace, "done")
+    store.finish(run.id, trace, "done", charged=Amount.of(trace.usage))
     await store.journal.flush()
 
 

@@ -123,6 +123,16 @@ async def test_a_failed_request_asked_again_costs_its_key_nothing_twice(serve: S
     assert await spent(at) == Decimal("0.01")
 
 
+async def test_a_call_that_broke_off_counts_in_full_in_every_process(serve: Serve) -> None:
+    planner = ScriptedModel([ONE_STEP], price=CENT_A_CALL)
+    a = ScriptedModel([ModelError("gone", model="a")], price=CENT_A_CALL)
+    at, other = await serve(brief(a=a), planner, keys=RED), await serve(keys=RED)
+    assert (await post(at, KEY_OF_RED)).status_code == 502
+    await at.service.store.journal.flush()
+    assert await spent(at) == Decimal("0.02")
+    assert await spent(other) == Decimal("0.02")
+
+
 async def test_what_another_process_paid_for_a_run_is_charged_to_who_takes_it_over(serve: Serve) -> None:
     planner = ScriptedModel([ONE_STEP], price=CENT_A_CALL)
     a = ScriptedModel([BadRequestError("no", model="a", status=400), "from a"], price=CENT_A_CALL)

@@ -18,6 +18,7 @@ from core.runs import plan, pool_of
 from rl_conductor.audit import Chain
 from rl_conductor.conductor import Conductor
 from rl_conductor.errors import ConfigError
+from rl_conductor.ledger import Amount
 from rl_conductor.models.scripted import ScriptedModel
 from rl_conductor.store import NewRun, Search, Store
 from rl_conductor.store.database import connected
@@ -27,6 +28,8 @@ from rl_conductor.trace import Event, StepFinished, Trace, WorkflowPlanned
 from rl_conductor.types import Price, Usage
 
 PLAN = plan((0, "Draft it.", []), (1, "Say it.", ["all"]))
+CHARGED = Amount(usd=Decimal("0.05"), tokens=700)
+"""More than the run used: a call of it broke off."""
 CENT = Price(input=Decimal(0), output=Decimal(0), per_call=Decimal("0.01"))
 
 
@@ -41,6 +44,7 @@ async def store(url: str) -> AsyncGenerator[Store, None]:
     opened = await Store.open(url)
     await opened.prune(before=time.time() + 1e6)
     opened.journal.add(lambda kept: kept.execute(text("DELETE FROM forgotten")))
+    await opened.journal.flush()
     yield opened
     await opened.aclose()
 
@@ -70,7 +74,7 @@ def new_run(name: str | None = "order-7", digest: str = "d", run: str = "run-1")
 def record(store: Store, events: list[Event]) -> None:
     for event in events:
         if isinstance(event, WorkflowPlanned | StepFinished):
-            store.record("run-1", event, Usage(calls=1, cost=Decimal("0.01")))
+            store.record("run-1", event, Usage(calls=1, cost=Decimal("0.01")), CHARGED)
 
 
 async def test_a_run_belongs_to_whoever_claims_it_first(store: Store, url: str) -> None:
@@ -113,7 +117,7 @@ async def test_who_lost_a_run_can_not_end_it(store: Store, url: str) -> None:
     await store.claim(new_run())
     heir = await Store.open(url, lease=-1.0)
     await heir.claim(new_run())
-    store.finish("run-1", trace, "done")
+    store.finish("run-1", trace, "done", charged=CHARGED)
     await store.journal.flush()
     assert await heir.trace("run-1") is None
     await heir.aclose()
@@ -128,8 +132,8 @@ async def test_who_lost_a_run_can_not_undo_what_its_heir_has_done(store: Store, 
     await heir.journal.flush()
     for event in events:
         if isinstance(event, StepFinished):
-            store.record("run-1", event.model_copy(update={"round": 1}), Usage(calls=99))
-    store.finish("run-1", trace, "failed")
+            store.record("run-1", event.model_copy(update={"round": 1}), Usage(calls=99), CHARGED)
+    store.finish("run-1", trace, "failed", charged=CHARGED)
     await store.journal.flush()
     row = await heir.run("run-1")
     assert row is not None
@@ -143,7 +147,7 @@ async def test_a_run_that_is_done_is_read_as_it_was(store: Store) -> None:
     trace, events = await ran()
     await store.claim(new_run())
     record(store, events)
-    store.finish("run-1", trace, "done")
+    store.finish("run-1", trace, "done", charged=CHARGED)
     await store.journal.flush()
     claim = await store.claim(new_run())
     assert (claim.outcome, claim.trace) == ("done", trace)
@@ -154,24 +158,24 @@ async def test_a_run_that_is_done_is_read_as_it_was(store: Store) -> None:
     assert row.labels == {"a": "b"}
     assert (await store.spent("red", since=0)).cost == Decimal("0.02")
     assert (await store.spent("red", since=time.time() + 9)).cost == 0
-    assert (await store.spent("red", since=0, elsewhere=True)).cost == 0
+    assert await store.charged_elsewhere("red", since=0) == Amount()
 
 
 async def test_a_run_that_failed_is_gone_on_with_from_its_trace(store: Store) -> None:
     trace, _ = await ran()
     await store.claim(new_run())
-    store.finish("run-1", trace, "failed")
+    store.finish("run-1", trace, "failed", charged=CHARGED)
     await store.journal.flush()
     claim = await store.claim(new_run())
-    assert (claim.outcome, claim.rounds) == ("resumed", trace.rounds)
+    assert (claim.outcome, claim.rounds, claim.charged) == ("resumed", trace.rounds, CHARGED)
 
 
 async def test_what_another_release_kept_in_its_own_form_is_refused_in_words(store: Store) -> None:
     trace, events = await ran()
     await store.claim(new_run())
-    store.finish("run-1", trace, "failed")
+    store.finish("run-1", trace, "failed", charged=CHARGED)
     store.begin(new_run("order-8", run="run-2"))
-    store.record("run-2", next(event for event in events if isinstance(event, WorkflowPlanned)), Usage())
+    store.record("run-2", next(event for event in events if isinstance(event, WorkflowPlanned)), Usage(), CHARGED)
     store.journal.add(lambda kept: kept.execute(text("UPDATE runs SET trace = replace(trace, 'source', 'origin')")))
     store.journal.add(lambda kept: kept.execute(text("UPDATE steps SET body = replace(body, 'source', 'origin')")))
     for look in (store.trace("run-1"), store.claim(new_run()), store.so_far("run-2")):
@@ -184,7 +188,7 @@ async def test_old_runs_are_forgotten_and_living_ones_are_not(store: Store) -> N
     await store.claim(new_run())
     record(store, events[:-1])
     await store.claim(new_run("order-8", run="run-2"))
-    store.finish("run-2", trace, "done")
+    store.finish("run-2", trace, "done", charged=CHARGED)
     await store.journal.flush()
     assert await store.prune(before=time.time() - 60) == 0
     assert await store.prune(before=time.time()) >= 1
@@ -197,12 +201,12 @@ async def test_what_forgotten_runs_used_is_still_counted(store: Store, url: str)
     today = time.time() // 86_400 * 86_400
     for number, owner in enumerate((store, other, other)):
         owner.begin(new_run(None, run=f"run-{number}").model_copy(update={"created": today + 1}))
-        owner.finish(f"run-{number}", trace, "done")
+        owner.finish(f"run-{number}", trace, "done", charged=CHARGED)
         await owner.journal.flush()
         assert await other.prune(before=time.time() + 1e5) == 1
     assert (await store.spent("red", since=today)).cost == 3 * trace.usage.cost
-    assert (await store.spent("red", since=today, elsewhere=True)).calls == 2 * trace.usage.calls
-    assert (await other.spent("red", since=0, elsewhere=True)).cost == trace.usage.cost
+    assert await store.charged_elsewhere("red", since=today) == CHARGED + CHARGED
+    assert await other.charged_elsewhere("red", since=0) == CHARGED
     assert (await store.spent("red", since=today + 86_400)).calls == 0
     assert (await store.spent("blue", since=0)).calls == 0
     await other.aclose()
@@ -242,7 +246,7 @@ async def test_a_search_finds_what_each_of_its_fields_means(
 ) -> None:
     trace, _ = await ran()
     store.begin(new_run(None))
-    store.finish("run-1", trace, "done")
+    store.finish("run-1", trace, "done", charged=CHARGED)
     await store.journal.flush()
     assert [row.id for row in await store.runs(Search(**search))] == ["run-1"] * found
 
@@ -259,7 +263,7 @@ async def test_spending_is_told_apart_by_worker_model_and_key(store: Store) -> N
     trace, _ = await ran()
     for number in range(2):
         store.begin(new_run(None, run=f"run-{number}"))
-        store.finish(f"run-{number}", trace, "done")
+        store.finish(f"run-{number}", trace, "done", charged=CHARGED)
     await store.journal.flush()
     now = time.time()
     spent = {by: await store.spending(by, since=now - 60, before=now + 60, width=10**9) for by in get_args(By)}
@@ -275,8 +279,8 @@ async def test_spending_is_told_apart_by_worker_model_and_key(store: Store) -> N
 async def test_a_run_that_ends_twice_is_shared_out_once(store: Store) -> None:
     trace, _ = await ran()
     await store.claim(new_run())
-    store.finish("run-1", trace, "failed")
-    store.finish("run-1", trace, "done")
+    store.finish("run-1", trace, "failed", charged=CHARGED)
+    store.finish("run-1", trace, "done", charged=CHARGED)
     await store.journal.flush()
     spent = await store.spending("worker", since=0, before=9e9, width=10**9)
     assert sum(one.usage.calls for one in spent) == 3
@@ -327,7 +331,7 @@ async def test_what_was_just_told_is_known_at_once(store: Store) -> None:
     store.begin(new_run(None))
     record(store, events)
     assert await store.so_far("run-1") == trace.rounds
-    store.finish("run-1", trace, "done")
+    store.finish("run-1", trace, "done", charged=CHARGED)
     assert await store.trace("run-1") == trace
     assert await store.so_far("run-1") == ()
 
@@ -336,7 +340,7 @@ async def test_writes_that_a_database_refuses_are_logged_and_do_not_stop_the_oth
     store: Store, caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level(logging.ERROR):
-        store.journal.add(lambda connection: connection.execute(text("INSERT INTO no_such_table VALUES (1)")))
+        store.journal.add(lambda connection: connection.execute(text("INSERT INTO sessions VALUES (NULL, 0)")))
         await store.journal.flush()
     store.begin(new_run(None))
     await store.journal.flush()

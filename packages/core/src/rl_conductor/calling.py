@@ -21,7 +21,7 @@ from rl_conductor.errors import (
     RateLimitError,
     ScriptError,
 )
-from rl_conductor.ledger import Ledger, Reservation, enclosing, holding, reports
+from rl_conductor.ledger import Amount, Ledger, Reservation, enclosing, holding, reports
 from rl_conductor.limits import DEFAULT_OUTPUT_TOKENS, estimate
 from rl_conductor.models.base import Model, checked
 from rl_conductor.models.hiding import secrets_in, without_secrets
@@ -58,7 +58,7 @@ class Caller:
     def carry_on(self, calls: Iterable[Call]) -> None:
         """Count calls that were made for this run before; its clock goes on from where they ended."""
         for call in calls:
-            self.ledger.charge(call.usage)
+            self.ledger.charge(Amount.of(call.usage))
             self.began = min(self.began, time.monotonic() - call.started - call.seconds)
 
     def remaining(self) -> float | None:

@@ -40,6 +40,11 @@ class Amount:
     tokens: int = 0
     calls: int = 0
 
+    @classmethod
+    def of(cls, usage: Usage) -> Self:
+        """What `usage` comes to, as far as it is known."""
+        return cls(usage.cost, usage.total_tokens, usage.calls)
+
     def __add__(self, other: Amount) -> Amount:
         return Amount(self.usd + other.usd, self.tokens + other.tokens, self.calls + other.calls)
 
@@ -133,10 +138,10 @@ class Ledger:
                 )
             ledger = ledger.parent
 
-    def charge(self, usage: Usage) -> None:
+    def charge(self, amount: Amount) -> None:
         """Count what was spent on this run before, in a process that is gone or under another host."""
         with self._lock:
-            self.spent += Amount(usage.cost, usage.total_tokens, usage.calls)
+            self.spent += amount
 
     def reserve(self, model: str, estimate: Estimate) -> Reservation:
         """Room for one call to `model`, held while the block of an `async with` runs.

@@ -41,9 +41,9 @@ class Purse:
         since = period_start(allowed.per)
         async with self._counting:  # who comes meanwhile must see what was spent before, too
             if self._budget is None or since != self._since:
-                elsewhere = await self._spent_elsewhere(since)
+                elsewhere = await self._store.charged_elsewhere(self.name, since=since)
                 self._budget = Ledger(Limits(usd=allowed.usd, tokens=allowed.tokens, depth=ANY_DEPTH))
-                self._budget.spent += elsewhere
+                self._budget.charge(elsewhere)
                 self._since, self._elsewhere = since, elsewhere
         self._check(self._budget.spent)
         return self._budget
@@ -63,13 +63,9 @@ class Purse:
         async with self._counting:
             if self._budget is None or self._since is None:
                 return
-            elsewhere = await self._spent_elsewhere(self._since)
-            self._budget.spent += elsewhere - self._elsewhere
+            elsewhere = await self._store.charged_elsewhere(self.name, since=self._since)
+            self._budget.charge(elsewhere - self._elsewhere)
             self._elsewhere = elsewhere
-
-    async def _spent_elsewhere(self, since: float) -> Amount:
-        used = await self._store.spent(self.name, since=since, elsewhere=True)
-        return Amount(usd=used.cost, tokens=used.total_tokens)
 
     async def spent(self) -> Usage:
         """What was used in the period at hand, by all processes."""

@@ -8,10 +8,12 @@ from dataclasses import dataclass, field
 
 from rl_conductor.errors import RunError
 from rl_conductor.ledger import Ledger, enclosing
+from rl_conductor.limits import Limits
 from rl_conductor.server.admission import Admission
 from rl_conductor.server.errors import ApiError
 from rl_conductor.server.live import Live
 from rl_conductor.server.metrics import Metrics
+from rl_conductor.server.purses import ANY_DEPTH
 from rl_conductor.server.terms import Asked
 from rl_conductor.server.tool_calls import going_on
 from rl_conductor.store import Claim, NewRun, Status, Store
@@ -131,6 +133,8 @@ class _Conducting:
     metrics: Metrics
     on_answer: Callable[[Asked, Trace], None]
     trace: Trace | None = None
+    charged: Ledger = field(init=False)
+    """Counts what the run is charged, whether it is on a budget or not."""
     used: dict[tuple[int, int], Usage] = field(default_factory=dict)
     """By round and step, planning included."""
 
@@ -149,15 +153,21 @@ class _Conducting:
         budget = await self.asked.account.budget()
         if self.asked.name is None:
             self.store.begin(self.new)
-        if budget is not None:
-            if self.claim.inherited:
-                budget.charge(total(call.usage for one in self.claim.rounds for call in one.calls))
-            enclosing.set(budget)
+        self._count_on(budget)
         try:
             return await self._conduct()
         except RunError as error:
             self._check_budget(error, budget)
             raise
+
+    def _count_on(self, budget: Ledger | None) -> None:
+        """Have each call counted for the run, and on the budget if there is one."""
+        if budget is not None and self.claim.inherited:
+            budget.charge(self.claim.charged)
+        enclosing.set(budget)
+        self.charged = Ledger(Limits(depth=ANY_DEPTH))
+        self.charged.charge(self.claim.charged)
+        enclosing.set(self.charged)
 
     async def _conduct(self) -> Trace:
         asked = self.asked
@@ -213,13 +223,14 @@ class _Conducting:
         else:
             position, calls = event.result.index, event.result.calls
         self.used[event.round, position] = total(call.usage for call in calls)
-        self.store.record(self.live.id, event, total(self.used.values()))
+        self.store.record(self.live.id, event, total(self.used.values()), self.charged.spent)
 
     def _close(self) -> None:
         if self.trace is not None:
             done = self.trace.completion is not None
             ended: Status = "done" if done else "cancelled" if self.trace.error == "cancelled" else "failed"
-            self.store.finish(self.live.id, self.trace, ended, keep=self.asked.ask.keep or self._is_asked_for_again)
+            keep = self.asked.ask.keep or self._is_asked_for_again
+            self.store.finish(self.live.id, self.trace, ended, charged=self.charged.spent, keep=keep)
             self.metrics.run_over(self.asked.counted_as, self.trace)
             if done:
                 self.on_answer(self.asked, self.trace)

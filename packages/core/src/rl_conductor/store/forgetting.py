@@ -9,9 +9,11 @@ from typing import Any
 from sqlalchemy import Row, and_, delete, or_, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from rl_conductor.store.searching import AMOUNTS, DAY
+from rl_conductor.store.searching import AMOUNTS, CHARGES, DAY
 from rl_conductor.store.statements import Statements
 from rl_conductor.store.tables import runs, shares, steps
+
+SUMMED = AMOUNTS + CHARGES
 
 
 async def forget(connection: AsyncConnection, statements: Statements, *, before: float) -> int:
@@ -19,7 +21,7 @@ async def forget(connection: AsyncConnection, statements: Statements, *, before:
     old = and_(runs.c.created < before, or_(runs.c.status != "running", runs.c.heartbeat < before))
     for table in (steps, shares):
         await connection.execute(delete(table).where(table.c.run.in_(select(runs.c.id).where(old))))
-    counted = [runs.c[name] for name in ("key", "owner", "created", *AMOUNTS)]
+    counted = [runs.c[name] for name in ("key", "owner", "created", *SUMMED)]
     gone = (await connection.execute(delete(runs).where(old).returning(*counted))).all()
     if gone:
         await connection.execute(statements.remember, _by_day(gone))
@@ -32,6 +34,6 @@ def _by_day(gone: Sequence[Row[Any]]) -> list[dict[str, Any]]:
     for row in gone:
         days[row.key, row.owner, int(row.created // DAY)].append(row)
     return [
-        {"key": key, "owner": owner, "day": day} | {name: sum(getattr(row, name) for row in rows) for name in AMOUNTS}
+        {"key": key, "owner": owner, "day": day} | {name: sum(getattr(row, name) for row in rows) for name in SUMMED}
         for (key, owner, day), rows in days.items()
     ]

@@ -7,6 +7,7 @@ from typing import Literal
 
 from pydantic import Field
 
+from rl_conductor.ledger import Amount
 from rl_conductor.trace import Round, Trace
 from rl_conductor.types import Usage, Value
 
@@ -97,8 +98,10 @@ class Claim(Value):
     """Ours to run; ours to go on with; done already; in the hands of a living process; or another request."""
     rounds: tuple[Round, ...] = ()
     """What a resumed run had done."""
+    charged: Amount = Amount()
+    """What budgets counted for that."""
     inherited: bool = False
-    """Whether another process did that, so that ours has not counted yet what it cost."""
+    """Whether another process did that, so that ours has not counted it yet."""
     trace: Trace | None = None
     """Of one that is done."""
 

@@ -25,6 +25,8 @@ from rl_conductor.store.tables import forgotten, runs, shares
 By = Literal["worker", "model", "key"]
 """What spending may be told apart by."""
 AMOUNTS = ("cost", "input_tokens", "output_tokens", "calls", "unpriced_calls")
+CHARGES = ("charged_usd", "charged_tokens")
+"""What budgets count: more than the amounts where a call broke off that may have been billed."""
 DAY = 86_400
 
 
@@ -50,14 +52,14 @@ def _conditions(search: Search) -> Iterator[ColumnElement[bool]]:
 
 
 def spent(key: str, *, since: float, but_by: str = "") -> CompoundSelect[Any]:
-    """Two rows of amounts: of runs that are kept, and of whole days that are not; less what one owner's runs used."""
+    """Two rows of amounts and charges: of runs that are kept and of whole days that are not, less one owner's."""
     kept = _sums(runs, key, but_by).where(runs.c.created >= since)
     gone = _sums(forgotten, key, but_by).where(forgotten.c.day * DAY >= since)
     return union_all(kept, gone)
 
 
 def _sums(table: Table, key: str, but_by: str) -> Select[Any]:
-    sums = (func.coalesce(func.sum(table.c[amount]), 0).label(amount) for amount in AMOUNTS)
+    sums = (func.coalesce(func.sum(table.c[amount]), 0).label(amount) for amount in AMOUNTS + CHARGES)
     return select(*sums).where(table.c.key == key, table.c.owner != but_by)
 
 

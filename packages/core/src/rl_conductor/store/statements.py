@@ -8,7 +8,7 @@ from typing import Self
 from sqlalchemy import Executable, bindparam, delete, update
 from sqlalchemy.dialects import postgresql, sqlite
 
-from rl_conductor.store.searching import AMOUNTS
+from rl_conductor.store.searching import AMOUNTS, CHARGES
 from rl_conductor.store.tables import forgotten, runs, shares, steps
 
 
@@ -45,6 +45,6 @@ class Statements:
             ),
             remember=remember.on_conflict_do_update(
                 index_elements=list(forgotten.primary_key),
-                set_={name: forgotten.c[name] + remember.excluded[name] for name in AMOUNTS},
+                set_={name: forgotten.c[name] + remember.excluded[name] for name in AMOUNTS + CHARGES},
             ),
         )

@@ -13,10 +13,11 @@ from collections.abc import AsyncGenerator, Iterable, Sequence
 from contextlib import aclosing
 from typing import Any, Self
 
-from sqlalchemy import Row, Select, and_, delete, insert, select, text, update
+from sqlalchemy import CompoundSelect, Row, RowMapping, Select, and_, delete, insert, select, text, update
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from rl_conductor.audit import Chain, Ended, digest_of
+from rl_conductor.ledger import Amount
 from rl_conductor.store.auditing import append as append_record
 from rl_conductor.store.auditing import read as read_records
 from rl_conductor.store.database import connected
@@ -24,7 +25,7 @@ from rl_conductor.store.forgetting import forget
 from rl_conductor.store.journal import Journal
 from rl_conductor.store.reading import read
 from rl_conductor.store.rows import Claim, NewRun, RunRow, Search, Side, Spending, Status
-from rl_conductor.store.searching import AMOUNTS, By, condition, spending, spent
+from rl_conductor.store.searching import AMOUNTS, CHARGES, By, condition, spending, spent
 from rl_conductor.store.statements import Statements
 from rl_conductor.store.tables import pairs, runs, sessions, shares, steps
 from rl_conductor.store.trials import Trials
@@ -36,7 +37,7 @@ PLAN = -1
 BEGINNING = 2_000
 """Characters of questions and answers that are listed and searched."""
 EVERYTHING = Search()
-LISTED = [column for column in runs.columns if column.name not in ("trace", "owner", "heartbeat")]
+LISTED = [column for column in runs.columns if column.name not in ("trace", "owner", "heartbeat", *CHARGES)]
 
 
 class Store:
@@ -92,7 +93,7 @@ class Store:
             "status": "running",
             "owner": self.owner,
             "heartbeat": time.time(),
-            **_amounts(Usage()),
+            **_amounts(Usage(), Amount()),
         }
 
     async def _claim_again(self, connection: AsyncConnection, run: NewRun) -> Claim:
@@ -106,9 +107,12 @@ class Store:
             return known.model_copy(update={"outcome": "done", "trace": trace})
         if not self._is_free(row) or not await self._take(connection, row):
             return known
-        rounds = await self._rounds(connection, row)
-        inherited = row.owner != self.owner
-        return known.model_copy(update={"outcome": "resumed", "rounds": rounds, "inherited": inherited})
+        done = {
+            "rounds": await self._rounds(connection, row),
+            "charged": Amount(row.charged_usd, row.charged_tokens),
+            "inherited": row.owner != self.owner,
+        }
+        return known.model_copy(update={"outcome": "resumed"} | done)
 
     def _is_free(self, row: Row[Any]) -> bool:
         return row.status != "running" or bool(row.heartbeat < time.time() - self._lease)
@@ -134,20 +138,20 @@ class Store:
 
     # -------------------------------------------------------------------------------- what was done
 
-    def record(self, run: str, event: WorkflowPlanned | StepFinished, so_far: Usage) -> None:
-        """Keep a plan or a step that is done, and what the run has used `so_far`."""
+    def record(self, run: str, event: WorkflowPlanned | StepFinished, so_far: Usage, charged: Amount) -> None:
+        """Keep a plan or a step that is done, and what the run has used `so_far` and was `charged` for that."""
         position = PLAN if isinstance(event, WorkflowPlanned) else event.result.index
 
         async def write(connection: AsyncConnection) -> None:
-            if await self._change(connection, run, _amounts(so_far)):
+            if await self._change(connection, run, _amounts(so_far, charged)):
                 body = (event.plan if isinstance(event, WorkflowPlanned) else event.result).model_dump_json()
                 kept = {"run": run, "round": event.round, "position": position, "body": body}
                 await connection.execute(self._statements.keep, kept)
 
         self.journal.add(write, news_of=run)
 
-    def finish(self, run: str, trace: Trace, status: Status, *, keep: bool = True) -> None:
-        """Note the end of a run and `keep` its trace; its single steps need no longer be kept."""
+    def finish(self, run: str, trace: Trace, status: Status, *, charged: Amount, keep: bool = True) -> None:
+        """Note the end of a run, what budgets count for it, and `keep` its trace; its steps need no longer be kept."""
         whole = trace.model_dump_json()
         values = {
             "status": status,
@@ -155,7 +159,7 @@ class Store:
             "error": None if trace.error is None else trace.error.replace("\0", ""),
             "trace": whole if keep else None,
             "answer": _beginning(trace.text) if keep else None,
-            **_amounts(trace.usage),
+            **_amounts(trace.usage, charged),
         }
 
         async def write(connection: AsyncConnection) -> None:
@@ -238,15 +242,24 @@ class Store:
         async with self._engine.connect() as connection:
             return [_run_row(row) for row in await connection.execute(wanted)]
 
-    async def spent(self, key: str, *, since: float, elsewhere: bool = False) -> Usage:
-        """What was used on the account of `key` since a time; `elsewhere`, by other processes, dead ones included.
+    async def spent(self, key: str, *, since: float) -> Usage:
+        """What was used on the account of `key` since a time.
 
         Forgotten runs count, too, if the whole day on which they began is within that time.
         """
-        wanted = spent(key, since=since, but_by=self.owner if elsewhere else "")
+        rows = await self._sums(spent(key, since=since))
+        return total(Usage(**{name: row[name] for name in AMOUNTS}) for row in rows)
+
+    async def charged_elsewhere(self, key: str, *, since: float) -> Amount:
+        """What other processes, dead ones included, counted against the budget of `key` since a time; see `spent`."""
+        rows = await self._sums(spent(key, since=since, but_by=self.owner))
+        return sum((Amount(row["charged_usd"], int(row["charged_tokens"])) for row in rows), Amount())
+
+    async def _sums(self, wanted: CompoundSelect[Any]) -> Sequence[RowMapping]:
         await self.journal.flush()
         async with self._engine.connect() as connection:
-            return total(Usage(**row) for row in (await connection.execute(wanted)).mappings())
+            rows: Sequence[RowMapping] = (await connection.execute(wanted)).mappings().all()
+            return rows
 
     async def spending(self, by: By, *, since: float, before: float, width: int) -> Sequence[Spending]:
         """What was used in each span of `width` seconds that had a run; by worker, only of runs that are over."""
@@ -304,7 +317,7 @@ class Store:
 
 def _shares(run: str, trace: Trace) -> list[dict[str, Any]]:
     used = trace.usage_by_worker() | {"": trace.planning}
-    return [{"run": run, "worker": name, **_amounts(usage)} for name, usage in used.items() if usage.calls]
+    return [{"run": run, "worker": name, **_used(usage)} for name, usage in used.items() if usage.calls]
 
 
 def _of(key: str | None) -> tuple[Any, ...]:
@@ -319,11 +332,15 @@ def _json(labels: dict[str, str]) -> str:
     return json.dumps(labels, sort_keys=True)
 
 
-def _amounts(usage: Usage) -> dict[str, Any]:
+def _amounts(usage: Usage, charged: Amount) -> dict[str, Any]:
+    return _used(usage) | {"charged_usd": charged.usd, "charged_tokens": charged.tokens}
+
+
+def _used(usage: Usage) -> dict[str, Any]:
     return usage.model_dump(include=set(AMOUNTS))
 
 
 def _run_row(row: Row[Any]) -> RunRow:
     values = row._asdict()
-    amounts = {name: values.pop(name) for name in _amounts(Usage())}
+    amounts = {name: values.pop(name) for name in AMOUNTS}
     return RunRow.model_validate(values | {"usage": Usage(**amounts), "labels": json.loads(values["labels"])})

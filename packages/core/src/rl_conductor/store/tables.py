@@ -65,6 +65,8 @@ runs = Table(
     Column("question", Text, nullable=False, server_default=""),
     Column("answer", Text),
     Column("side", String(16)),
+    Column("charged_usd", Dollars, nullable=False, server_default="0"),
+    Column("charged_tokens", BigInteger, nullable=False, server_default="0"),
     Index("runs_by_idempotency", "key", "idempotency", "choice", unique=True),
     Index("runs_by_key", "key", "created"),
     Index("runs_by_time", "created"),
@@ -136,6 +138,8 @@ forgotten = Table(
     Column("output_tokens", BigInteger, nullable=False),
     Column("calls", BigInteger, nullable=False),
     Column("unpriced_calls", BigInteger, nullable=False),
+    Column("charged_usd", Dollars, nullable=False, server_default="0"),
+    Column("charged_tokens", BigInteger, nullable=False, server_default="0"),
 )
 """What runs used that are no longer kept, by the UTC day since 1970 on which they began."""
 
