@@ -435,11 +435,20 @@ def test_half_an_object_is_an_error_and_never_taken_for_the_whole(schema: Any) -
 
 def test_objects_can_be_asked_for_by_a_tool_call_or_as_any_json() -> None:
     call = Message.assistant(tool_calls=[ToolCall(id="c", name="Place", arguments='{"city": "Oslo"}')])
-    assert conducting([call]).with_structured_output(Place, method="function_calling").invoke("?") == Place(city="Oslo")
+    for schema, made in ((Place, Place(city="Oslo")), (Place.model_json_schema(), {"city": "Oslo"})):
+        assert conducting([call]).with_structured_output(schema, method="function_calling").invoke("?") == made
     chat = conducting('{"city": "Oslo"}')
     assert chat.with_structured_output(Place, method="json_mode").invoke("?") == Place(city="Oslo")
     with pytest.raises(ConfigError, match="no method 'xml'"):
         chat.with_structured_output(Place, method="xml")  # type: ignore[arg-type]
+
+
+def test_a_tool_call_is_held_strictly_where_that_is_asked_for() -> None:
+    call = Message.assistant(tool_calls=[ToolCall(id="c", name="Place", arguments='{"city": "Oslo"}')])
+    chat = conducting([call])
+    chat.with_structured_output(Place, method="function_calling", strict=True).invoke("Where?")
+    (offered,) = asked(chat, "writer").tools
+    assert offered.parameters["additionalProperties"] is False
 
 
 @pytest.mark.parametrize("schema", ["place", {"type": "object", "properties": {}}])

@@ -162,12 +162,13 @@ class ChatConductor(BaseChatModel):
             ConfigError: there is no such method, or `schema` is none.
             PolicyError: no worker that may answer can be held to it.
         """
+        told: dict[str, Any] = {FOR_TRACERS: {"kwargs": {"method": method, "strict": strict}, "schema": schema}}
         if method == "function_calling":
-            return super().with_structured_output(schema, include_raw=include_raw, **kwargs)
-        form = response_format(schema, method, strict=strict)
-        told = {"kwargs": {"method": method, "strict": strict}, "schema": schema}
-        asked = self._offering(response_format=form, **{FOR_TRACERS: told}, **kwargs)
-        return structured(asked, schema, include_raw=include_raw)
+            asked = self.bind_tools([schema], tool_choice="any", strict=strict, **told, **kwargs)
+        else:
+            form = response_format(schema, method, strict=strict)
+            asked = self._offering(response_format=form, **told, **kwargs)
+        return structured(asked, schema, method, include_raw=include_raw)
 
     def _offering(self, **options: Any) -> Runnable[LanguageModelInput, AIMessage]:
         """Calls with these options, once it is sure that some workflow may run for them."""

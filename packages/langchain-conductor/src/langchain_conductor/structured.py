@@ -12,8 +12,10 @@ from langchain_core.messages import AIMessage
 from langchain_core.output_parsers import (
     BaseCumulativeTransformOutputParser,
     BaseOutputParser,
+    JsonOutputKeyToolsParser,
     JsonOutputParser,
     PydanticOutputParser,
+    PydanticToolsParser,
 )
 from langchain_core.outputs import ChatGeneration, Generation
 from langchain_core.runnables import Runnable, RunnableMap, RunnablePassthrough
@@ -21,6 +23,7 @@ from langchain_core.utils.function_calling import convert_to_json_schema
 from langchain_core.utils.pydantic import is_basemodel_subclass
 from pydantic import SkipValidation
 
+from langchain_conductor.messages import core_tool
 from rl_conductor.errors import ConfigError
 
 Schema = dict[str, Any] | type
@@ -48,18 +51,27 @@ def response_format(schema: Schema, method: Method, *, strict: bool | None = Non
 
 
 def structured(
-    chat: Runnable[LanguageModelInput, AIMessage], schema: Schema, *, include_raw: bool
+    chat: Runnable[LanguageModelInput, AIMessage], schema: Schema, method: Method, *, include_raw: bool
 ) -> Runnable[LanguageModelInput, Any]:
     """`chat` with its answers read as `schema`."""
-    parser: BaseOutputParser[Any] = JsonOutputParser()
-    if isinstance(schema, type) and is_basemodel_subclass(schema):
-        parser = PydanticOutputParser(pydantic_object=schema)
-    whole = Whole(parser=parser)
+    parser = _of_a_call(schema) if method == "function_calling" else Whole(parser=_of_text(schema))
     if not include_raw:
-        return chat | whole
-    parsed = RunnablePassthrough.assign(parsed=itemgetter("raw") | whole, parsing_error=lambda _: None)
+        return chat | parser
+    parsed = RunnablePassthrough.assign(parsed=itemgetter("raw") | parser, parsing_error=lambda _: None)
     unparsed = RunnablePassthrough.assign(parsed=lambda _: None)
     return RunnableMap(raw=chat) | parsed.with_fallbacks([unparsed], exception_key="parsing_error")
+
+
+def _of_a_call(schema: Schema) -> BaseOutputParser[Any]:
+    if isinstance(schema, type) and is_basemodel_subclass(schema):
+        return PydanticToolsParser(tools=[schema], first_tool_only=True)
+    return JsonOutputKeyToolsParser(key_name=core_tool(schema).name, first_tool_only=True)
+
+
+def _of_text(schema: Schema) -> BaseOutputParser[Any]:
+    if isinstance(schema, type) and is_basemodel_subclass(schema):
+        return PydanticOutputParser(pydantic_object=schema)
+    return JsonOutputParser()
 
 
 class Whole(BaseCumulativeTransformOutputParser[Any]):
