@@ -109,7 +109,7 @@ class WorkerPool(Mapping[str, Worker]):
 
     @classmethod
     def from_toml(cls, path: str | Path) -> Self:
-        """The pool that a TOML file describes; see `docs/pool.md` for its keys.
+        """The pool that a TOML file describes; see `docs/pools.md` for its keys.
 
         Raises:
             ConfigError: no such file, not TOML, or an unknown or ill-typed key; the message names it.
