@@ -194,6 +194,14 @@ async def test_pages_send_strangers_to_sign_in_and_back(serve: Serve) -> None:
     assert (await at.http.get("/", headers=BROWSER)).status_code == 303
 
 
+async def test_a_cookie_is_worth_nothing_once_the_administrators_key_is_another(serve: Serve) -> None:
+    at = await serve(**GUARDED)
+    cookie = (await sign_in(at)).headers["set-cookie"].partition(";")[0]
+    other = await serve(**GUARDED | {"admin_sha256": hashed("another-key")})  # over the same store
+    for one, status in ((at, 200), (other, 401)):
+        assert (await one.http.get("/", headers={"cookie": cookie})).status_code == status
+
+
 async def test_a_cookie_is_worth_nothing_once_its_browser_has_signed_out(serve: Serve) -> None:
     at = await serve(**GUARDED)
     await sign_in(at)
