@@ -13,6 +13,7 @@ import httpx
 import pytest
 from anthropic import AsyncAnthropic
 from openai import AsyncOpenAI
+from uvicorn import Server
 
 from core.runs import SOON, plan
 from postgres import postgres
@@ -40,6 +41,7 @@ class At:
     service: Service
     http: httpx.AsyncClient
     clients: AsyncExitStack
+    server: Server
 
     def openai(self, key: str = "none", **options: Any) -> AsyncOpenAI:
         """OpenAI's own client; it does not ask twice unless told to."""
@@ -69,7 +71,7 @@ async def served(pool: WorkerPool, planner: Model, settings: Settings) -> AsyncG
         async with AsyncExitStack() as clients:
             http = await clients.enter_async_context(httpx.AsyncClient(base_url=url, timeout=20))
             await until(lambda: server.started)
-            yield At(url, service, http, clients)
+            yield At(url, service, http, clients, server)
         server.should_exit = True
         await running
 

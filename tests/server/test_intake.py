@@ -93,14 +93,17 @@ async def test_a_reader_who_stops_reading_loses_the_stream_and_ends_the_run(serv
     writer.write(f"{head}content-length: {len(body)}\r\n\r\n{body}".encode())
     assert b"200" in await reader.readline()
     await until(lambda: len(a.requests) == 1 and not a.in_flight)
+    await until(lambda: not at.server.server_state.connections)
     writer.close()
 
 
-async def test_a_reader_who_never_reads_a_whole_answer_is_hung_up_on(serve: Serve) -> None:
+@pytest.mark.parametrize("connection", ["keep-alive", "close"])
+async def test_a_reader_who_never_reads_a_whole_answer_is_hung_up_on(serve: Serve, connection: str) -> None:
     at = await serve({"a": "x" * 20_000_000}, intake={"client_seconds": 0.4})
     reader, writer = await connect(at)
     body = json.dumps(BODY)
     head = "POST /v1/chat/completions HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n"
+    head += f"connection: {connection}\r\n"
     writer.write(f"{head}content-length: {len(body)}\r\n\r\n{body}".encode())
     assert b"200" in await reader.readline()
     writer.transport.pause_reading()  # type: ignore[attr-defined]

@@ -99,6 +99,7 @@ class PatientProtocol(H11Protocol):
     """Hangs up on a client that takes too long to send its headers, or stops reading; uvicorn would wait for ever."""
 
     seconds = 30.0
+    _watched = False
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """A client is there."""
@@ -110,11 +111,27 @@ class PatientProtocol(H11Protocol):
         super().on_response_complete()
         self._expect_a_request()
 
+    def pause_writing(self) -> None:
+        """It is slow to read. When its stream is cut off for that, closing would still wait until all is read."""
+        super().pause_writing()
+        if not self._watched:
+            self._watched = True
+            self.loop.call_later(self.seconds, self._hang_up_if_unread, self.transport.get_write_buffer_size())
+
+    def _hang_up_if_unread(self, before: int) -> None:
+        left = self.transport.get_write_buffer_size()
+        if left >= before and self.transport.is_closing():
+            self.transport.abort()
+        elif left:
+            self.loop.call_later(self.seconds, self._hang_up_if_unread, left)
+        else:
+            self._watched = False
+
     def _expect_a_request(self) -> None:
         self.loop.call_later(self.seconds, self._hang_up_if_still, self.cycle)
 
     def _hang_up_if_still(self, before: RequestResponseCycle | None, unread: int | None = None) -> None:
-        if self.cycle is not before or self.transport.is_closing():
+        if self.cycle is not before:
             return
         left = self.transport.get_write_buffer_size()
         if left and (unread is None or left < unread):  # it is still reading the last answer
