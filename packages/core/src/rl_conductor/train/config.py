@@ -10,6 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from rl_conductor.errors import ConfigError
 from rl_conductor.parser import Form
 from rl_conductor.prompts import EXAMPLES, Roster
+from rl_conductor.tasks import beside
 from rl_conductor.toml import read_toml
 from rl_conductor.workers.source import PoolSource
 
@@ -163,7 +164,7 @@ class KeepEntry(_Entry):
 
 
 class TrainConfig(_Entry):
-    """The whole file. Files that it names are relative to it, but for those in `options` of the task or of workers."""
+    """The whole file. Files that it names are relative to it, but for those in `options` of workers."""
 
     model: str
     """A folder, a name on the hub, or `embedded:NAME`."""
@@ -233,17 +234,13 @@ def read_config(path: Path) -> TrainConfig:
     """
     config = read_toml(path, TrainConfig, "training file")
     changed: dict[str, Any] = {"references": _beside(path, config.references)}
-    changed["task"] = config.task.model_copy(update={"name": _task_beside(path, config.task.name)})
+    name, options = beside(path.parent, config.task.name, config.task.options)
+    changed["task"] = config.task.model_copy(update={"name": name, "options": options})
     changed["pool"] = config.pool.model_copy(update={"file": _beside(path, config.pool.file)})
     if config.warm_start:
         plans = _beside(path, config.warm_start.plans)
         changed["warm_start"] = config.warm_start.model_copy(update={"plans": plans})
     return config.model_copy(update=changed)
-
-
-def _task_beside(config: Path, name: str) -> str:
-    kind, _, file = name.partition(":")
-    return f"{kind}:{config.parent / Path(file).expanduser()}" if kind == "jsonl" and file else name
 
 
 def _beside(config: Path, named: Path | None) -> Path | None:
