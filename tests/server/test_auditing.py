@@ -16,6 +16,7 @@ from sqlalchemy import text
 from core.runs import plan, pool_of
 from rl_conductor import Conductor, ScriptedModel
 from rl_conductor.audit import Chain
+from rl_conductor.ledger import Amount
 from rl_conductor.store import NewRun, Store
 from rl_conductor.store.database import connected
 from rl_conductor.trace import Trace
@@ -53,7 +54,8 @@ def begin(store: Store, run: str) -> None:
 async def keep(store: Store, run: str) -> None:
     """A run that is over."""
     begin(store, run)
-    store.finish(run, await ran(run), "done")
+    trace = await ran(run)
+    store.finish(run, trace, "done", charged=Amount.of(trace.usage))
     await store.journal.flush()
 
 
@@ -105,7 +107,7 @@ async def test_a_run_that_is_gone_on_with_has_a_record_for_each_end(store: Store
     trace = await ran(run)
     for status in ("failed", "done"):
         await store.claim(new)
-        store.finish(run, trace, status)
+        store.finish(run, trace, status, charged=Amount.of(trace.usage))
         await store.journal.flush()
     chain, records = await read(store)
     assert chain.broken is None

@@ -21,6 +21,7 @@ from rl_conductor.bench.examples import Example, Judged
 from rl_conductor.bench.tiers import learn, threshold
 from rl_conductor.cli import tiers as cli
 from rl_conductor.cli.main import app
+from rl_conductor.ledger import Amount
 from rl_conductor.store import NewRun, Store
 from rl_conductor.tiers import Tiers
 from rl_conductor.types import Message, Request, Tool
@@ -264,7 +265,7 @@ def keep_runs(url: str, number: int, *, rounds: int = 2) -> None:
             trace = await Conductor(ScriptedModel(plans), workers, limits=Limits(rounds=rounds)).run(text)
             new = {"id": f"r{index}", "key": "k", "digest": "d", "api": "chat", "model": "m", "created": index + 1.0}
             await store.claim(NewRun.model_validate(new | {"question": text}))
-            store.finish(f"r{index}", trace, "done")
+            store.finish(f"r{index}", trace, "done", charged=Amount.of(trace.usage))
         await store.aclose()
 
     asyncio.run(kept())

@@ -11,6 +11,7 @@ import pytest
 from typer.testing import Result
 
 from rl_conductor.audit import BEGINNING
+from rl_conductor.ledger import Amount
 from rl_conductor.store import Store
 
 from .test_stored import keep, new_run, ran
@@ -27,7 +28,7 @@ def kept(tmp_path: Path) -> str:
     async def write(store: Store) -> None:
         for trace in traces:
             store.begin(new_run(trace.id))
-            store.finish(trace.id, trace, "done")
+            store.finish(trace.id, trace, "done", charged=Amount.of(trace.usage))
         store.begin(new_run("run-9"))
 
     keep(url, write)
@@ -126,7 +127,7 @@ def test_a_noted_head_must_still_be_there(cli: Cli, kept: str, tmp_path: Path) -
 
     async def go_on(store: Store) -> None:
         store.begin(new_run("run-4"))
-        store.finish("run-4", trace, "done")
+        store.finish("run-4", trace, "done", charged=Amount.of(trace.usage))
 
     keep(kept, go_on)
     assert cli("audit", "--head", noted, "--store", kept).exit_code == 0

@@ -13,6 +13,7 @@ from typer.testing import Result
 
 from core.runs import down, plan, pool_of
 from rl_conductor import Conductor, RunError, ScriptedModel
+from rl_conductor.ledger import Amount
 from rl_conductor.store import NewRun, Store
 from rl_conductor.trace import Event, StepFinished, Trace, WorkflowPlanned
 from rl_conductor.types import Usage
@@ -59,13 +60,18 @@ def kept(url: str) -> str:
 
     async def write(store: Store) -> None:
         store.begin(new_run("run-1", created=1_790_000_000.0))
-        store.finish("run-1", done, "done")
+        store.finish("run-1", done, "done", charged=Amount())
         store.begin(new_run("run-2", key="blue"))
-        store.finish("run-2", done.model_copy(update={"error": "out of \x1b[31morder", "completion": None}), "failed")
+        store.finish(
+            "run-2",
+            done.model_copy(update={"error": "out of \x1b[31morder", "completion": None}),
+            "failed",
+            charged=Amount(),
+        )
         store.begin(new_run("run-3", model="house", question="what is \x1b[2Junder way?"))
         for event in events:
             if isinstance(event, WorkflowPlanned) or (isinstance(event, StepFinished) and event.result.index == 0):
-                store.record("run-3", event, Usage(calls=2, output_tokens=9))
+                store.record("run-3", event, Usage(calls=2, output_tokens=9), Amount())
 
     keep(url, write)
     return url
@@ -132,7 +138,7 @@ def test_a_run_whose_words_were_not_to_be_kept_says_so(cli: Cli, url: str) -> No
 
     async def write(store: Store) -> None:
         store.begin(new_run("run-1"))
-        store.finish("run-1", trace, "done", keep=False)
+        store.finish("run-1", trace, "done", charged=Amount(), keep=False)
 
     keep(url, write)
     assert "nothing that was said in it was to be kept" in cli("show", "run-1", "--store", url).stdout
@@ -145,7 +151,7 @@ def test_a_failed_run_is_told_with_its_error(cli: Cli, url: str) -> None:
 
     async def write(store: Store) -> None:
         store.begin(new_run("run-1"))
-        store.finish("run-1", trace, "failed")
+        store.finish("run-1", trace, "failed", charged=Amount())
 
     keep(url, write)
     assert "step 2: a took the place of b" in cli("show", "run-1", "--store", url).stdout
