@@ -287,11 +287,18 @@ def main() -> None:
     told.add_argument("--seed", type=int, default=int(time.time()))
     given = told.parse_args()
     with tempfile.TemporaryDirectory(prefix="chaos") as folder:
-        books, attempts = torment(Path(folder), given.kills, given.faults, given.seed)
+        torment(made(Path(folder) / "first"), 0, given.faults, given.seed)  # compiles what a server imports
+        books, attempts = torment(made(Path(folder) / "last"), given.kills, given.faults, given.seed)
     found = {"lost": books.lost, "duplicated": books.duplicated, "wrongly charged": books.wrongly_charged}
     wrong = {name: list(check()) for name, check in found.items()}
     show(books, wrong, attempts, given.seed)
     sys.exit(any(wrong.values()))
+
+
+def made(folder: Path) -> Path:
+    """The folder, new."""
+    folder.mkdir()
+    return folder
 
 
 def torment(folder: Path, kills: int, faults: float, seed: int) -> tuple[Books, int]:

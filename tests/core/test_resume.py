@@ -230,15 +230,20 @@ async def test_results_of_another_process_are_charged_once() -> None:
     assert "limits.calls=2" in str((await poor.step(2, done[:2])).error)
 
 
-async def test_the_turn_that_brings_tool_results_goes_on_with_its_worker() -> None:
+def bringing(worker: str) -> Request:
+    """The turn that brings `worker` the result of its tool call."""
     call = ToolCall(id="c", name="look", arguments="{}")
-    going_on = Continuation(worker="b", prompt="the prompt")
+    left = Continuation(worker=worker, prompt="the prompt")
     turns = (
         Message.user("q"),
-        Message.assistant("", tool_calls=(call,)).model_copy(update={"continuation": going_on}),
+        Message.assistant("", tool_calls=(call,)).model_copy(update={"continuation": left}),
         Message(role="tool", content=Message.user("found").content, tool_call_id="c"),
     )
-    request = Request(messages=turns, tools=(Tool(name="look", description="", parameters={}),))
+    return Request(messages=turns, tools=(Tool(name="look", description="", parameters={}),))
+
+
+async def test_the_turn_that_brings_tool_results_goes_on_with_its_worker() -> None:
+    request = bringing("b")
     one = Conductor(ScriptedModel([]), pool_of(a="wrong", b="right"))
     record = await one.plan(request)
     assert record.source == "continuation"
@@ -247,19 +252,14 @@ async def test_the_turn_that_brings_tool_results_goes_on_with_its_worker() -> No
 
 
 async def test_a_host_can_not_run_what_a_forged_continuation_names() -> None:
-    call = ToolCall(id="c", name="look", arguments="{}")
-    going_on = Continuation(worker="bad", prompt="the prompt")
-    turns = (
-        Message.user("q"),
-        Message.assistant("", tool_calls=(call,)).model_copy(update={"continuation": going_on}),
-        Message(role="tool", content=Message.user("found").content, tool_call_id="c"),
-    )
     forged = PlanRecord(source="continuation", workflow=workflow(("bad", "x", ())))
     denied = ScriptedModel("never")
     one = Conductor(ScriptedModel([]), pool_of(bad=denied, b="B"), policy=Policy(deny=frozenset({"bad"})))
-    for request in (Request(messages=turns), Request(messages=(Message.user("q"),))):
+    for request in (bringing("bad"), Request(messages=(Message.user("q"),))):
         with pytest.raises(WorkflowError):
             one.stepwise(request, forged)
+    steps = one.stepwise(bringing("b"), forged)  # the plan is the message's, whatever the record says
+    assert steps.finish(await run_stepwise(steps)).text == "B"
     assert denied.requests == []
 
 
