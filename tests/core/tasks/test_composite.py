@@ -7,8 +7,9 @@ import pytest
 
 from rl_conductor import ConfigError
 from rl_conductor.retrieval import Library
+from rl_conductor.tasks.answers import spelled
 from rl_conductor.tasks.base import Sample, Split, split_of
-from rl_conductor.tasks.composite import TEMPLATES, composite
+from rl_conductor.tasks.composite import IN_FIGURES, IN_WORDS, IN_WORDS_HELDOUT, TEMPLATES, composite
 from rl_conductor.tasks.islands import islands
 
 SPLITS: tuple[Split, ...] = ("train", "validation", "heldout")
@@ -46,6 +47,25 @@ def test_the_same_questions_can_be_put_in_several_ways_but_held_out_ones_in_one(
     assert not several & worded(composite("heldout", size=240).samples)
     with pytest.raises(ConfigError, match="at least 1, not 0"):
         composite(wordings=0)
+
+
+def without_form(sample: Sample) -> str:
+    forms = (*IN_FIGURES, *IN_WORDS, *IN_WORDS_HELDOUT)
+    return next(sample.question.removesuffix(form) for form in forms if sample.question.endswith(form))
+
+
+@pytest.mark.parametrize("split", SPLITS)
+def test_contrasts_ask_everything_for_figures_and_then_for_words(split: Split) -> None:
+    samples = composite(split, size=40, wordings=4, contrasts=True).samples
+    for figures, words in zip(samples[::2], samples[1::2], strict=True):
+        assert figures.contrast == words.contrast == figures.id
+        assert (figures.domain + "+write", words.answer) == (words.domain, spelled(int(figures.answer)))
+        assert without_form(figures) == without_form(words)
+    assert len({one.contrast for one in samples}) == 20
+    assert {one.depth for one in composite(split, depths=(2, 3), contrasts=True).samples} == {2, 3}
+    assert not any(one.contrast for one in composite(split).samples)
+    with pytest.raises(ConfigError, match="depths are 1 to 4"):
+        composite(split, depths=(4,), contrasts=True)
 
 
 def test_every_depth_is_asked_and_depth_is_the_number_of_skills() -> None:

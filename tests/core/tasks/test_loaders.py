@@ -14,6 +14,7 @@ import pytest
 
 from rl_conductor import ConfigError, ScriptedModel
 from rl_conductor.tasks import Task, task
+from rl_conductor.tasks.base import SHARES
 
 ADD = "def add(a, b):\n    return a + b\n"
 
@@ -197,3 +198,11 @@ def test_a_split_keeps_its_share_by_the_hash_of_ids(tmp_path: Path) -> None:
     ]
     assert len(set.union(*parts)) == sum(map(len, parts)) == 200
     assert len(parts[0]) > len(parts[1])
+
+
+def test_no_split_tears_a_contrast_set_apart(tmp_path: Path) -> None:
+    lines = ({"question": "q", "answer": "a", "contrast": f"set {number // 3}"} for number in range(180))
+    path = written(tmp_path / "a.jsonl", *lines)
+    parts = [{one.contrast for one in task("jsonl", path=path, split=split).samples} for split in SHARES]
+    assert all(parts)
+    assert len(set.union(*parts)) == sum(map(len, parts)) == 60

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from itertools import pairwise
 
 import pytest
 
@@ -50,6 +51,23 @@ def test_every_question_comes_once_a_round_and_rounds_differ() -> None:
     rounds = [ids[:5], ids[5:10], ids[10:]]
     assert all(sorted(one) == list("01234") for one in rounds)
     assert rounds[0] != rounds[1]
+
+
+def test_contrast_sets_stay_together_over_the_same_workers_in_every_round() -> None:
+    contrasts = ("a", "", "b", "a", "", "b")
+    asked = tuple(Sample(id=f"{place}{one}", question="?", contrast=one) for place, one in enumerate(contrasts))
+    drawn = exercises(
+        Task("t", asked, exact), POOL, plan=PlanEntry(), curriculum=Curriculum(workers=3), seed=3, size=60
+    )
+    orders = {tuple(one.sample.id for one in drawn[start : start + 6]) for start in range(0, 60, 6)}
+    assert len(orders) > 5
+    for ids in orders:
+        assert sorted(ids) == ["0a", "1", "2b", "3a", "4", "5b"]
+        assert [ids.index("3a") - ids.index("0a"), ids.index("5b") - ids.index("2b")] == [1, 1]
+    pools = [(tuple(one.pool), one.sample.contrast) for one in drawn]
+    assert all(pool == after for (pool, kin), (after, next_kin) in pairwise(pools[:6]) if kin and kin == next_kin)
+    assert len({pool for pool, _ in pools}) > 10
+    assert [one.number for one in drawn] == list(range(60))
 
 
 def test_pools_are_drawn_for_each_question_and_all_are_drawn_alike() -> None:

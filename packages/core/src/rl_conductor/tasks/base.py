@@ -34,6 +34,9 @@ class Sample(Value):
     """What kind of question it is, as in `Card.accuracy`."""
     depth: int | None = None
     """How many different things have to be done one after the other, where that is known."""
+    contrast: str = ""
+    """Samples with the same one are a contrast set (arXiv 2004.02709): nearly the same question, but not to be planned
+    alike. Training asks them one after the other, over the same workers."""
     details: dict[str, Any] = Field(default_factory=dict)
     """What else its scorer needs, such as tests."""
 

@@ -12,7 +12,8 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import cycle, islice
 from typing import Final, Literal
 
 from rl_conductor.errors import ConfigError
@@ -108,6 +109,23 @@ class Template:
         """The skills it takes, in order."""
         return "+".join(self.skills)
 
+    @property
+    def in_words(self) -> bool:
+        """Whether it asks for words, and not for figures."""
+        return WORD in self.skills
+
+    @property
+    def forms(self) -> Wordings:
+        """Ways to say in which form the answer is wanted."""
+        if not self.in_words:
+            return IN_FIGURES
+        return IN_WORDS_HELDOUT if self.heldout else IN_WORDS
+
+    @property
+    def worded(self) -> Template:
+        """The same, to be answered in words."""
+        return replace(self, skills=(*self.skills, WORD))
+
 
 LOOK: Final = "lookup"
 CALC: Final = "compute"
@@ -164,7 +182,13 @@ class Draw(random.Random):
 
 
 def composite(
-    split: Split = "train", *, size: int = 120, seed: int = 0, depths: tuple[int, ...] = (1, 2, 3, 4), wordings: int = 1
+    split: Split = "train",
+    *,
+    size: int = 120,
+    seed: int = 0,
+    depths: tuple[int, ...] = (1, 2, 3, 4),
+    wordings: int = 1,
+    contrasts: bool = False,
 ) -> Task:
     """`size` questions of one split, its templates in turn.
 
@@ -174,6 +198,7 @@ def composite(
         seed: draws the things asked about and the numbers.
         depths: which depths to ask.
         wordings: in how many ways a thing may be put, at most, in the splits that training may see.
+        contrasts: ask everything twice, for figures and for words: contrast sets that differ in the last sentence.
 
     Raises:
         ConfigError: there is no such split, no template has any of these depths, or there would be no wording.
@@ -182,34 +207,50 @@ def composite(
         raise ConfigError(f"no split {split!r}: write one of {', '.join(SHARES)}")
     if wordings < 1:
         raise ConfigError(f"wordings must be at least 1, not {wordings}")
-    templates = [one for one in TEMPLATES if one.heldout == (split == "heldout") and one.depth in depths]
-    if not templates:
+    sets = [kin for kin in _sets(split, contrasts=contrasts) if all(one.depth in depths for one in kin)]
+    if not sets:
         raise ConfigError(f"no composite question has a depth of {depths!r}; depths are 1 to 4")
     draw = Draw(f"{split} {seed}", wordings=1 if split == "heldout" else wordings)
-    samples = tuple(
-        _sample(templates[number % len(templates)], draw, split, f"{split}-{seed}-{number}") for number in range(size)
-    )
-    return Task(f"composite:{split}", samples, _score)
+    samples: list[Sample] = []
+    for kin in islice(cycle(sets), size):
+        samples += _samples(kin, draw, split, [f"{split}-{seed}-{len(samples) + place}" for place in range(len(kin))])
+    return Task(f"composite:{split}", tuple(samples[:size]), _score)
 
 
-def _sample(template: Template, draw: Draw, split: Split, name: str) -> Sample:
+def _sets(split: Split, *, contrasts: bool) -> list[tuple[Template, ...]]:
+    """What is asked about the same thing: one template, or a contrast set of them."""
+    templates = [one for one in TEMPLATES if one.heldout == (split == "heldout")]
+    if not contrasts:
+        return [(one,) for one in templates]
+    return [(one, one.worded) for one in templates if not one.in_words]
+
+
+def _samples(kin: tuple[Template, ...], draw: Draw, split: Split, names: list[str]) -> list[Sample]:
+    """The same thing, asked for by each template of `kin`, the last of which may ask for words."""
+    asked, value = _asked(kin[-1], draw, split)
+    contrast = names[0] if len(kin) > 1 else ""
+    return [
+        Sample(
+            id=name,
+            question=f"{asked} {draw.put(template.forms)}",
+            answer=spelled(value) if template.in_words else str(value),
+            domain=template.domain,
+            depth=template.depth,
+            contrast=contrast,
+            details={"form": "words" if template.in_words else "figures"},
+        )
+        for template, name in zip(kin, names, strict=True)
+    ]
+
+
+def _asked(template: Template, draw: Draw, split: Split) -> tuple[str, int]:
+    """What is asked for, and the number that answers it."""
     a, b, m = draw.randint(12, 97), draw.randint(11, 99), draw.randint(53, 99)
     subject, value = _subject(template, draw, split)
-    if template.formula is not None:
-        asked = draw.put(template.formula.texts).format(x=subject, a=a, b=b, m=m)
-        value = template.formula.result(Numbers(value, a, b, m))
-    else:
-        asked = draw.put(NUMBER if template.skills == (WORD,) else FACT).format(subject=subject)
-    in_words = WORD in template.skills
-    form = (IN_WORDS_HELDOUT if template.heldout else IN_WORDS) if in_words else IN_FIGURES
-    return Sample(
-        id=name,
-        question=f"{asked} {draw.put(form)}",
-        answer=spelled(value) if in_words else str(value),
-        domain=template.domain,
-        depth=template.depth,
-        details={"form": "words" if in_words else "figures"},
-    )
+    if template.formula is None:
+        return draw.put(NUMBER if template.skills == (WORD,) else FACT).format(subject=subject), value
+    asked = draw.put(template.formula.texts).format(x=subject, a=a, b=b, m=m)
+    return asked, template.formula.result(Numbers(value, a, b, m))
 
 
 def _subject(template: Template, draw: Draw, split: Split) -> tuple[str, int]:
@@ -222,9 +263,7 @@ def _subject(template: Template, draw: Draw, split: Split) -> tuple[str, int]:
     if template.hop:
         told, named = islands().town(thing.other), HOPS[template.kind]
     facts = [
-        fact
-        for fact in FACTS[told.kind]
-        if template.formula is not None or WORD not in template.skills or fact in SMALL
+        fact for fact in FACTS[told.kind] if template.formula is not None or not template.in_words or fact in SMALL
     ]
     fact = draw.choice(facts)
     return f"the {phrase(fact)} of {draw.put(named).format(name=thing.name)}", told.facts[fact]

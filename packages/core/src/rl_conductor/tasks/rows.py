@@ -58,7 +58,7 @@ def loaded(
         except (KeyError, IndexError, TypeError, ValueError) as wrong:
             what = f"has no {wrong}" if isinstance(wrong, KeyError) else f"is not as expected: {wrong}"
             raise ConfigError(f"row {number + 1} of {source!r} {what}; is it really {name}?") from wrong
-    kept = tuple(one for one in samples if split is None or split_of(one.id) == split)
+    kept = tuple(one for one in samples if split is None or split_of(one.contrast or one.id) == split)
     return Task(name, kept, scorer)
 
 

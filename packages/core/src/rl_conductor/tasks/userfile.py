@@ -38,6 +38,7 @@ class Entry(Value):
     id: str | None = None
     domain: str = ""
     depth: int | None = None
+    contrast: str = ""
     tolerance: float | None = Field(default=None, ge=0)
     """For `numeric`: the share of the right number by which an answer may differ."""
     tests: str | None = None
@@ -66,6 +67,7 @@ class Entry(Value):
             answer=self.answer,
             domain=self.domain,
             depth=self.depth,
+            contrast=self.contrast,
             details=details,
         )
 

@@ -6,7 +6,7 @@ import random
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from itertools import count, islice
+from itertools import count
 
 from rl_conductor.errors import ConfigError
 from rl_conductor.fences import new_key
@@ -72,23 +72,26 @@ class Exercise:
 def exercises(
     task: Task, pool: WorkerPool, *, plan: PlanEntry, curriculum: Curriculum, seed: int, size: int
 ) -> list[Exercise]:
-    """The first `size` exercises: the questions in a new order each time round, a pool drawn for each.
+    """The first `size` exercises: the questions in a new order each time round, a pool drawn for each contrast set.
 
-    They follow from `seed` alone, and a longer list begins with the shorter one.
+    A question without one has a pool of its own. All of it follows from `seed` alone, and a longer list begins with the
+    shorter one.
 
     Raises:
         ConfigError: more workers are to be drawn than there are.
     """
-    return [
-        Exercise(
-            sample,
-            subset(pool, curriculum, _random(f"{seed} pool {number}")),
-            plan,
-            number=number,
-            key=_random(f"{seed} fences {number}").randbytes(KEY_BYTES).hex(),
-        )
-        for number, sample in enumerate(islice(_rounds(task, seed), size))
-    ]
+    made: list[Exercise] = []
+    for kin in _rounds(task, seed):
+        drawn = subset(pool, curriculum, _random(f"{seed} pool {len(made)}"))
+        made += [_exercise(sample, drawn, plan, seed, number) for number, sample in enumerate(kin, start=len(made))]
+        if len(made) >= size:
+            break
+    return made[:size]
+
+
+def _exercise(sample: Sample, pool: WorkerPool, plan: PlanEntry, seed: int, number: int) -> Exercise:
+    key = _random(f"{seed} fences {number}").randbytes(KEY_BYTES).hex()
+    return Exercise(sample, pool, plan, number=number, key=key)
 
 
 def subset(
@@ -120,11 +123,20 @@ def _reworded(worker: Worker, others: Sequence[str], draw: random.Random) -> Wor
     return replace(worker, card=worker.card.model_copy(update={"strengths": strengths}))
 
 
-def _rounds(task: Task, seed: int) -> Iterator[Sample]:
+def _rounds(task: Task, seed: int) -> Iterator[list[Sample]]:
+    """The questions in a new order each time round; those of a contrast set stay together."""
     for turn in count():
-        order = list(task.samples)
+        order = _contrast_sets(task.samples)
         _random(f"{seed} order {turn}").shuffle(order)
         yield from order
+
+
+def _contrast_sets(samples: Sequence[Sample]) -> list[list[Sample]]:
+    """Samples by contrast set; one without is a set of its own."""
+    sets: dict[tuple[str, str], list[Sample]] = {}
+    for sample in samples:
+        sets.setdefault((sample.contrast, "" if sample.contrast else sample.id), []).append(sample)
+    return list(sets.values())
 
 
 def _random(seed: str) -> random.Random:
