@@ -14,6 +14,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from rl_conductor.errors import WorkflowError, WorkflowParseError, WorkflowValidationError
+from rl_conductor.invalid import problems
 from rl_conductor.plan import ACCEPT, ALL, BEFORE, LABELS, Form, Plan, Row, render
 from rl_conductor.repair import mended
 from rl_conductor.salvage import salvaged
@@ -111,8 +112,10 @@ def _workflow(steps: tuple[Step, ...]) -> Workflow:
     try:
         return Workflow(steps=steps)
     except ValidationError as invalid:
-        problems = tuple(error["msg"].removeprefix("Value error, ") for error in invalid.errors())
-        raise WorkflowValidationError("the plan may not run: " + "; ".join(problems), violations=problems) from invalid
+        violations = tuple(problem.message for problem in problems(invalid))
+        raise WorkflowValidationError(
+            f"the plan may not run: {'; '.join(violations)}", violations=violations
+        ) from invalid
 
 
 # ------------------------------------------------------------------------------------- exactly, by form

@@ -21,6 +21,7 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, ValidationError
 
 from rl_conductor.errors import ConfigError
+from rl_conductor.invalid import first_problem
 from rl_conductor.trace import TierDecision
 from rl_conductor.types import FilePart, ImagePart, Names, Request, Value
 
@@ -90,9 +91,7 @@ class Tiers(Value):
         except OSError as error:
             raise ConfigError(f"can't read the tiers {str(path)!r}: {error.strerror}") from error
         except ValidationError as error:
-            first = error.errors(include_input=False, include_url=False)[0]
-            where = ".".join(map(str, first["loc"]))
-            raise ConfigError(f"{str(path)!r} holds no tiers ({where}: {first['msg']}); {made}") from error
+            raise ConfigError(f"{str(path)!r} holds no tiers ({first_problem(error)}); {made}") from error
         if tiers.sha256 != kept.sha256:
             raise ConfigError(f"the tiers {str(path)!r} were changed after they were made; {made}")
         return tiers

@@ -9,6 +9,7 @@ from typing import TypeVar
 from pydantic import BaseModel, ValidationError
 
 from rl_conductor.errors import ConfigError
+from rl_conductor.invalid import problems
 
 M = TypeVar("M", bound=BaseModel)
 
@@ -31,5 +32,4 @@ def read_toml(path: str | Path, kind: type[M], what: str) -> M:
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ConfigError(f"{str(path)!r} is not TOML: {error}") from error
     except ValidationError as error:
-        problems = "; ".join(f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors(include_input=False))
-        raise ConfigError(f"the {what} {str(path)!r} is wrong: {problems}") from error
+        raise ConfigError(f"the {what} {str(path)!r} is wrong: {'; '.join(map(str, problems(error)))}") from error

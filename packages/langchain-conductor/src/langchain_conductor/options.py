@@ -10,6 +10,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from langchain_conductor.messages import core_messages, core_tool, core_tool_choice
 from rl_conductor.errors import ConfigError
+from rl_conductor.invalid import first_problem
 from rl_conductor.limits import Limits
 from rl_conductor.policy import Policy
 from rl_conductor.types import JsonFormat, Request, Sampling
@@ -51,9 +52,8 @@ class CallOptions(BaseModel):
         try:
             return cls.model_validate(dict(given))
         except ValidationError as error:
-            first = error.errors(include_url=False)[0]
-            where = ".".join(map(str, first["loc"]))
-            raise ConfigError(f"the option {where} is {first['input']!r}: {first['msg']}") from None
+            wrong = first_problem(error)
+            raise ConfigError(f"the option {wrong.where} is {wrong.given!r}: {wrong.message}") from None
 
     def request(self, messages: Sequence[BaseMessage]) -> Request:
         """The request for these messages.

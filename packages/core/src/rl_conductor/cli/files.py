@@ -9,6 +9,7 @@ from typing import TypeVar
 from pydantic import ValidationError
 
 from rl_conductor.errors import ConfigError
+from rl_conductor.invalid import first_problem
 from rl_conductor.trace import Trace
 from rl_conductor.types import Value
 from rl_conductor.workflow import Workflow
@@ -54,8 +55,4 @@ def _read(name: str, kind: type[V], what: str) -> V:
 
 
 def _problem(error: ValueError) -> str:
-    if not isinstance(error, ValidationError):
-        return "it is not text"
-    first = error.errors()[0]
-    where = ".".join(map(str, first["loc"]))
-    return f"{where}: {first['msg']}" if where else first["msg"]
+    return str(first_problem(error)) if isinstance(error, ValidationError) else "it is not text"

@@ -14,6 +14,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AliasChoices, BaseModel, Field, ValidationError
 
 from rl_conductor.errors import BadResponseError, ContextLengthError, ModelError, RateLimitError
+from rl_conductor.invalid import first_problem
 from rl_conductor.models.base import LONGEST_ERROR, priced, status_error
 from rl_conductor.types import (
     Completion,
@@ -308,9 +309,7 @@ class Reply:
         return ToolCall(id=call.id, name=call.name, arguments=call.arguments or "{}")
 
     def _unreadable(self, error: ValidationError) -> BadResponseError:
-        first = error.errors(include_input=False, include_url=False)[0]
-        where = ".".join(map(str, first["loc"])) or "the whole"
-        return BadResponseError(f"{self._asked}: not a chat completion: {where}: {first['msg']}", model=self._asked)
+        return BadResponseError(f"{self._asked}: not a chat completion: {first_problem(error)}", model=self._asked)
 
     def _finish_reason(self) -> FinishReason:
         """Servers have more words for a natural end than we could list (`eos`, `stop_sequence`...)."""

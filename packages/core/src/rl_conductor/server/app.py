@@ -14,6 +14,7 @@ from starlette.middleware.trustedhost import TrustedHostMiddleware
 from starlette.requests import ClientDisconnect
 
 from rl_conductor.errors import ConductorError, RunError
+from rl_conductor.invalid import message
 from rl_conductor.server.chat_completions import ChatCompletions
 from rl_conductor.server.errors import ApiError, api_error, openai_body, refused
 from rl_conductor.server.lookups import router, service_of
@@ -89,7 +90,7 @@ async def _refused(_: Request, error: Exception) -> Response:
 async def _misread(http: Request, error: Exception) -> Response:
     assert isinstance(error, RequestValidationError)
     first = error.errors()[0]
-    return await _refused(http, refused(first["msg"], param=str(first["loc"][-1])))
+    return await _refused(http, refused(message(first["msg"]), param=str(first["loc"][-1])))
 
 
 def _known(error: Exception) -> ApiError:

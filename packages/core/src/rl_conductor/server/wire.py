@@ -9,6 +9,7 @@ from typing import Any, Protocol, TypeVar
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
+from rl_conductor.invalid import message
 from rl_conductor.server.errors import ApiError, refused
 from rl_conductor.server.extensions import Effort, Extension
 from rl_conductor.trace import Trace
@@ -123,7 +124,7 @@ def _unreadable(error: ValidationError) -> ApiError:
         case "json_invalid":
             return refused(f"the body is not JSON: {first['msg']}", code="invalid_json")
         case _:
-            return refused(first["msg"].removeprefix("Value error, "), param=param)
+            return refused(message(first["msg"]), param=param)
 
 
 def only(*neutral: object) -> AfterValidator:

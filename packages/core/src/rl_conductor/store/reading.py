@@ -7,6 +7,7 @@ from typing import TypeVar
 from pydantic import ValidationError
 
 from rl_conductor.errors import ConfigError
+from rl_conductor.invalid import first_problem
 from rl_conductor.types import Value
 
 V = TypeVar("V", bound=Value)
@@ -25,9 +26,7 @@ def read(kind: type[V], text: str, *, run: str) -> V:
     try:
         return kind.model_validate_json(text)
     except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(map(str, first["loc"]))
         raise OtherReleaseError(
             f"run {run!r} was kept by another release of rl-conductor, in a form that this one can't read "
-            f"({where}: {first['msg']}); read it with that release"
+            f"({first_problem(error)}); read it with that release"
         ) from error

@@ -9,6 +9,7 @@ from typing import Any, Literal, Self
 from pydantic import Field, ValidationError, model_validator
 
 from rl_conductor.errors import ConfigError
+from rl_conductor.invalid import problems
 from rl_conductor.models import Model, model
 from rl_conductor.tasks.base import Sample, Score, Scorer, Split, Task
 from rl_conductor.tasks.coding import tested
@@ -101,8 +102,7 @@ def _sample(row: Row, number: int) -> Sample:
     try:
         return Entry.model_validate(row).sample(number)
     except ValidationError as error:
-        problems = "; ".join(f"{'.'.join(map(str, e['loc']))}: {e['msg']}".lstrip(": ") for e in error.errors())
-        raise ValueError(problems) from error
+        raise ValueError("; ".join(map(str, problems(error)))) from error
 
 
 def _is_number(text: str) -> bool:

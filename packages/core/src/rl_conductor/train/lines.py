@@ -9,6 +9,7 @@ from typing import TypeVar
 from pydantic import BaseModel, ValidationError
 
 from rl_conductor.errors import ConfigError
+from rl_conductor.invalid import first_problem
 
 V = TypeVar("V", bound=BaseModel)
 
@@ -62,6 +63,4 @@ def _read(what: str, text: str, kind: type[V], *, cure: str = "") -> V:
     try:
         return kind.model_validate_json(text)
     except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(map(str, first["loc"])) or "it"
-        raise ConfigError(f"{what} is wrong: {where}: {first['msg']}{cure}") from error
+        raise ConfigError(f"{what} is wrong: {first_problem(error)}{cure}") from error

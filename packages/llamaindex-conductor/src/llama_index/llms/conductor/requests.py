@@ -10,6 +10,7 @@ from pydantic import BaseModel, ValidationError
 
 from rl_conductor import Request, Sampling
 from rl_conductor.errors import ConfigError
+from rl_conductor.invalid import first_problem
 from rl_conductor.types import JsonFormat, Tool
 
 from .messages import core_messages, core_tool
@@ -41,9 +42,8 @@ def core_request(messages: Sequence[ChatMessage], keywords: Mapping[str, Any], *
             **{name: given[name] for name in PLAIN & given.keys()},
         )
     except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        where = ".".join(map(str, first["loc"]))
-        raise ConfigError(f"the option {where} is {first['input']!r}: {first['msg']}") from None
+        wrong = first_problem(error)
+        raise ConfigError(f"the option {wrong.where} is {wrong.given!r}: {wrong.message}") from None
 
 
 def tool_choice(wanted: str | Mapping[str, Any] | None, tools: Sequence[Tool]) -> str:

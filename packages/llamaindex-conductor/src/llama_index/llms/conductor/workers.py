@@ -15,6 +15,7 @@ from pydantic import ValidationError
 
 from rl_conductor import Card, Model, Planner, Sampling, Worker, WorkerPool, model
 from rl_conductor.errors import ConfigError
+from rl_conductor.invalid import problems
 from rl_conductor.pool import PoolFile, WorkerEntry
 
 from .llm_model import LLMModel
@@ -162,8 +163,8 @@ def _from_entry(name: str, entry: Mapping[str, Any]) -> Worker:
     try:
         return PoolFile.model_validate({"workers": {name: entry}}).made()[0]
     except ValidationError as error:
-        problems = "; ".join(f"{'.'.join(map(str, e['loc'][2:]))}: {e['msg']}" for e in error.errors())
-        raise ConfigError(f"worker {name!r} is wrong: {problems}") from None
+        wrong = "; ".join(map(str, problems(error, below=2)))
+        raise ConfigError(f"worker {name!r} is wrong: {wrong}") from None
 
 
 def _strengths(given: object) -> str:
