@@ -17,5 +17,5 @@ def test_real_models_train_for_three_steps_on_a_processor(tmp_path: Path) -> Non
     assert run.exit_code == 0, run.output
     assert [f"step {number} of 50: reward" in run.stderr for number in (1, 2, 3, 4)] == [True, True, True, False]
     assert "3 of 50 steps are done" in run.stdout
-    assert "Too short a run to tell" in run.stdout
+    assert "Too few steps to tell" in run.stdout
     assert (tmp_path / "run" / "final" / "adapter_model.safetensors").exists()

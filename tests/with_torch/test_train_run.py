@@ -50,7 +50,8 @@ def test_grpo_learns_which_worker_is_right(whole: Trained) -> None:
     verdict = whole.record.verdict
     assert verdict is not None
     assert verdict.finding == "gain"
-    assert (verdict.last.right_if_valid or 0.0) > 0.9
+    assert verdict.last.right_if_valid is not None
+    assert verdict.last.right_if_valid.value > 0.9
     assert whole.steps[toy_training.STEPS]["workers_bits"] < whole.steps[1]["workers_bits"]
 
 

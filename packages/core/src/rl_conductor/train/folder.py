@@ -12,9 +12,9 @@ from pydantic import Field
 
 from rl_conductor.errors import ConfigError
 from rl_conductor.train.config import TrainConfig
-from rl_conductor.train.diagnostics import Verdict
 from rl_conductor.train.lines import read_value, write_lines, write_value
 from rl_conductor.train.outcomes import Drawn
+from rl_conductor.train.verdict import Verdict
 from rl_conductor.types import Value
 
 WHOLE = "whole"

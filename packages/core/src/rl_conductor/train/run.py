@@ -17,10 +17,11 @@ from rl_conductor.trace import PlanRecord, Round
 from rl_conductor.train.batches import passes, rounds
 from rl_conductor.train.config import TrainConfig
 from rl_conductor.train.course import Course
-from rl_conductor.train.diagnostics import Reference, verdict
+from rl_conductor.train.diagnostics import Reference
 from rl_conductor.train.exercises import Exercise
 from rl_conductor.train.folder import Folder, Record, Warmth
 from rl_conductor.train.lines import read_lines
+from rl_conductor.train.verdict import verdict
 
 try:
     import torch
