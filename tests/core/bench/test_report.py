@@ -1,68 +1,27 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
 
+from core.bench.entrants import entrant, section
 from rl_conductor.bench.plots import frontier
 from rl_conductor.bench.report import report_of, write
-from rl_conductor.bench.rows import Key, Row
-from rl_conductor.bench.runner import Bench, Entrant, Section
-from rl_conductor.bench.systems.base import Reply, System
-from rl_conductor.bench.tables import chosen, closed, compared, line
-from rl_conductor.tasks import Sample
-from rl_conductor.types import Usage
+from rl_conductor.bench.runner import Bench, Entrant
 
 Tell = Callable[..., dict[str, str]]
-
-
-async def never(_: Sample, __: int) -> Reply:
-    raise AssertionError("a report runs nothing")
-
-
-def entrant(
-    name: str, right: Sequence[int], *, valid: Sequence[bool | None] | None = None, workers: str = "a"
-) -> Entrant:
-    plans = valid or [None] * len(right)
-    rows = [
-        Row(
-            key=Key(pool="p", task="t", system=name, sample=f"s{number}", repeat=0, settings=""),
-            domain="sums",
-            depth=1 + number % 2,
-            value=value,
-            valid=plan,
-            steps=len(workers),
-            workers=tuple(workers),
-            usage=Usage(input_tokens=10, output_tokens=5, calls=1),
-            seconds=float(number),
-        )
-        for number, (value, plan) in enumerate(zip(right, plans, strict=True))
-    ]
-    return Entrant(System(name=name, about=f"{name} | answers", identity=name, answer=never), tuple(rows))
-
-
-def repeated(name: str, valid: list[list[float]]) -> Entrant:
-    """Three repetitions of each question; those with a valid plan have these scores, the others are wrong."""
-    one = entrant(name, [0] * 3 * len(valid))
-    rows = []
-    for number, scores in enumerate(valid):
-        for repeat, row in enumerate(one.rows[:3]):
-            key = row.key.model_copy(update={"sample": f"s{number}", "repeat": repeat})
-            value = scores[repeat] if repeat < len(scores) else 0.0
-            rows.append(row.model_copy(update={"key": key, "value": value, "valid": repeat < len(scores)}))
-    return Entrant(one.system, tuple(rows))
 
 
 @pytest.fixture
 def tell(bench: Callable[..., Bench], tmp_path: Path) -> Tell:
     """What the report says of these systems, in each form."""
 
-    def told(*entrants: Entrant, against: str) -> dict[str, str]:
-        section = Section("t", "p", {"a": "toy:a"}, entrants)
-        systems = f'[systems.{against}]\nkind = "best-single"\n'
-        report = report_of(bench(systems, against=[against]), [section], command="rl-conductor bench x.toml")
+    def told(*entrants: Entrant, against: str, systems: str = "") -> dict[str, str]:
+        made = bench(f'[systems.{against}]\nkind = "best-single"\n{systems}', against=[against])
+        report = report_of(made, [section(*entrants)], command="rl-conductor bench x.toml")
         write(report, tmp_path)
         return {form: (tmp_path / f"report.{form}").read_text() for form in ("md", "html")}
 
@@ -90,16 +49,6 @@ def test_the_word_gain_is_nowhere_where_only_validity_moved(tell: Tell) -> None:
         assert "only more valid plans" in text
 
 
-def test_the_difference_given_validity_is_that_of_the_columns_however_many_plans_of_a_question_are_valid() -> None:
-    ours = repeated("ours", [[1, 1, 1], [0]])
-    theirs = repeated("theirs", [[1], [0, 0, 0]])
-    columns = [line(one).given_valid for one in (ours, theirs)]
-    assert [column and column.value for column in columns] == [0.5, 0.5]
-    found = compared(ours, theirs).given_valid
-    assert found is not None
-    assert found.value == 0
-
-
 def test_texts_of_others_neither_break_a_table_nor_become_markup(tell: Tell) -> None:
     told = tell(entrant("<b>ours</b>", [1, 0]), entrant("theirs", [0, 1]), against="theirs")
     assert "<b>ours" not in told["html"]
@@ -119,14 +68,33 @@ def test_the_frontier_joins_what_nothing_cheaper_equals() -> None:
     assert frontier(points) == ["cheap", "fair", "dear"]
 
 
-def test_the_way_to_the_oracle_is_a_share_of_the_distance_from_the_best_single_worker() -> None:
-    entrants = (entrant("single", [1, 0, 0, 0]), entrant("ours", [1, 1, 1, 0]), entrant("oracle", [1, 1, 1, 1]))
-    section = Section("t", "p", {}, entrants)
-    assert closed(section, "ours", single="single", oracle="oracle") == pytest.approx(2 / 3)
-    assert closed(section, "ours", single="oracle", oracle="oracle") is None
+def test_the_way_to_the_oracle_is_told_with_an_interval_and_only_of_a_gain(tell: Tell) -> None:
+    single, ours = entrant("single", [1] * 6 + [0] * 18), entrant("ours", [1] * 18 + [0] * 6)
+    oracle = entrant("oracle", [1] * 24, peeks=True)
+    poor = entrant("poor", [1] * 9 + [0] * 15)
+    text = tell(single, ours, poor, oracle, against="single", systems='[systems.oracle]\nkind = "oracle"\n')["md"]
+    assert re.findall("^- .*", text, re.MULTILINE) == [
+        "- ours went 67% of the way from single to oracle (95 % interval 44% to 88%).",
+    ]
 
 
-def test_who_is_chosen_for_what_is_a_share_of_steps() -> None:
-    assert chosen(entrant("ours", [1, 1], workers="aab")) == {
-        "sums": {"a": pytest.approx(2 / 3), "b": pytest.approx(1 / 3)}
-    }
+def test_how_the_comparisons_were_made_is_told(tell: Tell) -> None:
+    entrants = [entrant(name, [0, 1, 0]) for name in ("ours", "theirs", "others")]
+    for text in tell(*entrants, against="theirs").values():
+        assert "corrected for the 2 comparisons of this table (Holm)" in text
+
+
+def test_a_single_question_has_no_standard_error(tell: Tell) -> None:
+    text = tell(entrant("ours", [1]), entrant("theirs", [0]), against="theirs")["md"]
+    assert "| ours | 1.00 | " in text
+    assert "±" not in text
+
+
+def test_drawings_lie_beside_the_written_report_which_also_has_steps_by_depth(tell: Tell, tmp_path: Path) -> None:
+    text = tell(entrant("ours", [1, 0], workers="ab"), entrant("theirs", [0, 1]), against="theirs")["md"]
+    files = re.findall(r"^!\[.+\]\((.+)\)$", text, re.MULTILINE)
+    assert sorted(files) == sorted(str(file.relative_to(tmp_path)) for file in tmp_path.glob("plots/*"))
+    assert len(files) == 4
+    for file in files:
+        assert ElementTree.parse(tmp_path / file).getroot().tag == "{http://www.w3.org/2000/svg}svg"
+    assert "| system | depth 1 | depth 2 |\n|---|---|---|\n| ours | 2.0 | 2.0 |\n| theirs | 1.0 | 1.0 |" in text

@@ -1,13 +1,13 @@
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
-from rl_conductor.bench.statistics import Difference, difference, estimate, valid_difference
-from rl_conductor.bench.tables import verdict
+from rl_conductor.bench.statistics import Difference, corrected, difference, estimate, paired, permuted, ratio
 
 
-def gap(value: float, low: float, high: float) -> Difference:
-    return Difference(value=value, low=low, high=high)
+def gap(p: float) -> Difference:
+    return Difference(value=0.1, low=0.01, high=0.2, p=p, n=9)
 
 
 def test_a_share_has_the_standard_error_and_wilsons_interval_worked_by_hand() -> None:
@@ -40,7 +40,7 @@ def test_mcnemars_test_is_exact() -> None:
 
 def test_no_difference_at_all_is_not_sure() -> None:
     found = difference([1, 0, 1], [1, 0, 1])
-    assert (found.value, found.low, found.high, found.p, found.sure) == (0, 0, 0, 1, False)
+    assert (found.value, found.p, found.sure) == (0, 1, False)
 
 
 def test_repetitions_that_disagree_are_permuted() -> None:
@@ -48,29 +48,52 @@ def test_repetitions_that_disagree_are_permuted() -> None:
     assert found.p == pytest.approx(2 / 2**4)
 
 
-def test_the_difference_given_validity_leaves_invalid_plans_out() -> None:
-    ours = [1.0, 0.0] * 10
-    theirs = [1.0, None, 0.0, None] * 5
-    found = valid_difference(ours, theirs)
+def test_a_single_repetition_that_disagrees_shows_nothing() -> None:
+    assert difference([0.5, 1], [0, 1]).p == 1
+
+
+def test_changes_of_sign_are_all_looked_at_or_else_drawn_so_that_p_is_rather_too_large() -> None:
+    assert permuted(np.full(13, 0.5)) == pytest.approx(2 / 2**13)
+    assert 2 / 2**14 < permuted(np.full(14, 0.5)) < 0.001
+
+
+def test_questions_on_which_both_agree_change_the_interval_but_not_p() -> None:
+    few, many = (difference([1] * 8 + [1] * more, [0] * 8 + [1] * more) for more in (2, 92))
+    assert few.p == many.p
+    assert many.high < few.low
+
+
+def test_the_interval_of_paired_answers_is_that_worked_by_hand() -> None:
+    found = difference([1] * 8 + [0, 1, 0], [0] * 8 + [1, 1, 0])
+    ours, theirs = 9 / 13, 2 / 13  # of two questions more, one won and one lost
+    half = 1.959964 * ((ours + theirs - (ours - theirs) ** 2) / 13) ** 0.5
+    assert (found.low, found.high) == pytest.approx((ours - theirs - half, ours - theirs + half))
+
+
+@pytest.mark.parametrize("questions", [1, 2, 20])
+def test_what_never_differs_is_not_known_to_be_the_same(questions: int) -> None:
+    found = difference([1] * questions, [1] * questions)
+    assert found.low < -0.1
+    assert found.high > 0.1
+    assert estimate([0.5] * questions).low < 0.45
+
+
+def test_only_questions_that_both_have_a_number_for_are_paired() -> None:
+    found = paired([1, None, 0, 1], [0, 1, None, 1])
     assert found is not None
-    assert found.value == 0
-    assert found.low < 0 < found.high
-    assert valid_difference(ours, [None] * 20) is None
+    assert (found.value, found.n) == (0.5, 2)
+    assert paired([1, None], [None, 1]) is None
 
 
-@pytest.mark.parametrize(
-    ("raw", "given_valid", "said"),
-    [
-        (gap(0.2, 0.1, 0.3), gap(0.2, 0.1, 0.3), "gain"),
-        (gap(0.2, -0.01, 0.4), gap(0.2, 0.1, 0.3), "not shown"),
-        (gap(0.2, 0.0, 0.4), gap(0.2, 0.1, 0.3), "not shown"),
-        (gap(0.4, 0.3, 0.5), gap(0.01, -0.1, 0.1), "validity only"),
-        (gap(0.4, 0.3, 0.5), gap(-0.2, -0.3, -0.1), "validity only"),
-        (gap(0.4, 0.3, 0.5), None, "validity only"),
-        (gap(-0.2, -0.3, -0.1), gap(0.2, 0.1, 0.3), "loss"),
-    ],
-)
-def test_a_gain_is_said_only_where_the_interval_leaves_zero_out_and_valid_plans_are_better(
-    raw: Difference, given_valid: Difference | None, said: str
-) -> None:
-    assert verdict(raw, given_valid) == said
+def test_holms_correction_is_that_worked_by_hand() -> None:
+    each = [gap(0.01), gap(0.04), None, gap(0.03), gap(0.02), gap(0.9)]
+    assert [one and round(one.p, 6) for one in corrected(each)] == [0.05, 0.09, None, 0.09, 0.08, 0.9]
+    assert corrected([None]) == [None]
+
+
+def test_a_ratio_has_an_interval_by_questions() -> None:
+    value, low, high = ratio([1] * 8 + [0] * 12, [1] * 16 + [0] * 4)
+    assert value == pytest.approx(0.5)
+    assert 0.2 < low < 0.35
+    assert 0.65 < high < 0.8
+    assert ratio([1, 0], [1, 0]) == (1, 1, 1)  # draws of the second alone have no way to go

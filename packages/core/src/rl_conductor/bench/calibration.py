@@ -81,9 +81,7 @@ def write_cards(pool_file: Path, found: Mapping[str, Measured], *, task: str, to
 
 def in_words(one: Measured) -> str:
     """Accuracy by domain with its standard error and number of questions."""
-    return ", ".join(
-        f"{domain} {share.value:.2f} ± {share.error:.2f} (n = {share.n})" for domain, share in one.accuracy.items()
-    )
+    return ", ".join(f"{domain} {share.in_words} (n = {share.n})" for domain, share in one.accuracy.items())
 
 
 def _note(worker: Any, one: Measured, comment: str) -> None:

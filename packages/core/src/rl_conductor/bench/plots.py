@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import re
 from collections.abc import Sequence
-from statistics import fmean
 from typing import Any, Literal
 
 from matplotlib import rc_context
@@ -55,18 +54,13 @@ def frontier(points: Sequence[tuple[str, float, float]]) -> list[str]:
     return found
 
 
-def depth(entrants: Sequence[Entrant]) -> str:
-    """Mean number of steps by the depth of the question, for systems whose number varies."""
+def depth(lines: Sequence[Line]) -> str:
+    """Mean number of steps by the depth of the question, for systems in which it is not always the same."""
     with rc_context(STYLE):
         figure, axes = _canvas()
-        for entrant in entrants:
-            steps: dict[int, list[int]] = {}
-            for row in entrant.rows:
-                if row.depth is not None:
-                    steps.setdefault(row.depth, []).append(row.steps)
-            if len({row.steps for row in entrant.rows}) > 1:
-                depths = sorted(steps)
-                axes.plot(depths, [fmean(steps[one]) for one in depths], marker="o", label=entrant.system.name)
+        for one in lines:
+            if len(set(one.steps_by_depth.values())) > 1:
+                axes.plot(list(one.steps_by_depth), list(one.steps_by_depth.values()), marker="o", label=one.system)
         return _by_depth(figure, axes, "steps")
 
 

@@ -1,6 +1,6 @@
 """The report of a bench: the same tables for the terminal, Markdown and HTML, and what they were made with.
 
-No sentence here claims more than its numbers do: the word for an advantage comes from `tables.verdict` alone.
+No sentence here claims more than its numbers do: the word for an advantage comes from `Comparison.verdict` alone.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescap
 from rl_conductor.amounts import cost, cost_in_words, counted, dollars, seconds, tokens
 from rl_conductor.bench import plots
 from rl_conductor.bench.runner import Bench, Section
-from rl_conductor.bench.statistics import Difference, Estimate
+from rl_conductor.bench.statistics import RESAMPLES, Difference, Estimate
 from rl_conductor.bench.systems.alone import BestSingle
 from rl_conductor.bench.systems.oracle import Oracle
-from rl_conductor.bench.tables import Comparison, Line, Verdict, chosen, closed, comparisons, line
+from rl_conductor.bench.tables import Comparison, Line, Verdict, chosen, comparisons, line, ways
 from rl_conductor.prompts import VERSION
 from rl_conductor.types import Usage, total
 
@@ -35,6 +35,13 @@ VERDICTS: dict[Verdict, str] = {
     "peeks": "knows the answers",
 }
 NONE = "–"
+DRAWINGS = "plots"
+"""The folder of the drawings, in the report's own."""
+TESTED = (
+    "Intervals are each comparison's own. p is that of McNemar's exact test, or where repetitions disagree that of"
+    f" changes of sign: all of them for up to 13 questions that differ, else {RESAMPLES:,} at random. It is corrected"
+    " for the {comparisons} of this table (Holm)."
+)
 LIBRARIES = ("rl-conductor", "numpy", "scipy", "pydantic", "wordllama", "xllamacpp", "transformers", "vllm", "openai")
 
 
@@ -51,6 +58,8 @@ class Plot:
     """A drawing, and what it shows."""
 
     title: str
+    file: str
+    """Where `write` puts it, in the report's folder."""
     svg: str
 
 
@@ -62,7 +71,10 @@ class Part:
     models: Table
     systems: Table
     comparisons: Table
+    tested: str
+    """How the comparisons were made."""
     depths: Table
+    steps: Table
     workers: Table
     about: Table
     remarks: tuple[str, ...]
@@ -88,7 +100,7 @@ def report_of(bench: Bench, sections: Sequence[Section], *, command: str) -> Rep
 
 
 def write(report: Report, folder: Path) -> None:
-    """Write `report.md` and `report.html`, which needs nothing else to be read."""
+    """Write `report.md` with its drawings beside it, and `report.html`, which needs nothing else to be read."""
     made = Environment(
         loader=PackageLoader("rl_conductor.bench"),
         autoescape=select_autoescape(["html.jinja"]),
@@ -100,6 +112,10 @@ def write(report: Report, folder: Path) -> None:
     for form in ("md", "html"):
         text = made.get_template(f"report.{form}.jinja").render(report=report)
         (folder / f"report.{form}").write_text(text, encoding="utf-8")
+    (folder / DRAWINGS).mkdir(exist_ok=True)
+    for part in report.sections:
+        for plot in part.plots:
+            (folder / plot.file).write_text(plot.svg, encoding="utf-8")
 
 
 # ---------------------------------------------------------------------------------------- the facts
@@ -160,10 +176,12 @@ def _part(bench: Bench, section: Section) -> Part:
         models=Table(("worker", "model"), tuple(section.models.items())),
         systems=Table(SYSTEMS, tuple(map(_cells, lines))),
         comparisons=Table(COMPARED, tuple(map(_compared_cells, compared))),
+        tested=TESTED.format(comparisons=counted(len(compared), "comparison")),
         depths=_depths(lines),
+        steps=_steps(lines),
         workers=_workers(section),
         about=Table(("system", "what it does"), tuple((one.system, one.about) for one in lines)),
-        remarks=tuple(_remarks(bench, section)),
+        remarks=tuple(_remarks(bench, section, compared)),
         plots=tuple(_plots(section, lines)),
     )
 
@@ -186,7 +204,7 @@ def _cells(one: Line) -> tuple[str, ...]:
 
 def share(measured: Estimate | None) -> str:
     """A share with its standard error."""
-    return NONE if measured is None else f"{measured.value:.2f} ± {measured.error:.2f}"
+    return NONE if measured is None else measured.in_words
 
 
 def _compared_cells(one: Comparison) -> tuple[str, ...]:
@@ -202,24 +220,36 @@ def _compared_cells(one: Comparison) -> tuple[str, ...]:
     )
 
 
-def _chance(p: float | None) -> str:
-    if p is None:
-        return NONE
+def _chance(p: float) -> str:
     return "< 0.001" if p < 0.001 else f"{p:.3f}"
 
 
 def _gap(gap: Difference | None) -> str:
-    return NONE if gap is None else f"{gap.value:+.2f} ({gap.low:+.2f} to {gap.high:+.2f})"
+    return NONE if gap is None else f"{gap.value:+.2f} ({gap.low:+.2f} to {gap.high:+.2f}, n = {gap.n})"
 
 
 def _depths(lines: Sequence[Line]) -> Table:
-    depths = sorted({depth for one in lines for depth in one.by_depth})
+    depths = _levels(lines)
     rows = [(one.system, _interval(one), *(share(one.by_depth.get(depth)) for depth in depths)) for one in lines]
-    return Table(("system", "all, 95 % interval", *(f"depth {depth}" for depth in depths)), tuple(rows))
+    return Table(("system", "all, 95 % interval", *map(_level, depths)), tuple(rows))
 
 
 def _interval(one: Line) -> str:
     return f"{one.accuracy.low:.2f} to {one.accuracy.high:.2f}"
+
+
+def _steps(lines: Sequence[Line]) -> Table:
+    depths = _levels(lines)
+    rows = [(one.system, *(f"{one.steps_by_depth[depth]:.1f}" for depth in depths)) for one in lines if depths]
+    return Table(("system", *map(_level, depths)), tuple(rows))
+
+
+def _levels(lines: Sequence[Line]) -> list[int]:
+    return sorted({depth for one in lines for depth in one.by_depth})
+
+
+def _level(depth: int) -> str:
+    return f"depth {depth}"
 
 
 def _workers(section: Section) -> Table:
@@ -232,29 +262,30 @@ def _workers(section: Section) -> Table:
     return Table(("system", "kind of question", "who did what share of the steps"), tuple(rows))
 
 
-def _remarks(bench: Bench, section: Section) -> list[str]:
-    """How much of the way to the oracle each system went."""
+def _remarks(bench: Bench, section: Section, compared: Sequence[Comparison]) -> list[str]:
+    """How much of the way to the oracle each system went that gains on the best single worker."""
     names = {type(entry): name for name, entry in bench.settings.systems.items()}
     single, oracle = names.get(BestSingle), names.get(Oracle)
     if single is None or oracle is None:
         return []
-    told = []
-    for entrant in section.entrants:
-        name = entrant.system.name
-        part = closed(section, name, single=single, oracle=oracle)
-        if part is not None and name not in (single, oracle):
-            told.append(f"{name} went {part:+.0%} of the way from {single} to {oracle}.")
-    return told
+    return [
+        f"{way.system} went {way.value:.0%} of the way from {single} to {oracle}"
+        f" (95 % interval {way.low:.0%} to {way.high:.0%})."
+        for way in ways(section, compared, single=single, oracle=oracle)
+    ]
 
 
 def _plots(section: Section, lines: Sequence[Line]) -> list[Plot]:
-    drawn = [Plot("Right answers against tokens", plots.pareto(lines, "tokens"))]
+    def plot(name: str, title: str, svg: str) -> Plot:
+        return Plot(title, f"{DRAWINGS}/{section.pool}-{section.task}-{name}.svg", svg)
+
+    drawn = [plot("tokens", "Right answers against tokens", plots.pareto(lines, "tokens"))]
     if any(one.dollars for one in lines):
-        drawn.append(Plot("Right answers against dollars", plots.pareto(lines, "dollars")))
-    if any(one.by_depth for one in lines):
-        drawn.append(Plot("Steps against depth of the question", plots.depth(section.entrants)))
-        drawn.append(Plot("Right answers against depth of the question", plots.accuracy_by_depth(lines)))
+        drawn.append(plot("dollars", "Right answers against dollars", plots.pareto(lines, "dollars")))
+    if _levels(lines):
+        drawn.append(plot("steps", "Steps against depth of the question", plots.depth(lines)))
+        drawn.append(plot("depth", "Right answers against depth of the question", plots.accuracy_by_depth(lines)))
     combined = [one for one in section.entrants if len({w for row in one.rows for w in row.workers}) > 1]
     if combined:
-        drawn.append(Plot("Who is chosen for what", plots.workers(combined)))
+        drawn.append(plot("workers", "Who is chosen for what", plots.workers(combined)))
     return drawn

@@ -11,18 +11,12 @@ import numpy as np
 
 from rl_conductor.bench.rows import Row
 from rl_conductor.bench.runner import Entrant, Section
-from rl_conductor.bench.statistics import (
-    Difference,
-    Estimate,
-    difference,
-    estimate,
-    valid_difference,
-)
+from rl_conductor.bench.statistics import Difference, Estimate, corrected, difference, estimate, paired, ratio
 from rl_conductor.types import Usage, Value, total
 
 Verdict = Literal["gain", "loss", "not shown", "validity only", "peeks"]
-"""`not shown`: the interval covers zero. `validity only`: more plans could be run, but those that could were no better.
-`peeks`: it knows the answers, so nothing is claimed."""
+"""`not shown`: chance alone may do as much. `validity only`: more plans could be run, but where both had one that
+could, no gain is shown. `peeks`: it knows the answers, so nothing is claimed."""
 
 
 class Line(Value):
@@ -48,6 +42,8 @@ class Line(Value):
     failures: int
     """Runs without an answer."""
     by_depth: dict[int, Estimate]
+    steps_by_depth: dict[int, float]
+    """Mean a question."""
 
     @property
     def tokens(self) -> float:
@@ -65,9 +61,30 @@ class Comparison(Value):
 
     system: str
     against: str
+    peeks: bool
+    """Whether one of them knows the answers."""
     difference: Difference
     given_valid: Difference | None
-    verdict: Verdict
+    """On the questions for which both had a plan that could be run as first written; `None` where there is none."""
+    valid: Difference | None
+    """Of the shares of such plans; `None` where one of them writes none."""
+
+    @property
+    def verdict(self) -> Verdict:
+        """What may be said."""
+        if self.peeks:
+            return "peeks"
+        if not self.difference.sure:
+            return "not shown"
+        if self.difference.value < 0:
+            return "loss"
+        if _gained(self.given_valid):
+            return "gain"
+        return "validity only" if _gained(self.valid) else "not shown"
+
+
+def _gained(gap: Difference | None) -> bool:
+    return gap is not None and gap.sure and gap.value > 0
 
 
 def line(entrant: Entrant) -> Line:
@@ -76,6 +93,7 @@ def line(entrant: Entrant) -> Line:
     planned = [row for row in rows if row.valid is not None]
     valid = [row for row in planned if row.valid]
     seconds = [row.seconds for row in rows]
+    by_depth = _by_depth(rows)
     return Line(
         system=entrant.system.name,
         about=entrant.system.about,
@@ -89,11 +107,14 @@ def line(entrant: Entrant) -> Line:
         p50=float(np.quantile(seconds, 0.5)),
         p95=float(np.quantile(seconds, 0.95)),
         failures=sum(row.error is not None for row in rows),
-        by_depth={
-            depth: estimate(means([row for row in rows if row.depth == depth]))
-            for depth in sorted({row.depth for row in rows if row.depth is not None})
-        },
+        by_depth={depth: estimate(means(each)) for depth, each in by_depth.items()},
+        steps_by_depth={depth: fmean(row.steps for row in each) for depth, each in by_depth.items()},
     )
+
+
+def _by_depth(rows: Sequence[Row]) -> dict[int, list[Row]]:
+    depths = sorted({row.depth for row in rows if row.depth is not None})
+    return {depth: [row for row in rows if row.depth == depth] for depth in depths}
 
 
 def means(rows: Sequence[Row]) -> list[float]:
@@ -106,37 +127,34 @@ def _by_question(rows: Sequence[Row]) -> list[list[Row]]:
 
 
 def comparisons(section: Section, against: Sequence[str]) -> list[Comparison]:
-    """Each system against each of those named, as far as they ran."""
+    """Each system against each of those named, as far as they ran, each pair once; p is corrected for how many."""
     known = {entrant.system.name: entrant for entrant in section.entrants}
-    return [
+    found = [
         compared(entrant, known[other])
-        for other in against
+        for number, other in enumerate(against)
         if other in known
         for entrant in section.entrants
-        if entrant.system.name != other
+        if entrant.system.name not in against[: number + 1]
+    ]
+    gaps = corrected([one.difference for one in found])
+    given_valid = corrected([one.given_valid for one in found])
+    valid = corrected([one.valid for one in found])
+    return [
+        one.model_copy(update={"difference": gap, "given_valid": given, "valid": share})
+        for one, gap, given, share in zip(found, gaps, given_valid, valid, strict=True)
     ]
 
 
 def compared(ours: Entrant, theirs: Entrant) -> Comparison:
     """One system against another, question by question."""
-    gap = difference(means(ours.rows), means(theirs.rows))
-    given_valid = valid_difference(_given_valid(ours), _given_valid(theirs))
     return Comparison(
         system=ours.system.name,
         against=theirs.system.name,
-        difference=gap,
-        given_valid=given_valid,
-        verdict="peeks" if ours.system.peeks or theirs.system.peeks else verdict(gap, given_valid),
+        peeks=ours.system.peeks or theirs.system.peeks,
+        difference=difference(means(ours.rows), means(theirs.rows)),
+        given_valid=paired(_given_valid(ours), _given_valid(theirs)),
+        valid=paired(_valid(ours), _valid(theirs)),
     )
-
-
-def verdict(gap: Difference, given_valid: Difference | None) -> Verdict:
-    """What may be said of a difference: nothing where its interval covers zero or only the form of plans got better."""
-    if not gap.sure:
-        return "not shown"
-    if gap.value < 0:
-        return "loss"
-    return "gain" if given_valid is not None and given_valid.low > 0 else "validity only"
 
 
 def _given_valid(entrant: Entrant) -> list[float | None]:
@@ -145,12 +163,33 @@ def _given_valid(entrant: Entrant) -> list[float | None]:
     return [fmean(values) if values else None for values in valid]
 
 
-def closed(section: Section, system: str, *, single: str, oracle: str) -> float | None:
-    """The share of the way from the best single worker to the oracle that a system went; `None` without a way."""
-    known = {entrant.system.name: fmean(means(entrant.rows)) for entrant in section.entrants}
-    if not {system, single, oracle} <= known.keys() or known[oracle] <= known[single]:
-        return None
-    return (known[system] - known[single]) / (known[oracle] - known[single])
+def _valid(entrant: Entrant) -> list[float | None]:
+    plans = [[row.valid for row in each if row.valid is not None] for each in _by_question(entrant.rows)]
+    return [fmean(valid) if valid else None for valid in plans]
+
+
+class Way(Value):
+    """The share of the way from the best single worker to the oracle that a system went, and its 95 % interval."""
+
+    system: str
+    value: float
+    low: float
+    high: float
+
+
+def ways(section: Section, compared: Sequence[Comparison], *, single: str, oracle: str) -> list[Way]:
+    """Of the systems that were found to gain on `single`, if the oracle ran too and was better."""
+    known = {entrant.system.name: means(entrant.rows) for entrant in section.entrants}
+    gained = [one.system for one in compared if one.against == single and one.verdict == "gain"]
+    if oracle not in known or not gained or fmean(known[oracle]) <= fmean(known[single]):
+        return []
+    return [_way(name, known[name], known[single], known[oracle]) for name in gained]
+
+
+def _way(system: str, ours: Sequence[float], single: Sequence[float], oracle: Sequence[float]) -> Way:
+    went, whole = ([one - start for one, start in zip(each, single, strict=True)] for each in (ours, oracle))
+    value, low, high = ratio(went, whole)
+    return Way(system=system, value=value, low=low, high=high)
 
 
 def chosen(entrant: Entrant) -> dict[str, dict[str, float]]:

@@ -109,7 +109,7 @@ def _table(found: dict[str, Measured]) -> Table:
     for name, one in found.items():
         whole = (seconds(one.latency), cost(one.usage).replace("$", ""), str(one.failures))
         for number, (domain, share) in enumerate(one.accuracy.items()):
-            right = f"{share.value:.2f} ± {share.error:.2f}"
-            cells = (name if number == 0 else "", domain, right, str(share.n), *(whole if number == 0 else ("",) * 3))
+            told = (domain, share.in_words, str(share.n))
+            cells = (name if number == 0 else "", *told, *(whole if number == 0 else ("",) * 3))
             drawn.add_row(*(Text(console.one_line(cell)) for cell in cells))
     return drawn

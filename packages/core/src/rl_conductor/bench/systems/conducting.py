@@ -10,16 +10,14 @@ from rl_conductor.bench.arena import Arena
 from rl_conductor.bench.systems.base import Reply, System, SystemEntry
 from rl_conductor.limits import Limits
 from rl_conductor.models import Model
-from rl_conductor.parser import Form
-from rl_conductor.planner import PLAN_TOKENS, Planner
-from rl_conductor.pool import ModelEntry
-from rl_conductor.prompts import Roster
+from rl_conductor.planner import Planner
+from rl_conductor.pool import ModelEntry, PlanManner
 from rl_conductor.tasks import Sample
 from rl_conductor.types import Sampling
 from rl_conductor.workers.source import version_of
 
 
-class Conducting(SystemEntry):
+class Conducting(PlanManner, SystemEntry):
     """A model that writes plans over the pool. A trained one must be asked as it was trained."""
 
     kind: Literal["conductor"]
@@ -28,12 +26,6 @@ class Conducting(SystemEntry):
     rounds: int = Field(default=1, ge=1)
     """2 is the paper's recursion."""
     steps: int = Field(default=5, ge=1)
-    form: Form | None = None
-    roster: Roster = "cards"
-    access: Literal["binary", "positional"] = "binary"
-    examples: int = Field(default=3, ge=0, le=4)
-    max_tokens: int = Field(default=PLAN_TOKENS, ge=1)
-    """Most tokens of a plan."""
     samples: int = Field(default=5, ge=1)
     """Most plans that are drawn until one may run; only the first counts for the share of valid plans."""
     temperature: float = Field(default=0.0, ge=0)
