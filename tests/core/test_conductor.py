@@ -10,7 +10,7 @@ import pytest
 
 from core.runs import SOON, Gated, Paced, down, forever, leftover_tasks, plan, pool_of, worker
 from rl_conductor.conductor import MINI, ULTRA, Conductor, profile_named
-from rl_conductor.errors import ConfigError, RunError
+from rl_conductor.errors import ConfigError, PolicyError, RunError
 from rl_conductor.limits import Limits
 from rl_conductor.models import Model
 from rl_conductor.models.base import collect
@@ -48,6 +48,25 @@ async def test_an_empty_question_is_refused(question: Any) -> None:
 
 async def test_a_picture_alone_is_a_question() -> None:
     assert (await conductor().run([Message(role="user", content=(ImagePart(url="https://x"),))])).text
+
+
+def test_a_conductor_with_other_parts_keeps_its_own_for_the_rest() -> None:
+    made = conductor(
+        policy=Policy(final="a"),
+        access="positional",
+        retries=7,
+        keep_prompts=False,
+        name="house",
+        limits=Limits(steps=2),
+    )
+    other = Planner(model=ScriptedModel(""))
+
+    assert vars(made.replaced()) == vars(made)
+    assert vars(made.replaced(planner=other)) == vars(made) | {"planner": other}
+    changed = made.replaced(pool=pool_of(a="", b=""), limits=Limits(steps=3), access="binary")
+    assert (list(changed.pool), changed.limits.steps, changed.access) == (["a", "b"], 3, "binary")
+    with pytest.raises(PolicyError, match=r"policy.final is 'a'"):
+        made.replaced(pool=pool_of(b=""))
 
 
 def test_a_planner_may_be_a_name_a_model_or_a_planner() -> None:

@@ -13,10 +13,14 @@ from pathlib import Path
 
 import pytest
 
+from core.pools import TRAINED
 from rl_conductor import discovery
-from rl_conductor.conductor import Conductor
+from rl_conductor.cli.options import Choice
+from rl_conductor.conductor import Conductor, ProfileName
 from rl_conductor.discovery import EMBEDDED, MOST_SERVED, discover
 from rl_conductor.errors import ConfigError
+from rl_conductor.limits import Limits
+from rl_conductor.server.profiles import catalogue
 from rl_conductor.types import FREE, Card
 
 
@@ -103,6 +107,21 @@ def test_a_pool_file_may_name_its_planner(tmp_path: Path) -> None:
 
     assert found.planner.model.name == "ollama:conductor"
     assert "its planner plans" in found.reasons[1]
+
+
+def test_a_trained_planner_is_asked_as_its_pool_file_says(tmp_path: Path) -> None:
+    path = pool_file(tmp_path, planner=TRAINED)
+
+    for made in (Conductor.from_env(pool_file=path), Choice(pool=path).conductor()[0], ultra_over(path)):
+        planner = made.planner
+        assert (planner.form, planner.roster, planner.examples, planner.samples) == ("lines", "ordinals", 0, 2)
+        assert (planner.sampling.max_tokens, planner.sampling.temperature) == (200, 0.0)
+        assert (made.access, made.limits.steps) == ("positional", 3)
+
+
+def ultra_over(path: Path) -> Conductor:
+    served = catalogue(discover({}, pool_file=path), {})
+    return served.named("conductor-ultra").conductor
 
 
 @pytest.mark.parametrize(
@@ -245,7 +264,15 @@ def test_a_bare_machine_has_tiny_models_in_process_and_says_so() -> None:
 
     assert (found.embedded, list(found.pool)) == (True, list(EMBEDDED))
     assert "tiny" in found.reasons[0]
-    assert Conductor(found.planner, found.pool, policy=found.policy, limits=found.limits).limits == found.limits
+    assert "at most 3 steps" in found.reasons[1]
+    assert Conductor.of(found).limits == found.limits
+
+
+@pytest.mark.parametrize(("profile", "steps"), [(None, 3), ("mini", 2), ("ultra", 3)])
+def test_no_profile_makes_plans_longer_than_tiny_models_are_good_for(profile: ProfileName | None, steps: int) -> None:
+    assert Conductor.from_env(profile=profile).limits.steps == steps
+    assert Choice(profile=profile).conductor()[0].limits.steps == steps
+    assert Choice(profile=profile, steps=5).conductor()[0].limits.steps == 5
 
 
 def test_a_conductor_is_made_from_what_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -254,6 +281,7 @@ def test_a_conductor_is_made_from_what_is_found(tmp_path: Path, monkeypatch: pyt
     assert list(Conductor.from_env().pool) == ["a", "b"]
     assert Conductor.from_env(profile="mini").limits.steps == 2
     assert Conductor.from_env(profile="ultra").limits.rounds == 2
+    assert Conductor.from_env(profile="ultra", limits=Limits(steps=4)).limits == Limits(steps=4)
     with pytest.raises(ConfigError, match="'mini' or 'ultra'"):
         Conductor.from_env(profile="huge")
 

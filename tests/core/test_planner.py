@@ -11,11 +11,11 @@ from rl_conductor.calling import Caller
 from rl_conductor.errors import ModelError
 from rl_conductor.grammar import constraint
 from rl_conductor.ledger import Ledger
-from rl_conductor.limits import Limits
+from rl_conductor.limits import PLAN_TOKENS, Limits
 from rl_conductor.models.base import Capabilities
 from rl_conductor.models.scripted import ALL, ScriptedModel
 from rl_conductor.plan import Form
-from rl_conductor.planner import PLAN_TOKENS, RESAMPLED, Drafting, Planner
+from rl_conductor.planner import RESAMPLED, Drafting, Planner
 from rl_conductor.trace import Event, PlanDelta, PlanRecord, PlanRejected, PlanStarted
 from rl_conductor.types import Card, Grammar, JsonFormat, Message, Sampling
 from rl_conductor.workflow import PlanSpace, Step

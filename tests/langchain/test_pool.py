@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 from langchain_core.language_models import FakeListChatModel
+from langchain_core.messages import HumanMessage
 from langchain_core.runnables import RunnableLambda
 from langchain_openai import ChatOpenAI
 from pydantic import SecretStr
 
+from core.pools import TRAINED
 from core.runs import plan
 from langchain_conductor import (
     ChatConductor,
@@ -20,11 +24,10 @@ from langchain_conductor import (
     create_conductor,
     pool_of,
 )
-from langchain_conductor.pool import in_profile
+from langchain_conductor.pool import conductor_over, found_of
 from langchain_conductor.tracing import Reported
 from rl_conductor import (
     Card,
-    Conductor,
     ConfigError,
     Limits,
     Planner,
@@ -156,12 +159,29 @@ def test_a_profile_brings_limits_and_an_order_and_both_can_be_overruled() -> Non
 def test_another_profile_changes_the_order_and_the_limits_and_nothing_else() -> None:
     dear = Worker.of("dear", ScriptedModel("Hi.", price=Price(input=9, output=9)))
     pool = WorkerPool([dear, Worker.of("cheap", ScriptedModel("Hi."))])
-    found = Conductor(ScriptedModel(LONE), pool, policy=Policy(final="dear"), access="positional")
-    mini = in_profile(found, "mini", limits=None, rounds=3)
+    found = replace(found_of(pool, ScriptedModel(LONE)), access="positional", limits=Limits(steps=3))
+    usual = conductor_over(found, policy=Policy(final="dear"))
+    mini = conductor_over(found, policy=Policy(final="dear"), profile="mini", rounds=3)
     assert list(mini.pool) == ["cheap", "dear"]
     assert (mini.limits.steps, mini.limits.rounds) == (2, 3)
-    assert (vars(mini) | {"pool": pool, "limits": found.limits}) == vars(found)
-    assert in_profile(found, "mini", limits=Limits(steps=4), rounds=None).limits == Limits(steps=4)
+    assert (vars(mini) | {"pool": usual.pool, "limits": usual.limits}) == vars(usual)
+    assert conductor_over(found, profile="mini", limits=Limits(steps=4)).limits == Limits(steps=4)
+    assert conductor_over(found, profile="ultra").limits.steps == 3
+
+
+def test_a_profile_for_one_call_keeps_to_what_the_planner_of_a_pool_file_is_good_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "pool.toml"
+    path.write_text(f"{TRAINED}[workers.a]\nmodel = 'ollama:small'\n")
+    monkeypatch.setenv("RL_CONDUCTOR_POOL", str(path))
+    model = ChatConductor()
+    asked = model._asked([HumanMessage("Hi.")], None, {"model": "ultra"})
+    for conductor in (model.conductor, asked.conductor):
+        assert conductor.planner.examples == 0
+        assert conductor.access == "positional"
+        assert conductor.limits.steps == 3
+    assert asked.conductor.limits.rounds == 2
 
 
 def test_every_call_is_reported_once_however_often_a_conductor_is_made_over() -> None:

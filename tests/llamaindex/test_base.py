@@ -15,6 +15,7 @@ from llama_index.core.rate_limiter import TokenBucketRateLimiter
 from llama_index.core.tools import FunctionTool
 
 from core.capitals import tiers
+from core.pools import TRAINED
 from llama_index.llms.conductor import Conductor
 from llamaindex.scripts import EchoLLM, asked, conductor, core_of, plan, planner, shown, text_of, until
 from rl_conductor import (
@@ -43,6 +44,15 @@ def test_the_tiers_of_a_pool_file_hold_here_too(tmp_path: Path, monkeypatch: pyt
     (tmp_path / "pool.toml").write_text('tiers = "tiers.json"\n[workers.small]\nmodel = "ollama:llama3.2"\n')
     monkeypatch.setenv("RL_CONDUCTOR_POOL", str(tmp_path / "pool.toml"))
     assert Conductor()._core.tiers == tiers("small", model="ollama:llama3.2")
+
+
+def test_a_pool_file_says_here_too_how_its_planner_is_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "pool.toml").write_text(f'{TRAINED}[workers.small]\nmodel = "ollama:llama3.2"\n')
+    monkeypatch.setenv("RL_CONDUCTOR_POOL", str(tmp_path / "pool.toml"))
+    core = Conductor(profile="ultra")._core
+    assert (core.planner.form, core.planner.examples) == ("lines", 0)
+    assert (core.access, core.limits.steps, core.limits.rounds) == ("positional", 3, 2)
+    assert Conductor(access="binary")._core.access == "binary"
 
 
 def test_every_way_of_asking_gives_the_answer() -> None:

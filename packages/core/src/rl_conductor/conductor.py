@@ -9,7 +9,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Literal, Self
 
-from rl_conductor.discovery import discover
+from rl_conductor.discovery import Found, discover
 from rl_conductor.errors import ConfigError
 from rl_conductor.limits import Limits
 from rl_conductor.models import Capabilities, Model, model
@@ -24,10 +24,14 @@ from rl_conductor.sync import run_sync
 from rl_conductor.tiers import Tiers
 from rl_conductor.trace import AnswerDelta, Event, Finished, PlanRecord, Round, Trace
 from rl_conductor.types import FREE, Completion, Delta, Message, Price, Request, TextPart
-from rl_conductor.workflow import Workflow
+from rl_conductor.workflow import AccessMode, Workflow
 
 Question = str | Sequence[Message] | Request
 """A question in plain words, a conversation, or a whole request."""
+
+
+ProfileName = Literal["mini", "ultra"]
+"""The profiles that can be asked for by name."""
 
 
 @dataclass(frozen=True)
@@ -42,6 +46,10 @@ class Profile:
     def ordered(self, pool: WorkerPool) -> WorkerPool:
         """`pool` in the order that this profile prefers."""
         return WorkerPool(sorted(pool.values(), key=_expense)) if self.economy else pool
+
+    def within(self, usual: Limits) -> Limits:
+        """Its limits, with plans no longer than `usual` for a pool: tiny models are lost in long ones."""
+        return self.limits.model_copy(update={"steps": min(self.limits.steps, usual.steps)})
 
 
 MINI = Profile("mini", Limits.model_construct(steps=2, rounds=1, seconds=60.0), economy=True)
@@ -64,7 +72,7 @@ class Conductor:
         *,
         policy: Policy | None = None,
         limits: Limits | None = None,
-        access: Literal["binary", "positional"] = "binary",
+        access: AccessMode = "binary",
         retries: int = 2,
         keep_prompts: bool = True,
         tiers: Tiers | str | Path | None = None,
@@ -95,7 +103,7 @@ class Conductor:
         self.policy = policy or Policy()
         self.limits = limits or Limits()
         self.name = f"conductor:{name}"
-        self._access = access
+        self.access = access
         self._retries = retries
         self._keep_prompts = keep_prompts
         self.tiers = tiers if isinstance(tiers, Tiers | None) else Tiers.read(tiers)
@@ -121,13 +129,68 @@ class Conductor:
         Raises:
             ConfigError: there is no such profile, or what was found can't be used.
         """
-        found = discover(pool_file=pool_file)
-        policy = policy or found.policy
-        if profile is None:
-            return cls(found.planner, found.pool, policy=policy, limits=limits or found.limits, tiers=found.tiers)
+        return cls.of(discover(pool_file=pool_file), profile=profile, policy=policy, limits=limits)
+
+    @classmethod
+    def of(
+        cls,
+        found: Found,
+        *,
+        profile: Profile | str | None = None,
+        policy: Policy | None = None,
+        limits: Limits | None = None,
+        name: str = "conductor",
+    ) -> Self:
+        """A conductor over what was found.
+
+        Args:
+            found: who plans and who works, and what is usual for them.
+            profile: orders the workers and brings limits, within which plans are no longer than is usual.
+            policy: in place of the usual one.
+            limits: in place of the profile's, or the usual ones.
+            name: its name as a model.
+
+        Raises:
+            ConfigError: there is no such profile, or what was found can't be used.
+            PolicyError: no workflow at all may run, or the planner may see no request.
+        """
         chosen = profile_named(profile) if isinstance(profile, str) else profile
-        pool = chosen.ordered(found.pool)
-        return cls(found.planner, pool, policy=policy, limits=limits or chosen.limits, tiers=found.tiers)
+        return cls(
+            found.planner,
+            chosen.ordered(found.pool) if chosen else found.pool,
+            policy=policy or found.policy,
+            limits=limits or (chosen.within(found.limits) if chosen else found.limits),
+            access=found.access,
+            tiers=found.tiers,
+            name=name,
+        )
+
+    def replaced(
+        self,
+        *,
+        planner: Planner | None = None,
+        pool: WorkerPool | None = None,
+        limits: Limits | None = None,
+        access: AccessMode | None = None,
+        retries: int | None = None,
+    ) -> Self:
+        """This conductor with some parts in place of its own; `None` keeps one.
+
+        Raises:
+            ConfigError: its tiers are not for such a pool.
+            PolicyError: no workflow at all may run.
+        """
+        return type(self)(
+            planner or self.planner,
+            pool or self.pool,
+            policy=self.policy,
+            limits=limits or self.limits,
+            access=access or self.access,
+            retries=self._retries if retries is None else retries,
+            keep_prompts=self._keep_prompts,
+            tiers=self.tiers,
+            name=self.name.partition(":")[2],
+        )
 
     # ---------------------------------------------------------------------------- plans and traces
 
@@ -326,7 +389,7 @@ class Conductor:
             policy=policy or self.policy,
             limits=limits,
             emit=emit,
-            access=self._access,
+            access=self.access,
             retries=self._retries,
             keep_prompts=self._keep_prompts,
             tiers=self.tiers,

@@ -10,14 +10,15 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from rl_conductor.errors import ConfigError
-from rl_conductor.limits import Limits
+from rl_conductor.limits import PLAN_TOKENS, Limits
 from rl_conductor.models import Model, model
 from rl_conductor.models.services import shown_address, usable_key
-from rl_conductor.planner import PLAN_TOKENS, Planner
+from rl_conductor.planner import Planner
 from rl_conductor.policy import Policy
 from rl_conductor.pool import PoolFile, Worker, WorkerPool, read_pool_file
 from rl_conductor.tiers import Tiers
 from rl_conductor.types import FREE, Card, Sampling
+from rl_conductor.workflow import AccessMode
 
 POOL_VARIABLE = "RL_CONDUCTOR_POOL"
 """Names a pool file, which then goes before everything else that is found."""
@@ -74,6 +75,8 @@ class Found:
     """In words, a line each: what was found and what was made of it."""
     policy: Policy = field(default_factory=Policy)
     limits: Limits = field(default_factory=Limits)
+    access: AccessMode = "binary"
+    """How plans say what a step reads."""
     tiers: Tiers | None = None
     embedded: bool = False
     """Nothing better was found, so tiny models in this process do everything."""
@@ -100,13 +103,15 @@ def discover(environ: Mapping[str, str] | None = None, *, pool_file: str | Path 
 def from_file(content: PoolFile, reason: str) -> Found:
     """The pool of a file; without a planner in it, the first worker's model plans too."""
     pool = WorkerPool(content.made())
-    first, own = next(iter(pool.values())), content.planner
-    planner = Planner.like(first)
-    if own is not None:
-        planner = Planner(model=own.made(), card=Card(name="planner", tags=own.tags, region=own.region))
-    who = "its planner" if own else f"its first worker, {first.name!r}, also"
     tiers = None if content.tiers is None else Tiers.read(content.tiers)
-    return Found(pool, planner, (reason, f"{who} plans: {planner.model.name}"), tiers=tiers)
+    if (own := content.planner) is None:
+        first = next(iter(pool.values()))
+        planner = Planner.like(first)
+        reasons = (reason, f"its first worker, {first.name!r}, also plans: {planner.model.name}")
+        return Found(pool, planner, reasons, tiers=tiers)
+    planner = Planner.of(own)
+    reasons = (reason, f"its planner plans: {planner.model.name}")
+    return Found(pool, planner, reasons, limits=Limits(steps=own.steps), access=own.access, tiers=tiers)
 
 
 def from_keys(environ: Mapping[str, str]) -> Found | None:

@@ -18,6 +18,8 @@ BASE64_BYTES_PER_FILE_TOKEN = 4
 vendor reads out of one can't be told from its size."""
 DEFAULT_OUTPUT_TOKENS = 4_096
 """Most output tokens of a call that names no other bound (paper: workers in training)."""
+PLAN_TOKENS = 1_024
+"""Most tokens of a plan (paper, table of hyper-parameters)."""
 
 
 class Limits(Value):

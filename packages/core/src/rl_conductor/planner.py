@@ -10,16 +10,16 @@ from typing import Self
 from rl_conductor.calling import Caller
 from rl_conductor.errors import ConductorError, ConfigError, ModelError, WorkflowError
 from rl_conductor.grammar import GrammarTooLarge, constraint
+from rl_conductor.limits import PLAN_TOKENS
 from rl_conductor.models.base import Model
-from rl_conductor.parser import Form, completed_steps, parse
-from rl_conductor.pool import Worker
+from rl_conductor.parser import completed_steps, parse
+from rl_conductor.plan import Form
+from rl_conductor.pool import PlannerEntry, Worker
 from rl_conductor.prompts import Review, Roster, planner_messages
 from rl_conductor.trace import Call, Event, PlanDelta, PlannerSetup, PlanRecord, PlanRejected, PlanStarted
 from rl_conductor.types import Card, Message, Request, ResponseFormat, Sampling
 from rl_conductor.workflow import PlanSpace, Step
 
-PLAN_TOKENS = 1_024
-"""Most tokens of a plan (paper, table of hyper-parameters)."""
 RESAMPLED = 0.7
 """Temperature of further samples of a greedy planner, which would write the same plan again."""
 
@@ -81,6 +81,23 @@ class Planner:
     def like(cls, worker: Worker) -> Self:
         """A worker's model, which the same data may reach."""
         return cls(model=worker.model, card=Card(name="planner", tags=worker.card.tags, region=worker.card.region))
+
+    @classmethod
+    def of(cls, entry: PlannerEntry) -> Self:
+        """The planner that a pool file describes.
+
+        Raises:
+            ConfigError: there is no such model, or its options don't fit.
+        """
+        return cls(
+            model=entry.made(),
+            form=entry.form,
+            roster=entry.roster,
+            examples=entry.examples,
+            samples=entry.samples,
+            sampling=Sampling(max_tokens=entry.max_tokens, temperature=entry.temperature),
+            card=Card(name="planner", tags=entry.tags, region=entry.region),
+        )
 
     @cached_property
     def setup(self) -> PlannerSetup:

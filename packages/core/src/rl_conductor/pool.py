@@ -15,12 +15,15 @@ from typing import Any, Self
 from pydantic import BaseModel, ConfigDict, Field
 
 from rl_conductor.errors import ConfigError
-from rl_conductor.limits import DEFAULT_OUTPUT_TOKENS
+from rl_conductor.limits import DEFAULT_OUTPUT_TOKENS, PLAN_TOKENS
 from rl_conductor.models import Model, model
+from rl_conductor.plan import Form
+from rl_conductor.prompts import EXAMPLES, Roster
 from rl_conductor.sync import PerLoop
 from rl_conductor.toml import read_toml
 from rl_conductor.trace import WorkerSetup
 from rl_conductor.types import Card, Price, Sampling
+from rl_conductor.workflow import AccessMode
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -194,11 +197,34 @@ class WorkerEntry(ModelEntry):
     concurrency: int | None = Field(default=None, ge=1)
 
 
+class PlanManner(_Entry):
+    """How plans are asked for. A trained planner must be asked as it was trained."""
+
+    form: Form | None = None
+    """How plans are spelled; `None` takes what the model can be held to."""
+    roster: Roster = "cards"
+    examples: int = Field(default=3, ge=0, le=len(EXAMPLES))
+    """Worked examples in the prompt; a trained planner mostly needs none."""
+    access: AccessMode = "binary"
+    max_tokens: int = Field(default=PLAN_TOKENS, ge=1)
+    """Most tokens of a plan; a longer one is no plan."""
+
+
+class PlannerEntry(ModelEntry, PlanManner):
+    """Who plans, in a pool file: `[planner]`."""
+
+    steps: int = Field(default=5, ge=1)
+    """Most steps of a plan, unless a caller's limits say otherwise."""
+    temperature: float | None = Field(default=None, ge=0)
+    samples: int = Field(default=5, ge=1)
+    """Most plans that are drawn until one may run."""
+
+
 class PoolFile(_Entry):
     """A pool file: `[workers.NAME]` tables, and optionally `[planner]`."""
 
     workers: dict[str, WorkerEntry]
-    planner: ModelEntry | None = None
+    planner: PlannerEntry | None = None
     tiers: Path | None = None
     """What sends simple requests to one call; `rl-conductor calibrate --tiers` makes it."""
 

@@ -14,6 +14,9 @@ from pydantic import AfterValidator, Field, model_validator
 from rl_conductor.errors import WorkflowValidationError
 from rl_conductor.types import Value
 
+AccessMode = Literal["binary", "positional"]
+"""Whether a step sees no earlier step or all of them (paper, main runs), or any subset."""
+
 
 def _text(subtask: str) -> str:
     try:
@@ -125,8 +128,7 @@ class PlanSpace(Value):
     """The workers of the roster that may be used."""
     max_steps: int = Field(default=5, ge=1)
     min_steps: int = Field(default=1, ge=1)
-    access: Literal["binary", "positional"] = "binary"
-    """`binary`: a step sees no earlier step or all of them (paper, main runs). `positional`: any subset."""
+    access: AccessMode = "binary"
     unreadable: frozenset[tuple[str, str]] = frozenset()
     """(reader, source) pairs: nothing that came from `source`, even through others, may reach `reader`."""
     last: frozenset[str] | None = None

@@ -19,10 +19,11 @@ from langchain_conductor.asked import Asked, named
 from langchain_conductor.messages import NAME, AnyTool, core_tool, core_tool_choice, lc_tool
 from langchain_conductor.models import ChatModel
 from langchain_conductor.options import CallOptions
-from langchain_conductor.pool import AnyModel, conductor_of, in_profile
+from langchain_conductor.pool import AnyModel, conductor_over, found_of
 from langchain_conductor.structured import Method, Schema, response_format, structured
 from langchain_conductor.tracing import identified, unreported
 from rl_conductor.conductor import Conductor
+from rl_conductor.discovery import Found
 from rl_conductor.limits import Limits
 from rl_conductor.planner import Planner
 from rl_conductor.policy import Policy
@@ -75,6 +76,8 @@ class ChatConductor(BaseChatModel):
     streaming: bool = False
     """Whether `invoke` streams too, for handlers that want each token."""
 
+    _found: Found | None = PrivateAttr(default=None)
+    """Who plans and works."""
     _conductor: Conductor | None = PrivateAttr(default=None)
     _run: BaseRunManager | None = PrivateAttr(default=None)
     """Whose calls these are, where LangChain does not tell `_stream`."""
@@ -97,16 +100,19 @@ class ChatConductor(BaseChatModel):
     def conductor(self) -> Conductor:
         """The Conductor at work; it serves any other use as well."""
         if self._conductor is None:
-            self._conductor = conductor_of(
-                self.workers,
-                self.planner,
-                profile=self.model,
-                policy=self.policy,
-                limits=self.limits,
-                rounds=self.rounds,
-                retries=self.max_retries,
-            )
+            self._conductor = self._in_profile(self.model)
         return self._conductor
+
+    def _in_profile(self, profile: str | None) -> Conductor:
+        self._found = self._found or found_of(self.workers, self.planner)
+        return conductor_over(
+            self._found,
+            profile=profile,
+            policy=self.policy,
+            limits=self.limits,
+            rounds=self.rounds,
+            retries=self.max_retries,
+        )
 
     # ----------------------------------------------------------------------------- what it offers
 
@@ -327,7 +333,7 @@ class ChatConductor(BaseChatModel):
 
     def __getstate__(self) -> dict[Any, Any]:
         # Connections don't travel: whoever gets the copy opens its own.
-        return super().__getstate__() | {"__pydantic_private__": {"_conductor": None, "_run": None}}
+        return super().__getstate__() | {"__pydantic_private__": dict.fromkeys(self.__private_attributes__)}
 
     # ------------------------------------------------------------------------------------ one call
 
@@ -336,7 +342,7 @@ class ChatConductor(BaseChatModel):
         options = CallOptions.of({**self._defaults(), **{name: told[name] for name in told if told[name] is not None}})
         conductor = self.conductor
         if options.model not in (None, self.model):
-            conductor = in_profile(conductor, options.model, limits=self.limits, rounds=self.rounds)
+            conductor = self._in_profile(options.model)
         name = named(options.model or self.model)
         return Asked(conductor, options.request(messages), options.policy, options.limits, name)
 

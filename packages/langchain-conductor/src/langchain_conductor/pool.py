@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from copy import copy
 from dataclasses import replace
 from typing import Any, Protocol, runtime_checkable
 
@@ -13,7 +12,7 @@ from langchain_core.runnables import Runnable
 from langchain_conductor.models import ChatModel, RunnableModel
 from langchain_conductor.tracing import reported_planner, reported_pool
 from rl_conductor.conductor import Conductor, Profile, profile_named
-from rl_conductor.discovery import discover
+from rl_conductor.discovery import Found, discover
 from rl_conductor.errors import ConfigError
 from rl_conductor.limits import Limits
 from rl_conductor.models import Model, model
@@ -100,6 +99,38 @@ def _profile(name: str) -> Profile:
         raise ConfigError(f"{error}; a model to work with goes into workers={{'name': 'provider:model'}}") from None
 
 
+def found_of(
+    workers: Mapping[str, AnyModel | Worker] | None = None, planner: AnyModel | Planner | None = None
+) -> Found:
+    """`workers`, or what this machine offers, and who plans over it; their calls show in LangChain's traces.
+
+    Raises:
+        ConfigError: a worker or the planner can't be made.
+    """
+    if workers is None:
+        found = discover()
+        plans = _planner(planner) if planner else found.planner
+    else:
+        pool = pool_of(workers)
+        plans = _planner(planner) if planner else _planner_among(pool)
+        found = Found(pool, plans, ())
+    return replace(found, planner=reported_planner(plans), pool=reported_pool(found.pool))
+
+
+def conductor_over(
+    found: Found,
+    *,
+    profile: str | None = None,
+    policy: Policy | None = None,
+    limits: Limits | None = None,
+    rounds: int | None = None,
+    retries: int = 2,
+) -> Conductor:
+    """A Conductor over what `found_of` made, in a profile; the rest as for `conductor_of`."""
+    made = Conductor.of(found, profile=_profile(profile) if profile else None, policy=policy, limits=limits)
+    return made.replaced(limits=_with_rounds(made.limits, rounds), retries=retries)
+
+
 def conductor_of(
     workers: Mapping[str, AnyModel | Worker] | None = None,
     planner: AnyModel | Planner | None = None,
@@ -125,33 +156,11 @@ def conductor_of(
         ConfigError: a worker or the planner can't be made, or there is no such profile.
         PolicyError: no workflow at all could run.
     """
-    found = discover() if workers is None else None
-    pool = found.pool if found else pool_of(workers or {})
-    plans = _planner(planner) if planner else found.planner if found else _planner_among(pool)
-    chosen = _profile(profile) if profile else Profile("", found.limits if found else Limits())
-    return Conductor(
-        reported_planner(plans),
-        reported_pool(chosen.ordered(pool)),
-        policy=policy or (found.policy if found else None),
-        limits=_limits(limits or chosen.limits, rounds),
-        retries=retries,
-        tiers=found.tiers if found else None,
-    )
+    found = found_of(workers, planner)
+    return conductor_over(found, profile=profile, policy=policy, limits=limits, rounds=rounds, retries=retries)
 
 
-def in_profile(conductor: Conductor, profile: str, *, limits: Limits | None, rounds: int | None) -> Conductor:
-    """`conductor` in another profile: that settles the order of the workers and, unless they are given, the limits.
-
-    Raises:
-        ConfigError: there is no such profile.
-    """
-    chosen = _profile(profile)
-    changed = copy(conductor)
-    changed.pool, changed.limits = chosen.ordered(conductor.pool), _limits(limits or chosen.limits, rounds)
-    return changed
-
-
-def _limits(limits: Limits, rounds: int | None) -> Limits:
+def _with_rounds(limits: Limits, rounds: int | None) -> Limits:
     return limits if rounds is None else Limits.model_validate(limits.model_dump() | {"rounds": rounds})
 
 
@@ -163,6 +172,4 @@ def conducted(given: Conductor | Conducted | None) -> Conductor:
         return given.conductor
     if not isinstance(given, Conductor):
         raise ConfigError(f"{given!r} conducts nothing; give a ChatConductor or a Conductor")
-    shown = copy(given)
-    shown.planner, shown.pool = reported_planner(given.planner), reported_pool(given.pool)
-    return shown
+    return given.replaced(planner=reported_planner(given.planner), pool=reported_pool(given.pool))

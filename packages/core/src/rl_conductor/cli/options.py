@@ -8,11 +8,11 @@ import sys
 from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import typer
 
-from rl_conductor.conductor import Conductor, profile_named
+from rl_conductor.conductor import Conductor, ProfileName
 from rl_conductor.discovery import Found, discover
 from rl_conductor.errors import ConfigError
 from rl_conductor.limits import Limits
@@ -69,7 +69,7 @@ Denied = Annotated[
     ),
 ]
 ProfileOption = Annotated[
-    Literal["mini", "ultra"] | None,
+    ProfileName | None,
     typer.Option(
         "--profile",
         help="mini: 2 steps, cheap workers first, 60 seconds. ultra: 5 steps, 2 rounds.",
@@ -136,7 +136,7 @@ class Choice:
     pool: Path | None = None
     workers: list[str] | None = None
     denied: list[str] | None = None
-    profile: str | None = None
+    profile: ProfileName | None = None
     rounds: int | None = None
     steps: int | None = None
     budget: Decimal | None = None
@@ -146,10 +146,8 @@ class Choice:
     def conductor(self) -> tuple[Conductor, Found]:
         """A conductor as chosen, and what it was made of."""
         found = discover(pool_file=self.pool)
-        profile = profile_named(self.profile) if self.profile else None
-        pool = profile.ordered(found.pool) if profile else found.pool
-        limits = self._limits(profile.limits if profile else found.limits)
-        return Conductor(found.planner, pool, policy=self.policy(found), limits=limits, tiers=found.tiers), found
+        usual = Conductor.of(found, profile=self.profile, policy=self.policy(found))
+        return usual.replaced(limits=self._limits(usual.limits)), found
 
     def _limits(self, usual: Limits) -> Limits:
         asked = {

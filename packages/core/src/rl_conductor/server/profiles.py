@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, time
 from functools import cached_property
 
-from rl_conductor.conductor import MINI, ULTRA, Conductor, Profile, profile_named
+from rl_conductor.conductor import MINI, ULTRA, Conductor
 from rl_conductor.discovery import Found
 from rl_conductor.errors import ConfigError
 from rl_conductor.prompts import VERSION
@@ -47,7 +47,8 @@ class Served:
     def fingerprint(self) -> str:
         """Of what decides its answers: code, prompts, limits, planner, tiers and pool."""
         made = self.conductor
-        parts = [package_version(), VERSION, made.limits.model_dump_json(), made.planner.model.name]
+        parts = [package_version(), VERSION, made.limits.model_dump_json(), made.planner.model.name, made.access]
+        parts += [made.planner.setup.model_dump_json(exclude={"can"})]  # which may become known only later
         parts += [made.tiers.sha256] if made.tiers else []
         parts += [
             f"{worker.name} {worker.model.name} {worker.sampling.model_dump_json()}" for worker in made.pool.values()
@@ -90,26 +91,15 @@ def catalogue(found: Found, entries: dict[str, ProfileEntry]) -> Catalogue:
     taken = sorted(OWN.keys() & entries.keys())
     if taken:
         raise ConfigError(f"profiles.{taken[0]}: this name is taken; choose another, such as {taken[0]}-house")
-    own = [_served(name, _base(profile, found), released, found) for name, (profile, released) in OWN.items()]
+    own = [
+        Served(name, released, Conductor.of(found, profile=profile, name=name))
+        for name, (profile, released) in OWN.items()
+    ]
     return Catalogue(own + [_from_entry(name, entry, found) for name, entry in entries.items()])
 
 
-def _base(profile: Profile, found: Found) -> Profile:
-    """`profile` with no longer plans than what was found is good for: tiny embedded models are lost in long ones."""
-    steps = min(profile.limits.steps, found.limits.steps)
-    return replace(profile, limits=profile.limits.model_copy(update={"steps": steps}))
-
-
 def _from_entry(name: str, entry: ProfileEntry, found: Found) -> Served:
-    base = _base(profile_named(entry.base), found)
+    own = replace(found, tiers=Tiers.read(entry.tiers)) if entry.tiers else found
+    usual = Conductor.of(own, profile=entry.base, policy=entry.policy, name=name)
     written = {limit: getattr(entry.limits, limit) for limit in entry.limits.model_fields_set}
-    profile = replace(base, limits=base.limits.model_copy(update=written))
-    tiers = Tiers.read(entry.tiers) if entry.tiers else found.tiers
-    own = replace(found, policy=entry.policy or found.policy, tiers=tiers)
-    return _served(name, profile, entry.released, own)
-
-
-def _served(name: str, profile: Profile, released: date, found: Found) -> Served:
-    pool = profile.ordered(found.pool)
-    conductor = Conductor(found.planner, pool, policy=found.policy, limits=profile.limits, tiers=found.tiers, name=name)
-    return Served(name, released, conductor)
+    return Served(name, entry.released, usual.replaced(limits=usual.limits.model_copy(update=written)))

@@ -14,7 +14,7 @@ from rl_conductor.adopt.guards import Guards
 from rl_conductor.errors import ConfigError
 from rl_conductor.limits import Limits
 from rl_conductor.policy import Policy
-from rl_conductor.pool import ModelEntry, PoolFile, WorkerEntry
+from rl_conductor.pool import PlannerEntry, PoolFile, WorkerEntry
 from rl_conductor.toml import read_toml
 
 Sha256 = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
@@ -142,7 +142,7 @@ class Settings(_Entry):
     port: int = Field(default=8100, ge=0, le=65535)
     pool: Path | None = None
     """A pool file; else `[workers]` here, else what `rl-conductor pool` finds on this machine."""
-    planner: ModelEntry | None = None
+    planner: PlannerEntry | None = None
     workers: dict[str, WorkerEntry] = Field(default_factory=dict)
     profiles: dict[Name, ProfileEntry] = Field(default_factory=dict)
     routes: dict[RouteName, RouteEntry] = Field(default_factory=dict)

@@ -8,8 +8,8 @@ from typing import Any, Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from rl_conductor.errors import ConfigError
-from rl_conductor.parser import Form
-from rl_conductor.prompts import EXAMPLES, Roster
+from rl_conductor.plan import Form
+from rl_conductor.pool import PlanManner
 from rl_conductor.tasks import beside
 from rl_conductor.toml import read_toml
 from rl_conductor.workers.source import PoolSource
@@ -42,17 +42,11 @@ class PoolEntry(PoolSource):
     """Whether every reply is kept on disk, so that a run can be repeated for free."""
 
 
-class PlanEntry(_Entry):
+class PlanEntry(PlanManner):
     """How plans are asked for: `[plan]`. Whoever serves the trained model must ask in the same way."""
 
     form: Form = "lists"
-    roster: Roster = "cards"
-    examples: int = Field(default=3, ge=0, le=len(EXAMPLES))
-    """Worked examples in the prompt; after a warm start none is needed."""
     max_steps: int = Field(default=5, ge=1)
-    access: Literal["binary", "positional"] = "binary"
-    max_tokens: int = Field(default=1024, ge=1)
-    """Most tokens of a plan; a longer one is no plan."""
     grammar: bool = True
     """Whether sampling is held to the plans that may run, and the loss computed for what is then drawn from."""
 

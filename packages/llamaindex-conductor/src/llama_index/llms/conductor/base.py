@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping, Sequence
 from contextlib import aclosing
 from contextvars import Context, copy_context
-from typing import Any, Literal
+from typing import Any
 
 from llama_index.core.base.llms.generic_utils import (
     achat_to_completion_decorator,
@@ -35,10 +35,12 @@ from typing_extensions import override
 
 import rl_conductor
 from rl_conductor import Event, Limits, Model, Planner, Policy, Request, Sampling, Trace, Worker, WorkerPool
+from rl_conductor.conductor import ProfileName
 from rl_conductor.errors import ConfigError
 from rl_conductor.streams import as_told
 from rl_conductor.sync import iterate_sync, run_sync
 from rl_conductor.trace import AnswerDelta
+from rl_conductor.workflow import AccessMode
 
 from .instrumentation import Report, observed_planner, observed_pool
 from .lookups import Lookup
@@ -79,10 +81,10 @@ class Conductor(FunctionCallingLLM):
     """Who plans: `provider:model`, a LlamaIndex LLM or the core's `Planner`; by default the first worker that can."""
     policy: Policy | None = None
     limits: Limits | None = None
-    profile: Literal["mini", "ultra"] | None = None
+    profile: ProfileName | None = None
     """A balance of quality against time, for what this machine offers."""
-    access: Literal["binary", "positional"] = "binary"
-    """Whether a step reads all earlier steps or none, or any of them."""
+    access: AccessMode | None = None
+    """Whether a step reads all earlier steps or none, or any of them; by default as a pool file says, else all."""
     temperature: float | None = None
     max_tokens: int | None = None
     """Most tokens of the answer."""
@@ -100,8 +102,8 @@ class Conductor(FunctionCallingLLM):
         planner: str | LLM | Model | Planner | None = None,
         policy: Policy | None = None,
         limits: Limits | None = None,
-        profile: Literal["mini", "ultra"] | None = None,
-        access: Literal["binary", "positional"] = "binary",
+        profile: ProfileName | None = None,
+        access: AccessMode | None = None,
         temperature: float | None = None,
         max_tokens: int | None = None,
         context_window: int | None = None,
@@ -130,13 +132,8 @@ class Conductor(FunctionCallingLLM):
         )
         plain = self._from_env() if self.workers is None else self._from_workers()
         self._pool = plain.pool
-        self._core = rl_conductor.Conductor(
-            observed_planner(plain.planner),
-            observed_pool(plain.pool),
-            policy=plain.policy,
-            limits=plain.limits,
-            access=self.access,
-            tiers=plain.tiers,
+        self._core = plain.replaced(
+            planner=observed_planner(plain.planner), pool=observed_pool(plain.pool), access=self.access
         )
 
     def _from_env(self) -> rl_conductor.Conductor:
@@ -152,7 +149,7 @@ class Conductor(FunctionCallingLLM):
         planner = planner_of(pool) if self.planner is None else self.planner
         if not isinstance(planner, Planner):
             planner = model_of(planner, name="planner")
-        return rl_conductor.Conductor(planner, pool, policy=self.policy, limits=self.limits, access=self.access)
+        return rl_conductor.Conductor(planner, pool, policy=self.policy, limits=self.limits)
 
     # -------------------------------------------------------------------------------- what it is
 

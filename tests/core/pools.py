@@ -1,0 +1,17 @@
+"""Pool files that the tests share."""
+
+from __future__ import annotations
+
+TRAINED = """
+[planner]
+model = "ollama:conductor"
+form = "lines"
+roster = "ordinals"
+examples = 0
+access = "positional"
+steps = 3
+max_tokens = 200
+temperature = 0.0
+samples = 2
+"""
+"""A planner that is asked as it was trained."""
