@@ -3,11 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
-import socket
-import subprocess
 import sys
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -26,25 +22,6 @@ from train_outcomes import INVALID, outcome
 CONFIG = {"model": "m", "task": {"name": "composite:train"}, "pool": {"small": {}}, "reward": {"thrift": 0.2}}
 GROUP = [outcome(1.0, usd="0.03"), INVALID, outcome(1.0, usd="0.01"), outcome(1.0, usd="0.02")]
 """The plans for one question."""
-
-
-def told(processes: int) -> list[dict[str, Any]]:
-    """What each of so many processes makes of the step."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        shared = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free.getsockname()[1]), "WORLD_SIZE": str(processes)}
-    started = [
-        subprocess.Popen(
-            [sys.executable, __file__],
-            stdout=subprocess.PIPE,
-            env=os.environ
-            | shared
-            | {"RANK": str(rank), "LOCAL_RANK": str(rank), "PYTHONPATH": str(Path(__file__).parent)},
-        )
-        for rank in range(processes)
-    ]
-    said = [one.communicate()[0] for one in started]
-    return [json.loads(each) for each in said]
 
 
 def step() -> dict[str, Any]:

@@ -11,7 +11,7 @@ from rl_conductor.train.config import Curriculum, PlanEntry, WarmStart
 from rl_conductor.train.course import Course
 from rl_conductor.train.known import KnownPlan, known_plans, random_workflow, shortest
 from rl_conductor.train.loading import Loaded, load
-from rl_conductor.train.warm_start import rows
+from rl_conductor.train.warm_start import lessons
 from rl_conductor.workflow import PlanSpace, Step, Workflow
 
 
@@ -89,7 +89,7 @@ def test_a_plan_that_could_not_be_written_here_is_refused(
 
 
 def test_a_plan_is_learnt_with_its_end_and_the_prompt_of_serving(course: Course, loaded: Loaded) -> None:
-    made = rows(course, WarmStart(steps=2, batch=3), loaded, [plan("What is 6 * 7?", "right")])
+    made = lessons(course, WarmStart(steps=2, batch=3), loaded, [plan("What is 6 * 7?", "right")])
     assert len(made) == 6
     for row in made:
         assert loaded.tokenizer.decode(row.prompt).count("What is 6 * 7?") == 1
@@ -100,7 +100,7 @@ def test_a_plan_is_learnt_with_its_end_and_the_prompt_of_serving(course: Course,
 
 def test_every_row_has_an_order_of_its_own_and_the_plan_follows_it(course: Course, loaded: Loaded) -> None:
     shuffled = Course(course.config.model_copy(update={"curriculum": Curriculum(shuffle=True)}), course.pool)
-    made = rows(shuffled, WarmStart(steps=4, batch=4), loaded, [plan("What is 6 * 7?", "right")])
+    made = lessons(shuffled, WarmStart(steps=4, batch=4), loaded, [plan("What is 6 * 7?", "right")])
     numbers = [loaded.tokenizer.decode(row.plan).partition("]")[0] for row in made]
     assert set(numbers) == {"model_id = [0", "model_id = [1"}
     assert len(set(numbers[:4])) == 2  # within one step
@@ -108,5 +108,5 @@ def test_every_row_has_an_order_of_its_own_and_the_plan_follows_it(course: Cours
 
 def test_a_thought_says_who_does_what_and_then_who_is_needed(course: Course, loaded: Loaded) -> None:
     does = {"wrong": "guess", "right": "solve"}
-    made = rows(course, WarmStart(steps=1, batch=1, thoughts=does), loaded, [plan("q", "right", "wrong")])
+    made = lessons(course, WarmStart(steps=1, batch=1, thoughts=does), loaded, [plan("q", "right", "wrong")])
     assert loaded.tokenizer.decode(made[0].plan).startswith("0 guess, 1 solve: solve 1, guess 0\nmodel_id = [1, 0]")

@@ -19,7 +19,7 @@ from rl_conductor.train.exercises import Exercise
 from rl_conductor.train.held import Held
 from rl_conductor.train.lines import read_lines
 from rl_conductor.train.loading import Loaded, load
-from rl_conductor.train.outcomes import Drawn, Judge
+from rl_conductor.train.outcomes import Drawn, Examiner
 from rl_conductor.train.rewarding import Reward
 from rl_conductor.train.rollouts import Asked, Played, Rollouts
 from rl_conductor.train.run import Step, train
@@ -87,7 +87,7 @@ def played(loaded: Loaded, held: list[Held], asked: list[Asked]) -> Batch:
     good, bad = FIRST.format(0), FIRST.format(1)
     first = [good, bad, good, "no plan", bad, bad]
     engine = Engine(loaded, first[: sum(row.round == 1 for row in asked)], [ACCEPT, good, good, ACCEPT])
-    rollouts = Rollouts(exercises, Judge(exact), loaded.tokens, held=held)
+    rollouts = Rollouts(exercises, Examiner(exact), loaded.tokens, held=held)
     trainer = SimpleNamespace(
         asked=asked,
         use_vllm=True,

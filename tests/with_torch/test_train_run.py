@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import inspect
+import logging
 import shutil
 from pathlib import Path
 from typing import NamedTuple
@@ -7,14 +9,19 @@ from typing import NamedTuple
 import pytest
 import torch
 from safetensors.torch import load_file
+from trl.trainer import grpo_trainer
+from typer.testing import CliRunner
 
+import processes
+import shared_warm_start
 import toy_training
+from rl_conductor.cli.main import app
 from rl_conductor.errors import ConfigError
 from rl_conductor.train.course import Course
-from rl_conductor.train.folder import Folder, Record
+from rl_conductor.train.folder import Folder, RunRecord
 from rl_conductor.train.lines import read_lines
 from rl_conductor.train.outcomes import Drawn
-from rl_conductor.train.run import Step, Stop, train
+from rl_conductor.train.run import MASKED, Step, Stop, hush, train
 from rl_conductor.train.warm_start import warm_up
 
 pytestmark = pytest.mark.timeout(600)
@@ -22,7 +29,7 @@ pytestmark = pytest.mark.timeout(600)
 
 class Trained(NamedTuple):
     home: Path
-    record: Record
+    record: RunRecord
     steps: dict[int, Step]
 
 
@@ -56,7 +63,7 @@ def test_grpo_learns_which_worker_is_right(whole: Trained) -> None:
 
 
 def test_the_record_says_that_there_was_a_warm_start_and_what_was_used(whole: Trained) -> None:
-    read = Record.model_validate_json((whole.home / "run" / "record.json").read_text())
+    read = RunRecord.model_validate_json((whole.home / "run" / "record.json").read_text())
     assert read == whole.record
     assert read.warm_start is not None
     assert (read.warm_start.plans, read.warm_start.steps) == (2, 30)
@@ -99,6 +106,12 @@ def test_a_killed_warm_start_goes_on_at_the_same_next_step(whole: Trained, tmp_p
         torch.testing.assert_close(weights[0][name], weights[1][name], rtol=0, atol=0)
 
 
+def test_of_several_processes_one_draws_the_plans_of_the_warm_start(tmp_path: Path) -> None:
+    first, second = processes.told(shared_warm_start.__file__, str(tmp_path), count=2)
+    assert (first["asked"], second["asked"]) == (4, 0)
+    assert first["plans"] == second["plans"] > 0
+
+
 def test_a_run_made_in_pieces_is_the_run_made_at_once(whole: Trained, tmp_path: Path) -> None:
     home = begun_as(whole, tmp_path / "pieces")
     first = trained(home, stop=Stop(step=1))
@@ -114,6 +127,33 @@ def test_a_folder_takes_up_its_own_run_only(whole: Trained) -> None:
     other = toy_training.config(whole.home, seed=7)
     with pytest.raises(ConfigError, match="other settings of seed"):
         train(other, whole.home / "run", toy_training.pool())
+
+
+def test_a_reporter_that_is_not_installed_is_told_before_anything_is_done(tmp_path: Path) -> None:
+    config = toy_training.config(tmp_path, keep={"report_to": ["trackio"]})
+    with pytest.raises(ConfigError, match="reporting to trackio needs it: pip install trackio"):
+        train(config, tmp_path / "run", toy_training.pool())
+    assert not (tmp_path / "run").exists()
+
+
+def test_the_flag_names_who_is_reported_to_in_place_of_the_file(tmp_path: Path) -> None:
+    file = tmp_path / "train.toml"
+    workers = f'[pool.workers.one]\nmodel = "transformers:{tmp_path}"\n'
+    file.write_text(f'model = "m"\n[task]\nname = "composite:train"\n{workers}[keep]\nreport_to = ["wandb"]\n')
+    run = CliRunner().invoke(app, ["train", str(file), "--output", str(tmp_path / "run"), "--report-to", "trackio"])
+    assert run.exit_code == 2
+    assert "pip install trackio" in run.stderr
+
+
+def test_of_what_trl_warns_of_only_plans_that_are_masked_are_kept_quiet(caplog: pytest.LogCaptureFixture) -> None:
+    hush()
+    talker = logging.getLogger(grpo_trainer.__name__)
+    assert f"{MASKED} for the following" in inspect.getsource(grpo_trainer)
+    talker.warning(f"{MASKED} for the following kwargs: a long prompt")
+    talker.warning("The vLLM server runs with `--logprobs-mode raw_logprobs`")
+    assert [record.getMessage() for record in caplog.records] == [
+        "The vLLM server runs with `--logprobs-mode raw_logprobs`"
+    ]
 
 
 def test_a_small_step_changes_all_weights_that_are_trained_though_it_is_computed_in_bfloat16(tmp_path: Path) -> None:

@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 
 from rl_conductor import ConfigError
-from rl_conductor.train.config import TrainConfig
-from rl_conductor.train.folder import WHOLE, Folder, Record
-from rl_conductor.train.lines import read_lines
+from rl_conductor.train.config import KeepEntry, Reporter, TrainConfig
+from rl_conductor.train.folder import WHOLE, Folder, RunRecord
+from rl_conductor.train.lines import read_lines, read_value
 from rl_conductor.train.outcomes import Drawn
 
 CONFIG = TrainConfig.model_validate({"model": "m", "task": {"name": "composite:train"}, "pool": {"small": {}}})
@@ -19,6 +19,24 @@ def test_a_folder_belongs_to_one_configuration(tmp_path: Path) -> None:
         Folder.of(
             tmp_path / "run", CONFIG.model_copy(update={"seed": 1, "grpo": CONFIG.grpo.model_copy(update={"steps": 9})})
         )
+
+
+def test_what_is_kept_and_reported_may_change_as_a_run_goes_on(tmp_path: Path) -> None:
+    changed = CONFIG.model_copy(update={"keep": KeepEntry(every=3, report_to=(Reporter.WANDB,))})
+    Folder.of(tmp_path, CONFIG)
+    Folder.of(tmp_path, changed)
+    assert read_value(tmp_path / "config.json", TrainConfig) == changed
+
+
+@pytest.mark.parametrize("begun", [False, True])
+def test_a_folder_that_nothing_can_be_written_to_is_told_before_anything_is_done(tmp_path: Path, begun: bool) -> None:
+    if begun:
+        Folder.of(tmp_path / "run", CONFIG)
+        (tmp_path / "run" / "config.json.half").mkdir()  # a read-only folder would not keep out root
+    else:
+        (tmp_path / "run").touch()
+    with pytest.raises(ConfigError, match=r"can't write '.*config.json'"):
+        Folder.of(tmp_path / "run", CONFIG)
 
 
 def test_a_checkpoint_that_was_cut_short_is_passed_over(tmp_path: Path) -> None:
@@ -42,7 +60,7 @@ def test_plans_of_a_step_that_is_done_again_are_written_again(tmp_path: Path) ->
 def test_the_record_is_there_once_it_is_kept(tmp_path: Path) -> None:
     folder = Folder.of(tmp_path, CONFIG)
     assert folder.record() is None
-    record = Record(config=CONFIG.model_dump(mode="json"), versions={}, machine="a laptop", step=3)
+    record = RunRecord(config=CONFIG.model_dump(mode="json"), versions={}, machine="a laptop", step=3)
     folder.keep_record(record)
     assert folder.record() == record
 
@@ -65,10 +83,10 @@ def test_what_was_cut_short_or_is_of_another_release_is_told_in_words(tmp_path: 
 
 def test_a_file_that_can_not_be_written_whole_stays_as_it_was(tmp_path: Path) -> None:
     folder = Folder.of(tmp_path, CONFIG)
-    record = Record(config={}, versions={}, machine="a laptop", step=3)
+    record = RunRecord(config={}, versions={}, machine="a laptop", step=3)
     folder.keep_record(record)
     (tmp_path / "record.json.half").mkdir()  # nothing can be written there
-    with pytest.raises(OSError, match="half"):
+    with pytest.raises(ConfigError, match=r"can't write '.*record.json': .*half"):
         folder.keep_record(record.model_copy(update={"step": 4}))
     assert folder.record() == record
 

@@ -14,11 +14,11 @@ from rl_conductor.tasks.scorers import exact
 from rl_conductor.train.config import PlanEntry, RewardEntry
 from rl_conductor.train.diagnostics import diagnostics
 from rl_conductor.train.exercises import Exercise
-from rl_conductor.train.outcomes import Drawn, Judge, Outcome
+from rl_conductor.train.outcomes import Drawn, Examiner, Outcome
 from rl_conductor.train.rewards import over_rounds
 from train_outcomes import FAILED, INVALID, RIGHT, WRONG, outcome
 
-JUDGE = Judge(exact, retries=0)
+EXAMINER = Examiner(exact, retries=0)
 SAMPLE = Sample(id="1", question="What is the capital of France?", answer="Paris")
 TWO = plan((0, "look it up", []), (1, "answer", ["all"]))
 LINES = '{"subtask": "look it up", "worker": 0, "access": []}\n{"subtask": "answer", "worker": 1, "access": [0]}'
@@ -28,7 +28,7 @@ KEPT = Outcome(text="an empty plan", accepts=True, score=1.0)
 async def judged(pool: WorkerPool, entry: PlanEntry | None = None, text: str = TWO) -> tuple[Exercise, Outcome]:
     """A second round and what came of the first."""
     one = Exercise(SAMPLE, pool, entry or PlanEntry())
-    found = await JUDGE.outcome(one, text)
+    found = await EXAMINER.outcome(one, text)
     assert found.round is not None
     return one.after(found.round), found
 
@@ -62,7 +62,7 @@ async def test_one_grammar_holds_for_every_second_round() -> None:
 async def test_an_answer_is_told_in_the_same_words_each_time() -> None:
     pool = pool_of(ada=["Paris"] * 2, bob=["Rome"] * 2)
     one = Exercise(SAMPLE, pool, PlanEntry(), key="0" * 32)
-    found = [await JUDGE.outcome(one, TWO) for _ in range(2)]
+    found = [await EXAMINER.outcome(one, TWO) for _ in range(2)]
     first, second = (one.after(each.round).messages for each in found if each.round)
     assert first == second
 
@@ -73,7 +73,7 @@ async def test_an_answer_is_told_in_the_same_words_each_time() -> None:
 async def test_an_empty_plan_keeps_the_answer_and_its_score_and_asks_nobody() -> None:
     pool = pool_of(ada=["Paris"], bob=["Rome"])
     again, first = await judged(pool)
-    found = await JUDGE.outcome(again, ACCEPT, first)
+    found = await EXAMINER.outcome(again, ACCEPT, first)
     assert (found.valid, found.accepts, found.masked, found.score) == (True, True, False, 0.0)
     assert found.explanation == first.explanation
     assert found.usage.calls == 0
@@ -83,7 +83,7 @@ async def test_a_new_plan_is_run_alone_and_may_recall_the_round_before() -> None
     last = ScriptedModel(["Rome", "Paris"])
     pool = pool_of(ada=["Paris"], bob=last)
     again, first = await judged(pool)
-    found = await JUDGE.outcome(again, plan((1, "check", ["all"])), first)
+    found = await EXAMINER.outcome(again, plan((1, "check", ["all"])), first)
     assert (found.right, found.usage.calls, first.usage.calls) == (True, 1, 2)
     assert evidence_of(last.requests[1]) == [
         ("1 of round 1", "look it up", "Paris"),
@@ -93,27 +93,27 @@ async def test_a_new_plan_is_run_alone_and_may_recall_the_round_before() -> None
 
 async def test_where_a_call_of_the_second_round_fails_nothing_is_known_though_an_answer_stands() -> None:
     again, first = await judged(pool_of(ada=["Paris"] * 2, bob=["Paris", down]))
-    found = await JUDGE.outcome(again, plan((1, "check", [])), first)
+    found = await EXAMINER.outcome(again, plan((1, "check", [])), first)
     assert first.right
     assert (found.masked, found.score, found.round) == (True, None, None)
 
 
 async def test_plans_of_a_second_round_are_read_strictly() -> None:
     again, first = await judged(pool_of(ada=["Paris"], bob=["Rome"]))
-    found = await JUDGE.outcome(again, "It is Paris.", first)
+    found = await EXAMINER.outcome(again, "It is Paris.", first)
     assert (found.valid, found.score) == (False, None)
 
 
 async def test_there_is_nothing_to_judge_where_a_plan_was_none_or_a_call_failed() -> None:
     one = Exercise(SAMPLE, pool_of(ada=down, bob=["Rome"]), PlanEntry())
-    assert (await JUDGE.outcome(one, "Paris")).round is None
-    assert (await JUDGE.outcome(one, plan((0, "answer", [])))).round is None
-    assert not (await JUDGE.outcome(one, ACCEPT)).valid  # in a first round
+    assert (await EXAMINER.outcome(one, "Paris")).round is None
+    assert (await EXAMINER.outcome(one, plan((0, "answer", [])))).round is None
+    assert not (await EXAMINER.outcome(one, ACCEPT)).valid  # in a first round
 
 
 async def test_what_is_kept_of_a_second_round() -> None:
     again, first = await judged(pool_of(ada=["Paris"], bob=["Rome", "Paris"]))
-    found = await JUDGE.outcome(again, plan((1, "check", [])), first)
+    found = await EXAMINER.outcome(again, plan((1, "check", [])), first)
     kept = Drawn.of(3, again, found, 1.0, before=first)
     assert (kept.round, kept.before, kept.score) == (2, 0.0, 1.0)
     assert Drawn.model_validate_json(kept.model_dump_json()) == kept

@@ -57,7 +57,7 @@ class PlanTask(vf.Task[PlanData, vf.State, PlanTaskConfig]):  # type: ignore[mis
         """
         course = course_of(self.config.recipe)
         exercise = _exercise(self.config.recipe, self.data.number)
-        outcome = await course.judge.outcome(exercise, trace.last_reply)
+        outcome = await course.examiner.outcome(exercise, trace.last_reply)
         trace.record_metrics(_metrics(outcome))
         [reward] = rewards([outcome], course.config.reward)
         if reward is None:

@@ -16,11 +16,11 @@ from rich.table import Table
 
 from rl_conductor.cli import console
 from rl_conductor.cli.embedded import PREFIX, fetch
-from rl_conductor.train.config import TrainConfig, read_config
+from rl_conductor.train.config import Reporter, TrainConfig, read_config
 from rl_conductor.train.pools import opened
 
 if TYPE_CHECKING:
-    from rl_conductor.train.folder import Record
+    from rl_conductor.train.folder import RunRecord
     from rl_conductor.train.run import Step
 
 COLUMNS = {
@@ -61,6 +61,14 @@ def train(
         float | None,
         typer.Option("--max-minutes", min=0.0, metavar="M", help="End after the step in which M minutes are over."),
     ] = None,
+    report_to: Annotated[
+        list[Reporter] | None,
+        typer.Option(
+            "--report-to",
+            metavar="NAME",
+            help="Draw curves with trackio, wandb or tensorboard, not where keep.report_to says; may be given again.",
+        ),
+    ] = None,
 ) -> None:
     """Train a Conductor: it writes plans, workers run them, and right answers are rewarded.
 
@@ -73,6 +81,8 @@ def train(
       accelerate launch -m rl_conductor.cli.main train recipes/paper-7b.toml
     """
     read = read_config(config)
+    if report_to:
+        read = read.model_copy(update={"keep": read.keep.model_copy(update={"report_to": tuple(report_to)})})
     folder = output or Path("runs") / config.stem
     from rl_conductor.train.run import Stop, hush, speaks  # noqa: PLC0415  needs an extra, and seconds
     from rl_conductor.train.run import train as trained  # noqa: PLC0415
@@ -156,7 +166,7 @@ def _cell(step: Step, name: str) -> str:
 # ---------------------------------------------------------------------------------- when it is over
 
 
-def _sum_up(out: Console, record: Record, folder: Path) -> None:
+def _sum_up(out: Console, record: RunRecord, folder: Path) -> None:
     out.print(f"{record.step} of {record.config['grpo']['steps']} steps are done; the model is in {folder / 'final'}")
     if record.warm_start is not None:
         warm = record.warm_start

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from enum import StrEnum
 from pathlib import Path
 from typing import Any, Literal, Self
 
@@ -19,6 +20,14 @@ Schedule = Literal["cosine", "linear", "constant_with_warmup"]
 
 WHOLE = 0.01
 """How far from a whole number of questions a share may be, such as 0.333 of 3."""
+
+
+class Reporter(StrEnum):
+    """A program that draws curves, by the name of its package."""
+
+    TRACKIO = "trackio"
+    WANDB = "wandb"
+    TENSORBOARD = "tensorboard"
 
 
 class _Entry(BaseModel):
@@ -154,7 +163,8 @@ class KeepEntry(_Entry):
     every: int = Field(default=10, ge=1)
     """Steps between checkpoints."""
     checkpoints: int = Field(default=2, ge=1)
-    report_to: tuple[Literal["trackio", "wandb", "tensorboard"], ...] = ()
+    report_to: tuple[Reporter, ...] = ()
+    """Where to report each step, too; `--report-to` names others."""
 
 
 class TrainConfig(_Entry):

@@ -12,7 +12,7 @@ from rl_conductor.tasks import task
 from rl_conductor.tasks.base import Task
 from rl_conductor.train.config import TrainConfig
 from rl_conductor.train.exercises import Exercise, exercises
-from rl_conductor.train.outcomes import Judge
+from rl_conductor.train.outcomes import Examiner
 
 
 @dataclass(frozen=True)
@@ -46,9 +46,9 @@ class Course:
         return task(named.name, limit=named.limit, **named.options)
 
     @cached_property
-    def judge(self) -> Judge:
+    def examiner(self) -> Examiner:
         """Who says what came of a plan."""
-        return Judge(self.task.scorer, concurrency=self.config.concurrency)
+        return Examiner(self.task.scorer, concurrency=self.config.concurrency)
 
     def exercises(self, size: int, **plan: int) -> list[Exercise]:
         """The first so many exercises; `plan` changes how plans are asked for."""

@@ -17,6 +17,8 @@ from rl_conductor.train.outcomes import Drawn
 from rl_conductor.train.verdict import Verdict
 from rl_conductor.types import Value
 
+DECIDE_NOTHING = frozenset({"keep"})
+"""Settings that a run may change as it goes on: nothing that is learnt depends on them."""
 WHOLE = "whole"
 """Written into a checkpoint last: one without it was cut short."""
 
@@ -31,7 +33,7 @@ class Warmth(Value):
     loss: float
 
 
-class Record(Value):
+class RunRecord(Value):
     """What was done, for whoever reads the result."""
 
     config: dict[str, Any]
@@ -58,19 +60,12 @@ class Folder:
         """The folder of a run by `config`, new or begun before.
 
         Raises:
-            ConfigError: another configuration was begun there, or can't be read any more.
+            ConfigError: nothing can be written there, another configuration was begun there, or what was can't be read.
         """
         file = path / "config.json"
-        if not file.exists():
-            write_value(file, config)
-            return cls(path)
-        begun = read_value(file, TrainConfig)
-        changed = [name for name in TrainConfig.model_fields if getattr(begun, name) != getattr(config, name)]
-        if changed:
-            raise ConfigError(
-                f"{str(path)!r} holds a run with other settings of {', '.join(changed)}: a run goes on only"
-                " as it began. Give --output another folder, or remove this one"
-            )
+        if file.exists():
+            _same(path, read_value(file, TrainConfig), config)
+        write_value(file, config)
         return cls(path)
 
     @property
@@ -91,17 +86,27 @@ class Folder:
         """Keep what was drawn for a step; one that is done again is written again."""
         write_lines(self.path / "plans" / f"{step:05}.jsonl", drawn)
 
-    def record(self) -> Record | None:
+    def record(self) -> RunRecord | None:
         """What was done so far."""
-        return read_value(self._record, Record) if self._record.exists() else None
+        return read_value(self._record, RunRecord) if self._record.exists() else None
 
-    def keep_record(self, record: Record) -> None:
+    def keep_record(self, record: RunRecord) -> None:
         """Write the record."""
         write_value(self._record, record)
 
     @property
     def _record(self) -> Path:
         return self.path / "record.json"
+
+
+def _same(path: Path, begun: TrainConfig, config: TrainConfig) -> None:
+    deciding = [name for name in TrainConfig.model_fields if name not in DECIDE_NOTHING]
+    changed = [name for name in deciding if getattr(begun, name) != getattr(config, name)]
+    if changed:
+        raise ConfigError(
+            f"{str(path)!r} holds a run with other settings of {', '.join(changed)}: a run goes on only"
+            " as it began. Give --output another folder, or remove this one"
+        )
 
 
 def newest_whole(path: Path) -> Path | None:

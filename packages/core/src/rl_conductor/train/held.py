@@ -23,8 +23,6 @@ from transformers import LogitsProcessor
 from rl_conductor.models.chat_template import silent_tokens
 from rl_conductor.models.vocabulary import vocabulary
 
-BITS = 8 * torch.int32.itemsize
-
 
 class Held:
     """A grammar, compiled for one model's tokens."""

@@ -121,7 +121,7 @@ def _tried(course: Course, entry: WarmStart, loaded: Loaded) -> list[KnownPlan]:
     asked = course.exercises(entry.questions, **({"examples": len(EXAMPLES)} if by_model else {}))
     repeated = [one for one in asked for _ in range(entry.samples)]
     texts = _by_model(course, repeated, loaded) if by_model else _by_chance(course, entry, repeated)
-    outcomes = run_sync(course.judge.outcomes(repeated, texts))
+    outcomes = run_sync(course.examiner.outcomes(repeated, texts))
     return [
         KnownPlan(question=one.sample.question, workflow=outcome.workflow, score=outcome.score)
         for one, outcome in zip(repeated, outcomes, strict=True)

@@ -27,7 +27,11 @@ def read_lines(path: Path, kind: type[V]) -> list[V]:
 
 
 def write_lines(path: Path, values: Iterable[BaseModel]) -> None:
-    """Write a value a line."""
+    """Write a value a line.
+
+    Raises:
+        ConfigError: the file can't be written.
+    """
     _write(path, "".join(f"{value.model_dump_json()}\n" for value in values))
 
 
@@ -41,7 +45,11 @@ def read_value(path: Path, kind: type[V]) -> V:
 
 
 def write_value(path: Path, value: BaseModel) -> None:
-    """Write a value, for people to read, too."""
+    """Write a value, for people to read, too.
+
+    Raises:
+        ConfigError: the file can't be written.
+    """
     _write(path, value.model_dump_json(indent=2))
 
 
@@ -53,10 +61,13 @@ def _text(path: Path) -> str:
 
 
 def _write(path: Path, text: str) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
     half = path.with_name(f"{path.name}.half")
-    half.write_text(text, encoding="utf-8")
-    half.replace(path)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        half.write_text(text, encoding="utf-8")
+        half.replace(path)
+    except OSError as error:
+        raise ConfigError(f"can't write {str(path)!r}: {error}") from error
 
 
 def _read(what: str, text: str, kind: type[V], *, cure: str = "") -> V:

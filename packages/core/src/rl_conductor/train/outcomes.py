@@ -89,7 +89,7 @@ class Drawn(Value):
 
 
 @dataclass(frozen=True)
-class Judge:
+class Examiner:
     """Reads, runs and scores plans."""
 
     scorer: Scorer

@@ -14,7 +14,7 @@ from rl_conductor.sync import run_sync
 from rl_conductor.train.drawing import Written, plans_for
 from rl_conductor.train.exercises import Exercise
 from rl_conductor.train.held import Held
-from rl_conductor.train.outcomes import Judge, Outcome
+from rl_conductor.train.outcomes import Examiner, Outcome
 from rl_conductor.train.tokens import Tokens
 
 Prompt = tuple[int, ...]
@@ -46,18 +46,18 @@ class Rollouts:
     """Plays the rows of a batch."""
 
     def __init__(
-        self, exercises: Sequence[Exercise], judge: Judge, tokens: Tokens, *, held: Sequence[Held | None]
+        self, exercises: Sequence[Exercise], examiner: Examiner, tokens: Tokens, *, held: Sequence[Held | None]
     ) -> None:
         """Take what is needed to play.
 
         Args:
             exercises: all of them, by number.
-            judge: who says what came of a plan.
+            examiner: who says what came of a plan.
             tokens: the model's.
             held: the grammar of each round, as far as there is one.
         """
         self._exercises = exercises
-        self._judge = judge
+        self._examiner = examiner
         self._tokens = tokens
         self._held = held
         self._begun: dict[Prompt, Prompt] = {}
@@ -85,7 +85,7 @@ class Rollouts:
     def _first(self, asked: Sequence[Exercise], trainer: Any) -> list[Played]:
         prompts = [self._tokens.prompt(one.messages) for one in asked]
         written = plans_for(prompts, trainer, self._held[0], alike=trainer.num_generations)
-        outcomes = run_sync(self._judge.outcomes(asked, [self._tokens.text(one.plan) for one in written]))
+        outcomes = run_sync(self._examiner.outcomes(asked, [self._tokens.text(one.plan) for one in written]))
         return list(map(Played, asked, prompts, written, outcomes))
 
     def _second(self, first: Sequence[Played], trainer: Any) -> list[Played]:
@@ -98,7 +98,7 @@ class Rollouts:
         written = plans_for(prompts, trainer, self._held[1], alike=1)
         texts = [self._tokens.text(written[place].plan) for place in again]
         before = [first[place].outcome for place in again]
-        outcomes = run_sync(self._judge.outcomes(list(again.values()), texts, before))
+        outcomes = run_sync(self._examiner.outcomes(list(again.values()), texts, before))
         second = [replace(one, outcome=None, before=one.outcome) for one in first]
         for place, outcome in zip(again, outcomes, strict=True):
             second[place] = Played(again[place], prompts[place], written[place], outcome, before=first[place].outcome)

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import timedelta
 from importlib.metadata import version
+from importlib.util import find_spec
 from pathlib import Path
 from platform import machine, processor
 from typing import Any
@@ -15,11 +17,11 @@ from rl_conductor.errors import ConfigError
 from rl_conductor.pool import WorkerPool
 from rl_conductor.trace import PlanRecord, Round
 from rl_conductor.train.batches import passes, rounds
-from rl_conductor.train.config import TrainConfig
+from rl_conductor.train.config import Reporter, TrainConfig
 from rl_conductor.train.course import Course
 from rl_conductor.train.diagnostics import Reference
 from rl_conductor.train.exercises import Exercise
-from rl_conductor.train.folder import Folder, Record, Warmth
+from rl_conductor.train.folder import Folder, RunRecord, Warmth
 from rl_conductor.train.lines import read_lines
 from rl_conductor.train.verdict import verdict
 
@@ -47,6 +49,10 @@ except ImportError as missing:
 PACKAGES = ("rl-conductor", "torch", "transformers", "trl", "peft", "accelerate", "xgrammar")
 SPENT = ("usd", "tokens", "calls")
 PREFIX = "plans/"
+PATIENCE = timedelta(days=1)
+"""How long processes wait for one that draws the warm start's plans, or whose workers take their time."""
+MASKED = "All reward functions returned None"
+"""What TRL says of a plan that is masked; its whole prompt follows."""
 
 Step = dict[str, float]
 """What is told of a step: the numbers of `diagnostics`, and TRL's own."""
@@ -69,7 +75,7 @@ def train(
     *,
     stop: Stop | None = None,
     told: Callable[[int, Step], None] = lambda _number, _step: None,
-) -> Record:
+) -> RunRecord:
     """Train, or go on with the training that was begun in `output`.
 
     Args:
@@ -80,12 +86,14 @@ def train(
         told: told of each step, from 1, and its numbers.
 
     Raises:
-        ConfigError: the configuration does not fit the model, the task or the folder.
+        ConfigError: the configuration does not fit the model, the task or the folder, or names what is not installed.
     """
     began, stop = time.monotonic(), stop or Stop()
+    _ensure_installed(config.keep.report_to)
     course = Course(config, pool)
-    with PartialState().main_process_first():
-        folder = Folder.of(output, config)
+    state = PartialState(timeout=PATIENCE)
+    with state.main_process_first():
+        folder = Folder.of(output, config) if state.is_main_process else Folder(output)
     past = folder.record()
     if past is not None and past.step >= min(stop.step or config.grpo.steps, config.grpo.steps):
         return past
@@ -111,7 +119,17 @@ def hush() -> None:
     """Keep the libraries' own bars and remarks from the terminal, for programs that tell of the run themselves."""
     disable_progress_bar()
     set_verbosity_error()
-    logging.getLogger("trl").setLevel(logging.ERROR)  # it prints the whole prompt of each plan that is masked
+    logging.getLogger("trl.trainer.grpo_trainer").addFilter(_is_news)
+
+
+def _is_news(record: logging.LogRecord) -> bool:
+    return not record.getMessage().startswith(MASKED)
+
+
+def _ensure_installed(reporters: Sequence[Reporter]) -> None:
+    for name in reporters:
+        if find_spec(name) is None:
+            raise ConfigError(f"reporting to {name} needs it: pip install {name}")
 
 
 def _trainer(course: Course, folder: Folder) -> ConductorTrainer:
@@ -121,7 +139,7 @@ def _trainer(course: Course, folder: Folder) -> ConductorTrainer:
     trainer = ConductorTrainer(
         model=loaded.model,
         processing_class=loaded.tokenizer,
-        rollouts=Rollouts(asked, course.judge, loaded.tokens, held=_held(config, asked[0], loaded)),
+        rollouts=Rollouts(asked, course.examiner, loaded.tokens, held=_held(config, asked[0], loaded)),
         reward_funcs=Reward(config, asked, _references(config), told=folder.keep_plans),
         args=_arguments(config, folder.path),
         train_dataset=Dataset.from_list([row for one in asked for row in _rows(config, one)]),
@@ -188,7 +206,7 @@ def _arguments(config: TrainConfig, output: Path) -> GRPOConfig:
         gradient_checkpointing=config.gradient_checkpointing,
         logging_steps=1,
         disable_tqdm=True,
-        report_to=list(config.keep.report_to) or "none",
+        report_to=[one.value for one in config.keep.report_to] or "none",
         save_steps=config.keep.every,
         save_total_limit=config.keep.checkpoints,
         **_vllm(config),
@@ -208,9 +226,9 @@ def _vllm(config: TrainConfig) -> dict[str, Any]:
     }
 
 
-def _record(config: TrainConfig, trainer: ConductorTrainer, warmth: Warmth | None, seconds: float) -> Record:
+def _record(config: TrainConfig, trainer: ConductorTrainer, warmth: Warmth | None, seconds: float) -> RunRecord:
     steps = [_numbers(logs) for logs in trainer.state.log_history if "loss" in logs]
-    return Record(
+    return RunRecord(
         config=config.model_dump(mode="json"),
         versions={name: version(name) for name in PACKAGES},
         machine=torch.cuda.get_device_name() if torch.cuda.is_available() else f"{processor() or machine()}, CPU only",

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import torch
+from accelerate import PartialState
 from peft import get_peft_model
 from transformers import PrinterCallback, Trainer, TrainingArguments
 
@@ -32,7 +33,7 @@ RISING = 4
 """Steps over which the learning rate rises."""
 
 
-class Row(NamedTuple):
+class Lesson(NamedTuple):
     """What one step learns from once, as tokens."""
 
     prompt: list[int]
@@ -67,17 +68,17 @@ def warm_up(course: Course, entry: WarmStart, folder: Folder) -> Warmth:
     return warmth
 
 
-def rows(course: Course, entry: WarmStart, loaded: Loaded, plans: Sequence[KnownPlan]) -> list[Row]:
-    """What to learn from, as many rows as all steps take; each time a plan comes over a pool drawn for it."""
+def lessons(course: Course, entry: WarmStart, loaded: Loaded, plans: Sequence[KnownPlan]) -> list[Lesson]:
+    """What to learn from, as many lessons as all steps take; each time a plan comes over a pool drawn for it."""
     chance = random.Random(f"{course.config.seed} warm start order")  # noqa: S311
     drawn: list[tuple[KnownPlan, WorkerPool]] = []
     while len(drawn) < entry.steps * entry.batch:
         drawn += [(plan, _pool(course, plan, chance)) for plan in chance.sample(plans, len(plans))]
-    made: list[Row] = []
+    made: list[Lesson] = []
     for plan, pool in drawn[: entry.steps * entry.batch]:
         one = Exercise(Sample(id="", question=plan.question), pool, course.config.plan)
         written = loaded.tokenizer(_text(plan, one, entry.thoughts), add_special_tokens=False)["input_ids"]
-        made.append(Row(loaded.tokens.prompt(one.messages), [*written, loaded.ends[0]]))
+        made.append(Lesson(loaded.tokens.prompt(one.messages), [*written, loaded.ends[0]]))
     return made
 
 
@@ -93,10 +94,11 @@ def _text(plan: KnownPlan, one: Exercise, does: Mapping[str, str]) -> str:
 
 
 def _plans(course: Course, entry: WarmStart, folder: Folder, loaded: Loaded) -> list[KnownPlan]:
-    """What is learnt from: found once, so that a killed run goes on with the same."""
+    """What is learnt from: found once, by one of the processes, so that a killed run goes on with the same."""
     kept = folder.warm_start / "plans.jsonl"
-    if not kept.exists():
-        write_lines(kept, known_plans(course, entry, loaded))
+    with PartialState().main_process_first():
+        if not kept.exists():
+            write_lines(kept, known_plans(course, entry, loaded))
     return read_lines(kept, KnownPlan)
 
 
@@ -107,7 +109,7 @@ def _trainer(course: Course, entry: WarmStart, folder: Folder, loaded: Loaded, p
         held=loaded.held_to(one.space, one.plan.form) if config.plan.grammar else None,
         model=get_peft_model(loaded.model, lora) if lora else loaded.model,
         processing_class=loaded.tokenizer,
-        train_dataset=rows(course, entry, loaded, plans),
+        train_dataset=lessons(course, entry, loaded, plans),
         data_collator=_batch,
         args=_arguments(config, entry, folder),
     )
@@ -130,8 +132,8 @@ class _Trainer(Trainer):  # type: ignore[misc, unused-ignore]
         return -torch.cat([one.log_probs for one in scored]).mean()
 
 
-def _batch(rows: Sequence[Row]) -> dict[str, list[list[int]]]:
-    return {"prompts": [row.prompt for row in rows], "plans": [row.plan for row in rows]}
+def _batch(lessons: Sequence[Lesson]) -> dict[str, list[list[int]]]:
+    return {"prompts": [one.prompt for one in lessons], "plans": [one.plan for one in lessons]}
 
 
 def _arguments(config: TrainConfig, entry: WarmStart, folder: Folder) -> TrainingArguments:
