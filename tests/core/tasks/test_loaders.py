@@ -50,6 +50,27 @@ async def test_gsm8k_from_the_hub_or_from_a_wheel(tmp_path: Path) -> None:
     assert task("gsm8k", path=written(tmp_path / "wheel.jsonl", wheel)).samples[0].answer == "18"
 
 
+def test_a_parquet_file_has_the_same_rows_as_one_of_lines(tmp_path: Path) -> None:
+    pyarrow = pytest.importorskip("pyarrow")
+    from pyarrow import parquet  # noqa: PLC0415
+
+    rows = [
+        {"problem": f"{number} + 1?", "answer": str(number + 1), "unique_id": f"test/{number}"} for number in range(3)
+    ]
+    parquet.write_table(pyarrow.Table.from_pylist(rows), tmp_path / "m.parquet")
+    lines = task("math-500", path=written(tmp_path / "m.jsonl", *rows))
+    assert task("math-500", path=tmp_path / "m.parquet").samples == lines.samples
+
+
+def test_a_file_that_is_only_called_parquet_is_told_in_words(tmp_path: Path) -> None:
+    pytest.importorskip("pyarrow")
+    (tmp_path / "m.parquet").write_text("not at all")
+    with pytest.raises(ConfigError, match=r"m.parquet' can't be read as Parquet"):
+        task("math-500", path=tmp_path / "m.parquet")
+    with pytest.raises(ConfigError, match="can't read"):
+        task("math-500", path=tmp_path / "missing.parquet")
+
+
 async def test_gpqa_diamond_hides_the_right_answer_among_the_others(tmp_path: Path) -> None:
     keys = ("Record ID", "Question", "Correct Answer", *(f"Incorrect Answer {i}" for i in (1, 2, 3)))
     with (tmp_path / "g.csv").open("w", newline="") as file:

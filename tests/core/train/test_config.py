@@ -43,6 +43,14 @@ def test_paths_are_relative_to_the_file(tmp_path: Path) -> None:
     assert config.task.name == f"jsonl:{tmp_path / 'tasks.jsonl'}"
 
 
+def test_a_mixture_of_tasks_names_files_beside_the_file_too(tmp_path: Path) -> None:
+    mixed = '[task]\nname = "mixture"\n[task.options.mine]\nname = "jsonl:mine.jsonl"\nlimit = 3\n[task.options.sums]\n'
+    mixed += 'name = "gsm8k"\noptions = { path = "sums.jsonl" }\n'
+    options = read_config(written(tmp_path, LEAST.replace('[task]\nname = "composite:train"\n', mixed))).task.options
+    assert options["mine"] == {"name": f"jsonl:{tmp_path / 'mine.jsonl'}", "limit": 3}
+    assert options["sums"]["options"] == {"path": str(tmp_path / "sums.jsonl")}
+
+
 def test_a_task_that_is_no_file_keeps_its_name(tmp_path: Path) -> None:
     assert read_config(written(tmp_path, LEAST)).task.name == "composite:train"
 
@@ -62,6 +70,7 @@ def test_a_task_that_is_no_file_keeps_its_name(tmp_path: Path) -> None:
         (LEAST.replace("[pool.small]\n", "[pool]\n"), "one of file, workers and small, not none"),
         (f'{LEAST}[pool]\nfile = "pool.toml"\n', "not file and small"),
         (f'{LEAST}[warm_start]\nplans = "missing.jsonl"\n', "names 'missing.jsonl', but there is no file"),
+        (LEAST.replace("[pool", "options = { limit = 3 }\n[pool"), "task: limit stands beside options"),
         ("model = ", "is not TOML"),
     ],
 )

@@ -87,10 +87,13 @@ def _json_lines(lines: Iterable[str], path: Path) -> Iterator[Row]:
 
 def _parquet(path: Path) -> Iterator[Row]:
     try:
-        from pyarrow import parquet  # noqa: PLC0415 (only this kind of file needs it)
+        from pyarrow import ArrowException, parquet  # noqa: PLC0415 (only this kind of file needs it)
     except ImportError as missing:
         raise ConfigError(EXTRA.format("pyarrow")) from missing
-    yield from parquet.read_table(path).to_pylist()
+    try:
+        yield from parquet.read_table(path).to_pylist()
+    except ArrowException as wrong:
+        raise ConfigError(f"{str(path)!r} can't be read as Parquet: {wrong}") from wrong
 
 
 def _from_hub(data: HubData) -> Iterable[Row]:

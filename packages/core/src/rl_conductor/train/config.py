@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from rl_conductor.errors import ConfigError
 from rl_conductor.plan import Form
 from rl_conductor.pool import PlanManner
-from rl_conductor.tasks import beside
+from rl_conductor.tasks import TaskEntry
 from rl_conductor.toml import read_toml
 from rl_conductor.workers.source import PoolSource
 
@@ -32,16 +32,6 @@ class Reporter(StrEnum):
 
 class _Entry(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class TaskEntry(_Entry):
-    """What is trained on: `[task]`."""
-
-    name: str
-    """As for `tasks.task`, such as `composite:train` or `jsonl:my-tasks.jsonl`, a file beside this one."""
-    options: dict[str, Any] = Field(default_factory=dict)
-    """The task's own, such as `size` and `seed`."""
-    limit: int | None = Field(default=None, ge=1)
 
 
 class PoolEntry(PoolSource):
@@ -178,6 +168,7 @@ class TrainConfig(_Entry):
     """Half the memory for a fifth more time."""
     seed: int = Field(default=0, ge=0)
     task: TaskEntry
+    """What is trained on: `[task]`."""
     pool: PoolEntry
     concurrency: int = Field(default=64, ge=1)
     """Most plans that are run at once."""
@@ -237,9 +228,10 @@ def read_config(path: Path) -> TrainConfig:
         ConfigError: no such file, not TOML, or a wrong key; the message names it.
     """
     config = read_toml(path, TrainConfig, "training file")
-    changed: dict[str, Any] = {"references": _beside(path, config.references)}
-    name, options = beside(path.parent, config.task.name, config.task.options)
-    changed["task"] = config.task.model_copy(update={"name": name, "options": options})
+    changed: dict[str, Any] = {
+        "task": config.task.beside(path.parent),
+        "references": _beside(path, config.references),
+    }
     changed["pool"] = config.pool.model_copy(update={"file": _beside(path, config.pool.file)})
     if config.warm_start:
         plans = _beside(path, config.warm_start.plans)

@@ -8,7 +8,6 @@ from functools import cached_property
 
 from rl_conductor.errors import ConfigError
 from rl_conductor.pool import WorkerPool
-from rl_conductor.tasks import task
 from rl_conductor.tasks.base import Task
 from rl_conductor.train.config import TrainConfig
 from rl_conductor.train.exercises import Exercise, exercises
@@ -42,8 +41,7 @@ class Course:
     @cached_property
     def task(self) -> Task:
         """Where the questions come from."""
-        named = self.config.task
-        return task(named.name, limit=named.limit, **named.options)
+        return self.config.task.made()
 
     @cached_property
     def examiner(self) -> Examiner:
