@@ -28,7 +28,7 @@ accuracy = { add = 0.9 }
 @pytest.fixture
 def pool(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A pool file, and a cache folder of the test's own."""
-    monkeypatch.setenv("XDG_CACHE_HOME", str(folder / "cache"))
+    monkeypatch.setenv("RL_CONDUCTOR_CACHE", str(folder / "cache"))
     monkeypatch.setenv("COLUMNS", "120")
     file = folder / "pool.toml"
     file.write_text(POOL)
@@ -63,6 +63,7 @@ def test_a_second_time_nothing_is_asked_again(pool: Path) -> None:
     calibrate(pool)
     asked = toys.calls()
     assert asked == 2 * 20
+    assert {"bench-replies.sqlite", "calibration.jsonl"} <= {file.name for file in (pool.parent / "cache").iterdir()}
     calibrate(pool)
     assert toys.calls() == asked
 

@@ -202,7 +202,7 @@ POOL = '[workers.adder]\nmodel = "toy:adder"\n[workers.speller]\nmodel = "toy:sp
 
 @pytest.fixture
 def pool(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(folder / "cache"))
+    monkeypatch.setenv("RL_CONDUCTOR_CACHE", str(folder / "cache"))
     monkeypatch.setenv("COLUMNS", "120")
     rows = [{"id": f"a{n}", "question": f"add {n // 10} {n % 10}", "answer": str(n // 10 + n % 10)} for n in range(60)]
     rows += [{"id": f"s{n}", "question": f"please spell it with {n} letters", "answer": "never"} for n in range(40)]

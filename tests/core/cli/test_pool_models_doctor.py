@@ -138,6 +138,12 @@ def test_doctor_names_the_command_that_brings_what_is_missing(cli: Cli, pool: Po
     assert "rl-conductor models fetch qwen2.5-coder-1.5b" in result.stdout
 
 
+def test_doctor_tells_where_files_are_kept(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RL_CONDUCTOR_CACHE", "kept/here")
+
+    assert re.search(r"✓  cache +kept/here\b", cli("doctor").stdout)
+
+
 def test_doctor_fails_only_when_nothing_could_run(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RL_CONDUCTOR_POOL", "missing.toml")
 

@@ -14,10 +14,10 @@ from pathlib import Path
 
 from rl_conductor.downloads import Adapter, Part, Progress, UnavailableError, Weights, digest, from_hub, from_index
 from rl_conductor.errors import ConfigError
+from rl_conductor.folders import cache_folder
 
 try:
     from filelock import FileLock
-    from platformdirs import user_cache_path
 except ImportError as missing:
     raise ConfigError(f"embedded models need {missing.name}: pip install 'rl-conductor[local]'") from missing
 
@@ -133,8 +133,7 @@ def _own(file: Path) -> Path:
 
 
 def _cache() -> Path:
-    own = os.environ.get("RL_CONDUCTOR_CACHE")
-    return (Path(own).expanduser() if own else user_cache_path("rl-conductor")) / "weights"
+    return cache_folder() / "weights"
 
 
 def _fetch(weights: Weights, progress: Progress) -> Path:

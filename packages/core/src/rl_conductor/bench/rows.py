@@ -10,7 +10,6 @@ import hashlib
 from collections.abc import Iterable
 from pathlib import Path
 
-from platformdirs import user_cache_path
 from pydantic import ValidationError
 
 from rl_conductor.errors import ConfigError
@@ -65,11 +64,6 @@ def fingerprint(*parts: str) -> str:
 def lesson(rows: Iterable[Row]) -> str:
     """Fingerprint of all that a system can learn from rows."""
     return fingerprint(*(row.model_dump_json(include={"value", "text", "steps", "choice"}) for row in rows))
-
-
-def cache_folder() -> Path:
-    """Where what was paid for once is kept for this user."""
-    return user_cache_path("rl-conductor")
 
 
 class Results:

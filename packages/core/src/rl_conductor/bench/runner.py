@@ -10,11 +10,12 @@ from decimal import Decimal
 from rl_conductor.amounts import dollars
 from rl_conductor.bench import calibration
 from rl_conductor.bench.arena import Account, Arena
-from rl_conductor.bench.rows import Key, Results, Row, cache_folder, fingerprint
+from rl_conductor.bench.rows import Key, Results, Row, fingerprint
 from rl_conductor.bench.settings import BenchSettings, TaskSettings
 from rl_conductor.bench.systems.alone import measured
 from rl_conductor.bench.systems.base import Reply, System
 from rl_conductor.errors import ConductorError, ConfigError, LimitError
+from rl_conductor.folders import cache_folder
 from rl_conductor.pool import WorkerPool
 from rl_conductor.prompts import VERSION
 from rl_conductor.tasks import Sample, Task

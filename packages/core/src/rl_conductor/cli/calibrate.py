@@ -83,8 +83,9 @@ def _settings(pool: Path, task: str, limit: int | None, concurrency: int) -> Ben
 
 
 def _measured(settings: BenchSettings) -> Section:
-    from rl_conductor.bench.rows import Results, cache_folder  # noqa: PLC0415
+    from rl_conductor.bench.rows import Results  # noqa: PLC0415
     from rl_conductor.bench.runner import Bench  # noqa: PLC0415
+    from rl_conductor.folders import cache_folder  # noqa: PLC0415
 
     get_ready(settings)
     bench = Bench(settings, Results(cache_folder() / "calibration.jsonl"))

@@ -91,7 +91,7 @@ def _verdict(found: Found) -> Group:
 
 
 def machine() -> Iterator[Finding]:
-    """Versions, cores and memory."""
+    """Versions, cores, memory, and where files are kept."""
     python = f"{platform.python_version()} on {platform.system()} {platform.machine()}"
     yield Finding(True, "rl-conductor", version("rl-conductor"))
     yield Finding(True, "Python", python)
@@ -100,6 +100,11 @@ def machine() -> Iterator[Finding]:
     memory = _memory()
     if memory is not None:
         yield Finding(memory > 2e9, "memory", megabytes(memory), "" if memory > 2e9 else "too little for local models")
+    if find_spec("platformdirs") is not None:
+        # Imported here because it needs the `local` or the `bench` extra.
+        from rl_conductor.folders import cache_folder  # noqa: PLC0415
+
+        yield Finding(True, "cache", str(cache_folder()))
 
 
 def _memory() -> int | None:
