@@ -522,9 +522,7 @@ async def test_who_takes_over_a_continuation_keeps_the_flow_rules() -> None:
     other = ScriptedModel("B")
     made = conductor([], pool_of(a=down, b=other), retries=0)
 
-    await failed(
-        made, forged("a"), policy=Policy(forbid=(Flow(reader="b", source="tag:x"), Flow(reader="b", source="a")))
-    )
+    await failed(made, forged("a"), policy=Policy(forbid=(Flow(reader="b", source="a"),)))
     assert other.requests == []  # the prompt may hold what `b` must not read
 
     assert (await answered(made, forged("a"))).text == "B"
@@ -537,12 +535,14 @@ async def test_who_takes_over_a_continuation_keeps_the_flow_rules() -> None:
     "policy",
     [
         Policy(deny=frozenset({"typo"})),
-        Policy(allow=frozenset({"a", "typo"})),
+        Policy(deny=frozenset({"tag:typo"})),
+        Policy(deny=frozenset({"planner"})),
+        Policy(allow=frozenset({"a", "region:typo"})),
         Policy(forbid=(Flow(reader="a", source="typo"),)),
     ],
 )
 def test_a_rule_that_names_nobody_is_refused_rather_than_to_keep_nobody_out(policy: Policy) -> None:
-    with pytest.raises(PolicyError, match="names 'typo', but there are only a, planner"):
+    with pytest.raises(PolicyError, match="names '.*', but there are only a"):
         Conductor(ScriptedModel("never"), pool_of(a="A")).check(Request(messages=()), policy=policy)
 
 

@@ -64,7 +64,7 @@ def test_a_request_does_not_loosen_where_data_may_go() -> None:
 
 
 def test_a_selector_that_means_nobody_is_named() -> None:
-    with pytest.raises(ApiError, match="no worker is meant by 'tag:slow'") as caught:
+    with pytest.raises(ApiError, match="names 'tag:slow', but there are only a, b, c, tag:fast") as caught:
         both(Policy(), Policy(deny={"tag:slow"}), CARDS)
     assert caught.value.param == "conductor.policy.deny"
 

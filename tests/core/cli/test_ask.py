@@ -130,7 +130,10 @@ def test_only_the_workers_that_are_named_work(cli: Cli, pool: Pool, service: Ser
 def test_a_worker_that_nobody_knows_is_a_mistake(cli: Cli, pool: Pool, option: str) -> None:
     result = cli("ask", "--pool", pool(), option, "solver", option, "sovler", "Hello?")
 
-    assert (result.exit_code, result.stderr) == (2, "error: no worker 'sovler': the pool has solver, second\n")
+    assert (result.exit_code, result.stderr) == (
+        2,
+        f"error: {option} names 'sovler', but there are only solver, second\n",
+    )
 
 
 def test_a_policy_that_leaves_nobody_is_a_refusal(cli: Cli, pool: Pool, service: Service) -> None:

@@ -6,14 +6,13 @@ checked against it, and the executor asks it again before it puts another worker
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
-from typing import Literal
+from collections.abc import Sequence
 
 from pydantic import Field
 
 from rl_conductor.errors import PolicyError
 from rl_conductor.types import Card, Names, Value
-from rl_conductor.workflow import PlanSpace
+from rl_conductor.workflow import AccessMode, PlanSpace
 
 Selector = str
 """A worker's name, `tag:NAME`, `region:NAME`, or `*` for every worker."""
@@ -58,24 +57,27 @@ class Policy(Value):
         """The worker that must give the answer, by whichever rule; `None` leaves it open."""
         return self.single or self.verifier or self.final
 
-    def check_names(self, known: Collection[str]) -> None:
-        """See to it that whoever is named is there: a name that is misspelt would keep nobody out.
+    def check_selectors(self, cards: Sequence[Card], *, planner: Card | None = None) -> None:
+        """See to it that every selector means somebody: one that is misspelt would keep nobody out.
 
         Args:
-            known: the workers, and the planner, whose card may stand in flow rules.
+            cards: of the whole pool, not just of those whom some rule leaves.
+            planner: the planner's, which may stand in flow rules, too.
 
         Raises:
-            PolicyError: one is not.
+            PolicyError: one means nobody; `rule` names the field.
         """
-        flows = {selector for flow in self.forbid for selector in (flow.reader, flow.source)}
-        for rule, selectors in (("allow", self.allow), ("deny", self.deny), ("forbid", flows)):
+        flows = frozenset(selector for flow in self.forbid for selector in (flow.reader, flow.source))
+        readers = cards if planner is None else (*cards, planner)
+        for rule, selectors, known in (
+            ("allow", self.allow, cards),
+            ("deny", self.deny, cards),
+            ("forbid", flows, readers),
+        ):
             for selector in sorted(selectors):
-                if selector != "*" and selector not in known and not selector.startswith(("tag:", "region:")):
-                    raise PolicyError(
-                        f"policy.{rule} names {selector!r}, but there are only {', '.join(sorted(known))}; "
-                        "write one of these, '*', 'tag:...' or 'region:...'",
-                        rule=rule,
-                    )
+                if not any(_matches(selector, card) for card in known):
+                    there = ", ".join(_selectors(known))
+                    raise PolicyError(f"policy.{rule} names {selector!r}, but there are only {there}", rule=rule)
 
     def forbidden_because(self, card: Card) -> str | None:
         """The rule that keeps this worker out, in words; `None` when it may work."""
@@ -114,7 +116,7 @@ class Policy(Value):
         cards: Sequence[Card],
         *,
         max_steps: int = 5,
-        access: Literal["binary", "positional"] = "binary",
+        access: AccessMode = "binary",
     ) -> PlanSpace:
         """The workflows that this policy lets run over workers of these `cards`.
 
@@ -160,6 +162,13 @@ class Policy(Value):
             clash = " and ".join(f"policy.{rule}={name!r}" for rule, name in wanted.items())
             raise PolicyError(f"{clash} can't all do the last step", rule=next(iter(wanted)))
         return self.pinned
+
+
+def _selectors(cards: Sequence[Card]) -> list[Selector]:
+    """Every selector that means one of these, but for `*`."""
+    tags = sorted({f"tag:{tag}" for card in cards for tag in card.tags})
+    regions = sorted({f"region:{card.region}" for card in cards if card.region is not None})
+    return [*(card.name for card in cards), *tags, *regions]
 
 
 def _matches(selector: Selector, card: Card) -> bool:

@@ -14,11 +14,11 @@ import typer
 
 from rl_conductor.conductor import Conductor, ProfileName
 from rl_conductor.discovery import Found, discover
-from rl_conductor.errors import ConfigError
+from rl_conductor.errors import ConfigError, PolicyError
 from rl_conductor.limits import Limits
 from rl_conductor.models.base import seconds
 from rl_conductor.policy import Policy
-from rl_conductor.types import Card, ContentPart, FilePart, ImagePart, Message, Request, TextPart
+from rl_conductor.types import ContentPart, FilePart, ImagePart, Message, Request, TextPart
 
 WHO = "Who works"
 LIMITS = "Limits"
@@ -163,24 +163,18 @@ class Choice:
         """The policy that was found, as far as the options leave it."""
         changed: dict[str, Any] = {}
         if self.workers:
-            changed["allow"] = _known(self.workers, found.pool.cards)
+            changed["allow"] = frozenset(self.workers)
         if self.denied:
-            changed["deny"] = found.policy.deny | _known(self.denied, found.pool.cards)
+            changed["deny"] = found.policy.deny | frozenset(self.denied)
         policy = found.policy.model_copy(update=changed)
+        try:
+            policy.check_selectors(found.pool.cards, planner=found.planner.card)
+        except PolicyError as slip:
+            raise ConfigError(as_options(str(slip))) from slip
         usual = policy.final
         if changed and usual and policy.forbidden_because(found.pool[usual].card):
             return policy.model_copy(update={"final": None})  # what was asked for goes before what was found
         return policy
-
-
-def _known(selectors: list[str], cards: tuple[Card, ...]) -> frozenset[str]:
-    """`selectors`, each of which means at least one worker: a slip of the pen must not allow or deny nobody."""
-    for selector in selectors:
-        only = Policy(allow=frozenset({selector}))
-        if all(only.forbidden_because(card) for card in cards):
-            names = ", ".join(card.name for card in cards)
-            raise ConfigError(f"no worker {selector!r}: the pool has {names}")
-    return frozenset(selectors)
 
 
 # ---------------------------------------------------------------------------------------- the question
@@ -226,7 +220,7 @@ def _attached(name: str, text: str) -> TextPart:
 
 
 def as_options(error: str) -> str:
-    """`error`, which names limits as code writes them, with the options that set them."""
+    """`error`, which names limits and rules as code writes them, with the options that set them."""
     for limit, option in (("usd", "--budget"), ("tokens", "--tokens"), ("seconds", "--deadline")):
         error = error.replace(f"limits.{limit}=", f"{option} ")
-    return error
+    return error.replace("policy.allow", "--worker").replace("policy.deny", "--deny")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Sequence
 from typing import Any, Literal
 
 from rl_conductor.errors import PolicyError
@@ -49,17 +49,25 @@ def tightest(ours: Limits, *asked: Limits | None) -> Limits:
     return ours.model_copy(update=lowered)
 
 
-def both(ours: Policy, asked: Policy | None, cards: Collection[Card]) -> Policy:
+def both(ours: Policy, asked: Policy | None, cards: Sequence[Card], *, planner: Card | None = None) -> Policy:
     """The policy under which nothing runs that either forbids.
 
+    Args:
+        ours: the model's own.
+        asked: the request's.
+        cards: of the model's whole pool.
+        planner: its planner's.
+
     Raises:
-        ApiError: the one that was asked for means no worker of these `cards`.
+        ApiError: a selector of the one that was asked for means nobody.
         PolicyError: they contradict each other.
     """
     if asked is None:
         return ours
-    for rule in ("allow", "deny"):
-        _check_selectors(rule, getattr(asked, rule), cards)
+    try:
+        asked.check_selectors(cards, planner=planner)
+    except PolicyError as slip:
+        raise refused(str(slip), param=f"conductor.policy.{slip.rule}") from slip
     allowed = frozenset(card.name for card in cards if _allows(ours, card) and _allows(asked, card))
     return Policy(
         allow=allowed,
@@ -70,15 +78,6 @@ def both(ours: Policy, asked: Policy | None, cards: Collection[Card]) -> Policy:
         final=_one("final", ours.final, asked.final),
         single=_one("single", ours.single, asked.single),
     )
-
-
-def _check_selectors(rule: str, selectors: Iterable[str], cards: Collection[Card]) -> None:
-    """A slip of the pen must not allow or deny nobody."""
-    for selector in selectors:
-        only = Policy(allow=frozenset({selector}))
-        if not any(_allows(only, card) for card in cards):
-            names = ", ".join(card.name for card in cards)
-            raise refused(f"no worker is meant by {selector!r}; there are {names}", param=f"conductor.policy.{rule}")
 
 
 def _allows(policy: Policy, card: Card) -> bool:
