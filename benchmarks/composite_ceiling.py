@@ -2,7 +2,8 @@
 
 Run with `uv run python benchmarks/composite_ceiling.py --size 48`. It asks the small pool's real models in process, by
 the same executor as everything else, and spends nothing. Replies are kept in `--cache`, so a second run takes seconds.
-The right plans that the search finds can be kept, as what a warm start of training learns from (`--plans`).
+The right plans that the search finds can be kept, as what a warm start of training learns from (`--plans`), and so can
+how well the best worker and the oracle do on each question, which a training is held against (`--references`).
 """
 
 from __future__ import annotations
@@ -23,6 +24,8 @@ from rl_conductor.bench.settings import read_settings
 from rl_conductor.bench.systems.oracle import Oracle
 from rl_conductor.tasks.base import Sample, Score, Task, mean
 from rl_conductor.tasks.composite import composite
+from rl_conductor.train.diagnostics import Reference
+from rl_conductor.train.lines import write_lines
 from rl_conductor.workers.source import Memory, SmallPool
 
 RECIPE = Path(__file__).parents[1] / "recipes" / "bench-small.toml"
@@ -117,23 +120,44 @@ def keep(search: Search, path: Path) -> None:
     path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
 
 
+def references(search: Search) -> list[Reference]:
+    """How well the worker that is best on average does on each question, and the oracle."""
+    best = max(search.alone.values(), key=lambda scores: sum(score.value for score in scores.values()))
+    return [
+        Reference(id=sample.id, single=best[sample.id].value, oracle=float(sample.id in search.found))
+        for sample in search.task.samples
+    ]
+
+
 def main() -> None:
     """Measure and print."""
     asked = argparse.ArgumentParser(description=__doc__)
     asked.add_argument("--split", default="train", choices=("train", "validation", "heldout"))
     asked.add_argument("--size", type=int, default=48)
     asked.add_argument("--seed", type=int, default=0)
+    asked.add_argument("--depths", type=int, nargs="+", default=(1, 2, 3, 4), metavar="DEPTH")
     asked.add_argument("--wordings", type=int, default=1, help="ways to put the same thing")
+    asked.add_argument("--contrasts", action="store_true", help="ask everything for figures and for words")
     asked.add_argument("--cache", type=Path, default=Path("composite-replies.sqlite"))
     asked.add_argument("--plans", type=Path, help="keep the right plans here")
+    asked.add_argument("--references", type=Path, help="keep there what `references` of a training file names")
     asked.add_argument("--threads", type=int, default=1, help="of the model; more than idle cores is slower")
     given = asked.parse_args()
     console = Console()
-    task = composite(split=given.split, size=given.size, seed=given.seed, wordings=given.wordings)
+    task = composite(
+        given.split,
+        size=given.size,
+        seed=given.seed,
+        depths=tuple(given.depths),
+        wordings=given.wordings,
+        contrasts=given.contrasts,
+    )
     search = asyncio.run(searched(task, given.cache, given.threads, console))
     console.print(report(search))
     if given.plans:
         keep(search, given.plans)
+    if given.references:
+        write_lines(given.references, references(search))
 
 
 if __name__ == "__main__":

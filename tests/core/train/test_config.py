@@ -1,10 +1,12 @@
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 
 import pytest
 
 from rl_conductor import ConfigError
+from rl_conductor.tasks.mixture import entries
 from rl_conductor.train.config import Recursion, TrainConfig, read_config
 
 RECIPES = Path(__file__).parents[3] / "recipes"
@@ -17,7 +19,7 @@ def written(folder: Path, text: str) -> Path:
     return file
 
 
-@pytest.mark.parametrize("name", ["cpu.toml", "small.toml", "paper-7b.toml"])
+@pytest.mark.parametrize("name", ["composite.toml", "cpu.toml", "small.toml", "paper-7b.toml"])
 def test_recipes_can_be_read(name: str) -> None:
     read_config(RECIPES / name)
 
@@ -32,6 +34,25 @@ def test_the_papers_recipe_has_the_papers_numbers() -> None:
     assert config.lora is None
     assert config.warm_start is None
     assert config.reward.kind == "paper"
+
+
+def test_the_papers_recipe_has_the_papers_questions_and_its_seven_workers() -> None:
+    config = read_config(RECIPES / "paper-7b.toml")
+    parts = entries(config.task.options)
+    assert [part.name for part in parts.values()] == ["math-500", "mmlu", "rlpr", "livecodebench"]
+    assert sum(part.limit or 0 for part in parts.values()) == 960
+    workers = config.pool.workers
+    assert len(workers) == 7
+    assert {worker.sampling.max_tokens for worker in workers.values()} == {4096}
+    thinking = [worker.options["extra_body"]["reasoning"] for name, worker in workers.items() if "qwen-" in name]
+    assert thinking == [{"enabled": False}, {"enabled": True}]
+
+
+def test_steps_of_the_small_recipe_hold_whole_contrast_sets() -> None:
+    config = read_config(RECIPES / "small.toml")
+    sets = Counter(sample.contrast for sample in config.task.made().samples)
+    assert {config.grpo.questions % size for size in sets.values()} == {0}
+    assert "" not in sets
 
 
 def test_paths_are_relative_to_the_file(tmp_path: Path) -> None:
