@@ -20,7 +20,7 @@ from rl_conductor.limits import Limits
 from rl_conductor.planner import Drafting, Planner
 from rl_conductor.policy import Policy
 from rl_conductor.pool import WorkerPool
-from rl_conductor.prompts import VERSION, with_prompt
+from rl_conductor.prompts import with_prompt
 from rl_conductor.reviewing import later_space, may_hear, reviews
 from rl_conductor.staffing import ANSWER, capable, fallback_workflow
 from rl_conductor.tiers import Tiers
@@ -41,6 +41,7 @@ from rl_conductor.trace import (
 )
 from rl_conductor.types import Continuation, Request, total
 from rl_conductor.version import package_version
+from rl_conductor.wording import wording_version
 from rl_conductor.workflow import PlanSpace, Step, Workflow
 
 UNPLANNED = ("single", "tier", "fallback", "continuation")
@@ -349,7 +350,7 @@ class Run:
             error=None if answer else cut_short or "; ".join(failures_in(self.rounds)),
             seconds=self.caller.elapsed(),
             fence_key=self.fence_key,
-            versions=Versions(package=package_version(), prompt=VERSION),
+            versions=Versions(package=package_version(), prompt=wording_version()),
             setup=Setup(
                 planner=self.planner.setup,
                 workers=tuple(worker.setup for worker in self.pool.values()),

@@ -22,8 +22,8 @@ from rl_conductor.bench.statistics import RESAMPLES, Difference, Estimate
 from rl_conductor.bench.systems.alone import BestSingle
 from rl_conductor.bench.systems.oracle import Oracle
 from rl_conductor.bench.tables import Comparison, Line, Verdict, chosen, comparisons, line, ways
-from rl_conductor.prompts import VERSION
 from rl_conductor.types import Usage, total
+from rl_conductor.wording import wording_version
 
 SYSTEMS = ("system", "right", "valid plans", "right if valid", "steps", "tokens", "$", "p50", "p95", "failed")
 COMPARED = ("system", "against", "difference", "95 % interval", "p", "if valid", "verdict")
@@ -162,7 +162,7 @@ def _versions() -> list[str]:
             found.append(f"{library} {version(library)}")
         except ModuleNotFoundError:  # not all of them are needed
             continue
-    return [*found, f"prompts {VERSION}"]
+    return [*found, f"prompts {wording_version()}"]
 
 
 # -------------------------------------------------------------------------------------- one section

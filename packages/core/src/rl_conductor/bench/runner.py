@@ -17,11 +17,11 @@ from rl_conductor.bench.systems.base import Reply, System
 from rl_conductor.errors import ConductorError, ConfigError, LimitError
 from rl_conductor.folders import cache_folder
 from rl_conductor.pool import WorkerPool
-from rl_conductor.prompts import VERSION
 from rl_conductor.tasks import Sample, Task
 from rl_conductor.tasks.base import wrong
 from rl_conductor.trace import PlanRecord
 from rl_conductor.types import total
+from rl_conductor.wording import wording_version
 from rl_conductor.workers.source import Memory
 
 
@@ -128,7 +128,7 @@ class _Running:
             settings.pools[pool].identity,
             *(sample.model_dump_json() for sample in learned),
             str(settings.seed),
-            VERSION,
+            wording_version(),
         )
         """What decides every row of the section."""
 

@@ -11,12 +11,12 @@ from functools import cached_property
 from rl_conductor.conductor import MINI, ULTRA, Conductor
 from rl_conductor.discovery import Found
 from rl_conductor.errors import ConfigError
-from rl_conductor.prompts import VERSION
 from rl_conductor.server.errors import ApiError
 from rl_conductor.server.settings import ProfileEntry
 from rl_conductor.store import Side
 from rl_conductor.tiers import Tiers
 from rl_conductor.version import package_version
+from rl_conductor.wording import wording_version
 
 OWN = {"conductor-mini": (MINI, date(2026, 11, 21)), "conductor-ultra": (ULTRA, date(2026, 11, 21))}
 """Our own two, and when what is behind them was last changed."""
@@ -47,8 +47,8 @@ class Served:
     def fingerprint(self) -> str:
         """Of what decides its answers: code, prompts, limits, planner, tiers and pool."""
         made = self.conductor
-        parts = [package_version(), VERSION, made.limits.model_dump_json(), made.planner.model.name, made.access]
-        parts += [made.planner.setup.model_dump_json(exclude={"can"})]  # which may become known only later
+        parts = [package_version(), wording_version(), made.limits.model_dump_json(), made.planner.model.name]
+        parts += [made.access, made.planner.setup.model_dump_json(exclude={"can"})]  # which may become known only later
         parts += [made.tiers.sha256] if made.tiers else []
         parts += [
             f"{worker.name} {worker.model.name} {worker.sampling.model_dump_json()}" for worker in made.pool.values()
