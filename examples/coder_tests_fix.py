@@ -1,6 +1,6 @@
 """Write a program, test it, fix it: the tester is a LangChain agent whose tool runs the tests in a sandbox.
 
-With a vendor's key set, its models do it. Without one, scripted stand-ins rehearse it: the tests really run.
+With a vendor's key set, its models do it. Without one, scripted models take their place; the tests run all the same.
 """
 
 import asyncio
@@ -30,7 +30,7 @@ async def run_tests(program: str) -> str:
 
 
 def tester(model: ChatConductor) -> Worker:
-    """An agent as a worker, and what the planner is told of it."""
+    """An agent as a worker, and what the planner is told about it."""
     agent = create_agent(model, [run_tests], system_prompt="Run the tests on the program and tell what they say.")
     return Worker.of("tester", RunnableModel(agent), card=Card(name="tester", strengths="runs the tests"))
 
@@ -44,7 +44,7 @@ def real() -> ChatConductor | None:
 
 
 def rehearsal() -> ChatConductor:
-    """Stand-ins, of which the coder is wrong until it sees the tests fail."""
+    """Scripted models; the coder is wrong until it sees the tests fail."""
 
     def code(request: Request) -> str:
         return RIGHT if "The tests fail" in request.messages[-1].text else WRONG
@@ -60,7 +60,7 @@ def rehearsal() -> ChatConductor:
 
 
 async def main() -> None:
-    """Have it written, and test what came out once more."""
+    """Have it written, then test the result once more."""
     trace = await RunnableConductor(real() or rehearsal()).ainvoke(TASK)
     for result in trace.results():
         print(f"{result.index + 1}. {result.step.worker}: {result.step.subtask}\n{result.text}\n")

@@ -1,4 +1,4 @@
-"""Keep one worker's knowledge from another: the rule holds for plans, for replacements, and through other steps."""
+"""Keep what one worker says from another: in plans, for replacement workers, and through other steps."""
 
 from rl_conductor import Conductor, Flow, Policy, RunError, ScriptedModel, Step, WorkerPool, Workflow, WorkflowError
 

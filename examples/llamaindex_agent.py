@@ -36,7 +36,7 @@ def conductor() -> Conductor:
 
 
 async def main() -> None:
-    """Ask, and tell of each tool that is used and of who used it."""
+    """Ask, and print which tool is used and who asked for it."""
     llm = conductor()
     handler = FunctionAgent(tools=[price_of], llm=llm).run("What do two Swifts cost?")
     async for event in handler.stream_events():

@@ -31,7 +31,7 @@ class WordEmbedding(BaseEmbedding):
 
 
 def index_of(*silos: str) -> VectorStoreIndex:
-    """An index of the documents of an invented company: of some of its silos, or of all."""
+    """An index of the documents of an invented company: of all its silos, or of those named."""
     paths = sorted(path for path in CORPUS.glob("*/*.txt") if not silos or path.parent.name in silos)
     documents = [Document(text=path.read_text(), metadata={"title": path.stem}) for path in paths]
     return VectorStoreIndex.from_documents(documents, embed_model=WordEmbedding())

@@ -1,4 +1,4 @@
-"""One line puts the Conductor into a query engine: vendors' keys, a local server, or tiny models in this process."""
+"""One line makes the Conductor the LLM of a query engine, with whatever models this machine has."""
 
 from llama_index.core import Settings
 from llamaindex_corpus import index_of

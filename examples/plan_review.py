@@ -1,6 +1,6 @@
-"""A LangGraph graph that shows a person each plan before it runs; here one who asks for less, then agrees.
+"""A LangGraph graph that shows a person each plan before it runs. Here the person asks for fewer steps, then agrees.
 
-With a vendor's key set, its models plan and work. Without one, scripted stand-ins rehearse it.
+With a vendor's key set, its models plan and work. Without one, scripted models take their place.
 """
 
 from langchain_core.messages import HumanMessage
@@ -19,7 +19,7 @@ SHORT = 'model_id = [0, 1]\nsubtasks = ["List reasons.", "Write it up."]\naccess
 
 
 def rehearsal() -> ChatConductor:
-    """Stand-ins: a planner that listens, and two workers."""
+    """Scripted models: a planner that obeys the message, and two workers."""
 
     def plan(request: Request) -> str:
         return SHORT if "Two steps are enough." in request.messages[-1].text else LONG

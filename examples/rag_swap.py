@@ -6,7 +6,7 @@
     -model = ChatOpenAI(model="gpt-6-luna")
     +model = ChatConductor()
 
-It works with vendors' keys, a local server, or tiny embedded models: with whatever this machine has.
+It works with whatever this machine has: vendors' keys, a local server, or tiny embedded models.
 """
 
 from pathlib import Path

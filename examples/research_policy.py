@@ -1,6 +1,6 @@
-"""Research over documents of which some must not reach outside models, whoever plans and whatever the plan says.
+"""Research over documents, some of which must not reach outside models, whatever the plan says.
 
-With a vendor's key set, its models plan and write. Without one, scripted stand-ins rehearse it.
+With a vendor's key set, its models plan and write. Without one, scripted models take their place.
 """
 
 from langchain_core.runnables import RunnableLambda
@@ -30,7 +30,7 @@ def library(name: str, documents: list[str]) -> Worker:
 
 
 def writers() -> list[Worker]:
-    """One that runs inside of the house, and one that does not."""
+    """One that runs inside the company, and one that does not."""
     models = [worker.model for worker in discover().pool.values()]
     if discover().embedded:
         models = [ScriptedModel(f"Ada Vik leads Oslo from May on. ({where})") for where in ("inside", "outside")]

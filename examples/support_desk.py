@@ -1,7 +1,8 @@
 """A support desk that sends simple questions to a cheap model and hard ones to a strong one.
 
-Plans of a single step are routing: `limits.steps=1`. With a vendor's key set, its strong and its fast model are chosen
-from. Without one, scripted stand-ins rehearse it, because the tiny embedded models answer, but don't choose well.
+A plan of a single step is routing: `limits.steps=1`. With a vendor's key set, the planner chooses between its
+strong and its fast model. Without one, scripted models take their place, because the tiny embedded ones don't choose
+well.
 """
 
 import re
@@ -16,7 +17,7 @@ QUESTIONS = [
 
 
 def rehearsal() -> ChatConductor:
-    """Stand-ins: who plans takes whatever has a number in it for hard."""
+    """Scripted models; to the planner, every question with a number in it is hard."""
 
     def plan(request: Request) -> str:
         question = next(question for question in QUESTIONS if question in request.messages[-1].text)
