@@ -2,15 +2,17 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from rl_conductor import Completion, ConfigError, Message, Request, Sampling, ScriptedModel
 from rl_conductor.errors import ModelError
-from rl_conductor.models.base import collect
+from rl_conductor.models.base import Capabilities, Model, collect
 from rl_conductor.models.cached import CachedModel
 from rl_conductor.prompts import Evidence, worker_prompt
+from rl_conductor.workers.compact import CompactModel
 
 
 def asking(text: str = "hello", **sampling: object) -> Request:
@@ -131,9 +133,14 @@ async def test_two_threads_loops_share_a_cache(model: ScriptedModel, file: Path)
     assert (await asyncio.to_thread(elsewhere)).text == (await cached.complete(asking())).text
 
 
-def test_a_cached_model_passes_for_the_model_itself(model: ScriptedModel, file: Path) -> None:
-    cached = CachedModel(model, file)
-    assert (cached.name, cached.price, cached.capabilities) == (model.name, model.price, model.capabilities)
+@pytest.mark.parametrize("wrapped", [CachedModel, lambda model, _: CompactModel(model)])
+def test_a_model_around_another_passes_for_it_also_once_that_knows_what_it_can_do(
+    wrapped: Callable[[Model, Path], Model], model: ScriptedModel, file: Path
+) -> None:
+    outer = wrapped(model, file)
+    assert (outer.name, outer.price, outer.capabilities) == (model.name, model.price, model.capabilities)
+    model.capabilities = Capabilities(tools=True, context=7)  # as models in process do when they are loaded
+    assert outer.capabilities == model.capabilities
 
 
 def test_a_file_that_is_no_cache_is_a_mistake_of_the_user(model: ScriptedModel, tmp_path: Path) -> None:

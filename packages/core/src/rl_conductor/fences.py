@@ -16,6 +16,10 @@ from typing import Literal, get_args
 Tag = Literal["passage", "reply", "subtask", "task"]
 """What a fence can be around."""
 
+MARK = 'mark="[0-9a-f]{16}"'
+"""The pattern of a fence's mark in its tags."""
+
+_MARK_IN_JSON = re.compile(MARK.replace('"', r'\\"'))
 # Possessive, since a reply may hold thousands of spaces after a `<` and must not make us try every split of them.
 _TAGS = re.compile(rf"<(?=\s*+/?+\s*+(?:{'|'.join(get_args(Tag))})\b)", re.IGNORECASE)
 
@@ -38,6 +42,11 @@ def fenced(tag: Tag, content: str, mark: str, **attributes: int | str) -> str:
     """`content`, escaped, between an opening and a closing tag that bear `mark`."""
     named = "".join(f' {name}="{value}"' for name, value in attributes.items())
     return f'<{tag}{named} mark="{mark}">\n{escaped(content)}\n</{tag} mark="{mark}">'
+
+
+def without_marks(json: str) -> str:
+    """`json` without the marks of fences in its strings: they are drawn anew for each run."""
+    return _MARK_IN_JSON.sub("", json)
 
 
 def escaped(content: str) -> str:

@@ -7,7 +7,6 @@ refused again because it is on the record. `differences` says where the two runs
 from __future__ import annotations
 
 import math
-import re
 from collections import defaultdict, deque
 from collections.abc import AsyncGenerator, Iterator
 from dataclasses import dataclass
@@ -23,6 +22,7 @@ from rl_conductor.errors import (
     ModelTimeoutError,
     RunError,
 )
+from rl_conductor.fences import without_marks
 from rl_conductor.ledger import Ledger
 from rl_conductor.limits import Limits
 from rl_conductor.models.base import Capabilities
@@ -41,7 +41,6 @@ AT_ONCE = 1e-6
 """Seconds between two attempts of a replay."""
 SHOWN = 40
 """Characters that are quoted on each side of where two requests part."""
-_MARK = re.compile(r' mark=\\"[0-9a-f]+\\"')
 
 
 async def replay(trace: Trace) -> Trace:
@@ -271,7 +270,7 @@ def _parting(old: Call, new: Call) -> str:
     if fingerprint(old.request) != old.fingerprint:
         return "; what was recorded as asked then does not match its own fingerprint"
     before, now = (
-        _MARK.sub("", call.request.model_dump_json(exclude={"timeout"})) for call in (old, new) if call.request
+        without_marks(call.request.model_dump_json(exclude={"timeout"})) for call in (old, new) if call.request
     )
     if before == now:
         return ": only the marks of its fences differ"

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import aclosing, asynccontextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from langchain_core.callbacks import AsyncCallbackManager, BaseRunManager, CallbackManager
@@ -29,12 +29,12 @@ from langchain_core.utils.uuid import uuid7
 from langchain_conductor.budget import Budget
 from langchain_conductor.messages import lc_messages, lc_reply, lc_usage
 from langchain_conductor.models import ChatModel, Counter, RunnableModel
-from rl_conductor.models.base import Capabilities, Model
+from rl_conductor.models.base import Model, WrapperModel
 from rl_conductor.planner import Planner
 from rl_conductor.pool import WorkerPool
 from rl_conductor.prompts import prompt_in
 from rl_conductor.trace import Event, PlanStarted, StepStarted, WorkflowPlanned
-from rl_conductor.types import Completion, Delta, Price, Request
+from rl_conductor.types import Completion, Delta, Request
 from rl_conductor.workflow import Workflow
 
 UNSEEN = "nostream"
@@ -87,28 +87,13 @@ def identified(config: RunnableConfig | None) -> tuple[RunnableConfig, BaseRunMa
     return {**config, "callbacks": manager, "run_id": run.run_id}, run
 
 
-@dataclass(frozen=True)
-class Reported:
+class Reported(WrapperModel):
     """A `Model` whose calls show as runs inside of whichever run encloses them."""
 
-    model: Model
-    who: str
-    """The worker, or the planner."""
-
-    @property
-    def name(self) -> str:
-        """The model's."""
-        return self.model.name
-
-    @property
-    def capabilities(self) -> Capabilities:
-        """The model's."""
-        return self.model.capabilities
-
-    @property
-    def price(self) -> Price | None:
-        """The model's."""
-        return self.model.price
+    def __init__(self, model: Model, who: str) -> None:
+        """`who` is the worker, or the planner."""
+        super().__init__(model)
+        self.who = who
 
     async def complete(self, request: Request) -> Completion:
         """The whole reply."""
@@ -124,10 +109,6 @@ class Reported:
                 if delta.completion is not None:
                     ended(delta.completion)
                 yield delta
-
-    async def aclose(self) -> None:
-        """Close the model."""
-        await self.model.aclose()
 
 
 def reported(model: Model, who: str) -> Model:

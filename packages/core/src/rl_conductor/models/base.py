@@ -110,6 +110,32 @@ class Model(Protocol):
         """Close connections and free memory; the model may be used again afterwards."""
 
 
+class WrapperModel:
+    """A model around another. What it is and can do is the other's, whenever asked: loading may settle that."""
+
+    def __init__(self, model: Model) -> None:
+        self.model = model
+
+    @property
+    def name(self) -> str:
+        """The model's."""
+        return self.model.name
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """The model's."""
+        return self.model.capabilities
+
+    @property
+    def price(self) -> Price | None:
+        """The model's."""
+        return self.model.price
+
+    async def aclose(self) -> None:
+        """Close the model."""
+        await self.model.aclose()
+
+
 def require(model: Model, request: Request) -> None:
     """Raise `BadRequestError` when `request` asks for what `model` can't do."""
     can = model.capabilities

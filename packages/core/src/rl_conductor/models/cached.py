@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-import re
 import sqlite3
 import time
 from collections.abc import AsyncGenerator, Iterator
@@ -22,17 +21,16 @@ from pathlib import Path
 from weakref import WeakValueDictionary
 
 from rl_conductor.errors import ConfigError
-from rl_conductor.models.base import Model
+from rl_conductor.fences import without_marks
+from rl_conductor.models.base import Model, WrapperModel
 from rl_conductor.sync import PerLoop
 from rl_conductor.types import Completion, Delta, Request
 
-_MARK = re.compile(r'mark=\\"[0-9a-f]{16}\\"')
-"""A fence's mark, in JSON."""
 BUSY_SECONDS = 30.0
 """How long to wait for other processes that write to the same file."""
 
 
-class CachedModel:
+class CachedModel(WrapperModel):
     """Another model, asked only what it was not asked before. Any number of processes may share the file."""
 
     def __init__(self, model: Model, path: str | Path, *, version: str = "") -> None:
@@ -46,10 +44,7 @@ class CachedModel:
         Raises:
             ConfigError: the file can't be made or is no such cache.
         """
-        self.model = model
-        self.name = model.name
-        self.price = model.price
-        self.capabilities = model.capabilities
+        super().__init__(model)
         self._file = Path(path).expanduser()
         self._version = version
         self._asking: PerLoop[WeakValueDictionary[str, asyncio.Lock]] = PerLoop(WeakValueDictionary)
@@ -91,12 +86,8 @@ class CachedModel:
         yield Delta(text=known.text)
         yield Delta(completion=_replayed(known, waited))
 
-    async def aclose(self) -> None:
-        """Close the model; the cache keeps nothing open."""
-        await self.model.aclose()
-
     def _key(self, request: Request) -> str:
-        asked = _MARK.sub("", request.model_dump_json(exclude={"timeout"}))
+        asked = without_marks(request.model_dump_json(exclude={"timeout"}))
         return hashlib.sha256("\0".join((self.name, self._version, asked)).encode()).hexdigest()
 
     def _turn(self, key: str) -> asyncio.Lock:

@@ -10,25 +10,19 @@ import re
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 
-from rl_conductor.models import Model
+from rl_conductor.fences import MARK
+from rl_conductor.models.base import WrapperModel
 from rl_conductor.prompts import SHOWN, SUBTASK, Evidence, prompt_in, with_prompt, worker_prompt
 from rl_conductor.types import Completion, Delta, Request
 
-_MARK = r'mark="[0-9a-f]{16}">'
-_SUBTASKS = re.compile(rf"<subtask [^>\n]*{_MARK}\n.*?\n</subtask {_MARK}\n*", re.DOTALL)
-_FENCES = re.compile(rf"</?(?:reply|passage)\b[^>\n]*{_MARK}\n?")
-_REPLIES = re.compile(rf"<reply [^>\n]*{_MARK}\n(.*?)\n</reply {_MARK}", re.DOTALL)
+_SUBTASKS = re.compile(rf"<subtask [^>\n]*{MARK}>\n.*?\n</subtask {MARK}>\n*", re.DOTALL)
+_FENCES = re.compile(rf"</?(?:reply|passage)\b[^>\n]*{MARK}>\n?")
+_REPLIES = re.compile(rf"<reply [^>\n]*{MARK}>\n(.*?)\n</reply {MARK}>", re.DOTALL)
 _ENDING = SUBTASK.rpartition("{subtask}")[2]
 
 
-class CompactModel:
+class CompactModel(WrapperModel):
     """Another model, shown less."""
-
-    def __init__(self, model: Model) -> None:
-        self.model = model
-        self.name = model.name
-        self.price = model.price
-        self.capabilities = model.capabilities
 
     async def complete(self, request: Request) -> Completion:
         """The model's reply to the request in brief."""
@@ -39,10 +33,6 @@ class CompactModel:
         async with aclosing(self.model.stream(_compact(request))) as deltas:
             async for delta in deltas:
                 yield delta
-
-    async def aclose(self) -> None:
-        """Close the model."""
-        await self.model.aclose()
 
 
 def _compact(request: Request) -> Request:

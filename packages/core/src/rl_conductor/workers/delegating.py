@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, Sequence
+from copy import copy
 from dataclasses import dataclass, field
+from typing import Self
 
 from rl_conductor.calling import Caller
 from rl_conductor.ledger import Ledger
@@ -67,6 +69,12 @@ class DelegatingModel(ABC):
         self.name = f"{self.kind}:{self.base.name}"
         self.price: Price | None = self.base.price
         self.capabilities = Capabilities(delegates=True)
+
+    def over(self, base: Model) -> Self:
+        """The same worker, asking `base` instead."""
+        other = copy(self)
+        other.base = base
+        return other
 
     @abstractmethod
     async def answer(self, base: Base) -> str:

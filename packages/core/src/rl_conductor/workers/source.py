@@ -100,8 +100,7 @@ class Memory:
     def worker(self, worker: Worker, entry: ModelEntry) -> Worker:
         """`worker`, remembering; one that asks a base model remembers that one's replies and does its own part anew."""
         if isinstance(worker.model, DelegatingModel):
-            worker.model.base = self._of(worker.model.base, version_of(entry))
-            return worker
+            return replace(worker, model=worker.model.over(self._of(worker.model.base, version_of(entry))))
         return replace(worker, model=self._of(worker.model, version_of(entry)))
 
     def _of(self, made: Model, version: str) -> Model:

@@ -23,7 +23,8 @@ from llama_index_instrumentation.base import BaseEvent
 from llama_index_instrumentation.events.span import SpanDropEvent
 from llama_index_instrumentation.span import active_span_id
 
-from rl_conductor import Capabilities, Completion, Event, Model, Planner, Price, Request, Trace, WorkerPool
+from rl_conductor import Completion, Event, Model, Planner, Request, Trace, WorkerPool
+from rl_conductor.models.base import WrapperModel
 from rl_conductor.trace import AnswerDelta, Finished, PlanDelta
 from rl_conductor.types import Delta
 
@@ -119,47 +120,28 @@ def observed_pool(pool: WorkerPool) -> WorkerPool:
     )
 
 
-class Observed:
+class Observed(WrapperModel):
     """A model whose every call is a span, with LLM events in it unless the model tells of its calls itself."""
 
     def __init__(self, model: Model, *, span: str, tags: dict[str, Any]) -> None:
-        self._model = model
+        super().__init__(model)
         self._span_name = f"Conductor.{span}"
         self._tags = {**tags, "model": model.name}
         self._tells_itself = isinstance(model, LLMModel | Lookup)
 
-    @property
-    def name(self) -> str:
-        """Its name."""
-        return self._model.name
-
-    @property
-    def capabilities(self) -> Capabilities:
-        """What it can do."""
-        return self._model.capabilities
-
-    @property
-    def price(self) -> Price | None:
-        """What it costs."""
-        return self._model.price
-
     async def complete(self, request: Request) -> Completion:
         """The whole reply."""
         with self._span(request) as span:
-            span.result = completion = await self._model.complete(request)
+            span.result = completion = await self.model.complete(request)
         return completion
 
     async def stream(self, request: Request) -> AsyncGenerator[Delta, None]:
         """The reply as it is made."""
         with self._span(request) as span:
-            async with aclosing(self._model.stream(request)) as deltas:
+            async with aclosing(self.model.stream(request)) as deltas:
                 async for delta in deltas:
                     span.result = delta.completion or span.result
                     yield delta
-
-    async def aclose(self) -> None:
-        """Close the model."""
-        await self._model.aclose()
 
     @contextmanager
     def _span(self, request: Request) -> Iterator[_Span]:
