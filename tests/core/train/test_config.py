@@ -1,9 +1,13 @@
 from __future__ import annotations
 
+import re
+import tomllib
 from collections import Counter
 from pathlib import Path
+from typing import Any, get_args
 
 import pytest
+from pydantic import BaseModel
 
 from rl_conductor import ConfigError
 from rl_conductor.tasks.mixture import entries
@@ -22,6 +26,30 @@ def written(folder: Path, text: str) -> Path:
 @pytest.mark.parametrize("name", ["composite.toml", "cpu.toml", "small.toml", "paper-7b.toml"])
 def test_recipes_can_be_read(name: str) -> None:
     read_config(RECIPES / name)
+
+
+def test_the_page_tells_every_key_and_its_default() -> None:
+    page = (RECIPES.parent / "docs" / "training.md").read_text(encoding="utf-8")
+    tables = {row[0]: row[1] for row in re.findall(r"^\| `\[(\w+)\]` \| (.*) \|$", page, re.MULTILINE)}
+    assert tables.keys() == {name for name in TrainConfig.model_fields if _table(name)}
+    for name, told in tables.items():
+        fields = _table(name).model_fields
+        keys = dict(re.findall(r"`(\w+)(?: = ([^`]+))?`", told))
+        assert keys.keys() == fields.keys(), name
+        for key, value in keys.items():
+            default = fields[key].get_default(call_default_factory=True)
+            assert value == "" or tomllib.loads(f"x = {value}")["x"] == _plain(default), f"{name}.{key}"
+
+
+def _table(name: str) -> Any:
+    """The model of a table of the file; `None` of a key that is no table."""
+    annotation = TrainConfig.model_fields[name].annotation
+    kinds = [kind for kind in (*get_args(annotation), annotation) if isinstance(kind, type)]
+    return next((kind for kind in kinds if issubclass(kind, BaseModel)), None)
+
+
+def _plain(default: Any) -> Any:
+    return list(default) if isinstance(default, tuple) else default
 
 
 def test_the_papers_recipe_has_the_papers_numbers() -> None:
