@@ -130,6 +130,38 @@ async def test_what_was_learned_from_other_scores_is_another_system(bench: Make,
     assert not {row.key for row in first} & {row.key for row in other}
 
 
+@pytest.mark.parametrize("kind", ["best-single", "routerdc", "smoothie", "masrouter", "mixture-of-agents"])
+async def test_where_every_run_failed_there_is_nothing_to_learn_from(bench: Make, folder: Path, kind: str) -> None:
+    more = '[pools.toys.workers.third]\nmodel = "toy:adder"\n' + '[calibration.options]\njudge = "toy:judge"\n'
+    text = json.dumps({"id": "x", "question": "add 7 1", "answer": "two", "scoring": "judge"})
+    (folder / "learn.jsonl").write_text(text)
+    with pytest.raises(ConfigError, match=r"nothing .* learned from 'learn': . runs?, none .* says: the judge is down"):
+        await bench(f'[systems.s]\nkind = "{kind}"\n{more}').run()
+
+
+@pytest.mark.parametrize(
+    ("kind", "module", "text"),
+    [
+        ("random", "chance", "PART"),
+        ("mixture-of-agents", "mixture", "SYNTHESISE"),
+        ("self-reflection", "reflecting", "VERIFY"),
+        ("oracle", "oracle", "ABLE"),
+        ("best-of-n", "sampling", "CHOOSE"),
+    ],
+)
+async def test_what_was_made_by_other_texts_is_made_anew(
+    bench: Make, kind: str, module: str, text: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dear = '[systems.dear]\nkind = "mixture-of-agents"\naggregator = "adder"\nlayers = 4\n'
+    like = 'like = "dear"\n' if kind == "best-of-n" else ""
+    systems = f'{dear}[systems.s]\nkind = "{kind}"\n{like}'
+    first, same = [(await bench(systems).run())[0].entrants[1] for _ in range(2)]
+    assert first.rows == same.rows
+    monkeypatch.setattr(f"rl_conductor.bench.systems.{module}.{text}", "Do something else.")
+    other = (await bench(systems).run())[0].entrants[1]
+    assert not {row.key for row in first.rows} & {row.key for row in other.rows}
+
+
 async def test_a_bench_that_was_killed_goes_on_and_pays_nothing_twice(bench: Make, folder: Path) -> None:
     half = bench(ALONE + PLANNED, concurrency=1)
 

@@ -3,6 +3,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 from decimal import Decimal
+from pathlib import Path
 
 import pytest
 
@@ -13,10 +14,11 @@ from rl_conductor.bench.runner import Bench
 from rl_conductor.bench.systems.base import SystemEntry
 from rl_conductor.bench.systems.chance import drawn
 from rl_conductor.bench.systems.mixture import MixtureOfAgents
-from rl_conductor.bench.systems.sampling import voted
+from rl_conductor.bench.systems.sampling import BestOfN, voted
 
 Make = Callable[..., Bench]
 
+MIXTURE = '[systems.moa]\nkind = "mixture-of-agents"\naggregator = "speller"\n'
 ORACLE = '[systems.oracle]\nkind = "oracle"\n'
 FLIPPER = '[pools.toys.workers.flipper]\nmodel = "toy:flipper"\nsampling = { temperature = 1 }\n'
 
@@ -36,8 +38,7 @@ def test_a_mixture_of_three_layers_asks_all_twice_and_the_aggregator_once() -> N
 
 
 async def test_every_call_of_a_mixture_counts(bench: Make) -> None:
-    made = bench('[systems.moa]\nkind = "mixture-of-agents"\naggregator = "speller"\n')
-    found = (await lines(made))["moa"]
+    found = (await lines(bench(MIXTURE)))["moa"]
     assert (found.usage.calls, toys.calls("adder"), toys.calls("speller")) == (12 * 5, 12 * 2, 12 * 3)
     assert found.steps == 5
     words = sum(
@@ -108,16 +109,41 @@ async def test_what_is_held_to_dollars_spends_no_more_dollars(bench: Make) -> No
     assert found["oracle"].dollars / 2 < found["sampled"].dollars <= found["oracle"].dollars
 
 
+BEST = '[systems.best]\nkind = "best-of-n"\nworker = "flipper"\n'
+
+
 async def test_best_of_n_draws_with_other_seeds_and_then_chooses(bench: Make) -> None:
-    best = '[systems.best]\nkind = "best-of-n"\nlike = "planned"\nworker = "flipper"\n'
-    found = (await lines(bench(FLIPPER + PLANNED + best)))["best"]
+    found = (await lines(bench(FLIPPER + MIXTURE + BEST + 'like = "moa"\n')))["best"]
     drawing = [
         request for toy in toys.MADE["flipper"] for request in toy.requests if request.sampling.temperature == 0.7
     ]
     count = round(found.steps) - 1
     assert count >= 2
-    assert f"sampled {count} times" in found.about
+    assert f"choice among {count} samples" in found.about
     assert {request.sampling.seed for request in drawing} == set(range(count))
+
+
+@pytest.mark.parametrize(("layers", "spend"), [(2, "tokens"), (3, "usd"), (5, "tokens")])
+async def test_best_of_n_spends_no_more_than_what_it_is_held_to_and_little_less(
+    bench: Make, folder: Path, layers: int, spend: str
+) -> None:
+    (folder / "learn.jsonl").write_text((folder / "test.jsonl").read_text().replace("add ", "add  "))
+    more = f'like = "moa"\nspend = "{spend}"\n'
+    found = await lines(bench(FLIPPER + MIXTURE + f"layers = {layers}\n" + BEST + more))
+    held, best = (one.dollars if spend == "usd" else one.tokens for one in (found["moa"], found["best"]))
+    assert best <= held
+    assert held < best * (1.1 + 2 / found["best"].steps)  # no other sample would fit, with reading it
+
+
+async def test_best_of_n_takes_a_single_sample_where_a_choice_is_too_dear(bench: Make) -> None:
+    found = (await lines(bench(FLIPPER + ALONE + BEST + 'like = "flipper"\n')))["best"]
+    assert found.steps == 1
+
+
+def test_how_many_samples_a_budget_allows_is_rounded_down() -> None:
+    best = BestOfN(kind="best-of-n", like="moa", most=9)
+    assert [best.count(budget, 360, 490) for budget in (50, 359, 360, 489, 490, 10_000)] == [1, 1, 2, 2, 3, 9]
+    assert best.count(0, 0, 0) == 9  # it costs nothing
 
 
 async def test_equal_spending_needs_a_system_that_ran_before(bench: Make) -> None:

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
+from rl_conductor.amounts import counted
 from rl_conductor.errors import ConfigError
 from rl_conductor.types import Text, Usage, Value
 
@@ -59,6 +60,16 @@ class Row(Value):
 def fingerprint(*parts: str) -> str:
     """A short hash of texts."""
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]
+
+
+def check_learnable(rows: Iterable[Row], task: str) -> None:
+    """Raise `ConfigError` where a task can teach nothing, since every run on it failed."""
+    errors = [row.error for row in rows]
+    if None not in errors:
+        raise ConfigError(
+            f"nothing can be learned from {task!r}: {counted(len(errors), 'run')}, none with an answer; the first says:"
+            f" {errors[0]}"
+        )
 
 
 def lesson(rows: Iterable[Row]) -> str:

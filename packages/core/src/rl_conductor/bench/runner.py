@@ -12,7 +12,7 @@ from rl_conductor.bench import calibration
 from rl_conductor.bench.arena import Account, Arena
 from rl_conductor.bench.rows import Key, Results, Row, fingerprint
 from rl_conductor.bench.settings import BenchSettings, TaskSettings
-from rl_conductor.bench.systems.alone import measured
+from rl_conductor.bench.systems.alone import each_alone
 from rl_conductor.bench.systems.base import Reply, System
 from rl_conductor.errors import ConductorError, ConfigError, LimitError
 from rl_conductor.folders import cache_folder
@@ -139,7 +139,7 @@ class _Running:
     async def run(self) -> Section:
         """Its systems one after the other, each on many samples at once."""
         if self.bench.settings.pools[self.pool].cards == "measured":
-            found = {worker: calibration.measured(rows) for worker, rows in (await measured(self.arena)).items()}
+            found = {worker: calibration.measured(rows) for worker, rows in (await each_alone(self.arena)).items()}
             self.arena = replace(self.arena, pool=calibration.with_cards(self.arena.pool, found))
         cards = [card.model_dump_json(include={"name", "accuracy", "latency"}) for card in self.arena.pool.cards]
         settings = self.bench.settings

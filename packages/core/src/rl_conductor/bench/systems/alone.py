@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from itertools import chain
 from typing import Literal
 
 from rl_conductor.bench.arena import Arena
-from rl_conductor.bench.rows import Row
+from rl_conductor.bench.rows import Row, check_learnable
 from rl_conductor.bench.systems.base import Reply, System, SystemEntry
 from rl_conductor.errors import ConfigError
 from rl_conductor.tasks import Sample
@@ -49,12 +50,18 @@ def alone(worker: str, arena: Arena) -> System:
     return System(name=worker, about=f"{model}, just asked the question", identity=f"alone {worker}", answer=answer)
 
 
-async def measured(arena: Arena) -> dict[str, list[Row]]:
-    """What each worker alone made of the calibration samples."""
-    return {worker: await arena.record(alone(worker, arena), arena.calibration) for worker in arena.pool}
+async def each_alone(arena: Arena) -> dict[str, list[Row]]:
+    """What each worker alone made of the calibration samples.
+
+    Raises:
+        ConfigError: not one of them had any answer.
+    """
+    rows = {worker: await arena.record(alone(worker, arena), arena.calibration) for worker in arena.pool}
+    check_learnable(chain.from_iterable(rows.values()), arena.calibration.name)
+    return rows
 
 
 async def best_single(arena: Arena) -> str:
     """The worker that was right most often on the calibration samples; of equals the first in the pool."""
-    rows = await measured(arena)
+    rows = await each_alone(arena)
     return max(rows, key=lambda worker: sum(row.value for row in rows[worker]))

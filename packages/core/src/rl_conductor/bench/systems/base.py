@@ -12,6 +12,9 @@ from rl_conductor.bench.arena import Arena
 from rl_conductor.tasks import Sample
 from rl_conductor.trace import Trace
 
+PART = "Do the part of the task that you can do best, and give its result."
+"""What a step before the last is told where plans are not written for the question."""
+
 
 @dataclass(frozen=True)
 class Reply:

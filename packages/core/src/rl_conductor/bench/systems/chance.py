@@ -8,12 +8,10 @@ from typing import Literal
 from pydantic import Field
 
 from rl_conductor.bench.arena import Arena
-from rl_conductor.bench.systems.base import Reply, System, SystemEntry
+from rl_conductor.bench.systems.base import PART, Reply, System, SystemEntry
 from rl_conductor.staffing import ANSWER
 from rl_conductor.tasks import Sample
 from rl_conductor.workflow import Step, Workflow
-
-PART = "Do the part of the task that you can do best, and give its result."
 
 
 class RandomPlans(SystemEntry):
@@ -32,7 +30,8 @@ class RandomPlans(SystemEntry):
             return Reply.of(await arena.run(sample.question, repeat=repeat, workflow=plan))
 
         about = f"random workers and access, 1 to {self.steps} steps, each length equally likely"
-        return [System(name=name, about=about, identity=self.identity, answer=answer)]
+        identity = f"{self.identity} {PART} {ANSWER}"
+        return [System(name=name, about=about, identity=identity, answer=answer)]
 
 
 def drawn(workers: list[str], most: int, draw: random.Random) -> Workflow:

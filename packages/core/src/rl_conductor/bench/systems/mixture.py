@@ -36,7 +36,7 @@ class MixtureOfAgents(SystemEntry):
             return Reply.of(await arena.run(sample.question, repeat=repeat, workflow=plan))
 
         about = f"{len(arena.pool)} workers in {self.layers} layers, {aggregator} aggregates (arXiv 2406.04692)"
-        return [System(name=name, about=about, identity=f"{self.identity} {aggregator}", answer=answer)]
+        return [System(name=name, about=about, identity=plan.model_dump_json(), answer=answer)]
 
     def workflow(self, workers: list[str], aggregator: str) -> Workflow:
         """The layers as steps: each sees all replies of the layer before it."""

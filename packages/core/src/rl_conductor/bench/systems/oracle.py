@@ -6,6 +6,7 @@ alone; what the search cost is in the account of the whole bench.
 
 from __future__ import annotations
 
+import json
 from itertools import permutations
 from typing import Literal, Self
 
@@ -18,7 +19,7 @@ from rl_conductor.pool import WorkerPool
 from rl_conductor.tasks import Sample
 from rl_conductor.workflow import Step, Workflow
 
-PART = "Do what you can of the task, and give its result. What you are good at: {strengths}"
+ABLE = "Do what you can of the task, and give its result. What you are good at: {strengths}"
 MOST = 200
 """Characters of a card that are told: subtasks are bounded."""
 
@@ -66,12 +67,13 @@ class Oracle(SystemEntry):
             return shortest
 
         about = f"for each question the first right one of {len(plans)} workflows; it peeks"
-        return [System(name=name, about=about, identity=self.identity, answer=answer, peeks=True)]
+        identity = json.dumps({chain: plan.model_dump_json() for chain, plan in plans.items()})
+        return [System(name=name, about=about, identity=identity, answer=answer, peeks=True)]
 
     def workflows(self, pool: WorkerPool) -> dict[str, Workflow]:
         """The workflows that are tried over `pool`, by what they are called."""
         roles = self.roles or {
-            worker: Role(worker=worker, subtask=PART.format(strengths=one.card.strengths[:MOST] or "anything"))
+            worker: Role(worker=worker, subtask=ABLE.format(strengths=one.card.strengths[:MOST] or "anything"))
             for worker, one in pool.items()
         }
         strangers = {role.worker for role in roles.values()} - pool.keys()

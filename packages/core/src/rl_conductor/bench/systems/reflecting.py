@@ -33,4 +33,4 @@ class SelfReflection(SystemEntry):
             return Reply.of(await arena.run(sample.question, repeat=repeat, workflow=plan))
 
         about = f"{worker} answers and corrects itself, {self.turns} turns (arXiv 2512.04388, table 7)"
-        return [System(name=name, about=about, identity=f"{self.identity} {worker}", answer=answer)]
+        return [System(name=name, about=about, identity=plan.model_dump_json(), answer=answer)]

@@ -13,9 +13,10 @@ from typing import Literal
 
 from pydantic import Field
 
+from rl_conductor.amounts import counted
 from rl_conductor.bench.arena import Arena
-from rl_conductor.bench.rows import Row
-from rl_conductor.bench.systems.alone import alone, best_single
+from rl_conductor.bench.rows import Row, check_learnable
+from rl_conductor.bench.systems.alone import best_single
 from rl_conductor.bench.systems.base import Reply, System, SystemEntry
 from rl_conductor.errors import ConfigError
 from rl_conductor.pool import Worker, WorkerPool
@@ -113,32 +114,59 @@ class BestOfN(Sampled):
     async def ready(self, name: str, arena: Arena) -> list[System]:
         """The system."""
         worker = self.worker or await best_single(arena)
-        each = self.mean(await arena.record(alone(worker, arena), arena.calibration))
-        count = self.count(self.budget(arena), each)
-        plan = Workflow(
-            steps=(
-                *(Step(subtask=ANSWER, worker=f"{worker} {number}") for number in range(count)),
-                Step(subtask=CHOOSE, worker=worker, access=frozenset(range(count))),
-            )
-        )
+        budget = self.budget(arena)
+        two, three = [await self.cost(self.sampled(f"{name}.{few}", worker, few, arena), arena) for few in (2, 3)]
+        return [self.sampled(name, worker, self.count(budget, two, three), arena)]
+
+    def sampled(self, name: str, worker: str, count: int, arena: Arena) -> System:
+        """The best of `count` samples."""
+        plan = self.workflow(worker, count)
 
         async def answer(sample: Sample, repeat: int) -> Reply:
             clones = self.clones(arena.pool[worker], self.seeds(arena, repeat)[:count])
             return Reply.of(await arena.run(sample.question, workflow=plan, pool=clones))
 
-        about = f"{worker} sampled {count} times for what {self.like!r} spends, then choosing (arXiv 2311.17311)"
-        return [System(name=name, about=about, identity=f"{self.identity} {worker} {count}", answer=answer)]
+        among = counted(count, "sample")
+        about = f"{worker}'s own choice among {among}, for what {self.like!r} spends (arXiv 2311.17311)"
+        return System(name=name, about=about, identity=f"{self.identity} {plan.model_dump_json()}", answer=answer)
 
-    def count(self, budget: float, each: float) -> int:
-        """How many samples the budget allows, when choosing costs about as much as reading and writing one more."""
-        return max(2, min(self.most, round(budget / each) - 1 if each else 2))
+    async def cost(self, system: System, arena: Arena) -> float:
+        """What a calibration question costs on average."""
+        rows = await arena.record(system, arena.calibration)
+        check_learnable(rows, arena.calibration.name)
+        return self.mean(rows)
+
+    def count(self, budget: float, two: float, three: float) -> int:
+        """How many samples the budget allows, with choosing among them; at least one, which needs no choosing.
+
+        Args:
+            budget: what a question may cost.
+            two: what the best of two costs. Choosing reads all samples, so that each costs more than drawing it.
+            three: what the best of three costs.
+        """
+        if budget < two:
+            return 1
+        more = three - two
+        return min(self.most, 2 + int((budget - two) / more)) if more > 0 else self.most
+
+    def workflow(self, worker: str, count: int) -> Workflow:
+        """Samples by copies of the worker, and its choice if there is one to make."""
+        steps = [Step(subtask=ANSWER, worker=copy_of(worker, number)) for number in range(count)]
+        if count > 1:
+            steps.append(Step(subtask=CHOOSE, worker=worker, access=frozenset(range(count))))
+        return Workflow(steps=tuple(steps))
 
     def clones(self, worker: Worker, seeds: Sequence[int]) -> WorkerPool:
         """The worker, and copies of it that draw at random, each with a seed of its own."""
         copies = []
         for number, seed in enumerate(seeds):
-            name = f"{worker.name} {number}"
+            name = copy_of(worker.name, number)
             sampling = worker.sampling.model_copy(update={"temperature": self.temperature, "seed": seed})
             card = worker.card.model_copy(update={"name": name})
             copies.append(replace(worker, name=name, sampling=sampling, card=card))
         return WorkerPool([worker, *copies])
+
+
+def copy_of(worker: str, number: int) -> str:
+    """What a copy of a worker is called."""
+    return f"{worker} {number}"

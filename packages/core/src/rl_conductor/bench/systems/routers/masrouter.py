@@ -9,6 +9,7 @@ is a policy gradient which pays for its calls once.
 from __future__ import annotations
 
 import random
+from itertools import chain
 from typing import Literal
 
 import numpy as np
@@ -17,14 +18,13 @@ from scipy.optimize import minimize
 from scipy.special import log_softmax
 
 from rl_conductor.bench.arena import Arena
-from rl_conductor.bench.rows import Row, lesson
-from rl_conductor.bench.systems.base import Reply, System, SystemEntry
+from rl_conductor.bench.rows import check_learnable, lesson
+from rl_conductor.bench.systems.base import PART, Reply, System, SystemEntry
 from rl_conductor.bench.systems.routers.embedding import Floats, embedded
 from rl_conductor.staffing import ANSWER, VERIFY
 from rl_conductor.tasks import Sample
 from rl_conductor.workflow import Step, Workflow
 
-PART = "Do the part of the task that you can do best, and give its result."
 MODES: dict[str, tuple[tuple[str, frozenset[int]], ...]] = {
     "single": ((ANSWER, frozenset()),),
     "chain": ((PART, frozenset()), (ANSWER, frozenset({0}))),
@@ -51,11 +51,11 @@ class MasRouter(SystemEntry):
     async def ready(self, name: str, arena: Arena) -> list[System]:
         """The system, trained."""
         workers = list(arena.pool)
-        seen: list[tuple[Sample, Row]] = []
-        for draw in range(self.draws):
-            rows = await arena.record(self._explorer(name, arena, draw), arena.calibration)
-            pairs = zip(arena.calibration.samples, rows, strict=True)
-            seen += [(sample, row) for sample, row in pairs if row.choice]  # one that failed chose nothing
+        task = arena.calibration
+        drawn = [await arena.record(self._explorer(name, arena, draw), task) for draw in range(self.draws)]
+        check_learnable(chain.from_iterable(drawn), task.name)
+        pairs = [(sample, row) for rows in drawn for sample, row in zip(task.samples, rows, strict=True)]
+        seen = [(sample, row) for sample, row in pairs if row.choice]  # one whose scoring failed is worth nothing known
         policy = self.trained(
             embedded([sample.question for sample, _ in seen]),
             [decoded(row.choice) for _, row in seen],
@@ -70,7 +70,7 @@ class MasRouter(SystemEntry):
 
         learned = f"learned from {len(seen)} random workflows"
         about = f"chooses a way to cooperate, then the workers; {learned} (after arXiv 2502.11133)"
-        identity = f"{self.identity} {lesson(row for _, row in seen)}"
+        identity = f"{self.identity} {MODES} {lesson(row for _, row in seen)}"
         return [System(name=name, about=about, identity=identity, answer=answer)]
 
     def _explorer(self, name: str, arena: Arena, number: int) -> System:
@@ -85,7 +85,9 @@ class MasRouter(SystemEntry):
             return Reply.of(trace, choice=encoded(mode, who))
 
         system = f"{name}.explorer{number}"
-        return System(name=system, about="random modes and workers", identity=f"masrouter {number}", answer=answer)
+        return System(
+            name=system, about="random modes and workers", identity=f"masrouter {number} {MODES}", answer=answer
+        )
 
     def trained(
         self, questions: Floats, choices: list[tuple[str, tuple[str, ...]]], rewards: Floats, workers: list[str]

@@ -17,7 +17,7 @@ from scipy.optimize import minimize
 
 from rl_conductor.bench.arena import Arena
 from rl_conductor.bench.rows import lesson
-from rl_conductor.bench.systems.alone import measured
+from rl_conductor.bench.systems.alone import each_alone
 from rl_conductor.bench.systems.base import Reply, System, SystemEntry
 from rl_conductor.bench.systems.routers.embedding import Floats, embedded
 from rl_conductor.tasks import Sample
@@ -37,7 +37,7 @@ class RouterDC(SystemEntry):
 
     async def ready(self, name: str, arena: Arena) -> list[System]:
         """The system, trained on what each worker alone made of the calibration samples."""
-        rows = await measured(arena)
+        rows = await each_alone(arena)
         right = np.array([[row.value for row in each] for each in rows.values()]).T
         space = self.trained(embedded([sample.question for sample in arena.calibration.samples]), right, arena.seed)
         workers = list(rows)

@@ -16,7 +16,7 @@ from pydantic import Field
 
 from rl_conductor.bench.arena import Arena
 from rl_conductor.bench.rows import lesson
-from rl_conductor.bench.systems.alone import measured
+from rl_conductor.bench.systems.alone import each_alone
 from rl_conductor.bench.systems.base import Reply, System, SystemEntry
 from rl_conductor.bench.systems.routers.embedding import Floats, embedded
 from rl_conductor.errors import ConfigError
@@ -36,7 +36,7 @@ class Smoothie(SystemEntry):
         """The system. The calibration samples' right answers are not looked at."""
         if len(arena.pool) < 3:
             raise ConfigError(f"smoothie compares three workers or more, but the pool has {len(arena.pool)}")
-        rows = await measured(arena)
+        rows = await each_alone(arena)
         known = np.stack([embedded([row.text for row in each]) for each in rows.values()], axis=1)
         questions = embedded([sample.question for sample in arena.calibration.samples])
         workers = list(rows)
