@@ -17,8 +17,6 @@ from rl_conductor.train.outcomes import Drawn
 from rl_conductor.train.verdict import Verdict
 from rl_conductor.types import Value
 
-DECIDE_NOTHING = frozenset({"keep"})
-"""Settings that a run may change as it goes on: nothing that is learnt depends on them."""
 WHOLE = "whole"
 """Written into a checkpoint last: one without it was cut short."""
 
@@ -64,7 +62,7 @@ class Folder:
         """
         file = path / "config.json"
         if file.exists():
-            _same(path, read_value(file, TrainConfig), config)
+            _ensure_same(path, read_value(file, TrainConfig), config)
         write_value(file, config)
         return cls(path)
 
@@ -99,8 +97,8 @@ class Folder:
         return self.path / "record.json"
 
 
-def _same(path: Path, begun: TrainConfig, config: TrainConfig) -> None:
-    deciding = [name for name in TrainConfig.model_fields if name not in DECIDE_NOTHING]
+def _ensure_same(path: Path, begun: TrainConfig, config: TrainConfig) -> None:
+    deciding = [name for name in TrainConfig.model_fields if name != "keep"]  # nothing that is learnt depends on it
     changed = [name for name in deciding if getattr(begun, name) != getattr(config, name)]
     if changed:
         raise ConfigError(

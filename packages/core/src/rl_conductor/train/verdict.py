@@ -99,7 +99,7 @@ def verdict(steps: Sequence[Mapping[str, float]]) -> Verdict | None:
 
 
 def _share(steps: Sequence[Mapping[str, float]], name: str, *, of: str) -> Share | None:
-    knowing = [step for step in steps if name in step]
+    knowing = [step for step in steps if name in step and of in step]
     return Share.over([step[name] for step in knowing], [step[of] for step in knowing])
 
 
