@@ -17,7 +17,8 @@ from core.strategies import attempts, spaces, workflows
 from rl_conductor import gbnf, grammar
 from rl_conductor.errors import ConfigError, WorkflowError
 from rl_conductor.grammar import GrammarTooLarge, constraint
-from rl_conductor.parser import Form, parse, render
+from rl_conductor.parser import parse
+from rl_conductor.plan import Form, render
 from rl_conductor.types import Grammar, JsonFormat
 from rl_conductor.workflow import PlanSpace, Step, Workflow
 

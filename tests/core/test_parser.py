@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from core.strategies import attempts, spaces, workflows
 from rl_conductor.errors import ConfigError, WorkflowError, WorkflowParseError, WorkflowValidationError
-from rl_conductor.parser import MOST_CHARS, Form, Plan, completed_steps, parse, render
+from rl_conductor.parser import MOST_CHARS, completed_steps, parse
+from rl_conductor.plan import Form, Plan, render
 from rl_conductor.workflow import PlanSpace, Step, Workflow
 
 ALL_FORMS: list[Form] = ["lists", "lines", "object"]

@@ -7,7 +7,7 @@ import pytest
 from core.runs import ACCEPT, down, evidence_of, plan, pool_of
 from rl_conductor import Conductor, Limits, ScriptedModel, WorkerPool
 from rl_conductor.grammar import constraint
-from rl_conductor.parser import Form
+from rl_conductor.plan import Form
 from rl_conductor.planner import Planner
 from rl_conductor.tasks.base import Sample
 from rl_conductor.tasks.scorers import exact

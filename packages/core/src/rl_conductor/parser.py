@@ -23,8 +23,6 @@ from rl_conductor.workflow import PlanSpace, Step, Workflow
 MOST_CHARS = 200_000
 """Longest text that is read at all."""
 
-__all__ = ["Form", "Plan", "completed_steps", "parse", "render"]
-
 
 def parse(text: str, space: PlanSpace, *, form: Form = "lists", repair: bool) -> Plan:
     """The plan that `text` writes, if `space` allows it.

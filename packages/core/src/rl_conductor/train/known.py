@@ -11,7 +11,7 @@ from pydantic import ConfigDict
 from transformers import GenerationConfig
 
 from rl_conductor.errors import ConfigError
-from rl_conductor.parser import render
+from rl_conductor.plan import render
 from rl_conductor.prompts import EXAMPLES
 from rl_conductor.sync import run_sync
 from rl_conductor.tasks.base import Sample

@@ -10,7 +10,7 @@ from typing import Any
 
 from rl_conductor.errors import ConfigError
 from rl_conductor.grammar import constraint
-from rl_conductor.parser import Form
+from rl_conductor.plan import Form
 from rl_conductor.train.config import TrainConfig
 from rl_conductor.types import Grammar
 from rl_conductor.workflow import PlanSpace

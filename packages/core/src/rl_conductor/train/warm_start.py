@@ -15,7 +15,7 @@ from accelerate import PartialState
 from peft import get_peft_model
 from transformers import PrinterCallback, Trainer, TrainingArguments
 
-from rl_conductor.parser import render
+from rl_conductor.plan import render
 from rl_conductor.pool import WorkerPool
 from rl_conductor.tasks.base import Sample
 from rl_conductor.train.config import TrainConfig, WarmStart
