@@ -10,9 +10,9 @@ import pytest
 from core.runs import down, plan, pool_of
 from rl_conductor import Conductor, Limits, RunError, ScriptedModel
 from rl_conductor.errors import LimitError
-from rl_conductor.observing import Begun, Told, observe
+from rl_conductor.observing import Begun, observe
 from rl_conductor.replay import replay
-from rl_conductor.trace import Event, StepStarted
+from rl_conductor.trace import Event, Listener, StepStarted
 from rl_conductor.types import Request
 
 PLAN = plan((0, "Draft it.", []), (1, "Say it.", ["all"]))
@@ -27,7 +27,7 @@ class Watching:
         self.left: list[str] = []
 
     @contextmanager
-    def __call__(self, begun: Begun) -> Iterator[Told]:
+    def __call__(self, begun: Begun) -> Iterator[Listener]:
         self.begun.append(begun)
         try:
             yield self.events.append
@@ -106,7 +106,7 @@ async def test_what_a_listener_sets_when_a_step_starts_holds_for_its_call() -> N
     seen: list[tuple[str, str]] = []
 
     @contextmanager
-    def watch(_: Begun) -> Iterator[Told]:
+    def watch(_: Begun) -> Iterator[Listener]:
         def hear(event: Event) -> None:
             if isinstance(event, StepStarted):
                 place.set(event.worker)

@@ -10,8 +10,8 @@ from rl_conductor.errors import PolicyError
 from rl_conductor.limits import Limits
 from rl_conductor.policy import DataRule, Policy
 from rl_conductor.server.errors import ApiError
-from rl_conductor.server.extensions import Effort, both, limits_of, tightest
-from rl_conductor.types import Card
+from rl_conductor.server.extensions import both, limits_of, tightest
+from rl_conductor.types import Card, Effort
 
 CARDS = (Card(name="a", tags={"fast"}, region="eu"), Card(name="b", tags={"fast"}), Card(name="c", region="us"))
 SELECTORS = st.frozensets(st.sampled_from(["a", "b", "c", "*", "tag:fast", "region:eu", "region:us"]), max_size=3)

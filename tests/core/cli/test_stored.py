@@ -15,7 +15,7 @@ from core.runs import down, plan, pool_of
 from rl_conductor import Conductor, RunError, ScriptedModel
 from rl_conductor.ledger import Amount
 from rl_conductor.store import NewRun, Store
-from rl_conductor.trace import Event, StepFinished, Trace, WorkflowPlanned
+from rl_conductor.trace import Event, Listener, StepFinished, Trace, WorkflowPlanned
 from rl_conductor.types import Usage
 
 Cli = Callable[..., Result]
@@ -43,7 +43,7 @@ def keep(url: str, work: Callable[[Store], Awaitable[None]]) -> None:
     asyncio.run(kept())
 
 
-def ran(run: str, b: object = "from b", on_event: Callable[[Event], None] | None = None) -> Trace:
+def ran(run: str, b: object = "from b", on_event: Listener | None = None) -> Trace:
     """A run of two steps."""
     made = Conductor(ScriptedModel(TWO), pool_of(a="from a", b=b))
     try:

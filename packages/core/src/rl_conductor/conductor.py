@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
 from decimal import Decimal
@@ -22,7 +22,7 @@ from rl_conductor.stepwise import Stepwise
 from rl_conductor.streams import as_told
 from rl_conductor.sync import run_sync
 from rl_conductor.tiers import Tiers
-from rl_conductor.trace import AnswerDelta, Event, Finished, PlanRecord, Round, Trace
+from rl_conductor.trace import AnswerDelta, Event, Finished, Listener, PlanRecord, Round, Trace, ignore
 from rl_conductor.types import FREE, Completion, Delta, Message, Price, Request, TextPart
 from rl_conductor.workflow import AccessMode, Workflow
 
@@ -201,7 +201,7 @@ class Conductor:
             PolicyError: none may, or the planner may not see the request; `rule` names the field to change, or is
                 `capabilities`.
         """
-        self._run_of(request, policy, limits, _ignore).check()
+        self._run_of(request, policy, limits, ignore).check()
 
     async def plan(
         self,
@@ -211,7 +211,7 @@ class Conductor:
         rejected: PlanRecord | None = None,
         policy: Policy | None = None,
         limits: Limits | None = None,
-        on_event: Callable[[Event], None] | None = None,
+        on_event: Listener | None = None,
     ) -> PlanRecord:
         """A plan for `question`, or for the round after those `before`, which is not run.
 
@@ -221,7 +221,7 @@ class Conductor:
         Raises:
             PolicyError: no workflow at all may run.
         """
-        run = self._run_of(_request(question), policy, limits, on_event or _ignore, before)
+        run = self._run_of(_request(question), policy, limits, on_event or ignore, before)
         calls = rejected.calls if rejected else ()
         run.caller.carry_on(calls)
         with observed(self._begun(run), run.emit) as run.emit:
@@ -236,7 +236,7 @@ class Conductor:
         before: Sequence[Round] = (),
         policy: Policy | None = None,
         limits: Limits | None = None,
-        on_event: Callable[[Event], None] | None = None,
+        on_event: Listener | None = None,
         stream: bool = False,
     ) -> Stepwise:
         """A plan whose steps the caller starts itself, for hosts that schedule and store on their own.
@@ -254,7 +254,7 @@ class Conductor:
             PolicyError: no workflow at all may run.
             WorkflowValidationError: this one may not run.
         """
-        run = self._run_of(_request(question), policy, limits, on_event or _ignore, before)
+        run = self._run_of(_request(question), policy, limits, on_event or ignore, before)
         run.stream = stream
         record = plan if isinstance(plan, PlanRecord) else PlanRecord(source="given", workflow=plan)
         return Stepwise(run, record, lambda: self._begun(run))
@@ -267,7 +267,7 @@ class Conductor:
         resume: Sequence[Round] = (),
         policy: Policy | None = None,
         limits: Limits | None = None,
-        on_event: Callable[[Event], None] | None = None,
+        on_event: Listener | None = None,
         stream: bool = False,
         run_id: str | None = None,
     ) -> Trace:
@@ -288,7 +288,7 @@ class Conductor:
             RunError: there is no answer; `error.trace` says why and what it cost.
             PolicyError: no workflow at all may run.
         """
-        run = self._run_of(_request(question), policy, limits, on_event or _ignore, resume)
+        run = self._run_of(_request(question), policy, limits, on_event or ignore, resume)
         run.stream = stream
         run.id = run_id or run.id
         return await self._observed(run, workflow)
@@ -375,7 +375,7 @@ class Conductor:
         request: Request,
         policy: Policy | None,
         limits: Limits | None,
-        emit: Callable[[Event], None],
+        emit: Listener,
         before: Sequence[Round] = (),
     ) -> Run:
         limits = limits or self.limits
@@ -445,7 +445,3 @@ def _request(question: Question) -> Request:
     if all(isinstance(part, TextPart) and not part.text.strip() for part in parts):
         raise ConfigError("the question is empty; ask something")
     return request
-
-
-def _ignore(_: Event) -> None:
-    pass

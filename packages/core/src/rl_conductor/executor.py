@@ -7,7 +7,7 @@ after retries of the call it goes to another worker that the policy allows, and 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -15,11 +15,9 @@ from rl_conductor.calling import Caller
 from rl_conductor.errors import ConductorError, LimitError
 from rl_conductor.pool import Worker, WorkerPool
 from rl_conductor.prompts import Evidence, last_user, may_be_thoughts, with_prompt, without_thoughts, worker_prompt
-from rl_conductor.trace import AnswerDelta, Call, Event, Round, StepFinished, StepResult, StepStarted
+from rl_conductor.trace import AnswerDelta, Call, Listener, Round, StepFinished, StepResult, StepStarted
 from rl_conductor.types import Completion, Continuation, Message, Request, Sampling
 from rl_conductor.workflow import PlanSpace, Step, Workflow
-
-Emit = Callable[[Event], None]
 
 NO_REPLY = "(no reply: this step failed)"
 
@@ -41,7 +39,7 @@ class Execution:
     """The caller's. Its conversation is shown to every worker; the rest of it applies to the final step."""
     caller: Caller
     fence_key: str
-    emit: Emit
+    emit: Listener
     number: int = 0
     """Which round this is, from 0."""
     before: Sequence[Round] = ()

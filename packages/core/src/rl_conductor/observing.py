@@ -6,9 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
 
-from rl_conductor.trace import Event
-
-Told = Callable[[Event], None]
+from rl_conductor.trace import Event, Listener
 
 
 @dataclass(frozen=True)
@@ -26,7 +24,7 @@ class Begun:
     """Seconds since the run began: more than 0 when it goes on where it was cut short."""
 
 
-Observer = Callable[[Begun], AbstractContextManager[Told]]
+Observer = Callable[[Begun], AbstractContextManager[Listener]]
 """Entered when a run begins and left when it is over; what it yields is told of every event, before the caller is.
 
 Where a host starts the steps itself, it is entered for the plan, for each step and for the end, perhaps in several
@@ -46,7 +44,7 @@ def observe(observer: Observer) -> Callable[[], None]:
 
 
 @contextmanager
-def observed(begun: Begun, emit: Told) -> Iterator[Told]:
+def observed(begun: Begun, emit: Listener) -> Iterator[Listener]:
     """What a run tells its events to: all observers, then `emit`."""
     with ExitStack() as watching:
         told = [watching.enter_context(observer(begun)) for observer in _observers]

@@ -16,7 +16,7 @@ from rl_conductor.parser import completed_steps, parse
 from rl_conductor.plan import Form
 from rl_conductor.pool import PlannerEntry, Worker
 from rl_conductor.prompts import Review, Roster, planner_messages
-from rl_conductor.trace import Call, Event, PlanDelta, PlannerSetup, PlanRecord, PlanRejected, PlanStarted
+from rl_conductor.trace import Call, Listener, PlanDelta, PlannerSetup, PlanRecord, PlanRejected, PlanStarted
 from rl_conductor.types import Card, Message, Request, ResponseFormat, Sampling
 from rl_conductor.workflow import PlanSpace, Step
 
@@ -41,7 +41,7 @@ class Drafting:
     cards: Sequence[Card]
     caller: Caller
     fence_key: str
-    emit: Callable[[Event], None]
+    emit: Listener
     number: int = 0
     """Which round, from 0."""
     reviews: Sequence[Review] = ()

@@ -29,7 +29,7 @@ from rl_conductor.models.base import Capabilities
 from rl_conductor.planner import Planner
 from rl_conductor.pool import Worker, WorkerPool
 from rl_conductor.rounds import Run
-from rl_conductor.trace import Call, Event, Round, Setup, StepResult, Trace, fingerprint
+from rl_conductor.trace import Call, Round, Setup, StepResult, Trace, fingerprint, ignore
 from rl_conductor.types import FREE, Completion, Delta, Price, Request
 
 NOT_RECORDED = "the record holds no reply to this request"
@@ -95,7 +95,7 @@ def _run(trace: Trace, setup: Setup, record: Record) -> Run:
         request=trace.request,
         policy=trace.policy,
         limits=trace.limits,
-        emit=_ignore,
+        emit=ignore,
         access=setup.access,
         stream=True,
         fence_key=trace.fence_key,
@@ -104,10 +104,6 @@ def _run(trace: Trace, setup: Setup, record: Record) -> Run:
     kept = any(call.request for call in trace.calls())
     run.caller = Caller(Ledger(Limits()), retries=setup.retries, keep_prompts=kept)
     return run
-
-
-def _ignore(_: Event) -> None:
-    pass
 
 
 # -------------------------------------------------------------------------------------- the record

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import cached_property
-from typing import Literal
 
 from rl_conductor.answering import answer_in, answered, completion_of, failures_in
 from rl_conductor.calling import Caller
@@ -27,8 +26,8 @@ from rl_conductor.tiers import Tiers
 from rl_conductor.trace import (
     Answer,
     AnswerDelta,
-    Event,
     Finished,
+    Listener,
     PlanRecord,
     Round,
     Setup,
@@ -42,7 +41,7 @@ from rl_conductor.trace import (
 from rl_conductor.types import Continuation, Request, total
 from rl_conductor.version import package_version
 from rl_conductor.wording import wording_version
-from rl_conductor.workflow import PlanSpace, Step, Workflow
+from rl_conductor.workflow import AccessMode, PlanSpace, Step, Workflow
 
 UNPLANNED = ("single", "tier", "fallback", "continuation")
 """Sources of plans that neither the planner nor the caller wrote."""
@@ -57,8 +56,8 @@ class Run:
     request: Request
     policy: Policy
     limits: Limits
-    emit: Callable[[Event], None]
-    access: Literal["binary", "positional"] = "binary"
+    emit: Listener
+    access: AccessMode = "binary"
     stream: bool = False
     """Pass the answer on while it is made, as far as it is known to be the answer."""
     retries: int = 2

@@ -13,9 +13,9 @@ from dataclasses import replace
 from rl_conductor.answering import answered
 from rl_conductor.errors import ConfigError
 from rl_conductor.executor import Execution
-from rl_conductor.observing import Begun, Told, observed
+from rl_conductor.observing import Begun, observed
 from rl_conductor.rounds import Run
-from rl_conductor.trace import Event, PlanRecord, Round, StepResult, Trace, WorkflowPlanned
+from rl_conductor.trace import Event, Listener, PlanRecord, Round, StepResult, Trace, WorkflowPlanned, ignore
 from rl_conductor.workflow import Workflow
 
 
@@ -91,9 +91,9 @@ class Stepwise:
         self._run.rounds.append(Round(plan=self.plan, results=execution.results()))
 
     @contextmanager
-    def _observed(self, begun: Begun) -> Iterator[Told]:
+    def _observed(self, begun: Begun) -> Iterator[Listener]:
         """Observers learn of the plan at each entry: it may be another process that was told of it before."""
-        with observed(begun, _ignore) as told:
+        with observed(begun, ignore) as told:
             told(WorkflowPlanned(round=len(self._run.before), plan=self.plan))
 
             def tell(event: Event) -> None:
@@ -118,7 +118,3 @@ class Stepwise:
         fresh = [result for result in done if result.index not in self._charged]
         self._charged.update(result.index for result in fresh)
         self._run.caller.carry_on(call for result in fresh for call in result.calls)
-
-
-def _ignore(_: Event) -> None:
-    pass

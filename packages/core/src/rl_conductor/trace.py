@@ -18,7 +18,7 @@ from rl_conductor.plan import Form
 from rl_conductor.policy import Policy
 from rl_conductor.prompts import Roster
 from rl_conductor.types import Card, Completion, Message, Request, Sampling, Text, Usage, Value, total
-from rl_conductor.workflow import Step, Workflow
+from rl_conductor.workflow import AccessMode, Step, Workflow
 
 Outcome = Literal["ok", "error", "timeout", "cancelled", "refused"]
 """How a call ended; `refused` means that a limit stopped it before it was made."""
@@ -194,7 +194,7 @@ class Setup(Value):
     planner: PlannerSetup
     workers: tuple[WorkerSetup, ...]
     """The whole pool, in its order."""
-    access: Literal["binary", "positional"]
+    access: AccessMode
     retries: int
 
 
@@ -347,3 +347,10 @@ Event = Annotated[
     PlanStarted | PlanDelta | PlanRejected | WorkflowPlanned | StepStarted | StepFinished | AnswerDelta | Finished,
     Field(discriminator="type"),
 ]
+
+Listener = Callable[[Event], None]
+"""Told of everything in a run as it happens."""
+
+
+def ignore(_: Event) -> None:
+    """A listener to whom nothing matters."""

@@ -169,6 +169,10 @@ class Grammar(Value):
 ResponseFormat = Annotated[JsonFormat | Grammar, Field(discriminator="type")]
 
 
+Effort = Literal["minimal", "low", "medium", "high"]
+"""How long a reasoning model may think."""
+
+
 class Sampling(Value):
     """How tokens are drawn. `None` leaves the vendor's default."""
 
@@ -178,8 +182,7 @@ class Sampling(Value):
     """Most output tokens, reasoning included."""
     seed: int | None = None
     stop: tuple[str, ...] = ()
-    effort: Literal["minimal", "low", "medium", "high"] | None = None
-    """How long a reasoning model may think."""
+    effort: Effort | None = None
 
 
 class Request(Value):

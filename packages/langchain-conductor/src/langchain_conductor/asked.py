@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable, Coroutine
+from collections.abc import AsyncGenerator, Coroutine
 from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Any
@@ -23,7 +23,7 @@ from rl_conductor.conductor import Conductor
 from rl_conductor.limits import Limits
 from rl_conductor.policy import Policy
 from rl_conductor.streams import as_told
-from rl_conductor.trace import AnswerDelta, Event, Finished, Trace
+from rl_conductor.trace import AnswerDelta, Event, Finished, Listener, Trace
 from rl_conductor.types import Completion, Request
 
 
@@ -100,7 +100,7 @@ class Asked:
     async def _events(self, run: BaseRunManager | None, *, stream: bool) -> AsyncGenerator[Event, None]:
         """The run's events, announced to whoever listens. Closing the iterator cancels the run."""
 
-        def asking(tell: Callable[[Event], None]) -> Coroutine[Any, Any, Trace]:
+        def asking(tell: Listener) -> Coroutine[Any, Any, Trace]:
             def heard(event: Event) -> None:
                 note(event)
                 tell(event)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+from typing import Any
 
 from langchain_core.messages import BaseMessage
 from pydantic import BaseModel, ConfigDict, ValidationError
@@ -13,7 +13,7 @@ from rl_conductor.errors import ConfigError
 from rl_conductor.invalid import first_problem
 from rl_conductor.limits import Limits
 from rl_conductor.policy import Policy
-from rl_conductor.types import JsonFormat, Request, Sampling
+from rl_conductor.types import Effort, JsonFormat, Request, Sampling
 
 
 class CallOptions(BaseModel):
@@ -27,7 +27,7 @@ class CallOptions(BaseModel):
     top_p: float | None = None
     max_tokens: int | None = None
     seed: int | None = None
-    reasoning_effort: Literal["minimal", "low", "medium", "high"] | None = None
+    reasoning_effort: Effort | None = None
     stop: Sequence[str] | None = None
     timeout: float | None = None
     tools: Sequence[dict[str, Any]] = ()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from rl_conductor.conductor import Conductor
 from rl_conductor.errors import ConfigError, RunError
@@ -18,7 +18,7 @@ from rl_conductor.pool import ModelEntry, Worker, WorkerPool
 from rl_conductor.tasks import Sample, Score, Task
 from rl_conductor.trace import Event, Finished, Trace
 from rl_conductor.types import Message, Request, Sampling, Usage, total
-from rl_conductor.workflow import Workflow
+from rl_conductor.workflow import AccessMode, Workflow
 
 if TYPE_CHECKING:
     from rl_conductor.bench.rows import Row
@@ -96,7 +96,7 @@ class Arena:
         planner: Planner | None = None,
         pool: WorkerPool | None = None,
         limits: Limits | None = None,
-        access: Literal["binary", "positional"] = "positional",
+        access: AccessMode = "positional",
         sampling: Sampling | None = None,
     ) -> Trace:
         """One run, whatever comes of it: of a workflow, of a `single` worker without any, or of a planner's plan.

@@ -20,7 +20,7 @@ from rl_conductor.cli.progress import Watcher, watching
 from rl_conductor.cli.telemetry import exported
 from rl_conductor.conductor import Conductor
 from rl_conductor.errors import RunError
-from rl_conductor.trace import Event, PlanRecord, Trace
+from rl_conductor.trace import Event, Listener, PlanRecord, Trace
 from rl_conductor.types import Request
 from rl_conductor.workflow import Workflow
 
@@ -92,15 +92,11 @@ def plan(conductor: Conductor, request: Request) -> PlanRecord:
     raise typer.Exit(INTERRUPTED)
 
 
-async def _run(
-    conductor: Conductor, request: Request, workflow: Workflow | None, show: Callable[[Event], None]
-) -> Trace:
+async def _run(conductor: Conductor, request: Request, workflow: Workflow | None, show: Listener) -> Trace:
     return await conductor.run(request, workflow=workflow, on_event=show, stream=True)
 
 
-async def _until_heard(
-    conductor: Conductor, work: Callable[[Callable[[Event], None]], Coroutine[Any, Any, T]], watcher: Watcher
-) -> T:
+async def _until_heard(conductor: Conductor, work: Callable[[Listener], Coroutine[Any, Any, T]], watcher: Watcher) -> T:
     """The result of `work`, which is cancelled once nobody reads on: an answer that is not heard may cost no more.
 
     Raises:

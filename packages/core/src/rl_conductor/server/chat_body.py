@@ -8,9 +8,9 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import ConfigDict, Field, model_validator
 
 from rl_conductor.server.content import document, image, json_format
-from rl_conductor.server.extensions import Effort, Extension
+from rl_conductor.server.extensions import Extension
 from rl_conductor.server.wire import MOST_CHOICES, Ask, Body, only
-from rl_conductor.types import ContentPart, JsonFormat, Message, Request, Sampling, TextPart, Tool, ToolCall
+from rl_conductor.types import ContentPart, Effort, JsonFormat, Message, Request, Sampling, TextPart, Tool, ToolCall
 
 HINTS = ("prompt_cache_key", "prompt_cache_options", "prompt_cache_retention", "prediction")
 """They may save time or money elsewhere, and change no answer."""

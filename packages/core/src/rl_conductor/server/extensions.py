@@ -9,9 +9,8 @@ from rl_conductor.errors import PolicyError
 from rl_conductor.limits import Limits
 from rl_conductor.policy import Policy
 from rl_conductor.server.errors import refused
-from rl_conductor.types import Card, Value
+from rl_conductor.types import Card, Effort, Value
 
-Effort = Literal["minimal", "low", "medium", "high"]
 EFFORTS: dict[Effort, Limits] = {
     "minimal": Limits(steps=1, rounds=1),
     "low": Limits(steps=2, rounds=1),

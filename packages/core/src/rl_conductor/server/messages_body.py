@@ -9,10 +9,11 @@ from typing import Annotated, Any, Literal
 from pydantic import ConfigDict, Field
 
 from rl_conductor.server.content import image, tool_result
-from rl_conductor.server.extensions import Effort, Extension
+from rl_conductor.server.extensions import Extension
 from rl_conductor.server.wire import Ask, Body, only
 from rl_conductor.types import (
     ContentPart,
+    Effort,
     FilePart,
     ImagePart,
     JsonFormat,

@@ -11,6 +11,7 @@ from typing import Annotated, Literal, Self
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 from rl_conductor.adopt.guards import Guards
+from rl_conductor.conductor import ProfileName
 from rl_conductor.errors import ConfigError
 from rl_conductor.limits import Limits
 from rl_conductor.policy import Policy
@@ -59,7 +60,7 @@ class KeyEntry(BudgetEntry):
 class ProfileEntry(_Entry):
     """A model of ours: `[profiles.NAME]`."""
 
-    base: Literal["mini", "ultra"] = "ultra"
+    base: ProfileName = "ultra"
     released: date
     """Part of its pinned name: change it whenever you change the rest."""
     limits: Limits = Limits()

@@ -11,9 +11,9 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 
 from rl_conductor.invalid import message
 from rl_conductor.server.errors import ApiError, refused
-from rl_conductor.server.extensions import Effort, Extension
+from rl_conductor.server.extensions import Extension
 from rl_conductor.trace import Trace
-from rl_conductor.types import Request, Value
+from rl_conductor.types import Effort, Request, Value
 
 B = TypeVar("B", bound="Body")
 MOST_CHOICES = 8

@@ -10,12 +10,12 @@ from opentelemetry import context
 from opentelemetry.metrics import MeterProvider, get_meter
 from opentelemetry.trace import TracerProvider, get_tracer
 
-from rl_conductor.observing import Begun, Told, observe
+from rl_conductor.observing import Begun, observe
 from rl_conductor.telemetry import content
 from rl_conductor.telemetry.conventions import SCHEMA
 from rl_conductor.telemetry.metrics import Meters
 from rl_conductor.telemetry.spans import RunSpans, fail, make_current
-from rl_conductor.trace import Event, Finished
+from rl_conductor.trace import Event, Finished, Listener
 
 LIBRARY = "rl_conductor"
 
@@ -40,7 +40,7 @@ def instrument(
     told_all = content.is_asked_for() if with_content is None else with_content
 
     @contextmanager
-    def watch(begun: Begun) -> Iterator[Told]:
+    def watch(begun: Begun) -> Iterator[Listener]:
         spans = RunSpans(tracer, begun, with_content=told_all)
 
         def hear(event: Event) -> None:
