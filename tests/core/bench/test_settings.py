@@ -4,12 +4,15 @@ import importlib
 import re
 import sys
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
 import rl_conductor.bench
 from rl_conductor import ConfigError
 from rl_conductor.bench.settings import TaskSettings, read_settings
+from rl_conductor.bench.systems import AnySystem
+from rl_conductor.bench.systems.base import SystemEntry
 from rl_conductor.pool import ModelEntry
 from rl_conductor.workers.source import version_of
 
@@ -31,7 +34,20 @@ def test_the_page_shows_a_bench_file(tmp_path: Path) -> None:
         '[workers.fast]\nmodel = "toy:adder"\n[workers.strong]\nmodel = "toy:speller"\n'
     )
     settings = read_settings(tmp_path / "bench.toml")
-    assert settings.models == ("openai:gpt-6-sol", "vllm-server:my-conductor", *("toy:adder", "toy:speller") * 2)
+    small = ("embedded:qwen2.5-coder-0.5b", "embedded:qwen2.5-coder-1.5b", "embedded:qwen2.5-coder-0.5b")
+    workers = ("toy:adder", "toy:speller")
+    assert settings.models == ("openai:gpt-6-sol", "vllm-server:my-conductor", *workers, *small, *workers)
+
+
+@pytest.mark.parametrize("entry", get_args(get_args(AnySystem)[0]), ids=lambda entry: entry.__name__)
+def test_the_page_tells_the_keys_of_each_kind_with_what_they_are_by_default(entry: type[SystemEntry]) -> None:
+    (kind,) = get_args(entry.model_fields["kind"].annotation)
+    (row,) = re.findall(rf"^\| `{kind}` \|.*\| (.*)\|$", (ROOT / "docs" / "benchmark.md").read_text(), re.MULTILINE)
+    for name, field in entry.model_fields.items():
+        if row.strip() != "the same" and name not in SystemEntry.model_fields and name != "kind":
+            assert f"`{name}`" in row
+            if isinstance(field.default, int | float):
+                assert f"{field.default:,g}" in row
 
 
 def test_files_are_named_from_where_the_bench_file_lies(tmp_path: Path) -> None:
