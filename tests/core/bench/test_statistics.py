@@ -86,9 +86,9 @@ def test_only_questions_that_both_have_a_number_for_are_paired() -> None:
 
 
 def test_holms_correction_is_that_worked_by_hand() -> None:
-    each = [gap(0.01), gap(0.04), None, gap(0.03), gap(0.02), gap(0.9)]
-    assert [one and round(one.p, 6) for one in corrected(each)] == [0.05, 0.09, None, 0.09, 0.08, 0.9]
-    assert corrected([None]) == [None]
+    each = [gap(0.01), gap(0.04), gap(0.03), gap(0.02), gap(0.9)]
+    assert [round(one.p, 6) for one in corrected(each)] == [0.05, 0.09, 0.09, 0.08, 0.9]
+    assert corrected([]) == []
 
 
 def test_a_ratio_has_an_interval_by_questions() -> None:

@@ -30,7 +30,7 @@ COMPARED = ("system", "against", "difference", "95 % interval", "p", "if valid",
 VERDICTS: dict[Verdict, str] = {
     "gain": "gain",
     "loss": "loss",
-    "not shown": "no difference shown",
+    "not shown": "not shown",
     "validity only": "only more valid plans",
     "peeks": "knows the answers",
 }

@@ -120,14 +120,13 @@ def paired(ours: Sequence[float | None], theirs: Sequence[float | None]) -> Diff
     return difference([mine for mine, _ in both], [other for _, other in both]) if both else None
 
 
-def corrected(found: Sequence[Difference | None]) -> list[Difference | None]:
+def corrected(found: Sequence[Difference]) -> list[Difference]:
     """The same with p for so many tests at once: Holm's, "A simple sequentially rejective multiple test procedure"."""
-    chances = np.array([one.p for one in found if one])
+    chances = np.array([one.p for one in found])
     order = np.argsort(chances, kind="stable")
     stepped = np.minimum(1, chances[order] * np.arange(chances.size, 0, -1))
     chances[order] = np.maximum.accumulate(stepped)
-    left = iter(chances.tolist())
-    return [one and one.model_copy(update={"p": next(left)}) for one in found]
+    return [one.model_copy(update={"p": p}) for one, p in zip(found, chances.tolist(), strict=True)]
 
 
 def ratio(part: Sequence[float], whole: Sequence[float]) -> tuple[float, float, float]:

@@ -65,7 +65,8 @@ class Comparison(Value):
     """Whether one of them knows the answers."""
     difference: Difference
     given_valid: Difference | None
-    """On the questions for which both had a plan that could be run as first written; `None` where there is none."""
+    """On the questions for which both had a plan that could be run as first written; `None` where there is none.
+    Its p is not corrected: it can only take a gain away."""
     valid: Difference | None
     """Of the shares of such plans; `None` where one of them writes none."""
 
@@ -137,12 +138,7 @@ def comparisons(section: Section, against: Sequence[str]) -> list[Comparison]:
         if entrant.system.name not in against[: number + 1]
     ]
     gaps = corrected([one.difference for one in found])
-    given_valid = corrected([one.given_valid for one in found])
-    valid = corrected([one.valid for one in found])
-    return [
-        one.model_copy(update={"difference": gap, "given_valid": given, "valid": share})
-        for one, gap, given, share in zip(found, gaps, given_valid, valid, strict=True)
-    ]
+    return [one.model_copy(update={"difference": gap}) for one, gap in zip(found, gaps, strict=True)]
 
 
 def compared(ours: Entrant, theirs: Entrant) -> Comparison:
