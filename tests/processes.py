@@ -26,5 +26,9 @@ def told(program: str, *arguments: str, count: int) -> list[Any]:
         )
         for rank in range(count)
     ]
-    said = [one.communicate()[0] for one in started]
+    try:
+        said = [one.communicate()[0] for one in started]
+    finally:
+        for one in started:
+            one.kill()  # one that waits for another would wait on
     return [json.loads(each) for each in said]

@@ -1,9 +1,12 @@
 from __future__ import annotations
 
+import pytest
+
 import processes
 import shared_step
 
 
+@pytest.mark.timeout(600)
 def test_processes_that_share_a_question_reward_tell_and_keep_all_of_it() -> None:
     first, second = processes.told(shared_step.__file__, count=2)
     assert first["rewards"] + second["rewards"] == [1.0, 0.0, 1.2, 1.1]
