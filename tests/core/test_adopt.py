@@ -178,6 +178,15 @@ def test_the_command_tells_the_report_and_what_it_passed_over(tmp_path: Path) ->
     assert json.loads(machine.stdout)["simple"]["queries"] == 7
 
 
+def test_json_for_machines_moves_no_cursor_by_what_a_log_says(tmp_path: Path) -> None:
+    log = tmp_path / "log.jsonl"
+    strange = SHAPES["flat"] | {"model": "gpt\x9b2J"}
+    log.write_text(json.dumps(strange))
+    told = CliRunner().invoke(app, ["audit-spend", str(log), "--json"]).stdout
+    assert "\x9b" not in told
+    assert "gpt\x9b2J" in json.loads(told)["models"]
+
+
 def test_a_file_without_calls_is_a_mistake(tmp_path: Path) -> None:
     log = tmp_path / "log.jsonl"
     log.write_text("{}\n")

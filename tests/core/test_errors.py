@@ -66,8 +66,8 @@ def test_errors_carry_what_they_are_about() -> None:
     refused = LimitError("x", limit="usd", needed=2, left=1)
     assert (refused.limit, refused.needed, refused.left) == ("usd", 2, 1)
     assert WorkflowParseError("x", text="plan").text == "plan"
-    invalid = WorkflowValidationError("x", text="plan", violations=("a", "b"))
-    assert (invalid.text, invalid.violations) == ("plan", ("a", "b"))
+    invalid = WorkflowValidationError("a", "b")
+    assert (str(invalid), invalid.violations) == ("the plan may not run: a; b", ("a", "b"))
 
 
 def test_a_run_error_carries_the_trace() -> None:

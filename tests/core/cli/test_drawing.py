@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from rl_conductor.amounts import cost, cost_in_words, dollars, megabytes, seconds
-from rl_conductor.cli.console import ascii_controls, clean, one_line
+from rl_conductor.cli.console import clean, one_line, write_json
 from rl_conductor.cli.graph import Row, gutters, outline, table
 from rl_conductor.types import Usage
 from rl_conductor.workflow import Step, Workflow
@@ -115,8 +115,9 @@ def test_one_line_is_one_line() -> None:
     assert one_line(" a\n\n b\x1b[1m\tc ") == "a b c"
 
 
-def test_json_is_escaped_and_not_changed() -> None:
-    assert ascii_controls('"a\x9b\u202e b"') == '"a\\u009b\\u202e b"'
+def test_json_is_escaped_and_not_changed(capsys: pytest.CaptureFixture[str]) -> None:
+    write_json('"a\x9b\u202e b"')
+    assert capsys.readouterr().out == '"a\\u009b\\u202e b"\n'
 
 
 @pytest.mark.parametrize(

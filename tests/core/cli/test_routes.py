@@ -34,6 +34,16 @@ def pair(number: int, verdict: Verdict) -> Pair:
     )
 
 
+def test_json_for_machines_moves_no_cursor_by_what_a_store_says(cli: Cli, url: str) -> None:
+    async def write(store: Store) -> None:
+        await store.trials.configure("assist\x9b2Jant-2026-11-01", 5)
+
+    keep(url, write)
+    told = cli("routes", "--store", url, "--json").stdout
+    assert "\x9b" not in told
+    assert "assist\\u009b2Jant" in told
+
+
 @pytest.fixture
 def tried(url: str) -> str:
     """A store of a server with two routes, of which one was tried."""

@@ -25,7 +25,6 @@ from rl_conductor.models.base import (
     collect,
     priced,
     require,
-    seconds,
     status_error,
     within,
 )
@@ -186,24 +185,6 @@ def test_a_status_means_an_error(status: int, kind: type[ModelError], retryable:
     assert type(error) is kind
     assert (error.status, error.retryable, str(error)) == (status, retryable, "why")
     assert error.retry_after == 3 or not retryable
-
-
-@pytest.mark.parametrize(
-    ("text", "wait"),
-    [
-        ("7", 7),
-        ("7.5s", 7.5),
-        (" 0 ", 0),
-        (None, None),
-        ("", None),
-        ("soon", None),
-        ("-1", None),
-        ("inf", None),
-        ("nan", None),
-    ],
-)
-def test_seconds_are_read_only_when_they_can_be_waited(text: str | None, wait: float | None) -> None:
-    assert seconds(text) == wait
 
 
 # ----------------------------------------------------------------------------------------------- time

@@ -1,8 +1,9 @@
-"""Money, tokens and seconds as people read them. Pure."""
+"""Money, tokens and seconds as people read and write them. Pure."""
 
 from __future__ import annotations
 
 from decimal import Decimal
+from math import isfinite
 
 from rl_conductor.types import Usage
 
@@ -44,6 +45,15 @@ def seconds(span: float) -> str:
         return f"{span:.1f} s"
     minutes, rest = divmod(round(span), 60)
     return f"{minutes} min {rest:02} s"
+
+
+def seconds_in(text: str | None) -> float | None:
+    """The seconds that a user or a vendor wrote (`7` or `7.5s`); `None` when these are none that can be waited."""
+    try:
+        value = float((text or "").strip().removesuffix("s"))
+    except ValueError:
+        return None
+    return value if isfinite(value) and value >= 0 else None
 
 
 def megabytes(size: int) -> str:

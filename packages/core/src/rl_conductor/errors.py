@@ -1,9 +1,9 @@
-"""Every error this package raises, as one tree.
+"""The errors of this package, as one tree: whatever it raises on purpose is one of these or a kind of one.
 
     ConductorError
     ├── ConfigError                 the user can fix it: says what was given and what to write instead
     ├── PolicyError                 a rule forbids it; .rule names the rule
-    ├── LimitError                  a limit would be passed; .limit .needed .left; raised before the call
+    ├── LimitError                  a limit would be passed, or time is over; .limit .needed .left
     ├── ModelError                  a call to a model failed; .model .status .retryable .retry_after
     │   ├── AuthenticationError     the key is missing, wrong or not entitled
     │   ├── RateLimitError          too many requests; .retry_after when the vendor said how long
@@ -16,7 +16,8 @@
     │   └── WorkflowValidationError it is, but no such workflow may run; .violations
     └── RunError                    a whole run ended without an answer; .trace is what happened
 
-Foreign exceptions are translated once, in the adapter that met them.
+Foreign exceptions are translated once, in the adapter that met them. `ScriptError` alone stands outside: it is a fault
+in a test, and whoever gets over errors must not get over that.
 """
 
 from __future__ import annotations
@@ -47,6 +48,8 @@ class PolicyError(ConductorError):
 
 class LimitError(ConductorError):
     """A limit would be passed. Raised before the call that would pass it, so nothing was spent on it.
+
+    Only `seconds` may be over while a call is in flight: that is given up then, and what it cost is counted.
 
     `needed` and `left` are in the limit's own unit (US dollars, tokens, calls, seconds, rounds).
     """
@@ -127,8 +130,8 @@ class WorkflowParseError(WorkflowError):
 class WorkflowValidationError(WorkflowError):
     """The plan was read, but no such workflow may run; `violations` lists every broken rule."""
 
-    def __init__(self, message: str, *, text: str = "", violations: tuple[str, ...] = ()) -> None:
-        super().__init__(message, text=text)
+    def __init__(self, *violations: str) -> None:
+        super().__init__(f"the plan may not run: {'; '.join(violations)}")
         self.violations = violations
 
 

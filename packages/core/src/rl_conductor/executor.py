@@ -14,7 +14,7 @@ from functools import cached_property
 from rl_conductor.calling import Caller
 from rl_conductor.errors import ConductorError, LimitError
 from rl_conductor.pool import Worker, WorkerPool
-from rl_conductor.prompts import Evidence, last_user, may_be_thoughts, with_prompt, without_thoughts, worker_prompt
+from rl_conductor.prompts import Evidence, may_be_thoughts, prompt_in, with_prompt, without_thoughts, worker_prompt
 from rl_conductor.trace import AnswerDelta, Call, Listener, Round, StepFinished, StepResult, StepStarted
 from rl_conductor.types import Completion, Continuation, Message, Request, Sampling
 from rl_conductor.workflow import PlanSpace, Step, Workflow
@@ -63,8 +63,7 @@ class Execution:
     @cached_property
     def question(self) -> str:
         """The last thing that the user said."""
-        asked = last_user(self.request.messages)
-        return "" if asked is None else self.request.messages[asked].text
+        return prompt_in(self.request.messages)
 
     def start(self, index: int, step: Step) -> None:
         """Start a step that is not the last; ahead of the rest of its plan, if that is still being written."""

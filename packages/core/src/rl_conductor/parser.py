@@ -101,8 +101,7 @@ def _allowed(
     if workflow is not None:
         space.check(workflow)
     elif not space.may_accept:
-        problem = "the plan has no step, and there is no earlier answer to accept"
-        raise WorkflowValidationError(problem, violations=(problem,))
+        raise WorkflowValidationError("it has no step, and there is no earlier answer to accept")
     return Plan(workflow=workflow, reasoning=reasoning, form=form, repairs=repairs)
 
 
@@ -110,10 +109,7 @@ def _workflow(steps: tuple[Step, ...]) -> Workflow:
     try:
         return Workflow(steps=steps)
     except ValidationError as invalid:
-        violations = tuple(problem.message for problem in problems(invalid))
-        raise WorkflowValidationError(
-            f"the plan may not run: {'; '.join(violations)}", violations=violations
-        ) from invalid
+        raise WorkflowValidationError(*(problem.message for problem in problems(invalid))) from invalid
 
 
 # ------------------------------------------------------------------------------------- exactly, by form
@@ -164,15 +160,13 @@ def _row(data: Any) -> Row:
 def _step(row: Row, index: int, space: PlanSpace) -> Step:
     if not isinstance(row.subtask, str) or type(row.worker) is not int or not isinstance(row.access, list):
         raise WorkflowParseError(f"step {index + 1} must have a text, a number and a list, not {tuple(row)!r}")
-    if not 0 <= row.worker < len(space.roster):
-        problem = f"step {index + 1}: there is no worker {row.worker}; there are 0 to {len(space.roster) - 1}"
-        raise WorkflowValidationError(problem, violations=(problem,))
+    worker = space.worker(row.worker, where=f"step {index + 1}")
     if space.access == "binary":
         whole = ALL in row.access
         access, recall = frozenset(range(index) if whole else ()), whole and space.recalled is not None
     else:
         access, recall = frozenset(i for i in row.access if type(i) is int), BEFORE in row.access
-    return Step(subtask=_encodable(row.subtask), worker=space.roster[row.worker], access=access, recall=recall)
+    return Step(subtask=_encodable(row.subtask), worker=worker, access=access, recall=recall)
 
 
 def _encodable(text: str) -> str:

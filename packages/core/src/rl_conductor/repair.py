@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from rl_conductor.errors import WorkflowParseError, WorkflowValidationError
+from rl_conductor.errors import WorkflowParseError
 from rl_conductor.plan import ALL, BEFORE, Row, access_text
 from rl_conductor.workflow import PlanSpace, Step
 
@@ -57,11 +57,9 @@ def _worker(written: Any, where: str, space: PlanSpace) -> tuple[str, list[str]]
     position = value if type(value) is int else _position(value, space)
     if position is None:
         raise WorkflowParseError(f"{where}: no worker can be made of {written!r}")
-    if not 0 <= position < len(space.roster):
-        problem = f"{where}: there is no worker {position}; there are 0 to {len(space.roster) - 1}"
-        raise WorkflowValidationError(problem, violations=(problem,))
+    worker = space.worker(position, where=where)
     same = type(written) is int
-    return space.roster[position], [] if same else [f"{written!r} was read as worker {position}"]
+    return worker, [] if same else [f"{written!r} was read as worker {position}"]
 
 
 def _position(value: Any, space: PlanSpace) -> int | None:

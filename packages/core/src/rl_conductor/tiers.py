@@ -22,6 +22,7 @@ from pydantic import Field, ValidationError
 
 from rl_conductor.errors import ConfigError
 from rl_conductor.invalid import first_problem
+from rl_conductor.prompts import prompt_in
 from rl_conductor.trace import TierDecision
 from rl_conductor.types import FilePart, ImagePart, Names, Request, Value
 
@@ -151,7 +152,7 @@ class _Kept(Value):
 
 def asked(request: Request) -> str:
     """What the user said last."""
-    return next((message.text for message in reversed(request.messages) if message.role == "user"), "")
+    return prompt_in(request.messages)
 
 
 def holds(request: Request) -> frozenset[str]:

@@ -183,8 +183,19 @@ class PlanSpace(Value):
         """`workflow` itself, or a `WorkflowValidationError` that lists every broken rule."""
         found = self.violations(workflow)
         if found:
-            raise WorkflowValidationError("the plan may not run: " + "; ".join(found), violations=found)
+            raise WorkflowValidationError(*found)
         return workflow
+
+    def worker(self, position: int, *, where: str) -> str:
+        """The worker at a position of the roster, whom a plan names in a step: `where` calls it by its number.
+
+        Raises:
+            WorkflowValidationError: there is none.
+        """
+        if 0 <= position < len(self.roster):
+            return self.roster[position]
+        last = len(self.roster) - 1
+        raise WorkflowValidationError(f"{where}: there is no worker {position}; there are 0 to {last}")
 
     def may_read(self, reader: str, source: str) -> bool:
         """Whether content of `source` may reach `reader`."""

@@ -10,6 +10,7 @@ from typing import Any
 from langchain_core import exceptions as lc_errors
 from langchain_core.runnables import Runnable
 
+from rl_conductor.amounts import seconds_in
 from rl_conductor.errors import (
     AuthenticationError,
     BadRequestError,
@@ -20,7 +21,6 @@ from rl_conductor.errors import (
     ModelTimeoutError,
     RateLimitError,
 )
-from rl_conductor.models.base import seconds
 from rl_conductor.models.chat_completions import refusal
 from rl_conductor.models.hiding import secrets_in, without_secrets
 
@@ -52,7 +52,7 @@ def translated(name: str, runnable: Runnable[Any, Any]) -> Iterator[None]:
 
 def _refusal(error: Exception, name: str, runnable: Runnable[Any, Any]) -> ModelError:
     said = without_secrets(str(error), secrets_in(runnable))[:1000] or type(error).__name__
-    wait = seconds(getattr(getattr(error, "response", None), "headers", {}).get("retry-after"))
+    wait = seconds_in(getattr(getattr(error, "response", None), "headers", {}).get("retry-after"))
     status, body = getattr(error, "status_code", None), getattr(error, "body", None)
     if isinstance(status, int):
         told = {**body, "message": said} if isinstance(body, Mapping) else said

@@ -17,6 +17,7 @@ from pydantic import Field, ValidationError
 
 from rl_conductor.errors import ConductorError, ConfigError
 from rl_conductor.fences import fenced, mark, new_key
+from rl_conductor.prompts import prompt_in
 from rl_conductor.store.rows import Verdict
 from rl_conductor.tasks.base import Sample, Scorer
 from rl_conductor.types import JsonFormat, Message, ReasoningPart, Request, Sampling, Text, TextPart, Value
@@ -144,8 +145,7 @@ def _verdict(opinion: Opinion, *, ours: Literal["first", "second"]) -> Verdict:
 
 
 async def _scored(request: Request, ours: Message, theirs: Message, scorer: Scorer) -> Judgement:
-    question = next((turn.text for turn in reversed(request.messages) if turn.role == "user"), "")
-    sample = Sample(id="", question=question, details={"request": request.model_dump(mode="json")})
+    sample = Sample(id="", question=prompt_in(request.messages), details={"request": request.model_dump(mode="json")})
     try:
         mine, other = await asyncio.gather(*(scorer(sample, plain(one)) for one in (ours, theirs)))
     except Exception as error:  # it is the user's own code: whatever it raises, there is no score

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from decimal import Decimal
 from pathlib import Path
@@ -39,7 +38,7 @@ def audit_spend(
         raise ConfigError(f"no line of {', '.join(map(str, logs))} is a logged call{_why(unread)}")
     report = spending(made)
     if as_json:
-        sys.stdout.write(report.model_dump_json(indent=2) + "\n")
+        console.write_json(report.model_dump_json(indent=2))
     else:
         _tell(report)
     if unread:

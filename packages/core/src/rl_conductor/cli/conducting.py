@@ -130,7 +130,7 @@ def _silence() -> None:
 
 def _print(trace: Trace, output: Output, path: Path | None) -> None:
     if output.as_json:
-        sys.stdout.write(console.ascii_controls(trace.model_dump_json(indent=2)) + "\n")
+        console.write_json(trace.model_dump_json(indent=2))
     if path is not None:
         path.write_text(trace.model_dump_json(indent=2) + "\n", encoding="utf-8")
 

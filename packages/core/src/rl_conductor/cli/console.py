@@ -6,6 +6,7 @@ Answers and data go to stdout; progress, summaries and errors to stderr.
 from __future__ import annotations
 
 import re
+import sys
 
 from rich.console import Console
 from rich.text import Text
@@ -36,9 +37,9 @@ def one_line(text: str) -> str:
     return " ".join(clean(text).split())
 
 
-def ascii_controls(json: str) -> str:
-    """JSON text with the control characters that JSON leaves alone written as escapes; its meaning stays."""
-    return _RAW.sub(lambda found: f"\\u{ord(found[0]):04x}", json)
+def write_json(json: str) -> None:
+    """Print JSON text; control characters that JSON leaves alone become escapes, so that its meaning stays."""
+    sys.stdout.write(_RAW.sub(lambda found: f"\\u{ord(found[0]):04x}", json) + "\n")
 
 
 def note(console: Console, text: str, style: str = "dim") -> None:

@@ -12,11 +12,11 @@ from typing import Annotated, Any
 
 import typer
 
+from rl_conductor.amounts import seconds_in
 from rl_conductor.conductor import Conductor, ProfileName
 from rl_conductor.discovery import Found, discover
 from rl_conductor.errors import ConfigError, PolicyError
 from rl_conductor.limits import Limits
-from rl_conductor.models.base import seconds
 from rl_conductor.policy import Policy
 from rl_conductor.types import ContentPart, FilePart, ImagePart, Message, Request, TextPart
 
@@ -37,7 +37,7 @@ def usd(text: str | Decimal) -> Decimal:
 
 
 def _seconds(text: str) -> float:
-    amount = seconds(text)
+    amount = seconds_in(text)
     if not amount:
         raise typer.BadParameter(f"{text!r} is not a number of seconds, such as 60")
     return amount

@@ -77,9 +77,10 @@ def show(record: PlanRecord, form: Form) -> None:
     if form == "text":
         out = console.stdout()
         out.print(graph.outline(workflow, out.width))
+    elif form == "json":
+        console.write_json(workflow.model_dump_json(indent=2))
     else:
-        made = workflow.model_dump_json(indent=2) if form == "json" else workflow.mermaid()
-        sys.stdout.write(f"{console.ascii_controls(made) if form == 'json' else console.clean(made)}\n")
+        sys.stdout.write(f"{console.clean(workflow.mermaid())}\n")
     if record.reasoning.strip():
         console.note(error, console.one_line(record.reasoning))
     for repair in record.repairs:

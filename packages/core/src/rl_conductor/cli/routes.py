@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
 from decimal import Decimal
@@ -60,7 +59,7 @@ def routes(
 
     found = stored.read(store, config, look)
     if as_json:
-        sys.stdout.write(json.dumps([one.model_dump(mode="json") for one in found], indent=2) + "\n")
+        console.write_json(json.dumps([one.model_dump(mode="json") for one in found], indent=2))
         return
     for one in found:
         _tell(one)

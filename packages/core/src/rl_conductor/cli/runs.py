@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -88,8 +87,7 @@ def runs(
 
     found = stored.read(store, config, look)
     if as_json:
-        listed = json.dumps([row.model_dump(mode="json") for row in found], indent=2)
-        sys.stdout.write(console.ascii_controls(listed) + "\n")
+        console.write_json(json.dumps([row.model_dump(mode="json") for row in found], indent=2))
     elif found:
         console.stdout().print(_table(found))
     else:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated
@@ -41,7 +40,7 @@ def show(
 
     row, trace, so_far = stored.read(store, config, look)
     if trace is not None and as_json:
-        sys.stdout.write(console.ascii_controls(trace.model_dump_json(indent=2)) + "\n")
+        console.write_json(trace.model_dump_json(indent=2))
     elif trace is not None:
         traces.tell(trace, step)
     elif as_json or step:

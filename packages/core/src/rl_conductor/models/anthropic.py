@@ -12,6 +12,7 @@ from collections.abc import AsyncGenerator, Iterator
 from contextlib import aclosing, contextmanager
 from typing import ClassVar
 
+from rl_conductor.amounts import seconds_in
 from rl_conductor.errors import BadResponseError, ConfigError, ContextLengthError, ModelError, ModelTimeoutError
 from rl_conductor.models.base import (
     LONGEST_ERROR,
@@ -21,7 +22,6 @@ from rl_conductor.models.base import (
     checked,
     priced,
     require,
-    seconds,
     status_error,
     within,
 )
@@ -186,7 +186,7 @@ class AnthropicModel:
         status = problem.status_code if problem.status_code >= 300 else STATUS_BY_TYPE.get(str(problem.type), 500)
         if status == 400 and any(phrase in text for phrase in TOO_LONG):
             return ContextLengthError(text, model=self.name, status=status)
-        wait = seconds(problem.response.headers.get("retry-after"))
+        wait = seconds_in(problem.response.headers.get("retry-after"))
         return status_error(text, model=self.name, status=status, retry_after=wait)
 
 

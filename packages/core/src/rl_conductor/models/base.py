@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import math
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing
 from typing import Any, Literal, Protocol, TypeVar, runtime_checkable
@@ -207,15 +206,6 @@ def status_error(message: str, *, model: str, status: int, retry_after: float | 
     if status < 500:
         return BadRequestError(message, model=model, status=status)
     return ModelError(message, model=model, status=status, retryable=True, retry_after=retry_after)
-
-
-def seconds(text: str | None) -> float | None:
-    """Seconds to wait as a vendor wrote them (`7` or `7.5s`); `None` when it wrote none that can be waited."""
-    try:
-        value = float((text or "").strip().removesuffix("s"))
-    except ValueError:
-        return None
-    return value if math.isfinite(value) and value >= 0 else None
 
 
 async def within(limit: float | None, items: AsyncGenerator[T, None]) -> AsyncGenerator[T, None]:

@@ -14,6 +14,7 @@ from contextlib import aclosing, contextmanager
 from contextvars import ContextVar
 from typing import ClassVar
 
+from rl_conductor.amounts import seconds_in
 from rl_conductor.errors import (
     AuthenticationError,
     BadResponseError,
@@ -29,7 +30,6 @@ from rl_conductor.models.base import (
     broke_off,
     checked,
     require,
-    seconds,
     status_error,
     within,
 )
@@ -194,7 +194,7 @@ class GoogleModel:
         if problem.code == 400 and TOO_LONG.search(text):
             return ContextLengthError(text, model=self.name, status=problem.code)
         said = RETRY_DELAY.search(details)
-        wait = seconds(problem.response.headers.get("retry-after")) or seconds(said and said[1])
+        wait = seconds_in(problem.response.headers.get("retry-after")) or seconds_in(said and said[1])
         return status_error(text, model=self.name, status=problem.code, retry_after=wait)
 
     def _quoted(self, text: str) -> str:

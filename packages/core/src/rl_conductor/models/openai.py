@@ -12,8 +12,9 @@ from importlib import import_module
 from json import JSONDecodeError
 from typing import Any, ClassVar
 
+from rl_conductor.amounts import seconds_in
 from rl_conductor.errors import BadResponseError, ConfigError, ModelError, ModelTimeoutError
-from rl_conductor.models.base import Capabilities, broke_off, checked, require, seconds, within
+from rl_conductor.models.base import Capabilities, broke_off, checked, require, within
 from rl_conductor.models.chat_completions import DIALECTS, Dialect, Reply, extra_fields, options_of, refusal
 from rl_conductor.models.hiding import hiding
 from rl_conductor.models.services import Service, shown_address
@@ -218,5 +219,5 @@ def _dialect(name: str) -> Dialect:
 
 
 def _retry_after(headers: Mapping[str, str]) -> float | None:
-    milliseconds = seconds(headers.get("retry-after-ms"))
-    return seconds(headers.get("retry-after")) if milliseconds is None else milliseconds / 1000
+    milliseconds = seconds_in(headers.get("retry-after-ms"))
+    return seconds_in(headers.get("retry-after")) if milliseconds is None else milliseconds / 1000

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from rl_conductor.limits import Limits
 from rl_conductor.policy import Policy
+from rl_conductor.prompts import prompt_in
 from rl_conductor.server.extensions import both, limits_of, tightest
 from rl_conductor.server.profiles import Served
 from rl_conductor.server.purses import Purse
@@ -58,7 +59,7 @@ class Asked:
     @property
     def question(self) -> str:
         """What the user said last."""
-        return next((said.text for said in reversed(self.request.messages) if said.role == "user"), "")
+        return prompt_in(self.request.messages)
 
     @property
     def is_beside(self) -> bool:
