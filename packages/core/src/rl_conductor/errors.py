@@ -1,4 +1,4 @@
-"""The errors of this package, as one tree: whatever it raises on purpose is one of these or a kind of one.
+"""The errors that callers of this package have to expect, as one tree.
 
     ConductorError
     ├── ConfigError                 the user can fix it: says what was given and what to write instead
@@ -16,8 +16,8 @@
     │   └── WorkflowValidationError it is, but no such workflow may run; .violations
     └── RunError                    a whole run ended without an answer; .trace is what happened
 
-Foreign exceptions are translated once, in the adapter that met them. `ScriptError` alone stands outside: it is a fault
-in a test, and whoever gets over errors must not get over that.
+Foreign exceptions are translated once, in the adapter that met them. Outside of the tree stand pydantic's own
+`ValidationError` of values that are built wrong, and `ScriptError`, a fault in a test that nobody may get over.
 """
 
 from __future__ import annotations
