@@ -31,4 +31,5 @@ def told(program: str, *arguments: str, count: int) -> list[Any]:
     finally:
         for one in started:
             one.kill()  # one that waits for another would wait on
+            one.wait()
     return [json.loads(each) for each in said]
