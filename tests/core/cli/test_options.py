@@ -34,5 +34,5 @@ def test_a_usual_last_worker_gives_way_to_what_was_asked_for() -> None:
 
 @pytest.mark.parametrize("selector", ["tag:internal", "region:eu", "Near", ""])
 def test_a_selector_that_means_nobody_is_refused(selector: str) -> None:
-    with pytest.raises(ConfigError, match="--worker names .*, but there are only near, far, other, tag:external"):
+    with pytest.raises(ConfigError, match=r"--worker names .*, but there are only near, far, other, tag:external"):
         Choice(workers=[selector]).policy(found(Policy()))
