@@ -46,7 +46,7 @@ def audit(
     store: stored.StoreOption = None,
     config: stored.ConfigOption = None,
 ) -> None:
-    """Who decided what in a server's runs, in a record whose every change shows.
+    """Who decided what in a server's runs: a record in which every change shows.
 
     Each record names the hash of the one before. The last one's hash, the head, stands for all of them:
     note it where nobody who can write to the store can write.

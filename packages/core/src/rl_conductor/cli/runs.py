@@ -31,7 +31,7 @@ TextOption = Annotated[
 ]
 StatusOption = Annotated[
     Literal["running", "done", "failed", "cancelled"] | None,
-    typer.Option("--status", help="How far it came.", rich_help_panel=WHICH),
+    typer.Option("--status", help="Only runs with this status.", rich_help_panel=WHICH),
 ]
 ModelOption = Annotated[
     str | None, typer.Option("--model", metavar="NAME", help="The model that was asked.", rich_help_panel=WHICH)

@@ -25,7 +25,9 @@ StoreOption = Annotated[
 ]
 ConfigOption = Annotated[
     Path | None,
-    typer.Option("--config", metavar="FILE", help="The server's settings file, which says it.", rich_help_panel=WHERE),
+    typer.Option(
+        "--config", metavar="FILE", help="The server's settings file, which names the store.", rich_help_panel=WHERE
+    ),
 ]
 
 

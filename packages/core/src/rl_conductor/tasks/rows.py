@@ -13,7 +13,7 @@ from rl_conductor.errors import ConfigError
 from rl_conductor.tasks.base import Sample, Scorer, Split, Task, split_of
 
 Row = dict[str, Any]
-EXTRA = "reading data sets needs {}: pip install 'rl-conductor[bench]'"
+EXTRA = "reading data sets needs {}: pip install 'rl-conductor[datasets]'"
 
 
 @dataclass(frozen=True)
