@@ -13,7 +13,9 @@ import asyncio
 import json
 import time
 from collections import Counter, defaultdict
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 from rich.console import Console
@@ -110,12 +112,25 @@ def _cell(values: list[float]) -> str:
     return f"{average:.2f} ± {error:.2f}"
 
 
-def keep(search: Search, path: Path) -> None:
-    """Write the right plans, one a line, as `warm_start.plans` reads them."""
-    asked = {sample.id: sample.question for sample in search.task.samples}
+def keep(search: Search, reworded: Sequence[Task], path: Path) -> None:
+    """Write the right plans, one a line, as `warm_start.plans` reads them.
+
+    Args:
+        search: what was found.
+        reworded: the same questions put in other ways. What to do does not depend on words, so each plan is also kept
+            for these.
+        path: where to.
+    """
+    ways: dict[str, list[str]] = defaultdict(list)
+    for task in (search.task, *reworded):
+        for sample in task.samples:
+            if sample.id in search.found and sample.question not in ways[sample.id]:
+                ways[sample.id].append(sample.question)
+    plans = {name: search.chains[chain].model_dump(mode="json") for name, chain in search.found.items()}
     lines = [
-        json.dumps({"question": asked[name], "workflow": search.chains[chain].model_dump(mode="json"), "score": 1.0})
-        for name, chain in search.found.items()
+        json.dumps({"question": question, "workflow": plans[name], "score": 1.0})
+        for name, questions in ways.items()
+        for question in questions
     ]
     path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
 
@@ -140,22 +155,25 @@ def main() -> None:
     asked.add_argument("--contrasts", action="store_true", help="ask everything for figures and for words")
     asked.add_argument("--cache", type=Path, default=Path("composite-replies.sqlite"))
     asked.add_argument("--plans", type=Path, help="keep the right plans here")
+    asked.add_argument("--reworded", type=int, default=1, help="ways to put the question of a plan that is kept")
     asked.add_argument("--references", type=Path, help="keep there what `references` of a training file names")
     asked.add_argument("--threads", type=int, default=1, help="of the model; more than idle cores is slower")
     given = asked.parse_args()
     console = Console()
-    task = composite(
+    put = partial(
+        composite,
         given.split,
         size=given.size,
         seed=given.seed,
         depths=tuple(given.depths),
-        wordings=given.wordings,
         contrasts=given.contrasts,
     )
+    task = put(wordings=given.wordings)
     search = asyncio.run(searched(task, given.cache, given.threads, console))
     console.print(report(search))
     if given.plans:
-        keep(search, given.plans)
+        reworded = [put(wordings=ways) for ways in range(2, given.reworded + 1)]
+        keep(search, reworded, given.plans)
     if given.references:
         write_lines(given.references, references(search))
 
