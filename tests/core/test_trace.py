@@ -34,7 +34,9 @@ def priced(name: str, script: Any = "ok", **options: Any) -> ScriptedModel:
 
 async def traced(**options: Any) -> tuple[Trace, list[Event]]:
     events: list[Event] = []
-    pool = WorkerPool([worker("a", priced("a")), worker("b", priced("b", down)), worker("c", priced("c"), accuracy=1)])
+    pool = WorkerPool(
+        [worker("a", priced("a")), worker("b", priced("b", down)), worker("c", priced("c"), tags={"x"}, accuracy=1)]
+    )
     conductor = Conductor(Planner(model=priced("p", ["garbage", PLAN])), pool, **options)
     return await conductor.run("What is it?", on_event=events.append), events
 
@@ -44,7 +46,7 @@ async def test_a_trace_and_its_events_travel_as_json() -> None:
         forbid=(Flow(reader="a", source="tag:x"),),
         data_class="d",
         data_rules={"d": DataRule()},
-        deny=frozenset({"tag:z"}),
+        deny=frozenset({"tag:x"}),
     )
     trace, events = await traced(policy=policy, limits=Limits(usd=Decimal("0.5"), seconds=60))
 

@@ -323,7 +323,7 @@ async def test_a_policy_of_the_request_keeps_a_worker_out(serve: Serve) -> None:
         ({"no_such_thing": 1}, "no_such_thing", "unknown parameter"),
         ({"n": 99}, "n", "less than or equal to 8"),
         ({"reasoning_effort": "xhigh"}, "reasoning_effort", "'minimal', 'low', 'medium' or 'high'"),
-        ({"conductor": {"policy": {"deny": ["nobody"]}}}, "conductor.policy.deny", "there are a, b"),
+        ({"conductor": {"policy": {"deny": ["nobody"]}}}, "conductor.policy.deny", "there are only a, b"),
         ({"conductor": {"limit": {}}}, "conductor.limit", "unknown parameter"),
         (
             {"messages": [{"role": "user", "content": [{"type": "input_audio"}]}]},
