@@ -1,0 +1,48 @@
+"""`./check` itself, in a copy of the tree where all tools are stand-ins: what fails must make it fail."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+CHECK = Path(__file__).parents[1] / "check"
+TOOLS = ("coverage", "lint-imports", "mypy", "ruff", "uv")
+SCRIPTS = ("chromium", "torch", "verifiers", "vllm")
+
+
+def copy(folder: Path, *, failing: str | None = None) -> Path:
+    """A tree whose tools and scripts all succeed, but for one."""
+    shutil.copy(CHECK, folder / "check")
+    (folder / "constraints.txt").write_text("")
+    files = {tool: folder / ".venv" / "bin" / tool for tool in TOOLS}
+    files |= {script: folder / "tests" / "environments" / f"{script}.sh" for script in SCRIPTS}
+    for name, path in files.items():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(f'#!/bin/sh\n[ "{name} $1" != "{failing}" ] && [ {name} != "{failing}" ]\n')
+        path.chmod(0o755)
+    return folder
+
+
+def checked(folder: Path, *command: str) -> int:
+    return subprocess.run([folder / "check", *command], capture_output=True, check=False).returncode
+
+
+def test_all_is_well_where_everything_succeeds(tmp_path: Path) -> None:
+    tree = copy(tmp_path)
+    assert [checked(tree), checked(tree, "lint"), checked(tree, "test")] == [0, 0, 0]
+
+
+@pytest.mark.parametrize("failing", ["coverage run", "coverage report", "ruff format", *TOOLS, *SCRIPTS])
+def test_whatever_fails_makes_the_whole_fail(tmp_path: Path, failing: str) -> None:
+    assert checked(copy(tmp_path, failing=failing)) != 0
+
+
+def test_a_part_fails_with_its_tool(tmp_path: Path) -> None:
+    assert checked(copy(tmp_path, failing="mypy"), "lint") != 0
+
+
+def test_tests_that_fail_are_not_made_good_by_a_report_that_succeeds(tmp_path: Path) -> None:
+    assert checked(copy(tmp_path, failing="coverage run"), "test", "-k", "x") != 0
