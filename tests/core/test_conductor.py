@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from core.runs import SOON, Gated, Paced, down, forever, leftover_tasks, plan, pool_of, worker
-from rl_conductor.conductor import MINI, ULTRA, Conductor, profile_named
+from rl_conductor.conductor import Conductor
 from rl_conductor.errors import ConfigError, PolicyError, RunError
 from rl_conductor.limits import Limits
 from rl_conductor.models import Model
@@ -18,6 +18,7 @@ from rl_conductor.models.scripted import ScriptedModel
 from rl_conductor.planner import Planner
 from rl_conductor.policy import Policy
 from rl_conductor.pool import WorkerPool
+from rl_conductor.profiles import MINI, ULTRA, profile_named
 from rl_conductor.trace import Event, Finished, PlanStarted
 from rl_conductor.types import FREE, Completion, ImagePart, Message, Price, Request
 

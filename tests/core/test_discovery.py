@@ -16,10 +16,11 @@ import pytest
 from core.pools import TRAINED
 from rl_conductor import discovery
 from rl_conductor.cli.options import Choice
-from rl_conductor.conductor import Conductor, ProfileName
+from rl_conductor.conductor import Conductor
 from rl_conductor.discovery import EMBEDDED, MOST_SERVED, discover
 from rl_conductor.errors import ConfigError
 from rl_conductor.limits import Limits
+from rl_conductor.profiles import ProfileName
 from rl_conductor.server.profiles import catalogue
 from rl_conductor.types import FREE, Card
 

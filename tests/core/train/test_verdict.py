@@ -2,9 +2,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from scipy.stats import t
 
-from rl_conductor.train.verdict import Part, Share, Verdict, student, verdict
+from rl_conductor.train.verdict import Part, Share, Verdict, verdict
 
 PLANS = 48.0
 
@@ -97,11 +96,6 @@ def test_the_error_of_a_share_by_hand() -> None:
     assert unlike.error == pytest.approx(0.4)
     assert Share.over([], []) is None
     assert Part.of([UNREADABLE]).right_if_valid is None
-
-
-@pytest.mark.parametrize("freedom", [4, 5.5, 8, 18, 100])
-def test_quantiles_of_student(freedom: float) -> None:
-    assert student(0.975, freedom) == pytest.approx(t.ppf(0.975, freedom), rel=0.005)
 
 
 @pytest.mark.parametrize(("length", "questions", "rollouts"), [(20, 6, 8), (60, 2, 4), (200, 4, 64)])

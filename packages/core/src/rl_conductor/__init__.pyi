@@ -1,5 +1,5 @@
 # The public names; `__init__.py` imports each from here when it is first used (relative, as lazy_loader asks).
-from .conductor import MINI, ULTRA, Conductor, Profile
+from .conductor import Conductor
 from .discovery import Found, discover
 from .errors import (
     ConductorError,
@@ -16,6 +16,7 @@ from .models.scripted import ScriptedModel
 from .planner import Planner
 from .policy import DataRule, Flow, Policy
 from .pool import Worker, WorkerPool
+from .profiles import MINI, ULTRA, Profile
 from .trace import Event, Trace
 from .types import Card, Completion, Message, Price, Request, Sampling, Tool, Usage
 from .workflow import Step, Workflow

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass
-from decimal import Decimal
 from pathlib import Path
-from typing import Literal, Self
+from typing import Self
 
 from rl_conductor.discovery import Found, discover
 from rl_conductor.errors import ConfigError
@@ -17,6 +15,7 @@ from rl_conductor.observing import Begun, observed
 from rl_conductor.planner import Planner
 from rl_conductor.policy import Policy
 from rl_conductor.pool import Worker, WorkerPool, close_all
+from rl_conductor.profiles import Profile, profile_named
 from rl_conductor.rounds import Run
 from rl_conductor.stepwise import Stepwise
 from rl_conductor.streams import as_told
@@ -28,35 +27,6 @@ from rl_conductor.workflow import AccessMode, Workflow
 
 Question = str | Sequence[Message] | Request
 """A question in plain words, a conversation, or a whole request."""
-
-
-ProfileName = Literal["mini", "ultra"]
-"""The profiles that can be asked for by name."""
-
-
-@dataclass(frozen=True)
-class Profile:
-    """A named balance of quality against time and money."""
-
-    name: str
-    limits: Limits
-    economy: bool = False
-    """List cheap and fast workers first, so that ties and fall-backs go to them."""
-
-    def ordered(self, pool: WorkerPool) -> WorkerPool:
-        """`pool` in the order that this profile prefers."""
-        return WorkerPool(sorted(pool.values(), key=_expense)) if self.economy else pool
-
-    def within(self, usual: Limits) -> Limits:
-        """Its limits, with plans no longer than `usual` for a pool: tiny models are lost in long ones."""
-        return self.limits.model_copy(update={"steps": min(self.limits.steps, usual.steps)})
-
-
-MINI = Profile("mini", Limits.model_construct(steps=2, rounds=1, seconds=60.0), economy=True)
-"""Few steps, no recursion, cheap workers first, a tight deadline."""
-ULTRA = Profile("ultra", Limits.model_construct(steps=5, rounds=2))
-"""Five steps and one recursion over all workers (paper)."""
-PROFILES = {profile.name: profile for profile in (MINI, ULTRA)}
 
 
 class Conductor:
@@ -397,17 +367,6 @@ class Conductor:
         )
 
 
-def profile_named(name: str) -> Profile:
-    """The profile of this name.
-
-    Raises:
-        ConfigError: there is none.
-    """
-    if name not in PROFILES:
-        raise ConfigError(f"no profile {name!r}: write {' or '.join(map(repr, PROFILES))}")
-    return PROFILES[name]
-
-
 def _check_tiers(tiers: Tiers, pool: WorkerPool) -> None:
     """Raise `ConfigError` unless the worker of whom they were learned is there, as it was."""
     cure = "make them anew with rl-conductor calibrate --tiers"
@@ -415,13 +374,6 @@ def _check_tiers(tiers: Tiers, pool: WorkerPool) -> None:
         raise ConfigError(f"the tiers are of worker {tiers.worker!r}, but the pool has {', '.join(pool)}; {cure}")
     if (now := pool[tiers.worker].model.name) != tiers.model:
         raise ConfigError(f"the tiers were learned when {tiers.worker!r} was {tiers.model}; now it is {now}: {cure}")
-
-
-def _expense(worker: Worker) -> tuple[Decimal, float]:
-    """What a call of a thousand tokens either way costs, and how long it takes."""
-    price = worker.card.price
-    cost = Decimal("Infinity") if price is None else price.cost(input_tokens=1_000, output_tokens=1_000)
-    return cost, worker.card.latency or float("inf")
 
 
 def _abilities(pool: WorkerPool) -> Capabilities:

@@ -11,7 +11,7 @@ from langchain_core.runnables import Runnable
 
 from langchain_conductor.models import ChatModel, RunnableModel
 from langchain_conductor.tracing import reported_planner, reported_pool
-from rl_conductor.conductor import Conductor, Profile, profile_named
+from rl_conductor.conductor import Conductor
 from rl_conductor.discovery import Found, discover
 from rl_conductor.errors import ConfigError
 from rl_conductor.limits import Limits
@@ -19,6 +19,7 @@ from rl_conductor.models import Model, model
 from rl_conductor.planner import Planner
 from rl_conductor.policy import Policy
 from rl_conductor.pool import Worker, WorkerPool
+from rl_conductor.profiles import Profile, profile_named
 from rl_conductor.types import Sampling
 
 AnyModel = Model | Runnable[Any, Any] | str

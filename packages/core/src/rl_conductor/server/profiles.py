@@ -8,9 +8,10 @@ from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, time
 from functools import cached_property
 
-from rl_conductor.conductor import MINI, ULTRA, Conductor
+from rl_conductor.conductor import Conductor
 from rl_conductor.discovery import Found
 from rl_conductor.errors import ConfigError
+from rl_conductor.profiles import MINI, ULTRA
 from rl_conductor.server.errors import ApiError
 from rl_conductor.server.settings import ProfileEntry
 from rl_conductor.store import Side

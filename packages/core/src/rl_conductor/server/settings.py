@@ -11,11 +11,11 @@ from typing import Annotated, Literal, Self
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 from rl_conductor.adopt.guards import Guards
-from rl_conductor.conductor import ProfileName
 from rl_conductor.errors import ConfigError
 from rl_conductor.limits import Limits
 from rl_conductor.policy import Policy
 from rl_conductor.pool import PlannerEntry, PoolFile, WorkerEntry
+from rl_conductor.profiles import ProfileName
 from rl_conductor.toml import read_toml
 
 Sha256 = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]

@@ -8,10 +8,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from statistics import NormalDist, fmean, variance
+from statistics import fmean, variance
 from typing import Literal, Self
 
+from rl_conductor.errors import ConfigError
 from rl_conductor.types import Value
+
+try:
+    from scipy.special import stdtrit
+except ImportError as missing:
+    raise ConfigError("training needs scipy: pip install 'rl-conductor[train]'") from missing
 
 SURE = 0.975
 """How sure the direction of a change must be: where there is none, one run in forty is told to have risen."""
@@ -119,24 +125,10 @@ def _change(before: Share | None, after: Share | None) -> Literal["rose", "fell"
     """What became of a share, beyond what chance does; `None` where too few steps know it."""
     if before is None or after is None or min(before.steps, after.steps) < LEAST:
         return None
-    chance = student(SURE, _freedom(before, after)) * math.hypot(before.error, after.error)
+    chance = stdtrit(_freedom(before, after), SURE) * math.hypot(before.error, after.error)
     if abs(after.value - before.value) <= chance:
         return "stayed"
     return "rose" if after.value > before.value else "fell"
-
-
-def student(probability: float, freedom: float) -> float:
-    """The quantile of Student's t distribution, to half a percent from 4 degrees of freedom on.
-
-    Abramowitz and Stegun, "Handbook of Mathematical Functions" (1964), 26.7.5.
-    """
-    z = NormalDist().inv_cdf(probability)
-    return (
-        z
-        + (z**3 + z) / (4 * freedom)
-        + (5 * z**5 + 16 * z**3 + 3 * z) / (96 * freedom**2)
-        + (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / (384 * freedom**3)
-    )
 
 
 def _freedom(one: Share, other: Share) -> float:
