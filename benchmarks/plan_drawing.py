@@ -1,6 +1,6 @@
 """How long a processor takes to draw a step's plans, by the kind of attention.
 
-Run with `uv run --group train python benchmarks/plan_drawing.py`. It draws from the embedded SmolLM2-135M for prompts
+Run with `uv run python benchmarks/plan_drawing.py`. It draws from the embedded SmolLM2-135M for prompts
 of `recipes/composite.toml`, as training does but without a grammar, all kinds in turn. No worker is asked and nothing
 is spent.
 """

@@ -24,9 +24,7 @@ try:
     from rl_conductor.train.held import Held
     from rl_conductor.train.tokens import Tokens
 except ImportError as missing:
-    raise ConfigError(
-        f"training needs {missing.name}: pip install 'rl-conductor[train]'; in a checkout, uv run --group train ..."
-    ) from missing
+    raise ConfigError(f"training needs {missing.name}: pip install 'rl-conductor[train]'") from missing
 
 EMBEDDED = "embedded:"
 

@@ -42,9 +42,7 @@ try:
     from rl_conductor.train.trainer import ConductorTrainer
     from rl_conductor.train.warm_start import warm_up
 except ImportError as missing:
-    raise ConfigError(
-        f"training needs {missing.name}: pip install 'rl-conductor[train]'; in a checkout, uv run --group train ..."
-    ) from missing
+    raise ConfigError(f"training needs {missing.name}: pip install 'rl-conductor[train]'") from missing
 
 PACKAGES = ("rl-conductor", "torch", "transformers", "trl", "peft", "accelerate", "xgrammar")
 SPENT = ("usd", "tokens", "calls")
