@@ -176,7 +176,7 @@ def test_a_pool_file_that_is_not_text_is_named(tmp_path: Path) -> None:
     path = tmp_path / "pool.toml"
     path.write_bytes(b"\xff\xfe")
 
-    with pytest.raises(ConfigError, match="is not TOML"):
+    with pytest.raises(ConfigError, match="it is not text"):
         WorkerPool.from_toml(path)
 
 

@@ -223,7 +223,7 @@ def test_a_file_that_was_tampered_with_is_refused(tmp_path: Path, change: Any, w
 def test_what_is_no_such_file_is_refused(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "tiers.json").write_bytes(content)
 
-    with pytest.raises(ConfigError, match="holds no tiers"):
+    with pytest.raises(ConfigError, match=r"holds no tiers|is not text"):
         Tiers.read(tmp_path / "tiers.json")
 
 
@@ -251,5 +251,5 @@ def test_a_pool_file_names_its_tiers_beside_it(tmp_path: Path) -> None:
     assert found.tiers is not None
     assert found.tiers.worker == "b"
     (tmp_path / "tiers.json").unlink()
-    with pytest.raises(ConfigError, match=r"can't read the tiers"):
+    with pytest.raises(ConfigError, match=r"can't read '.*tiers\.json'"):
         discover(pool_file=pool)

@@ -151,7 +151,7 @@ def test_doctor_fails_only_when_nothing_could_run(cli: Cli, monkeypatch: pytest.
 
     assert result.exit_code == 1
     assert "RL_CONDUCTOR_POOL   missing.toml" in result.stdout
-    assert "error: nothing can run yet: can't read the pool file 'missing.toml'" in result.stderr
+    assert "error: nothing can run yet: can't read 'missing.toml'" in result.stderr
 
 
 def test_settings_count_an_empty_key_as_none() -> None:

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Self
 
 from rl_conductor.errors import ConfigError
+from rl_conductor.files import reading
 
 MOST_CHARS = 1_200
 """Longest passage made from a file; longer paragraphs are cut at a sentence's or word's end."""
@@ -63,10 +64,7 @@ class Library:
         """
         place = Path(path).expanduser()
         files = sorted(file for file in place.rglob("*") if file.suffix in READ) if place.is_dir() else [place]
-        try:
-            return cls(passage for file in files for passage in _paragraphs(file))
-        except OSError as error:
-            raise ConfigError(f"can't read the library {str(path)!r}: {error.strerror}") from error
+        return cls(passage for file in files for passage in _paragraphs(file))
 
     def search(self, query: str, *, limit: int = 4) -> list[Passage]:
         """The passages that fit `query` best, best first."""
@@ -84,7 +82,8 @@ class Library:
 
 
 def _paragraphs(file: Path) -> Iterable[Passage]:
-    text = file.read_text(encoding="utf-8", errors="replace")
+    with reading(file):
+        text = file.read_text(encoding="utf-8", errors="replace")
     for paragraph in re.split(r"\n\s*\n", text):
         for piece in _pieces(" ".join(paragraph.split())):
             yield Passage(title=file.stem, text=piece)

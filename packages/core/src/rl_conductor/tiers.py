@@ -21,6 +21,7 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, ValidationError
 
 from rl_conductor.errors import ConfigError
+from rl_conductor.files import read_text, writing
 from rl_conductor.invalid import first_problem
 from rl_conductor.prompts import prompt_in
 from rl_conductor.trace import TierDecision
@@ -87,10 +88,8 @@ class Tiers(Value):
         """
         made = "make it anew with rl-conductor calibrate --tiers"
         try:
-            kept = _Kept.model_validate_json(Path(path).read_bytes())
+            kept = _Kept.model_validate_json(read_text(path))
             tiers = cls.model_validate(kept.tiers)
-        except OSError as error:
-            raise ConfigError(f"can't read the tiers {str(path)!r}: {error.strerror}") from error
         except ValidationError as error:
             raise ConfigError(f"{str(path)!r} holds no tiers ({first_problem(error)}); {made}") from error
         if tiers.sha256 != kept.sha256:
@@ -104,10 +103,8 @@ class Tiers(Value):
             ConfigError: it can't be written.
         """
         kept = _Kept(sha256=self.sha256, tiers=self.model_dump(mode="json"))
-        try:
+        with writing(path):
             path.write_text(kept.model_dump_json() + "\n", encoding="utf-8")
-        except OSError as error:
-            raise ConfigError(f"can't write {str(path)!r}: {error.strerror}") from error
 
     def decide(self, request: Request) -> TierDecision:
         """Whether one call will do. What goes beyond what it has learned from is the Conductor's."""

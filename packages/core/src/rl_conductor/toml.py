@@ -9,6 +9,7 @@ from typing import TypeVar
 from pydantic import BaseModel, ValidationError
 
 from rl_conductor.errors import ConfigError
+from rl_conductor.files import read_text
 from rl_conductor.invalid import problems
 
 M = TypeVar("M", bound=BaseModel)
@@ -23,13 +24,11 @@ def read_toml(path: str | Path, kind: type[M], what: str) -> M:
         what: what to call it in errors, such as `pool file`.
 
     Raises:
-        ConfigError: no such file, not TOML, or an unknown or ill-typed key; the message names it.
+        ConfigError: it can't be read, is not TOML, or has an unknown or ill-typed key; the message names it.
     """
     try:
-        return kind.model_validate(tomllib.loads(Path(path).read_text(encoding="utf-8")))
-    except OSError as error:
-        raise ConfigError(f"can't read the {what} {str(path)!r}: {error.strerror}") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        return kind.model_validate(tomllib.loads(read_text(path)))
+    except tomllib.TOMLDecodeError as error:
         raise ConfigError(f"{str(path)!r} is not TOML: {error}") from error
     except ValidationError as error:
         raise ConfigError(f"the {what} {str(path)!r} is wrong: {'; '.join(map(str, problems(error)))}") from error

@@ -16,6 +16,7 @@ from tomlkit.items import Item, Table
 from rl_conductor.bench.rows import Row
 from rl_conductor.bench.statistics import Estimate, estimate
 from rl_conductor.errors import ConfigError
+from rl_conductor.files import read_text, writing
 from rl_conductor.pool import WorkerPool, read_pool_file
 from rl_conductor.types import Card, Usage, Value, total
 
@@ -70,7 +71,7 @@ def write_cards(pool_file: Path, found: Mapping[str, Measured], *, task: str, to
     Raises:
         ConfigError: the pool file has none of these workers any more, or `to` can't be written.
     """
-    text = tomlkit.parse(pool_file.read_text(encoding="utf-8"))
+    text = tomlkit.parse(read_text(pool_file))
     workers: Any = text["workers"]
     for name, one in found.items():
         if name not in workers:
@@ -98,10 +99,9 @@ def _note(worker: Any, one: Measured, comment: str) -> None:
 def _replace(path: Path, text: str) -> None:
     beside = path.with_name(f".{path.name}.{os.getpid()}")
     try:
-        beside.write_text(text, encoding="utf-8")
-        read_pool_file(beside)
-        beside.replace(path)
-    except OSError as error:
-        raise ConfigError(f"can't write {str(path)!r}: {error.strerror}") from error
+        with writing(path):
+            beside.write_text(text, encoding="utf-8")
+            read_pool_file(beside)
+            beside.replace(path)
     finally:
         beside.unlink(missing_ok=True)

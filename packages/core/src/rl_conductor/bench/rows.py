@@ -14,6 +14,7 @@ from pydantic import ValidationError
 
 from rl_conductor.amounts import counted
 from rl_conductor.errors import ConfigError
+from rl_conductor.files import writing
 from rl_conductor.types import Text, Usage, Value
 
 
@@ -54,7 +55,7 @@ class Row(Value):
     """What the system decided for this sample, in its own words."""
     usage: Usage = Usage()
     seconds: float = 0.0
-    """Seconds until the answer, on the critical path; replayed calls count as long as they took at first."""
+    """Seconds until the answer, on the critical path; cached calls count as long as they took at first."""
 
 
 def fingerprint(*parts: str) -> str:
@@ -89,15 +90,13 @@ class Results:
         self.path = path
         self._rows: dict[Key, Row] = {}
         self._tried: set[Key] = set()
-        try:
+        with writing(path):
             path.parent.mkdir(parents=True, exist_ok=True)
             with path.open("a+b") as file:
                 file.seek(0)
                 whole, _, torn = file.read().rpartition(b"\n")
                 if torn:
                     file.truncate(len(whole) + 1 if whole else 0)
-        except OSError as error:
-            raise ConfigError(f"can't keep results in {str(path)!r}: {error.strerror}") from error
         for number, line in enumerate(whole.splitlines(), 1):
             row = self._read(line, number)
             self._rows[row.key] = row
@@ -111,7 +110,7 @@ class Results:
         """Keep a row, on disk before anything else is paid for."""
         self._rows[row.key] = row
         self._tried.add(row.key)
-        with self.path.open("a", encoding="utf-8") as file:
+        with writing(self.path), self.path.open("a", encoding="utf-8") as file:
             file.write(row.model_dump_json(exclude_defaults=True) + "\n")
 
     def _read(self, line: bytes, number: int) -> Row:

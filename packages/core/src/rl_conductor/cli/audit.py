@@ -16,6 +16,7 @@ from rl_conductor.amounts import counted, dollars, seconds
 from rl_conductor.audit import AuditedCall, Chain, Record, read_export
 from rl_conductor.cli import conducting, console, report, stored
 from rl_conductor.errors import ConfigError
+from rl_conductor.files import reading, writing
 
 if TYPE_CHECKING:
     from rl_conductor.store import Store
@@ -69,26 +70,21 @@ def audit(
 
 
 def _read_file(file: Path) -> Chain:
-    try:
+    with reading(file):
         return read_export(file.read_bytes())
-    except OSError as error:
-        raise ConfigError(f"can't read {str(file)!r}: {error.strerror}") from error
 
 
 def _read(store: str | None, config: Path | None, export: Path | None) -> Chain:
     """The chain of a store, written to a file on the way if there is one."""
-    chain = Chain()
+    chain, path = Chain(), export or Path(os.devnull)
 
     async def look(kept: Store) -> None:
-        with (export or Path(os.devnull)).open("w", encoding="utf-8", newline="\n") as file:
+        with writing(path), path.open("w", encoding="utf-8", newline="\n") as file:
             async for line in kept.records(chain):
                 file.write(f"{line}\n")
             file.write(f"{chain.seal}\n")
 
-    try:
-        stored.read(store, config, look)
-    except OSError as error:
-        raise ConfigError(f"can't write {str(export)!r}: {error.strerror}") from error
+    stored.read(store, config, look)
     return chain
 
 

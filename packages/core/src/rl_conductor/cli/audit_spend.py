@@ -15,6 +15,7 @@ from rl_conductor.adopt.spending import FAILURES, SIMPLE_INPUT, SIMPLE_OUTPUT, S
 from rl_conductor.amounts import cost, cost_in_words, counted, dollars
 from rl_conductor.cli import console
 from rl_conductor.errors import ConfigError
+from rl_conductor.files import reading
 
 
 def audit_spend(
@@ -47,13 +48,10 @@ def audit_spend(
 
 def _calls(logs: list[Path], unread: list[str]) -> Iterator[Logged]:
     for path in logs:
-        try:
-            with path.open(encoding="utf-8", errors="replace") as file:
-                for number, line in enumerate(file, 1):
-                    if line.strip():
-                        yield from _call(line, f"{path}:{number}", unread)
-        except OSError as error:
-            raise ConfigError(f"can't read {str(path)!r}: {error.strerror}") from error
+        with reading(path), path.open(encoding="utf-8", errors="replace") as file:
+            for number, line in enumerate(file, 1):
+                if line.strip():
+                    yield from _call(line, f"{path}:{number}", unread)
 
 
 def _call(line: str, place: str, unread: list[str]) -> Iterator[Logged]:

@@ -14,12 +14,12 @@ import typer
 
 from rl_conductor.amounts import cost_in_words, counted, tokens
 from rl_conductor.cli import console, report
-from rl_conductor.cli.files import writable
 from rl_conductor.cli.options import as_options
 from rl_conductor.cli.progress import Watcher, watching
 from rl_conductor.cli.telemetry import exported
 from rl_conductor.conductor import Conductor
 from rl_conductor.errors import RunError
+from rl_conductor.files import writable, writing
 from rl_conductor.trace import Event, Listener, PlanRecord, Trace
 from rl_conductor.types import Request
 from rl_conductor.workflow import Workflow
@@ -132,7 +132,8 @@ def _print(trace: Trace, output: Output, path: Path | None) -> None:
     if output.as_json:
         console.write_json(trace.model_dump_json(indent=2))
     if path is not None:
-        path.write_text(trace.model_dump_json(indent=2) + "\n", encoding="utf-8")
+        with writing(path):
+            path.write_text(trace.model_dump_json(indent=2) + "\n", encoding="utf-8")
 
 
 def _sum_up(trace: Trace, output: Output, code: int) -> None:

@@ -1,4 +1,4 @@
-"""Traces and workflows from files and to them; `-` is stdin."""
+"""Traces and workflows from files; `-` is stdin."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import TypeVar
 from pydantic import ValidationError
 
 from rl_conductor.errors import ConfigError
+from rl_conductor.files import reading
 from rl_conductor.invalid import first_problem
 from rl_conductor.trace import Trace
 from rl_conductor.types import Value
@@ -35,24 +36,10 @@ def read_workflow(name: str) -> Workflow:
     return _read(name, Workflow, "a workflow, as 'rl-conductor plan --json' prints it")
 
 
-def writable(path: Path) -> Path:
-    """`path` itself, once it is sure that a file can be there: better than to find out when all is paid."""
-    try:
-        path.open("a").close()
-    except OSError as error:
-        raise ConfigError(f"can't write {str(path)!r}: {error.strerror}") from error
-    return path
-
-
 def _read(name: str, kind: type[V], what: str) -> V:
-    try:
+    with reading(name):
         text = sys.stdin.read() if name == "-" else Path(name).read_text(encoding="utf-8")
+    try:
         return kind.model_validate_json(text)
-    except OSError as error:
-        raise ConfigError(f"can't read {name!r}: {error.strerror}") from error
-    except (UnicodeDecodeError, ValidationError) as error:
-        raise ConfigError(f"{name!r} is not {what}: {_problem(error)}") from error
-
-
-def _problem(error: ValueError) -> str:
-    return str(first_problem(error)) if isinstance(error, ValidationError) else "it is not text"
+    except ValidationError as error:
+        raise ConfigError(f"{name!r} is not {what}: {first_problem(error)}") from error

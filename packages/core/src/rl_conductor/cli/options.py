@@ -16,6 +16,7 @@ from rl_conductor.amounts import seconds_in
 from rl_conductor.conductor import Conductor
 from rl_conductor.discovery import Found, discover
 from rl_conductor.errors import ConfigError, PolicyError
+from rl_conductor.files import reading
 from rl_conductor.limits import Limits
 from rl_conductor.policy import Policy
 from rl_conductor.profiles import ProfileName
@@ -201,10 +202,8 @@ def _part(name: str) -> ContentPart:
     if name == "-":
         return _attached("stdin", sys.stdin.read())
     path = Path(name)
-    try:
+    with reading(path):
         content = path.read_bytes()
-    except OSError as error:
-        raise ConfigError(f"can't read {name!r}: {error.strerror}") from error
     kind = mimetypes.guess_type(path.name)[0] or ""
     if kind.startswith("image/") and kind != "image/svg+xml":
         return ImagePart(media_type=kind, data=base64.b64encode(content).decode())

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from rl_conductor.tasks.base import Sample, Split, Task
-from rl_conductor.tasks.rows import HubData, Row, loaded
+from rl_conductor.tasks.rows import DataRow, HubData, loaded
 from rl_conductor.tasks.scorers import multiple_choice
 
 LETTERS = "ABCDEFGHIJ"
@@ -25,7 +25,7 @@ def mmlu(path: str | Path | None = None, *, split: Split | None = None, part: st
     return loaded("mmlu", HubData("cais/mmlu", "all", part), _mmlu, multiple_choice, path=path, split=split)
 
 
-def _gpqa(row: Row, number: int) -> Sample:
+def _gpqa(row: DataRow, number: int) -> Sample:
     right = row["Correct Answer"].strip()
     options = [right, *(row[f"Incorrect Answer {i}"].strip() for i in (1, 2, 3))]
     name = str(row.get("Record ID") or f"gpqa-{number}")
@@ -33,7 +33,7 @@ def _gpqa(row: Row, number: int) -> Sample:
     return multiple(name, row["Question"].strip(), options, options.index(right), domain="science")
 
 
-def _mmlu(row: Row, number: int) -> Sample:
+def _mmlu(row: DataRow, number: int) -> Sample:
     subject = row.get("subject") or "mixed"
     return multiple(f"mmlu-{subject}-{number}", row["question"], row["choices"], int(row["answer"]), domain="knowledge")
 

@@ -18,7 +18,7 @@ from typing import Any
 
 from rl_conductor.sandbox import Bounds, Ran, program_in, run_python
 from rl_conductor.tasks.base import Sample, Score, Split, Task, wrong
-from rl_conductor.tasks.rows import HubData, Row, loaded
+from rl_conductor.tasks.rows import DataRow, HubData, loaded
 
 ASK = "{problem}\n\nReply with the whole Python program in one ```python block."
 ASK_STDIN = "It reads standard input and writes standard output."
@@ -62,7 +62,7 @@ def bigcodebench(path: str | Path | None = None, *, split: Split | None = None, 
     return loaded("bigcodebench", data, _bigcodebench, tested, path=path, split=split)
 
 
-def _livecodebench(row: Row, _: int) -> Sample:
+def _livecodebench(row: DataRow, _: int) -> Sample:
     starter = row.get("starter_code") or ""
     about = ASK_STARTER.format(starter=starter) if starter else ASK_STDIN
     cases = [*json.loads(row["public_test_cases"]), *_private(row["private_test_cases"])]
@@ -78,7 +78,7 @@ def _livecodebench(row: Row, _: int) -> Sample:
     )
 
 
-def _bigcodebench(row: Row, _: int) -> Sample:
+def _bigcodebench(row: DataRow, _: int) -> Sample:
     question = ASK.format(problem=row["complete_prompt"])
     details = {"tests": row["test"] + RUN_UNITTEST}
     return Sample(id=row["task_id"], question=question, domain="code", details=details)

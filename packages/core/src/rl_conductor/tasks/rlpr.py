@@ -6,7 +6,7 @@ from pathlib import Path
 
 from rl_conductor.tasks.base import Sample, Score, Split, Task
 from rl_conductor.tasks.mathematics import ASK, same_value
-from rl_conductor.tasks.rows import HubData, Row, loaded
+from rl_conductor.tasks.rows import DataRow, HubData, loaded
 from rl_conductor.tasks.scorers import exact
 
 MOST_CHARS = 30
@@ -20,7 +20,7 @@ def rlpr(path: str | Path | None = None, *, split: Split | None = None, most_cha
     return made.where(lambda sample: len(sample.answer) <= most_chars)
 
 
-def _sample(row: Row, number: int) -> Sample:
+def _sample(row: DataRow, number: int) -> Sample:
     asked = next(turn["content"] for turn in reversed(row["prompt"]) if turn["role"] == "user")
     return Sample(
         id=f"rlpr-{row.get('uid', number)}",

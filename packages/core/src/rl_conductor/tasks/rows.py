@@ -10,9 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from rl_conductor.errors import ConfigError
+from rl_conductor.files import reading
 from rl_conductor.tasks.base import Sample, Scorer, Split, Task, split_of
 
-Row = dict[str, Any]
+DataRow = dict[str, Any]
 EXTRA = "reading data sets needs {}: pip install 'rl-conductor[datasets]'"
 
 
@@ -30,7 +31,7 @@ class HubData:
 def loaded(
     name: str,
     data: HubData,
-    make: Callable[[Row, int], Sample],
+    make: Callable[[DataRow, int], Sample],
     scorer: Scorer,
     *,
     path: str | Path | None = None,
@@ -62,18 +63,16 @@ def loaded(
     return Task(name, kept, scorer)
 
 
-def _from_file(path: Path) -> Iterator[Row]:
-    try:
+def _from_file(path: Path) -> Iterator[DataRow]:
+    with reading(path):
         if path.suffix == ".parquet":
             yield from _parquet(path)
         else:
             with path.open(encoding="utf-8", newline="") as file:
                 yield from csv.DictReader(file) if path.suffix == ".csv" else _json_lines(file, path)
-    except OSError as error:
-        raise ConfigError(f"can't read {str(path)!r}: {error.strerror or error}") from error
 
 
-def _json_lines(lines: Iterable[str], path: Path) -> Iterator[Row]:
+def _json_lines(lines: Iterable[str], path: Path) -> Iterator[DataRow]:
     for number, line in enumerate(lines):
         if line.strip():
             try:
@@ -85,7 +84,7 @@ def _json_lines(lines: Iterable[str], path: Path) -> Iterator[Row]:
             yield row
 
 
-def _parquet(path: Path) -> Iterator[Row]:
+def _parquet(path: Path) -> Iterator[DataRow]:
     try:
         from pyarrow import ArrowException, parquet  # noqa: PLC0415 (only this kind of file needs it)
     except ImportError as missing:
@@ -96,7 +95,7 @@ def _parquet(path: Path) -> Iterator[Row]:
         raise ConfigError(f"{str(path)!r} can't be read as Parquet: {wrong}") from wrong
 
 
-def _from_hub(data: HubData) -> Iterable[Row]:
+def _from_hub(data: HubData) -> Iterable[DataRow]:
     try:
         from datasets import load_dataset  # noqa: PLC0415 (heavy, and a local file needs none of it)
     except ImportError as missing:
@@ -104,7 +103,7 @@ def _from_hub(data: HubData) -> Iterable[Row]:
     where = [f"hf://datasets/{data.repository}/{file}" for file in data.files]
     try:
         if where:
-            found: Iterable[Row] = load_dataset("json", data_files=where, split="train")
+            found: Iterable[DataRow] = load_dataset("json", data_files=where, split="train")
         else:
             found = load_dataset(data.repository, data.config, split=data.split)
     except Exception as error:  # the hub's libraries raise of every kind: no network, no access, no such set

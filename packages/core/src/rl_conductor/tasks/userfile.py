@@ -15,7 +15,7 @@ from rl_conductor.tasks.base import Sample, Score, Scorer, Split, Task
 from rl_conductor.tasks.coding import tested
 from rl_conductor.tasks.judging import Judge
 from rl_conductor.tasks.mathematics import same_value
-from rl_conductor.tasks.rows import HubData, Row, loaded
+from rl_conductor.tasks.rows import DataRow, HubData, loaded
 from rl_conductor.tasks.scorers import checked_pattern, exact, numeric, regex
 from rl_conductor.types import Value
 
@@ -98,7 +98,7 @@ def jsonl(path: str | Path, *, judge: Model | str | None = None, split: Split | 
     return made
 
 
-def _sample(row: Row, number: int) -> Sample:
+def _sample(row: DataRow, number: int) -> Sample:
     try:
         return Entry.model_validate(row).sample(number)
     except ValidationError as error:
