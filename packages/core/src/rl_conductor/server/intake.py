@@ -24,10 +24,14 @@ async def read(http: Request, *, most: int, seconds: float) -> bytes:
         ApiError: it is no JSON, larger than `most` bytes or slower than `seconds`.
         ClientDisconnect: the caller has gone.
     """
-    kind = http.headers.get("content-type", "").partition(";")[0].strip().lower()
-    if kind != "application/json":
+    if media_type(http) != "application/json":
         raise ApiError("send the body as content-type: application/json", status=415, code="not_json")
     return await collected(http, most=most, seconds=seconds)
+
+
+def media_type(http: Request) -> str:
+    """The kind of body that a request says it has; empty when it says none."""
+    return http.headers.get("content-type", "").partition(";")[0].strip().lower()
 
 
 async def collected(http: Request, *, most: int, seconds: float) -> bytes:

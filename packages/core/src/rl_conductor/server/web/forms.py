@@ -9,7 +9,7 @@ from fastapi import Depends
 from starlette.requests import Request
 
 from rl_conductor.server.errors import ApiError
-from rl_conductor.server.intake import collected
+from rl_conductor.server.intake import collected, media_type
 from rl_conductor.server.lookups import Shared
 
 MOST_BYTES = 64 * 2**10
@@ -23,8 +23,7 @@ async def form(http: Request, service: Shared) -> dict[str, str]:
         ApiError: it comes from another site, or is no form, too large or too slow.
     """
     _check_same_origin(http)
-    kind = http.headers.get("content-type", "").partition(";")[0].strip().lower()
-    if kind != "application/x-www-form-urlencoded":
+    if media_type(http) != "application/x-www-form-urlencoded":
         raise ApiError("Send the form as its page does.", status=415, code="no_form")
     body = await collected(http, most=MOST_BYTES, seconds=service.settings.intake.client_seconds)
     try:
