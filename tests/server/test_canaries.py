@@ -98,6 +98,14 @@ async def test_the_percentage_says_who_answers(serve: Serve, upstream: Vendor, p
     assert {await side(at, str(number)) for number in range(5)} == {expected}
 
 
+@pytest.mark.parametrize("percent", [0, 100])
+async def test_a_policy_may_name_either_side_whoever_answers(serve: Serve, upstream: Vendor, percent: float) -> None:
+    at = await serve(**conducting(), **settings(upstream, percent))
+    other = "a" if percent == 0 else "incumbent"
+    policy = {"deny": [other], "forbid": [{"reader": other, "source": other}]}
+    assert await side(at, extra_body={"conductor": {"policy": policy}}) == ("conductor" if percent else "incumbent")
+
+
 async def test_a_conversation_stays_with_whoever_began_it(serve: Serve, upstream: Vendor) -> None:
     at = await serve(**conducting(), **settings(upstream, 50))
     for number in range(6):

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from rl_conductor.errors import PolicyError
 from rl_conductor.limits import Limits
-from rl_conductor.policy import DataRule, Policy
+from rl_conductor.policy import DataRule, Flow, Policy
 from rl_conductor.server.errors import ApiError
 from rl_conductor.server.extensions import both, limits_of, tightest
 from rl_conductor.types import Card, Effort
@@ -61,6 +61,15 @@ def test_a_request_does_not_loosen_where_data_may_go() -> None:
     asked = Policy(data_class="personal", data_rules={"personal": DataRule()})
     held = both(ours, asked, CARDS)
     assert [card.name for card in CARDS if held.forbidden_because(card) is None] == ["a"]
+
+
+def test_a_selector_may_mean_whoever_might_have_answered_instead() -> None:
+    planner, flow = Card(name="planner"), Flow(reader="tag:slow", source="a")
+    asked = Policy(deny={"tag:slow"}, forbid=(flow, Flow(reader="planner", source="b")))
+    held = both(Policy(), asked, CARDS, others=(Card(name="old", tags={"slow"}),), planner=planner)
+    held.check_selectors(CARDS, planner=planner)
+    assert held.allow == {"a", "b", "c"}
+    assert [flow.reader for flow in held.forbid] == ["planner"]
 
 
 def test_a_selector_that_means_nobody_is_named() -> None:

@@ -33,6 +33,10 @@ class Flow(Value):
     reader: Selector
     source: Selector
 
+    def is_possible(self, cards: Sequence[Card]) -> bool:
+        """Whether it means somebody of these on either side."""
+        return all(any(_matches(selector, card) for card in cards) for selector in (self.reader, self.source))
+
 
 class Policy(Value):
     """What a request allows. The default allows everything."""

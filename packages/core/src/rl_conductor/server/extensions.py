@@ -48,13 +48,21 @@ def tightest(ours: Limits, *asked: Limits | None) -> Limits:
     return ours.model_copy(update=lowered)
 
 
-def both(ours: Policy, asked: Policy | None, cards: Sequence[Card], *, planner: Card | None = None) -> Policy:
+def both(
+    ours: Policy,
+    asked: Policy | None,
+    cards: Sequence[Card],
+    *,
+    others: Sequence[Card] = (),
+    planner: Card | None = None,
+) -> Policy:
     """The policy under which nothing runs that either forbids.
 
     Args:
         ours: the model's own.
         asked: the request's.
         cards: of the model's whole pool.
+        others: of who might have answered in this model's place: a selector that means one of them is no slip.
         planner: its planner's.
 
     Raises:
@@ -64,15 +72,16 @@ def both(ours: Policy, asked: Policy | None, cards: Sequence[Card], *, planner: 
     if asked is None:
         return ours
     try:
-        asked.check_selectors(cards, planner=planner)
+        asked.check_selectors((*cards, *others), planner=planner)
     except PolicyError as slip:
         raise refused(str(slip), param=f"conductor.policy.{slip.rule}") from slip
     allowed = frozenset(card.name for card in cards if _allows(ours, card) and _allows(asked, card))
+    here = cards if planner is None else (*cards, planner)
     return Policy(
         allow=allowed,
         data_class=_one("data_class", ours.data_class, asked.data_class),
         data_rules=asked.data_rules | ours.data_rules,
-        forbid=(*ours.forbid, *asked.forbid),
+        forbid=(*ours.forbid, *(flow for flow in asked.forbid if flow.is_possible(here))),
         verifier=_one("verifier", ours.verifier, asked.verifier),
         final=_one("final", ours.final, asked.final),
         single=_one("single", ours.single, asked.single),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, time
 from functools import cached_property
@@ -16,6 +16,7 @@ from rl_conductor.server.errors import ApiError
 from rl_conductor.server.settings import ProfileEntry
 from rl_conductor.store import Side
 from rl_conductor.tiers import Tiers
+from rl_conductor.types import Card
 from rl_conductor.version import package_version
 from rl_conductor.wording import wording_version
 
@@ -33,6 +34,8 @@ class Served:
     conductor: Conductor
     side: Side | None = None
     """Of the route that has this name; `None` when it is a model of its own."""
+    others: Sequence[Card] = ()
+    """The pool of the route's other side."""
 
     @property
     def pinned(self) -> str:

@@ -98,10 +98,12 @@ def _route(name: str, entry: RouteEntry, catalogue: Catalogue) -> Route:
     if entry.conductor not in known:
         raise ConfigError(f"routes.{name}: no model {entry.conductor!r} of ours; there are {', '.join(known)}")
     shadow = entry.shadow
+    incumbent = _alone(name, "incumbent", entry.incumbent, entry.released)
+    conductor = replace(known[entry.conductor], name=name, released=entry.released, side="conductor")
     made = Route(
         entry=entry,
-        incumbent=_alone(name, "incumbent", entry.incumbent, entry.released),
-        conductor=replace(known[entry.conductor], name=name, released=entry.released, side="conductor"),
+        incumbent=replace(incumbent, others=conductor.conductor.pool.cards),
+        conductor=replace(conductor, others=incumbent.conductor.pool.cards),
         judge=_alone(name, None, shadow.judge, entry.released) if shadow and shadow.judge else None,
         scorer=scorer_named(shadow.scorer) if shadow and shadow.scorer else None,
     )

@@ -95,7 +95,8 @@ def on_terms(account: Purse, served: Served, api: str, ask: Ask, *, name: str | 
         ConductorError: they can't be met.
     """
     made = served.conductor
-    policy = both(made.policy, ask.extension.policy, made.pool.cards, planner=made.planner.card)
+    asked, others = ask.extension.policy, served.others
+    policy = both(made.policy, asked, made.pool.cards, others=others, planner=made.planner.card)
     limits = tightest(made.limits, limits_of(ask.effort), ask.extension.limits)
     policy.space(made.pool.cards, max_steps=limits.steps)
     return [Asked(account, served, api, ask, policy, limits, name, choice) for choice in range(ask.choices)]
