@@ -8,6 +8,7 @@ import typer
 
 from rl_conductor.cli import conducting, options, plan
 from rl_conductor.cli.embedded import get_ready
+from rl_conductor.types import Request
 
 
 def ask(
@@ -55,9 +56,14 @@ def ask(
         deadline=deadline,
         tokens=tokens,
     )
+    output = conducting.Output(as_json=as_json, show_trace=show_trace, save=save)
+    _ask(asked, choice, output, plan_only=plan_only)
+
+
+def _ask(asked: Request, choice: options.Choice, output: conducting.Output, *, plan_only: bool) -> None:
     conductor, found = choice.conductor()
     get_ready(conductor, found, runs=not plan_only)
     if plan_only:
-        plan.show(conducting.plan(conductor, asked), "json" if as_json else "text")
+        plan.show(conducting.plan(conductor, asked), "json" if output.as_json else "text")
     else:
-        conducting.conduct(conductor, asked, conducting.Output(as_json=as_json, show_trace=show_trace, save=save))
+        conducting.conduct(conductor, asked, output)

@@ -14,7 +14,7 @@ SEARCH = "import re\nfound = re.search({pattern!r}, {text!r})\nprint(found.group
 
 
 async def exact(sample: Sample, text: str) -> Score:
-    """The announced answer is the right one, but for case, blanks and punctuation at its ends."""
+    """The announced answer is the right one, but for case, blanks and punctuation at its ends: `5!` passes for `5`."""
     answer = final(text)
     return compared(right=plain(answer) == plain(sample.answer), answer=answer, expected=sample.answer)
 
