@@ -15,7 +15,7 @@ from core.runs import SOON, leftover_tasks, plan, worker, workflow
 from rl_conductor.conductor import Conductor
 from rl_conductor.errors import ModelError, RateLimitError, RunError
 from rl_conductor.ledger import Amount, Ledger, enclosing
-from rl_conductor.limits import Limits, estimate
+from rl_conductor.limits import Limits, upper_bound
 from rl_conductor.models import Model
 from rl_conductor.models.scripted import ScriptedModel
 from rl_conductor.planner import Planner
@@ -34,7 +34,7 @@ class Vendor:
 
     outcomes: list[str]
     shares: list[float]
-    """Of the estimate that calls really use; above 1 the estimate was too low."""
+    """Of the bound that calls really use; above 1 the bound was too low."""
     delays: list[float]
     concurrency: int | None = None
     billed: Decimal = Decimal(0)
@@ -66,7 +66,7 @@ class Vendor:
         return self.models[-1]
 
     def _begin(self, request: Request, price: Price) -> tuple[str, Usage]:
-        most = estimate(request, price)
+        most = upper_bound(request, price)
         outcome = self.outcomes[self.calls % len(self.outcomes)]
         share = 0.0 if outcome == "refused" else self.shares[self.calls % len(self.shares)]
         read, written = int(most.input_tokens * share), int(most.output_tokens * share)

@@ -22,7 +22,7 @@ from rl_conductor.errors import (
     RateLimitError,
 )
 from rl_conductor.ledger import Amount, Ledger
-from rl_conductor.limits import DEFAULT_OUTPUT_TOKENS, Limits, estimate
+from rl_conductor.limits import DEFAULT_OUTPUT_TOKENS, Limits, upper_bound
 from rl_conductor.models import Model
 from rl_conductor.models.scripted import ScriptedModel
 from rl_conductor.trace import Call, fingerprint
@@ -101,7 +101,7 @@ async def test_a_failed_call_says_whether_it_may_have_been_billed(error: Excepti
 
     assert isinstance(failure, ModelError)
     assert call.usage == Usage(calls=1, unpriced_calls=unpriced)
-    full = estimate(REQUEST, PRICE)
+    full = upper_bound(REQUEST, PRICE)
     assert full.cost is not None
     assert ledger.spent == (Amount(full.cost, full.tokens, 1) if unpriced else Amount(calls=1))
 
@@ -206,7 +206,7 @@ async def test_a_call_is_given_up_at_its_own_timeout_and_at_the_deadline_whichev
 
 async def test_room_that_comes_free_after_the_deadline_is_not_waited_for() -> None:
     caller = Caller(Ledger(Limits(concurrency=1, seconds=0.03)))
-    async with caller.ledger.reserve("other", estimate(REQUEST, None)):
+    async with caller.ledger.reserve("other", upper_bound(REQUEST, None)):
         with pytest.raises(LimitError, match="seconds"):
             await asyncio.wait_for(caller.ask(ScriptedModel("never"), REQUEST, calls=[]), SOON)
 

@@ -17,10 +17,10 @@ import pytest
 from core.runs import SOON
 from rl_conductor.errors import LimitError
 from rl_conductor.ledger import Amount, Ledger, Reservation, enclosing
-from rl_conductor.limits import Estimate, Limits
+from rl_conductor.limits import Limits, UpperBound
 from rl_conductor.types import Usage
 
-TEN = Estimate(input_tokens=4, output_tokens=6, cost=Decimal("0.10"))
+TEN = UpperBound(input_tokens=4, output_tokens=6, cost=Decimal("0.10"))
 NOTHING = Amount()
 
 
@@ -148,7 +148,7 @@ REFUSALS = {
 async def test_a_refusal_says_what_was_asked_what_is_left_and_what_to_write(
     limits: Limits, spent: Usage, said: str
 ) -> None:
-    call = Estimate(input_tokens=400, output_tokens=600, cost=Decimal("0.01004"))
+    call = UpperBound(input_tokens=400, output_tokens=600, cost=Decimal("0.01004"))
     ledger = Ledger(limits)
     ledger.charge(Amount.of(spent))
     with pytest.raises(LimitError, match=f"^{re.escape(said)}$"):

@@ -1,4 +1,4 @@
-"""Limits are sane, and an estimate is never less than what a call can use."""
+"""Limits are sane, and an upper bound is never less than what a call can use."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from rl_conductor.limits import DEFAULT_OUTPUT_TOKENS, TOKENS_PER_IMAGE, Limits, estimate
+from rl_conductor.limits import DEFAULT_OUTPUT_TOKENS, TOKENS_PER_IMAGE, Limits, upper_bound
 from rl_conductor.types import (
     FilePart,
     Grammar,
@@ -31,7 +31,7 @@ DEAR = Price(input=Decimal(1), output=Decimal(10))
 
 
 def read(*messages: Message, **options: Any) -> int:
-    return estimate(Request(messages=messages, **options), None).input_tokens
+    return upper_bound(Request(messages=messages, **options), None).input_tokens
 
 
 @pytest.mark.parametrize(
@@ -80,17 +80,17 @@ def test_every_part_of_a_request_counts() -> None:
 def test_the_output_is_bounded_by_what_is_asked_or_the_default() -> None:
     question = (Message.user("x"),)
 
-    assert estimate(Request(messages=question), DEAR).output_tokens == DEFAULT_OUTPUT_TOKENS
-    asked = estimate(Request(messages=question, sampling=Sampling(max_tokens=5)), DEAR)
+    assert upper_bound(Request(messages=question), DEAR).output_tokens == DEFAULT_OUTPUT_TOKENS
+    asked = upper_bound(Request(messages=question, sampling=Sampling(max_tokens=5)), DEAR)
     assert asked.output_tokens == 5
     assert asked.cost == DEAR.cost(input_tokens=asked.input_tokens, output_tokens=5)
     assert asked.tokens == asked.input_tokens + 5
 
 
 @pytest.mark.parametrize("cache_write", [None, Decimal(1), Decimal(1000)])
-def test_no_call_costs_more_than_estimated_whatever_the_vendor_caches(cache_write: Decimal | None) -> None:
+def test_no_call_costs_more_than_its_bound_whatever_the_vendor_caches(cache_write: Decimal | None) -> None:
     price = DEAR.model_copy(update={"cache_write": cache_write})
-    most = estimate(Request(messages=(Message.user("x"),)), price)
+    most = upper_bound(Request(messages=(Message.user("x"),)), price)
     assert most.cost is not None
     for kept in (0, 1, most.input_tokens):
         counts = {"input_tokens": most.input_tokens, "output_tokens": most.output_tokens, "cache_write_tokens": kept}
@@ -98,12 +98,12 @@ def test_no_call_costs_more_than_estimated_whatever_the_vendor_caches(cache_writ
 
 
 def test_without_a_price_there_is_no_cost() -> None:
-    assert estimate(Request(messages=()), None).cost is None
+    assert upper_bound(Request(messages=()), None).cost is None
 
 
 def test_a_text_document_is_bounded_by_its_bytes() -> None:
     text = "word " * 1_200
     part = FilePart(media_type="text/plain", data=b64encode(text.encode()).decode())
-    bound = estimate(Request(messages=(Message(role="user", content=(part,)),)), None).input_tokens
+    bound = upper_bound(Request(messages=(Message(role="user", content=(part,)),)), None).input_tokens
 
-    assert bound >= estimate(Request(messages=(Message.user(text),)), None).input_tokens
+    assert bound >= upper_bound(Request(messages=(Message.user(text),)), None).input_tokens

@@ -148,10 +148,10 @@ async def test_the_critical_path_is_planning_and_the_longest_chain_of_every_roun
     assert accepted.workflow is None
 
 
-async def test_latency_takes_replayed_calls_for_as_long_as_they_first_took() -> None:
+async def test_latency_takes_cached_calls_for_as_long_as_they_first_took() -> None:
     trace, _ = await traced()
-    kept = call(1).model_copy(update={"usage": Usage(calls=1, replayed_calls=1, replayed_seconds=60)})
-    of_two = call(5).model_copy(update={"usage": Usage(calls=2, replayed_calls=1, replayed_seconds=4)})
+    kept = call(1).model_copy(update={"usage": Usage(calls=1, cached_calls=1, cached_seconds=60)})
+    of_two = call(5).model_copy(update={"usage": Usage(calls=2, cached_calls=1, cached_seconds=4)})
     steps = (
         done(0, set(), 0).model_copy(update={"calls": (call(2), kept)}),
         done(1, {0}, 0).model_copy(update={"calls": (of_two,)}),

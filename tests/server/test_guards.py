@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from rl_conductor.adopt.guards import Guards, broken
 from rl_conductor.intervals import average, share
-from rl_conductor.store import Answered, Verdict
+from rl_conductor.store import Answered, PairVerdict
 
 GOOD = Answered(failed=False, seconds=1.0, cost=Decimal("0.01"))
 BAD = Answered(failed=True, seconds=9.0, cost=None)
@@ -38,7 +38,7 @@ def test_an_interval_holds_what_was_measured(of: int, data: st.DataObject) -> No
 
 
 def test_good_answers_break_nothing() -> None:
-    even: list[Verdict] = ["win", "loss"]
+    even: list[PairVerdict] = ["win", "loss"]
     assert broken(ALL, [GOOD] * 200, even * 100) is None
     assert broken(ALL, [], []) is None
 
@@ -52,7 +52,7 @@ def test_good_answers_break_nothing() -> None:
         ([], ["loss"] * 40 + ["win"] * 10, "losses=0.5 is broken: 40 of 50"),
     ],
 )
-def test_a_guard_that_is_surely_broken_is_named(answers: list[Answered], verdicts: list[Verdict], why: str) -> None:
+def test_a_guard_that_is_surely_broken_is_named(answers: list[Answered], verdicts: list[PairVerdict], why: str) -> None:
     assert broken(ALL, answers, verdicts) == why
 
 

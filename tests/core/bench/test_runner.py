@@ -94,7 +94,7 @@ async def test_a_judge_that_fails_costs_a_row_and_one_that_does_not_is_paid_once
     first = bench(JUDGED.format(folder=folder, judge="judge"))
     toys_rows, rows = (section.entrants[0].rows for section in await first.run())
     assert [(row.value, row.error) for row in rows] == [(1, None), (0, "the judge is down"), (1, None)]
-    assert first.account.usage.calls - first.account.usage.replayed_calls == toys.calls()
+    assert first.account.usage.calls - first.account.usage.cached_calls == toys.calls()
     assert toys.calls("judge") == 1 + 2 + 1  # the same text in either order is asked once
     assert first.account.usage.cost > sum(row.usage.cost for row in (*toys_rows, *rows))
     again = Bench(first.settings, Results(folder / "again" / "rows.jsonl"))

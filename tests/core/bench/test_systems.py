@@ -154,7 +154,7 @@ async def test_equal_spending_needs_a_system_that_ran_before(bench: Make) -> Non
 async def test_repetitions_draw_with_seeds_of_their_own_where_a_worker_draws_at_all(bench: Make) -> None:
     await bench(FLIPPER + ALONE, repeats=3).run()
     assert {request.sampling.seed for toy in toys.MADE["flipper"] for request in toy.requests} == {0, 1, 2}
-    assert toys.calls("adder") == 12  # a greedy worker would only say the same again: the replies are replayed
+    assert toys.calls("adder") == 12  # a greedy worker would only say the same again: the replies are cached
 
 
 async def test_in_a_second_round_the_planner_judges(bench: Make) -> None:

@@ -11,7 +11,7 @@ from rich.console import Console
 
 from rl_conductor.amounts import cost, cost_in_words, dollars, megabytes, seconds
 from rl_conductor.cli.console import clean, one_line, write_json
-from rl_conductor.cli.graph import Row, gutters, outline, table
+from rl_conductor.cli.graph import StepRow, gutters, outline, table
 from rl_conductor.types import Usage
 from rl_conductor.workflow import Step, Workflow
 
@@ -67,7 +67,7 @@ def test_all_lines_of_a_drawing_are_equally_long(made: Workflow) -> None:
 @pytest.mark.parametrize("width", [80, 120])
 def test_a_table_fits_its_terminal(width: int) -> None:
     made = workflow(set(), {0})
-    rows = [Row("✓", "green", "a-worker-" * 9, "Do it. " * 40, "1.2 s", "1,234 tok", "$0.0012")] * 2
+    rows = [StepRow("✓", "green", "a-worker-" * 9, "Do it. " * 40, "1.2 s", "1,234 tok", "$0.0012")] * 2
     console = Console(width=width, record=True, file=None)
 
     with console.capture() as shown:

@@ -10,15 +10,15 @@ import pytest
 from typer.testing import Result
 
 from core.cli.test_stored import keep, url
-from rl_conductor.store import Pair, Store, Verdict
+from rl_conductor.store import Pair, PairVerdict, Store
 
 __all__ = ["url"]
 
 Cli = Callable[..., Result]
-VERDICTS: list[Verdict] = ["win", "win", "win", "tie", "loss"]
+VERDICTS: list[PairVerdict] = ["win", "win", "win", "tie", "loss"]
 
 
-def pair(number: int, verdict: Verdict) -> Pair:
+def pair(number: int, verdict: PairVerdict) -> Pair:
     return Pair(
         run=f"run-{number}",
         shadow=f"run-1{number}",

@@ -3,6 +3,7 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -30,27 +31,36 @@ def file(tmp_path: Path) -> Path:
     return tmp_path / "deep" / "replies.sqlite"
 
 
-async def test_the_same_request_is_made_once_and_replayed_by_another_process(model: ScriptedModel, file: Path) -> None:
+async def test_the_same_request_is_made_once_and_known_to_another_process(model: ScriptedModel, file: Path) -> None:
     first = await CachedModel(model, file).complete(asking())
     again = await CachedModel(model, file).complete(asking())
     assert (first.text, again.text, len(model.requests)) == ("reply 1", "reply 1", 1)
     assert again.message == first.message
 
 
-async def test_replayed_usage_counts_as_when_it_was_made_and_is_marked(model: ScriptedModel, file: Path) -> None:
+async def test_cached_usage_counts_as_when_it_was_made_and_is_marked(model: ScriptedModel, file: Path) -> None:
     cached = CachedModel(model, file)
     first, again = await cached.complete(asking()), await cached.complete(asking())
-    assert (first.usage.replayed_calls, first.usage.replayed_seconds) == (0, 0.0)
+    assert (first.usage.cached_calls, first.usage.cached_seconds) == (0, 0.0)
     assert again.usage == first.usage.model_copy(
-        update={"replayed_calls": 1, "replayed_seconds": again.usage.replayed_seconds}
+        update={"cached_calls": 1, "cached_seconds": again.usage.cached_seconds}
     )
-    assert (first.usage + again.usage).replayed_calls == 1
+    assert (first.usage + again.usage).cached_calls == 1
 
 
 @pytest.mark.parametrize("other", [asking("bye"), asking(seed=2), asking(temperature=1.0)])
 async def test_another_request_is_another_reply(model: ScriptedModel, file: Path, other: Request) -> None:
     cached = CachedModel(model, file)
     assert (await cached.complete(asking())).text != (await cached.complete(other)).text
+
+
+async def test_replies_of_another_release_are_refused_in_words(model: ScriptedModel, file: Path) -> None:
+    cached = CachedModel(model, file)
+    await cached.complete(asking())
+    with closing(sqlite3.connect(file)) as table, table:
+        table.execute("UPDATE replies SET completion = replace(completion, 'cached_calls', 'older_calls')")
+    with pytest.raises(ConfigError, match=r"another release .*older_calls.*name a new file"):
+        await cached.complete(asking())
 
 
 async def test_another_model_or_version_is_another_reply(file: Path) -> None:
@@ -75,15 +85,15 @@ async def test_who_asks_the_same_meanwhile_waits_for_the_one_reply(file: Path) -
     cached = CachedModel(slow, file)
     replies = await asyncio.gather(*(cached.complete(asking()) for _ in range(5)))
     assert len(slow.requests) == 1
-    assert sorted(reply.usage.replayed_calls for reply in replies) == [0, 1, 1, 1, 1]
+    assert sorted(reply.usage.cached_calls for reply in replies) == [0, 1, 1, 1, 1]
 
 
-async def test_what_was_waited_for_is_not_told_as_replayed_time_too(file: Path) -> None:
+async def test_what_was_waited_for_is_not_told_as_cached_time_too(file: Path) -> None:
     cached = CachedModel(ScriptedModel("slow", delay=0.5), file)
     replies = await asyncio.gather(*(cached.complete(asking()) for _ in range(3)))
     streamed = await asyncio.gather(*(collect(cached.stream(asking("bye"))) for _ in range(3)))
-    assert all(reply.usage.replayed_seconds < 0.25 for reply in (*replies, *streamed))
-    assert (await cached.complete(asking())).usage.replayed_seconds >= 0.5
+    assert all(reply.usage.cached_seconds < 0.25 for reply in (*replies, *streamed))
+    assert (await cached.complete(asking())).usage.cached_seconds >= 0.5
 
 
 async def test_when_the_one_who_asks_gives_up_the_next_asks(file: Path) -> None:
@@ -96,12 +106,12 @@ async def test_when_the_one_who_asks_gives_up_the_next_asks(file: Path) -> None:
     assert len(slow.requests) == 2
 
 
-async def test_a_replay_tells_how_long_the_call_took(file: Path) -> None:
+async def test_a_cached_reply_tells_how_long_the_call_took(file: Path) -> None:
     cached = CachedModel(ScriptedModel("slow", delay=0.05), file)
     await cached.complete(asking())
-    assert 0.05 <= (await cached.complete(asking())).usage.replayed_seconds < 5
+    assert 0.05 <= (await cached.complete(asking())).usage.cached_seconds < 5
     await collect(cached.stream(asking("bye")))
-    assert 0.05 <= (await collect(cached.stream(asking("bye")))).usage.replayed_seconds < 5
+    assert 0.05 <= (await collect(cached.stream(asking("bye")))).usage.cached_seconds < 5
 
 
 async def test_a_failure_is_not_remembered(file: Path) -> None:
@@ -119,8 +129,8 @@ async def test_a_stream_is_remembered_once_it_is_whole(model: ScriptedModel, fil
     await broken.aclose()
     assert [delta.text async for delta in cached.stream(asking())] == ["reply ", "2", ""]
     assert [delta.text async for delta in cached.stream(asking())] == ["reply 2", ""]
-    replayed = await collect(cached.stream(asking()))
-    assert (replayed.text, replayed.usage.replayed_calls) == ("reply 2", 1)
+    known = await collect(cached.stream(asking()))
+    assert (known.text, known.usage.cached_calls) == ("reply 2", 1)
     assert len(model.requests) == 2
 
 

@@ -70,7 +70,7 @@ async def test_what_an_interrupted_run_had_spent_is_not_counted_again(recorded: 
 
 
 async def test_calls_that_were_never_made_are_not_counted(recorded: Recorded) -> None:
-    cached = Usage(input_tokens=7, output_tokens=3, calls=1, replayed_calls=1)
+    cached = Usage(input_tokens=7, output_tokens=3, calls=1, cached_calls=1)
     made = conductor(ONE, a=worker("a", ScriptedModel([reply("from a", usage=cached)], name="a", price=FREE)))
     await made.run("Say something.", limits=Limits(calls=2))
     models = [said["gen_ai.request.model"] for said, _ in recorded.points("gen_ai.client.operation.duration")]

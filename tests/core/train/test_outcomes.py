@@ -71,11 +71,11 @@ async def test_a_judge_that_gives_no_reply_says_nothing_of_the_plan() -> None:
     assert found.usage.calls == 1
 
 
-async def test_a_replayed_reply_took_as_long_as_it_first_did(tmp_path: Path) -> None:
+async def test_a_cached_reply_took_as_long_as_it_first_did(tmp_path: Path) -> None:
     kept = CachedModel(ScriptedModel("Paris", delay=0.2), tmp_path / "replies.sqlite")
     one = Exercise(SAMPLE, WorkerPool({"a": kept}), PlanEntry())
     first, again = [await EXAMINER.outcome(one, plan(0)) for _ in range(2)]
-    assert again.usage.replayed_calls == 1
+    assert again.usage.cached_calls == 1
     assert min(first.seconds, again.seconds) >= 0.2
 
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Any
 
-from rl_conductor.trace import Call, Outcome, PlanSource, Round, StepResult, Trace
+from rl_conductor.trace import Call, CallOutcome, PlanSource, Round, StepResult, Trace
 from rl_conductor.types import Usage, Value
 
 BEGINNING = "0" * 64
@@ -39,7 +39,7 @@ class AuditedCall(Value):
     """The model that really answered."""
     shown: str
     """Fingerprint of all that it was shown."""
-    outcome: Outcome
+    outcome: CallOutcome
     used: Used
     started_ms: int
     """Since the run began."""

@@ -22,10 +22,10 @@ from rl_conductor.errors import (
     ScriptError,
 )
 from rl_conductor.ledger import Amount, Ledger, Reservation, enclosing, holding, reports
-from rl_conductor.limits import DEFAULT_OUTPUT_TOKENS, estimate
+from rl_conductor.limits import DEFAULT_OUTPUT_TOKENS, upper_bound
 from rl_conductor.models.base import Model, checked
 from rl_conductor.models.hiding import secrets_in, without_secrets
-from rl_conductor.trace import Call, Outcome, fingerprint
+from rl_conductor.trace import Call, CallOutcome, fingerprint
 from rl_conductor.types import Completion, Delta, Request, Usage, total
 
 if TYPE_CHECKING:
@@ -217,7 +217,7 @@ class _Attempts:
         if self.model.capabilities.delegates:
             return await self._timed(None)
         async with self.slot:
-            held = self.caller.ledger.reserve(self.model.name, estimate(self.request, self.model.price))
+            held = self.caller.ledger.reserve(self.model.name, upper_bound(self.request, self.model.price))
             async with held:
                 return await self._timed(held)
 
@@ -291,7 +291,7 @@ class _Attempts:
     def _record(
         self,
         started: float,
-        outcome: Outcome,
+        outcome: CallOutcome,
         *,
         completion: Completion | None = None,
         failure: ConductorError | None = None,
@@ -346,7 +346,7 @@ def _offered(completion: Completion, request: Request) -> Completion:
     return completion.model_copy(update={"message": message, "finish_reason": finish})
 
 
-def _outcome(error: ConductorError) -> Outcome:
+def _outcome(error: ConductorError) -> CallOutcome:
     if isinstance(error, LimitError):
         return "timeout" if error.limit == "seconds" else "refused"
     return "timeout" if isinstance(error, ModelTimeoutError) else "error"

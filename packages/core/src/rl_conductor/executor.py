@@ -70,10 +70,10 @@ class Execution:
         self._runs[index] = _StepRun(self, index, step)
         self._tasks[index] = asyncio.create_task(self._runs[index].run(), name=f"step {index + 1}")
 
-    def recall(self, results: Iterable[StepResult]) -> None:
+    def restore(self, results: Iterable[StepResult]) -> None:
         """Take these steps as done: their workers replied before the run was interrupted, or under another host."""
         for result in results:
-            run = _StepRun(self, result.index, result.step, calls=list(result.calls), result=result, recalled=True)
+            run = _StepRun(self, result.index, result.step, calls=list(result.calls), result=result, restored=True)
             self._runs[result.index] = run
             self._tasks[result.index] = asyncio.get_running_loop().create_future()
             self._tasks[result.index].set_result(result)
@@ -100,7 +100,7 @@ class Execution:
             self._report_the_unfinished()
 
     async def run_step(self, workflow: Workflow, index: int) -> StepResult:
-        """Run this step alone; what it reads must have been recalled."""
+        """Run this step alone; what it reads must have been restored."""
         self.workflow = workflow
         self._planned.set()
         end = len(workflow.steps) - 1
@@ -179,15 +179,16 @@ class _StepRun:
     calls: list[Call] = field(default_factory=list)
     errors: list[str] = field(default_factory=list)
     result: StepResult | None = None
-    recalled: bool = False
+    restored: bool = False
+    """Whether it was done before the run was interrupted."""
 
     def __post_init__(self) -> None:
         self.planned = self.step
 
     def stands_in(self, workflow: Workflow) -> bool:
-        """Whether `workflow` has this very step in this place, which the last step has only when it was recalled."""
+        """Whether `workflow` has this very step in this place, which the last step has only when it was restored."""
         ahead = workflow.needed - {len(workflow.steps) - 1}
-        return self.recalled or (self.index in ahead and workflow.steps[self.index] == self.planned)
+        return self.restored or (self.index in ahead and workflow.steps[self.index] == self.planned)
 
     async def run(self) -> StepResult:
         """Wait for what the step may read, ask a worker, and report."""
@@ -218,10 +219,10 @@ class _StepRun:
         run = self.execution
         if run.plain:
             return run.question
-        evidence = self._recalled() + [_evidence(str(result.index + 1), result) for result in seen]
+        evidence = self._earlier_rounds() + [_evidence(str(result.index + 1), result) for result in seen]
         return worker_prompt(run.question, evidence, self.step.subtask, key=run.fence_key)
 
-    def _recalled(self) -> list[Evidence]:
+    def _earlier_rounds(self) -> list[Evidence]:
         if not self.step.recall:
             return []
         return [

@@ -15,7 +15,7 @@ from decimal import ROUND_CEILING, ROUND_FLOOR, Context, Decimal
 from typing import Self
 
 from rl_conductor.errors import LimitError
-from rl_conductor.limits import Estimate, Limits
+from rl_conductor.limits import Limits, UpperBound
 from rl_conductor.types import Usage
 
 enclosing: ContextVar[Ledger | None] = ContextVar("enclosing", default=None)
@@ -58,12 +58,12 @@ class Reservation:
 
     ledger: Ledger
     model: str
-    estimate: Estimate
+    bound: UpperBound
     used: Amount = field(default=Amount(), init=False)
     handed_back: bool = field(default=False, init=False)
 
     def __post_init__(self) -> None:
-        self.amount = Amount(self.estimate.cost or Decimal(0), self.estimate.tokens, 1)
+        self.amount = Amount(self.bound.cost or Decimal(0), self.bound.tokens, 1)
 
     async def __aenter__(self) -> Self:
         await self.ledger.enter(self)
@@ -91,7 +91,7 @@ class Reservation:
 
         One that tells no tokens is charged in full, unless it costs nothing: a look-up, say, uses none.
         """
-        if usage.total_tokens or self.estimate.cost == 0:
+        if usage.total_tokens or self.bound.cost == 0:
             usd = self.amount.usd if usage.unpriced_calls else usage.cost
             self.used = Amount(usd, usage.total_tokens, 1)
 
@@ -143,16 +143,16 @@ class Ledger:
         with self._lock:
             self.spent += amount
 
-    def reserve(self, model: str, estimate: Estimate) -> Reservation:
+    def reserve(self, model: str, bound: UpperBound) -> Reservation:
         """Room for one call to `model`, held while the block of an `async with` runs.
 
         Entering waits until it fits, and raises `LimitError` when it would not fit even beside nothing in flight.
         """
-        return Reservation(self, model, estimate)
+        return Reservation(self, model, bound)
 
     async def enter(self, wanted: Reservation) -> None:
         """Hold room here and in every run around this one, once there is; see `reserve`."""
-        self._refuse_unpriced(wanted.model, wanted.estimate)
+        self._refuse_unpriced(wanted.model, wanted.bound)
         while (change := self._hold(wanted)) is not None:
             try:
                 await change
@@ -232,8 +232,8 @@ class Ledger:
             left=left,
         )
 
-    def _refuse_unpriced(self, model: str, estimate: Estimate) -> None:
-        if self.limits.usd is not None and estimate.cost is None:
+    def _refuse_unpriced(self, model: str, bound: UpperBound) -> None:
+        if self.limits.usd is not None and bound.cost is None:
             raise LimitError(
                 f"the price of {model} is unknown, so limits.usd can't be kept; give its worker a price",
                 limit="usd",

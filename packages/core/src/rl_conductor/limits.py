@@ -1,4 +1,4 @@
-"""How much: `Limits` on one request, and the estimate a call is held against before it is made. Pure."""
+"""How much: `Limits` on one request, and the `UpperBound` of a call, checked before it is made. Pure."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Limits(Value):
 
 
 @dataclass(frozen=True)
-class Estimate:
+class UpperBound:
     """The most that a call can use."""
 
     input_tokens: int
@@ -60,7 +60,7 @@ class Estimate:
         return self.input_tokens + self.output_tokens
 
 
-def estimate(request: Request, price: Price | None) -> Estimate:
+def upper_bound(request: Request, price: Price | None) -> UpperBound:
     """The most that `request` can use: a token is never less than one byte, so bytes bound the input."""
     read = sum(_tokens(message) for message in request.messages)
     read += sum(_bytes(tool.model_dump_json()) for tool in request.tools)
@@ -68,7 +68,7 @@ def estimate(request: Request, price: Price | None) -> Estimate:
         read += _bytes(request.response_format.model_dump_json())
     written = request.sampling.max_tokens or DEFAULT_OUTPUT_TOKENS
     cost = None if price is None else price.most(input_tokens=read, output_tokens=written)
-    return Estimate(input_tokens=read, output_tokens=written, cost=cost)
+    return UpperBound(input_tokens=read, output_tokens=written, cost=cost)
 
 
 def _tokens(message: Message) -> int:

@@ -15,7 +15,7 @@ from pydantic import ValidationError
 
 from rl_conductor.errors import WorkflowError, WorkflowParseError, WorkflowValidationError
 from rl_conductor.invalid import problems
-from rl_conductor.plan import ACCEPT, ALL, BEFORE, LABELS, Form, Plan, Row, render
+from rl_conductor.plan import ACCEPT, ALL, BEFORE, LABELS, Form, Plan, WrittenStep, render
 from rl_conductor.repair import mended
 from rl_conductor.salvage import salvaged
 from rl_conductor.workflow import PlanSpace, Step, Workflow
@@ -59,7 +59,7 @@ def completed_steps(text: str, space: PlanSpace) -> tuple[Step, ...]:
     steps: tuple[Step, ...] = ()
     for line in _split_lines(text)[1][:-1][: space.max_steps]:
         try:
-            workflow = _workflow((*steps, _step(_row(_json(line)), len(steps), space)))
+            workflow = _workflow((*steps, _step(_written(_json(line)), len(steps), space)))
         except WorkflowError:
             break
         if render(workflow, space, "lines").split("\n")[-1] != line or space.step_violations(workflow):
@@ -69,8 +69,8 @@ def completed_steps(text: str, space: PlanSpace) -> tuple[Step, ...]:
 
 
 def _exact(text: str, space: PlanSpace, form: Form) -> Plan:
-    reasoning, plan, rows = READERS[form](text)
-    steps = tuple(_step(row, index, space) for index, row in enumerate(rows))
+    reasoning, plan, written = READERS[form](text)
+    steps = tuple(_step(one, index, space) for index, one in enumerate(written))
     workflow = _workflow(steps) if steps else None
     spelled = render(workflow, space, form, reasoning=reasoning if form == "object" else "")
     if plan != (_sorted(json.loads(spelled)) if form == "object" else spelled):
@@ -83,7 +83,7 @@ def _repaired(text: str, space: PlanSpace, form: Form) -> Plan:
     if found.form != form:
         with suppress(WorkflowError):
             return _exact(text, space, found.form).model_copy(update={"repairs": tuple(found.repairs)})
-    steps, repairs = mended(found.rows, space)
+    steps, repairs = mended(found.steps, space)
     workflow = _workflow(steps) if steps else None
     said = dict.fromkeys((*found.repairs, *repairs))
     return _allowed(
@@ -115,7 +115,7 @@ def _workflow(steps: tuple[Step, ...]) -> Workflow:
 # ------------------------------------------------------------------------------------- exactly, by form
 
 
-def _read_lists(text: str) -> tuple[str, str, list[Row]]:
+def _read_lists(text: str) -> tuple[str, str, list[WrittenStep]]:
     lines = _encodable(text).split("\n")
     if len(lines) < 3 or not all(map(str.startswith, lines[-3:], (f"{label} = " for label in LABELS))):
         raise WorkflowParseError(f"the last three lines must be {', '.join(f'`{label} = [...]`' for label in LABELS)}")
@@ -123,25 +123,25 @@ def _read_lists(text: str) -> tuple[str, str, list[Row]]:
     if not all(isinstance(column, list) for column in columns) or len({len(column) for column in columns}) > 1:
         raise WorkflowParseError(f"{', '.join(LABELS)} must be three lists of one length")
     workers, subtasks, access = columns
-    return "\n".join(lines[:-3]), "\n".join(lines[-3:]), list(map(Row, subtasks, workers, access))
+    return "\n".join(lines[:-3]), "\n".join(lines[-3:]), list(map(WrittenStep, subtasks, workers, access))
 
 
-def _read_lines(text: str) -> tuple[str, str, list[Row]]:
+def _read_lines(text: str) -> tuple[str, str, list[WrittenStep]]:
     reasoning, lines = _split_lines(_encodable(text))
     if not lines:
         raise WorkflowParseError("no step was written: write a JSON object a line for each")
-    return reasoning, "\n".join(lines), [] if lines == [ACCEPT] else [_row(_json(line)) for line in lines]
+    return reasoning, "\n".join(lines), [] if lines == [ACCEPT] else [_written(_json(line)) for line in lines]
 
 
-def _read_object(text: str) -> tuple[str, str, list[Row]]:
+def _read_object(text: str) -> tuple[str, str, list[WrittenStep]]:
     data = _json(_encodable(text))
     if not isinstance(data, dict) or not isinstance(data.get("steps"), list):
         raise WorkflowParseError('the plan must be a JSON object: {"reasoning": "...", "steps": [...]}')
-    return str(data.get("reasoning")), _sorted(data), [_row(step) for step in data["steps"]]
+    return str(data.get("reasoning")), _sorted(data), [_written(step) for step in data["steps"]]
 
 
 READERS = {"lists": _read_lists, "lines": _read_lines, "object": _read_object}
-"""For each form: the reasoning, the plan as spelled, and its rows."""
+"""For each form: the reasoning, the plan as spelled, and its steps as written."""
 
 
 def _split_lines(text: str) -> tuple[str, list[str]]:
@@ -151,22 +151,22 @@ def _split_lines(text: str) -> tuple[str, list[str]]:
     return "\n".join(lines[:start]), lines[start:]
 
 
-def _row(data: Any) -> Row:
+def _written(data: Any) -> WrittenStep:
     if not isinstance(data, dict) or data.keys() != {"subtask", "worker", "access"}:
         raise WorkflowParseError('a step must be written {"subtask": "...", "worker": 0, "access": []}')
-    return Row(**data)
+    return WrittenStep(**data)
 
 
-def _step(row: Row, index: int, space: PlanSpace) -> Step:
-    if not isinstance(row.subtask, str) or type(row.worker) is not int or not isinstance(row.access, list):
-        raise WorkflowParseError(f"step {index + 1} must have a text, a number and a list, not {tuple(row)!r}")
-    worker = space.worker(row.worker, where=f"step {index + 1}")
+def _step(written: WrittenStep, index: int, space: PlanSpace) -> Step:
+    if not isinstance(written.subtask, str) or type(written.worker) is not int or not isinstance(written.access, list):
+        raise WorkflowParseError(f"step {index + 1} must have a text, a number and a list, not {tuple(written)!r}")
+    worker = space.worker(written.worker, where=f"step {index + 1}")
     if space.access == "binary":
-        whole = ALL in row.access
+        whole = ALL in written.access
         access, recall = frozenset(range(index) if whole else ()), whole and space.recalled is not None
     else:
-        access, recall = frozenset(i for i in row.access if type(i) is int), BEFORE in row.access
-    return Step(subtask=_encodable(row.subtask), worker=worker, access=access, recall=recall)
+        access, recall = frozenset(i for i in written.access if type(i) is int), BEFORE in written.access
+    return Step(subtask=_encodable(written.subtask), worker=worker, access=access, recall=recall)
 
 
 def _encodable(text: str) -> str:

@@ -38,7 +38,7 @@ class Plan(Value):
     form: Form = "lists"
 
 
-class Row(NamedTuple):
+class WrittenStep(NamedTuple):
     """A step as it was written, whatever that is."""
 
     subtask: Any

@@ -1,4 +1,4 @@
-"""Fits salvaged rows to a space: what was meant by a worker's name, a long plan, an access list. Pure.
+"""Fits salvaged steps to a space: what was meant by a worker's name, a long plan, an access list. Pure.
 
 A repair never lifts a rule: a forbidden worker and a forbidden `"all"` stay what they are, and `PlanSpace.check` judges
 the result.
@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from rl_conductor.errors import WorkflowParseError
-from rl_conductor.plan import ALL, BEFORE, Row, access_text
+from rl_conductor.plan import ALL, BEFORE, WrittenStep, access_text
 from rl_conductor.workflow import PlanSpace, Step
 
 WHOLE = {"all", "any", "every", "everything", "previous", "true", "yes"}
@@ -20,32 +20,32 @@ WORKER_ID = re.compile(r"(?:model|worker|agent|id)?[\s_#:=-]{0,3}(\d{1,4})", re.
 STEP_ID = re.compile(r"(?:step|subtask|task)?[\s_#:=-]{0,3}(\d{1,4})", re.IGNORECASE)
 
 
-def mended(rows: list[Row], space: PlanSpace) -> tuple[tuple[Step, ...], list[str]]:
-    """The steps that `rows` mean, and what had to be put right, in plain words.
+def mended(written: list[WrittenStep], space: PlanSpace) -> tuple[tuple[Step, ...], list[str]]:
+    """The steps that were meant, and what had to be put right, in plain words.
 
     Raises:
-        WorkflowParseError: a row lacks what can't be invented.
+        WorkflowParseError: a step lacks what can't be invented.
         WorkflowValidationError: a worker is meant who does not exist.
     """
     repairs = []
-    if len(rows) > space.max_steps:
-        repairs.append(f"a plan of {len(rows)} steps was cut to {space.max_steps}")
+    if len(written) > space.max_steps:
+        repairs.append(f"a plan of {len(written)} steps was cut to {space.max_steps}")
     steps: tuple[Step, ...] = ()
-    for row in rows[: space.max_steps]:
-        step, notes = _step(row, steps, space)
+    for one in written[: space.max_steps]:
+        step, notes = _step(one, steps, space)
         repairs += [f"step {len(steps) + 1}: {note}" for note in notes]
         steps = (*steps, step)
     return steps, repairs
 
 
-def _step(row: Row, earlier: tuple[Step, ...], space: PlanSpace) -> tuple[Step, list[str]]:
+def _step(written: WrittenStep, earlier: tuple[Step, ...], space: PlanSpace) -> tuple[Step, list[str]]:
     where = f"step {len(earlier) + 1}"
-    worker, named = _worker(row.worker, where, space)
-    subtask, cut = _subtask(row.subtask, where, space)
-    access, recall = _access(row.access, worker, earlier, space)
+    worker, named = _worker(written.worker, where, space)
+    subtask, cut = _subtask(written.subtask, where, space)
+    access, recall = _access(written.access, worker, earlier, space)
     step = Step(subtask=subtask, worker=worker, access=access, recall=recall)
     spelled = access_text(step, len(earlier), space)
-    changed = [] if row.access == spelled else [f"access {row.access!r} was read as {spelled!r}"]
+    changed = [] if written.access == spelled else [f"access {written.access!r} was read as {spelled!r}"]
     return step, [*named, *cut, *changed]
 
 

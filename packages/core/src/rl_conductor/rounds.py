@@ -153,13 +153,13 @@ class Run:
             return await self._planned(execution, ahead=ahead)
         self._announced(record)
         if interrupted is not None:
-            self._recall(interrupted.results, execution)
+            self._restore(interrupted.results, execution)
         return record
 
-    def _recall(self, results: Sequence[StepResult], execution: Execution) -> None:
+    def _restore(self, results: Sequence[StepResult], execution: Execution) -> None:
         """Take the steps that were done before the interruption as done; the others are run again."""
         done = [result for result in results if result.status == "ok"]
-        execution.recall(done)
+        execution.restore(done)
         execution.wasted = tuple(call for result in results if result.status == "failed" for call in result.calls)
         for result in done:
             self.emit(StepFinished(round=self.number, result=result))

@@ -1,6 +1,6 @@
-"""Finds the plan in what a model wrote, in whichever form, and takes it apart into rows. Pure.
+"""Finds the plan in what a model wrote, in whichever form, and takes it apart into steps. Pure.
 
-Knows how models misspell plans, not what may be planned: `repair` fits the rows to a space.
+Knows how models misspell plans, not what may be planned: `repair` fits the steps to a space.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from rl_conductor.errors import WorkflowParseError
 from rl_conductor.loose import QUOTES, Reader
-from rl_conductor.plan import LABELS, Form, Row
+from rl_conductor.plan import LABELS, Form, WrittenStep
 
 SUBTASK = r"(?:sub[ _-]?)?tasks?(?:[ _-]list)?|instructions?"
 WORKER = r"(?:model|worker|agent)s?[ _-]?(?:ids?|list)?"
@@ -37,11 +37,11 @@ NO_STEPS = re.compile(rf"[{QUOTES}]?steps[{QUOTES}]?\s{{0,9}}[:=]\s{{0,9}}\[\s{{
 
 
 class Salvaged(NamedTuple):
-    """A plan as rows, before any space has been asked."""
+    """A plan as its steps were written, before any space has been asked."""
 
     form: Form
     reasoning: str
-    rows: list[Row]
+    steps: list[WrittenStep]
     repairs: list[str]
 
 
@@ -171,14 +171,14 @@ def _lists(text: str, columns: list[_Column]) -> Salvaged | None:
     if len(workers) == len(subtasks) == 1 and not access:
         access = [[]]
         repairs.append("an empty access list was read as that of the only step")
-    rows = [Row(*cells) for cells in zip(subtasks, workers, access, strict=False)]
+    steps = [WrittenStep(*cells) for cells in zip(subtasks, workers, access, strict=False)]
     longest = max(len(workers), len(subtasks), len(access))
-    if len(rows) < longest:
+    if len(steps) < longest:
         lengths = ", ".join(f"{len(group[label].items)} in {label}" for label in LABELS)
-        if not rows:
+        if not steps:
             raise WorkflowParseError(f"the lists differ in length ({lengths}), and what is missing can't be invented")
-        repairs.append(f"the lists differ in length ({lengths}) and were cut to {len(rows)}")
-    return Salvaged("lists", text[:start].strip(" \t\n{"), rows, [*repairs, *_trailing(text, end)])
+        repairs.append(f"the lists differ in length ({lengths}) and were cut to {len(steps)}")
+    return Salvaged("lists", text[:start].strip(" \t\n{"), steps, [*repairs, *_trailing(text, end)])
 
 
 def _trailing(text: str, end: int) -> list[str]:
@@ -205,8 +205,8 @@ def _steps(text: str) -> Salvaged | None:
         return whole[-1]._replace(repairs=[*whole[-1].repairs, *repairs])
     if not objects:
         return None
-    rows = [row for found in objects for row in found.rows]
-    return objects[0]._replace(rows=rows, repairs=[note for found in objects for note in found.repairs])
+    steps = [step for found in objects for step in found.steps]
+    return objects[0]._replace(steps=steps, repairs=[note for found in objects for note in found.repairs])
 
 
 def _objects(text: str) -> Iterator[Salvaged]:
@@ -217,16 +217,16 @@ def _objects(text: str) -> Iterator[Salvaged]:
             continue
         known, reader.at = len(reader.notes), opening.start()
         data = reader.value()
-        steps = list(_held(data))
+        held = list(_held(data))
         before = text[: opening.start()].strip(" \t\n[")
-        odd = sorted({name for step in steps for name in step} - set(Row._fields))
+        odd = sorted({name for step in held for name in step} - set(WrittenStep._fields))
         repairs = [*reader.notes[known:], *([f"odd names in steps: {', '.join(odd)}"] if odd else [])]
-        rows = [Row(*(_cell(step, names) for names in (SUBTASK, WORKER, ACCESS))) for step in steps]
-        if steps == [data]:
-            yield Salvaged("lines", before, rows, repairs)
-        elif rows or NO_STEPS.search(text, opening.start(), reader.at):
+        steps = [WrittenStep(*(_cell(step, names) for names in (SUBTASK, WORKER, ACCESS))) for step in held]
+        if held == [data]:
+            yield Salvaged("lines", before, steps, repairs)
+        elif steps or NO_STEPS.search(text, opening.start(), reader.at):
             reasoning = "\n".join(part for part in (before, str(data.get("reasoning") or "")) if part)
-            yield Salvaged("object", reasoning, rows, repairs)
+            yield Salvaged("object", reasoning, steps, repairs)
         elif isinstance(data, dict) and data.get("accept") is True:
             yield Salvaged("lines", before, [], repairs)
 

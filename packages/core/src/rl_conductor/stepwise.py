@@ -50,7 +50,7 @@ class Stepwise:
         self._expect(self.workflow.steps[index].access, done)
         self._charge(done)
         execution = self._execution()
-        execution.recall(done)
+        execution.restore(done)
         self._charged.add(index)
         with self._observed(self._begun()) as execution.emit:
             return await execution.run_step(self.workflow, index)
@@ -87,7 +87,7 @@ class Stepwise:
         del self._run.rounds[len(self._run.before) :]
         execution = self._execution()
         execution.workflow = self.workflow
-        execution.recall(done)
+        execution.restore(done)
         self._run.rounds.append(Round(plan=self.plan, results=execution.results()))
 
     @contextmanager

@@ -20,7 +20,7 @@ from rl_conductor.prompts import Roster
 from rl_conductor.types import Card, Completion, Message, Request, Sampling, Text, Usage, Value, total
 from rl_conductor.workflow import AccessMode, Step, Workflow
 
-Outcome = Literal["ok", "error", "timeout", "cancelled", "refused"]
+CallOutcome = Literal["ok", "error", "timeout", "cancelled", "refused"]
 """How a call ended; `refused` means that a limit stopped it before it was made."""
 
 
@@ -42,7 +42,7 @@ class Call(Value):
     """What the model was shown; `None` when content is not kept."""
     completion: Completion | None = None
     """The reply; its `model` is the one that really answered."""
-    outcome: Outcome = "ok"
+    outcome: CallOutcome = "ok"
     error: Text | None = None
     retryable: bool = False
     broke_off: bool = False
@@ -274,7 +274,7 @@ class Trace(Value):
 
 
 def _first_took(call: Call) -> float:
-    return call.seconds + call.usage.replayed_seconds
+    return call.seconds + call.usage.cached_seconds
 
 
 # ------------------------------------------------------------------------------------------ events

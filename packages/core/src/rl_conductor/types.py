@@ -221,9 +221,9 @@ class Usage(Value):
     """US dollars, for the calls whose price is known."""
     unpriced_calls: int = Field(default=0, ge=0)
     """Calls whose price is unknown: when this is not 0, `cost` is a lower bound."""
-    replayed_calls: int = Field(default=0, ge=0)
-    """Calls answered from a cache: counted as when they were first made, but not made or paid again."""
-    replayed_seconds: float = Field(default=0.0, ge=0)
+    cached_calls: int = Field(default=0, ge=0)
+    """Calls answered from a cache of replies: counted as when they were first made, but not made or paid again."""
+    cached_seconds: float = Field(default=0.0, ge=0)
     """How long those took when they were first made, less what was waited for them now."""
 
     @property
@@ -247,8 +247,8 @@ def total(usages: Iterable[Usage]) -> Usage:
         calls=sum(one.calls for one in each),
         cost=sum((one.cost for one in each), Decimal(0)),
         unpriced_calls=sum(one.unpriced_calls for one in each),
-        replayed_calls=sum(one.replayed_calls for one in each),
-        replayed_seconds=sum(one.replayed_seconds for one in each),
+        cached_calls=sum(one.cached_calls for one in each),
+        cached_seconds=sum(one.cached_seconds for one in each),
     )
 
 

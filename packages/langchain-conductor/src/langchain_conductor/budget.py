@@ -20,7 +20,7 @@ from typing_extensions import override
 from langchain_conductor.messages import NAME, core_messages, core_usage
 from rl_conductor.errors import ConfigError, ModelError
 from rl_conductor.ledger import Reservation, enclosing, holding
-from rl_conductor.limits import estimate
+from rl_conductor.limits import upper_bound
 from rl_conductor.models.base import priced
 from rl_conductor.types import Message, Price, Request, Sampling
 
@@ -56,7 +56,7 @@ class Budget(BaseCallbackHandler):
             if self._around is not None:
                 self._around.hand_back()
         asked = [message for conversation in messages for message in conversation]
-        held = self._ledger.reserve(self._name, estimate(_request(asked, kwargs), self._price))
+        held = self._ledger.reserve(self._name, upper_bound(_request(asked, kwargs), self._price))
         _enter(held)
         try:
             with self._open():

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from pydantic import Field
 
 from rl_conductor.intervals import average, share
-from rl_conductor.store.rows import Answered, Verdict
+from rl_conductor.store.rows import Answered, PairVerdict
 from rl_conductor.types import Value
 
 LEVEL = 0.98
@@ -37,12 +37,12 @@ class Guards(Value):
     """Of how few nothing is concluded."""
 
 
-def broken(guards: Guards, answers: Sequence[Answered], verdicts: Sequence[Verdict]) -> str | None:
+def broken(guards: Guards, answers: Sequence[Answered], verdicts: Sequence[PairVerdict]) -> str | None:
     """The first guard that is surely broken, in words; `None` while none is."""
     return next(_broken(guards, answers, verdicts), None)
 
 
-def _broken(guards: Guards, answers: Sequence[Answered], verdicts: Sequence[Verdict]) -> Iterator[str]:
+def _broken(guards: Guards, answers: Sequence[Answered], verdicts: Sequence[PairVerdict]) -> Iterator[str]:
     if len(answers) >= guards.least:
         if guards.errors is not None:
             yield from _beyond(f"errors={guards.errors:g}", guards.errors, [one.failed for one in answers])

@@ -18,7 +18,7 @@ from pydantic import Field, ValidationError
 from rl_conductor.errors import ConductorError, ConfigError
 from rl_conductor.fences import fenced, mark, new_key
 from rl_conductor.prompts import prompt_in
-from rl_conductor.store.rows import Verdict
+from rl_conductor.store.rows import PairVerdict
 from rl_conductor.tasks.base import Sample, Scorer
 from rl_conductor.types import JsonFormat, Message, ReasoningPart, Request, Sampling, Text, TextPart, Value
 
@@ -64,7 +64,7 @@ class Answers:
 class Judgement(Value):
     """Whose answer is better, and why."""
 
-    verdict: Verdict
+    verdict: PairVerdict
     reason: Text = Field(max_length=REASON_CHARS)
 
 
@@ -77,7 +77,7 @@ async def judged(answers: Answers, *, judge: Asking | None, scorer: Scorer | Non
     ours, theirs = answers.conductor, answers.incumbent
     if ours is None or theirs is None:
         missing = [name for name, one in (("conductor", ours), ("incumbent", theirs)) if one is None]
-        verdict: Verdict = "tie" if len(missing) == 2 else "loss" if ours is None else "win"
+        verdict: PairVerdict = "tie" if len(missing) == 2 else "loss" if ours is None else "win"
         return Judgement(verdict=verdict, reason=f"no answer by the {' nor by the '.join(missing)}")
     if plain(ours) == plain(theirs):
         return Judgement(verdict="tie", reason="the same answer")
@@ -98,7 +98,7 @@ async def _opinion(request: Request, ours: Message, theirs: Message, judge: Aski
     if failed:  # raised only now that the other has ended too
         raise failed[0]
     before, after = (read(one) for one in said if isinstance(one, str))
-    verdicts: tuple[Verdict, Verdict] = (_verdict(before, ours="first"), _verdict(after, ours="second"))
+    verdicts: tuple[PairVerdict, PairVerdict] = (_verdict(before, ours="first"), _verdict(after, ours="second"))
     if verdicts[0] != verdicts[1]:
         reason = f"the judge changed its mind with the order: {before.reason} / {after.reason}"
         return Judgement(verdict="tie", reason=reason[:REASON_CHARS])
@@ -137,7 +137,7 @@ def read(text: str) -> Opinion:
         raise UnclearError(f"the judge said neither which answer is better nor that none is: {text[-80:]!r}") from wrong
 
 
-def _verdict(opinion: Opinion, *, ours: Literal["first", "second"]) -> Verdict:
+def _verdict(opinion: Opinion, *, ours: Literal["first", "second"]) -> PairVerdict:
     return "tie" if opinion.better == "neither" else "win" if opinion.better == ours else "loss"
 
 
@@ -150,7 +150,7 @@ async def _scored(request: Request, ours: Message, theirs: Message, scorer: Scor
         mine, other = await asyncio.gather(*(scorer(sample, plain(one)) for one in (ours, theirs)))
     except Exception as error:  # it is the user's own code: whatever it raises, there is no score
         raise UnclearError(f"the scorer failed: {type(error).__name__}: {error}") from error
-    verdict: Verdict = "tie" if mine.value == other.value else "win" if mine.value > other.value else "loss"
+    verdict: PairVerdict = "tie" if mine.value == other.value else "win" if mine.value > other.value else "loss"
     reason = f"the scorer gave {mine.value:g} to the conductor and {other.value:g} to the incumbent: {mine.explanation}"
     return Judgement(verdict=verdict, reason=reason[:REASON_CHARS])
 

@@ -30,9 +30,9 @@ class Account:
     """What was used, whether or not it came to a row."""
 
     usage: Usage = field(default_factory=Usage)
-    """Replayed calls included."""
+    """Cached calls included."""
     paid: Decimal = Decimal(0)
-    """US dollars for calls that were really made; a worker's that were replayed in part count in full."""
+    """US dollars for calls that were really made; a worker's that were cached in part count in full."""
 
     def hear(self, event: Event) -> None:
         """Count a run once it is over, be it cancelled."""
@@ -55,7 +55,7 @@ class Account:
 
     def _count(self, used: Sequence[Usage]) -> None:
         self.usage += total(used)
-        self.paid += sum((usage.cost for usage in used if usage.replayed_calls < usage.calls), Decimal(0))
+        self.paid += sum((usage.cost for usage in used if usage.cached_calls < usage.calls), Decimal(0))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -147,7 +147,7 @@ def _title(section: Section) -> str:
 
 def _spend(usages: Sequence[Usage]) -> str:
     used = total(usages)
-    calls = f"{counted(used.calls, 'call')}, {used.replayed_calls:,} of them replayed"
+    calls = f"{counted(used.calls, 'call')}, {used.cached_calls:,} of them cached"
     return f"{calls}, {tokens(used)}, {cost_in_words(used)}"
 
 

@@ -59,7 +59,7 @@ class Bench:
     on_row: Callable[[Row, int, int], None] = lambda _row, _done, _all: None
     """Told of each row, how many of its system's are there, and how many there will be."""
     account: Account = field(default_factory=Account)
-    """What was really used in this process, replayed calls included."""
+    """What was used in this process, cached calls included."""
 
     async def run(self) -> list[Section]:
         """Every section. Rows that are in the results already are not made again.

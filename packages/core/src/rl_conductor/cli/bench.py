@@ -92,8 +92,8 @@ def get_ready(settings: BenchSettings) -> None:
 
 def _spent(made: Bench) -> str:
     used = made.account.usage
-    replayed = f", {used.replayed_calls:,} of them replayed for free" if used.replayed_calls else ""
-    return f"{counted(used.calls, 'call')}{replayed}, {tokens(used)}, {dollars(made.account.paid)} paid"
+    cached = f", {used.cached_calls:,} of them cached for free" if used.cached_calls else ""
+    return f"{counted(used.calls, 'call')}{cached}, {tokens(used)}, {dollars(made.account.paid)} paid"
 
 
 @contextmanager

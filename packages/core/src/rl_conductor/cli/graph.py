@@ -29,7 +29,7 @@ class Gutter(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Row:
+class StepRow:
     """What is told of one step."""
 
     mark: str
@@ -41,7 +41,7 @@ class Row:
     cost: str = ""
 
 
-def table(workflow: Workflow, rows: Sequence[Row]) -> Table:
+def table(workflow: Workflow, rows: Sequence[StepRow]) -> Table:
     """The steps with what became of them, a line each; long subtasks are cut."""
     drawn = Table.grid(padding=(0, 1), expand=True)
     drawn.add_column(no_wrap=True)

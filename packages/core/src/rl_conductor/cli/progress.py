@@ -17,7 +17,7 @@ from rich.text import Text
 from rl_conductor.amounts import cost, counted, seconds, tokens
 from rl_conductor.cli import console
 from rl_conductor.cli.console import clean, one_line
-from rl_conductor.cli.graph import Row, table
+from rl_conductor.cli.graph import StepRow, table
 from rl_conductor.cli.report import SOURCES, heading, row_of, waiting_row
 from rl_conductor.trace import (
     AnswerDelta,
@@ -186,14 +186,14 @@ class Board:
         return Text.assemble((f"{_frame(now)} ", "cyan"), f"round {number}: " if number else "", " · ".join(parts))
 
 
-def _row(view: _RoundView, index: int, otherwise: Row, now: float) -> Row:
+def _row(view: _RoundView, index: int, otherwise: StepRow, now: float) -> StepRow:
     if index in view.results:
         return row_of(view.results[index])
     attempt = view.attempts.get(index)
     if attempt is None:
         return otherwise
     worker = attempt.worker if attempt.number == 1 else f"{attempt.worker} (attempt {attempt.number})"
-    return Row(_frame(now), "cyan", worker, otherwise.subtask, seconds=seconds(now - attempt.since))
+    return StepRow(_frame(now), "cyan", worker, otherwise.subtask, seconds=seconds(now - attempt.since))
 
 
 def _frame(now: float) -> str:

@@ -12,7 +12,7 @@ from rich.text import Text
 
 from rl_conductor.amounts import cost, cost_in_words, counted, seconds, tokens
 from rl_conductor.cli.console import clean, one_line
-from rl_conductor.cli.graph import Row, table
+from rl_conductor.cli.graph import StepRow, table
 from rl_conductor.trace import PlanRecord, Round, StepResult, Trace
 from rl_conductor.types import FilePart, ImagePart, Message, Request, Usage, total
 from rl_conductor.workflow import Step, Workflow
@@ -53,12 +53,12 @@ def heading(number: int | None, planner: str, plan: PlanRecord) -> Text:
     return line.append(f"\ntier: {one_line(plan.tier.in_words)}" if plan.tier else "", style="dim")
 
 
-def row_of(result: StepResult) -> Row:
+def row_of(result: StepResult) -> StepRow:
     """What became of a step."""
     mark, style = MARKS[result.status]
     used = total(call.usage for call in result.calls)
     ran = bool(result.calls)
-    return Row(
+    return StepRow(
         mark=mark,
         style=style,
         worker=result.step.worker,
@@ -234,11 +234,11 @@ def unfinished(workflow: Workflow, results: Sequence[StepResult]) -> Table:
     return table(workflow, [done.get(index, row) for index, row in enumerate(waiting(workflow))])
 
 
-def waiting(workflow: Workflow) -> list[Row]:
+def waiting(workflow: Workflow) -> list[StepRow]:
     """The rows of steps of which none has begun."""
     return [waiting_row(step) for step in workflow.steps]
 
 
-def waiting_row(step: Step) -> Row:
+def waiting_row(step: Step) -> StepRow:
     """The row of a step that has not begun."""
-    return Row(mark="○", style="dim", worker=step.worker, subtask=step.subtask)
+    return StepRow(mark="○", style="dim", worker=step.worker, subtask=step.subtask)

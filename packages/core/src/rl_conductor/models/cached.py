@@ -4,8 +4,8 @@ A reply is found again by the model's name, the request (messages, tools, format
 of fences, which are drawn anew for each run, don't count, and neither does the timeout. So asking the same thing twice
 gives the same reply even at a high temperature: give `Sampling.seed` different values for replies that shall differ.
 
-A replayed reply carries the usage of the call that made it, so that limits, tables and rewards come out as they did
-then; `Usage.replayed_calls` says how many of the `calls` were in truth not made again, and `replayed_seconds` how much
+A reply from the cache carries the usage of the call that made it, so that limits, tables and rewards come out as they
+did then; `Usage.cached_calls` says how many of the `calls` were in truth not made again, and `cached_seconds` how much
 longer those took. Failures are not kept.
 """
 
@@ -20,8 +20,11 @@ from contextlib import aclosing, closing, contextmanager
 from pathlib import Path
 from weakref import WeakValueDictionary
 
+from pydantic import ValidationError
+
 from rl_conductor.errors import ConfigError
 from rl_conductor.fences import without_marks
+from rl_conductor.invalid import first_problem
 from rl_conductor.models.base import Model, WrapperModel
 from rl_conductor.sync import PerLoop
 from rl_conductor.types import Completion, Delta, Request
@@ -67,7 +70,7 @@ class CachedModel(WrapperModel):
                 known = await self.model.complete(request)
                 await asyncio.to_thread(self._keep, key, known, time.monotonic() - began)
                 return known
-        return _replayed(known, waited)
+        return _from_cache(known, waited)
 
     async def stream(self, request: Request) -> AsyncGenerator[Delta, None]:
         """A remembered reply in one piece; else the model's, remembered once it is whole."""
@@ -84,7 +87,7 @@ class CachedModel(WrapperModel):
                         yield delta
                 return
         yield Delta(text=known.text)
-        yield Delta(completion=_replayed(known, waited))
+        yield Delta(completion=_from_cache(known, waited))
 
     def _key(self, request: Request) -> str:
         asked = without_marks(request.model_dump_json(exclude={"timeout"}))
@@ -97,10 +100,15 @@ class CachedModel(WrapperModel):
     def _find(self, key: str) -> Completion | None:
         with self._open() as table:
             row = table.execute("SELECT completion FROM replies WHERE key = ?", (key,)).fetchone()
-        return None if row is None else Completion.model_validate_json(row[0])
+        try:
+            return None if row is None else Completion.model_validate_json(row[0])
+        except ValidationError as error:
+            raise ConfigError(
+                f"{str(self._file)!r} was made by another release ({first_problem(error)}); name a new file"
+            ) from error
 
     def _keep(self, key: str, completion: Completion, seconds: float) -> None:
-        usage = completion.usage.model_copy(update={"replayed_seconds": seconds})
+        usage = completion.usage.model_copy(update={"cached_seconds": seconds})
         completion = completion.model_copy(update={"usage": usage})
         with self._open() as table:
             table.execute("INSERT OR IGNORE INTO replies VALUES (?, ?)", (key, completion.model_dump_json()))
@@ -111,8 +119,8 @@ class CachedModel(WrapperModel):
             yield connection
 
 
-def _replayed(completion: Completion, waited: float) -> Completion:
+def _from_cache(completion: Completion, waited: float) -> Completion:
     used = completion.usage
-    spared = max(used.replayed_seconds - waited, 0.0)  # who waited for the call has these seconds in its own
-    usage = used.model_copy(update={"replayed_calls": used.calls, "replayed_seconds": spared})
+    spared = max(used.cached_seconds - waited, 0.0)  # who waited for the call has these seconds in its own
+    usage = used.model_copy(update={"cached_calls": used.calls, "cached_seconds": spared})
     return completion.model_copy(update={"usage": usage})

@@ -21,7 +21,8 @@ class Live:
         """A run that is `kept` goes on when nobody listens any more, because the caller can ask for it again."""
         self.id = run
         self.created = created
-        self.replayed = False
+        self.answered_before = False
+        """Whether nothing had to be run, because the answer was on record."""
         self._kept = kept
         self._events: list[Event] = []
         self._news = asyncio.Event()
@@ -33,7 +34,7 @@ class Live:
     def over(cls, run: str, created: float, trace: Trace) -> Self:
         """A run that is done: its answer is told at once."""
         made = cls(run, created, kept=True)
-        made.replayed = True
+        made.answered_before = True
         made.tell(AnswerDelta(text=trace.text))
         made.tell(Finished(trace=trace))
         made.goes_on_in(asyncio.create_task(_give(trace)))

@@ -7,12 +7,12 @@ from rl_conductor.store.rows import (
     Claim,
     NewRun,
     Pair,
+    PairVerdict,
     RunRow,
     Search,
     Side,
     Spending,
     Status,
-    Verdict,
 )
 from rl_conductor.store.store import Store
 from rl_conductor.store.trials import Trials
@@ -24,6 +24,7 @@ __all__ = [
     "Journal",
     "NewRun",
     "Pair",
+    "PairVerdict",
     "RunRow",
     "Search",
     "Side",
@@ -31,5 +32,4 @@ __all__ = [
     "Status",
     "Store",
     "Trials",
-    "Verdict",
 ]

@@ -17,7 +17,7 @@ BESIDE = ("shadow", "judge", "replay")
 """The `api` of runs that no user asked for."""
 Side = Literal["incumbent", "conductor"]
 """Who answers a request of a route: the model that always has, or the conductor that may take its place."""
-Verdict = Literal["win", "tie", "loss"]
+PairVerdict = Literal["win", "tie", "loss"]
 """Of the conductor's answer against the incumbent's."""
 
 
@@ -127,7 +127,7 @@ class Pair(Value):
     created: float
     answered: Side
     """Whose answer the user got."""
-    verdict: Verdict
+    verdict: PairVerdict
     reason: str = ""
     """Why, in words; empty when nothing that was said is to be kept."""
     incumbent_cost: Decimal | None

@@ -49,5 +49,5 @@ class Meters:
 
 def _was_made(call: Call) -> bool:
     """Not one that was refused or answered from a cache; and a conductor in the pool counts its own calls."""
-    fresh = call.usage.calls > call.usage.replayed_calls
+    fresh = call.usage.calls > call.usage.cached_calls
     return fresh and not call.model.startswith("conductor:")
