@@ -77,7 +77,7 @@ class Search:
 async def searched(task: Task, cache: Path, threads: int, console: Console) -> Search:
     """The search, one question after the other: the machine is small."""
     memory = Memory(cache)
-    pool = SmallPool(threads=threads).made(memory)
+    pool = SmallPool(threads=threads).build(memory)
     oracle = read_settings(RECIPE).systems["oracle"]
     assert isinstance(oracle, Oracle)
     search = Search(Conductor(ScriptedModel("no plan is ever asked for"), pool), task, oracle.workflows(pool))

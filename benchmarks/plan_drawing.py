@@ -33,7 +33,7 @@ KINDS = (attention.NAME, "eager", "sdpa")
 
 def prompts(config: TrainConfig, loaded: Loaded, questions: int) -> list[list[int]]:
     """The prompts of a step, one for each plan."""
-    course = Course(config, config.pool.made(Memory(None)))
+    course = Course(config, config.pool.build(Memory(None)))
     told = [loaded.tokens.prompt(one.messages) for one in course.exercises(questions)]
     return [prompt for prompt in told for _ in range(config.grpo.rollouts)]
 

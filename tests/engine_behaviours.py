@@ -20,8 +20,8 @@ from rl_conductor.grammar import constraint
 from rl_conductor.models import Model
 from rl_conductor.parser import parse
 from rl_conductor.plan import Form
-from rl_conductor.prompts import THINK
 from rl_conductor.sync import run_sync
+from rl_conductor.thoughts import THINK
 from rl_conductor.types import (
     Completion,
     Grammar,

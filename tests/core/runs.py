@@ -10,11 +10,11 @@ from contextlib import aclosing
 from typing import Any, NamedTuple
 
 from rl_conductor.errors import ModelError, RateLimitError
+from rl_conductor.events import Event, StepFinished, StepStarted
 from rl_conductor.models import Model
 from rl_conductor.models.scripted import ScriptedModel
 from rl_conductor.pool import Worker, WorkerPool
 from rl_conductor.prompts import TASK, prompt_in, subtask_in
-from rl_conductor.trace import Event, StepFinished, StepStarted
 from rl_conductor.types import Card, Completion, Delta, Message, Request, Usage
 from rl_conductor.workflow import Step, Workflow
 

@@ -14,13 +14,14 @@ from hypothesis import strategies as st
 from core.runs import SOON, leftover_tasks, plan, worker, workflow
 from rl_conductor.conductor import Conductor
 from rl_conductor.errors import ModelError, RateLimitError, RunError
+from rl_conductor.events import Event, Finished
 from rl_conductor.ledger import Amount, Ledger, enclosing
 from rl_conductor.limits import Limits, upper_bound
 from rl_conductor.models import Model
 from rl_conductor.models.scripted import ScriptedModel
 from rl_conductor.planner import Planner
 from rl_conductor.pool import WorkerPool
-from rl_conductor.trace import Event, Finished, Trace
+from rl_conductor.trace import Trace
 from rl_conductor.types import Completion, Message, Price, Request, Sampling, Usage
 from rl_conductor.workflow import Workflow
 

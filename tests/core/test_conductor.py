@@ -11,6 +11,7 @@ import pytest
 from core.runs import SOON, Gated, Paced, down, forever, leftover_tasks, plan, pool_of, worker
 from rl_conductor.conductor import Conductor
 from rl_conductor.errors import ConfigError, PolicyError, RunError
+from rl_conductor.events import Event, Finished, PlanStarted
 from rl_conductor.limits import Limits
 from rl_conductor.models import Model
 from rl_conductor.models.base import collect
@@ -19,7 +20,6 @@ from rl_conductor.planner import Planner
 from rl_conductor.policy import Policy
 from rl_conductor.pool import WorkerPool
 from rl_conductor.profiles import MINI, ULTRA, profile_named
-from rl_conductor.trace import Event, Finished, PlanStarted
 from rl_conductor.types import FREE, Completion, ImagePart, Message, Price, Request
 
 ONE = plan((0, "answer", []))

@@ -31,6 +31,7 @@ from core.runs import (
 )
 from rl_conductor.calling import Caller
 from rl_conductor.errors import BadRequestError, ContextLengthError, ModelError, RateLimitError
+from rl_conductor.events import AnswerDelta, Event, StepFinished
 from rl_conductor.executor import NO_REPLY, Execution, Hedges
 from rl_conductor.fences import escaped
 from rl_conductor.ledger import Ledger
@@ -38,7 +39,7 @@ from rl_conductor.limits import Limits
 from rl_conductor.models.scripted import ScriptedModel
 from rl_conductor.policy import Flow, Policy
 from rl_conductor.pool import WorkerPool
-from rl_conductor.trace import AnswerDelta, Event, StepFinished, StepResult
+from rl_conductor.trace import StepResult
 from rl_conductor.types import Message, Request, Sampling, Tool
 from rl_conductor.workflow import Step, Workflow
 

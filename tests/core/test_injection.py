@@ -19,16 +19,8 @@ from rl_conductor.conductor import Conductor
 from rl_conductor.fences import escaped
 from rl_conductor.limits import Limits
 from rl_conductor.models.scripted import ScriptedModel
-from rl_conductor.prompts import (
-    REPLY_CHARS,
-    SHOWN,
-    TASK,
-    Evidence,
-    Review,
-    planner_messages,
-    without_thoughts,
-    worker_prompt,
-)
+from rl_conductor.prompts import REPLY_CHARS, SHOWN, TASK, Evidence, Review, planner_messages, worker_prompt
+from rl_conductor.thoughts import without_thoughts
 from rl_conductor.types import Card, Message, Request
 from rl_conductor.workflow import PlanSpace
 

@@ -10,9 +10,9 @@ import pytest
 from core.runs import down, plan, pool_of
 from rl_conductor import Conductor, Limits, RunError, ScriptedModel
 from rl_conductor.errors import LimitError
+from rl_conductor.events import Event, Listener, StepStarted
 from rl_conductor.observing import Begun, observe
 from rl_conductor.replay import replay
-from rl_conductor.trace import Event, Listener, StepStarted
 from rl_conductor.types import Request
 
 PLAN = plan((0, "Draft it.", []), (1, "Say it.", ["all"]))

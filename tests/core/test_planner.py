@@ -9,6 +9,7 @@ import pytest
 from core.runs import lines, plan
 from rl_conductor.calling import Caller
 from rl_conductor.errors import ModelError
+from rl_conductor.events import Event, PlanDelta, PlanRejected, PlanStarted
 from rl_conductor.grammar import constraint
 from rl_conductor.ledger import Ledger
 from rl_conductor.limits import PLAN_TOKENS, Limits
@@ -16,7 +17,7 @@ from rl_conductor.models.base import Capabilities
 from rl_conductor.models.scripted import ALL, ScriptedModel
 from rl_conductor.plan import Form
 from rl_conductor.planner import RESAMPLED, Drafting, Planner
-from rl_conductor.trace import Event, PlanDelta, PlanRecord, PlanRejected, PlanStarted
+from rl_conductor.trace import PlanRecord
 from rl_conductor.types import Card, Grammar, JsonFormat, Message, Sampling
 from rl_conductor.workflow import PlanSpace, Step
 

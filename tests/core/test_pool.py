@@ -140,7 +140,7 @@ def test_a_pool_file_says_everything_about_its_workers(write: Write) -> None:
     assert (quick.timeout, quick.hedge_after, quick.slots, quick.card.price) == (300, None, None, FREE)
     planner = read_pool_file(path).planner
     assert planner is not None
-    assert planner.made().name == "vllm-server:conductor"
+    assert planner.build().name == "vllm-server:conductor"
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from decimal import Decimal
 
 import pytest
@@ -25,7 +24,6 @@ from rl_conductor.prompts import (
     Review,
     Roster,
     last_user,
-    may_be_thoughts,
     planner_messages,
     prompt_in,
     roster_text,
@@ -33,7 +31,6 @@ from rl_conductor.prompts import (
     subtask_in,
     transcript,
     with_prompt,
-    without_thoughts,
     worked_examples,
     worker_prompt,
 )
@@ -221,46 +218,3 @@ def test_the_subtask_is_found_in_a_worker_s_prompt_whatever_a_reply_says() -> No
 
 def test_all_of_a_prompt_is_the_subtask_when_nothing_was_split() -> None:
     assert subtask_in("Why?") == "Why?"
-
-
-@pytest.mark.parametrize(
-    ("text", "left"),
-    [
-        ("plain", "plain"),
-        ("  plain \n", "  plain \n"),
-        ("<think>a</think>b", "b"),
-        (" \n<think>a\n</think>\n\nb\n", "b\n"),
-        ("<think>a <think>b</think> c", "c"),
-        ("opened by the template\n</think>\n\nb", "b"),
-        ("<think>a</think>", "<think>a</think>"),
-        ("<think>a</think> \n", "<think>a</think> \n"),
-        ("<think>never closed", "<think>never closed"),
-        ("Use text.split('</think>')[1].", "Use text.split('</think>')[1]."),
-        ("See <think>a\n</think>\nb", "See <think>a\n</think>\nb"),
-        ("", ""),
-    ],
-)
-def test_thoughts_are_left_out_but_never_an_answer(text: str, left: str) -> None:
-    assert without_thoughts(text) == left
-
-
-@pytest.mark.parametrize(
-    "text", ["", " ", "<", "\n<thi", "<think>", "<think>a", "<think>a</think>", "<think></think>\n"]
-)
-def test_a_start_that_may_be_thoughts_is_known(text: str) -> None:
-    assert may_be_thoughts(text)
-
-
-@pytest.mark.parametrize("text", ["a", "<b", "<thing>", "x<think>", "<think>a</think>b", "</think>"])
-def test_a_start_that_is_the_answer_is_known(text: str) -> None:
-    assert not may_be_thoughts(text)
-
-
-@pytest.mark.parametrize(
-    "hostile", ["\n" * 300_000, "<think>" * 50_000, "<think>" + " " * 300_000, " </think" * 50_000]
-)
-def test_hostile_thoughts_take_no_time(hostile: str) -> None:
-    began = time.perf_counter()
-    without_thoughts(hostile)
-    may_be_thoughts(hostile)
-    assert time.perf_counter() - began < 1.0

@@ -13,9 +13,10 @@ from core.runs import ACCEPT, Gated, down, evidence_of, finished, forever, plan,
 from core.strategies import spaces, workflows
 from rl_conductor import Conductor, Limits, Message, Price, Request, RunError, ScriptedModel
 from rl_conductor.errors import ConfigError, WorkflowError, WorkflowValidationError
+from rl_conductor.events import Event, Finished
 from rl_conductor.policy import Policy
 from rl_conductor.stepwise import Stepwise
-from rl_conductor.trace import Event, Finished, PlanRecord, Round, StepResult
+from rl_conductor.trace import PlanRecord, Round, StepResult
 from rl_conductor.types import Continuation, Tool, ToolCall
 from rl_conductor.workflow import PlanSpace, Workflow
 

@@ -33,13 +33,14 @@ from rl_conductor.errors import (
     RunError,
     WorkflowValidationError,
 )
+from rl_conductor.events import AnswerDelta, Event, Finished, PlanRejected, StepStarted
 from rl_conductor.limits import Limits
 from rl_conductor.models.base import Capabilities
 from rl_conductor.models.scripted import ALL, ScriptedModel
 from rl_conductor.planner import Planner
 from rl_conductor.policy import DataRule, Flow, Policy
 from rl_conductor.pool import WorkerPool
-from rl_conductor.trace import AnswerDelta, Event, Finished, PlanRejected, StepStarted, Trace
+from rl_conductor.trace import Trace
 from rl_conductor.types import (
     Card,
     Continuation,

@@ -14,12 +14,13 @@ from pydantic import TypeAdapter, ValidationError
 
 from core.runs import down, plan, pool_of, worker, workflow
 from rl_conductor.conductor import Conductor
+from rl_conductor.events import Event
 from rl_conductor.limits import Limits
 from rl_conductor.models.scripted import ScriptedModel
 from rl_conductor.planner import Planner
 from rl_conductor.policy import DataRule, Flow, Policy
 from rl_conductor.pool import WorkerPool
-from rl_conductor.trace import Call, Event, PlanRecord, Round, StepResult, TierDecision, Trace
+from rl_conductor.trace import Call, PlanRecord, Round, StepResult, TierDecision, Trace
 from rl_conductor.types import Completion, Message, Price, Request, Usage, total
 from rl_conductor.workflow import Step
 

@@ -18,13 +18,14 @@ from core.runs import plan, pool_of
 from rl_conductor.audit import Chain
 from rl_conductor.conductor import Conductor
 from rl_conductor.errors import ConfigError
+from rl_conductor.events import Event, StepFinished, WorkflowPlanned
 from rl_conductor.ledger import Amount
 from rl_conductor.models.scripted import ScriptedModel
 from rl_conductor.store import NewRun, Search, Store
 from rl_conductor.store.database import connected
 from rl_conductor.store.searching import By
 from rl_conductor.store.tables import metadata
-from rl_conductor.trace import Event, StepFinished, Trace, WorkflowPlanned
+from rl_conductor.trace import Trace
 from rl_conductor.types import Price, Usage
 
 PLAN = plan((0, "Draft it.", []), (1, "Say it.", ["all"]))
@@ -287,12 +288,12 @@ async def test_a_run_that_ends_twice_is_shared_out_once(store: Store) -> None:
 
 
 async def test_a_browser_may_come_until_its_time_is_over(store: Store) -> None:
-    await store.admit("old", until=time.time() - 1)
-    await store.admit("new", until=time.time() + 60)
-    assert [await store.is_admitted(name) for name in ("old", "new", "other")] == [False, True, False]
+    await store.sessions.admit("old", until=time.time() - 1)
+    await store.sessions.admit("new", until=time.time() + 60)
+    assert [await store.sessions.is_admitted(name) for name in ("old", "new", "other")] == [False, True, False]
     await store.prune(before=0)
-    await store.dismiss("new")
-    assert not await store.is_admitted("new")
+    await store.sessions.dismiss("new")
+    assert not await store.sessions.is_admitted("new")
 
 
 async def test_the_migrations_make_the_tables_that_the_code_knows(url: str) -> None:

@@ -13,9 +13,10 @@ from typer.testing import Result
 
 from core.runs import down, plan, pool_of
 from rl_conductor import Conductor, RunError, ScriptedModel
+from rl_conductor.events import Event, Listener, StepFinished, WorkflowPlanned
 from rl_conductor.ledger import Amount
 from rl_conductor.store import NewRun, Store
-from rl_conductor.trace import Event, Listener, StepFinished, Trace, WorkflowPlanned
+from rl_conductor.trace import Trace
 from rl_conductor.types import Usage
 
 Cli = Callable[..., Result]

@@ -26,12 +26,12 @@ from rl_conductor.errors import (
     RateLimitError,
     RunError,
 )
+from rl_conductor.events import Event
 from rl_conductor.models import Capabilities, Model, model
 from rl_conductor.models.base import collect
 from rl_conductor.policy import Policy
 from rl_conductor.pool import WorkerPool
 from rl_conductor.sync import run_sync
-from rl_conductor.trace import Event
 from rl_conductor.types import (
     Completion,
     ContentPart,

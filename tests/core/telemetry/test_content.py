@@ -18,7 +18,8 @@ CALL = ToolCall(id="1", name="look", arguments='{"at": "it"}')
 def test_messages_are_written_as_the_conventions_say() -> None:
     thought = Message(role="assistant", content=(ReasoningPart(text="Hm."),), tool_calls=(CALL,))
     seen = (TextPart(text="What is it?"), ImagePart(data="aGk="), FilePart(data="aGk="))
-    said = json.loads(content.given((Message(role="user", content=seen), thought, Message.tool("1", "It is ü."))))
+    messages = (Message(role="user", content=seen), thought, Message.tool("1", "It is ü."))
+    said = json.loads(content.input_messages(messages))
     call = {"type": "tool_call", "id": "1", "name": "look", "arguments": '{"at": "it"}'}
     assert said == [
         {
@@ -39,7 +40,7 @@ def test_a_reply_says_why_it_ended(calls: tuple[ToolCall, ...], ours: str, their
     made = Completion.model_validate(
         {"message": Message.assistant("Yes.", tool_calls=calls), "usage": Usage(), "finish_reason": ours, "model": "m"}
     )
-    (said,) = json.loads(content.replied(made))
+    (said,) = json.loads(content.output_messages(made))
     assert (said["role"], said["finish_reason"]) == ("assistant", theirs)
 
 

@@ -78,7 +78,7 @@ def test_the_papers_recipe_has_the_papers_questions_and_its_seven_workers() -> N
 
 def test_steps_of_the_small_recipe_hold_whole_contrast_sets() -> None:
     config = read_config(RECIPES / "small.toml")
-    sets = Counter(sample.contrast for sample in config.task.made().samples)
+    sets = Counter(sample.contrast for sample in config.task.build().samples)
     assert {config.grpo.questions % size for size in sets.values()} == {0}
     assert "" not in sets
 

@@ -10,6 +10,7 @@ from .errors import (
     RunError,
     WorkflowError,
 )
+from .events import Event
 from .limits import Limits
 from .models import Capabilities, Model, model
 from .models.scripted import ScriptedModel
@@ -17,7 +18,7 @@ from .planner import Planner
 from .policy import DataRule, Flow, Policy
 from .pool import Worker, WorkerPool
 from .profiles import MINI, ULTRA, Profile
-from .trace import Event, Trace
+from .trace import Trace
 from .types import Card, Completion, Message, Price, Request, Sampling, Tool, Usage
 from .workflow import Step, Workflow
 

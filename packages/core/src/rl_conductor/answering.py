@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Literal
 
 from rl_conductor.errors import RunError
-from rl_conductor.prompts import without_thoughts
+from rl_conductor.thoughts import without_thoughts
 from rl_conductor.trace import Answer, Round, StepResult, Trace
 from rl_conductor.types import Completion, Message, TextPart, Usage
 

@@ -9,8 +9,9 @@ from typing import Self
 
 from rl_conductor.discovery import Found, discover
 from rl_conductor.errors import ConfigError
+from rl_conductor.events import AnswerDelta, Event, Finished, Listener, ignore
 from rl_conductor.limits import Limits
-from rl_conductor.models import Capabilities, Model, model
+from rl_conductor.models import Model, model
 from rl_conductor.observing import Begun, observed
 from rl_conductor.planner import Planner
 from rl_conductor.policy import Policy
@@ -21,7 +22,7 @@ from rl_conductor.stepwise import Stepwise
 from rl_conductor.streams import as_told
 from rl_conductor.sync import run_sync
 from rl_conductor.tiers import Tiers
-from rl_conductor.trace import AnswerDelta, Event, Finished, Listener, PlanRecord, Round, Trace, ignore
+from rl_conductor.trace import PlanRecord, Round, Trace
 from rl_conductor.types import FREE, Completion, Delta, Message, Price, Request, TextPart
 from rl_conductor.workflow import AccessMode, Workflow
 
@@ -80,7 +81,7 @@ class Conductor:
         if self.tiers is not None:
             _check_tiers(self.tiers, self.pool)
         self._closing = False
-        self.capabilities = _abilities(self.pool)
+        self.capabilities = self.pool.capabilities.model_copy(update={"delegates": True})
         self.check(Request(messages=()))
 
     @classmethod
@@ -374,19 +375,6 @@ def _check_tiers(tiers: Tiers, pool: WorkerPool) -> None:
         raise ConfigError(f"the tiers are of worker {tiers.worker!r}, but the pool has {', '.join(pool)}; {cure}")
     if (now := pool[tiers.worker].model.name) != tiers.model:
         raise ConfigError(f"the tiers were learned when {tiers.worker!r} was {tiers.model}; now it is {now}: {cure}")
-
-
-def _abilities(pool: WorkerPool) -> Capabilities:
-    """What at least one worker of the pool can take and do."""
-    able = [worker.model.capabilities for worker in pool.values()]
-    return Capabilities(
-        tools=any(one.tools for one in able),
-        images=any(one.images for one in able),
-        files=any(one.files for one in able),
-        json_schema=any(one.json_schema for one in able),
-        grammar=any(one.grammar for one in able),
-        delegates=True,
-    )
 
 
 def _request(question: Question) -> Request:

@@ -102,7 +102,7 @@ def discover(environ: Mapping[str, str] | None = None, *, pool_file: str | Path 
 
 def from_file(content: PoolFile, reason: str) -> Found:
     """The pool of a file; without a planner in it, the first worker's model plans too."""
-    pool = WorkerPool(content.made())
+    pool = WorkerPool(content.build())
     tiers = None if content.tiers is None else Tiers.read(content.tiers)
     if (own := content.planner) is None:
         first = next(iter(pool.values()))

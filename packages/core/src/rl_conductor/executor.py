@@ -13,9 +13,11 @@ from functools import cached_property
 
 from rl_conductor.calling import Caller
 from rl_conductor.errors import ConductorError, LimitError
+from rl_conductor.events import AnswerDelta, Listener, StepFinished, StepStarted
 from rl_conductor.pool import Worker, WorkerPool
-from rl_conductor.prompts import Evidence, may_be_thoughts, prompt_in, with_prompt, without_thoughts, worker_prompt
-from rl_conductor.trace import AnswerDelta, Call, Listener, Round, StepFinished, StepResult, StepStarted
+from rl_conductor.prompts import Evidence, prompt_in, with_prompt, worker_prompt
+from rl_conductor.thoughts import AnswerOnly, without_thoughts
+from rl_conductor.trace import Call, Round, StepResult
 from rl_conductor.types import Completion, Continuation, Message, Request, Sampling
 from rl_conductor.workflow import PlanSpace, Step, Workflow
 
@@ -314,7 +316,7 @@ class _StepRun:
 
     async def _ask_one(self, worker: Worker, prompt: str) -> Completion:
         run = self.execution
-        voice = _Voice(run)
+        answer = AnswerOnly(self._say)
 
         def started(attempt: int) -> None:
             run.emit(StepStarted(round=run.number, index=self.index, worker=worker.name, attempt=attempt))
@@ -326,37 +328,18 @@ class _StepRun:
             worker=worker.name,
             slot=worker.slots.get() if worker.slots else None,
             on_attempt=started,
-            on_text=voice.say if self._streams else None,
+            on_text=answer.add if self._streams else None,
         )
-        voice.end()
+        answer.end()
         return completion
+
+    def _say(self, text: str) -> None:
+        self.execution.said += text
+        self.execution.emit(AnswerDelta(text=text))
 
     @property
     def _streams(self) -> bool:
         return self.execution.stream and self.last
-
-
-@dataclass
-class _Voice:
-    """Passes the answer on as it is made, but not the thoughts that it may open with."""
-
-    execution: Execution
-    held: str = ""
-    free: bool = False
-
-    def say(self, text: str) -> None:
-        """The next piece."""
-        self.held += text
-        if self.free or not may_be_thoughts(self.held):
-            self.end()
-
-    def end(self) -> None:
-        """Hold nothing back any more."""
-        text = self.held if self.free else without_thoughts(self.held)
-        self.held, self.free = "", True
-        if text:
-            self.execution.said += text
-            self.execution.emit(AnswerDelta(text=text))
 
 
 def _evidence(label: str, result: StepResult) -> Evidence:

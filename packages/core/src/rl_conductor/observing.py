@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
 
-from rl_conductor.trace import Event, Listener
+from rl_conductor.events import Event, Listener
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ from typing import Self
 
 from rl_conductor.calling import Caller
 from rl_conductor.errors import ConductorError, ConfigError, ModelError, WorkflowError
+from rl_conductor.events import Listener, PlanDelta, PlanRejected, PlanStarted
 from rl_conductor.grammar import GrammarTooLarge, constraint
 from rl_conductor.limits import PLAN_TOKENS
 from rl_conductor.models.base import Model
@@ -16,7 +17,7 @@ from rl_conductor.parser import completed_steps, parse
 from rl_conductor.plan import Form
 from rl_conductor.pool import PlannerEntry, Worker
 from rl_conductor.prompts import Review, Roster, planner_messages
-from rl_conductor.trace import Call, Listener, PlanDelta, PlannerSetup, PlanRecord, PlanRejected, PlanStarted
+from rl_conductor.trace import Call, PlannerSetup, PlanRecord
 from rl_conductor.types import Card, Message, Request, ResponseFormat, Sampling
 from rl_conductor.workflow import PlanSpace, Step
 
@@ -90,7 +91,7 @@ class Planner:
             ConfigError: there is no such model, or its options don't fit.
         """
         return cls(
-            model=entry.made(),
+            model=entry.build(),
             form=entry.form,
             roster=entry.roster,
             examples=entry.examples,

@@ -16,7 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from rl_conductor.errors import ConfigError
 from rl_conductor.limits import DEFAULT_OUTPUT_TOKENS, PLAN_TOKENS
-from rl_conductor.models import Model, model
+from rl_conductor.models import Capabilities, Model, model
 from rl_conductor.plan import Form
 from rl_conductor.prompts import EXAMPLES, Roster
 from rl_conductor.sync import PerLoop
@@ -117,12 +117,24 @@ class WorkerPool(Mapping[str, Worker]):
         Raises:
             ConfigError: no such file, not TOML, or an unknown or ill-typed key; the message names it.
         """
-        return cls(read_pool_file(path).made())
+        return cls(read_pool_file(path).build())
 
     @property
     def cards(self) -> tuple[Card, ...]:
         """What is known of each worker, in order."""
         return tuple(worker.card for worker in self._workers.values())
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """What at least one worker can take and do."""
+        able = [worker.model.capabilities for worker in self._workers.values()]
+        return Capabilities(
+            tools=any(one.tools for one in able),
+            images=any(one.images for one in able),
+            files=any(one.files for one in able),
+            json_schema=any(one.json_schema for one in able),
+            grammar=any(one.grammar for one in able),
+        )
 
     def __getitem__(self, name: str) -> Worker:
         return self._workers[name]
@@ -174,7 +186,7 @@ class ModelEntry(_Entry):
     tags: frozenset[str] = frozenset()
     region: str | None = None
 
-    def made(self) -> Model:
+    def build(self) -> Model:
         """The model itself."""
         if "api_key" in self.options:
             raise ConfigError(f"{self.model}: a key must not stand in a file; set it in the environment")
@@ -228,7 +240,7 @@ class PoolFile(_Entry):
     tiers: Path | None = None
     """What sends simple requests to one call; `rl-conductor calibrate --tiers` makes it."""
 
-    def made(self) -> list[Worker]:
+    def build(self) -> list[Worker]:
         """The workers, in the order of the file."""
         return [_worker(name, entry) for name, entry in self.workers.items()]
 
@@ -256,7 +268,7 @@ def _worker(name: str, entry: WorkerEntry) -> Worker:
     )
     return Worker.of(
         name,
-        entry.made(),
+        entry.build(),
         card=card,
         sampling=entry.sampling,
         timeout=entry.timeout,

@@ -22,6 +22,7 @@ from rl_conductor.errors import (
     ModelTimeoutError,
     RunError,
 )
+from rl_conductor.events import ignore
 from rl_conductor.fences import without_marks
 from rl_conductor.ledger import Ledger
 from rl_conductor.limits import Limits
@@ -29,7 +30,7 @@ from rl_conductor.models.base import Capabilities
 from rl_conductor.planner import Planner
 from rl_conductor.pool import Worker, WorkerPool
 from rl_conductor.rounds import Run
-from rl_conductor.trace import Call, Round, Setup, StepResult, Trace, fingerprint, ignore
+from rl_conductor.trace import Call, Round, Setup, StepResult, Trace, fingerprint
 from rl_conductor.types import FREE, Completion, Delta, Price, Request
 
 NOT_RECORDED = "the record holds no reply to this request"

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from rl_conductor.plan import Form, render
 from rl_conductor.policy import Policy
 from rl_conductor.pool import WorkerPool
-from rl_conductor.prompts import Review, without_thoughts
+from rl_conductor.prompts import Review
+from rl_conductor.thoughts import without_thoughts
 from rl_conductor.trace import Round
 from rl_conductor.types import Card
 from rl_conductor.workflow import PlanSpace

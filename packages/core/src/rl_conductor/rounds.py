@@ -12,6 +12,7 @@ from functools import cached_property
 from rl_conductor.answering import answer_in, answered, completion_of, failures_in
 from rl_conductor.calling import Caller
 from rl_conductor.errors import PolicyError
+from rl_conductor.events import AnswerDelta, Finished, Listener, StepFinished, WorkflowPlanned
 from rl_conductor.executor import Execution, Hedges
 from rl_conductor.fences import new_key
 from rl_conductor.ledger import Ledger, reports
@@ -21,27 +22,13 @@ from rl_conductor.policy import Policy
 from rl_conductor.pool import WorkerPool
 from rl_conductor.prompts import with_prompt
 from rl_conductor.reviewing import later_space, may_hear, reviews
-from rl_conductor.staffing import ANSWER, capable, fallback_workflow
+from rl_conductor.staffing import capable, fallback_workflow, one_call
 from rl_conductor.tiers import Tiers
-from rl_conductor.trace import (
-    Answer,
-    AnswerDelta,
-    Finished,
-    Listener,
-    PlanRecord,
-    Round,
-    Setup,
-    StepFinished,
-    StepResult,
-    TierDecision,
-    Trace,
-    Versions,
-    WorkflowPlanned,
-)
+from rl_conductor.trace import Answer, PlanRecord, Round, Setup, StepResult, TierDecision, Trace, Versions
 from rl_conductor.types import Continuation, Request, total
 from rl_conductor.version import package_version
 from rl_conductor.wording import wording_version
-from rl_conductor.workflow import AccessMode, PlanSpace, Step, Workflow
+from rl_conductor.workflow import AccessMode, PlanSpace, Workflow
 
 UNPLANNED = ("single", "tier", "fallback", "continuation")
 """Sources of plans that neither the planner nor the caller wrote."""
@@ -122,12 +109,12 @@ class Run:
 
     # -------------------------------------------------------------------------------------- rounds
 
-    async def _rounds(self, given: Workflow | None) -> None:
+    async def _rounds(self, workflow: Workflow | None) -> None:
         interrupted = self.rounds.pop() if self.rounds else None
         while self.number < self.limits.rounds:
             execution = self.execution()
-            record = await self.plan_of(execution, given=given, interrupted=interrupted)
-            given = interrupted = None
+            record = await self.plan_of(execution, workflow=workflow, interrupted=interrupted)
+            workflow = interrupted = None
             await self._execute(execution, record)
             if not self.may_go_on(record):
                 break
@@ -136,18 +123,18 @@ class Run:
         self,
         execution: Execution,
         *,
-        given: Workflow | None = None,
+        workflow: Workflow | None = None,
         interrupted: Round | None = None,
         ahead: bool = True,
     ) -> PlanRecord:
         """The plan of the round at hand, wherever it comes from; what was done of it before stays done."""
-        going_on = continuation(self.request)
+        going_on = self.request.continuation
         if going_on is not None and self._may_answer(going_on.worker):
             record = self._going_on(going_on, execution)
-        elif interrupted is not None and _is_written(interrupted.plan):
+        elif interrupted is not None and interrupted.plan.is_made:
             record = self.take_up(interrupted.plan, execution)
-        elif given is not None:
-            record = self._given(given, execution)
+        elif workflow is not None:
+            record = self._given(workflow, execution)
         else:
             execution.wasted = interrupted.calls if interrupted else ()
             return await self._planned(execution, ahead=ahead)
@@ -170,7 +157,7 @@ class Run:
         Raises:
             WorkflowValidationError: it may not.
         """
-        going_on = continuation(self.request)
+        going_on = self.request.continuation
         if record.source == "continuation" and going_on is not None and self._may_answer(going_on.worker):
             return self._going_on(going_on, execution)
         if record.workflow is None:
@@ -189,14 +176,14 @@ class Run:
         """Whether the worker that called a tool may still give the answer: the message that names it may be forged."""
         return worker in self.space().last_choices
 
-    def _going_on(self, found: Continuation, execution: Execution) -> PlanRecord:
+    def _going_on(self, left: Continuation, execution: Execution) -> PlanRecord:
         """Bring the results of its tool calls to the worker that made them, without planning."""
         if execution.space.unreadable:  # the prompt holds replies that another worker might not be allowed to read
-            execution.space = execution.space.model_copy(update={"allowed": frozenset({found.worker})})
+            execution.space = execution.space.model_copy(update={"allowed": frozenset({left.worker})})
         # Without what is meant for us: a conductor in the pool would take it for its own.
         turns = [turn.model_copy(update={"continuation": None}) for turn in self.request.messages]
-        execution.request = self.request.model_copy(update={"messages": with_prompt(turns, found.prompt)})
-        return PlanRecord(source="continuation", workflow=_one_call(found.worker))
+        execution.request = self.request.model_copy(update={"messages": with_prompt(turns, left.prompt)})
+        return PlanRecord(source="continuation", workflow=one_call(left.worker))
 
     async def _execute(self, execution: Execution, record: PlanRecord) -> None:
         if record.workflow is None:  # the answer of the round before stands
@@ -270,7 +257,7 @@ class Run:
         Raises:
             PolicyError: not so.
         """
-        if not _leaves_no_choice(self.space()) and self.tiers is None:
+        if not self.space().leaves_no_choice and self.tiers is None:
             self._see_that_the_planner_may_see()
 
     def _see_that_the_planner_may_see(self) -> None:
@@ -285,11 +272,11 @@ class Run:
     async def _planned(self, execution: Execution, *, ahead: bool = True) -> PlanRecord:
         """A plan by the planner, or the only one there can be; its first step is started `ahead` where that helps."""
         space = execution.space
-        if _leaves_no_choice(space):
+        if space.leaves_no_choice:
             return self._announced(PlanRecord(source="single", workflow=fallback_workflow(space, self.pool)))
         tier = self._tier(space)
         if tier is not None and tier.tier == "single":
-            return self._announced(PlanRecord(source="tier", workflow=_one_call(tier.worker), tier=tier))
+            return self._announced(PlanRecord(source="tier", workflow=one_call(tier.worker), tier=tier))
         self._see_that_the_planner_may_see()
         draft = self._draft(execution, ahead=ahead)
         record = PlanRecord(source="planner", errors=("cancelled",), tier=tier)
@@ -308,7 +295,7 @@ class Run:
         if self.tiers is None or self.rounds:
             return None
         decision = self.tiers.decide(self.request)
-        if decision.tier == "single" and (why := space.violations(_one_call(decision.worker))):
+        if decision.tier == "single" and (why := space.violations(one_call(decision.worker))):
             return decision.model_copy(update={"tier": "conductor", "because": "; ".join(why)})
         return decision
 
@@ -335,7 +322,7 @@ class Run:
     def _trace(self, cut_short: str | None) -> Trace:
         usage = total(call.usage for one in self.rounds for call in one.calls)
         answer = self.answer() if cut_short is None else None
-        given = answer and self.rounds[answer.round].results[answer.step]
+        result = answer and self.rounds[answer.round].results[answer.step]
         return Trace(
             id=self.id,
             created=self.created,
@@ -345,7 +332,7 @@ class Run:
             planner=self.planner.model.name,
             rounds=tuple(self.rounds),
             answer=answer,
-            completion=completion_of(given, usage, self.said) if given else None,
+            completion=completion_of(result, usage, self.said) if result else None,
             error=None if answer else cut_short or "; ".join(failures_in(self.rounds)),
             seconds=self.caller.elapsed(),
             fence_key=self.fence_key,
@@ -364,24 +351,3 @@ class Run:
         # knew what form the answer must have.
         settle = self.policy.pinned is None and self.request.response_format is None
         return answer_in(self.rounds, said=self.said, settle=settle)
-
-
-def _leaves_no_choice(space: PlanSpace) -> bool:
-    """Whether there is one workflow only, for which no planner is needed."""
-    return len(space.choices) == 1 and space.max_steps == 1
-
-
-def _one_call(worker: str) -> Workflow:
-    return Workflow(steps=(Step(subtask=ANSWER, worker=worker),))
-
-
-def _is_written(plan: PlanRecord) -> bool:
-    """Whether planning came to an end, be it that the answer of the round before is accepted."""
-    return plan.workflow is not None or bool(plan.text) or plan.source == "fallback"
-
-
-def continuation(request: Request) -> Continuation | None:
-    """What the last assistant turn left for the turn that brings its tool results, if this is that turn."""
-    before = [message for message in request.messages if message.role != "tool"]
-    brings_results = bool(request.messages) and request.messages[-1].role == "tool"
-    return before[-1].continuation if brings_results and before and before[-1].role == "assistant" else None

@@ -45,14 +45,19 @@ def _able(names: Sequence[str], pool: WorkerPool, needs: Mapping[str, bool]) -> 
     return frozenset(name for name in names if all(getattr(pool[name].model.capabilities, what) for what in wanted))
 
 
+def one_call(worker: str) -> Workflow:
+    """One step, in which this worker answers alone."""
+    return Workflow(steps=(Step(subtask=ANSWER, worker=worker),))
+
+
 def fallback_workflow(space: PlanSpace, pool: WorkerPool) -> Workflow:
     """The plainest workflow that may run: the best worker answers, checked by the verifier if there must be one."""
     best = sorted(space.choices, key=lambda name: -pool[name].card.mean_accuracy)
     able = [name for name in best if name in space.last_choices]
-    firsts = {name: Step(subtask=ANSWER, worker=name) for name in best}
+    alone = {name: one_call(name) for name in best}
     checks = [Step(subtask=VERIFY, worker=name, access=frozenset({0})) for name in able]
-    alone = [Workflow(steps=(firsts[name],)) for name in able]
-    for workflow in (*alone, *(Workflow(steps=(first, check)) for first in firsts.values() for check in checks)):
+    checked = (Workflow(steps=(*first.steps, check)) for first in alone.values() for check in checks)
+    for workflow in (*(alone[name] for name in able), *checked):
         if not space.violations(workflow):
             return workflow
     raise PolicyError("the policy lets no workflow run: no worker may read what the last one must", rule="forbid")

@@ -12,10 +12,11 @@ from dataclasses import replace
 
 from rl_conductor.answering import answered
 from rl_conductor.errors import ConfigError
+from rl_conductor.events import Event, Listener, WorkflowPlanned, ignore
 from rl_conductor.executor import Execution
 from rl_conductor.observing import Begun, observed
 from rl_conductor.rounds import Run
-from rl_conductor.trace import Event, Listener, PlanRecord, Round, StepResult, Trace, WorkflowPlanned, ignore
+from rl_conductor.trace import PlanRecord, Round, StepResult, Trace
 from rl_conductor.workflow import Workflow
 
 

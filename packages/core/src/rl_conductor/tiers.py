@@ -121,7 +121,7 @@ class Tiers(Value):
 
     def probability(self, request: Request) -> float:
         """How likely it is that one call of the worker answers right."""
-        message = asked(request)
+        message = prompt_in(request.messages)
         score = self.bias + self.length * length(message)
         score += sum(self.held.get(name, 0.0) for name in holds(request))
         score += sum(self.words.get(place, 0.0) * value for place, value in words(message).items())
@@ -129,7 +129,7 @@ class Tiers(Value):
 
     def _unknown(self, request: Request) -> str:
         """What it has not learned to judge, in words; empty when there is nothing."""
-        message = asked(request)
+        message = prompt_in(request.messages)
         if strange := sorted(holds(request) - self.seen):
             return f"it has learned from no request with {' and '.join(strange)}"
         if len(message) > self.longest:
@@ -145,11 +145,6 @@ class _Kept(Value):
 
 
 # ---------------------------------------------------------------------------------------- features
-
-
-def asked(request: Request) -> str:
-    """What the user said last."""
-    return prompt_in(request.messages)
 
 
 def holds(request: Request) -> frozenset[str]:

@@ -1,4 +1,4 @@
-"""The whole run as data: calls, steps, plans, rounds, the trace itself, and the events that report it live.
+"""The whole run as data: calls, steps, plans, rounds, and the trace itself.
 
 A `Trace` is one frozen value with JSON both ways. Everything that is told about a run (cost reports, the
 drawing in the terminal, replay, rewards) is computed from it and from nothing else. Pure.
@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterator
 from datetime import datetime
-from typing import Annotated, Literal
+from typing import Literal
 
 from pydantic import Field
 
@@ -127,6 +127,11 @@ class PlanRecord(Value):
     calls: tuple[Call, ...] = ()
     tier: TierDecision | None = None
     """What a classifier decided before; `None` when none was asked."""
+
+    @property
+    def is_made(self) -> bool:
+        """Whether planning came to an end, be it that the answer of the round before is accepted."""
+        return self.workflow is not None or bool(self.text) or self.source == "fallback"
 
 
 class Round(Value):
@@ -275,82 +280,3 @@ class Trace(Value):
 
 def _first_took(call: Call) -> float:
     return call.seconds + call.usage.cached_seconds
-
-
-# ------------------------------------------------------------------------------------------ events
-
-
-class PlanStarted(Value):
-    """The Conductor begins to write a plan."""
-
-    type: Literal["plan_started"] = "plan_started"
-    round: int
-
-
-class PlanDelta(Value):
-    """A piece of the plan, as it is written."""
-
-    type: Literal["plan_delta"] = "plan_delta"
-    round: int
-    text: Text
-
-
-class PlanRejected(Value):
-    """A sample of the planner was no usable plan; another is drawn, or the fall-back is taken."""
-
-    type: Literal["plan_rejected"] = "plan_rejected"
-    round: int
-    error: Text
-
-
-class WorkflowPlanned(Value):
-    """The plan is made; `plan.workflow` is `None` when it accepts the previous answer."""
-
-    type: Literal["workflow_planned"] = "workflow_planned"
-    round: int
-    plan: PlanRecord
-
-
-class StepStarted(Value):
-    """A worker is asked. Comes again when a step is retried or moves to another worker."""
-
-    type: Literal["step_started"] = "step_started"
-    round: int
-    index: int
-    worker: str
-    attempt: int
-
-
-class StepFinished(Value):
-    """A step is done, failed or skipped."""
-
-    type: Literal["step_finished"] = "step_finished"
-    round: int
-    result: StepResult
-
-
-class AnswerDelta(Value):
-    """A piece of the answer, as the final worker writes it."""
-
-    type: Literal["answer_delta"] = "answer_delta"
-    text: Text
-
-
-class Finished(Value):
-    """The run is over; always the last event."""
-
-    type: Literal["finished"] = "finished"
-    trace: Trace
-
-
-Event = Annotated[
-    PlanStarted | PlanDelta | PlanRejected | WorkflowPlanned | StepStarted | StepFinished | AnswerDelta | Finished,
-    Field(discriminator="type"),
-]
-
-Listener = Callable[[Event], None]
-"""Told of everything in a run as it happens."""
-
-
-def ignore(_: Event) -> None:
-    """A listener to whom nothing matters."""

@@ -199,6 +199,13 @@ class Request(Value):
     timeout: float | None = None
     """Seconds until the call is given up."""
 
+    @property
+    def continuation(self) -> Continuation | None:
+        """What the last assistant turn left for the turn that brings its tool results, if this is that turn."""
+        before = [message for message in self.messages if message.role != "tool"]
+        brings_results = bool(self.messages) and self.messages[-1].role == "tool"
+        return before[-1].continuation if brings_results and before and before[-1].role == "assistant" else None
+
 
 # ----------------------------------------------------------------------------------- usage and cost
 

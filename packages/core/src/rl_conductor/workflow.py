@@ -158,6 +158,11 @@ class PlanSpace(Value):
         """The allowed workers that may do the last step, in roster order."""
         return self.choices if self.last is None else tuple(name for name in self.choices if name in self.last)
 
+    @property
+    def leaves_no_choice(self) -> bool:
+        """Whether one worker has to do it in one step, so that nothing is left to plan."""
+        return len(self.choices) == 1 and self.max_steps == 1
+
     def violations(self, workflow: Workflow) -> tuple[str, ...]:
         """Every rule that `workflow` breaks, in words; empty when it may run."""
         steps = workflow.steps

@@ -20,10 +20,11 @@ from langchain_conductor.models import stop_counting
 from langchain_conductor.summary import announcement, summary
 from langchain_conductor.tracing import UNSEEN, inside, note
 from rl_conductor.conductor import Conductor
+from rl_conductor.events import AnswerDelta, Event, Finished, Listener
 from rl_conductor.limits import Limits
 from rl_conductor.policy import Policy
 from rl_conductor.streams import as_told
-from rl_conductor.trace import AnswerDelta, Event, Finished, Listener, Trace
+from rl_conductor.trace import Trace
 from rl_conductor.types import Completion, Request
 
 

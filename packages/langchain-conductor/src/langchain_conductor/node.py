@@ -28,9 +28,10 @@ from langchain_conductor.subgraph import RESULTS, AsyncNode, Graph, Update, resu
 from langchain_conductor.summary import announcement, summary
 from langchain_conductor.tracing import note, unreported
 from rl_conductor import Conductor, ConfigError, Trace
+from rl_conductor.events import Event, StepFinished
 from rl_conductor.stepwise import Stepwise
 from rl_conductor.sync import run_sync
-from rl_conductor.trace import Event, PlanRecord, Round, StepFinished, StepResult
+from rl_conductor.trace import PlanRecord, Round, StepResult
 from rl_conductor.types import Message, Request, Tool
 from rl_conductor.workflow import Workflow
 

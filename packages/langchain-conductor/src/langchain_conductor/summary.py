@@ -4,16 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from rl_conductor.trace import (
-    Event,
-    PlanRecord,
-    PlanRejected,
-    StepFinished,
-    StepResult,
-    StepStarted,
-    Trace,
-    WorkflowPlanned,
-)
+from rl_conductor.events import Event, PlanRejected, StepFinished, StepStarted, WorkflowPlanned
+from rl_conductor.trace import PlanRecord, StepResult, Trace
 from rl_conductor.types import Usage, total
 from rl_conductor.workflow import Step
 

@@ -93,7 +93,7 @@ async def judged(answers: Answers, *, judge: Asking | None, scorer: Scorer | Non
 
 async def _opinion(request: Request, ours: Message, theirs: Message, judge: Asking) -> Judgement:
     orders = [(ours, theirs), (theirs, ours)]
-    said = await asyncio.gather(*(judge(asked(request, *order)) for order in orders), return_exceptions=True)
+    said = await asyncio.gather(*(judge(judge_request(request, *order)) for order in orders), return_exceptions=True)
     failed = [one for one in said if isinstance(one, BaseException)]
     if failed:  # raised only now that the other has ended too
         raise failed[0]
@@ -105,7 +105,7 @@ async def _opinion(request: Request, ours: Message, theirs: Message, judge: Aski
     return Judgement(verdict=verdicts[0], reason=before.reason[:REASON_CHARS])
 
 
-def asked(request: Request, first: Message, second: Message) -> Request:
+def judge_request(request: Request, first: Message, second: Message) -> Request:
     """What a judge is asked; which answer is whose can't be told from it."""
     contents = ["\n\n".join(f"{turn.role}: {plain(turn)}" for turn in request.messages), plain(first), plain(second)]
     marked = mark(new_key(), contents)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from rl_conductor.conductor import Conductor
 from rl_conductor.errors import ConfigError, RunError
+from rl_conductor.events import Event, Finished
 from rl_conductor.ledger import reports
 from rl_conductor.limits import Limits
 from rl_conductor.models import Model
@@ -16,7 +17,7 @@ from rl_conductor.planner import Planner
 from rl_conductor.policy import Policy
 from rl_conductor.pool import ModelEntry, Worker, WorkerPool
 from rl_conductor.tasks import Sample, Score, Task
-from rl_conductor.trace import Event, Finished, Trace
+from rl_conductor.trace import Trace
 from rl_conductor.types import Message, Request, Sampling, Usage, total
 from rl_conductor.workflow import AccessMode, Workflow
 

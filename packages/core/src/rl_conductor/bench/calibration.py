@@ -60,12 +60,12 @@ def measured(rows: Sequence[Row]) -> Measured:
     )
 
 
-def with_cards(pool: WorkerPool, found: Mapping[str, Measured]) -> WorkerPool:
+def with_cards(pool: WorkerPool, by_worker: Mapping[str, Measured]) -> WorkerPool:
     """`pool` with what was measured on its workers' cards."""
-    return WorkerPool(replace(worker, card=found[name].card(worker.card)) for name, worker in pool.items())
+    return WorkerPool(replace(worker, card=by_worker[name].card(worker.card)) for name, worker in pool.items())
 
 
-def write_cards(pool_file: Path, found: Mapping[str, Measured], *, task: str, to: Path) -> None:
+def write_cards(pool_file: Path, by_worker: Mapping[str, Measured], *, task: str, to: Path) -> None:
     """Write `to`: the pool file with what was measured in it, everything else as it was. It is whole or not there.
 
     Raises:
@@ -73,7 +73,7 @@ def write_cards(pool_file: Path, found: Mapping[str, Measured], *, task: str, to
     """
     text = tomlkit.parse(read_text(pool_file))
     workers: Any = text["workers"]
-    for name, one in found.items():
+    for name, one in by_worker.items():
         if name not in workers:
             raise ConfigError(f"{str(pool_file)!r} has no worker {name!r} any more; measure again")
         _note(workers[name], one, f"measured on {task}, {datetime.now(UTC):%Y-%m-%d}: {in_words(one)}")

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from rl_conductor.bench.rows import Row
+from rl_conductor.prompts import prompt_in
 from rl_conductor.tasks import Sample
 from rl_conductor.trace import Trace
 from rl_conductor.types import Message, Request
@@ -18,6 +19,11 @@ class Example:
 
     request: Request
     right: bool
+
+    @property
+    def message(self) -> str:
+        """What the user said last."""
+        return prompt_in(self.request.messages)
 
 
 def of_rows(samples: Sequence[Sample], rows: Sequence[Row]) -> list[Example]:

@@ -22,9 +22,9 @@ class PoolSettings(PoolSource):
     strengths: dict[str, str] = Field(default_factory=dict)
     """By worker, as it was called before `rename`: other words for what it is good at."""
 
-    def made(self, memory: Memory) -> WorkerPool:
+    def build(self, memory: Memory) -> WorkerPool:
         """The pool, with workers that remember their replies, in the order and words of this bench."""
-        pool = super().made(memory)
+        pool = super().build(memory)
         strangers = (self.rename.keys() | self.strengths.keys()) - pool.keys()
         if strangers:
             raise ConfigError(f"rename or strengths names {', '.join(sorted(strangers))}, not in the pool")

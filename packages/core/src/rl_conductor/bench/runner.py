@@ -77,7 +77,7 @@ class Bench:
             await memory.aclose()
 
     async def _section(self, task: str, pool: str, memory: Memory) -> Section:
-        workers = self.settings.pools[pool].made(memory)
+        workers = self.settings.pools[pool].build(memory)
         section = _Running(self, task, pool, workers, memory)
         return await section.run()
 
@@ -134,7 +134,7 @@ class _Running:
 
     def _task(self, entry: TaskSettings, memory: Memory, limit: int | None = None) -> Task:
         """A task whose judge remembers its replies, and is paid from the bench's account."""
-        return self.bench.account.counting(entry.made(limit, model=memory.model))
+        return self.bench.account.counting(entry.build(limit, model=memory.model))
 
     async def run(self) -> Section:
         """Its systems one after the other, each on many samples at once."""

@@ -57,7 +57,7 @@ class TaskSettings(_Entry):
         named, options = beside(folder, self.task, self.options)
         return self.model_copy(update={"task": named, "options": options})
 
-    def made(self, limit: int | None = None, *, model: Callable[[ModelEntry], Model] = ModelEntry.made) -> Task:
+    def build(self, limit: int | None = None, *, model: Callable[[ModelEntry], Model] = ModelEntry.build) -> Task:
         """The task, with at most `limit` samples if that is less than its own; `model` makes its judge."""
         limits = [most for most in (self.limit, limit) if most is not None]
         options = self.options if self.judge is None else {**self.options, "judge": model(self.judge)}

@@ -120,13 +120,13 @@ def paired(ours: Sequence[float | None], theirs: Sequence[float | None]) -> Diff
     return difference([mine for mine, _ in both], [other for _, other in both]) if both else None
 
 
-def corrected(found: Sequence[Difference]) -> list[Difference]:
+def corrected(differences: Sequence[Difference]) -> list[Difference]:
     """The same with p for so many tests at once: Holm's, "A simple sequentially rejective multiple test procedure"."""
-    chances = np.array([one.p for one in found])
+    chances = np.array([one.p for one in differences])
     order = np.argsort(chances, kind="stable")
     stepped = np.minimum(1, chances[order] * np.arange(chances.size, 0, -1))
     chances[order] = np.maximum.accumulate(stepped)
-    return [one.model_copy(update={"p": p}) for one, p in zip(found, chances.tolist(), strict=True)]
+    return [one.model_copy(update={"p": p}) for one, p in zip(differences, chances.tolist(), strict=True)]
 
 
 def ratio(part: Sequence[float], whole: Sequence[float]) -> tuple[float, float, float]:

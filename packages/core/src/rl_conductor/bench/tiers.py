@@ -22,8 +22,8 @@ from scipy.special import expit
 from rl_conductor.bench.examples import Example
 from rl_conductor.bench.statistics import Estimate, Floats, estimate
 from rl_conductor.errors import ConfigError
-from rl_conductor.tiers import BUCKETS, Learned, Tiers, asked, holds, length, words
-from rl_conductor.types import Request, Value
+from rl_conductor.tiers import BUCKETS, Learned, Tiers, holds, length, words
+from rl_conductor.types import Value
 
 FOLDS = 5
 PENALTY = 0.1
@@ -94,7 +94,7 @@ def learn(
     examples = _different(examples)
     _check_enough(examples, worker, risk)
     inputs, right = _inputs(examples), np.array([example.right for example in examples])
-    folds = np.array([_fold(example.request) for example in examples])
+    folds = np.array([_fold(example) for example in examples])
     likely = _unseen(inputs, right, folds)
     chosen = threshold(likely, right, risk)
     report = _report(worker, likely, right, chosen, _sent(inputs, right, folds, risk))
@@ -132,7 +132,7 @@ def _different(examples: Iterable[Example]) -> list[Example]:
     """Each request once, or a few asked again and again would count as many; right if it always was."""
     known: dict[tuple[str, frozenset[str]], Example] = {}
     for example in examples:
-        same = asked(example.request), holds(example.request)
+        same = example.message, holds(example.request)
         known[same] = replace(example, right=example.right and known.get(same, example).right)
     return list(known.values())
 
@@ -160,9 +160,9 @@ def _inputs(examples: Sequence[Example]) -> csr_array:
     columns: list[int] = []
     values: list[float] = []
     for number, example in enumerate(examples):
-        marks = words(asked(example.request))
+        marks = words(example.message)
         marks |= {BUCKETS + kinds.index(name): 1.0 for name in holds(example.request)}
-        marks |= {BUCKETS + len(kinds): length(asked(example.request)), BUCKETS + len(kinds) + 1: 1.0}
+        marks |= {BUCKETS + len(kinds): length(example.message), BUCKETS + len(kinds) + 1: 1.0}
         rows += [number] * len(marks)
         columns += marks.keys()
         values += marks.values()
@@ -191,9 +191,9 @@ def _fitted(inputs: csr_array, right: Flags) -> Floats:
     return weights
 
 
-def _fold(request: Request) -> int:
+def _fold(example: Example) -> int:
     """Decided by the words alone, so that it is the same every time."""
-    return hashlib.sha256(asked(request).encode()).digest()[0] % FOLDS
+    return hashlib.sha256(example.message.encode()).digest()[0] % FOLDS
 
 
 def _unseen(inputs: csr_array, right: Flags, folds: NDArray[np.int64]) -> Floats:
@@ -226,7 +226,7 @@ def _tiers(
         worker=worker,
         model=model,
         threshold=least,
-        longest=LONGER * max(len(asked(example.request)) for example in examples),
+        longest=LONGER * max(len(example.message) for example in examples),
         seen=frozenset(name for name in kinds if times[name] >= ENOUGH_TO_KNOW),
         bias=rounded[-1],
         length=rounded[-2],

@@ -19,8 +19,9 @@ from rl_conductor.cli.progress import Watcher, watching
 from rl_conductor.cli.telemetry import exported
 from rl_conductor.conductor import Conductor
 from rl_conductor.errors import RunError
+from rl_conductor.events import Event, Listener
 from rl_conductor.files import writable, writing
-from rl_conductor.trace import Event, Listener, PlanRecord, Trace
+from rl_conductor.trace import PlanRecord, Trace
 from rl_conductor.types import Request
 from rl_conductor.workflow import Workflow
 

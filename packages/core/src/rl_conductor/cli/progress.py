@@ -19,20 +19,18 @@ from rl_conductor.cli import console
 from rl_conductor.cli.console import clean, one_line
 from rl_conductor.cli.graph import StepRow, table
 from rl_conductor.cli.report import SOURCES, heading, row_of, waiting_row
-from rl_conductor.trace import (
+from rl_conductor.events import (
     AnswerDelta,
     Event,
     Finished,
     PlanDelta,
-    PlanRecord,
     PlanRejected,
     PlanStarted,
     StepFinished,
-    StepResult,
     StepStarted,
-    Trace,
     WorkflowPlanned,
 )
+from rl_conductor.trace import PlanRecord, StepResult, Trace
 from rl_conductor.types import total
 
 FRAMES = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"

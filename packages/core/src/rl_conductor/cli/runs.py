@@ -110,7 +110,7 @@ def _table(rows: Sequence[RunRow]) -> Table:
             "" if row.seconds is None else seconds(row.seconds),
             f"{row.usage.total_tokens:,}",
             cost(row.usage),
-            *(_cut(part) for part in (row.asked, row.key, row.question)),
+            *(_cut(part) for part in (row.asked_model, row.key, row.question)),
         )
     return drawn
 

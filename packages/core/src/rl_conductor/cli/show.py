@@ -36,7 +36,7 @@ def show(
     """
 
     async def look(kept: Store) -> tuple[RunRow, Trace | None, Sequence[Round]]:
-        return await stored.known(kept, run), await kept.trace(run), await kept.so_far(run)
+        return await stored.find_run(kept, run), await kept.trace(run), await kept.so_far(run)
 
     row, trace, so_far = stored.read(store, config, look)
     if trace is not None and as_json:
@@ -58,7 +58,7 @@ def _tell_what_there_is(row: RunRow, so_far: Sequence[Round]) -> None:
     facts = {
         "run": row.id,
         "begun": f"{datetime.fromtimestamp(row.created, UTC):%Y-%m-%d %H:%M:%S %Z}",
-        "asked": f"{row.asked}, on the account of {row.key}",
+        "asked": f"{row.asked_model}, on the account of {row.key}",
         "is": row.status,
         "error": row.error or "",
         "so far": f"{tokens(row.usage)}, {cost_in_words(row.usage)}, {counted(row.usage.calls, 'call')}",

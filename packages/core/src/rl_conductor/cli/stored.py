@@ -66,7 +66,7 @@ def _existing(url: str) -> str:
     return url
 
 
-async def known(store: Store, run: str) -> RunRow:
+async def find_run(store: Store, run: str) -> RunRow:
     """The run of this id.
 
     Raises:

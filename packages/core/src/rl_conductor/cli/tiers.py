@@ -74,7 +74,7 @@ def of_task(section: Section, settings: BenchSettings, worker: str | None) -> Ex
     rows = {entrant.system.name: entrant.rows for entrant in section.entrants}
     who = _checked(worker, list(rows)) or max(rows, key=lambda name: sum(row.value for row in rows[name]))
     (task,) = settings.tasks.values()
-    return Examples(of_rows(task.made().samples, rows[who]), who, section.models[who], task.task)
+    return Examples(of_rows(task.build().samples, rows[who]), who, section.models[who], task.task)
 
 
 def of_runs(pool: Path, worker: str | None, store: str | None, config: Path | None) -> Examples:

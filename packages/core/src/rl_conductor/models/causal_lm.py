@@ -89,16 +89,16 @@ class CausalLM:
         sampling: Sampling,
         grammar: xgrammar.CompiledGrammar | None,
         max_tokens: int,
-        told: Callable[[int], bool],
+        on_token: Callable[[int], bool],
     ) -> None:
-        """Write a reply, which ends at `max_tokens`, with one of `ends`, or once `told`, given a token, says so."""
+        """Write a reply. It ends at `max_tokens`, with one of `ends`, or with the token of which `on_token` says so."""
         # The grammar comes first: what `top_p` leaves over might all be forbidden.
         held: list[LogitsProcessor] = [] if grammar is None else [_Held(grammar)]
         self._model.generate(
             **{name: self._placed(value) for name, value in prompt.items()},
             max_new_tokens=max_tokens,
             logits_processor=LogitsProcessorList([*held, *self._drawing(sampling)]),
-            stopping_criteria=StoppingCriteriaList([_Told(told)]),
+            stopping_criteria=StoppingCriteriaList([_OnToken(on_token)]),
         )
 
     def _placed(self, value: torch.Tensor) -> torch.Tensor:
@@ -154,11 +154,11 @@ class _Drawn(LogitsProcessor):  # type: ignore[misc, unused-ignore]
         return torch.full_like(scores, -torch.inf).scatter(1, token, 0.0)
 
 
-class _Told(StoppingCriteria):  # type: ignore[misc, unused-ignore]
+class _OnToken(StoppingCriteria):  # type: ignore[misc, unused-ignore]
     """Is asked after every token whether to stop: the place to pass the token on, too."""
 
-    def __init__(self, told: Callable[[int], bool]) -> None:
-        self._told = told
+    def __init__(self, on_token: Callable[[int], bool]) -> None:
+        self._on_token = on_token
 
     def __call__(self, input_ids: torch.Tensor, _scores: torch.Tensor, **_: Any) -> torch.Tensor:
-        return torch.tensor([self._told(int(input_ids[0, -1]))], device=input_ids.device)
+        return torch.tensor([self._on_token(int(input_ids[0, -1]))], device=input_ids.device)

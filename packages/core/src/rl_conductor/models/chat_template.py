@@ -13,7 +13,7 @@ from typing import Any, Protocol
 from rl_conductor.errors import BadRequestError, ContextLengthError
 from rl_conductor.models.base import Capabilities, Model, arguments_of, require
 from rl_conductor.models.json_calls import CLOSING, OPENING, form_with_tools, offered, telling
-from rl_conductor.prompts import THINK
+from rl_conductor.thoughts import THINK
 from rl_conductor.types import ImagePart, Message, Request, TextPart, Tool, ToolCall
 
 ZERO_WIDTH_SPACE = "\N{ZERO WIDTH SPACE}"

@@ -129,7 +129,7 @@ class TransformersModel:
     ) -> Text:
         text = Text(engine.decode, request.sampling.stop)
 
-        def told(token: int) -> bool:
+        def take(token: int) -> bool:
             feed.put(Delta(text=reply.add(text.add(token))))
             return text.stopped or feed.abandoned.is_set()
 
@@ -139,7 +139,7 @@ class TransformersModel:
             sampling=request.sampling,
             grammar=self._grammar(engine, request),
             max_tokens=min(request.sampling.max_tokens or room, room),
-            told=told,
+            on_token=take,
         )
         return text
 

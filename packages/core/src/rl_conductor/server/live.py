@@ -7,8 +7,9 @@ from collections.abc import AsyncGenerator, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Self
 
+from rl_conductor.events import AnswerDelta, Event, Finished, PlanDelta, StepStarted
 from rl_conductor.server.errors import ApiError
-from rl_conductor.trace import AnswerDelta, Event, Finished, PlanDelta, StepStarted, Trace
+from rl_conductor.trace import Trace
 
 SIGNS = (StepStarted, PlanDelta, AnswerDelta)
 """Events that show that a run was not refused: a model is at work."""

@@ -126,7 +126,7 @@ def _check_prices(route: Route) -> None:
 
 def _alone(name: str, side: Side | None, entry: WorkerEntry, released: date) -> Served:
     """A model as it is: a pool of one and plans of one step, which nobody has to write."""
-    pool = WorkerPool(PoolFile(workers={side or "judge": entry}).made())
+    pool = WorkerPool(PoolFile(workers={side or "judge": entry}).build())
     (worker,) = pool.values()
     conductor = Conductor(worker.model, pool, limits=Limits(steps=1, rounds=1), name=name)
     return Served(name, released, conductor, side)

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from rl_conductor.errors import RunError
+from rl_conductor.events import Event, Finished, StepFinished, WorkflowPlanned
 from rl_conductor.ledger import Ledger, enclosing
 from rl_conductor.limits import Limits
 from rl_conductor.server.admission import Admission
@@ -17,7 +18,7 @@ from rl_conductor.server.purses import ANY_DEPTH
 from rl_conductor.server.terms import Asked
 from rl_conductor.server.tool_calls import going_on
 from rl_conductor.store import Claim, NewRun, Status, Store
-from rl_conductor.trace import Event, Finished, Round, StepFinished, Trace, WorkflowPlanned
+from rl_conductor.trace import Round, Trace
 from rl_conductor.types import Usage, total
 
 POLL = 0.2

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Literal
 
-from rl_conductor.trace import Event, PlanRecord, Round, StepFinished, StepResult, StepStarted, Trace, WorkflowPlanned
+from rl_conductor.events import Event, StepFinished, StepStarted, WorkflowPlanned
+from rl_conductor.trace import PlanRecord, Round, StepResult, Trace
 from rl_conductor.types import Usage, total
 from rl_conductor.workflow import Workflow
 

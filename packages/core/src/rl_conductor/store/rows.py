@@ -56,7 +56,7 @@ class RunRow(NewRun):
     """The beginning of what was answered."""
 
     @property
-    def asked(self) -> str:
+    def asked_model(self) -> str:
         """The model, of a route the side that answered, and whether it was asked by nobody but the server."""
         parts = (self.model, self.side, self.api if self.api in BESIDE else None)
         return " · ".join(part for part in parts if part)

@@ -13,10 +13,11 @@ from collections.abc import AsyncGenerator, Iterable, Sequence
 from contextlib import aclosing
 from typing import Any, Self
 
-from sqlalchemy import CompoundSelect, Row, RowMapping, Select, and_, delete, insert, select, text, update
+from sqlalchemy import CompoundSelect, Row, RowMapping, Select, and_, delete, select, text, update
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from rl_conductor.audit import Chain, Ended, digest_of
+from rl_conductor.events import StepFinished, WorkflowPlanned
 from rl_conductor.ledger import Amount
 from rl_conductor.store.auditing import append as append_record
 from rl_conductor.store.auditing import read as read_records
@@ -26,10 +27,11 @@ from rl_conductor.store.journal import Journal
 from rl_conductor.store.reading import read
 from rl_conductor.store.rows import Claim, NewRun, RunRow, Search, Side, Spending, Status
 from rl_conductor.store.searching import AMOUNTS, CHARGES, By, condition, spending, spent
+from rl_conductor.store.sessions import Sessions
 from rl_conductor.store.statements import Statements
-from rl_conductor.store.tables import pairs, runs, sessions, shares, steps
+from rl_conductor.store.tables import pairs, runs, shares, steps
 from rl_conductor.store.trials import Trials
-from rl_conductor.trace import PlanRecord, Round, StepFinished, StepResult, Trace, WorkflowPlanned
+from rl_conductor.trace import PlanRecord, Round, StepResult, Trace
 from rl_conductor.types import Usage, total
 
 PLAN = -1
@@ -50,6 +52,7 @@ class Store:
         """This process, for as long as it lives."""
         self.journal = Journal(engine)
         self.trials = Trials(engine, self.journal)
+        self.sessions = Sessions(engine)
         self._statements = Statements.of(engine.dialect.name)
 
     @classmethod
@@ -287,30 +290,12 @@ class Store:
             kept = (await connection.execute(wanted)).scalar_one_or_none()
         return None if kept is None else digest_of(kept)
 
-    # ------------------------------------------------------------------------------ who has signed in
-
-    async def admit(self, digest: str, *, until: float) -> None:
-        """Remember a browser."""
-        async with self._engine.begin() as connection:
-            await connection.execute(insert(sessions).values(digest=digest, expires=until))
-
-    async def is_admitted(self, digest: str) -> bool:
-        """Whether a browser is known, and still may come."""
-        wanted = select(sessions.c.digest).where(sessions.c.digest == digest, sessions.c.expires > time.time())
-        async with self._engine.connect() as connection:
-            return (await connection.execute(wanted)).first() is not None
-
-    async def dismiss(self, digest: str) -> None:
-        """Forget a browser."""
-        async with self._engine.begin() as connection:
-            await connection.execute(delete(sessions).where(sessions.c.digest == digest))
-
     # ---------------------------------------------------------------------------------------- upkeep
 
     async def prune(self, *, before: float) -> int:
         """Forget runs and pairs from before a time, and browsers whose time is over; how many runs."""
         async with self._engine.begin() as connection:
-            await connection.execute(delete(sessions).where(sessions.c.expires < time.time()))
+            await self.sessions.prune(connection)
             await connection.execute(delete(pairs).where(pairs.c.created < before))
             return await forget(connection, self._statements, before=before)
 

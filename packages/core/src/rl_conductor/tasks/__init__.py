@@ -77,7 +77,7 @@ class TaskEntry(Value):
                 raise ValueError(f"{name} stands beside options, not among them")
         return self
 
-    def made(self) -> Task:
+    def build(self) -> Task:
         """The task itself."""
         return task(self.name, limit=self.limit, shuffle=self.shuffle, **self.options)
 

@@ -31,7 +31,7 @@ def mixture(**parts: Mapping[str, Any]) -> Task:
     Raises:
         ConfigError: there is no part, or something is wrong with one.
     """
-    tasks = {name: entry.made() for name, entry in entries(parts).items()}
+    tasks = {name: entry.build() for name, entry in entries(parts).items()}
     own = {f"{name}/{sample.id}": (made, sample) for name, made in tasks.items() for sample in made.samples}
     renamed = [[_of(name, sample) for sample in made.samples] for name, made in tasks.items()]
 

@@ -18,12 +18,12 @@ def is_asked_for() -> bool:
     return os.environ.get(CAPTURE, "").strip().lower() in ON_SPANS
 
 
-def given(messages: Sequence[Message]) -> str:
+def input_messages(messages: Sequence[Message]) -> str:
     """What a model was shown, in JSON."""
     return json.dumps([_message(one) for one in messages], ensure_ascii=False)
 
 
-def replied(completion: Completion) -> str:
+def output_messages(completion: Completion) -> str:
     """What it said."""
     reason = completion.finish_reason.removesuffix("s") if completion.message.tool_calls else completion.finish_reason
     return json.dumps([_message(completion.message) | {"finish_reason": reason}], ensure_ascii=False)

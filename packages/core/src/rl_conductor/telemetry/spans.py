@@ -14,23 +14,12 @@ from dataclasses import dataclass, field
 from opentelemetry import context
 from opentelemetry.trace import Link, Span, SpanKind, Status, StatusCode, Tracer, set_span_in_context
 
+from rl_conductor.events import Event, Finished, PlanRejected, PlanStarted, StepFinished, StepStarted, WorkflowPlanned
 from rl_conductor.observing import Begun
 from rl_conductor.telemetry import content
 from rl_conductor.telemetry import conventions as name
 from rl_conductor.telemetry.attributes import Attributes, asked_of, error_of, model_of, usage_of
-from rl_conductor.trace import (
-    Call,
-    Event,
-    Finished,
-    PlanRecord,
-    PlanRejected,
-    PlanStarted,
-    StepFinished,
-    StepResult,
-    StepStarted,
-    Trace,
-    WorkflowPlanned,
-)
+from rl_conductor.trace import Call, PlanRecord, StepResult, Trace
 from rl_conductor.workflow import Workflow
 
 CANCELLED = "cancelled"
@@ -196,9 +185,9 @@ class RunSpans:
         if not self._with_content:
             return
         if said.request is not None:
-            span.set_attribute(name.INPUT_MESSAGES, content.given(said.request.messages))
+            span.set_attribute(name.INPUT_MESSAGES, content.input_messages(said.request.messages))
         if said.completion is not None:
-            span.set_attribute(name.OUTPUT_MESSAGES, content.replied(said.completion))
+            span.set_attribute(name.OUTPUT_MESSAGES, content.output_messages(said.completion))
 
     # ---------------------------------------------------------------------------------------- spans
 

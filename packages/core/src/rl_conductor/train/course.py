@@ -41,7 +41,7 @@ class Course:
     @cached_property
     def task(self) -> Task:
         """Where the questions come from."""
-        return self.config.task.made()
+        return self.config.task.build()
 
     @cached_property
     def examiner(self) -> Examiner:

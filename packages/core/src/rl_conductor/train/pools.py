@@ -22,6 +22,6 @@ def opened(entry: PoolEntry, path: Path) -> Iterator[WorkerPool]:
     """
     memory = Memory(path if entry.remember else None)
     try:
-        yield entry.made(memory)
+        yield entry.build(memory)
     finally:
         run_sync(memory.aclose())

@@ -38,7 +38,7 @@ class SmallPool(BaseModel):
         """The names of the workers' models, in their order."""
         return (self.reader, self.coder, self.writer)
 
-    def made(self, memory: Memory) -> WorkerPool:
+    def build(self, memory: Memory) -> WorkerPool:
         """The pool; replies are remembered as the base models gave them."""
         models = {name: model(name, **self._options(name)) for name in dict.fromkeys(self.models)}
         reader, coder, writer = (models[name] for name in self.models)
@@ -67,12 +67,12 @@ class PoolSource(BaseModel):
             raise ValueError(f"write one of file, workers and small, not {' and '.join(given) or 'none'}")
         return self
 
-    def made(self, memory: Memory) -> WorkerPool:
+    def build(self, memory: Memory) -> WorkerPool:
         """The pool, with workers that remember their replies."""
         if self.small is not None:
-            return self.small.made(memory)
+            return self.small.build(memory)
         content = self.content()
-        return WorkerPool(memory.worker(worker, content.workers[worker.name]) for worker in content.made())
+        return WorkerPool(memory.worker(worker, content.workers[worker.name]) for worker in content.build())
 
     def content(self) -> PoolFile:
         """What the pool file says, or what stands here in its place."""
@@ -95,7 +95,7 @@ class Memory:
 
     def model(self, entry: ModelEntry) -> Model:
         """The model of an entry, remembering."""
-        return self._of(entry.made(), version_of(entry))
+        return self._of(entry.build(), version_of(entry))
 
     def worker(self, worker: Worker, entry: ModelEntry) -> Worker:
         """`worker`, remembering; one that asks a base model remembers that one's replies and does its own part anew."""

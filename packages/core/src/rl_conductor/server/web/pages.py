@@ -61,7 +61,7 @@ async def newest(http: Request, service: Visited) -> Response:
 
 
 @router.get("/runs/{run}")
-async def one(run: RunId, service: Visited) -> Response:
+async def show_run(run: RunId, service: Visited) -> Response:
     """A run, from its plan to its answer."""
     return Page("run.html", run=await _view(service, run), guarded=is_guarded(service))
 

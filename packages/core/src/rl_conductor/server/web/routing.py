@@ -30,7 +30,7 @@ class _PageRoute(APIRoute):
         """The endpoint, and what is told when it fails."""
         answer = super().get_route_handler()
 
-        async def told(http: Request) -> Response:
+        async def handle(http: Request) -> Response:
             try:
                 return await answer(http)
             except RequestValidationError:
@@ -38,7 +38,7 @@ class _PageRoute(APIRoute):
             except ConductorError as error:
                 return _refusal(http, error)
 
-        return told
+        return handle
 
 
 def _refusal(http: Request, error: ConductorError) -> Response:

@@ -40,7 +40,7 @@ async def visitor(http: Request, service: Shared) -> Service:
         return service
     if service.settings.admin_sha256 is None:
         raise ApiError("Set admin_sha256 in the settings to see these pages.", status=404, code="no_admin")
-    if not await service.store.is_admitted(_digest(http, service)):
+    if not await service.store.sessions.is_admitted(_digest(http, service)):
         raise ApiError("Sign in with the administrator's key.", status=401, code=SIGNED_OUT)
     return service
 
@@ -63,7 +63,7 @@ async def sign_in(http: Request, service: Shared, form: Form) -> Response:
     except ApiError as error:
         return Page("sign_in.html", status=error.status, headers=error.headers, next=wanted, refused=str(error))
     token = secrets.token_urlsafe(32)
-    await service.store.admit(_hashed(token, service), until=time.time() + HOURS * 3600)
+    await service.store.sessions.admit(_hashed(token, service), until=time.time() + HOURS * 3600)
     reply = see_other(_ours(wanted))
     encrypted = http.headers.get("origin", "").startswith("https:")
     reply.set_cookie(COOKIE, token, max_age=HOURS * 3600, httponly=True, samesite="strict", secure=encrypted)
@@ -73,7 +73,7 @@ async def sign_in(http: Request, service: Shared, form: Form) -> Response:
 @router.post("/sign-out")
 async def sign_out(http: Request, service: Shared, _: Form) -> Response:
     """Forget this browser: its cookie is worth nothing from now on."""
-    await service.store.dismiss(_digest(http, service))
+    await service.store.sessions.dismiss(_digest(http, service))
     reply = see_other("/sign-in")
     reply.delete_cookie(COOKIE, httponly=True, samesite="strict")
     return reply

@@ -6,22 +6,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from rl_conductor.events import AnswerDelta, Event, PlanDelta, PlanRejected, StepFinished, StepStarted, WorkflowPlanned
 from rl_conductor.server.web.drawing import Drawing, critical_chain, tall, wide
 from rl_conductor.store import RunRow
-from rl_conductor.trace import (
-    AnswerDelta,
-    Call,
-    Event,
-    PlanDelta,
-    PlanRecord,
-    PlanRejected,
-    Round,
-    StepFinished,
-    StepResult,
-    StepStarted,
-    Trace,
-    WorkflowPlanned,
-)
+from rl_conductor.trace import Call, PlanRecord, Round, StepResult, Trace
 from rl_conductor.types import Usage, total
 from rl_conductor.workflow import Step, Workflow
 
@@ -143,7 +131,7 @@ class RunView:
         return self.trace.seconds if self.trace else self.row.seconds or 0.0
 
     @property
-    def kept(self) -> Usage:
+    def kept_usage(self) -> Usage:
         """What the replies that a replay kept had used when they were first made."""
         calls = [call for one in self.rounds for step in one.steps if step.state == "kept" for call in step.calls]
         return total(call.completion.usage for call in calls if call.completion)

@@ -36,10 +36,10 @@ from typing_extensions import override
 import rl_conductor
 from rl_conductor import Event, Limits, Model, Planner, Policy, Request, Sampling, Trace, Worker, WorkerPool
 from rl_conductor.errors import ConfigError
+from rl_conductor.events import AnswerDelta
 from rl_conductor.profiles import ProfileName
 from rl_conductor.streams import as_told
 from rl_conductor.sync import iterate_sync, run_sync
-from rl_conductor.trace import AnswerDelta
 from rl_conductor.workflow import AccessMode
 
 from .instrumentation import Report, observed_planner, observed_pool

@@ -161,7 +161,7 @@ def refuse_descriptions(what: str, given: object) -> None:
 def _from_entry(name: str, entry: Mapping[str, Any]) -> Worker:
     refuse_descriptions(f"worker {name!r}", entry)
     try:
-        return PoolFile.model_validate({"workers": {name: entry}}).made()[0]
+        return PoolFile.model_validate({"workers": {name: entry}}).build()[0]
     except ValidationError as error:
         wrong = "; ".join(map(str, problems(error, below=2)))
         raise ConfigError(f"worker {name!r} is wrong: {wrong}") from None
