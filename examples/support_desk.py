@@ -37,4 +37,4 @@ for question in QUESTIONS:
     (step,) = told["rounds"][0]["steps"]
     print(question)
     print(f"  {step['worker']}: {reply.text}")
-    print(f"  {told['seconds']:.1f} s, {step['tokens']} tokens, ${told['cost']} with planning")
+    print(f"  {told['seconds']:.1f} s, ${step['usage']['cost']}, with planning ${told['usage']['cost']}")

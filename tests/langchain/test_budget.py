@@ -14,7 +14,7 @@ from langchain_core.outputs import ChatGeneration, ChatResult
 from langchain_core.runnables import Runnable, RunnableLambda
 
 from core.runs import plan
-from langchain_conductor import ChatConductor, RunnableModel, conductor_of
+from langchain_conductor import ChatConductor, RunnableModel
 from rl_conductor import Limits, Price, RunError, ScriptedModel, Worker, WorkerPool
 from rl_conductor.conductor import Conductor
 
@@ -118,5 +118,6 @@ async def test_a_cancelled_agent_leaves_the_room_of_its_calls_to_the_next_attemp
 async def test_a_conductor_within_a_chain_counts_for_itself() -> None:
     inner = ChatConductor(workers={"a": ScriptedModel("Done.")}, planner=ScriptedModel(LONE))
     chain: Runnable[Any, Any] = RunnableLambda(lambda _: [("user", "Well?")]) | inner
-    outer = conductor_of({"chain": chain}, planner=ScriptedModel(LONE), limits=Limits(concurrency=1, calls=3))
-    assert (await outer.run("Well?")).text == "Done."
+    limits = Limits(concurrency=1, calls=3)
+    outer = ChatConductor(workers={"chain": chain}, planner=ScriptedModel(LONE), limits=limits)
+    assert (await outer.ainvoke("Well?")).text == "Done."

@@ -51,6 +51,7 @@ from rl_conductor import (
     Worker,
     model,
 )
+from rl_conductor.summary import Summary
 from rl_conductor.types import Completion, ToolCall, Usage
 
 TWO = plan((0, "Draft it.", []), (1, "Finish it.", ["all"]))
@@ -127,17 +128,13 @@ def test_the_answer_comes_with_everything_that_it_used(answer: Answer) -> None:
     }
     told = reply.response_metadata
     assert (told["model_name"], told["finish_reason"]) == ("conductor", "stop")
-    brief = told["conductor"]
-    assert brief["answered_by"] == "vendor-x"
-    assert [(s["worker"], s["subtask"], s["reads"], s["tokens"]) for s in brief["rounds"][0]["steps"]] == [
-        ("drafter", "Draft it.", [], 15),
-        ("writer", "Finish it.", [1], 15),
+    brief = Summary.model_validate(told["conductor"])
+    assert brief.model == "vendor-x"
+    assert [(step.worker, step.access, step.usage.total_tokens) for step in brief.rounds[0].steps] == [
+        ("drafter", (), 15),
+        ("writer", (0,), 15),
     ]
-    assert {who: used["input_tokens"] for who, used in brief["usage"].items()} == {
-        "planning": 10,
-        "drafter": 10,
-        "writer": 10,
-    }
+    assert brief.usage.total_tokens == 45
 
 
 def test_only_the_last_chunk_carries_usage_and_facts() -> None:
@@ -580,5 +577,5 @@ async def test_its_events_are_langchains_own() -> None:
     said = [event["data"]["chunk"].text for event in events if event["event"] == "on_chat_model_stream"]
     assert "".join(said) == "The whole answer."
     custom = [event["name"] for event in events if event["event"] == "on_custom_event"]
-    assert custom[0] == "conductor_planned"
+    assert custom[0] == "conductor_workflow_planned"
     assert custom.count("conductor_step_started") == custom.count("conductor_step_finished") == 2

@@ -25,9 +25,9 @@ def test_tiny_models_plan_and_answer(chat: ChatConductor) -> None:
     assert "7" in reply.text or "seven" in reply.text.lower()
     told = reply.response_metadata["conductor"]
     assert told["planner"].startswith("embedded:")
-    assert told["usage"]["planning"]["output_tokens"] > 0
+    assert told["planning"]["output_tokens"] > 0
     assert reply.usage_metadata is not None
-    assert reply.usage_metadata["input_tokens"] > told["usage"]["planning"]["input_tokens"]
+    assert reply.usage_metadata["input_tokens"] > told["planning"]["input_tokens"]
 
 
 async def test_a_tiny_model_streams_its_own_tokens(chat: ChatConductor) -> None:

@@ -12,14 +12,17 @@ import pytest
 from langchain.agents import create_agent
 from langchain_core.caches import InMemoryCache
 from langchain_core.callbacks import BaseCallbackHandler
-from langchain_core.language_models import FakeListChatModel, GenericFakeChatModel
+from langchain_core.language_models import FakeListChatModel, FakeMessagesListChatModel, GenericFakeChatModel
 from langchain_core.messages import AIMessage, AnyMessage, HumanMessage
+from langchain_core.messages import ToolCall as LCToolCall
 from langchain_core.output_parsers import StrOutputParser
 from langchain_core.prompts import ChatPromptTemplate
 from langchain_core.rate_limiters import InMemoryRateLimiter
 from langchain_core.runnables import Runnable, RunnableLambda
+from langchain_core.tools import StructuredTool
 from langchain_openai import ChatOpenAI
 from langgraph.graph import START, MessagesState, StateGraph
+from pydantic import BaseModel, Field
 
 from core.models.wire.base import SECRET
 from core.runs import plan
@@ -137,10 +140,58 @@ async def test_a_reply_that_is_not_the_json_asked_for_may_be_repeated(schema: An
         assert caught.value.retryable
 
 
-async def test_tools_and_a_schema_at_once_are_refused(chat: Any) -> None:
-    asked = HELLO.model_copy(update={"tools": (NOW,), "response_format": JsonFormat()})
-    with pytest.raises(BadRequestError, match="can't take tools and a JSON schema at once"):
-        await ChatModel(chat()).complete(asked)
+class Caller(FakeMessagesListChatModel):
+    """A chat model that keeps what was bound to it."""
+
+    bound: list[Any] = Field(default_factory=list)
+
+    def bind_tools(self, tools: Any, **options: Any) -> Any:
+        """Itself."""
+        self.bound.append(([tool["function"]["name"] for tool in tools], options))
+        return self
+
+
+def calls(name: str, **arguments: Any) -> AIMessage:
+    return AIMessage("", tool_calls=[LCToolCall(name=name, args=arguments, id="c")])
+
+
+TOOLS_OR_FORM = HELLO.model_copy(
+    update={"tools": (NOW,), "response_format": JsonFormat(name="place", json_schema=SCHEMA)}
+)
+
+
+async def test_asked_for_tools_and_a_schema_at_once_a_chat_model_calls_a_tool_or_answers_in_json() -> None:
+    replies = [calls("now"), calls("answer_place", city="Ulm"), AIMessage('{"city": "Bonn"}')]
+    chat = Caller(responses=list(replies))
+    model = ChatModel(chat)
+    first, second, third = [await model.complete(TOOLS_OR_FORM) for _ in replies]
+    assert chat.bound == [(["now", "answer_place"], {"tool_choice": "any"})] * 3
+    assert [call.name for call in first.message.tool_calls] == ["now"]
+    assert [(reply.text, reply.message.tool_calls) for reply in (second, third)] == [
+        ('{"city": "Ulm"}', ()),
+        ('{"city": "Bonn"}', ()),
+    ]
+
+
+@pytest.mark.parametrize(("choice", "bound"), [("now", "now"), ("required", "any")])
+async def test_a_tool_that_must_be_called_is_offered_without_the_form(choice: str, bound: str) -> None:
+    chat = Caller(responses=[calls("now")])
+    await ChatModel(chat).complete(TOOLS_OR_FORM.model_copy(update={"tool_choice": choice}))
+    assert chat.bound == [(["now"], {"tool_choice": bound})]
+
+
+def test_an_agent_over_chat_models_may_have_tools_and_a_form_for_its_answer() -> None:
+    class Place(BaseModel):
+        city: str
+
+    chat = Caller(responses=[calls("where"), calls("answer_Place", city="Ulm")])
+    conductor: Any = ChatConductor(workers={"a": chat}, planner=ScriptedModel(plan((0, "Answer.", []))))
+    agent: Any = create_agent(
+        conductor,
+        tools=[StructuredTool.from_function(lambda: "Ulm", name="where", description="Where?")],
+        response_format=Place,
+    )
+    assert agent.invoke({"messages": "Where are you?"})["structured_response"] == Place(city="Ulm")
 
 
 async def test_what_is_asked_goes_before_the_models_own_settings(chat: Any, vendor: Vendor) -> None:

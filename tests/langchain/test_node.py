@@ -149,7 +149,7 @@ def test_plan_and_steps_are_told_as_custom_data() -> None:
     parts: Any = graph.stream(QUESTION, stream_mode="custom", subgraphs=True)
     events = [event for _, event in parts]
     kinds = [event["type"].removeprefix("conductor_") for event in events]
-    assert kinds[0] == "planned"
+    assert kinds[0] == "workflow_planned"
     assert sorted(kinds[1:]) == ["step_finished"] * 4 + ["step_started"] * 4
     assert json.dumps(events)
 

@@ -18,8 +18,8 @@ from typing_extensions import TypedDict
 
 from conductor_graphs import THREAD, around, told
 from core.runs import plan
+from langchain_conductor.chat import ChatConductor
 from langchain_conductor.node import create_conductor
-from langchain_conductor.pool import conductor_of
 from langchain_conductor.subgraph import Graph
 from rl_conductor import Conductor, ScriptedModel
 
@@ -73,7 +73,7 @@ def agent(scales: Scales, **options: Any) -> Graph:
 def conductor(first: Graph) -> Conductor:
     """A conductor whose first step is the agent's."""
     workers: dict[str, Any] = {"agent": first, "teller": ScriptedModel(told, name="teller")}
-    return conductor_of(workers, planner=ScriptedModel([TWO_STEPS]))
+    return ChatConductor(workers=workers, planner=ScriptedModel([TWO_STEPS])).conductor
 
 
 async def test_an_agent_does_a_step_with_its_own_tools_and_its_nodes_stream() -> None:

@@ -20,11 +20,10 @@ from langchain_conductor import (
     ChatModel,
     RunnableConductor,
     RunnableModel,
-    conductor_of,
     create_conductor,
     pool_of,
 )
-from langchain_conductor.pool import conductor_over, found_of
+from langchain_conductor.pool import conductor_of, found_of
 from langchain_conductor.tracing import Reported
 from rl_conductor import (
     Card,
@@ -128,45 +127,45 @@ def test_an_impossible_policy_is_told_at_once() -> None:
 
 
 def test_the_first_language_model_plans_unless_another_is_named() -> None:
-    made = conductor_of({"agent": chain(), "chat": fake()})
+    made = found_of({"agent": chain(), "chat": fake()})
     assert isinstance(model_of(made.planner.model), ChatModel)
-    named = conductor_of({"agent": chain()}, ScriptedModel(LONE, name="planner"))
+    named = found_of({"agent": chain()}, ScriptedModel(LONE, name="planner"))
     assert named.planner.model.name == "scripted:planner"
     whole = Planner(model=ScriptedModel(LONE), samples=1)
-    assert conductor_of({"agent": chain()}, whole).planner.samples == 1
+    assert found_of({"agent": chain()}, whole).planner.samples == 1
 
 
 def test_agents_alone_cannot_plan() -> None:
     with pytest.raises(ConfigError, match=r"none of agent can plan.*give planner="):
-        conductor_of({"agent": chain()})
+        found_of({"agent": chain()})
 
 
 def test_a_profile_brings_limits_and_an_order_and_both_can_be_overruled() -> None:
     dear = Worker.of("dear", ScriptedModel("Hi.", price=Price(input=9, output=9)))
-    workers: dict[str, Any] = {"dear": dear, "cheap": ScriptedModel("Hi.")}
-    mini = conductor_of(workers, profile="mini")
+    found = found_of({"dear": dear, "cheap": ScriptedModel("Hi.")})
+    mini = conductor_of(found, profile="mini")
     assert list(mini.pool) == ["cheap", "dear"]
     assert (mini.limits.steps, mini.limits.rounds) == (2, 1)
-    assert conductor_of(workers, profile="mini", rounds=3).limits == mini.limits.model_copy(update={"rounds": 3})
-    assert conductor_of(workers, profile="ultra", limits=Limits(steps=4)).limits == Limits(steps=4)
-    assert conductor_of(workers).limits == Limits()
+    assert conductor_of(found, profile="mini", rounds=3).limits == mini.limits.model_copy(update={"rounds": 3})
+    assert conductor_of(found, profile="ultra", limits=Limits(steps=4)).limits == Limits(steps=4)
+    assert conductor_of(found).limits == Limits()
     with pytest.raises(
         ConfigError, match="no profile 'tiny': write 'mini' or 'ultra'; a model to work with goes into workers="
     ):
-        conductor_of(workers, profile="tiny")
+        conductor_of(found, profile="tiny")
 
 
 def test_another_profile_changes_the_order_and_the_limits_and_nothing_else() -> None:
     dear = Worker.of("dear", ScriptedModel("Hi.", price=Price(input=9, output=9)))
     pool = WorkerPool([dear, Worker.of("cheap", ScriptedModel("Hi."))])
     found = replace(found_of(pool, ScriptedModel(LONE)), access="positional", limits=Limits(steps=3))
-    usual = conductor_over(found, policy=Policy(final="dear"))
-    mini = conductor_over(found, policy=Policy(final="dear"), profile="mini", rounds=3)
+    usual = conductor_of(found, policy=Policy(final="dear"))
+    mini = conductor_of(found, policy=Policy(final="dear"), profile="mini", rounds=3)
     assert list(mini.pool) == ["cheap", "dear"]
     assert (mini.limits.steps, mini.limits.rounds) == (2, 3)
     assert (vars(mini) | {"pool": usual.pool, "limits": usual.limits}) == vars(usual)
-    assert conductor_over(found, profile="mini", limits=Limits(steps=4)).limits == Limits(steps=4)
-    assert conductor_over(found, profile="ultra").limits.steps == 3
+    assert conductor_of(found, profile="mini", limits=Limits(steps=4)).limits == Limits(steps=4)
+    assert conductor_of(found, profile="ultra").limits.steps == 3
 
 
 def test_a_profile_for_one_call_keeps_to_what_the_planner_of_a_pool_file_is_good_for(
@@ -185,8 +184,8 @@ def test_a_profile_for_one_call_keeps_to_what_the_planner_of_a_pool_file_is_good
 
 
 def test_every_call_is_reported_once_however_often_a_conductor_is_made_over() -> None:
-    made = conductor_of({"a": ScriptedModel("Hi.")})
-    again = conductor_of(made.pool, made.planner)
+    made = found_of({"a": ScriptedModel("Hi.")})
+    again = found_of(made.pool, made.planner)
     assert isinstance(again.pool["a"].model, Reported)
     assert isinstance(again.pool["a"].model.model, ScriptedModel)
     assert not isinstance(model_of(again.planner.model), Reported)

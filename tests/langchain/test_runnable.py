@@ -14,7 +14,7 @@ from langchain_core.runnables import RunnableLambda
 
 from conductor_graphs import ANSWER, asked, conductor, told
 from core.runs import down, plan
-from langchain_conductor.pool import conductor_of
+from langchain_conductor.chat import ChatConductor
 from langchain_conductor.runnable import Planned, RunnableConductor
 from rl_conductor import Conductor, Limits, Policy, Request, RunError, ScriptedModel, Step, Workflow, WorkflowError
 
@@ -112,7 +112,7 @@ def test_a_batch_keeps_its_order_and_its_failures() -> None:
     def work(request: Any) -> Any:
         return down(request) if request.messages[0].text.startswith("bad") else request.messages[0].text
 
-    one = RunnableConductor(conductor_of({"a": ScriptedModel(work, name="a")}, policy=Policy(single="a")))
+    one = RunnableConductor(ChatConductor(workers={"a": ScriptedModel(work, name="a")}, policy=Policy(single="a")))
     first, second, third = one.batch(["x", "bad", "y"], config={"max_concurrency": 2}, return_exceptions=True)
     assert (first.text, third.text) == ("x", "y")
     assert isinstance(second, RunError)

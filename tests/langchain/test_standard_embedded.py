@@ -33,7 +33,7 @@ class NoFallBack(BaseCallbackHandler):
         for (generation,) in response.generations:
             assert isinstance(generation, ChatGeneration)
             told = generation.message.response_metadata["conductor"]
-            assert told["rounds"][0]["plan"] in ("planner", "continuation")
+            assert told["rounds"][0]["plan"]["source"] in ("planner", "continuation")
 
 
 @pytest.mark.filterwarnings("ignore:Benchmark fixture was not used")  # by a test that needs recorded calls

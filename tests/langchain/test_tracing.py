@@ -124,11 +124,11 @@ def test_a_run_says_what_was_asked_and_answered_and_how_much_it_took() -> None:
     conducting(b=[told]).invoke("Hello", {"callbacks": [recorder]})
     last = recorder.run("step 3: a")
     assert last.inputs["subtask"] == "join"
-    assert last.inputs["reads"] == [1, 2]
+    assert last.inputs["access"] == [0, 1]
     assert "from b" in last.inputs["prompt"]
     assert last.outputs == {"reply": "from a"}
     told_of = {name: last.extra["metadata"][name] for name in ("round", "step", "worker", "attempt")}
-    assert told_of == {"round": 1, "step": 3, "worker": "a", "attempt": 1}
+    assert told_of == {"round": 0, "step": 2, "worker": "a", "attempt": 1}
     call = recorder.run("scripted:b")
     assert "count" in call.inputs["prompts"][0]
     assert call.outputs is not None
@@ -215,20 +215,20 @@ def test_plan_and_steps_are_announced_as_they_happen(way: str) -> None:
     heard, recorder = Heard(), Recorder()
     WAYS[way](conducting(), {"callbacks": [heard, recorder]})
     names = [name for name, _, _ in heard.told]
-    assert names[0] == "conductor_planned"
+    assert names[0] == "conductor_workflow_planned"
     assert names[-1] == "conductor_step_finished"
     assert {run_id for _, _, run_id in heard.told} == {recorder.roots[0].id}
-    assert heard.told[0][1]["steps"][2] == {"step": 3, "worker": "a", "subtask": "join", "reads": [1, 2]}
+    assert heard.told[0][1]["steps"][2] == {"step": 2, "worker": "a", "subtask": "join", "access": [0, 1]}
     assert heard.told[-1][1]["status"] == "ok"
 
 
 def test_a_plan_that_is_thrown_away_is_announced() -> None:
     heard = Heard()
     asyncio.run(conducting(plans=["nonsense", DIAMOND]).ainvoke("Hello", {"callbacks": [heard]}))
-    assert [name for name, _, _ in heard.told][:2] == ["conductor_plan_rejected", "conductor_planned"]
+    assert [name for name, _, _ in heard.told][:2] == ["conductor_plan_rejected", "conductor_workflow_planned"]
 
 
-TOLD = ["planned", "step_started", "step_finished", "step_started", "step_finished"]
+TOLD = ["workflow_planned", "step_started", "step_finished", "step_started", "step_finished"]
 QUESTION: Any = {"messages": "Hello"}
 
 
@@ -248,7 +248,7 @@ def test_a_graph_that_streams_custom_data_shows_plan_and_steps(way: str) -> None
     graph = around(lambda _: WAYS[way](chat, {"callbacks": [heard]}) and None)
     parts = list(graph.stream(QUESTION, stream_mode="custom"))
     assert told(parts) == TOLD
-    assert parts == [{"type": name, **data} for name, data, _ in heard.told]
+    assert parts == [data for _, data, _ in heard.told]
 
 
 @pytest.mark.parametrize("stream", [False, True])

@@ -19,6 +19,7 @@ from core.pools import TRAINED
 from llama_index.llms.conductor import Conductor
 from llamaindex.scripts import EchoLLM, asked, conductor, core_of, plan, planner, shown, text_of, until
 from rl_conductor import (
+    MINI,
     Card,
     ConfigError,
     Flow,
@@ -31,6 +32,7 @@ from rl_conductor import (
     Worker,
 )
 from rl_conductor.models import Capabilities
+from rl_conductor.summary import Summary
 
 ANSWER = "The whole answer."
 
@@ -53,6 +55,14 @@ def test_a_pool_file_says_here_too_how_its_planner_is_asked(tmp_path: Path, monk
     assert (core.planner.form, core.planner.examples) == ("lines", 0)
     assert (core.access, core.limits.steps, core.limits.rounds) == ("positional", 3, 2)
     assert Conductor(access="binary")._core.access == "binary"
+
+
+def test_a_profile_and_a_planner_go_with_any_workers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert conductor(profile="mini")._core.limits == MINI.limits
+    (tmp_path / "pool.toml").write_text(f'{TRAINED}[workers.small]\nmodel = "ollama:llama3.2"\n')
+    monkeypatch.setenv("RL_CONDUCTOR_POOL", str(tmp_path / "pool.toml"))
+    found = Conductor(planner=EchoLLM())._core
+    assert (found.planner.model.name, list(found.pool), found.access) == ("llamaindex:echo", ["small"], "positional")
 
 
 def test_every_way_of_asking_gives_the_answer() -> None:
@@ -162,8 +172,7 @@ def test_the_whole_trace_is_kept_and_its_summary_goes_along() -> None:
     assert llm.trace is None
     response = llm.chat(asked("Why?"))
     assert llm.trace is not None
-    assert response.raw["trace"]["id"] == llm.trace.id
-    assert [step["worker"] for step in response.raw["trace"]["rounds"][0]["steps"]] == ["drafter", "writer"]
+    assert response.raw["conductor"] == Summary.of(llm.trace).model_dump(mode="json")
     assert response.additional_kwargs["total_tokens"] == llm.trace.usage.total_tokens
     json.dumps(response.raw)
     assert llm.complete("Why?").raw["usage"] == response.raw["usage"]
@@ -234,8 +243,7 @@ def test_it_calls_functions_when_a_worker_that_may_answer_does() -> None:
         ({"workers": [FunctionTool.from_defaults(asked)]}, "'asked' is a FunctionTool, which can't work"),
         ({"workers": [EchoLLM(), EchoLLM()]}, "a name of its own"),
         ({"workers": {"a": EchoLLM()}, "model": "x"}, "a Conductor takes no model; it takes workers"),
-        ({"workers": {"a": EchoLLM()}, "profile": "mini"}, "limits=Limits"),
-        ({"planner": EchoLLM()}, "needs workers"),
+        ({"workers": {"a": EchoLLM()}, "planner": 7}, "'planner' is a int, which can't work"),
         ({"workers": {"a": {"model": "openai:x", "tag": 1}}}, "worker 'a' is wrong: tag"),
         ({"workers": {"a": {"model": "openai:x", "options": {"api_key": "sk-1"}}}}, "set it in the environment"),
     ],

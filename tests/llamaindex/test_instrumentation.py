@@ -227,4 +227,4 @@ def test_the_pieces_of_a_streamed_answer_are_events(events: Events) -> None:
 def test_every_call_begins_and_ends(events: Events) -> None:
     conductor().complete("Why?")
     assert len(events.of(LLMChatStartEvent)) == len(events.of(LLMChatEndEvent)) == 4
-    assert events.of(LLMChatEndEvent)[-1].response.raw["trace"]["rounds"]
+    assert events.of(LLMChatEndEvent)[-1].response.raw["conductor"]["rounds"]

@@ -17,8 +17,9 @@ from rl_conductor.pool import WorkerPool
 from rl_conductor.server.chat_completions import usage as chat_usage
 from rl_conductor.server.messages import usage as messages_usage
 from rl_conductor.server.responses import usage as responses_usage
-from rl_conductor.server.telling import breakdown, headers, orchestration, summary
+from rl_conductor.server.telling import breakdown, headers, orchestration
 from rl_conductor.store.tables import Dollars
+from rl_conductor.summary import Summary
 from rl_conductor.trace import Trace
 from rl_conductor.types import Completion, Message, Price, Request, Usage, total
 
@@ -84,10 +85,12 @@ def test_every_count_of_a_reply_is_what_the_models_charged(run: tuple[Trace, lis
     each = [told["planning"], *told["workers"].values()]
     for name in ("input_tokens", "cached_tokens", "output_tokens", "reasoning_tokens"):
         assert told["total"][name] == sum(one[name] for one in each) == getattr(whole, name)
-    assert Decimal(told["total"]["cost_usd"]) == sum(Decimal(one["cost_usd"]) for one in each) == whole.cost
+    assert Decimal(told["total"]["cost"]) == sum(Decimal(one["cost"]) for one in each) == whole.cost
     assert Decimal(headers([trace])["x-conductor-cost-usd"]) == whole.cost
-    steps = [step for one in summary(trace)["rounds"] for step in (one["plan"], *one["steps"])]
-    assert sum(Decimal(step["cost_usd"]) for step in steps) == whole.cost
+    brief = Summary.of(trace)
+    parts = [used for one in brief.rounds for used in (one.plan.usage, *(step.usage for step in one.steps))]
+    assert total(parts) == brief.usage
+    assert brief.usage.cost == whole.cost
     assert Dollars().process_result_value(Dollars().process_bind_param(whole.cost, DIALECT), DIALECT) == whole.cost
 
 

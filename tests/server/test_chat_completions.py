@@ -62,7 +62,7 @@ async def test_the_head_of_a_reply_tells_run_cost_and_depth(serve: Serve) -> Non
     told = reply.model_extra["conductor"]
     assert raw.headers["x-conductor-run"] == raw.request_id == told["run"]
     assert raw.headers["x-conductor-plan-depth"] == "2"
-    assert Decimal(raw.headers["x-conductor-cost-usd"]) == Decimal(told["cost_usd"]) > Decimal("0.5")
+    assert Decimal(raw.headers["x-conductor-cost-usd"]) == Decimal(told["usage"]["cost"]) > Decimal("0.5")
     assert [step["worker"] for step in told["rounds"][0]["steps"]] == ["a", "b"]
 
 
@@ -98,7 +98,7 @@ async def test_progress_is_told_in_comments_that_the_official_client_skips(serve
     raw = await at.http.post("/v1/chat/completions", json=body)
     comments = [json.loads(line[2:]) for line in raw.text.splitlines() if line.startswith(": ")]
     assert [told["type"] for told in comments] == [
-        "planned",
+        "workflow_planned",
         "step_started",
         "step_finished",
         "step_started",
@@ -118,7 +118,7 @@ async def test_progress_comes_in_chunks_when_it_is_asked_for(serve: Serve) -> No
         model="conductor-mini", messages=ASKED, stream=True, extra_body={"conductor": {"progress": "chunks"}}
     )
     notes = [(chunk.model_extra or {})["conductor"]["type"] async for chunk in stream if not chunk.choices]
-    assert notes == ["planned", "step_started", "step_finished", "step_started", "step_finished"]
+    assert notes == ["workflow_planned", "step_started", "step_finished", "step_started", "step_finished"]
 
 
 async def test_a_stream_ends_with_the_usage_when_that_was_asked_for(serve: Serve) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import date
 from pathlib import Path
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner
@@ -30,7 +31,7 @@ async def at(serve: Serve, tmp_path: Path) -> At:
     return await serve(pool, ScriptedModel([TWO_STEPS] * 9), profiles={"house": house})
 
 
-async def ask(at: At, text: str, model: str = "house") -> tuple[str, dict[str, object]]:
+async def ask(at: At, text: str, model: str = "house") -> tuple[str, dict[str, Any]]:
     """The answer, and the plan as the reply tells of it."""
     reply = await at.openai().chat.completions.create(model=model, messages=[{"role": "user", "content": text}])
     told = (reply.model_extra or {})["conductor"]["rounds"][0]["plan"]
@@ -42,9 +43,8 @@ async def test_a_simple_request_is_one_call_and_the_reply_says_why(at: At) -> No
 
     assert answer == "from a"
     assert told["source"] == "tier"
-    assert told["calls"] == 0
+    assert told["usage"]["calls"] == 0
     decision = told["tier"]
-    assert isinstance(decision, dict)
     assert decision["tier"] == "single"
     assert decision["probability"] >= decision["threshold"]
     assert decision["classifier"] == tiers().sha256
@@ -53,11 +53,10 @@ async def test_a_simple_request_is_one_call_and_the_reply_says_why(at: At) -> No
 async def test_other_requests_and_profiles_are_planned(at: At) -> None:
     answer, told = await ask(at, "Write a parser.")
     assert (answer, told["source"]) == ("from b", "planner")
-    assert isinstance(told["tier"], dict)
     assert told["tier"]["tier"] == "conductor"
 
     answer, told = await ask(at, SIMPLE, model="conductor-ultra")
-    assert (answer, told["source"], "tier" in told) == ("from b", "planner", False)
+    assert (answer, told["source"], told["tier"]) == ("from b", "planner", None)
 
 
 async def test_a_stream_is_one_call_too(at: At) -> None:

@@ -2,7 +2,7 @@
 from .chat import ChatConductor
 from .models import ChatModel, RunnableModel
 from .node import create_conductor
-from .pool import conductor_of, pool_of
+from .pool import pool_of
 from .progress import Progress, aget_progress, get_progress
 from .runnable import Planned, RunnableConductor
 
@@ -14,7 +14,6 @@ __all__ = [
     "RunnableConductor",
     "RunnableModel",
     "aget_progress",
-    "conductor_of",
     "create_conductor",
     "get_progress",
     "pool_of",

@@ -14,16 +14,16 @@ from langchain_core.outputs import ChatGeneration, ChatGenerationChunk, ChatResu
 from langchain_core.runnables import RunnableConfig
 from langchain_core.runnables.config import set_config_context
 
-from langchain_conductor.hosts import write_custom
+from langchain_conductor.hosts import announcement, write_custom
 from langchain_conductor.messages import NAME, lc_reply, lc_usage
 from langchain_conductor.models import stop_counting
-from langchain_conductor.summary import announcement, summary
 from langchain_conductor.tracing import UNSEEN, inside, note
 from rl_conductor.conductor import Conductor
 from rl_conductor.events import AnswerDelta, Event, Finished, Listener
 from rl_conductor.limits import Limits
 from rl_conductor.policy import Policy
 from rl_conductor.streams import as_told
+from rl_conductor.summary import Summary
 from rl_conductor.trace import Trace
 from rl_conductor.types import Completion, Request
 
@@ -95,7 +95,7 @@ class Asked:
         told = {"model_name": self.model, "model_provider": NAME, "finish_reason": completion.finish_reason}
         return {
             "usage_metadata": lc_usage(completion.usage),
-            "response_metadata": {**told, "conductor": summary(trace)},
+            "response_metadata": {**told, "conductor": Summary.of(trace).model_dump(mode="json")},
         }
 
     async def _events(self, run: BaseRunManager | None, *, stream: bool) -> AsyncGenerator[Event, None]:
@@ -116,12 +116,12 @@ class Asked:
             async with aclosing(as_told(asking, context=context)) as events:
                 async for event in events:
                     if run is not None and (announced := announcement(event)):
-                        await _announce(run, config, *announced)
+                        await _announce(run, config, announced)
                     yield event
 
 
-async def _announce(run: BaseRunManager, config: RunnableConfig, name: str, data: dict[str, Any]) -> None:
+async def _announce(run: BaseRunManager, config: RunnableConfig, told: dict[str, Any]) -> None:
     """Tell handlers, and whoever streams the graph around in the mode `custom`; not of what a worker does inside."""
-    await adispatch_custom_event(name, data, config=config)
+    await adispatch_custom_event(told["type"], told, config=config)
     if UNSEEN not in run.inheritable_tags:
-        write_custom({"type": name, **data})
+        write_custom(told)

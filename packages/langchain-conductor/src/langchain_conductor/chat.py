@@ -19,7 +19,7 @@ from langchain_conductor.asked import Asked, named
 from langchain_conductor.messages import NAME, AnyTool, core_tool, core_tool_choice, lc_tool
 from langchain_conductor.models import ChatModel
 from langchain_conductor.options import CallOptions
-from langchain_conductor.pool import AnyModel, conductor_over, found_of
+from langchain_conductor.pool import AnyModel, conductor_of, found_of
 from langchain_conductor.structured import Method, Schema, response_format, structured
 from langchain_conductor.tracing import identified, unreported
 from rl_conductor.conductor import Conductor
@@ -105,7 +105,7 @@ class ChatConductor(BaseChatModel):
 
     def _in_profile(self, profile: str | None) -> Conductor:
         self._found = self._found or found_of(self.workers, self.planner)
-        return conductor_over(
+        return conductor_of(
             self._found,
             profile=profile,
             policy=self.policy,
@@ -280,16 +280,9 @@ class ChatConductor(BaseChatModel):
         return {name: value for name in DEFAULTS if (value := getattr(self, name)) is not None}
 
     def _get_ls_params(self, stop: list[str] | None = None, **kwargs: Any) -> LangSmithParams:
-        known = {**self._defaults(), **kwargs}
-        told = LangSmithParams(
-            ls_provider=NAME, ls_model_name=kwargs.get("model") or named(self.model), ls_model_type="chat"
-        )
-        if known.get("temperature") is not None:
-            told["ls_temperature"] = known["temperature"]
-        if known.get("max_tokens") is not None:
-            told["ls_max_tokens"] = known["max_tokens"]
-        if stop or known.get("stop"):
-            told["ls_stop"] = stop or known["stop"]
+        told = super()._get_ls_params(stop or self.stop, **kwargs)
+        told["ls_provider"] = NAME
+        told["ls_model_name"] = named(kwargs.get("model") or self.model)
         return told
 
     def _get_llm_string(self, stop: list[str] | None = None, **kwargs: Any) -> str:

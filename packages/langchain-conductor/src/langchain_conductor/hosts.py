@@ -16,6 +16,9 @@ from typing import Any
 
 from langchain_core.runnables import Runnable
 
+from rl_conductor.events import Event
+from rl_conductor.summary import progress
+
 
 @dataclass(frozen=True)
 class Host:
@@ -68,6 +71,12 @@ async def called(runnable: Runnable[Any, Any], given: Any) -> Any:
         raise Paused(signal) from None
     finally:
         _host.reset(token)
+
+
+def announcement(event: Event) -> dict[str, Any] | None:
+    """What custom events and custom data tell of `event`; `None` for what is told in other ways, such as tokens."""
+    told = progress(event)
+    return None if told is None else told | {"type": f"conductor_{event.type}"}
 
 
 def write_custom(data: dict[str, Any]) -> None:

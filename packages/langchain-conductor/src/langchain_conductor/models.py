@@ -27,11 +27,11 @@ from langchain_conductor.budget import budgeted, leave_to_the_conductor
 from langchain_conductor.failures import translated
 from langchain_conductor.hosts import called
 from langchain_conductor.messages import core_completion, lc_messages, lc_tool
-from rl_conductor.errors import BadRequestError, BadResponseError, ConfigError
+from rl_conductor.errors import BadResponseError, ConfigError
 from rl_conductor.models.base import Capabilities, checked, require, within
 from rl_conductor.prices import price_of
 from rl_conductor.prompts import prompt_in
-from rl_conductor.types import Completion, Delta, JsonFormat, Price, Request, Sampling
+from rl_conductor.types import Completion, Delta, JsonFormat, Price, Request, Sampling, Tool
 
 PRICE_PROVIDERS = {"google_genai": "google", "google_vertexai": "google"}
 """Providers that LangChain and the price data name differently."""
@@ -135,8 +135,8 @@ class ChatModel:
         return chat.bind_tools([lc_tool(tool) for tool in request.tools], **options)
 
     async def _as_json(self, request: Request, form: JsonFormat) -> AIMessage:
-        if request.tools:
-            raise BadRequestError(f"model {self.name!r} can't take tools and a JSON schema at once", model=self.name)
+        if request.tools and request.tool_choice != "none":
+            return await self._called_or_json(request, form)
         chat, messages = _tuned(self.chat, request.sampling), lc_messages(request.messages)
         if form.json_schema is None:  # for which not every chat model has a switch; the conversation asks for it
             reply = await chat.ainvoke(messages, **_stop(request))
@@ -147,6 +147,18 @@ class ChatModel:
             why = made["parsing_error"] or "it does not fit the schema"
             raise BadResponseError(f"{self.name}: the reply is not the JSON asked for: {why}", model=self.name)
         return _json_reply(made["parsed"], made["raw"])
+
+    async def _called_or_json(self, request: Request, form: JsonFormat) -> AIMessage:
+        """A call of a tool, or the answer in its form, which to the model is one tool more: few vendors take both."""
+        schema = form.json_schema or {"type": "object"}
+        answer = Tool(name=f"answer_{form.name}"[:64], description="Gives the whole answer.", parameters=schema)
+        if request.tool_choice == "auto":
+            request = request.model_copy(update={"tools": (*request.tools, answer), "tool_choice": "required"})
+        reply = await self._bound(request).ainvoke(lc_messages(request.messages), **_stop(request))
+        if any(call["name"] != answer.name for call in reply.tool_calls):
+            return reply
+        made = reply.tool_calls[0]["args"] if reply.tool_calls else parse_json_markdown(str(reply.text))
+        return _json_reply(made, reply)
 
 
 class RunnableModel:

@@ -19,17 +19,17 @@ from langgraph.graph.message import push_message
 from langgraph.types import Command
 from typing_extensions import TypedDict
 
-from langchain_conductor.hosts import write_custom
+from langchain_conductor.hosts import announcement, write_custom
 from langchain_conductor.messages import AnyTool, core_messages, core_tool, lc_reply, lc_usage
 from langchain_conductor.models import ChatModel, RunnableModel
 from langchain_conductor.pool import Conducted, conducted
 from langchain_conductor.review import Edit, Reject, Respond, ask, objection
 from langchain_conductor.subgraph import RESULTS, AsyncNode, Graph, Update, results_in, step_graph
-from langchain_conductor.summary import announcement, summary
 from langchain_conductor.tracing import note, unreported
 from rl_conductor import Conductor, ConfigError, Trace
 from rl_conductor.events import Event, StepFinished
 from rl_conductor.stepwise import Stepwise
+from rl_conductor.summary import Summary
 from rl_conductor.sync import run_sync
 from rl_conductor.trace import PlanRecord, Round, StepResult
 from rl_conductor.types import Message, Request, Tool
@@ -175,8 +175,7 @@ class _Node:
         """Pass what happens on to tracers, and to whoever streams in the modes `custom` and `messages`."""
         note(event)
         if announced := announcement(event):
-            name, data = announced
-            write_custom({"type": name, **data})
+            write_custom(announced)
         if isinstance(event, StepFinished) and event.result.text and not self._streams(event.result.step.worker):
             push_message(_draft(event.result), state_key=None)
 
@@ -219,5 +218,5 @@ def _drafts(trace: Trace) -> list[AIMessage]:
 
 def _replied(trace: Trace) -> AIMessage:
     assert trace.completion is not None
-    told = {"model_name": trace.completion.model, "conductor": summary(trace)}
+    told = {"model_name": trace.completion.model, "conductor": Summary.of(trace).model_dump(mode="json")}
     return lc_reply(trace.completion.message, usage_metadata=lc_usage(trace.usage), response_metadata=told)

@@ -118,7 +118,7 @@ def found_of(
     return replace(found, planner=reported_planner(plans), pool=reported_pool(found.pool))
 
 
-def conductor_over(
+def conductor_of(
     found: Found,
     *,
     profile: str | None = None,
@@ -127,48 +127,29 @@ def conductor_over(
     rounds: int | None = None,
     retries: int = 2,
 ) -> Conductor:
-    """A Conductor over what `found_of` made, in a profile; the rest as for `conductor_of`."""
-    made = Conductor.of(found, profile=_profile(profile) if profile else None, policy=policy, limits=limits)
-    return made.replaced(limits=_with_rounds(made.limits, rounds), retries=retries)
-
-
-def conductor_of(
-    workers: Mapping[str, AnyModel | Worker] | None = None,
-    planner: AnyModel | Planner | None = None,
-    *,
-    profile: str | None = None,
-    policy: Policy | None = None,
-    limits: Limits | None = None,
-    rounds: int | None = None,
-    retries: int = 2,
-) -> Conductor:
-    """A Conductor over `workers`, or over what this machine offers; its calls show in LangChain's traces.
+    """A Conductor over what `found_of` made.
 
     Args:
-        workers: by name; else what `discover` finds.
-        planner: who writes the plans; else the one that was found, or the first worker that is no agent or chain.
+        found: who plans and who works.
         profile: `mini` or `ultra`.
-        policy: what is allowed.
-        limits: what may be used; else the profile's.
+        policy: what is allowed; else the usual.
+        limits: what may be used; else the profile's, or the usual.
         rounds: in place of `limits.rounds`.
         retries: most repetitions of a call that failed for a reason that may pass.
 
     Raises:
-        ConfigError: a worker or the planner can't be made, or there is no such profile.
-        PolicyError: no workflow at all could run.
+        ConfigError: there is no such profile.
+        PolicyError: no workflow at all may run.
     """
-    found = found_of(workers, planner)
-    return conductor_over(found, profile=profile, policy=policy, limits=limits, rounds=rounds, retries=retries)
-
-
-def _with_rounds(limits: Limits, rounds: int | None) -> Limits:
-    return limits if rounds is None else Limits.model_validate(limits.model_dump() | {"rounds": rounds})
+    made = Conductor.of(found, profile=_profile(profile) if profile else None, policy=policy, limits=limits)
+    held = made.limits if rounds is None else made.limits.model_copy(update={"rounds": rounds})
+    return made.replaced(limits=held, retries=retries)
 
 
 def conducted(given: Conductor | Conducted | None) -> Conductor:
     """The Conductor of a `ChatConductor`, or a core one whose calls show in LangChain's traces; else a found one."""
     if given is None:
-        return conductor_of()
+        return conductor_of(found_of())
     if isinstance(given, Conducted):
         return given.conductor
     if not isinstance(given, Conductor):

@@ -197,14 +197,14 @@ def _told(one: Reported) -> dict[str, Any]:
     """What is known of the call, for the metadata of its runs."""
     match _asked.get():
         case StepStarted(round=number, index=index, worker=worker, attempt=attempt) if worker == one.who:
-            return {"round": number + 1, "step": index + 1, "worker": worker, "attempt": attempt}
+            return {"round": number, "step": index, "worker": worker, "attempt": attempt}
         case PlanStarted(round=number):
-            return {"round": number + 1, "worker": one.who}
+            return {"round": number, "worker": one.who}
     return {"worker": one.who}
 
 
 def _title(told: dict[str, Any]) -> str:
-    return f"step {told['step']}: {told['worker']}" if "step" in told else str(told["worker"])
+    return f"step {told['step'] + 1}: {told['worker']}" if "step" in told else str(told["worker"])
 
 
 def _inputs(told: dict[str, Any], request: Request) -> dict[str, Any]:
@@ -213,8 +213,8 @@ def _inputs(told: dict[str, Any], request: Request) -> dict[str, Any]:
     workflow = _workflow.get()
     if "step" not in told or workflow is None:
         return {"prompt": prompt}
-    step = workflow.steps[told["step"] - 1]
-    return {"subtask": step.subtask, "reads": sorted(read + 1 for read in step.access), "prompt": prompt}
+    step = workflow.steps[told["step"]]
+    return {"subtask": step.subtask, "access": sorted(step.access), "prompt": prompt}
 
 
 def _result(completion: Completion) -> LLMResult:

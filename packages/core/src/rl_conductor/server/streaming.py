@@ -14,9 +14,9 @@ from starlette.types import Message, Receive, Scope, Send
 from rl_conductor.events import AnswerDelta, Event, Finished
 from rl_conductor.server.errors import api_error
 from rl_conductor.server.live import Live
-from rl_conductor.server.telling import progress
 from rl_conductor.server.wire import Ask, Stream, comment
 from rl_conductor.streams import as_told
+from rl_conductor.summary import progress
 
 log = logging.getLogger("rl_conductor.server")
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping, Sequence
 from contextlib import aclosing
 from contextvars import Context, copy_context
+from dataclasses import replace
 from typing import Any
 
 from llama_index.core.base.llms.generic_utils import (
@@ -42,22 +43,12 @@ from rl_conductor.streams import as_told
 from rl_conductor.sync import iterate_sync, run_sync
 from rl_conductor.workflow import AccessMode
 
-from .instrumentation import Report, observed_planner, observed_pool
+from .instrumentation import Report, observed
 from .lookups import Lookup
 from .messages import with_one_call
 from .requests import core_request
 from .responses import answer, piece, tool_selections
-from .workers import (
-    AnyWorker,
-    AnyWorkers,
-    context_window,
-    described,
-    model_of,
-    named,
-    planner_of,
-    pool_of,
-    refuse_descriptions,
-)
+from .workers import AnyWorker, AnyWorkers, context_window, described, found_of, named
 
 
 class Conductor(FunctionCallingLLM):
@@ -82,7 +73,7 @@ class Conductor(FunctionCallingLLM):
     policy: Policy | None = None
     limits: Limits | None = None
     profile: ProfileName | None = None
-    """A balance of quality against time, for what this machine offers."""
+    """A balance of quality against time."""
     access: AccessMode | None = None
     """Whether a step reads all earlier steps or none, or any of them; by default as a pool file says, else all."""
     temperature: float | None = None
@@ -130,26 +121,14 @@ class Conductor(FunctionCallingLLM):
             context_window=context_window,
             **options,
         )
-        plain = self._from_env() if self.workers is None else self._from_workers()
-        self._pool = plain.pool
-        self._core = plain.replaced(
-            planner=observed_planner(plain.planner), pool=observed_pool(plain.pool), access=self.access
+        found = found_of(self.workers, self.planner)
+        self._pool = found.pool
+        self._core = rl_conductor.Conductor.of(
+            replace(observed(found), access=self.access or found.access),
+            profile=self.profile,
+            policy=self.policy,
+            limits=self.limits,
         )
-
-    def _from_env(self) -> rl_conductor.Conductor:
-        if self.planner is not None:
-            raise ConfigError("planner=... needs workers=...; without them, both are what this machine offers")
-        return rl_conductor.Conductor.from_env(profile=self.profile, policy=self.policy, limits=self.limits)
-
-    def _from_workers(self) -> rl_conductor.Conductor:
-        if self.profile is not None:
-            raise ConfigError("profile=... is for what this machine offers; with workers=..., write limits=Limits(...)")
-        pool = pool_of(self.workers)
-        refuse_descriptions("the planner", self.planner)
-        planner = planner_of(pool) if self.planner is None else self.planner
-        if not isinstance(planner, Planner):
-            planner = model_of(planner, name="planner")
-        return rl_conductor.Conductor(planner, pool, policy=self.policy, limits=self.limits)
 
     # -------------------------------------------------------------------------------- what it is
 

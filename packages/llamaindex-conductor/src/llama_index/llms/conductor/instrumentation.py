@@ -23,7 +23,7 @@ from llama_index_instrumentation.base import BaseEvent
 from llama_index_instrumentation.events.span import SpanDropEvent
 from llama_index_instrumentation.span import active_span_id
 
-from rl_conductor import Completion, Event, Model, Planner, Request, Trace, WorkerPool
+from rl_conductor import Completion, Event, Found, Model, Request, Trace, WorkerPool
 from rl_conductor.events import AnswerDelta, Finished, PlanDelta
 from rl_conductor.models.base import WrapperModel
 from rl_conductor.types import Delta
@@ -107,17 +107,14 @@ class Report:
 # --------------------------------------------------------------------------------- the calls inside
 
 
-def observed_planner(planner: Planner) -> Planner:
-    """`planner`, whose calls are spans."""
-    return replace(planner, model=Observed(planner.model, span="plan", tags={}))
-
-
-def observed_pool(pool: WorkerPool) -> WorkerPool:
-    """`pool`, whose workers' calls are spans."""
-    return WorkerPool(
+def observed(found: Found) -> Found:
+    """`found`, the calls of whose planner and workers are spans."""
+    planner = replace(found.planner, model=Observed(found.planner.model, span="plan", tags={}))
+    pool = WorkerPool(
         replace(worker, model=Observed(worker.model, span="work", tags={"worker": worker.name}))
-        for worker in pool.values()
+        for worker in found.pool.values()
     )
+    return replace(found, planner=planner, pool=pool)
 
 
 class Observed(WrapperModel):

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from llama_index.core.base.llms.types import ChatMessage, ChatResponse, MessageRole
 from llama_index.core.llms.llm import ToolSelection
 
 from rl_conductor import Completion, Trace, Usage
 from rl_conductor.models.base import arguments_of
-from rl_conductor.trace import StepResult
+from rl_conductor.summary import Summary
 
 from .messages import carrying, chat_message, core_message
 
@@ -21,16 +19,15 @@ def piece(text: str, delta: str) -> ChatResponse:
 
 def reply(completion: Completion) -> ChatResponse:
     """One model's reply, with what it used."""
-    return ChatResponse(
-        message=chat_message(completion.message),
-        raw={"model": completion.model, "finish_reason": completion.finish_reason, "usage": usage(completion.usage)},
-    )
+    raw = completion.model_dump(mode="json", include={"model", "finish_reason", "usage"})
+    return ChatResponse(message=chat_message(completion.message), raw=raw)
 
 
 def answer(trace: Trace, *, delta: str | None = None) -> ChatResponse:
     """A run's answer; `raw` has the usage of the whole run and a summary of its trace, in plain JSON."""
     message = ChatMessage(role=MessageRole.ASSISTANT)
-    raw = {"model": trace.planner, "usage": usage(trace.usage), "trace": summary(trace)}
+    told = Summary.of(trace).model_dump(mode="json")
+    raw = {"model": trace.planner, "usage": told["usage"], "conductor": told}
     if trace.completion is not None:
         message = carrying(chat_message(trace.completion.message), trace.completion.message)
         raw |= {"model": trace.completion.model, "finish_reason": trace.completion.finish_reason}
@@ -43,11 +40,6 @@ def without_usage(response: ChatResponse) -> ChatResponse:
     return response.model_copy(update={"raw": raw, "additional_kwargs": {}})
 
 
-def usage(used: Usage) -> dict[str, Any]:
-    """Usage as plain JSON; dollars are a string."""
-    return used.model_dump(mode="json")
-
-
 def tokens(used: Usage) -> dict[str, int]:
     """Token counts by the names under which LlamaIndex's integrations give them."""
     return {
@@ -57,34 +49,9 @@ def tokens(used: Usage) -> dict[str, int]:
     }
 
 
-def summary(trace: Trace) -> dict[str, Any]:
-    """Who did what and what it cost, without what was said."""
-    return {
-        "id": trace.id,
-        "planner": trace.planner,
-        "rounds": [
-            {"plan": one.plan.source, "steps": [_step(result) for result in one.results]} for one in trace.rounds
-        ],
-        "error": trace.error,
-        "seconds": trace.seconds,
-        "planning": usage(trace.planning),
-        "workers": {worker: usage(used) for worker, used in trace.usage_by_worker().items()},
-    }
-
-
 def tool_selections(response: ChatResponse) -> list[ToolSelection]:
     """The tool calls of a response; arguments that are no JSON object stand under `invalid_json`."""
     return [
         ToolSelection(tool_id=call.id, tool_name=call.name, tool_kwargs=arguments_of(call))
         for call in core_message(response.message).tool_calls
     ]
-
-
-def _step(result: StepResult) -> dict[str, Any]:
-    return {
-        "worker": result.step.worker,
-        "subtask": result.step.subtask,
-        "reads": sorted(result.step.access),
-        "status": result.status,
-        "seconds": result.seconds,
-    }

@@ -13,7 +13,7 @@ from llama_index.core.llms import LLM
 from llama_index.core.tools import BaseTool, QueryEngineTool, RetrieverTool
 from pydantic import ValidationError
 
-from rl_conductor import Card, Model, Planner, Sampling, Worker, WorkerPool, model
+from rl_conductor import Card, Found, Model, Planner, Sampling, Worker, WorkerPool, discover, model
 from rl_conductor.errors import ConfigError
 from rl_conductor.invalid import problems
 from rl_conductor.pool import PoolFile, WorkerEntry
@@ -81,7 +81,7 @@ def worker_of(name: str, given: AnyWorker) -> Worker:
     return replace(worker, sampling=Sampling()) if isinstance(made, LLMModel) else worker
 
 
-def model_of(given: AnyWorker | Planner, *, name: str) -> Model:
+def model_of(given: AnyWorker, *, name: str) -> Model:
     """The model that something is.
 
     Raises:
@@ -106,12 +106,26 @@ def model_of(given: AnyWorker | Planner, *, name: str) -> Model:
     )
 
 
-def planner_of(pool: WorkerPool) -> Planner:
-    """Who plans when nobody was named: the first worker that is a language model.
+def found_of(workers: AnyWorkers | None, planner: AnyWorker | Planner | None) -> Found:
+    """`workers`, or what this machine offers, and who plans over it.
 
     Raises:
-        ConfigError: there is none.
+        ConfigError: one of them can't work; the message says what to write instead.
     """
+    if workers is None:
+        found = discover()
+        return found if planner is None else replace(found, planner=_planner(planner))
+    pool = pool_of(workers)
+    return Found(pool, _planner_among(pool) if planner is None else _planner(planner), ())
+
+
+def _planner(given: AnyWorker | Planner) -> Planner:
+    refuse_descriptions("the planner", given)
+    return given if isinstance(given, Planner) else Planner(model=model_of(given, name="planner"))
+
+
+def _planner_among(pool: WorkerPool) -> Planner:
+    """The first worker that is a language model."""
     for worker in pool.values():
         if not isinstance(worker.model, Lookup):
             return Planner.like(worker)
