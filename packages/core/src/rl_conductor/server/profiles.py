@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, date, datetime, time
 from functools import cached_property
 
@@ -34,7 +34,7 @@ class Served:
     conductor: Conductor
     side: Side | None = None
     """Of the route that has this name; `None` when it is a model of its own."""
-    others: Sequence[Card] = ()
+    others: Sequence[Card] = field(default=(), compare=False)
     """The pool of the route's other side."""
 
     @property
