@@ -52,7 +52,7 @@ from rl_conductor import (
     model,
 )
 from rl_conductor.summary import Summary
-from rl_conductor.types import Completion, ToolCall, Usage
+from rl_conductor.types import Completion, JsonFormat, ToolCall, Usage
 
 TWO = plan((0, "Draft it.", []), (1, "Finish it.", ["all"]))
 
@@ -430,6 +430,14 @@ def test_half_an_object_is_an_error_and_never_taken_for_the_whole(schema: Any) -
     assert conducting([just_whole]).with_structured_output(Place).invoke("Where?") == Place(city="Oslo")
 
 
+def test_a_structured_answer_may_be_asked_for_together_with_tools() -> None:
+    chat = conducting(['{"city": "Oslo"}'])
+    assert chat.with_structured_output(Place, tools=[weather]).invoke("Where?") == Place(city="Oslo")
+    request = asked(chat, "writer")
+    assert isinstance(request.response_format, JsonFormat)
+    assert [tool.name for tool in request.tools] == ["weather"]
+
+
 def test_objects_can_be_asked_for_by_a_tool_call_or_as_any_json() -> None:
     call = Message.assistant(tool_calls=[ToolCall(id="c", name="Place", arguments='{"city": "Oslo"}')])
     for schema, made in ((Place, Place(city="Oslo")), (Place.model_json_schema(), {"city": "Oslo"})):
@@ -560,6 +568,7 @@ def test_tracers_are_told_who_it_is() -> None:
         "ls_max_tokens": 7,
         "ls_stop": ["X"],
     }
+    assert conducting()._get_ls_params(model="mini")["ls_model_name"] == "conductor-mini"
 
 
 def test_its_profile_says_what_its_workers_can() -> None:

@@ -23,6 +23,7 @@ from langchain_conductor.models import ChatModel
 from langchain_conductor.node import PLAN, create_conductor
 from langchain_conductor.subgraph import Graph
 from rl_conductor import Conductor, ConfigError, Flow, Limits, Message, Policy, Request, RunError, ScriptedModel
+from rl_conductor.summary import Summary
 from rl_conductor.types import ToolCall
 
 QUESTION: Any = {"messages": [HumanMessage("q")]}
@@ -185,6 +186,19 @@ def test_what_goes_in_and_out_is_told_as_a_schema() -> None:
     node = create_conductor(conductor(), input_key="question", output_key="answer")
     assert list(node.get_input_jsonschema()["properties"]) == ["question"]
     assert list(node.get_output_jsonschema()["properties"]) == ["answer", PLAN]
+
+
+def test_a_conversation_is_told_as_one_so_that_tools_of_langgraph_show_a_chat() -> None:
+    node = create_conductor(conductor(), input_key="messages", output_key="answer")
+    assert node.get_input_jsonschema()["properties"]["messages"]["type"] == "array"
+    assert "type" not in node.get_output_jsonschema()["properties"]["answer"]
+
+
+def test_the_answer_tells_of_itself_what_the_chat_models_tells() -> None:
+    (_, answer) = around(create_conductor(conductor())).invoke(QUESTION)["messages"]
+    facts = {name: told for name, told in answer.response_metadata.items() if name != "conductor"}
+    assert facts == {"model_name": "conductor", "model_provider": "conductor", "finish_reason": "stop"}
+    assert Summary.model_validate(answer.response_metadata["conductor"]).rounds[0].plan.source == "planner"
 
 
 async def test_what_is_checkpointed_is_plain_json() -> None:

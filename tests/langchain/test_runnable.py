@@ -16,7 +16,18 @@ from conductor_graphs import ANSWER, asked, conductor, told
 from core.runs import down, plan
 from langchain_conductor.chat import ChatConductor
 from langchain_conductor.runnable import Planned, RunnableConductor
-from rl_conductor import Conductor, Limits, Policy, Request, RunError, ScriptedModel, Step, Workflow, WorkflowError
+from rl_conductor import (
+    Conductor,
+    Limits,
+    Policy,
+    Request,
+    RunError,
+    ScriptedModel,
+    Step,
+    Trace,
+    Workflow,
+    WorkflowError,
+)
 
 ONE = plan((0, "one", []))
 
@@ -116,6 +127,14 @@ def test_a_batch_keeps_its_order_and_its_failures() -> None:
     first, second, third = one.batch(["x", "bad", "y"], config={"max_concurrency": 2}, return_exceptions=True)
     assert (first.text, third.text) == ("x", "y")
     assert isinstance(second, RunError)
+
+
+def test_its_parts_say_what_they_take_and_give() -> None:
+    one = RunnableConductor(conductor())
+    assert (one.InputType, one.OutputType) == (one.plan.InputType, one.execute.OutputType)
+    assert (one.OutputType, one.plan.OutputType, one.execute.InputType) == (Trace, Planned, Planned)
+    assert set(one.get_output_jsonschema()["properties"]) == set(Trace.model_fields)
+    assert repr(one) == "RunnableConductor('conductor')"
 
 
 @pytest.mark.parametrize("awaited", [True, False])

@@ -137,6 +137,18 @@ def test_a_run_says_what_was_asked_and_answered_and_how_much_it_took() -> None:
     assert message["response_metadata"]["model_name"] == "vendor-b"
 
 
+def test_what_tracers_are_told_of_the_chat_model_is_not_told_of_its_workers() -> None:
+    recorder = Recorder()
+    conducting(temperature=0.5, max_tokens=7).invoke("Hello", {"callbacks": [recorder], "metadata": {"team": "red"}})
+    about = {run.name: run.extra["metadata"] for run in every(recorder.roots[0])}
+    assert about["ChatConductor"]["ls_temperature"] == 0.5
+    for name in ("planner", "scripted:planner", "step 2: b", "scripted:b"):
+        assert about[name]["team"] == "red"
+        assert not about[name].keys() & {"ls_temperature", "ls_max_tokens", "ls_integration"}
+    assert "ls_model_name" not in about["step 2: b"]
+    assert about["scripted:b"]["ls_model_name"] == "b"
+
+
 def test_steps_side_by_side_are_runs_side_by_side() -> None:
     recorder = Recorder()
     chat = conducting(a=ScriptedModel("from a", delay=0.2), b=ScriptedModel("from b", delay=0.2))

@@ -221,7 +221,8 @@ def test_what_is_not_known_is_llamaindexs_default() -> None:
     assert (about.context_window, about.num_output) == (3900, 256)
     assert about.is_chat_model
     assert about.is_function_calling_model
-    assert about.model_name == "conductor:conductor"
+    assert about.model_name == "conductor"
+    assert conductor(profile="ultra").metadata.model_name == "conductor-ultra"
 
 
 def test_it_calls_functions_when_a_worker_that_may_answer_does() -> None:

@@ -158,6 +158,18 @@ def test_a_worker_without_tools_is_held_to_the_schema() -> None:
     assert model.requests[0].tools == ()
 
 
+@pytest.mark.parametrize("awaited", [False, True])
+async def test_a_structure_that_is_streamed_is_held_to_the_schema_too(awaited: bool) -> None:
+    model = ScriptedModel(HERON.model_dump_json(), capabilities=Capabilities(json_schema=True))
+    llm = Conductor({"writer": model}, planner=planner(plan((0, "Describe it.", []))))
+    if awaited:
+        found = [one async for one in await llm.astream_structured_predict(Kite, PROMPT, kite="Heron")]
+    else:
+        found = [*llm.stream_structured_predict(Kite, PROMPT, kite="Heron")]
+    assert found[-1] == HERON
+    assert model.requests[0].response_format is not None
+
+
 def test_a_worker_that_only_writes_text_is_read() -> None:
     model = ScriptedModel(f"Here: {HERON.model_dump_json()}", capabilities=Capabilities())
     llm = Conductor({"writer": model}, planner=planner(plan((0, "Describe it.", []))))

@@ -33,6 +33,15 @@ def named(profile: str | None) -> str:
     return f"{NAME}-{profile}" if profile else NAME
 
 
+def facts(completion: Completion, trace: Trace, model: str = NAME) -> dict[str, Any]:
+    """The fields of an `AIMessage` for what is told beside the answer, given under the name `model`."""
+    told = {"model_name": model, "model_provider": NAME, "finish_reason": completion.finish_reason}
+    return {
+        "usage_metadata": lc_usage(completion.usage),
+        "response_metadata": {**told, "conductor": Summary.of(trace).model_dump(mode="json")},
+    }
+
+
 @dataclass(frozen=True)
 class Asked:
     """A question, and who is to answer it."""
@@ -62,7 +71,7 @@ class Asked:
             traces = [event.trace async for event in events if isinstance(event, Finished)]
         completion = traces[0].completion
         assert completion is not None
-        message = lc_reply(completion.message, **self._facts(completion, traces[0]))
+        message = lc_reply(completion.message, **facts(completion, traces[0], self.model))
         return ChatResult(generations=[ChatGeneration(message=message)])
 
     async def chunks(self, run: BaseRunManager | None) -> AsyncGenerator[ChatGenerationChunk, None]:
@@ -88,15 +97,8 @@ class Asked:
             additional_kwargs=lc_reply(completion.message).additional_kwargs,
             tool_call_chunks=calls,
             chunk_position="last",
-            **self._facts(completion, trace),
+            **facts(completion, trace, self.model),
         )
-
-    def _facts(self, completion: Completion, trace: Trace) -> dict[str, Any]:
-        told = {"model_name": self.model, "model_provider": NAME, "finish_reason": completion.finish_reason}
-        return {
-            "usage_metadata": lc_usage(completion.usage),
-            "response_metadata": {**told, "conductor": Summary.of(trace).model_dump(mode="json")},
-        }
 
     async def _events(self, run: BaseRunManager | None, *, stream: bool) -> AsyncGenerator[Event, None]:
         """The run's events, announced to whoever listens. Closing the iterator cancels the run."""

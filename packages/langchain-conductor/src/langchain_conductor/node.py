@@ -13,14 +13,15 @@ from dataclasses import dataclass
 from typing import Any, Literal
 from uuid import uuid4
 
-from langchain_core.messages import AIMessage, convert_to_messages
+from langchain_core.messages import AIMessage, AnyMessage, convert_to_messages
 from langgraph.graph import END, START, StateGraph
 from langgraph.graph.message import push_message
 from langgraph.types import Command
 from typing_extensions import TypedDict
 
+from langchain_conductor.asked import facts
 from langchain_conductor.hosts import announcement, write_custom
-from langchain_conductor.messages import AnyTool, core_messages, core_tool, lc_reply, lc_usage
+from langchain_conductor.messages import AnyTool, core_messages, core_tool, lc_reply
 from langchain_conductor.models import ChatModel, RunnableModel
 from langchain_conductor.pool import Conducted, conducted
 from langchain_conductor.review import Edit, Reject, Respond, ask, objection
@@ -29,7 +30,6 @@ from langchain_conductor.tracing import note, unreported
 from rl_conductor import Conductor, ConfigError, Trace
 from rl_conductor.events import Event, StepFinished
 from rl_conductor.stepwise import Stepwise
-from rl_conductor.summary import Summary
 from rl_conductor.sync import run_sync
 from rl_conductor.trace import PlanRecord, Round, StepResult
 from rl_conductor.types import Message, Request, Tool
@@ -93,9 +93,10 @@ class _Node:
 
     def graph(self) -> StateGraph[Any, Any, Any, Any]:
         private = {PLAN: Update, ROUNDS: list[Update], OBJECTIONS: list[Update]}
-        state = TypedDict("ConductorState", {self.input_key: Any, self.output_key: Any, **private})  # type: ignore[misc]
-        asked = TypedDict("ConductorInput", {self.input_key: Any})  # type: ignore[misc]
-        answered = TypedDict("ConductorOutput", {self.output_key: Any, PLAN: Update})  # type: ignore[misc]
+        read, written = ({key: _kind(key)} for key in (self.input_key, self.output_key))
+        state = TypedDict("ConductorState", read | written | private)  # type: ignore[misc]
+        asked = TypedDict("ConductorInput", read)  # type: ignore[misc]
+        answered = TypedDict("ConductorOutput", {**written, PLAN: Update})  # type: ignore[misc]
         graph = StateGraph(state, input_schema=asked, output_schema=answered)
         after_plan = "review" if self.reviewed else "run"
         graph.add_node("plan", AsyncNode(self.plan), destinations=(after_plan, END))
@@ -191,6 +192,11 @@ class _Node:
         return Request(messages=core_messages(messages), tools=self.tools)
 
 
+def _kind(key: str) -> Any:
+    """What LangGraph and its tools are told that a key of the state holds."""
+    return list[AnyMessage] if key == MESSAGES else Any
+
+
 def _planned(state: Update) -> tuple[PlanRecord, Workflow]:
     record = PlanRecord.model_validate(state[PLAN])
     assert record.workflow is not None
@@ -218,5 +224,4 @@ def _drafts(trace: Trace) -> list[AIMessage]:
 
 def _replied(trace: Trace) -> AIMessage:
     assert trace.completion is not None
-    told = {"model_name": trace.completion.model, "conductor": Summary.of(trace).model_dump(mode="json")}
-    return lc_reply(trace.completion.message, usage_metadata=lc_usage(trace.usage), response_metadata=told)
+    return lc_reply(trace.completion.message, **facts(trace.completion, trace))

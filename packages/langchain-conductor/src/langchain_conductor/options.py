@@ -30,7 +30,8 @@ class CallOptions(BaseModel):
     reasoning_effort: Effort | None = None
     stop: Sequence[str] | None = None
     timeout: float | None = None
-    tools: Sequence[dict[str, Any]] = ()
+    tools: Sequence[Any] = ()
+    """Whatever LangChain takes for a tool."""
     tool_choice: Any = None
     parallel_tool_calls: bool = True
     response_format: dict[str, Any] | None = None

@@ -14,6 +14,7 @@ from langchain_core.language_models import LanguageModelInput
 from langchain_core.messages import convert_to_messages
 from langchain_core.prompt_values import PromptValue
 from langchain_core.runnables import Runnable, RunnableLambda
+from typing_extensions import override
 
 from langchain_conductor.messages import core_messages
 from langchain_conductor.pool import Conducted, conducted
@@ -49,7 +50,39 @@ class Planned(Value):
         return self.model_copy(update={"record": record})
 
 
-class RunnableConductor(RunnableLambda[LanguageModelInput, Trace]):
+class AsyncRunnable(RunnableLambda[Given, Made]):
+    """A coroutine function as a runnable, also for callers that can't await."""
+
+    def __init__(self, work: Callable[..., Coroutine[Any, Any, Made]], *, name: str, takes: Any, gives: Any) -> None:
+        """`takes` and `gives` are the types that it shows."""
+
+        def in_thread(given: Any, **options: Any) -> Made:
+            return run_sync(work(given, **options))
+
+        async def awaited(given: Any, **options: Any) -> Made:
+            return await work(given, **options)
+
+        super().__init__(in_thread, awaited, name=name)
+        self._takes, self._gives = takes, gives
+
+    @property
+    @override
+    def InputType(self) -> Any:
+        """What it takes."""
+        return self._takes
+
+    @property
+    @override
+    def OutputType(self) -> Any:
+        """What it gives."""
+        return self._gives
+
+    @override
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.name!r})"
+
+
+class RunnableConductor(AsyncRunnable[LanguageModelInput, Trace]):
     """Plans, runs and judges, and gives the trace of it all. `policy` and `limits` may be bound, or given for one call.
 
     Raises:
@@ -60,12 +93,12 @@ class RunnableConductor(RunnableLambda[LanguageModelInput, Trace]):
     def __init__(self, conductor: Conductor | Conducted | None = None) -> None:
         """Use the Conductor of a `ChatConductor`, or one of your own, or one over what this machine offers."""
         self.conductor = conducted(conductor)
-        super().__init__(*_both(self._run), name="conductor")
+        super().__init__(self._run, name="conductor", takes=LanguageModelInput, gives=Trace)
 
     @property
     def plan(self) -> Runnable[LanguageModelInput, Planned]:
         """Writes a plan and does not run it."""
-        return RunnableLambda(*_both(self._plan), name="plan")
+        return AsyncRunnable(self._plan, name="plan", takes=LanguageModelInput, gives=Planned)
 
     @property
     def execute(self) -> Runnable[Planned, Trace]:
@@ -74,7 +107,7 @@ class RunnableConductor(RunnableLambda[LanguageModelInput, Trace]):
         Raises:
             WorkflowValidationError: the plan may not run; `violations` lists every rule it breaks.
         """
-        return RunnableLambda(*_both(self._execute), name="execute")
+        return AsyncRunnable(self._execute, name="execute", takes=Planned, gives=Trace)
 
     async def _run(
         self, question: LanguageModelInput, *, policy: Policy | None = None, limits: Limits | None = None
@@ -91,20 +124,6 @@ class RunnableConductor(RunnableLambda[LanguageModelInput, Trace]):
     async def _execute(self, planned: Planned, *, policy: Policy | None = None, limits: Limits | None = None) -> Trace:
         begun = [Round(plan=planned.record)]
         return await self.conductor.run(planned.request, resume=begun, policy=policy, limits=limits, on_event=note)
-
-
-def _both(
-    work: Callable[..., Coroutine[Any, Any, Made]],
-) -> tuple[Callable[..., Made], Callable[..., Coroutine[Any, Any, Made]]]:
-    """`work` for callers that can't await, and itself."""
-
-    def in_thread(given: Any, **options: Any) -> Made:
-        return run_sync(work(given, **options))
-
-    async def awaited(given: Any, **options: Any) -> Made:
-        return await work(given, **options)
-
-    return in_thread, awaited
 
 
 def _request(question: LanguageModelInput) -> Request:

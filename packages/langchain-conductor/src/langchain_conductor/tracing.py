@@ -40,6 +40,9 @@ from rl_conductor.workflow import Workflow
 UNSEEN = "nostream"
 """LangGraph's tag for models whose tokens are not part of the conversation."""
 
+OWN = "ls_"
+"""How the names begin of what LangChain tells tracers of one model, such as its temperature."""
+
 Outputs = Callable[[Completion], None]
 
 _asked: ContextVar[PlanStarted | StepStarted | None] = ContextVar("conductor_asked", default=None)
@@ -67,7 +70,7 @@ def inside(run: BaseRunManager | None) -> RunnableConfig:
         [handler for handler in run.inheritable_handlers if not isinstance(handler, Counter | Budget)]
     )
     children.add_tags([*run.inheritable_tags, UNSEEN])
-    children.add_metadata(run.inheritable_metadata)
+    children.add_metadata({name: told for name, told in run.inheritable_metadata.items() if not name.startswith(OWN)})
     return patch_config(ensure_config(), callbacks=children)
 
 

@@ -29,7 +29,6 @@ from llama_index.core.llms import LLM
 from llama_index.core.llms.function_calling import FunctionCallingLLM
 from llama_index.core.llms.llm import ToolSelection
 from llama_index.core.tools import BaseTool
-from llama_index.core.types import Model as Output
 from llama_index_instrumentation.span import active_span_id
 from pydantic import BaseModel, PrivateAttr, field_serializer
 from typing_extensions import override
@@ -48,10 +47,11 @@ from .lookups import Lookup
 from .messages import with_one_call
 from .requests import core_request
 from .responses import answer, piece, tool_selections
+from .structure import Structuring
 from .workers import AnyWorker, AnyWorkers, context_window, described, found_of, named
 
 
-class Conductor(FunctionCallingLLM):
+class Conductor(Structuring):
     """A language model that answers by writing a workflow over other models and running it.
 
     Examples:
@@ -147,7 +147,7 @@ class Conductor(FunctionCallingLLM):
             num_output=self.max_tokens or DEFAULT_NUM_OUTPUTS,
             is_chat_model=True,
             is_function_calling_model=any(worker.model.capabilities.tools for worker in final),
-            model_name=self._core.name,
+            model_name=f"conductor-{self.profile}" if self.profile else "conductor",
         )
 
     @property
@@ -303,23 +303,6 @@ class Conductor(FunctionCallingLLM):
         return found
 
     @override
-    def structured_predict(
-        self, output_cls: type[Output], prompt: Any, llm_kwargs: dict[str, Any] | None = None, **prompt_args: Any
-    ) -> Output:
-        """A filled-in `output_cls`: by a tool call where a final worker can make one, else by its JSON schema."""
-        held = self._held_to(output_cls, llm_kwargs)
-        found: Output = super().structured_predict(output_cls, prompt, held, **prompt_args)
-        return found
-
-    @override
-    async def astructured_predict(
-        self, output_cls: type[Output], prompt: Any, llm_kwargs: dict[str, Any] | None = None, **prompt_args: Any
-    ) -> Output:
-        """A filled-in `output_cls`: by a tool call where a final worker can make one, else by its JSON schema."""
-        held = self._held_to(output_cls, llm_kwargs)
-        found: Output = await super().astructured_predict(output_cls, prompt, held, **prompt_args)
-        return found
-
     def _held_to(self, output_cls: type[BaseModel], keywords: dict[str, Any] | None) -> dict[str, Any]:
         can = [worker.model.capabilities for worker in self._final_workers()]
         schema_only = any(one.json_schema for one in can) and not any(one.tools for one in can)
