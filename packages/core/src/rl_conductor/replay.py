@@ -1,7 +1,7 @@
 """Runs a trace again from its recorded replies: the same planner, prompts and executor, and no model at all.
 
 Nothing is spent and no time is waited, so limits and deadlines are not checked anew: what they refused then is
-refused again because it is on the record. `differences` says where the two runs part.
+refused again because it is in the recording. `differences` says where the two runs part.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ from rl_conductor.rounds import Run
 from rl_conductor.trace import Call, Round, Setup, StepResult, Trace, fingerprint
 from rl_conductor.types import FREE, Completion, Delta, Price, Request
 
-NOT_RECORDED = "the record holds no reply to this request"
+NOT_RECORDED = "the recording holds no reply to this request"
 CUT_SHORT = "it was cut short then, and is now"
 """Of calls that were cancelled, such as the slower of two: nothing came of them, so they are not compared."""
 PIECE = "..."
-"""What a reply that broke off begins with: what was really said of it is not on the record."""
+"""What a reply that broke off begins with: what was really said of it is not in the recording."""
 AT_ONCE = 1e-6
 """Seconds between two attempts of a replay."""
 SHOWN = 40
@@ -45,15 +45,15 @@ SHOWN = 40
 
 
 async def replay(trace: Trace) -> Trace:
-    """The run of `trace` once more, each call answered from its record.
+    """The run of `trace` once more, each call answered from its recording.
 
-    A request that the record has no reply to fails as a call that its model refused, and `differences` shows it.
+    A request that the recording has no reply to fails as a call that its model refused, and `differences` shows it.
 
     Raises:
         ConfigError: the trace does not hold what a replay needs; the message says what is missing.
     """
     setup = _replayable(trace)
-    run = _run(trace, setup, Record(trace))
+    run = _run(trace, setup, Recording(trace))
     first = trace.rounds[0].plan if trace.rounds else None
     try:
         return await run.go(first.workflow if first and first.source == "given" else None)
@@ -65,14 +65,14 @@ def _replayable(trace: Trace) -> Setup:
     if trace.setup is None:
         raise ConfigError("the trace can't be replayed: it does not say what planner and pool it was made with")
     if trace.completion is None and trace.error == "cancelled":
-        raise ConfigError("the trace can't be replayed: its run was cut short, so the record is not whole")
+        raise ConfigError("the trace can't be replayed: its run was cut short, so the recording is not whole")
     return trace.setup
 
 
-def _run(trace: Trace, setup: Setup, record: Record) -> Run:
+def _run(trace: Trace, setup: Setup, recording: Recording) -> Run:
     asked = setup.planner
     planner = Planner(
-        model=RecordedModel(trace.planner, asked.can, record),
+        model=RecordedModel(trace.planner, asked.can, recording),
         form=asked.form,
         roster=asked.roster,
         examples=asked.examples,
@@ -84,7 +84,7 @@ def _run(trace: Trace, setup: Setup, record: Record) -> Run:
     workers = (
         Worker(
             name=worker.card.name,
-            model=RecordedModel(worker.model, worker.can, record),
+            model=RecordedModel(worker.model, worker.can, recording),
             card=worker.card,
             sampling=worker.sampling,
         )
@@ -107,10 +107,10 @@ def _run(trace: Trace, setup: Setup, record: Record) -> Run:
     return run
 
 
-# -------------------------------------------------------------------------------------- the record
+# ----------------------------------------------------------------------------------- the recording
 
 
-class Record:
+class Recording:
     """The calls of a trace by model and fingerprint, those of equal requests in their order."""
 
     def __init__(self, trace: Trace) -> None:
@@ -134,11 +134,11 @@ class Record:
 
 @dataclass
 class RecordedModel:
-    """A model that says and fails what a record says it did."""
+    """A model that says and fails what a recording says it did."""
 
     name: str
     can: frozenset[str]
-    record: Record
+    recording: Recording
 
     @property
     def capabilities(self) -> Capabilities:
@@ -147,8 +147,8 @@ class RecordedModel:
 
     @property
     def price(self) -> Price | None:
-        """Nothing is paid; see `Record.price`."""
-        return self.record.price(self.name)
+        """Nothing is paid; see `Recording.price`."""
+        return self.recording.price(self.name)
 
     async def complete(self, request: Request) -> Completion:
         """The recorded reply."""
@@ -164,7 +164,7 @@ class RecordedModel:
         yield Delta(completion=completion)
 
     def _take(self, request: Request) -> tuple[Call, bool]:
-        call, again = self.record.take(self.name, request)
+        call, again = self.recording.take(self.name, request)
         if call is None:
             raise BadRequestError(f"{self.name}: {NOT_RECORDED}", model=self.name)
         return call, again

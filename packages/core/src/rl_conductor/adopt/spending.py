@@ -104,7 +104,7 @@ class Share(Value):
         return cls(queries=len(some), calls=sum(len(query.calls) for query in some), usage=used)
 
 
-class Spending(Value):
+class SpendingReport(Value):
     """The report."""
 
     whole: Share
@@ -121,13 +121,13 @@ class Spending(Value):
     simple: Share
 
 
-def spending(made: Sequence[Query]) -> Spending:
+def spending(made: Sequence[Query]) -> SpendingReport:
     """What these queries add up to; there must be one."""
     models = {query.calls[0].model: None for query in made}
     shares = {name: Share.of([one for one in made if one.calls[0].model == name]) for name in models}
     dearest = sorted(shares, key=lambda name: (-shares[name].usage.cost, name))
     priced = [query.usage.cost for query in made if not query.usage.unpriced_calls] or [Decimal(0)]
-    return Spending(
+    return SpendingReport(
         whole=Share.of(made),
         tokens=Spread.of([float(query.usage.total_tokens) for query in made]),
         dollars=Spread.of(list(map(float, priced))),

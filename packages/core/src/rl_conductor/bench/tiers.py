@@ -52,7 +52,7 @@ class Bin(Value):
     right: Estimate
 
 
-class Report(Value):
+class LearningReport(Value):
     """How well a classifier knows what it has not seen."""
 
     worker: str
@@ -78,7 +78,7 @@ class Report(Value):
 
 def learn(
     examples: Sequence[Example], *, worker: str, model: str, risk: float, source: str
-) -> tuple[Tiers | None, Report]:
+) -> tuple[Tiers | None, LearningReport]:
     """A classifier, and how good it is; none when no share of the requests can be sent at that risk.
 
     Args:
@@ -239,8 +239,8 @@ def _tiers(
 # ------------------------------------------------------------------------------------------ report
 
 
-def _report(worker: str, likely: Floats, right: Flags, chosen: float | None, sent: Flags) -> Report:
-    return Report(
+def _report(worker: str, likely: Floats, right: Flags, chosen: float | None, sent: Flags) -> LearningReport:
+    return LearningReport(
         worker=worker,
         right=_share(right),
         accuracy=_share((likely >= EVEN) == right),

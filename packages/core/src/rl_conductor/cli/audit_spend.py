@@ -11,7 +11,7 @@ import typer
 from rich.table import Table
 
 from rl_conductor.adopt.logs import Logged, read
-from rl_conductor.adopt.spending import FAILURES, SIMPLE_INPUT, SIMPLE_OUTPUT, Share, Spending, queries, spending
+from rl_conductor.adopt.spending import FAILURES, SIMPLE_INPUT, SIMPLE_OUTPUT, Share, SpendingReport, queries, spending
 from rl_conductor.amounts import cost, cost_in_words, counted, dollars
 from rl_conductor.cli import console
 from rl_conductor.errors import ConfigError
@@ -65,7 +65,7 @@ def _why(unread: list[str]) -> str:
     return f", the first at {unread[0]}" if unread else ""
 
 
-def _tell(report: Spending) -> None:
+def _tell(report: SpendingReport) -> None:
     out = console.stdout()
     whole = report.whole
     out.print(

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from rl_conductor.bench.runner import Section
     from rl_conductor.bench.settings import BenchSettings
     from rl_conductor.bench.statistics import Estimate
-    from rl_conductor.bench.tiers import Report
+    from rl_conductor.bench.tiers import LearningReport
     from rl_conductor.store import Store
 
 TIERS = "Tiers"
@@ -136,7 +136,7 @@ def learn(examples: Examples, *, risk: float, to: Path) -> None:
     console.note(console.stderr(), f'the tiers are in {to}: write tiers = "{to.name}" into the pool file or a profile')
 
 
-def _told(report: Report, risk: float) -> Table:
+def _told(report: LearningReport, risk: float) -> Table:
     drawn = Table.grid(padding=(0, 2))
     drawn.add_column(style="dim")
     drawn.add_column()

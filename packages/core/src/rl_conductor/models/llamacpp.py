@@ -22,7 +22,7 @@ from rl_conductor.models.chat_completions import DIALECTS, Reply, extra_fields, 
 from rl_conductor.models.chat_template import ZERO_WIDTH_SPACE
 from rl_conductor.models.inprocess import Feed
 from rl_conductor.models.json_calls import form_with_tools, may_become_call, offered, read_calls, telling
-from rl_conductor.models.llamacpp_engine import Engine, Setup, default_threads, lease, release
+from rl_conductor.models.llamacpp_engine import Engine, EngineSetup, default_threads, lease, release
 from rl_conductor.types import (
     FREE,
     Completion,
@@ -74,7 +74,7 @@ class LlamaCppModel:
         self.name = name or f"llamacpp:{weights.name}"
         self.price = price
         self.capabilities = Capabilities(tools=_knows_tools(weights), json_schema=True, grammar=True, context=context)
-        self._setup = Setup(
+        self._setup = EngineSetup(
             weights=weights,
             lora=None if lora is None else _gguf(lora),
             context=context,

@@ -34,7 +34,7 @@ PROMPT_CACHE_MIB = 256
 
 
 @dataclass(frozen=True)
-class Setup:
+class EngineSetup:
     """How weights are loaded."""
 
     weights: Path
@@ -65,7 +65,7 @@ class Job(Protocol):
 class Engine:
     """Weights that are loaded for the first request and stay in memory until `close`."""
 
-    def __init__(self, setup: Setup) -> None:
+    def __init__(self, setup: EngineSetup) -> None:
         self.setup = setup
         self._jobs: SimpleQueue[Job | None] = SimpleQueue()
         self._loading = threading.Lock()
@@ -110,7 +110,7 @@ class Engine:
             return self._server
 
 
-def _load(setup: Setup) -> Any:
+def _load(setup: EngineSetup) -> Any:
     with TemporaryDirectory(prefix="rl-conductor-") as folder:
         try:
             return xllamacpp.Server(_parameters(setup, Path(folder)))
@@ -121,7 +121,7 @@ def _load(setup: Setup) -> Any:
             ) from failed
 
 
-def _parameters(setup: Setup, folder: Path) -> Any:
+def _parameters(setup: EngineSetup, folder: Path) -> Any:
     params = xllamacpp.CommonParams()
     params.model.path = str(setup.weights)
     params.n_ctx = setup.context * setup.parallel
@@ -165,12 +165,12 @@ def _quota(file: Path = Path("/sys/fs/cgroup/cpu.max")) -> int:
 
 # ------------------------------------------------------------------------------------------ sharing
 
-_engines: dict[Setup, Engine] = {}
-_users: Counter[Setup] = Counter()
+_engines: dict[EngineSetup, Engine] = {}
+_users: Counter[EngineSetup] = Counter()
 _sharing = threading.Lock()
 
 
-def lease(setup: Setup) -> Engine:
+def lease(setup: EngineSetup) -> Engine:
     """The engine of `setup`, to be given back with `release`."""
     with _sharing:
         _users[setup] += 1

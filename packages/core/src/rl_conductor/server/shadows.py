@@ -45,7 +45,7 @@ OF = "shadow_of"
 
 
 @dataclass(frozen=True)
-class Answer:
+class UserAnswer:
     """What a user got."""
 
     asked: Asked
@@ -62,7 +62,7 @@ class Shadow:
         self._store = store
         self._metrics = metrics
         self._runs = Runs(store, Admission(entry.concurrency * RUNS_A_PAIR, 0), metrics, on_answer=_ignore)
-        self._queue: asyncio.Queue[Answer] = asyncio.Queue(WAITING)
+        self._queue: asyncio.Queue[UserAnswer] = asyncio.Queue(WAITING)
 
     @asynccontextmanager
     async def open(self) -> AsyncGenerator[None, None]:
@@ -77,7 +77,7 @@ class Shadow:
             await asyncio.gather(*workers, return_exceptions=True)
             await self._runs.drain(0)
 
-    def offer(self, answer: Answer) -> None:
+    def offer(self, answer: UserAnswer) -> None:
         """Have an answer compared, if it is drawn and there is room; returns at once."""
         if drawn(answer.trace.id) >= self._entry.share:
             return
@@ -91,7 +91,7 @@ class Shadow:
             outcome = await self._outcome(await self._queue.get())
             self._metrics.compared(self._route.name, outcome)
 
-    async def _outcome(self, answer: Answer) -> str:
+    async def _outcome(self, answer: UserAnswer) -> str:
         """What became of it: a verdict, or why there is none."""
         try:
             return (await self._compared(answer)).verdict
@@ -107,7 +107,7 @@ class Shadow:
             log.exception("no shadow of %s", answer.trace.id)
             return "error"
 
-    async def _compared(self, answer: Answer) -> Pair:
+    async def _compared(self, answer: UserAnswer) -> Pair:
         route, asked = self._route, answer.asked
         side: Side = "conductor" if asked.served.side == "incumbent" else "incumbent"
         ask = asked.ask.model_copy(update={"choices": 1, "labels": {OF: answer.trace.id}})
@@ -132,7 +132,7 @@ class Shadow:
         self._store.trials.add(pair)
         return pair
 
-    def _judge(self, answer: Answer) -> Callable[[Request], Awaitable[str]]:
+    def _judge(self, answer: UserAnswer) -> Callable[[Request], Awaitable[str]]:
         """Asks the route's judge, who sees data only of a class that it may see."""
         judge, asked = self._route.judge, answer.asked
         assert judge is not None
@@ -197,7 +197,7 @@ class Shadows(Mapping[str, Shadow]):
         """Have what a user got compared; of several choices, only the first."""
         shadow = self.get(asked.served.name)
         if shadow is not None and not asked.choice and asked.api not in BESIDE:
-            shadow.offer(Answer(asked, trace))
+            shadow.offer(UserAnswer(asked, trace))
 
 
 def drawn(run: str) -> float:

@@ -91,7 +91,7 @@ class MasRouter(SystemEntry):
 
     def trained(
         self, questions: Floats, choices: list[tuple[str, tuple[str, ...]]], rewards: Floats, workers: list[str]
-    ) -> Policy:
+    ) -> RoutingPolicy:
         """The policy that would have had the most reward on these questions.
 
         Args:
@@ -100,7 +100,7 @@ class MasRouter(SystemEntry):
             rewards: what it was worth.
             workers: all there are.
         """
-        policy = Policy(workers, questions.shape[1] + 1)
+        policy = RoutingPolicy(workers, questions.shape[1] + 1)
         inputs = np.hstack((questions, np.ones((len(questions), 1))))
         chosen = np.zeros((len(choices), len(policy.groups)))
         for row, (mode, who) in zip(chosen, choices, strict=True):
@@ -116,7 +116,7 @@ class MasRouter(SystemEntry):
         return policy
 
     def _loss(
-        self, policy: Policy, flat: Floats, inputs: Floats, chosen: Floats, counts: Floats
+        self, policy: RoutingPolicy, flat: Floats, inputs: Floats, chosen: Floats, counts: Floats
     ) -> tuple[float, Floats]:
         """How unlikely the policy makes what was chosen, each workflow as often as it counts; and the slope."""
         weights = flat.reshape(policy.weights.shape)
@@ -131,7 +131,7 @@ class MasRouter(SystemEntry):
         return value, slope.ravel()
 
 
-class Policy:
+class RoutingPolicy:
     """The mode of cooperation, and for each place in it the worker: each a softmax of weights times a question."""
 
     def __init__(self, workers: list[str], inputs: int) -> None:
