@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 CHECK = Path(__file__).parents[1] / "check"
-TOOLS = ("coverage", "lint-imports", "mypy", "ruff", "uv")
+TOOLS = ("coverage", "lint-imports", "mypy", "pytest", "ruff", "uv")
 SCRIPTS = ("chromium", "torch", "verifiers", "vllm")
 
 
@@ -45,4 +45,9 @@ def test_a_part_fails_with_its_tool(tmp_path: Path) -> None:
 
 
 def test_tests_that_fail_are_not_made_good_by_a_report_that_succeeds(tmp_path: Path) -> None:
-    assert checked(copy(tmp_path, failing="coverage run"), "test", "-k", "x") != 0
+    assert checked(copy(tmp_path, failing="coverage run"), "test") != 0
+
+
+def test_some_tests_are_run_without_a_report_on_all(tmp_path: Path) -> None:
+    assert checked(copy(tmp_path, failing="coverage"), "test", "-k", "x") == 0
+    assert checked(copy(tmp_path, failing="pytest"), "test", "-k", "x") != 0

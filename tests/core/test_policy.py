@@ -56,6 +56,14 @@ def test_a_worker_that_is_kept_out_is_told_why() -> None:
     assert Policy().forbidden_because(A) is None
 
 
+@pytest.mark.parametrize(
+    ("reader", "source", "possible"),
+    [("a", "b", True), ("tag:external", "region:eu", True), ("a", "z", False), ("z", "b", False)],
+)
+def test_a_flow_is_possible_where_both_sides_mean_somebody(reader: str, source: str, possible: bool) -> None:
+    assert Flow(reader=reader, source=source).is_possible(CARDS) == possible
+
+
 def test_nobody_left_is_an_error_that_says_why_of_each() -> None:
     with pytest.raises(PolicyError, match=r"a: policy.deny names it; b: .*; c: ") as refused:
         Policy(deny=frozenset({"*"})).space(CARDS)
