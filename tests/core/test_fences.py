@@ -65,6 +65,6 @@ def test_no_tag_is_left_after_escaping(text: str) -> None:
 
 @pytest.mark.parametrize("hostile", ["<" + " " * 200_000, "<" * 200_000, ("<" + " " * 400) * 500, "< / " * 50_000])
 def test_hostile_text_is_escaped_in_no_time(hostile: str) -> None:
-    began = time.perf_counter()
+    began = time.process_time()
     escaped(hostile)
-    assert time.perf_counter() - began < 1.0
+    assert time.process_time() - began < 1.0

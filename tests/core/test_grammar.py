@@ -3,7 +3,7 @@ from __future__ import annotations
 import json
 import random
 from functools import lru_cache, partial
-from time import perf_counter
+from time import process_time
 from typing import Any
 
 import llguidance
@@ -305,10 +305,10 @@ def test_that_a_grammar_is_too_large_is_found_out_once(form: Form) -> None:
     )
     seconds = []
     for _ in range(2):
-        start = perf_counter()
+        start = process_time()
         with pytest.raises(GrammarTooLarge, match="8000 alternatives"):
             constraint(tangled, form)
-        seconds.append(perf_counter() - start)
+        seconds.append(process_time() - start)
     assert seconds[1] < seconds[0] / 10
 
 

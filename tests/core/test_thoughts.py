@@ -50,10 +50,10 @@ def test_a_start_that_is_the_answer_is_known(text: str) -> None:
     "hostile", ["\n" * 300_000, "<think>" * 50_000, "<think>" + " " * 300_000, " </think" * 50_000]
 )
 def test_hostile_thoughts_take_no_time(hostile: str) -> None:
-    began = time.perf_counter()
+    began = time.process_time()
     without_thoughts(hostile)
     may_be_thoughts(hostile)
-    assert time.perf_counter() - began < 1.0
+    assert time.process_time() - began < 1.0
 
 
 @given(pieces=PIECES)

@@ -96,10 +96,10 @@ def test_a_decision_takes_less_than_five_milliseconds() -> None:
     long = question("the capital of a thing " * 4_000)
     assert len(long.messages[0].text) > MOST_CHARS
     known.decide(long)
-    began = time.perf_counter()
+    began = time.process_time()
     for _ in range(20):
         known.decide(long)
-    assert (time.perf_counter() - began) / 20 < 0.005
+    assert (time.process_time() - began) / 20 < 0.005
 
 
 def test_equal_words_are_equal_in_every_process() -> None:

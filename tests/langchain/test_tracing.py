@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import threading
-import time
 from collections.abc import Callable
 from typing import Any
 from uuid import UUID
@@ -108,6 +107,14 @@ def test_plan_and_calls_are_runs_inside_of_the_chat_models(way: Callable[..., An
     recorder = Recorder()
     way(conducting(), {"callbacks": [recorder]})
     assert recorder.tree == TREE
+
+
+async def test_calls_are_runs_also_where_a_graph_streams_messages() -> None:
+    recorder = Recorder()
+    agent: Any = create_agent(conducting())
+    async for _ in agent.astream(QUESTION, {"callbacks": [recorder]}, stream_mode="messages"):
+        pass
+    assert recorder.tree["LangGraph"]["model"]["ChatConductor"] == TREE["ChatConductor"]
 
 
 @pytest.mark.parametrize("way", WAYS.values(), ids=WAYS)
@@ -284,17 +291,23 @@ def test_what_a_conductor_in_a_workers_chain_does_is_not_shown() -> None:
 
 
 def test_a_slow_listener_does_not_hold_up_other_runs() -> None:
+    listening, over = threading.Event(), threading.Event()
+    heard: list[bool] = []
+
     class Slow(BaseCallbackHandler):
         def on_llm_start(self, *_: Any, **__: Any) -> None:
-            time.sleep(0.3)
+            listening.set()
+            heard.append(over.wait(SOON))
 
     chat = conducting()
     slow = threading.Thread(target=chat.invoke, args=("Hello", {"callbacks": [Slow()]}))
     slow.start()
-    began = time.monotonic()
+    assert listening.wait(SOON)
     chat.invoke("Hello")
-    assert time.monotonic() - began < 0.3
+    over.set()
     slow.join()
+    assert heard
+    assert all(heard)
 
 
 @pytest.mark.parametrize("drafter", [ScriptedModel("a draft"), GenericFakeChatModel(messages=iter(["a draft"] * 2))])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import time
 from pathlib import Path
 from typing import Any
 
@@ -96,11 +95,9 @@ async def test_the_first_piece_comes_before_the_answer_is_whole() -> None:
 
 
 async def test_async_calls_share_the_loop() -> None:
-    slow = ScriptedModel("Done.", delay=0.3)
+    slow = ScriptedModel("Done.", delay=0.05)
     llm = Conductor({"slow": slow}, limits=Limits(steps=1))
-    started = time.monotonic()
     await asyncio.gather(*(llm.achat(asked("Why?")) for _ in range(5)))
-    assert time.monotonic() - started < 1.0
     assert slow.peak == 5
 
 

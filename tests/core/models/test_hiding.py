@@ -44,9 +44,9 @@ def test_what_only_stands_in_for_a_key_is_a_word_like_others() -> None:
 
 
 def test_a_long_error_is_searched_in_no_time() -> None:
-    began = time.monotonic()
+    began = time.process_time()
     without_secrets("a*" * 500_000, ["sk-" + "0123456789abcdef" * 10])
-    assert time.monotonic() - began < 2
+    assert time.process_time() - began < 2
 
 
 def test_errors_leave_without_the_key() -> None:
@@ -127,6 +127,6 @@ def test_proxies_are_not_woken_up() -> None:
 def test_rings_and_crowds_come_to_an_end() -> None:
     ring = Engine(parts=[])
     ring.parts.append(ring)
-    began = time.monotonic()
+    began = time.process_time()
     assert secrets_in(ring) == secrets_in([object() for _ in range(1_000_000)]) == set()
-    assert time.monotonic() - began < 2
+    assert time.process_time() - began < 2

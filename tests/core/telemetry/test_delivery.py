@@ -64,6 +64,10 @@ def test_when_all_arrives_nothing_is_said(gate: threading.Event) -> None:
     assert delivered(gate, taken=True) == ""
 
 
+def test_without_exporters_nothing_is_missed() -> None:
+    assert Delivery([], [], Resource.create()).end() == ""
+
+
 def test_what_is_refused_is_counted(gate: threading.Event) -> None:
     assert delivered(gate, taken=False) == "telemetry: 3 spans and the metrics could not be sent within 2 s"
 
