@@ -8,7 +8,7 @@ it, by the config in the context: so it is right in every task and thread, and c
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator
 from contextlib import aclosing, asynccontextmanager
 from contextvars import ContextVar
 from dataclasses import replace
@@ -186,14 +186,25 @@ async def _model_run(manager: AsyncCallbackManager, model: Model, request: Reque
     manager.add_metadata({"ls_provider": provider, "ls_model_name": name, "ls_model_type": "llm"})
     parameters = request.sampling.model_dump(mode="json", exclude_defaults=True)
     shown = get_buffer_string(lc_messages(request.messages))
-    (run,) = await manager.on_llm_start({"name": model.name}, [shown], name=model.name, invocation_params=parameters)
+    about: dict[str, Any] = {"name": model.name, "run_id": uuid7(), "invocation_params": parameters}
+    runs = [run for half in _halves(manager) for run in await half.on_llm_start({"name": model.name}, [shown], **about)]
     replies: list[LLMResult] = []
     try:
         yield lambda completion: replies.append(_result(completion))
     except BaseException as error:
-        await run.on_llm_error(error)
+        for run in runs:
+            await run.on_llm_error(error)
         raise
-    await run.on_llm_end(replies[-1] if replies else LLMResult(generations=[[]]))
+    for run in runs:
+        await run.on_llm_end(replies[-1] if replies else LLMResult(generations=[[]]))
+
+
+def _halves(manager: AsyncCallbackManager) -> Iterator[AsyncCallbackManager]:
+    """The handlers that run inline, and the others: LangChain lets these miss the start of a call where it has both."""
+    for inline in (True, False):
+        half = manager.copy()
+        half.set_handlers([handler for handler in manager.handlers if handler.run_inline == inline])
+        yield half
 
 
 def _told(one: Reported) -> dict[str, Any]:

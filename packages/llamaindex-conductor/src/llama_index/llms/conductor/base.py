@@ -151,6 +151,16 @@ class Conductor(Structuring):
         )
 
     @property
+    def conductor(self) -> rl_conductor.Conductor:
+        """The core's Conductor at work; it serves any other use as well."""
+        return self._core
+
+    @property
+    def sampling(self) -> Sampling:
+        """What it asks of the worker that gives the answer, unless a call asks for something else."""
+        return Sampling(temperature=self.temperature, max_tokens=self.max_tokens)
+
+    @property
     def trace(self) -> Trace | None:
         """Everything that happened in the run that ended last; `None` before the first has ended."""
         return self._trace
@@ -247,8 +257,7 @@ class Conductor(Structuring):
         return stream_chat_to_completion_decorator(self.stream_chat)(prompt, **kwargs)
 
     def _asked(self, messages: Sequence[ChatMessage], keywords: dict[str, Any]) -> tuple[Request, Report]:
-        defaults = Sampling(temperature=self.temperature, max_tokens=self.max_tokens)
-        request = core_request(messages, keywords, defaults=defaults)
+        request = core_request(messages, keywords, defaults=self.sampling)
         return request, Report(self, messages, keywords, active_span_id.get())
 
     # ------------------------------------------------------------------------- tools and structure

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 from llama_index.core.base.base_query_engine import BaseQueryEngine
 from llama_index.core.base.base_retriever import BaseRetriever
@@ -13,7 +13,7 @@ from llama_index.core.llms import LLM
 from llama_index.core.tools import BaseTool, QueryEngineTool, RetrieverTool
 from pydantic import ValidationError
 
-from rl_conductor import Card, Found, Model, Planner, Sampling, Worker, WorkerPool, discover, model
+from rl_conductor import Card, Conductor, Found, Model, Planner, Sampling, Worker, WorkerPool, discover, model
 from rl_conductor.errors import ConfigError
 from rl_conductor.invalid import problems
 from rl_conductor.pool import PoolFile, WorkerEntry
@@ -27,6 +27,20 @@ AnyWorker = Alone | Mapping[str, Any]
 """What can work: `provider:model`, the thing itself, or an entry as in a pool file."""
 AnyWorkers = Mapping[str, AnyWorker] | Iterable[AnyWorker] | Alone
 """Workers by name, in a list, or just one."""
+
+
+@runtime_checkable
+class Conducted(Protocol):
+    """What runs a Conductor and can be put into another's pool: then that Conductor itself works there."""
+
+    @property
+    def conductor(self) -> Conductor:
+        """The Conductor."""
+
+    @property
+    def sampling(self) -> Sampling:
+        """What it asks of whoever gives the answer."""
+
 
 LOOKS_UP = "looks up what its own documents say; needs a self-contained question"
 """What the Conductor is told of an index that nothing else is known of."""
@@ -77,6 +91,8 @@ def worker_of(name: str, given: AnyWorker) -> Worker:
             return _from_entry(name, given)
     made = model_of(given, name=name)
     worker = Worker.of(name, made, card=Card(name=name, strengths=_strengths(given)))
+    if isinstance(given, Conducted):
+        return replace(worker, sampling=given.sampling)
     # How a LlamaIndex LLM is asked was settled where it was made, unless the caller asks for something else.
     return replace(worker, sampling=Sampling()) if isinstance(made, LLMModel) else worker
 
@@ -92,6 +108,8 @@ def model_of(given: AnyWorker, *, name: str) -> Model:
     match given:
         case str():
             return model(given)
+        case Conducted():
+            return given.conductor
         case LLM():
             return LLMModel(given)
         case BaseQueryEngine():
@@ -136,6 +154,8 @@ def context_window(worker: Worker) -> int:
     """Tokens that a worker is known to read and write in one call; LlamaIndex's default when nothing is known."""
     if worker.model.capabilities.context is not None:
         return worker.model.capabilities.context
+    if isinstance(worker.model, Conductor):
+        return min(map(context_window, worker.model.pool.values()))
     price = worker.model.price
     if price is None or not (price.input or price.output):  # no vendor's, so its name alone says nothing
         return DEFAULT_CONTEXT_WINDOW
