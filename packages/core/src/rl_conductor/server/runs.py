@@ -17,13 +17,12 @@ from rl_conductor.server.metrics import Metrics
 from rl_conductor.server.purses import ANY_DEPTH
 from rl_conductor.server.terms import Asked
 from rl_conductor.server.tool_calls import going_on
-from rl_conductor.store import Claim, NewRun, Status, Store
+from rl_conductor.store import PLAN, Claim, NewRun, Status, Store
 from rl_conductor.trace import Round, Trace
 from rl_conductor.types import Usage, total
 
 POLL = 0.2
 """Seconds between two looks at a run that is in another process's hands."""
-PLAN = -1
 
 
 class Runs:

@@ -14,10 +14,11 @@ from rl_conductor.store.rows import (
     Spending,
     Status,
 )
-from rl_conductor.store.store import Store
+from rl_conductor.store.store import PLAN, Store
 from rl_conductor.store.trials import Trials
 
 __all__ = [
+    "PLAN",
     "Answered",
     "Canary",
     "Claim",
