@@ -90,6 +90,20 @@ async def test_what_fits_is_made_and_charged_once(awaited: bool) -> None:
     assert trace.usage.output_tokens > 2_700
 
 
+@pytest.mark.parametrize(
+    ("longest", "options", "question"),
+    [(20_000, {}, "Well?"), (1_000, {"tools": [{"description": "x" * 20_000}]}, "Well?"), (1_000, {}, "x" * 20_000)],
+    ids=["its reply", "its tools", "its question"],
+)
+async def test_a_call_that_may_pass_a_limit_is_not_made(longest: int, options: dict[str, Any], question: str) -> None:
+    made: list[int] = []
+    model = Counted(made=made, max_tokens=longest).bind(**options)
+    agent = RunnableModel(RunnableLambda(lambda _: model.invoke(question).text), price=PRICE)
+    with pytest.raises(RunError, match=r"limits\.tokens"):
+        await around(agent, Limits(tokens=10_000)).run("Go on.")
+    assert made == []
+
+
 class Hanging(Counted):
     """Gives no answer to as many calls as it is told."""
 
