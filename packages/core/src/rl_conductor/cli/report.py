@@ -131,7 +131,7 @@ def _head(trace: Trace) -> Table:
             "made": f"{trace.created:%Y-%m-%d %H:%M:%S %Z}",
             "planner": trace.planner,
             "versions": f"rl-conductor {trace.versions.package}, prompts {trace.versions.prompt}",
-            "asked": last_words(trace.request),
+            "asked": last_turn(trace.request),
         }
     )
 
@@ -146,7 +146,7 @@ def facts(known: Mapping[str, str]) -> Table:
     return drawn
 
 
-def last_words(request: Request) -> str:
+def last_turn(request: Request) -> str:
     """The last thing the caller said, with what was attached."""
     if not request.messages:
         return ""
