@@ -282,7 +282,7 @@ class ChatConductor(BaseChatModel):
     def _get_ls_params(self, stop: list[str] | None = None, **kwargs: Any) -> LangSmithParams:
         told = super()._get_ls_params(stop or self.stop, **kwargs)
         told["ls_provider"] = NAME
-        told["ls_model_name"] = named(kwargs.get("model") or self.model)
+        told["ls_model_name"] = kwargs.get("model") or named(self.model)
         return told
 
     def _get_llm_string(self, stop: list[str] | None = None, **kwargs: Any) -> str:
