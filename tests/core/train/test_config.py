@@ -1,6 +1,10 @@
 from __future__ import annotations
 
+import json
 import re
+import shutil
+import subprocess
+import sys
 import tomllib
 from collections import Counter
 from pathlib import Path
@@ -26,6 +30,18 @@ def written(folder: Path, text: str) -> Path:
 @pytest.mark.parametrize("name", ["composite.toml", "cpu.toml", "small.toml", "paper-7b.toml"])
 def test_recipes_can_be_read(name: str) -> None:
     read_config(RECIPES / name)
+
+
+def test_the_recipe_from_chance_reads_what_its_script_picks(tmp_path: Path) -> None:
+    script = RECIPES.parent / "benchmarks" / "composite_chance.py"
+    subprocess.run([sys.executable, script, tmp_path / "chance-plans.jsonl", "--size", "24"], check=True)
+    config = read_config(Path(shutil.copy(RECIPES / "composite-chance.toml", tmp_path)))
+    assert config.warm_start is not None
+    assert config.warm_start.plans is not None
+    picked = [json.loads(line) for line in config.warm_start.plans.read_text(encoding="utf-8").splitlines()]
+    assert len({line["question"] for line in picked}) == len(picked) == 24
+    assert {len(line["workflow"]["steps"]) for line in picked} == {1, 2, 3, 4}
+    assert not any("score" in line for line in picked)
 
 
 def test_the_page_tells_every_key_and_its_default() -> None:
