@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from core.runs import SOON
+from rl_conductor.models import ADAPTERS, Capabilities
 from rl_conductor.models.scripted import ScriptedModel
 from rl_conductor.pool import Worker, WorkerPool
 from rl_conductor.server.keys import hashed
@@ -18,7 +19,7 @@ from rl_conductor.server.settings import Settings
 from rl_conductor.server.shadows import OF, WAITING, drawn
 from rl_conductor.store import Pair, RunRow, Search, Store
 from rl_conductor.tasks import Sample, Score
-from rl_conductor.types import Card, Message, Price, Sampling, ToolCall
+from rl_conductor.types import Card, Message, Price, Request, Sampling, ToolCall
 from server.conftest import ONE_STEP, At, Serve, served, until
 from server.upstream import Vendor, vendor
 
@@ -249,6 +250,26 @@ async def test_a_judge_is_held_to_a_form_and_reads_both_orders_without_a_hint(se
         assert body["response_format"]["type"] == "json_schema"
         said = json.dumps(body["messages"]).lower()
         assert not [hint for hint in ("incumbent", "conductor", "shadow", "old", "openai") if hint in said]
+
+
+def unheld(name: str, **options: Any) -> ScriptedModel:
+    """A judge that takes no JSON schema."""
+
+    def judge(request: Request) -> str:
+        return prefers("391")({"messages": [{"content": request.messages[-1].text}]})
+
+    return ScriptedModel(judge, name=name, capabilities=Capabilities(), **options)
+
+
+async def test_a_judge_who_can_not_be_held_to_a_form_is_asked_without_one(
+    serve: Serve, upstream: Vendor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(ADAPTERS, "unheld", "server.test_shadows:unheld")
+    judge = {"model": "unheld:judge", "price": {"input": "0", "output": "0"}}
+    at = await serve(**conducting(), routes={"assistant": route(upstream, judge=judge)})
+    await at.openai().chat.completions.create(**ASK)
+    (pair,) = await pairs(at, 1)
+    assert (pair.verdict, pair.reason) == ("win", "It is right.")
 
 
 async def test_a_scorer_decides_before_the_judge(serve: Serve, upstream: Vendor) -> None:
