@@ -35,7 +35,7 @@ def entrant(
         )
         for number, (value, plan) in enumerate(zip(right, plans, strict=True))
     ]
-    system = System(name=name, about=f"{name} | answers", identity=name, answer=_never, peeks=peeks)
+    system = System(name=name, about=f"{name} |\nanswers", identity=name, answer=_never, peeks=peeks)
     return Entrant(system, tuple(rows))
 
 
