@@ -35,6 +35,12 @@ def test_a_clear_difference_is_called_a_gain(tell: Tell) -> None:
         assert re.search(r"\bgain\b", text)
 
 
+def test_a_tiny_chance_is_told_as_a_bound(tell: Tell) -> None:
+    text = tell(entrant("ours", [1] * 20), entrant("theirs", [0] * 20), against="theirs")["md"]
+    assert "| < 0.001 |" in text
+    assert "0.000" not in text
+
+
 def test_the_word_gain_is_nowhere_where_the_interval_covers_zero(tell: Tell) -> None:
     for text in tell(entrant("ours", [1, 1, 0, 1] * 5), entrant("theirs", [1, 0, 1, 1] * 5), against="theirs").values():
         assert not re.search(r"\bgain", text, re.IGNORECASE)
