@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import sys
 from collections.abc import Callable
@@ -11,7 +12,7 @@ import pytest
 from typer.testing import Result
 
 from rl_conductor.cli import embedded
-from rl_conductor.cli.doctor import servers, settings
+from rl_conductor.cli.doctor import machine, servers, settings
 from rl_conductor.conductor import Conductor
 from rl_conductor.discovery import embedded as tiny_models
 from rl_conductor.errors import ConfigError
@@ -142,6 +143,19 @@ def test_doctor_tells_where_files_are_kept(cli: Cli, monkeypatch: pytest.MonkeyP
     monkeypatch.setenv("RL_CONDUCTOR_CACHE", "kept/here")
 
     assert re.search(r"✓  cache +kept/here\b", cli("doctor").stdout)
+
+
+@pytest.mark.parametrize(
+    ("pages", "good", "cure"), [(250_000, False, "too little for local models"), (10**6, True, "")]
+)
+def test_doctor_tells_where_memory_is_too_little(
+    monkeypatch: pytest.MonkeyPatch, pages: int, good: bool, cure: str
+) -> None:
+    monkeypatch.setattr(os, "sysconf", {"SC_PAGE_SIZE": 4_096, "SC_PHYS_PAGES": pages}.__getitem__)
+
+    (found,) = [finding for finding in machine() if finding.what == "memory"]
+
+    assert (found.good, found.cure) == (good, cure)
 
 
 def test_doctor_fails_only_when_nothing_could_run(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
