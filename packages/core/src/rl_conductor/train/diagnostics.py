@@ -65,7 +65,7 @@ def diagnostics(
         "usd": float(used.cost),
         "tokens": used.input_tokens + used.output_tokens,
         "calls": used.calls,
-        "replayed": used.cached_calls / used.calls if used.calls else math.nan,
+        "cached": used.cached_calls / used.calls if used.calls else math.nan,
         **_regrets(groups, references),
         **_transitions(judged),
     }

@@ -9,6 +9,7 @@ from typing import TypeVar
 from pydantic import BaseModel, ValidationError
 
 from rl_conductor.errors import ConfigError
+from rl_conductor.files import read_text, writing
 from rl_conductor.invalid import first_problem
 
 V = TypeVar("V", bound=BaseModel)
@@ -20,7 +21,7 @@ def read_lines(path: Path, kind: type[V]) -> list[V]:
     Raises:
         ConfigError: the file can't be read or a line is wrong; the message names it.
     """
-    lines = _text(path).split("\n")  # a text may hold what `splitlines` takes for an end
+    lines = read_text(path).split("\n")  # a text may hold what `splitlines` takes for an end
     return [
         _read(f"line {number} of {str(path)!r}", line, kind) for number, line in enumerate(lines, 1) if line.strip()
     ]
@@ -41,7 +42,7 @@ def read_value(path: Path, kind: type[V]) -> V:
     Raises:
         ConfigError: the file can't be read, was cut short, or another release wrote it.
     """
-    return _read(repr(str(path)), _text(path), kind, cure=". It was cut short or is of another release: remove it")
+    return _read(repr(str(path)), read_text(path), kind, cure=". It was cut short or is of another release: remove it")
 
 
 def write_value(path: Path, value: BaseModel) -> None:
@@ -53,21 +54,12 @@ def write_value(path: Path, value: BaseModel) -> None:
     _write(path, value.model_dump_json(indent=2))
 
 
-def _text(path: Path) -> str:
-    try:
-        return path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"can't read {str(path)!r}: {error}") from error
-
-
 def _write(path: Path, text: str) -> None:
     half = path.with_name(f"{path.name}.half")
-    try:
+    with writing(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         half.write_text(text, encoding="utf-8")
         half.replace(path)
-    except OSError as error:
-        raise ConfigError(f"can't write {str(path)!r}: {error}") from error
 
 
 def _read(what: str, text: str, kind: type[V], *, cure: str = "") -> V:

@@ -38,7 +38,7 @@ class Outcome(Value):
     usage: Usage = Usage()
     """What the workers used."""
     seconds: float = 0.0
-    """The longest chain of steps, replayed calls being as long as when they were first made."""
+    """The longest chain of steps, cached calls being as long as when they were first made."""
 
     @property
     def valid(self) -> bool:
