@@ -8,7 +8,17 @@ from pathlib import Path
 
 import pytest
 
-from rl_conductor import Completion, ConfigError, Message, Request, Sampling, ScriptedModel
+from core.runs import plan
+from rl_conductor import (
+    Completion,
+    Conductor,
+    ConfigError,
+    Message,
+    Request,
+    Sampling,
+    ScriptedModel,
+    WorkerPool,
+)
 from rl_conductor.errors import ModelError
 from rl_conductor.models.base import Capabilities, Model, collect
 from rl_conductor.models.cached import CachedModel
@@ -54,13 +64,20 @@ async def test_another_request_is_another_reply(model: ScriptedModel, file: Path
     assert (await cached.complete(asking())).text != (await cached.complete(other)).text
 
 
-async def test_replies_of_another_release_are_refused_in_words(model: ScriptedModel, file: Path) -> None:
+async def test_a_reply_that_another_release_kept_is_asked_for_anew(model: ScriptedModel, file: Path) -> None:
     cached = CachedModel(model, file)
-    await cached.complete(asking())
+    pool = WorkerPool({"a": cached, "b": ScriptedModel("from b")})
+    asked = [Conductor(ScriptedModel(plan((0, "Say it.", []))), pool, retries=0) for _ in range(3)]
+    assert (await asked[0].run("hello")).text == "reply 1"
     with closing(sqlite3.connect(file)) as table, table:
         table.execute("UPDATE replies SET completion = replace(completion, 'cached_calls', 'older_calls')")
-    with pytest.raises(ConfigError, match=r"another release .*older_calls.*name a new file"):
-        await cached.complete(asking())
+
+    anew, again = await asked[1].run("hello"), await asked[2].run("hello")
+
+    assert (anew.text, again.text, len(model.requests)) == ("reply 2", "reply 2", 2)
+    (calls,) = (step.calls for step in anew.rounds[0].results)
+    assert [(call.worker, call.outcome) for call in calls] == [("a", "ok")]
+    assert (anew.usage.cached_calls, again.usage.cached_calls) == (0, 1)
 
 
 async def test_another_model_or_version_is_another_reply(file: Path) -> None:

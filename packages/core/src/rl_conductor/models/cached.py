@@ -6,7 +6,8 @@ gives the same reply even at a high temperature: give `Sampling.seed` different 
 
 A reply from the cache carries the usage of the call that made it, so that limits, tables and rewards come out as they
 did then; `Usage.cached_calls` says how many of the `calls` were in truth not made again, and `cached_seconds` how much
-longer those took. Failures are not kept.
+longer those took. Failures are not kept. A reply that another release kept in a form that this one can't read counts as
+none: the model is asked again, and the new reply takes its place.
 """
 
 from __future__ import annotations
@@ -24,7 +25,6 @@ from pydantic import ValidationError
 
 from rl_conductor.errors import ConfigError
 from rl_conductor.fences import without_marks
-from rl_conductor.invalid import first_problem
 from rl_conductor.models.base import Model, WrapperModel
 from rl_conductor.sync import PerLoop
 from rl_conductor.types import Completion, Delta, Request
@@ -102,16 +102,14 @@ class CachedModel(WrapperModel):
             row = table.execute("SELECT completion FROM replies WHERE key = ?", (key,)).fetchone()
         try:
             return None if row is None else Completion.model_validate_json(row[0])
-        except ValidationError as error:
-            raise ConfigError(
-                f"{str(self._file)!r} was made by another release ({first_problem(error)}); name a new file"
-            ) from error
+        except ValidationError:  # to refuse it here would fail a step, and another worker would silently stand in
+            return None
 
     def _keep(self, key: str, completion: Completion, seconds: float) -> None:
         usage = completion.usage.model_copy(update={"cached_seconds": seconds})
         completion = completion.model_copy(update={"usage": usage})
         with self._open() as table:
-            table.execute("INSERT OR IGNORE INTO replies VALUES (?, ?)", (key, completion.model_dump_json()))
+            table.execute("INSERT OR REPLACE INTO replies VALUES (?, ?)", (key, completion.model_dump_json()))
 
     @contextmanager
     def _open(self) -> Iterator[sqlite3.Connection]:
