@@ -95,7 +95,7 @@ async def test_the_first_piece_comes_before_the_answer_is_whole() -> None:
 
 
 async def test_async_calls_share_the_loop() -> None:
-    slow = ScriptedModel("Done.", delay=0.05)
+    slow = ScriptedModel("Done.", delay=0.3)
     llm = Conductor({"slow": slow}, limits=Limits(steps=1))
     await asyncio.gather(*(llm.achat(asked("Why?")) for _ in range(5)))
     assert slow.peak == 5
