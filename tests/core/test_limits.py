@@ -34,10 +34,18 @@ def read(*messages: Message, **options: Any) -> int:
     return upper_bound(Request(messages=messages, **options), None).input_tokens
 
 
+def test_a_limit_in_dollars_is_told_with_every_digit() -> None:
+    limits = Limits(usd=Decimal("3E-7"))
+    assert limits.model_dump(mode="json")["usd"] == "0.0000003"
+    assert Limits.model_validate_json(limits.model_dump_json()) == limits
+
+
 @pytest.mark.parametrize(
     "wrong",
     [
         {"usd": -1},
+        {"usd": "1e-999999999"},
+        {"usd": "1e999999999"},
         {"tokens": -1},
         {"calls": 0},
         {"seconds": 0},

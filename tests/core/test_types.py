@@ -136,6 +136,17 @@ def test_the_total_of_nothing_is_zero() -> None:
 
 
 @pytest.mark.parametrize(
+    ("cost", "told"),
+    [("0", "0"), ("0E-10", "0"), ("3E-7", "0.0000003"), ("1.50", "1.50"), ("2E+1", "20"), ("1E-25", f"0.{'0' * 24}1")],
+)
+def test_json_tells_money_with_every_digit(cost: str, told: str) -> None:
+    usage = Usage(cost=Decimal(cost))
+    assert usage.model_dump(mode="json")["cost"] == told
+    assert Usage.model_validate_json(usage.model_dump_json()) == usage
+    assert usage.model_dump()["cost"] is usage.cost
+
+
+@pytest.mark.parametrize(
     "field",
     [
         *("input_tokens", "cached_tokens", "cache_write_tokens", "output_tokens", "reasoning_tokens"),

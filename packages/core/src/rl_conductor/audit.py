@@ -10,11 +10,10 @@ from __future__ import annotations
 import hashlib
 import json
 from dataclasses import dataclass, field
-from decimal import Decimal
 from typing import Any
 
 from rl_conductor.trace import Call, CallOutcome, PlanSource, Round, StepResult, Trace
-from rl_conductor.types import Usage, Value
+from rl_conductor.types import Dollars, Usage, Value
 
 BEGINNING = "0" * 64
 """What the first record names in place of a hash."""
@@ -25,7 +24,7 @@ class Used(Value):
 
     input_tokens: int
     output_tokens: int
-    usd: Decimal
+    usd: Dollars
     unpriced_calls: int
 
 

@@ -7,7 +7,7 @@ from decimal import Decimal
 
 from pydantic import Field
 
-from rl_conductor.types import FilePart, ImagePart, JsonFormat, Message, Price, Request, Value
+from rl_conductor.types import Dollars, FilePart, ImagePart, JsonFormat, Message, Price, Request, Value
 
 TOKENS_PER_MESSAGE = 16
 """What chat templates add around a message, generously."""
@@ -20,12 +20,15 @@ DEFAULT_OUTPUT_TOKENS = 4_096
 """Most output tokens of a call that names no other bound (paper: workers in training)."""
 PLAN_TOKENS = 1_024
 """Most tokens of a plan (paper, table of hyper-parameters)."""
+USD_DIGITS = 60
+"""Most digits of a limit in dollars, half of them after the point: clients write limits, and told in full, a few
+characters such as `1e-999999999` would take a gigabyte."""
 
 
 class Limits(Value):
     """What one request may use. Each is checked before a call, on a reservation that is settled afterwards."""
 
-    usd: Decimal | None = Field(default=None, ge=0)
+    usd: Dollars | None = Field(default=None, ge=0, max_digits=USD_DIGITS, decimal_places=USD_DIGITS // 2)
     """US dollars, planning included."""
     tokens: int | None = Field(default=None, ge=0)
     """Tokens read and written, planning included."""

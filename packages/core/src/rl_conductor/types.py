@@ -31,6 +31,14 @@ Names = Annotated[frozenset[str], PlainSerializer(sorted, return_type=list[str],
 """A set of names. It is written in order, so that equal values are equal text in every process."""
 
 
+def _in_full(amount: Decimal) -> str:
+    return f"{amount:f}" if amount else "0"
+
+
+Dollars = Annotated[Decimal, PlainSerializer(_in_full, return_type=str, when_used="json")]
+"""US dollars. JSON has every digit, as programs that sum up need not know the notation `3E-7`, which `str` gives."""
+
+
 # ---------------------------------------------------------------------------------------- messages
 
 
@@ -224,7 +232,7 @@ class Usage(Value):
     reasoning_tokens: int = Field(default=0, ge=0)
     """The share of `output_tokens` spent on reasoning."""
     calls: int = Field(default=0, ge=0)
-    cost: Decimal = Field(default=Decimal(0), ge=0)
+    cost: Dollars = Field(default=Decimal(0), ge=0)
     """US dollars, for the calls whose price is known."""
     unpriced_calls: int = Field(default=0, ge=0)
     """Calls whose price is unknown: when this is not 0, `cost` is a lower bound."""
