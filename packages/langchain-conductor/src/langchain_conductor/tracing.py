@@ -40,7 +40,7 @@ from rl_conductor.workflow import Workflow
 UNSEEN = "nostream"
 """LangGraph's tag for models whose tokens are not part of the conversation."""
 
-OWN = "ls_"
+OF_ONE_MODEL = "ls_"
 """How the names begin of what LangChain tells tracers of one model, such as its temperature."""
 
 Outputs = Callable[[Completion], None]
@@ -70,7 +70,9 @@ def inside(run: BaseRunManager | None) -> RunnableConfig:
         [handler for handler in run.inheritable_handlers if not isinstance(handler, Counter | Budget)]
     )
     children.add_tags([*run.inheritable_tags, UNSEEN])
-    children.add_metadata({name: told for name, told in run.inheritable_metadata.items() if not name.startswith(OWN)})
+    children.add_metadata(
+        {name: told for name, told in run.inheritable_metadata.items() if not name.startswith(OF_ONE_MODEL)}
+    )
     return patch_config(ensure_config(), callbacks=children)
 
 
