@@ -438,6 +438,14 @@ def test_a_structured_answer_may_be_asked_for_together_with_tools() -> None:
     assert [tool.name for tool in request.tools] == ["weather"]
 
 
+def test_a_schema_of_any_title_gets_a_name_that_vendors_take() -> None:
+    chat = conducting(['{"city": "Oslo"}'])
+    chat.with_structured_output({**Place.model_json_schema(), "title": "My Place[int]"}).invoke("Where?")
+    form = asked(chat, "writer").response_format
+    assert isinstance(form, JsonFormat)
+    assert form.name == "My_Place_int_"
+
+
 def test_objects_can_be_asked_for_by_a_tool_call_or_as_any_json() -> None:
     call = Message.assistant(tool_calls=[ToolCall(id="c", name="Place", arguments='{"city": "Oslo"}')])
     for schema, made in ((Place, Place(city="Oslo")), (Place.model_json_schema(), {"city": "Oslo"})):

@@ -173,6 +173,23 @@ async def test_asked_for_tools_and_a_schema_at_once_a_chat_model_calls_a_tool_or
     ]
 
 
+async def test_a_tool_that_is_called_beside_the_answer_goes_before_it() -> None:
+    both = calls("answer_place", city="Ulm").tool_calls + calls("now").tool_calls
+    reply = await ChatModel(Caller(responses=[AIMessage("", tool_calls=both)])).complete(TOOLS_OR_FORM)
+    assert [call.name for call in reply.message.tool_calls] == ["now"]
+
+
+async def test_a_form_of_any_title_is_offered_under_a_name_that_vendors_take(chat: Any, vendor: Vendor) -> None:
+    form = JsonFormat(name="My Place[int]" + "x" * 70, json_schema={"title": "My Place[int]", **SCHEMA})
+    asked = TOOLS_OR_FORM.model_copy(update={"response_format": form})
+    caller = Caller(responses=[calls("now")])
+    await ChatModel(caller).complete(asked)
+    ((_, offered), _) = caller.bound[0]
+    await ChatModel(chat()).complete(asked.model_copy(update={"tools": ()}))
+    sent = vendor.last.body["response_format"]["json_schema"]["name"]
+    assert (offered, sent) == ("answer_My_Place_int_" + "x" * 44, "My_Place_int_" + "x" * 51)
+
+
 @pytest.mark.parametrize(("choice", "bound"), [("now", "now"), ("required", "any")])
 async def test_a_tool_that_must_be_called_is_offered_without_the_form(choice: str, bound: str) -> None:
     chat = Caller(responses=[calls("now")])

@@ -7,6 +7,7 @@ users, stores and models: what they carry for us is validated before it is belie
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, cast
 
@@ -48,6 +49,10 @@ NAME = "conductor"
 """As which provider a conductor shows in LangChain's traces."""
 CARRIED = "conductor"
 """The key of an AI message's `additional_kwargs` under which `Carried` travels."""
+
+NO_NAME = re.compile(r"[^a-zA-Z0-9_-]+")
+"""What vendors take in no name."""
+LONGEST_NAME = 64
 
 AnyTool = Mapping[str, Any] | type | Callable[..., Any] | BaseTool
 """Whatever LangChain takes for a tool."""
@@ -295,6 +300,11 @@ def lc_usage(usage: Usage) -> UsageMetadata:
     if usage.reasoning_tokens:
         made["output_token_details"] = OutputTokenDetails(reasoning=usage.reasoning_tokens)
     return made
+
+
+def plain_name(title: str) -> str:
+    """`title` as every vendor takes it for the name of a tool or of a schema."""
+    return NO_NAME.sub("_", title)[:LONGEST_NAME]
 
 
 def lc_tool(tool: Tool) -> dict[str, Any]:

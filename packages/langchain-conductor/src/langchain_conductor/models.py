@@ -26,7 +26,7 @@ from pydantic_core import to_json
 from langchain_conductor.budget import budgeted, leave_to_the_conductor
 from langchain_conductor.failures import translated
 from langchain_conductor.hosts import called
-from langchain_conductor.messages import core_completion, lc_messages, lc_tool
+from langchain_conductor.messages import core_completion, lc_messages, lc_tool, plain_name
 from rl_conductor.errors import BadResponseError, ConfigError
 from rl_conductor.models.base import Capabilities, checked, require, within
 from rl_conductor.prices import price_of
@@ -141,7 +141,7 @@ class ChatModel:
         if form.json_schema is None:  # for which not every chat model has a switch; the conversation asks for it
             reply = await chat.ainvoke(messages, **_stop(request))
             return _json_reply(parse_json_markdown(str(reply.text)), reply)
-        schema = {"title": form.name, **form.json_schema}
+        schema = {**form.json_schema, "title": plain_name(form.name)}
         made: Any = await chat.with_structured_output(schema, include_raw=True).ainvoke(messages)
         if made["parsed"] is None:
             why = made["parsing_error"] or "it does not fit the schema"
@@ -151,12 +151,13 @@ class ChatModel:
     async def _called_or_json(self, request: Request, form: JsonFormat) -> AIMessage:
         """A call of a tool, or the answer in its form, which to the model is one tool more: few vendors take both."""
         schema = form.json_schema or {"type": "object"}
-        answer = Tool(name=f"answer_{form.name}"[:64], description="Gives the whole answer.", parameters=schema)
+        answer = Tool(name=plain_name(f"answer_{form.name}"), description="Gives the whole answer.", parameters=schema)
         if request.tool_choice == "auto":
             request = request.model_copy(update={"tools": (*request.tools, answer), "tool_choice": "required"})
         reply = await self._bound(request).ainvoke(lc_messages(request.messages), **_stop(request))
-        if any(call["name"] != answer.name for call in reply.tool_calls):
-            return reply
+        calls = [call for call in reply.tool_calls if call["name"] != answer.name]
+        if calls:  # an answer beside them was written before their results are known
+            return reply.model_copy(update={"tool_calls": calls})
         made = reply.tool_calls[0]["args"] if reply.tool_calls else parse_json_markdown(str(reply.text))
         return _json_reply(made, reply)
 

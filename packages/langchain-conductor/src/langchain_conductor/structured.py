@@ -23,7 +23,7 @@ from langchain_core.utils.function_calling import convert_to_json_schema
 from langchain_core.utils.pydantic import is_basemodel_subclass
 from pydantic import SkipValidation
 
-from langchain_conductor.messages import core_tool
+from langchain_conductor.messages import core_tool, plain_name
 from rl_conductor.errors import ConfigError
 
 Schema = dict[str, Any] | type
@@ -47,7 +47,7 @@ def response_format(schema: Schema, method: Method, *, strict: bool | None = Non
     except ValueError as error:
         why = f"{schema!r} is no schema; give a pydantic class, a TypedDict or a JSON schema with a title"
         raise ConfigError(why) from error
-    return {"type": "json_schema", "json_schema": {"name": made.get("title", "reply"), "schema": made}}
+    return {"type": "json_schema", "json_schema": {"name": plain_name(made.get("title", "reply")), "schema": made}}
 
 
 def structured(
