@@ -19,6 +19,7 @@ from langgraph.types import Command, RetryPolicy, Send
 
 from conductor_graphs import ANSWER, DIAMOND, THREAD, around, asked, conductor, told
 from core.runs import ACCEPT, Gated, down, forever, plan, pool_of
+from langchain_conductor import ChatConductor
 from langchain_conductor.models import ChatModel
 from langchain_conductor.node import PLAN, create_conductor
 from langchain_conductor.subgraph import Graph
@@ -194,10 +195,12 @@ def test_a_conversation_is_told_as_one_so_that_tools_of_langgraph_show_a_chat() 
     assert "type" not in node.get_output_jsonschema()["properties"]["answer"]
 
 
-def test_the_answer_tells_of_itself_what_the_chat_models_tells() -> None:
-    (_, answer) = around(create_conductor(conductor())).invoke(QUESTION)["messages"]
+@pytest.mark.parametrize(("profile", "model"), [(None, "conductor"), ("mini", "conductor-mini")])
+def test_the_answer_tells_of_itself_what_the_chat_models_tells(profile: str | None, model: str) -> None:
+    chat = ChatConductor(workers=pool_of(a="Done."), planner=ScriptedModel(plan((0, "tell", []))), model=profile)
+    (_, answer) = around(create_conductor(chat)).invoke(QUESTION)["messages"]
     facts = {name: told for name, told in answer.response_metadata.items() if name != "conductor"}
-    assert facts == {"model_name": "conductor", "model_provider": "conductor", "finish_reason": "stop"}
+    assert facts == {"model_name": model, "model_provider": "conductor", "finish_reason": "stop"}
     assert Summary.model_validate(answer.response_metadata["conductor"]).rounds[0].plan.source == "planner"
 
 

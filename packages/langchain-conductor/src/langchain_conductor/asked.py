@@ -28,13 +28,9 @@ from rl_conductor.trace import Trace
 from rl_conductor.types import Completion, Request
 
 
-def named(profile: str | None) -> str:
-    """What the Conductor calls itself as a model, such as `conductor-mini`."""
-    return f"{NAME}-{profile}" if profile else NAME
-
-
-def facts(completion: Completion, trace: Trace, model: str = NAME) -> dict[str, Any]:
-    """The fields of an `AIMessage` for what is told beside the answer, given under the name `model`."""
+def facts(conductor: Conductor, completion: Completion, trace: Trace) -> dict[str, Any]:
+    """The fields of an `AIMessage` for what is told beside the answer of `conductor`."""
+    model = conductor.name.partition(":")[2]
     told = {"model_name": model, "model_provider": NAME, "finish_reason": completion.finish_reason}
     return {
         "usage_metadata": lc_usage(completion.usage),
@@ -50,8 +46,6 @@ class Asked:
     request: Request
     policy: Policy | None
     limits: Limits | None
-    model: str
-    """The name under which the answer is given."""
 
     def check(self) -> None:
         """See to it that some workflow may run.
@@ -71,7 +65,7 @@ class Asked:
             traces = [event.trace async for event in events if isinstance(event, Finished)]
         completion = traces[0].completion
         assert completion is not None
-        message = lc_reply(completion.message, **facts(completion, traces[0], self.model))
+        message = lc_reply(completion.message, **facts(self.conductor, completion, traces[0]))
         return ChatResult(generations=[ChatGeneration(message=message)])
 
     async def chunks(self, run: BaseRunManager | None) -> AsyncGenerator[ChatGenerationChunk, None]:
@@ -97,7 +91,7 @@ class Asked:
             additional_kwargs=lc_reply(completion.message).additional_kwargs,
             tool_call_chunks=calls,
             chunk_position="last",
-            **facts(completion, trace, self.model),
+            **facts(self.conductor, completion, trace),
         )
 
     async def _events(self, run: BaseRunManager | None, *, stream: bool) -> AsyncGenerator[Event, None]:

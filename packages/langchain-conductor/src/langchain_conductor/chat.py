@@ -15,11 +15,11 @@ from langchain_core.outputs import ChatGenerationChunk, ChatResult
 from langchain_core.runnables import Runnable, RunnableConfig
 from pydantic import ConfigDict, Field, PrivateAttr, SkipValidation, model_validator
 
-from langchain_conductor.asked import Asked, named
+from langchain_conductor.asked import Asked
 from langchain_conductor.messages import NAME, AnyTool, core_tool, core_tool_choice, lc_tool
 from langchain_conductor.models import ChatModel
 from langchain_conductor.options import CallOptions
-from langchain_conductor.pool import AnyModel, conductor_of, found_of
+from langchain_conductor.pool import AnyModel, conductor_of, found_of, named
 from langchain_conductor.structured import Method, Schema, response_format, structured
 from langchain_conductor.tracing import identified, unreported
 from rl_conductor.conductor import Conductor
@@ -336,8 +336,7 @@ class ChatConductor(BaseChatModel):
         conductor = self.conductor
         if options.model not in (None, self.model):
             conductor = self._in_profile(options.model)
-        name = named(options.model or self.model)
-        return Asked(conductor, options.request(messages), options.policy, options.limits, name)
+        return Asked(conductor, options.request(messages), options.policy, options.limits)
 
     def _serving(self, run: BaseRunManager | None) -> Self:
         copy = self.model_copy()

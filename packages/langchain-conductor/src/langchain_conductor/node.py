@@ -117,7 +117,7 @@ class _Node:
         record = await self.conductor.plan(asked, before=before, rejected=rejected, on_event=self._tell)
         if record.workflow is None:
             trace = await self.conductor.run(request, resume=(*before, Round(plan=record)))
-            return self._end(_replied(trace), trace)
+            return self._end(self._replied(trace), trace)
         waits = self.reviewed and record.source != "continuation"
         planned = {PLAN: record.model_dump(mode="json"), ROUNDS: state.get(ROUNDS) or []}
         return Command(goto="review" if waits else "run", update=planned)
@@ -158,7 +158,7 @@ class _Node:
     async def _judged(self, stepwise: Stepwise, steps: Update) -> Command[str]:
         trace = stepwise.finish(results_in(steps))
         if not stepwise.again:
-            return self._end(_replied(trace), trace)
+            return self._end(self._replied(trace), trace)
         done = [one.model_dump(mode="json") for one in trace.rounds]
         return Command(goto="plan", update={ROUNDS: done, OBJECTIONS: []})
 
@@ -168,6 +168,10 @@ class _Node:
             drafts = _drafts(trace) if self.drafts and trace else []
             said = [*drafts, answer]
         return Command(goto=END, update={self.output_key: said, ROUNDS: [], OBJECTIONS: []})
+
+    def _replied(self, trace: Trace) -> AIMessage:
+        assert trace.completion is not None
+        return lc_reply(trace.completion.message, **facts(self.conductor, trace.completion, trace))
 
     def _stepwise(self, state: Update, record: PlanRecord) -> Stepwise:
         return self.conductor.stepwise(self._request(state), record, before=_rounds(state), on_event=self._tell)
@@ -220,8 +224,3 @@ def _drafts(trace: Trace) -> list[AIMessage]:
         for result in one.results
         if result.text and answer and (number, result.index) != (answer.round, answer.step)
     ]
-
-
-def _replied(trace: Trace) -> AIMessage:
-    assert trace.completion is not None
-    return lc_reply(trace.completion.message, **facts(trace.completion, trace))

@@ -9,6 +9,7 @@ from typing import Any, Protocol, runtime_checkable
 from langchain_core.language_models import BaseChatModel
 from langchain_core.runnables import Runnable
 
+from langchain_conductor.messages import NAME
 from langchain_conductor.models import ChatModel, RunnableModel
 from langchain_conductor.tracing import reported_planner, reported_pool
 from rl_conductor.conductor import Conductor
@@ -118,6 +119,11 @@ def found_of(
     return replace(found, planner=reported_planner(plans), pool=reported_pool(found.pool))
 
 
+def named(profile: str | None) -> str:
+    """What the Conductor calls itself as a model, such as `conductor-mini`."""
+    return f"{NAME}-{profile}" if profile else NAME
+
+
 def conductor_of(
     found: Found,
     *,
@@ -141,7 +147,8 @@ def conductor_of(
         ConfigError: there is no such profile.
         PolicyError: no workflow at all may run.
     """
-    made = Conductor.of(found, profile=_profile(profile) if profile else None, policy=policy, limits=limits)
+    chosen = _profile(profile) if profile else None
+    made = Conductor.of(found, profile=chosen, policy=policy, limits=limits, name=named(profile))
     held = made.limits if rounds is None else made.limits.model_copy(update={"rounds": rounds})
     return made.replaced(limits=held, retries=retries)
 
