@@ -82,13 +82,13 @@ def test_nobody_left_is_an_error_that_says_why_of_each() -> None:
 )
 def test_a_selector_that_means_nobody_is_refused_with_what_there_is(rules: dict[str, Any], slip: str) -> None:
     with pytest.raises(PolicyError, match=rf"^policy.{slip}") as refused:
-        Policy(**rules).check_selectors(CARDS, planner=Card(name="planner"))
+        Policy(**rules).check_selectors(CARDS, planners=[Card(name="planner")])
     assert refused.value.rule == next(iter(rules))
 
 
 def test_selectors_mean_somebody_of_the_whole_pool_and_in_flows_the_planner() -> None:
     flow = Flow(reader="planner", source="region:eu")
-    Policy(allow={"a"}, deny={"a", "b", "*"}, forbid=(flow,)).check_selectors(CARDS, planner=Card(name="planner"))
+    Policy(allow={"a"}, deny={"a", "b", "*"}, forbid=(flow,)).check_selectors(CARDS, planners=[Card(name="planner")])
 
 
 # --------------------------------------------------------------------------------------- user's data

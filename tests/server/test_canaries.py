@@ -102,7 +102,7 @@ async def test_the_percentage_says_who_answers(serve: Serve, upstream: Vendor, p
 async def test_a_policy_may_name_either_side_whoever_answers(serve: Serve, upstream: Vendor, percent: float) -> None:
     at = await serve(**conducting(), **settings(upstream, percent))
     other = "a" if percent == 0 else "incumbent"
-    policy = {"deny": [other], "forbid": [{"reader": other, "source": other}]}
+    policy = {"allow": ["a", "incumbent"], "deny": [other], "forbid": [{"reader": other, "source": other}]}
     assert await side(at, extra_body={"conductor": {"policy": policy}}) == ("conductor" if percent else "incumbent")
 
 

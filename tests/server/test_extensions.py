@@ -6,11 +6,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rl_conductor.conductor import Conductor
 from rl_conductor.errors import PolicyError
 from rl_conductor.limits import Limits
+from rl_conductor.models.scripted import ScriptedModel
+from rl_conductor.planner import Planner
 from rl_conductor.policy import DataRule, Flow, Policy
+from rl_conductor.pool import Worker, WorkerPool
 from rl_conductor.server.errors import ApiError
-from rl_conductor.server.extensions import both, limits_of, tightest
+from rl_conductor.server.extensions import both, check_selectors, limits_of, tightest
 from rl_conductor.types import Card, Effort
 
 CARDS = (Card(name="a", tags={"fast"}, region="eu"), Card(name="b", tags={"fast"}), Card(name="c", region="us"))
@@ -63,19 +67,46 @@ def test_a_request_does_not_loosen_where_data_may_go() -> None:
     assert [card.name for card in CARDS if held.forbidden_because(card) is None] == ["a"]
 
 
-def test_a_selector_may_mean_whoever_might_have_answered_instead() -> None:
-    planner, flow = Card(name="planner"), Flow(reader="tag:slow", source="a")
-    asked = Policy(deny={"tag:slow"}, forbid=(flow, Flow(reader="planner", source="b")))
-    held = both(Policy(), asked, CARDS, others=(Card(name="old", tags={"slow"}),), planner=planner)
-    held.check_selectors(CARDS, planner=planner)
-    assert held.allow == {"a", "b", "c"}
-    assert [flow.reader for flow in held.forbid] == ["planner"]
+def side(planner: Card, *workers: Card) -> Conductor:
+    pool = WorkerPool([Worker.of(card.name, ScriptedModel(""), card=card) for card in workers])
+    return Conductor(Planner(model=ScriptedModel(""), card=planner), pool)
+
+
+HERE = side(Card(name="planner", tags={"house"}), *CARDS)
+ELSEWHERE = side(Card(name="planner", region="asia"), Card(name="old", tags={"slow"}))
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        Policy(deny={"tag:slow"}),
+        Policy(allow={"a", "old"}),
+        Policy(forbid=(Flow(reader="old", source="a"),)),
+        Policy(forbid=(Flow(reader="tag:house", source="region:asia"),)),
+    ],
+)
+@pytest.mark.parametrize("sides", [(HERE, ELSEWHERE), (ELSEWHERE, HERE)])
+def test_a_selector_may_mean_somebody_on_either_side(asked: Policy, sides: tuple[Conductor, Conductor]) -> None:
+    check_selectors(asked, sides)
+    here = sides[0]
+    held = both(Policy(), asked, here.pool.cards, planner=here.planner.card)
+    held.check_selectors(here.pool.cards, planners=[here.planner.card])
+
+
+def test_of_a_request_only_flows_that_are_possible_here_are_held() -> None:
+    possible = Flow(reader="planner", source="b")
+    held = both(
+        Policy(), Policy(forbid=(Flow(reader="old", source="a"), possible)), CARDS, planner=Card(name="planner")
+    )
+    assert held.forbid == (possible,)
 
 
 def test_a_selector_that_means_nobody_is_named() -> None:
     with pytest.raises(ApiError, match="names 'tag:slow', but there are only a, b, c, tag:fast") as caught:
-        both(Policy(), Policy(deny={"tag:slow"}), CARDS)
+        check_selectors(Policy(deny={"tag:slow"}), [HERE])
     assert caught.value.param == "conductor.policy.deny"
+    with pytest.raises(ApiError, match="names 'tag:house'"):  # planners do no step, so nobody can keep them from one
+        check_selectors(Policy(deny={"tag:house"}), [HERE, ELSEWHERE])
 
 
 @pytest.mark.parametrize(("effort", "steps"), [(None, 5), ("minimal", 1), ("low", 2), ("medium", 5), ("high", 5)])

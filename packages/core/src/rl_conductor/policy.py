@@ -34,7 +34,7 @@ class Flow(Value):
     source: Selector
 
     def is_possible(self, cards: Sequence[Card]) -> bool:
-        """Whether it means somebody of these on either side."""
+        """Whether it means somebody of these on both sides."""
         return all(any(_matches(selector, card) for card in cards) for selector in (self.reader, self.source))
 
 
@@ -61,22 +61,21 @@ class Policy(Value):
         """The worker that must give the answer, by whichever rule; `None` leaves it open."""
         return self.single or self.verifier or self.final
 
-    def check_selectors(self, cards: Sequence[Card], *, planner: Card | None = None) -> None:
+    def check_selectors(self, cards: Sequence[Card], *, planners: Sequence[Card] = ()) -> None:
         """See to it that every selector means somebody: one that is misspelt would keep nobody out.
 
         Args:
             cards: of the whole pool, not just of those whom some rule leaves.
-            planner: the planner's, which may stand in flow rules, too.
+            planners: of whoever may plan: flow rules may name them, too.
 
         Raises:
             PolicyError: one means nobody; `rule` names the field.
         """
         flows = frozenset(selector for flow in self.forbid for selector in (flow.reader, flow.source))
-        readers = cards if planner is None else (*cards, planner)
         for rule, selectors, known in (
             ("allow", self.allow, cards),
             ("deny", self.deny, cards),
-            ("forbid", flows, readers),
+            ("forbid", flows, (*cards, *planners)),
         ):
             for selector in sorted(selectors):
                 if not any(_matches(selector, card) for card in known):
@@ -172,7 +171,7 @@ def _selectors(cards: Sequence[Card]) -> list[Selector]:
     """Every selector that means one of these, but for `*`."""
     tags = sorted({f"tag:{tag}" for card in cards for tag in card.tags})
     regions = sorted({f"region:{card.region}" for card in cards if card.region is not None})
-    return [*(card.name for card in cards), *tags, *regions]
+    return [*dict.fromkeys(card.name for card in cards), *tags, *regions]
 
 
 def _matches(selector: Selector, card: Card) -> bool:

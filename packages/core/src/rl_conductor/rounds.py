@@ -237,7 +237,7 @@ class Run:
 
     @cached_property
     def _first_space(self) -> PlanSpace:
-        self.policy.check_selectors(self.pool.cards, planner=self.planner.card)
+        self.policy.check_selectors(self.pool.cards, planners=[self.planner.card])
         space = self.policy.space(self.pool.cards, max_steps=self.limits.steps, access=self.access)
         return capable(space, self.pool, self.request)
 

@@ -170,7 +170,7 @@ class Choice:
             changed["deny"] = found.policy.deny | frozenset(self.denied)
         policy = found.policy.model_copy(update=changed)
         try:
-            policy.check_selectors(found.pool.cards, planner=found.planner.card)
+            policy.check_selectors(found.pool.cards, planners=[found.planner.card])
         except PolicyError as slip:
             raise ConfigError(as_options(str(slip))) from slip
         usual = policy.final

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Literal
 
+from rl_conductor.conductor import Conductor
 from rl_conductor.errors import PolicyError
 from rl_conductor.limits import Limits
 from rl_conductor.policy import Policy
@@ -48,12 +49,24 @@ def tightest(ours: Limits, *asked: Limits | None) -> Limits:
     return ours.model_copy(update=lowered)
 
 
+def check_selectors(asked: Policy, sides: Sequence[Conductor]) -> None:
+    """See to it that every selector of a request means somebody, on any of the sides that might answer it.
+
+    Raises:
+        ApiError: one means nobody.
+    """
+    cards = [card for side in sides for card in side.pool.cards]
+    try:
+        asked.check_selectors(cards, planners=[side.planner.card for side in sides])
+    except PolicyError as slip:
+        raise refused(str(slip), param=f"conductor.policy.{slip.rule}") from slip
+
+
 def both(
     ours: Policy,
     asked: Policy | None,
     cards: Sequence[Card],
     *,
-    others: Sequence[Card] = (),
     planner: Card | None = None,
 ) -> Policy:
     """The policy under which nothing runs that either forbids.
@@ -62,19 +75,13 @@ def both(
         ours: the model's own.
         asked: the request's.
         cards: of the model's whole pool.
-        others: of who might have answered in this model's place: a selector that means one of them is no slip.
         planner: its planner's.
 
     Raises:
-        ApiError: a selector of the one that was asked for means nobody.
         PolicyError: they contradict each other.
     """
     if asked is None:
         return ours
-    try:
-        asked.check_selectors((*cards, *others), planner=planner)
-    except PolicyError as slip:
-        raise refused(str(slip), param=f"conductor.policy.{slip.rule}") from slip
     allowed = frozenset(card.name for card in cards if _allows(ours, card) and _allows(asked, card))
     here = cards if planner is None else (*cards, planner)
     return Policy(

@@ -16,7 +16,6 @@ from rl_conductor.server.errors import ApiError
 from rl_conductor.server.settings import ProfileEntry
 from rl_conductor.store import Side
 from rl_conductor.tiers import Tiers
-from rl_conductor.types import Card
 from rl_conductor.version import package_version
 from rl_conductor.wording import wording_version
 
@@ -34,8 +33,13 @@ class Served:
     conductor: Conductor
     side: Side | None = None
     """Of the route that has this name; `None` when it is a model of its own."""
-    others: Sequence[Card] = field(default=(), compare=False)
-    """The pool of the route's other side."""
+    other: Conductor | None = field(default=None, compare=False)
+    """The route's other side."""
+
+    @property
+    def sides(self) -> Sequence[Conductor]:
+        """Whoever might answer under its name, itself first."""
+        return (self.conductor,) if self.other is None else (self.conductor, self.other)
 
     @property
     def pinned(self) -> str:

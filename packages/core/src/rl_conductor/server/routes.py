@@ -102,8 +102,8 @@ def _route(name: str, entry: RouteEntry, catalogue: Catalogue) -> Route:
     conductor = replace(known[entry.conductor], name=name, released=entry.released, side="conductor")
     made = Route(
         entry=entry,
-        incumbent=replace(incumbent, others=conductor.conductor.pool.cards),
-        conductor=replace(conductor, others=incumbent.conductor.pool.cards),
+        incumbent=replace(incumbent, other=conductor.conductor),
+        conductor=replace(conductor, other=incumbent.conductor),
         judge=_alone(name, None, shadow.judge, entry.released) if shadow and shadow.judge else None,
         scorer=scorer_named(shadow.scorer) if shadow and shadow.scorer else None,
     )

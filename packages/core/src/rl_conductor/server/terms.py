@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from rl_conductor.limits import Limits
 from rl_conductor.policy import Policy
 from rl_conductor.prompts import prompt_in
-from rl_conductor.server.extensions import both, limits_of, tightest
+from rl_conductor.server.extensions import both, check_selectors, limits_of, tightest
 from rl_conductor.server.profiles import Served
 from rl_conductor.server.purses import Purse
 from rl_conductor.server.wire import Ask
@@ -95,8 +95,10 @@ def on_terms(account: Purse, served: Served, api: str, ask: Ask, *, name: str | 
         ConductorError: they can't be met.
     """
     made = served.conductor
-    asked, others = ask.extension.policy, served.others
-    policy = both(made.policy, asked, made.pool.cards, others=others, planner=made.planner.card)
+    asked = ask.extension.policy
+    if asked is not None:
+        check_selectors(asked, served.sides)
+    policy = both(made.policy, asked, made.pool.cards, planner=made.planner.card)
     limits = tightest(made.limits, limits_of(ask.effort), ask.extension.limits)
     policy.space(made.pool.cards, max_steps=limits.steps)
     return [Asked(account, served, api, ask, policy, limits, name, choice) for choice in range(ask.choices)]
