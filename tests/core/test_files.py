@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from rl_conductor.errors import ConfigError
-from rl_conductor.files import read_text, reading, writable, writing
+from rl_conductor.files import read_text, reading, writable, writing, written
 
 
 def test_a_file_that_is_not_there_is_named_with_the_systems_own_words(tmp_path: Path) -> None:
@@ -37,3 +37,18 @@ def test_a_file_is_known_to_be_writable_before_it_is_written(tmp_path: Path) -> 
     assert writable(tmp_path / "kept").read_text() == "as it was"
     with pytest.raises(ConfigError, match=r"^can't write '.*/no/kept': No such file or directory$"):
         writable(tmp_path / "no" / "kept")
+
+
+def test_a_file_is_written_line_by_line(tmp_path: Path) -> None:
+    with written(tmp_path / "lines") as write:
+        write("é")
+        write("two")
+
+    assert (tmp_path / "lines").read_bytes() == "é\ntwo\n".encode()
+
+
+def test_what_fails_while_a_file_is_written_is_not_told_as_its_own_failure(tmp_path: Path) -> None:
+    with pytest.raises(ConnectionResetError), written(tmp_path / "lines"):
+        raise ConnectionResetError("the database has gone")
+    with pytest.raises(ConfigError, match="can't write '/dev/full'"), written(Path("/dev/full")) as write:
+        write("one")

@@ -156,6 +156,7 @@ def test_an_empty_record_has_a_head_too(cli: Cli, tmp_path: Path) -> None:
         (("run-9",), "no record of a run 'run-9': it is not over"),
         (("--verify-file", "/no/such/file"), "can't read"),
         (("--export", "/no/such/folder/file"), "can't write"),
+        (("--export", "/dev/full"), "can't write '/dev/full': No space left"),
     ],
 )
 def test_a_mistake_is_told(cli: Cli, kept: str, arguments: tuple[str, ...], says: str) -> None:

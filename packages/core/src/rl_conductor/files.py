@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -35,6 +35,27 @@ def writing(path: str | Path) -> Iterator[None]:
         yield
     except OSError as error:
         raise ConfigError(f"can't write {str(path)!r}: {error.strerror or error}") from error
+
+
+@contextmanager
+def written(path: Path) -> Iterator[Callable[[str], None]]:
+    """What writes a file anew, line by line. Whatever else fails meanwhile is no failure of this file.
+
+    Raises:
+        ConfigError: it can't be written.
+    """
+    with writing(path):
+        file = path.open("w", encoding="utf-8", newline="\n")
+
+    def write(line: str) -> None:
+        with writing(path):
+            file.write(f"{line}\n")
+
+    try:
+        yield write
+    finally:
+        with writing(path):
+            file.close()
 
 
 def read_text(path: str | Path) -> str:

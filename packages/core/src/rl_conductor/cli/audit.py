@@ -16,7 +16,7 @@ from rl_conductor.amounts import counted, dollars, seconds
 from rl_conductor.audit import AuditedCall, Chain, Record, read_export
 from rl_conductor.cli import conducting, console, report, stored
 from rl_conductor.errors import ConfigError
-from rl_conductor.files import reading, writing
+from rl_conductor.files import reading, written
 
 if TYPE_CHECKING:
     from rl_conductor.store import Store
@@ -79,10 +79,10 @@ def _read(store: str | None, config: Path | None, export: Path | None) -> Chain:
     chain, path = Chain(), export or Path(os.devnull)
 
     async def look(kept: Store) -> None:
-        with writing(path), path.open("w", encoding="utf-8", newline="\n") as file:
+        with written(path) as write:
             async for line in kept.records(chain):
-                file.write(f"{line}\n")
-            file.write(f"{chain.seal}\n")
+                write(line)
+            write(chain.seal)
 
     stored.read(store, config, look)
     return chain
