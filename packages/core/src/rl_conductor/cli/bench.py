@@ -92,7 +92,7 @@ def get_ready(settings: BenchSettings) -> None:
 
 def _spent(made: Bench) -> str:
     used = made.account.usage
-    cached = f", {used.cached_calls:,} of them cached for free" if used.cached_calls else ""
+    cached = f" ({used.cached_calls:,} of them from the cache)" if used.cached_calls else ""
     return f"{counted(used.calls, 'call')}{cached}, {tokens(used)}, {dollars(made.account.paid)} paid"
 
 
