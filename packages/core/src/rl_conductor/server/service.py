@@ -159,7 +159,7 @@ class Service:
 
 def _headers(lives: Sequence[Live], ask: Ask, side: Side | None) -> dict[str, str]:
     run = lives[0].id
-    known = {"idempotent-replayed": "true"} if any(live.answered_before for live in lives) else {}
+    before = {"idempotent-replayed": "true"} if any(live.answered_before for live in lives) else {}
     ignored = {"x-conductor-ignored": ", ".join(ask.ignored)} if ask.ignored else {}
     answered = {"x-conductor-side": side} if side else {}
-    return {"x-request-id": run, "request-id": run, "x-conductor-run": run} | known | ignored | answered
+    return {"x-request-id": run, "request-id": run, "x-conductor-run": run} | before | ignored | answered
