@@ -66,7 +66,10 @@ class RoundSummary(Value):
 
 
 class Summary(Value):
-    """Who did what in a run, in which time and for how much. Beside the subtasks it holds no word that was said."""
+    """Who did what in a run, in which time and for how much.
+
+    Beside subtasks and errors, which may quote, it holds no word that was said.
+    """
 
     run: str
     """The id of its trace."""
