@@ -171,6 +171,18 @@ def test_the_dispatcher_is_told_each_token_once(events: Events, way: str) -> Non
 
 
 @WAYS
+def test_what_a_conductor_used_that_works_for_another_is_told_once(events: Events, way: str) -> None:
+    alone = planner(plan((0, "Go.", [])))
+    llm = Conductor({"inner": Conductor({"a": ScriptedModel("Hi.")}, planner=alone)}, planner=alone)
+    ask(llm, way)
+    ended = events.of(LLMChatEndEvent)
+    told = [event.response.raw["usage"] for event in ended if "usage" in (event.response.raw or {})]
+    assert llm.trace is not None
+    assert (len(told), sum(usage["calls"] for usage in told)) == (3, llm.trace.usage.calls)
+    assert sum(usage["input_tokens"] for usage in told) == llm.trace.usage.input_tokens
+
+
+@WAYS
 def test_callback_handlers_count_each_token_once(way: str) -> None:
     counter = TokenCountingHandler()
     llm = conductor(callback_manager=CallbackManager([counter]))

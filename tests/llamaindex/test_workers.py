@@ -7,15 +7,16 @@ import threading
 from decimal import Decimal
 
 import pytest
-from llama_index.core import Settings
+from llama_index.core import Settings, SummaryIndex
 from llama_index.core.callbacks import CallbackManager, TokenCountingHandler
+from llama_index.core.rate_limiter import BaseRateLimiter
 from llama_index.llms.ollama import Ollama
 
 from core.runs import SOON
 from llama_index.llms.conductor import Conductor, LLMModel, pool_of
 from llamaindex.ollama_server import ollama
 from llamaindex.scripts import EchoLLM, asked, conductor, plan, planner, text_of
-from rl_conductor import Limits, Message, ModelError, Price, Request, RunError, Sampling, ScriptedModel, Tool
+from rl_conductor import Limits, Message, ModelError, Policy, Price, Request, RunError, Sampling, ScriptedModel, Tool
 from rl_conductor.types import Delta
 
 LOOK = Tool(name="look", description="Look somewhere.", parameters={"type": "object", "properties": {"at": {}}})
@@ -64,10 +65,38 @@ def test_a_conductor_that_works_for_another_is_priced_and_held_to_limits_call_by
     used = llm.trace.usage_by_worker()["inner"]
     assert (used.calls, used.cost, used.unpriced_calls) == (2, Decimal("0.5"), 0)
     assert echo.requests[0].sampling == Sampling(temperature=0.3, max_tokens=50)
-    assert llm.metadata.context_window == inner.metadata.context_window
     llm = Conductor(inner, planner=planner(alone), limits=Limits(calls=2))
     with pytest.raises(RunError, match=r"limits\.calls"):
         llm.complete("Why?")
+
+
+def test_a_conductor_that_works_for_another_reads_as_much_as_it_says() -> None:
+    index = SummaryIndex([]).as_retriever()
+    inner = Conductor({"large": EchoLLM(window=9_000), "index": index}, planner=planner())
+    assert Conductor(inner, planner=planner()).metadata.context_window == 9_000
+    inner.context_window = 800
+    assert Conductor(inner, planner=planner()).metadata.context_window == 800
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_a_conductor_that_works_for_another_waits_for_its_own_rate_limiter(*, stream: bool) -> None:
+    turns = Turns()
+    inner = Conductor({"echo": ScriptedModel("Hi.")}, policy=Policy(single="echo"), rate_limiter=turns)
+    llm = Conductor({"inner": inner}, policy=Policy(single="inner"))
+    await llm.conductor.run("Why?", stream=stream)
+    assert turns.taken == 1
+
+
+class Turns(BaseRateLimiter):
+    """Counts who waits for a turn."""
+
+    taken = 0
+
+    def acquire(self, num_tokens: int = 0) -> None:
+        self.taken += 1
+
+    async def async_acquire(self, num_tokens: int = 0) -> None:
+        self.taken += 1
 
 
 def test_usage_is_what_the_llm_says() -> None:

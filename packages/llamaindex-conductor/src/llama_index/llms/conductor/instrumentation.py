@@ -31,6 +31,7 @@ from rl_conductor.types import Delta
 from .llm_model import LLMModel
 from .lookups import Lookup
 from .messages import chat_message
+from .nested import NestedModel
 from .responses import answer, reply, without_usage
 
 dispatcher = get_dispatcher(__name__)
@@ -124,7 +125,7 @@ class Observed(WrapperModel):
         super().__init__(model)
         self._span_name = f"Conductor.{span}"
         self._tags = {**tags, "model": model.name}
-        self._tells_itself = isinstance(model, LLMModel | Lookup)
+        self._tells_itself = isinstance(model, LLMModel | Lookup | NestedModel)
 
     async def complete(self, request: Request) -> Completion:
         """The whole reply."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 from llama_index.core.base.base_query_engine import BaseQueryEngine
 from llama_index.core.base.base_retriever import BaseRetriever
@@ -20,6 +20,7 @@ from rl_conductor.pool import PoolFile, WorkerEntry
 
 from .llm_model import LLMModel
 from .lookups import Lookup, QueryEngineModel, RetrieverModel
+from .nested import Conducted, NestedModel
 
 Alone = str | LLM | BaseQueryEngine | BaseRetriever | BaseTool | Model | Worker
 """What can work without more being said."""
@@ -27,19 +28,6 @@ AnyWorker = Alone | Mapping[str, Any]
 """What can work: `provider:model`, the thing itself, or an entry as in a pool file."""
 AnyWorkers = Mapping[str, AnyWorker] | Iterable[AnyWorker] | Alone
 """Workers by name, in a list, or just one."""
-
-
-@runtime_checkable
-class Conducted(Protocol):
-    """What runs a Conductor and can be put into another's pool: then that Conductor itself works there."""
-
-    @property
-    def conductor(self) -> Conductor:
-        """The Conductor."""
-
-    @property
-    def sampling(self) -> Sampling:
-        """What it asks of whoever gives the answer."""
 
 
 LOOKS_UP = "looks up what its own documents say; needs a self-contained question"
@@ -109,7 +97,7 @@ def model_of(given: AnyWorker, *, name: str) -> Model:
         case str():
             return model(given)
         case Conducted():
-            return given.conductor
+            return NestedModel(given)
         case LLM():
             return LLMModel(given)
         case BaseQueryEngine():
@@ -152,6 +140,8 @@ def _planner_among(pool: WorkerPool) -> Planner:
 
 def context_window(worker: Worker) -> int:
     """Tokens that a worker is known to read and write in one call; LlamaIndex's default when nothing is known."""
+    if isinstance(worker.model, NestedModel):
+        return worker.model.conducted.metadata.context_window
     if worker.model.capabilities.context is not None:
         return worker.model.capabilities.context
     if isinstance(worker.model, Conductor):
