@@ -165,6 +165,7 @@ class Conductor(Structuring):
         """Everything that happened in the run that ended last; `None` before the first has ended."""
         return self._trace
 
+    @override
     def _final_workers(self) -> list[Worker]:
         space = self._core.policy.space(self._pool.cards, max_steps=self._core.limits.steps)
         return [self._pool[name] for name in space.last_choices]
@@ -260,7 +261,7 @@ class Conductor(Structuring):
         request = core_request(messages, keywords, defaults=self.sampling)
         return request, Report(self, messages, keywords, active_span_id.get())
 
-    # ------------------------------------------------------------------------- tools and structure
+    # --------------------------------------------------------------------------------------- tools
 
     @override
     def _prepare_chat_with_tools(
@@ -310,12 +311,6 @@ class Conductor(Structuring):
         if not found and error_on_no_tool_call:
             raise ValueError(f"Expected at least one tool call, but got {len(found)} tool calls.")
         return found
-
-    @override
-    def _held_to(self, output_cls: type[BaseModel], keywords: dict[str, Any] | None) -> dict[str, Any]:
-        can = [worker.model.capabilities for worker in self._final_workers()]
-        schema_only = any(one.json_schema for one in can) and not any(one.tools for one in can)
-        return {**(keywords or {}), **({"response_format": output_cls} if schema_only else {})}
 
     # ------------------------------------------------------------------------------ serialised form
 

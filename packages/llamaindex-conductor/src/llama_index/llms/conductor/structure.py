@@ -12,15 +12,22 @@ from llama_index.core.types import Model as Output
 from pydantic import BaseModel
 from typing_extensions import override
 
+from rl_conductor import Worker
+
 Keywords = dict[str, Any] | None
 
 
 class Structuring(FunctionCallingLLM):
-    """LlamaIndex's four ways to a structured answer, each held to the schema where nothing else holds it."""
+    """LlamaIndex's four ways to ask for an object."""
 
     @abstractmethod
+    def _final_workers(self) -> list[Worker]:
+        """Who may give the answer."""
+
     def _held_to(self, output_cls: type[BaseModel], keywords: Keywords) -> dict[str, Any]:
-        """`keywords` of a call, with those that hold its answer to `output_cls`."""
+        can = [worker.model.capabilities for worker in self._final_workers()]
+        schema_only = any(one.json_schema for one in can) and not any(one.tools for one in can)
+        return {**(keywords or {}), **({"response_format": output_cls} if schema_only else {})}
 
     @override
     def structured_predict(
