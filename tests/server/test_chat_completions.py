@@ -121,6 +121,16 @@ async def test_progress_comes_in_chunks_when_it_is_asked_for(serve: Serve) -> No
     assert notes == ["workflow_planned", "step_started", "step_finished", "step_started", "step_finished"]
 
 
+async def test_progress_says_which_of_the_answers_it_is_about(serve: Serve) -> None:
+    at = await serve()
+    stream = await at.openai().chat.completions.create(
+        model="conductor-mini", messages=ASKED, stream=True, n=2, extra_body={"conductor": {"progress": "chunks"}}
+    )
+    notes = [(chunk.model_extra or {})["conductor"] async for chunk in stream if not chunk.choices]
+    begun = [note["choice"] for note in notes if note["type"] == "step_started"]
+    assert sorted(begun) == [0, 1]
+
+
 async def test_a_stream_ends_with_the_usage_when_that_was_asked_for(serve: Serve) -> None:
     at = await serve()
     asked: Any = {"model": "conductor-mini", "messages": ASKED}

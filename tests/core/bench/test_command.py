@@ -56,6 +56,16 @@ async def test_ctrl_c_says_what_was_spent_and_how_to_go_on(
     assert len(made.results.path.read_text().splitlines()) == 24
 
 
+def test_what_came_from_the_cache_is_counted(bench: Callable[..., Bench], folder: Path) -> None:
+    bench(ALONE)
+    said = [
+        CliRunner().invoke(app, ["bench", str(folder / "bench.toml"), "--out", str(folder / out)]).stderr
+        for out in ("first", "again")
+    ]
+    assert "24 calls, 116 tokens, $92.00 paid; the report is in" in said[0]
+    assert "24 calls (24 of them from the cache), 116 tokens, $0 paid; the report is in" in said[1]
+
+
 def test_a_budget_ends_the_command_with_what_to_do(bench: Callable[..., Bench], folder: Path) -> None:
     bench(ALONE, concurrency=1)
     said = CliRunner().invoke(
