@@ -17,6 +17,7 @@ from rl_conductor import (
     Request,
     Sampling,
     ScriptedModel,
+    Worker,
     WorkerPool,
 )
 from rl_conductor.errors import ModelError
@@ -66,7 +67,7 @@ async def test_another_request_is_another_reply(model: ScriptedModel, file: Path
 
 async def test_a_reply_that_another_release_kept_is_asked_for_anew(model: ScriptedModel, file: Path) -> None:
     cached = CachedModel(model, file)
-    pool = WorkerPool({"a": cached, "b": ScriptedModel("from b")})
+    pool = WorkerPool([Worker.of("a", cached), Worker.of("b", ScriptedModel("from b"))])
     asked = [Conductor(ScriptedModel(plan((0, "Say it.", []))), pool, retries=0) for _ in range(3)]
     assert (await asked[0].run("hello")).text == "reply 1"
     with closing(sqlite3.connect(file)) as table, table:
