@@ -155,7 +155,7 @@ def test_a_profile_brings_limits_and_an_order_and_both_can_be_overruled() -> Non
         conductor_of(found, profile="tiny")
 
 
-def test_another_profile_changes_the_order_and_the_limits_and_nothing_else() -> None:
+def test_another_profile_changes_the_name_the_order_and_the_limits_and_nothing_else() -> None:
     dear = Worker.of("dear", ScriptedModel("Hi.", price=Price(input=9, output=9)))
     pool = WorkerPool([dear, Worker.of("cheap", ScriptedModel("Hi."))])
     found = replace(found_of(pool, ScriptedModel(LONE)), access="positional", limits=Limits(steps=3))
@@ -163,7 +163,8 @@ def test_another_profile_changes_the_order_and_the_limits_and_nothing_else() -> 
     mini = conductor_of(found, policy=Policy(final="dear"), profile="mini", rounds=3)
     assert list(mini.pool) == ["cheap", "dear"]
     assert (mini.limits.steps, mini.limits.rounds) == (2, 3)
-    assert (vars(mini) | {"pool": usual.pool, "limits": usual.limits}) == vars(usual)
+    assert mini.name == "conductor:conductor-mini"
+    assert (vars(mini) | {"name": usual.name, "pool": usual.pool, "limits": usual.limits}) == vars(usual)
     assert conductor_of(found, profile="mini", limits=Limits(steps=4)).limits == Limits(steps=4)
     assert conductor_of(found, profile="ultra").limits.steps == 3
 
