@@ -23,8 +23,12 @@ from pathlib import Path
 
 
 def limit_resources(*, seconds: int, memory: int, file_bytes: int) -> None:
-    """Bound processor seconds, bytes of address space, bytes of any file and open files, for good."""
-    _limit(resource.RLIMIT_CPU, seconds)
+    """Bound processor seconds, bytes of address space, bytes of any file and open files, for good.
+
+    A program that uses up its processor seconds gets SIGXCPU, so that its end differs from that by any other SIGKILL,
+    and SIGKILL a second later if it goes on all the same.
+    """
+    _limit(resource.RLIMIT_CPU, seconds, grace=1)
     _limit(resource.RLIMIT_FSIZE, file_bytes)
     _limit(resource.RLIMIT_NOFILE, 64)
     _limit(resource.RLIMIT_CORE, 0)
@@ -36,10 +40,11 @@ def limit_memory(memory: int) -> None:
     _limit(resource.RLIMIT_AS, memory)
 
 
-def _limit(kind: int, most: int) -> None:
-    hard = resource.getrlimit(kind)[1]
-    bound = most if hard == resource.RLIM_INFINITY else min(most, hard)
-    resource.setrlimit(kind, (bound, bound))
+def _limit(kind: int, soft: int, *, grace: int = 0) -> None:
+    hard, inherited = soft + grace, resource.getrlimit(kind)[1]
+    if inherited != resource.RLIM_INFINITY:
+        soft, hard = min(soft, inherited), min(hard, inherited)
+    resource.setrlimit(kind, (soft, hard))
 
 
 # ----------------------------------------------------------------------------------------- Landlock
@@ -81,9 +86,13 @@ MACHINES = ("x86_64", "aarch64")
 KINDS = (0xC000003E, 0xC00000B7)
 """What the kernel calls them."""
 REFUSED = {
-    # the network, by any door
+    # the network and other programs' sockets
     "socket": (41, 198),
+    "bind": (49, 200),
+    "connect": (42, 203),
     "io_uring_setup": (425, 425),
+    "io_uring_enter": (426, 426),
+    "io_uring_register": (427, 427),
     # new processes and namespaces
     "fork": (57, None),
     "vfork": (58, None),
@@ -97,6 +106,8 @@ REFUSED = {
     "pidfd_send_signal": (424, 424),
     "pidfd_open": (434, 434),
     "pidfd_getfd": (438, 438),
+    "kcmp": (312, 272),
+    "get_robust_list": (274, 100),
     "ptrace": (101, 117),
     "process_vm_readv": (310, 270),
     "process_vm_writev": (311, 271),
@@ -110,13 +121,33 @@ REFUSED = {
     "move_pages": (279, 239),
     "process_madvise": (440, 440),
     "process_mrelease": (448, 448),
-    # memory and messages that no limit counts or that outlive the process
+    # System V IPC and POSIX message queues: objects of the whole machine, which are used by number without opening them
     "shmget": (29, 194),
+    "shmat": (30, 196),
+    "shmctl": (31, 195),
+    "shmdt": (67, 197),
     "semget": (64, 190),
+    "semop": (65, 193),
+    "semctl": (66, 191),
+    "semtimedop": (220, 192),
     "msgget": (68, 186),
+    "msgsnd": (69, 189),
+    "msgrcv": (70, 188),
+    "msgctl": (71, 187),
     "mq_open": (240, 180),
+    "mq_unlink": (241, 181),
+    "mq_timedsend": (242, 182),
+    "mq_timedreceive": (243, 183),
+    "mq_notify": (244, 184),
+    "mq_getsetattr": (245, 185),
+    # memory that no limit counts
     "memfd_create": (319, 279),
     "memfd_secret": (447, 447),
+    # what others do: uses of files, which Landlock lets anyone watch, and the kernel's log
+    "inotify_init": (253, None),
+    "inotify_init1": (294, 26),
+    "fanotify_init": (300, 262),
+    "syslog": (103, 116),
     # keys, and interfaces of the kernel with a history of holes
     "add_key": (248, 217),
     "request_key": (249, 218),
@@ -147,16 +178,19 @@ IGNORED = {
     "lremovexattr": (198, 15),
     "fremovexattr": (199, 16),
     "removexattrat": (466, 466),
+    "file_setattr": (469, 469),
 }
 CLONE, CLONE3, TGKILL, PRLIMIT = (56, 220), (435, 435), (234, 131), (302, 261)
 CLONE_THREAD = 0x10000
-FCNTL, OWNER_BY_FCNTL = (72, 25), (8, 10, 15)  # F_SETOWN, F_SETSIG, F_SETOWN_EX
-IOCTL, OWNER_BY_IOCTL = (16, 29), (0x8901, 0x8902)  # FIOSETOWN, SIOCSPGRP
-"""Who is signalled when a file is ready: a signal to any process, by a detour."""
+FCNTL, REFUSED_FCNTL = (72, 25), (8, 10, 15, 1024, 1026)  # F_SETOWN, F_SETSIG, F_SETOWN_EX, F_SETLEASE, F_NOTIFY
+IOCTL, REFUSED_IOCTL = (16, 29), (0x8901, 0x8902)  # FIOSETOWN, SIOCSPGRP
+"""The owner of a file gets signals, so setting it signals any process; a lease makes others wait for the file."""
+SOCKETPAIR, AF_UNIX, SOCK_STREAM, SOCKET_TYPE = (53, 199), 1, 1, 0xF
+"""`asyncio` needs pairs of sockets. One of datagrams can also send to any other socket of the machine, by its name."""
 X32 = 0x40000000
 """From here on x86-64 numbers the same calls a second time."""
 
-LOAD, EQUAL, AT_LEAST, ANY_BIT, RETURN = 0x20, 0x15, 0x35, 0x45, 0x06
+LOAD, EQUAL, AT_LEAST, ANY_BIT, MASK, RETURN = 0x20, 0x15, 0x35, 0x45, 0x54, 0x06
 NUMBER, MACHINE, FIRST_ARGUMENT, SECOND_ARGUMENT = 0, 4, 16, 24  # where a filter finds them
 ALLOW, REFUSE, KILL = 0x7FFF0000, 0x00050000, 0x80000000
 
@@ -181,9 +215,17 @@ def _filter(machine: int) -> Iterable[tuple[int, int, int, int]]:
     yield from _only(CLONE[machine], (ANY_BIT, 0, 1, CLONE_THREAD))
     yield from _only(TGKILL[machine], (EQUAL, 0, 1, os.getpid()))
     yield from _only(PRLIMIT[machine], (EQUAL, 0, 1, 0))
-    yield from _except(FCNTL[machine], OWNER_BY_FCNTL)
-    yield from _except(IOCTL[machine], OWNER_BY_IOCTL)
+    yield from _except(FCNTL[machine], REFUSED_FCNTL)
+    yield from _except(IOCTL[machine], REFUSED_IOCTL)
+    yield from _only_stream_pairs(SOCKETPAIR[machine])
     yield (RETURN, 0, 0, ALLOW)
+
+
+def _only_stream_pairs(call: int) -> Iterable[tuple[int, int, int, int]]:
+    """Allow `call` only for two stream sockets of this machine, which reach nothing but each other."""
+    yield from [(EQUAL, 0, 7, call), (LOAD, 0, 0, FIRST_ARGUMENT), (EQUAL, 0, 4, AF_UNIX)]
+    yield from [(LOAD, 0, 0, SECOND_ARGUMENT), (MASK, 0, 0, SOCKET_TYPE), (EQUAL, 0, 1, SOCK_STREAM)]
+    yield from [(RETURN, 0, 0, ALLOW), (RETURN, 0, 0, REFUSE | EPERM)]
 
 
 def _except(call: int, refused: tuple[int, ...]) -> Iterable[tuple[int, int, int, int]]:

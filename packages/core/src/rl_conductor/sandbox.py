@@ -47,7 +47,7 @@ class Bounds(Value):
     """What one program may use."""
 
     seconds: float = 10.0
-    """Wall time; the same, rounded up, bounds processor time."""
+    """Wall time; the same, rounded up, bounds the processor time of all threads together."""
     memory: int = 512 * MEGABYTE
     """Bytes of address space, the interpreter's own included."""
     file_bytes: int = 16 * MEGABYTE
@@ -60,7 +60,8 @@ class Ran(Value):
     """What became of a program."""
 
     status: Literal["ok", "failed", "timeout"]
-    """`failed`: it raised, the kernel stopped it, or it ended with another code than 0."""
+    """`timeout`: it used up its wall time or its processor time. `failed`: it raised, the kernel stopped it for another
+    reason, or it ended with another code than 0."""
     output: Text
     """The beginning of what it wrote to standard output."""
     error: Text
@@ -112,10 +113,11 @@ async def run_python(program: str, *, stdin: str = "", bounds: Bounds | None = N
 
 
 async def _code(process: asyncio.subprocess.Process, seconds: float) -> int | None:
-    """The code that the process ended with; `None` when it had to be stopped."""
+    """The code that the process ended with; `None` when it used up its wall time or its processor time."""
     try:
         async with asyncio.timeout(seconds):
-            return await process.wait()
+            code = await process.wait()
+            return None if code == -signal.SIGXCPU else code
     except TimeoutError:
         return None
     finally:
