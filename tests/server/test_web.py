@@ -6,17 +6,20 @@ import asyncio
 import re
 from decimal import Decimal
 from typing import Any
-from urllib.parse import urlencode
+from urllib.parse import unquote, urlencode
 
 import httpx
 import pytest
 import sqlalchemy
+from hypothesis import given
+from hypothesis import strategies as st
 from markupsafe import escape
 
 from core.runs import Gated, busy, plan
 from rl_conductor.models.scripted import ScriptedModel
 from rl_conductor.server.keys import hashed
 from rl_conductor.server.rates import WRONG_KEYS
+from rl_conductor.server.web.sessions import same_site_page
 from rl_conductor.store import RunRow
 from rl_conductor.trace import Trace
 from rl_conductor.types import Price
@@ -245,9 +248,79 @@ async def test_a_cookie_of_an_encrypted_page_stays_encrypted(serve: Serve) -> No
     assert "Secure" in (await sign_in(at, origin="https://conductor.example")).headers["set-cookie"]
 
 
-@pytest.mark.parametrize("page", ["https://evil.example/", "//evil.example", "/\\evil.example", "evil", "javascript:x"])
-async def test_signing_in_leads_nowhere_else(serve: Serve, page: str) -> None:
+ELSEWHERE = [
+    "https://evil.example/",
+    "https:evil.example",
+    "//evil.example",
+    "///evil.example",
+    "////evil.example/runs",
+    "/\\evil.example",
+    "\\/evil.example",
+    "\\\\evil.example",
+    "/\t/evil.example",
+    "/\n/evil.example",
+    "/\r\n\\evil.example",
+    "\t//evil.example",
+    " //evil.example",
+    "\x00//evil.example",
+    "/\x0b/evil.example",
+    "/%2fevil.example",
+    "/%2F%2Fevil.example",
+    "/%5cevil.example",
+    "/%09/evil.example",
+    "/%252fevil.example",
+    "%2f%2fevil.example",
+    "/runs//evil.example",
+    "/.//evil.example",
+    "/\u2028/evil.example",
+    "evil.example",
+    "@evil.example",
+    "?next=//evil.example",
+    "javascript:alert(1)",
+    "java\tscript:alert(1)",
+    "data:text/html,x",
+    "",
+]
+
+
+@pytest.mark.parametrize("page", ELSEWHERE)
+def test_only_a_path_of_this_site_is_a_page_to_return_to(page: str) -> None:
+    assert same_site_page(page) == "/"
+
+
+@pytest.mark.parametrize(
+    "page",
+    ["/", "/runs/run-1", "/runs/run-1?x=1", "/?q=a%2Fb//c&d=https://x.example", "/usage#days", "/runs/a b", "/?ü"],
+)
+def test_a_path_of_this_site_is_a_page_to_return_to(page: str) -> None:
+    assert same_site_page(page) == page
+
+
+def host_in_browser(address: str) -> str:
+    """Who is asked for an address that a page of `ours` redirects to, by WHATWG's rules for URLs."""
+    address = re.sub(r"[\t\n\r]", "", address.strip("".join(map(chr, range(33)))))
+    before, mark, after = re.fullmatch(r"([^?#]*)([?#]?)(.*)", address, re.DOTALL).groups()  # type: ignore[union-attr]
+    address = before.replace("\\", "/") + mark + after
+    if re.match(r"[a-z][a-z0-9+.-]*:", address, re.IGNORECASE):
+        return "another scheme"
+    return "another host" if address.startswith("//") else "ours"
+
+
+@given(
+    st.lists(st.sampled_from([*"/\\:?#%@.\t\n\r \x00e", "%2f", "%5C", "%25", "https:", "evil.example"])).map("".join)
+)
+def test_no_browser_and_no_proxy_takes_a_page_to_return_to_for_another_site(page: str) -> None:
+    kept = same_site_page(page)
+    for _ in range(4):
+        assert host_in_browser(kept) == "ours"
+        kept = unquote(kept)
+
+
+@pytest.mark.parametrize("page", ["https://evil.example/", "///evil.example", "/\t/evil.example", "/%2fevil.example"])
+async def test_signing_in_leads_to_no_other_site(serve: Serve, page: str) -> None:
     at = await serve(**GUARDED)
+    assert "evil" not in (await at.http.get("/sign-in", params={"next": page})).text
+    assert "evil" not in (await sign_in(at, "a-wrong-key", next=page)).text
     assert (await sign_in(at, next=page)).headers["location"] == "/"
 
 

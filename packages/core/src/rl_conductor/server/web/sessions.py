@@ -6,7 +6,7 @@ import hashlib
 import secrets
 import time
 from typing import Annotated
-from urllib.parse import urlsplit
+from urllib.parse import unquote
 
 from fastapi import Depends
 from starlette.requests import Request
@@ -51,20 +51,20 @@ Visited = Annotated[Service, Depends(visitor)]
 @router.get("/sign-in")
 async def ask_for_the_key(next: str = "/") -> Response:  # noqa: A002  the field's own name
     """Where the administrator's key is shown."""
-    return Page("sign_in.html", next=next, refused=None)
+    return Page("sign_in.html", next=same_site_page(next), refused=None)
 
 
 @router.post("/sign-in")
 async def sign_in(http: Request, service: Shared, form: Form) -> Response:
     """Give whoever brings the administrator's key a cookie to come back with."""
-    wanted = form.get("next", "/")
+    wanted = same_site_page(form.get("next", "/"))
     try:
         service.keys.check_admin(http, form.get("key", ""))
     except ApiError as error:
         return Page("sign_in.html", status=error.status, headers=error.headers, next=wanted, refused=str(error))
     token = secrets.token_urlsafe(32)
     await service.store.sessions.admit(_hashed(token, service), until=time.time() + HOURS * 3600)
-    reply = see_other(_ours(wanted))
+    reply = see_other(wanted)
     encrypted = http.headers.get("origin", "").startswith("https:")
     reply.set_cookie(COOKIE, token, max_age=HOURS * 3600, httponly=True, samesite="strict", secure=encrypted)
     return reply
@@ -88,8 +88,13 @@ def _hashed(token: str, service: Service) -> str:
     return hashlib.sha256(f"{service.settings.admin_sha256} {token}".encode()).hexdigest()
 
 
-def _ours(page: str) -> str:
-    """`page` if it is one of ours: no link to us leads on to somebody else."""
-    parts = urlsplit(page.replace("\\", "/"))
-    elsewhere = parts.scheme or parts.netloc or not parts.path.startswith("/") or parts.path.startswith("//")
-    return "/" if elsewhere else page
+def same_site_page(page: str) -> str:
+    """Returns `page` if browsers take it for a page of this site, else the first page.
+
+    Browsers read a backslash as a slash, two slashes as the beginning of another host, and drop tabs and line breaks;
+    a proxy in front may decode the path first. Our own paths contain none of these, however they are written.
+    """
+    path = page.partition("?")[0].partition("#")[0]
+    decoded = unquote(path)
+    is_plain = page.isprintable() and decoded.isprintable() and not any(mark in decoded for mark in ("\\", "//", "%"))
+    return page if path.startswith("/") and is_plain else "/"
