@@ -317,7 +317,7 @@ async def _answers_soon(engine: Model) -> None:
     """Answers in much less time than four endless replies take, even beside other work."""
     started = time.perf_counter()
     await engine.complete(asking(max_tokens=2))
-    assert time.perf_counter() - started < 5
+    assert time.perf_counter() - started < 15
 
 
 class ThinkingBehaviours:

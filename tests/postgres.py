@@ -19,7 +19,7 @@ from pathlib import Path
 import psycopg
 import pytest
 
-PATIENCE = 30.0
+PATIENCE = 90.0
 """Seconds until the server must take connections."""
 
 

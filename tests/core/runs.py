@@ -19,7 +19,7 @@ from rl_conductor.types import Card, Completion, Delta, Message, Request, Usage
 from rl_conductor.workflow import Step, Workflow
 
 ACCEPT = "Good.\nmodel_id = []\nsubtasks = []\naccess_list = []"
-SOON = 5.0
+SOON = 60.0
 """Seconds within which whatever a test waits for must have happened, however busy the machine is."""
 
 

@@ -7,7 +7,7 @@ from contextvars import ContextVar
 
 import pytest
 
-from core.runs import down, plan, pool_of
+from core.runs import SOON, Gated, down, forever, plan, pool_of
 from rl_conductor import Conductor, Limits, RunError, ScriptedModel
 from rl_conductor.errors import LimitError
 from rl_conductor.events import Event, Listener, StepStarted
@@ -163,9 +163,12 @@ async def test_a_host_that_starts_the_steps_is_heard_at_each_of_them_and_at_the_
 
 
 async def test_a_step_that_the_host_cancels_ends_what_is_heard(watching: Watching) -> None:
-    made = Conductor(ScriptedModel(PLAN), pool_of(a=ScriptedModel("late", delay=30), b="from b"))
+    hangs = Gated("never", forever)
+    made = Conductor(ScriptedModel(PLAN), pool_of(a=hangs, b="from b"))
     record = await made.plan("Say something.")
-    with pytest.raises(TimeoutError):
-        async with asyncio.timeout(0.1):
-            await made.stepwise("Say something.", record).step(0)
+    step = asyncio.ensure_future(made.stepwise("Say something.", record).step(0))
+    await asyncio.wait_for(hangs.asked.wait(), SOON)
+    step.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await step
     assert watching.left == ["well", "CancelledError"]

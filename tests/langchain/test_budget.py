@@ -13,7 +13,7 @@ from langchain_core.messages import AIMessage, BaseMessage
 from langchain_core.outputs import ChatGeneration, ChatResult
 from langchain_core.runnables import Runnable, RunnableLambda
 
-from core.runs import plan
+from core.runs import SOON, plan
 from langchain_conductor import ChatConductor, RunnableModel
 from rl_conductor import Limits, Price, RunError, ScriptedModel, Worker, WorkerPool
 from rl_conductor.conductor import Conductor
@@ -123,8 +123,8 @@ async def test_a_cancelled_agent_leaves_the_room_of_its_calls_to_the_next_attemp
     async def work(_: Any) -> str:
         return (await asyncio.gather(*[model.ainvoke("again") for _ in range(at_once)]))[-1].text
 
-    agent = Worker.of("agent", RunnableModel(RunnableLambda(work), price=PRICE), timeout=0.3)
-    limits = Limits(concurrency=1, seconds=10)
+    agent = Worker.of("agent", RunnableModel(RunnableLambda(work), price=PRICE), timeout=2)
+    limits = Limits(concurrency=1, seconds=SOON)
     assert (await Conductor(ScriptedModel(LONE), WorkerPool([agent]), limits=limits).run("Go on.")).text == "Hello."
     assert len(model.made) == 1 + at_once
 

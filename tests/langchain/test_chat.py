@@ -34,7 +34,7 @@ from langchain_openai import ChatOpenAI
 from pydantic import BaseModel, ValidationError
 
 from core.capitals import tiers
-from core.runs import Paced, down, plan, prompt_of
+from core.runs import SOON, Paced, down, plan, prompt_of
 from langchain_conductor import ChatConductor
 from rl_conductor import (
     Capabilities,
@@ -153,7 +153,7 @@ async def test_tokens_arrive_while_the_answer_is_written() -> None:
             await go.wait()
 
     workers = {"drafter": ScriptedModel("A draft."), "writer": Paced("one two", pause)}
-    async with asyncio.timeout(5), aclosing(conducting(workers=workers).astream("Write.")) as chunks:  # type: ignore[type-var]
+    async with asyncio.timeout(SOON), aclosing(conducting(workers=workers).astream("Write.")) as chunks:  # type: ignore[type-var]
         assert (await anext(chunks)).text == "one "
         go.set()
         assert "".join([chunk.text async for chunk in chunks]) == "two"

@@ -310,7 +310,7 @@ async def test_a_timeout_of_the_node_ends_it_and_a_later_run_goes_on() -> None:
             await forever(request)
 
     one = conductor(workers={name: Gated(told, wait, name=name) for name in "ab"})
-    graph = around(create_conductor(one), saver=InMemorySaver(), timeout=0.5)
+    graph = around(create_conductor(one), saver=InMemorySaver(), timeout=3)
     with pytest.raises(NodeTimeoutError):
         await graph.ainvoke(QUESTION, THREAD)
     assert texts(await graph.ainvoke(None, THREAD))[-1] == ANSWER

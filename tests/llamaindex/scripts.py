@@ -13,6 +13,7 @@ from llama_index.core.llms import CustomLLM, LLMMetadata
 from llama_index.core.llms.callbacks import llm_completion_callback
 from pydantic import PrivateAttr
 
+from core.runs import SOON
 from llama_index.llms.conductor import Conductor
 from rl_conductor import Message, Request, ScriptedModel
 from rl_conductor.types import ToolCall
@@ -112,7 +113,7 @@ def asked(text: str) -> list[ChatMessage]:
 
 async def until(condition: Any) -> None:
     """Wait until `condition()` holds."""
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(SOON):
         while not condition():  # noqa: ASYNC110  (there is nothing to be told by)
             await asyncio.sleep(0.005)
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -69,7 +69,7 @@ async def served(pool: WorkerPool, planner: Model, settings: Settings) -> AsyncG
         server = http_server(service)
         running = asyncio.create_task(server.serve(sockets=[listener]))
         async with AsyncExitStack() as clients:
-            http = await clients.enter_async_context(httpx.AsyncClient(base_url=url, timeout=20))
+            http = await clients.enter_async_context(httpx.AsyncClient(base_url=url, timeout=SOON))
             await until(lambda: server.started)
             yield At(url, service, http, clients, server)
         server.should_exit = True
@@ -98,6 +98,16 @@ async def serve(tmp_path: Path) -> AsyncGenerator[Serve, None]:
 def scripted(replies: Any) -> Model:
     """A model that says this, or the model itself."""
     return replies if isinstance(replies, Model) else ScriptedModel(replies)
+
+
+async def hang_up(asking: Coroutine[Any, Any, Any], *, once: asyncio.Event) -> None:
+    """Send a request, and close its connection once something happened."""
+    task = asyncio.create_task(asking)
+    await asyncio.wait_for(once.wait(), SOON)
+    task.cancel()
+    with suppress(asyncio.CancelledError):
+        await task
+    assert task.cancelled()
 
 
 async def until(happened: Callable[[], bool]) -> None:

@@ -23,7 +23,7 @@ from rl_conductor.server.rates import ADDRESSES, WRONG_KEYS, Guesses
 from rl_conductor.server.settings import KeyEntry
 from rl_conductor.store import NewRun, Store
 from rl_conductor.types import Price, Sampling
-from server.conftest import ONE_STEP, Serve
+from server.conftest import ONE_STEP, Serve, hang_up
 
 ASKED: list[Any] = [{"role": "user", "content": "Say something."}]
 ASK: Any = {"model": "conductor-mini", "messages": ASKED}
@@ -201,10 +201,9 @@ async def test_no_key_is_written_to_log_trace_store_or_error(
     serve: Serve, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG)
-    at = await serve({"a": Gated("never", forever)}, keys=KEYS)
-    client = at.openai("key-of-red", timeout=0.3)
-    with pytest.raises(openai.APITimeoutError):
-        await client.chat.completions.create(**ASK)
+    a = Gated("never", forever)
+    at = await serve({"a": a}, keys=KEYS)
+    await hang_up(at.openai("key-of-red").chat.completions.create(**ASK), once=a.asked)
     wrong = await at.http.post("/v1/chat/completions", json={}, headers={"authorization": "Bearer key-of-red"})
     await at.service.store.aclose()
     kept = b"".join(path.read_bytes() for path in tmp_path.glob("runs.db*"))  # noqa: ASYNC240

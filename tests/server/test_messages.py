@@ -12,7 +12,7 @@ from core.runs import SOON, Gated, Paced, forever, prompt_of
 from rl_conductor.errors import ModelError
 from rl_conductor.models.scripted import ScriptedModel
 from rl_conductor.types import ImagePart, JsonFormat, Message, ToolCall
-from server.conftest import TWO_STEPS, Serve, until
+from server.conftest import TWO_STEPS, Serve, hang_up, until
 
 ASKED: list[Any] = [{"role": "user", "content": "Say something."}]
 BASIC: Any = {"model": "conductor-mini", "max_tokens": 100, "messages": ASKED}
@@ -161,7 +161,5 @@ async def test_hints_that_change_nothing_are_named_in_the_reply(serve: Serve) ->
 async def test_a_caller_who_hangs_up_ends_the_call_to_the_worker(serve: Serve) -> None:
     a = Gated("never", forever)
     at = await serve({"a": a})
-    with pytest.raises(anthropic.APITimeoutError):
-        await at.anthropic(timeout=0.5).messages.create(**BASIC)
+    await hang_up(at.anthropic().messages.create(**BASIC), once=a.asked)
     await until(lambda: not a.held)
-    assert a.asked.is_set()

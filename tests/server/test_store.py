@@ -103,12 +103,12 @@ async def test_what_a_dead_process_left_is_taken_over_once_with_all_it_had_done(
 
 async def test_a_process_that_says_it_lives_keeps_its_runs(store: Store, url: str) -> None:
     await store.claim(new_run())
-    heir = await Store.open(url, lease=0.3)
+    heir = await Store.open(url, lease=1.5)
     for _ in range(4):
-        await asyncio.sleep(0.15)
+        await asyncio.sleep(0.5)
         await store.beat(["run-1"])
     assert (await heir.claim(new_run())).outcome == "elsewhere"
-    await asyncio.sleep(0.4)
+    await asyncio.sleep(1.6)
     assert (await heir.claim(new_run())).outcome == "resumed"
     await heir.aclose()
 

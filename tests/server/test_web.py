@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from markupsafe import escape
 
-from core.runs import Gated, busy, plan
+from core.runs import SOON, Gated, busy, plan
 from rl_conductor.models.scripted import ScriptedModel
 from rl_conductor.server.keys import hashed
 from rl_conductor.server.rates import WRONG_KEYS
@@ -414,12 +414,12 @@ async def test_the_feed_tells_that_something_has_changed_and_ends_with_its_run(s
 
 
 async def test_a_server_that_stops_lets_go_of_those_who_only_listen(serve: Serve) -> None:
-    at = await serve(intake={"drain_seconds": 20})
+    at = await serve(intake={"drain_seconds": 2 * SOON})
     async with at.http.stream("GET", "/feed") as feed:
         listening = feed.aiter_text()
         assert "retry" in await anext(listening)
         at.service.stopping.set()
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(SOON):
             assert [piece async for piece in listening] == []
 
 

@@ -25,7 +25,7 @@ from rl_conductor.server.serving import listening_socket
 from rl_conductor.server.settings import Settings
 from server.conftest import until
 
-PATIENCE = 30.0
+PATIENCE = 90.0
 """Seconds that a process may take to start."""
 
 
@@ -91,7 +91,7 @@ def settings_file(folder: Path, upstream: Vendor, store: str) -> Path:
     price = 'price = { input = "1", output = "2" }'
     tables = [f'[planner]\nmodel = "openai:planner"\n{options}\n{price}']
     tables += [f'[workers.{name}]\nmodel = "openai:{name}"\n{options}\n{price}' for name in "abc"]
-    tables += [f'[store]\nurl = "{store}"\nlease_seconds = 1', "[intake]\ndrain_seconds = 10"]
+    tables += [f'[store]\nurl = "{store}"\nlease_seconds = 2', "[intake]\ndrain_seconds = 60"]
     path = folder / "conductor.toml"
     path.write_text("port = 0\n" + "\n".join(tables))
     return path

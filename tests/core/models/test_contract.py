@@ -14,6 +14,7 @@ from decimal import Decimal
 
 import pytest
 
+from core.runs import SOON
 from rl_conductor.conductor import Conductor
 from rl_conductor.errors import (
     AuthenticationError,
@@ -486,7 +487,7 @@ async def test_a_call_is_given_up_at_its_timeout(subject: Subject, ask: Ask, sce
     started = time.monotonic()
     with pytest.raises(ModelTimeoutError) as caught:
         await ask(subject.model(scenario), HELLO.model_copy(update={"timeout": 0.3}))
-    assert 0.25 < time.monotonic() - started < 1.5
+    assert 0.25 < time.monotonic() - started < SOON
     assert caught.value.retryable
     assert SECRET not in "".join(traceback.format_exception(caught.value))
     await subject.wire.until_open(0)
@@ -521,7 +522,7 @@ async def test_a_cancelled_call_is_cancelled_at_once(subject: Subject) -> None:
     started = time.monotonic()
     with pytest.raises(TimeoutError):
         await asyncio.wait_for(subject.model("hang").complete(HELLO), 0.05)
-    assert time.monotonic() - started < 1
+    assert time.monotonic() - started < 15  # a scripted model would take 30
 
 
 @both_ways

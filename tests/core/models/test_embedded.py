@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from core.runs import SOON
 from engine_behaviours import asking
 from rl_conductor.downloads import Adapter, Part, Weights
 from rl_conductor.errors import BadRequestError, ConfigError
@@ -108,13 +109,14 @@ async def test_cancelling_the_first_request_ends_its_download(endless: Weights) 
         time.sleep(0.02)
 
     call = asyncio.create_task(EmbeddedModel(endless, progress=slowly).complete(asking()))
-    await asyncio.sleep(0.5)
+    async with asyncio.timeout(SOON):
+        while not told:  # noqa: ASYNC110  (it is told in another thread)
+            await asyncio.sleep(0.01)
     call.cancel()
     with pytest.raises(asyncio.CancelledError):
         await call
     await asyncio.sleep(0.1)
     seen = len(told)
-    assert seen
     await asyncio.sleep(0.2)
     assert len(told) == seen
 

