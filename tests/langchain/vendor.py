@@ -69,7 +69,8 @@ def _reply(seen: Seen) -> Said:
         return Said(pieces=('{"setup": "Why?", ', '"punchline": "Meow."}'), counts=COUNTS)
     if seen.tools and seen.tool_choice != "none" and not _brings_results(seen.body["messages"][-1]):
         return Said(calls=(_call(seen),), finish="tool_calls", counts=COUNTS)
-    return Said(pieces=("Hello", " to", " you", "."), counts=COUNTS)
+    pieces = ("A", " draft.") if seen.scenario == "gpt-4o" else ("Hello", " to", " you", ".")
+    return Said(pieces=pieces, counts=COUNTS)
 
 
 def _brings_results(message: dict[str, Any]) -> bool:

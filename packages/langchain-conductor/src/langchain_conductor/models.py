@@ -17,8 +17,7 @@ from langchain_core.callbacks import UsageMetadataCallbackHandler
 from langchain_core.language_models import BaseChatModel
 from langchain_core.messages import AIMessage, AIMessageChunk, BaseMessage
 from langchain_core.messages.ai import UsageMetadata, add_usage
-from langchain_core.runnables import ConfigurableField, Runnable
-from langchain_core.runnables.configurable import DynamicRunnable
+from langchain_core.runnables import Runnable
 from langchain_core.tracers.context import register_configure_hook
 from langchain_core.utils.json import parse_json_markdown
 from pydantic_core import to_json
@@ -27,11 +26,12 @@ from langchain_conductor.budget import budgeted, leave_to_the_conductor
 from langchain_conductor.failures import translated
 from langchain_conductor.hosts import called
 from langchain_conductor.messages import core_completion, lc_messages, lc_tool, plain_name
+from langchain_conductor.tuning import stop_option, tuned
 from rl_conductor.errors import BadResponseError, ConfigError
 from rl_conductor.models.base import Capabilities, checked, require, within
 from rl_conductor.prices import price_of
 from rl_conductor.prompts import prompt_in
-from rl_conductor.types import Completion, Delta, JsonFormat, Price, Request, Sampling, Tool
+from rl_conductor.types import Completion, Delta, JsonFormat, Price, Request, Tool
 
 PRICE_PROVIDERS = {"google_genai": "google", "google_vertexai": "google"}
 """Providers that LangChain and the price data name differently."""
@@ -95,7 +95,7 @@ class ChatModel:
                 if isinstance(request.response_format, JsonFormat):
                     reply = await self._as_json(request, request.response_format)
                 else:
-                    reply = await self._bound(request).ainvoke(lc_messages(request.messages), **_stop(request))
+                    reply = await self._bound(request).ainvoke(lc_messages(request.messages), **self._stop(request))
             return checked(core_completion(reply, model=self.name, price=self.price))
 
     async def stream(self, request: Request) -> AsyncGenerator[Delta, None]:
@@ -105,27 +105,30 @@ class ChatModel:
             completion = await self.complete(request)
             yield Delta(text=completion.text, completion=completion)
             return
-        chunks: list[AIMessageChunk] = []
+        pieces: list[AIMessage] = []
         with translated(self.name, self.chat):
             async with aclosing(within(request.timeout, self._chunks(request))) as arriving:
-                async for chunk in arriving:
-                    chunks.append(chunk)
-                    if chunk.text:
-                        yield Delta(text=str(chunk.text))
-            whole = chunks[0] + chunks[1:]
-            completion = checked(core_completion(whole, model=self.name, price=self.price))
+                async for piece in arriving:
+                    pieces.append(piece)
+                    if piece.text:
+                        yield Delta(text=str(piece.text))
+            chunks = [piece for piece in pieces if isinstance(piece, AIMessageChunk)]
+            reply = chunks[0] + chunks[1:] if chunks else pieces[-1]  # a model that can't stream sends one `AIMessage`
+            completion = checked(core_completion(reply, model=self.name, price=self.price))
         yield Delta(completion=completion)
 
     async def aclose(self) -> None:
         """Nothing: the connections belong to whoever made the chat model."""
 
-    async def _chunks(self, request: Request) -> AsyncGenerator[AIMessageChunk, None]:
-        bound = self._bound(request)
-        async for chunk in bound.astream(lc_messages(request.messages), **_stop(request)):
-            yield chunk if isinstance(chunk, AIMessageChunk) else AIMessageChunk(**dict(chunk))
+    async def _chunks(self, request: Request) -> AsyncGenerator[AIMessage, None]:
+        async for piece in self._bound(request).astream(lc_messages(request.messages), **self._stop(request)):
+            yield piece
+
+    def _stop(self, request: Request) -> dict[str, Any]:
+        return stop_option(self.chat, request.sampling)
 
     def _bound(self, request: Request) -> Runnable[Any, AIMessage]:
-        chat = _tuned(self.chat, request.sampling)
+        chat = tuned(self.chat, request.sampling)
         if not request.tools:
             return chat
         choice = {"required": "any"}.get(request.tool_choice, request.tool_choice)
@@ -137,9 +140,9 @@ class ChatModel:
     async def _as_json(self, request: Request, form: JsonFormat) -> AIMessage:
         if request.tools and request.tool_choice != "none":
             return await self._called_or_json(request, form)
-        chat, messages = _tuned(self.chat, request.sampling), lc_messages(request.messages)
+        chat, messages = tuned(self.chat, request.sampling), lc_messages(request.messages)
         if form.json_schema is None:  # for which not every chat model has a switch; the conversation asks for it
-            reply = await chat.ainvoke(messages, **_stop(request))
+            reply = await chat.ainvoke(messages, **self._stop(request))
             return _json_reply(parse_json_markdown(str(reply.text)), reply)
         schema = {**form.json_schema, "title": plain_name(form.name)}
         made: Any = await chat.with_structured_output(schema, include_raw=True).ainvoke(messages)
@@ -154,7 +157,7 @@ class ChatModel:
         answer = Tool(name=plain_name(f"answer_{form.name}"), description="Gives the whole answer.", parameters=schema)
         if request.tool_choice == "auto":
             request = request.model_copy(update={"tools": (*request.tools, answer), "tool_choice": "required"})
-        reply = await self._bound(request).ainvoke(lc_messages(request.messages), **_stop(request))
+        reply = await self._bound(request).ainvoke(lc_messages(request.messages), **self._stop(request))
         calls = [call for call in reply.tool_calls if call["name"] != answer.name]
         if calls:  # an answer beside them was written before their results are known
             return reply.model_copy(update={"tool_calls": calls})
@@ -290,28 +293,6 @@ def _abilities(chat: BaseChatModel) -> Capabilities:
         files=profile.get("pdf_inputs", False),
         json_schema=shaped,
     )
-
-
-def _tuned(chat: BaseChatModel, sampling: Sampling) -> BaseChatModel:
-    """`chat` with what `sampling` asks for, as far as it has such settings."""
-    asked = sampling.model_dump(exclude={"stop", "effort"}) | {"reasoning_effort": sampling.effort}
-    known = {
-        field: asked[name]
-        for field, info in type(chat).model_fields.items()
-        for name in (field, info.alias)
-        if name is not None and asked.get(name) is not None
-    }
-    if not known:
-        return chat
-    tunable = chat.configurable_fields(**{field: ConfigurableField(id=field) for field in known})
-    assert isinstance(tunable, DynamicRunnable)
-    made, _ = tunable.prepare({"configurable": known})
-    assert isinstance(made, BaseChatModel)
-    return made
-
-
-def _stop(request: Request) -> dict[str, Any]:
-    return {"stop": list(request.sampling.stop)} if request.sampling.stop else {}
 
 
 # ------------------------------------------------------------------------------------ what it gives
