@@ -21,7 +21,6 @@ from rl_conductor.models import Model
 from rl_conductor.parser import parse
 from rl_conductor.plan import Form
 from rl_conductor.sync import run_sync
-from rl_conductor.thoughts import THINK
 from rl_conductor.types import (
     Completion,
     Grammar,
@@ -328,7 +327,7 @@ class ThinkingBehaviours:
         reply = deltas[-1].completion
         assert reply is not None
         assert "".join(delta.text for delta in deltas) == reply.text
-        assert reply.text.startswith(THINK)
+        assert reply.text.startswith("<think>")
 
     async def test_a_reply_that_is_held_to_a_form_has_no_thought(self, thinking: Model) -> None:
         reply = await thinking.complete(asking(form=JsonFormat(json_schema=SCHEMA), max_tokens=300))

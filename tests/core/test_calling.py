@@ -333,16 +333,16 @@ class Streams(ScriptedModel):
             yield delta
 
 
-DONE = Completion(message=Message.assistant("ab"), usage=Usage(calls=1), model="m")
+DONE = Completion(message=Message.assistant("hi"), usage=Usage(calls=1), model="m")
 
 
 async def test_a_stream_is_read_to_its_end() -> None:
     heard: list[str] = []
-    model = Streams(Delta(text="a"), Delta(), Delta(text="b"), Delta(completion=DONE), Delta())
+    model = Streams(Delta(text="h"), Delta(), Delta(text="i"), Delta(completion=DONE), Delta())
 
     completion, _, _ = await ask(model, on_text=heard.append)
 
-    assert (completion, heard) == (DONE, ["a", "b"])
+    assert (completion, heard) == (DONE, ["h", "i"])
 
 
 async def test_a_stream_that_ends_too_soon_is_a_failure() -> None:

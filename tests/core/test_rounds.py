@@ -899,15 +899,15 @@ async def test_abilities_are_those_of_anybody_in_the_pool() -> None:
     seeing = ScriptedModel("", capabilities=Capabilities(images=True))
 
     assert conductor([], pool_of(a=blind, b=seeing)).capabilities == Capabilities(
-        tools=True, images=True, delegates=True
+        tools=True, images=True, delegates=True, reasoning_start="outside"
     )
 
 
-async def test_parts_other_than_text_stay_with_an_answer_that_loses_its_thoughts() -> None:
+async def test_parts_other_than_text_stay_with_an_answer_that_loses_its_reasoning() -> None:
     message = Message(role="assistant", content=(TextPart(text="<think>x</think>A"), ImagePart(url="https://x")))
 
     trace = await answered(conductor([ONE], pool_of(a=ScriptedModel([message]))))
 
     assert trace.completion is not None
-    assert {part.type for part in trace.completion.message.content} == {"text", "image"}
+    assert {part.type for part in trace.completion.message.content} == {"reasoning", "text", "image"}
     assert trace.text == "A"

@@ -124,7 +124,7 @@ def test_marks_of_calls_are_shown_to_the_reader_where_they_are_special_tokens(co
     tokenizer.add_tokens(["<tool_call>", "</tool_call>"], special_tokens=True)
     tokenizer.save_pretrained(copied)
     loaded = CausalLM(str(copied), gguf_file=None, adapter=None, device="cpu", dtype="auto")
-    assert loaded.chat.calls_are_special
+    assert loaded.chat.has_special_delimiters
     assert loaded.decode(tokenizer(f"{CALL}<|im_end|>")["input_ids"]) == CALL
 
 

@@ -111,14 +111,33 @@ def test_tools_need_a_template_that_tells_of_them_and_writes_calls_as_json(templ
 
 @pytest.mark.parametrize(
     ("ending", "begun"),
-    [("<think>\n", "<think>"), ("<think>", "<think>"), ("<think>\n\n</think>\n\n", ""), ("", "")],
+    [
+        ("<think>\n", "<think>"),
+        ("<think>", "<think>"),
+        ("<think>\n\n</think>\n\n", ""),
+        ("", ""),
+        ("[THINK]", "[THINK]"),
+        ("<|channel>thought\n", "<|channel>thought"),
+    ],
 )
-def test_a_thought_that_the_template_opens_is_the_beginning_of_the_reply(ending: str, begun: str) -> None:
+def test_reasoning_that_the_template_opens_is_the_beginning_of_the_reply(ending: str, begun: str) -> None:
     template = PLAIN + "{% if add_generation_prompt %}<|assistant|>" + ending + "{% endif %}"
     chat = ChatTemplate(Tokenizer(template), parts=False)
     asked = Request(messages=(Message.user("Hi"),))
     assert chat.begun(asked) == begun
     assert chat.begun(asked.model_copy(update={"response_format": JsonFormat()})) == ""
+
+
+def test_special_tokens_that_delimit_reasoning_stay_in_the_text_of_a_reply() -> None:
+    added = {
+        0: Added("<|end|>", special=True),
+        1: Added("[THINK]", special=True),
+        2: Added("<|channel|>", special=True),
+    }
+    chat = ChatTemplate(Tokenizer(added=added), parts=False)
+    assert (chat.hidden, chat.silent) == ({0}, {0, 1, 2})
+    assert chat.has_special_delimiters
+    assert not ChatTemplate(Tokenizer(added={0: added[0]}), parts=False).has_special_delimiters
 
 
 def test_images_stand_in_their_places_among_the_parts() -> None:

@@ -13,7 +13,7 @@ import pytest
 
 from rl_conductor.errors import BadRequestError, ConfigError, RateLimitError
 from rl_conductor.models import model
-from rl_conductor.models.base import collect
+from rl_conductor.models.base import Capabilities, collect
 from rl_conductor.models.openai import OllamaModel, OpenAIModel, OpenRouterModel, VLLMServerModel
 from rl_conductor.prices import price_of
 from rl_conductor.types import FREE, Grammar, Message, Request, Sampling
@@ -204,3 +204,20 @@ async def asked(made: OpenAIModel, request: Request = HELLO) -> str:
         return (await made.complete(request)).text
     finally:
         await made.aclose()
+
+
+# ----------------------------------------------------------------------------------------- reasoning
+
+
+def test_where_replies_begin_is_known_of_openai_and_declared_of_other_servers() -> None:
+    url = "http://localhost:1/v1"
+    assert OpenAIModel("gpt-5", api_key="x").capabilities.reasoning_start == "outside"
+    assert OpenAIModel("r1", base_url=url).capabilities.reasoning_start == "unknown"
+    assert model("ollama:r1", reasoning_start="inside").capabilities.reasoning_start == "inside"
+    given = OpenAIModel("r1", base_url=url, capabilities=Capabilities(tools=True), reasoning_start="outside")
+    assert given.capabilities == Capabilities(tools=True, reasoning_start="outside")
+
+
+def test_a_reasoning_start_that_there_is_not_is_refused() -> None:
+    with pytest.raises(ConfigError, match="no reasoning_start 'within': write one of inside, outside, unknown"):
+        model("ollama:r1", reasoning_start="within")

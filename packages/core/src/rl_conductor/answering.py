@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from typing import Literal
 
 from rl_conductor.errors import RunError
-from rl_conductor.thoughts import without_thoughts
 from rl_conductor.trace import Answer, Round, StepResult, Trace
 from rl_conductor.types import Completion, Message, TextPart, Usage
 
@@ -58,14 +57,13 @@ def answered(trace: Trace) -> Trace:
 
 
 def completion_of(result: StepResult, usage: Usage, said: str) -> Completion:
-    """The answer, as the caller gets it: without the worker's thoughts, with the usage of the whole run."""
+    """The answer as the caller gets it: the text that was streamed, if any was, with the usage of the whole run."""
     message = result.reply
     assert message is not None
     made = next(call.completion for call in result.calls if call.completion and _says(call.completion, message))
-    clean = said or without_thoughts(message.text)
-    if clean != message.text:
+    if said and said != message.text:
         kept = tuple(part for part in message.content if not isinstance(part, TextPart))
-        message = message.model_copy(update={"content": (*kept, TextPart(text=clean))})
+        message = message.model_copy(update={"content": (*kept, TextPart(text=said))})
     return made.model_copy(update={"message": message, "usage": usage})
 
 

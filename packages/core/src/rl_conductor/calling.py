@@ -25,6 +25,7 @@ from rl_conductor.ledger import Amount, Ledger, Reservation, enclosing, holding,
 from rl_conductor.limits import DEFAULT_OUTPUT_TOKENS, upper_bound
 from rl_conductor.models.base import Model, checked
 from rl_conductor.models.hiding import secrets_in, without_secrets
+from rl_conductor.reply import ReasoningMemory, ReplyReader
 from rl_conductor.trace import Call, CallOutcome, fingerprint
 from rl_conductor.types import Completion, Delta, Request, Usage, total
 
@@ -76,8 +77,12 @@ class Caller:
         slot: AbstractAsyncContextManager[object] | None = None,
         on_attempt: Callable[[int], None] = lambda _: None,
         on_text: Callable[[str], None] | None = None,
+        reasoning: ReasoningMemory | None = None,
+        raw_text: bool = False,
     ) -> Completion:
         """The reply of `model`, after as many attempts as it takes; each that was made is appended to `calls`.
+
+        Reasoning in the text becomes a `ReasoningPart`, so that the text is the answer alone.
 
         Args:
             model: who is asked.
@@ -86,15 +91,18 @@ class Caller:
             worker: on whose account, for the record.
             slot: held during each attempt, but not while waiting for the next.
             on_attempt: told the number of each attempt as it begins.
-            on_text: the reply is streamed into it; once a piece was passed on, a failure is final, since what was
+            on_text: the answer is streamed into it; once a piece was passed on, a failure is final, since what was
                 said can't be taken back.
+            reasoning: where the model's replies were seen to begin; this reply is added to it.
+            raw_text: leave reasoning in the text.
 
         Raises:
             ModelError: the last attempt's failure.
             LimitError: a limit left no room for the call.
         """
         request = self._bounded(model, request)
-        attempt = _Attempts(self, model, request, calls, worker, slot or nullcontext(), on_attempt, on_text)
+        memory = None if raw_text else reasoning or ReasoningMemory()
+        attempt = _Attempts(self, model, request, calls, worker, slot or nullcontext(), on_attempt, on_text, memory)
         try:
             return await attempt.make()
         except ModelError as error:
@@ -123,6 +131,8 @@ class _Attempts:
     slot: AbstractAsyncContextManager[object]
     on_attempt: Callable[[int], None]
     on_text: Callable[[str], None] | None
+    memory: ReasoningMemory | None
+    """`None` leaves reasoning in the text."""
     number: int = 0
     """Of the attempt at hand, from 1."""
     begun: bool = False
@@ -131,7 +141,10 @@ class _Attempts:
     """What the attempt at hand used, as far as the vendor told."""
     inside: list[Usage] = field(default_factory=list)
     """What the runs that the attempt at hand set off have used: those of a conductor in the pool."""
+    received: bool = False
+    """Whether the attempt at hand received a part of a reply."""
     spoken: bool = False
+    """Whether a part of the answer was passed on."""
 
     async def repeat(self, first: ModelError) -> Completion:
         """Wait and try again until it works, the retries are used up, or waiting is pointless."""
@@ -172,7 +185,7 @@ class _Attempts:
     async def make(self) -> Completion:
         """One attempt, recorded whatever comes of it."""
         self.number += 1
-        self.begun, self.usage, self.inside = False, None, []
+        self.begun, self.received, self.usage, self.inside = False, False, None, []
         started = self.caller.elapsed()
         try:
             completion = await self._whatever_the_model_makes_of_cancelling()
@@ -254,19 +267,38 @@ class _Attempts:
         return ModelTimeoutError(f"{self.model.name} gave no answer {when}", model=self.model.name)
 
     async def _answer(self) -> Completion:
+        reader = self._reader()
         if self.on_text is None:
             with self._failing_as_a_model():
-                return await self.model.complete(self.request)
-        completion = None
-        async with aclosing(self._deltas()) as deltas:
-            async for delta in deltas:
-                if delta.text:
-                    self.spoken = True
-                    self.on_text(delta.text)
-                completion = delta.completion or completion
+                completion: Completion | None = await self.model.complete(self.request)
+        else:
+            completion = await self._streamed(self.on_text, reader)
         if completion is None:
             why = "the stream ended before the reply was complete"
             raise BadResponseError(f"{self.model.name}: {why}", model=self.model.name)
+        return reader.split(completion, learn=self.request.response_format is None) if reader else completion
+
+    def _reader(self) -> ReplyReader | None:
+        if self.memory is None:
+            return None
+        declared = self.model.capabilities.reasoning_start
+        return ReplyReader(self.memory, declared, self.model.name, streamed=self.on_text is not None)
+
+    async def _streamed(self, on_text: Callable[[str], None], reader: ReplyReader | None) -> Completion | None:
+        completion = None
+
+        def pass_on(answer: str) -> None:
+            if answer:
+                self.spoken = True
+                on_text(answer)
+
+        async with aclosing(self._deltas()) as deltas:
+            async for delta in deltas:
+                self.received = self.received or bool(delta.text or delta.reasoning)
+                pass_on(reader.add(delta) if reader else delta.text)
+                completion = delta.completion or completion
+        if completion is not None and reader is not None:
+            pass_on(reader.rest(completion))
         return completion
 
     async def _deltas(self) -> AsyncGenerator[Delta, None]:
@@ -327,7 +359,7 @@ class _Attempts:
         refused = isinstance(failure, ModelError) and (
             isinstance(failure, REFUSALS) or failure.status in REFUSAL_STATUSES
         )
-        return refused and not self.spoken
+        return refused and not self.received
 
     def _costs_nothing(self) -> bool:
         price = self.model.price

@@ -81,7 +81,7 @@ class Conductor:
         if self.tiers is not None:
             _check_tiers(self.tiers, self.pool)
         self._closing = False
-        self.capabilities = self.pool.capabilities.model_copy(update={"delegates": True})
+        self.capabilities = self.pool.capabilities.model_copy(update={"delegates": True, "reasoning_start": "outside"})
         self.check(Request(messages=()))
 
     @classmethod

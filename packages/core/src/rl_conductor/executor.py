@@ -16,7 +16,6 @@ from rl_conductor.errors import ConductorError, LimitError
 from rl_conductor.events import AnswerDelta, Listener, StepFinished, StepStarted
 from rl_conductor.pool import Worker, WorkerPool
 from rl_conductor.prompts import Evidence, prompt_in, with_prompt, worker_prompt
-from rl_conductor.thoughts import AnswerOnly, without_thoughts
 from rl_conductor.trace import Call, Round, StepResult
 from rl_conductor.types import Completion, Continuation, Message, Request, Sampling
 from rl_conductor.workflow import PlanSpace, Step, Workflow
@@ -316,22 +315,20 @@ class _StepRun:
 
     async def _ask_one(self, worker: Worker, prompt: str) -> Completion:
         run = self.execution
-        answer = AnswerOnly(self._say)
 
         def started(attempt: int) -> None:
             run.emit(StepStarted(round=run.number, index=self.index, worker=worker.name, attempt=attempt))
 
-        completion = await run.caller.ask(
+        return await run.caller.ask(
             worker.model,
             self._request(prompt, worker),
             calls=self.calls,
             worker=worker.name,
             slot=worker.slots.get() if worker.slots else None,
             on_attempt=started,
-            on_text=answer.add if self._streams else None,
+            on_text=self._say if self._streams else None,
+            reasoning=worker.reasoning,
         )
-        answer.end()
-        return completion
 
     def _say(self, text: str) -> None:
         self.execution.said += text
@@ -343,7 +340,7 @@ class _StepRun:
 
 
 def _evidence(label: str, result: StepResult) -> Evidence:
-    reply = without_thoughts(result.text) if result.status == "ok" else NO_REPLY
+    reply = result.text if result.status == "ok" else NO_REPLY
     return Evidence(label=label, subtask=result.step.subtask, reply=reply)
 
 

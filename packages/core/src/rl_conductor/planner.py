@@ -136,7 +136,9 @@ class Planner:
             request = self._request(messages, held_to, sample)
             watch = _Watch(draft, form)
             try:
-                text = (await draft.caller.ask(self.model, request, calls=calls, on_text=watch.read)).text
+                text = (
+                    await draft.caller.ask(self.model, request, calls=calls, on_text=watch.read, raw_text=True)
+                ).text
                 plan = parse(text, draft.space, form=form, repair=self.repair)
             except ConductorError as error:
                 errors.append(str(error))

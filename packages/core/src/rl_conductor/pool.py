@@ -19,6 +19,7 @@ from rl_conductor.limits import DEFAULT_OUTPUT_TOKENS, PLAN_TOKENS
 from rl_conductor.models import Capabilities, Model, model
 from rl_conductor.plan import Form
 from rl_conductor.prompts import EXAMPLES, Roster
+from rl_conductor.reply import ReasoningMemory
 from rl_conductor.sync import PerLoop
 from rl_conductor.toml import read_toml
 from rl_conductor.trace import WorkerSetup
@@ -42,6 +43,8 @@ class Worker:
     slots: PerLoop[asyncio.Semaphore] | None = field(default=None, compare=False, repr=False)
     """Bounds how many calls are in flight at once; `None` leaves them unbounded. A conductor's own calls take the
     slots of the workers that they go to, not its own."""
+    reasoning: ReasoningMemory = field(default_factory=ReasoningMemory, compare=False, repr=False)
+    """Where its model's replies were seen to begin."""
 
     @classmethod
     def of(

@@ -142,8 +142,8 @@ class RecordedModel:
 
     @property
     def capabilities(self) -> Capabilities:
-        """Those of the model that was recorded."""
-        return Capabilities.model_validate(dict.fromkeys(self.can, True))
+        """Those of the model that was recorded; the reasoning in its replies is split off already."""
+        return Capabilities.model_validate({**dict.fromkeys(self.can, True), "reasoning_start": "outside"})
 
     @property
     def price(self) -> Price | None:

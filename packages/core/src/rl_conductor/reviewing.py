@@ -8,7 +8,6 @@ from rl_conductor.plan import Form, render
 from rl_conductor.policy import Policy
 from rl_conductor.pool import WorkerPool
 from rl_conductor.prompts import Review
-from rl_conductor.thoughts import without_thoughts
 from rl_conductor.trace import Round
 from rl_conductor.types import Card
 from rl_conductor.workflow import PlanSpace
@@ -45,4 +44,4 @@ def _heard(rounds: Sequence[Round]) -> frozenset[str]:
 
 def _review(one: Round, first: PlanSpace, form: Form) -> Review:
     plan = one.plan.text or render(one.plan.workflow, first.model_copy(update={"access": "positional"}), form)
-    return Review(plan=plan, reply=without_thoughts(one.results[-1].text))
+    return Review(plan=plan, reply=one.results[-1].text)

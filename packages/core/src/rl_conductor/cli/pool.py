@@ -121,7 +121,7 @@ async def _probed(found: Found, limits: Limits) -> dict[str, Call]:
 async def _probe(caller: Caller, worker: Worker) -> Call:
     calls: list[Call] = []
     with suppress(ConductorError):  # what came of it stands in the record
-        await caller.ask(worker.model, PROBE, calls=calls)
+        await caller.ask(worker.model, PROBE, calls=calls, raw_text=True)
     return calls[-1]
 
 

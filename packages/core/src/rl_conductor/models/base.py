@@ -21,6 +21,7 @@ from rl_conductor.errors import (
     ModelTimeoutError,
     RateLimitError,
 )
+from rl_conductor.reasoning import ReasoningStart
 from rl_conductor.types import (
     Completion,
     Delta,
@@ -29,6 +30,7 @@ from rl_conductor.types import (
     ImagePart,
     JsonFormat,
     Price,
+    ReasoningPart,
     Request,
     ToolCall,
     Usage,
@@ -71,6 +73,8 @@ class Capabilities(Value):
     """What bounds lengths in a plan: its grammar, or the check afterwards where the engine counts slowly (XGrammar)."""
     delegates: bool = False
     """Makes its calls through an executor that reserves and settles each one itself (a Conductor)."""
+    reasoning_start: ReasoningStart = "unknown"
+    """Where its replies begin: `inside` reasoning that its chat template has opened, or `outside` of it."""
     context: int | None = None
     """Most tokens that it reads and writes in one call, where that is known without asking it."""
 
@@ -172,10 +176,14 @@ def checked(completion: Completion) -> Completion:
     """`completion` itself, or `BadResponseError` when it holds neither text nor a tool call."""
     if completion.text.strip() or completion.message.tool_calls:
         return completion
+    only_reasoning = any(isinstance(part, ReasoningPart) for part in completion.message.content)
     why = {
         "length": "it ran out of output tokens before it wrote any answer; raise max_tokens",
         "content_filter": "the vendor's content filter withheld the answer",
-    }.get(completion.finish_reason, "the reply is empty")
+    }.get(
+        completion.finish_reason,
+        "it ended after its reasoning, without an answer" if only_reasoning else "the reply is empty",
+    )
     raise BadResponseError(
         f"{completion.model}: {why}",
         model=completion.model,

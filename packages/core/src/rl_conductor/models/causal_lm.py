@@ -70,7 +70,7 @@ class CausalLM:
 
     def decode(self, tokens: list[int]) -> str:
         """The text of `tokens`, without the special ones."""
-        shown = [token for token in tokens if token not in self.chat.silent]
+        shown = [token for token in tokens if token not in self.chat.hidden]
         text: str = self._tokenizer.decode(shown, skip_special_tokens=False, clean_up_tokenization_spaces=False)
         return text
 

@@ -16,6 +16,7 @@ from pydantic import AliasChoices, BaseModel, Field, ValidationError
 from rl_conductor.errors import BadResponseError, ContextLengthError, ModelError, RateLimitError
 from rl_conductor.invalid import first_problem
 from rl_conductor.models.base import LONGEST_ERROR, priced, status_error
+from rl_conductor.reasoning import ReasoningStart
 from rl_conductor.types import (
     Completion,
     ContentPart,
@@ -48,10 +49,12 @@ class Dialect:
     """The fields by which a GBNF grammar is sent; `None` where decoding can't be held to one."""
     lengths: Literal["grammar", "check"] = "grammar"
     """As in `Capabilities`."""
+    reasoning_start: ReasoningStart = "unknown"
+    """As in `Capabilities`. Servers of open models may have no parser for the reasoning of the model at hand."""
 
 
 DIALECTS = {
-    "openai": Dialect(max_tokens="max_completion_tokens", files=True),
+    "openai": Dialect(max_tokens="max_completion_tokens", files=True, reasoning_start="outside"),
     "openrouter": Dialect(files=True),
     "compatible": Dialect(),
     "llama.cpp": Dialect(grammar=lambda gbnf: {"grammar": gbnf}),

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 from rl_conductor.errors import BadRequestError, ContextLengthError
 from rl_conductor.models.base import Capabilities, Model, arguments_of, require
 from rl_conductor.models.json_calls import CLOSING, OPENING, form_with_tools, offered, telling
-from rl_conductor.thoughts import THINK
+from rl_conductor.reasoning import SPECIAL_TOKENS, opening_at_end
 from rl_conductor.types import ImagePart, Message, Request, TextPart, Tool, ToolCall
 
 ZERO_WIDTH_SPACE = "\N{ZERO WIDTH SPACE}"
@@ -67,12 +67,18 @@ class ChatTemplate:
         """
         added = [token.content for token in tokenizer.added_tokens_decoder.values() if token.special]
         self.silent = silent_tokens(tokenizer)
-        self.calls_are_special = OPENING in added
-        """The tokenizer would leave the marks of a call out of the text, as it does other special tokens."""
+        self.hidden = {
+            i
+            for i, token in tokenizer.added_tokens_decoder.items()
+            if i in self.silent and token.content not in SPECIAL_TOKENS
+        }
+        """The special tokens that are left out of a reply's text. Those that delimit reasoning stay in it."""
+        self.has_special_delimiters = not {OPENING, *SPECIAL_TOKENS}.isdisjoint(added)
+        """The tokenizer would leave delimiters of calls or of reasoning out of the text, as other special tokens."""
         self._special = tuple(dict.fromkeys((*tokenizer.all_special_tokens, *added, *MARKUP)))
         self._renderer = processor or tokenizer
         self._parts = parts
-        self._opens_thoughts = self._shown(Message.user("Hello."), add_generation_prompt=True).rstrip().endswith(THINK)
+        self._reasoning_opening = opening_at_end(self._shown(Message.user("Hello."), add_generation_prompt=True))
         self.capabilities = able(tools=self._knows_tools(), images=parts)
 
     def render(self, request: Request, images: Sequence[Any], *, model: str, **options: Any) -> Any:
@@ -100,11 +106,11 @@ class ChatTemplate:
             ) from refused
 
     def begun(self, request: Request) -> str:
-        """What the template has written of the reply already: with some, the opening of a thought.
+        """The delimiter by which the template opens the reply's reasoning; empty when it opens none.
 
-        Nothing where the reply is held to a form, for then the model can't close the thought.
+        Also empty where the reply is held to a form, for then the model can't close the reasoning.
         """
-        return THINK if self._opens_thoughts and form_with_tools(request) is None else ""
+        return self._reasoning_opening if form_with_tools(request) is None else ""
 
     def _knows_tools(self) -> bool:
         """Whether it tells of tools, and writes calls in a form that `json_calls` reads back."""
@@ -162,8 +168,13 @@ class ChatTemplate:
 
 
 def able(*, tools: bool, images: bool) -> Capabilities:
-    """What a model in process can take: its replies can always be held to a format."""
-    return Capabilities(tools=tools, images=images, json_schema=True, grammar=True, lengths="check")
+    """What a model in process can take: its replies can always be held to a format.
+
+    They begin outside of reasoning, because what the template has opened is put back; see `ChatTemplate.begun`.
+    """
+    return Capabilities(
+        tools=tools, images=images, json_schema=True, grammar=True, lengths="check", reasoning_start="outside"
+    )
 
 
 def require_able(model: Model, request: Request) -> None:

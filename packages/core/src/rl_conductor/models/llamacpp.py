@@ -73,7 +73,13 @@ class LlamaCppModel:
         weights = _gguf(path)
         self.name = name or f"llamacpp:{weights.name}"
         self.price = price
-        self.capabilities = Capabilities(tools=_knows_tools(weights), json_schema=True, grammar=True, context=context)
+        self.capabilities = Capabilities(
+            tools=_knows_tools(weights),
+            json_schema=True,
+            grammar=True,
+            context=context,
+            reasoning_start="outside",  # llama.cpp knows the template, and sends reasoning apart from the text
+        )
         self._setup = EngineSetup(
             weights=weights,
             lora=None if lora is None else _gguf(lora),

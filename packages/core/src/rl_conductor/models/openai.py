@@ -10,7 +10,7 @@ from collections.abc import AsyncGenerator, Iterator, Mapping
 from contextlib import aclosing, contextmanager
 from importlib import import_module
 from json import JSONDecodeError
-from typing import Any, ClassVar
+from typing import Any, ClassVar, get_args
 
 from rl_conductor.amounts import seconds_in
 from rl_conductor.errors import BadResponseError, ConfigError, ModelError, ModelTimeoutError
@@ -18,6 +18,7 @@ from rl_conductor.models.base import Capabilities, broke_off, checked, require, 
 from rl_conductor.models.chat_completions import DIALECTS, Dialect, Reply, extra_fields, options_of, refusal
 from rl_conductor.models.hiding import hiding
 from rl_conductor.models.services import Service, shown_address
+from rl_conductor.reasoning import ReasoningStart
 from rl_conductor.sync import PerLoop
 from rl_conductor.types import Completion, Delta, Price, Request
 
@@ -51,6 +52,7 @@ class OpenAIModel:
         price: Price | None = None,
         capabilities: Capabilities | None = None,
         dialect: str | None = None,
+        reasoning_start: ReasoningStart | None = None,
         extra_body: Mapping[str, Any] | None = None,
     ) -> None:
         """Connect to nothing yet.
@@ -64,10 +66,12 @@ class OpenAIModel:
             price: looked up for a paid service, nothing for one that users run themselves, else unknown.
             capabilities: what the model can take; else what most of the service's models can.
             dialect: `openai`, `openrouter`, `vllm`, `llama.cpp` or `compatible`; else the service's own.
+            reasoning_start: `inside` where the chat template opens the reasoning and the server does not take it out
+                of the text, so that replies hold `</think>` but no `<think>`; `outside` where replies never do.
             extra_body: fields to add to every request, such as `{"chat_template_kwargs": {...}}`.
 
         Raises:
-            ConfigError: no usable key or address was found, or there is no such dialect.
+            ConfigError: no usable key or address was found, or there is no such dialect or `reasoning_start`.
         """
         self.name = f"{self.service.provider}:{name}"
         self._model = name
@@ -81,7 +85,10 @@ class OpenAIModel:
             json_schema=True,
             grammar=self._dialect.grammar is not None,
             lengths=self._dialect.lengths,
+            reasoning_start=self._dialect.reasoning_start,
         )
+        if reasoning_start is not None:
+            self.capabilities = self.capabilities.model_copy(update={"reasoning_start": _start(reasoning_start)})
         self.price = price or self.service.price_of(name, self._access)
         self._clients = PerLoop(self._client)
 
@@ -216,6 +223,12 @@ def _dialect(name: str) -> Dialect:
     if name not in DIALECTS:
         raise ConfigError(f"no dialect {name!r}: write one of {', '.join(sorted(DIALECTS))}")
     return DIALECTS[name]
+
+
+def _start(name: ReasoningStart) -> ReasoningStart:
+    if name not in get_args(ReasoningStart):
+        raise ConfigError(f"no reasoning_start {name!r}: write one of {', '.join(get_args(ReasoningStart))}")
+    return name
 
 
 def _retry_after(headers: Mapping[str, str]) -> float | None:

@@ -131,7 +131,7 @@ class VLLMModel:
         require_able(self, request)  # again: only now it is certain what the template can take
         outputs = llm.generate(
             await self._prompt(llm, engine.chat, request),
-            _sampling(request, llm.model_config.get_diff_sampling_param(), marked=engine.chat.calls_are_special),
+            _sampling(request, llm.model_config.get_diff_sampling_param(), marked=engine.chat.has_special_delimiters),
             request_id=f"rl-conductor-{next(_ids)}",
             lora_request=engine.lora(self._lora),
         )
@@ -186,7 +186,7 @@ def _sampling(request: Request, defaults: dict[str, Any], *, marked: bool) -> Sa
         **options,
         stop=list(wanted.stop),
         structured_outputs=_structured(form),
-        # The marks of a call may be special, and XGrammar takes any special token for the text of its name.
+        # Delimiters of calls and of reasoning may be special, and XGrammar takes any special token for its name.
         skip_special_tokens=not marked and form is None,
         output_kind=RequestOutputKind.DELTA,
     )

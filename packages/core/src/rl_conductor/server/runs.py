@@ -179,7 +179,7 @@ class _Conducting:
                 policy=asked.policy,
                 limits=asked.limits,
                 on_event=self._tell,
-                stream=True,
+                stream=asked.ask.stream,
                 run_id=self.live.id,
             )
 

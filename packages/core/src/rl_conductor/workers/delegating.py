@@ -68,7 +68,7 @@ class DelegatingModel(ABC):
         self.base = model(base) if isinstance(base, str) else base
         self.name = f"{self.kind}:{self.base.name}"
         self.price: Price | None = self.base.price
-        self.capabilities = Capabilities(delegates=True)
+        self.capabilities = Capabilities(delegates=True, reasoning_start="outside")
 
     def over(self, base: Model) -> Self:
         """The same worker, asking `base` instead."""
