@@ -204,3 +204,22 @@ async def asked(made: OpenAIModel, request: Request = HELLO) -> str:
         return (await made.complete(request)).text
     finally:
         await made.aclose()
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "bounded"),
+    [
+        ("openai:gpt-5", {}, True),
+        ("openai:ft:gpt-5:mine", {}, False),
+        ("openai:gpt-5", {"base_url": "https://mine.openai.azure.com/openai"}, False),
+        ("openai:x", {"base_url": "http://127.0.0.1:9/v1"}, False),
+        ("openrouter:x/y", {}, False),
+        ("vllm-server:x", {}, True),
+    ],
+)
+def test_array_bounds_go_only_where_a_strict_schema_may_have_them(
+    name: str, options: dict[str, str], bounded: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OPENROUTER_API_KEY", "k")
+    made = model(name, **options) if name.startswith(("openrouter", "vllm")) else model(name, api_key="k", **options)
+    assert made.capabilities.array_bounds == bounded

@@ -163,7 +163,7 @@ class ChatTemplate:
 
 def able(*, tools: bool, images: bool) -> Capabilities:
     """What a model in process can take: its replies can always be held to a format."""
-    return Capabilities(tools=tools, images=images, json_schema=True, grammar=True, lengths="check")
+    return Capabilities(tools=tools, images=images, json_schema=True, array_bounds=True, grammar=True, lengths="check")
 
 
 def require_able(model: Model, request: Request) -> None:

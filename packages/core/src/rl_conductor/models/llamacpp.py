@@ -73,7 +73,9 @@ class LlamaCppModel:
         weights = _gguf(path)
         self.name = name or f"llamacpp:{weights.name}"
         self.price = price
-        self.capabilities = Capabilities(tools=_knows_tools(weights), json_schema=True, grammar=True, context=context)
+        self.capabilities = Capabilities(
+            tools=_knows_tools(weights), json_schema=True, array_bounds=True, grammar=True, context=context
+        )
         self._setup = EngineSetup(
             weights=weights,
             lora=None if lora is None else _gguf(lora),
