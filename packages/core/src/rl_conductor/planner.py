@@ -30,6 +30,9 @@ from rl_conductor.trace import Call, PlannerSetup, PlanRecord
 from rl_conductor.types import Card, Completion, Message, Request, ResponseFormat, Sampling
 from rl_conductor.workflow import PlanSpace, Step
 
+PLANNING_SHARE = 0.5
+"""Share of the time left that planning a round may take, all samples together: the rest is for the answer, be it that
+of a single worker."""
 RESAMPLED = 0.7
 """Temperature of further samples of a greedy planner, which would write the same plan again."""
 
@@ -191,10 +194,13 @@ class _Sampler:
     """The last plan that was rejected, and why."""
     shortened: PlanRecord | None = None
     """The last plan that was rejected only for something that a repair can put right, repaired."""
+    deadline: float | None = None
+    """When planning is given up, in seconds since the run began; `None` without a limit."""
 
     async def plan(self) -> PlanRecord:
         """The first plan that may run; else one that was shortened; else a record that leaves it to the fallback."""
         draft = self.draft
+        self.deadline = draft.caller.deadline_after(PLANNING_SHARE)
         for sample in range(self.planner.samples):
             watch = _Watch(draft, self.form)
             try:
@@ -214,7 +220,7 @@ class _Sampler:
             messages = (*messages, *rejection_messages(self.rejection, key=self.draft.fence_key))
         request = self.planner.request(messages, self.response_format, sample)
         completion = await self.draft.caller.ask(
-            self.planner.model, request, calls=self.draft.calls, on_text=watch.read
+            self.planner.model, request, calls=self.draft.calls, on_text=watch.read, deadline=self.deadline
         )
         try:
             return self._read(completion, shorten=self.shortened is not None)
