@@ -236,8 +236,8 @@ def test_rules_that_contradict_one_another_are_refused(form: Form) -> None:
 # ------------------------------------------------------------------------------------------- JSON schemas
 
 
-def schema_of(space: PlanSpace) -> dict[str, Any]:
-    made = constraint(space, "object")
+def schema_of(space: PlanSpace, *, array_bounds: bool = True) -> dict[str, Any]:
+    made = constraint(space, "object", array_bounds=array_bounds)
     assert isinstance(made, JsonFormat)
     assert made.json_schema is not None
     return made.json_schema
@@ -259,6 +259,16 @@ def test_the_schema_admits_every_allowed_workflow(data: st.DataObject, space: Pl
     assert schema_admits(space, text.replace("\x7f", "\\u007f"))  # llguidance writes this one as an escape
     plan = parse(text, space, form="object", repair=False)
     assert (plan.workflow, plan.reasoning) == (workflow, "Because.")
+
+
+def test_the_schema_bounds_the_number_of_steps_where_the_vendor_takes_that() -> None:
+    step = {"subtask": "a", "worker": 0, "access": []}
+    plans = {count: json.dumps({"reasoning": "", "steps": [step] * count}) for count in range(4)}
+    space = PlanSpace(roster=("a",), allowed=frozenset("a"), min_steps=2, max_steps=2)
+
+    assert [count for count, text in plans.items() if schema_admits(space, text)] == [2]
+    assert schema_admits(space.model_copy(update={"may_accept": True}), plans[0])
+    assert "maxItems" not in json.dumps(schema_of(space, array_bounds=False))
 
 
 def test_the_schema_admits_only_allowed_workers_and_known_access() -> None:
@@ -287,7 +297,7 @@ def test_the_schema_keeps_to_what_every_vendor_takes(space: PlanSpace) -> None:
         for child in (*node.get("properties", {}).values(), *node.get("anyOf", ()), *filter(None, [node.get("items")])):
             check(child)
 
-    check(schema_of(space))
+    check(schema_of(space, array_bounds=False))
     accepts = "to accept" in schema_of(space)["properties"]["steps"]["description"]
     assert accepts == space.may_accept
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from core.strategies import attempts, spaces, workflows
 from rl_conductor.errors import ConfigError, WorkflowError, WorkflowParseError, WorkflowValidationError
-from rl_conductor.parser import MOST_CHARS, completed_steps, parse
+from rl_conductor.parser import MAX_WRITTEN_STEPS, MOST_CHARS, completed_steps, parse
 from rl_conductor.plan import Form, Plan, render
 from rl_conductor.workflow import PlanSpace, Step, Workflow
 
@@ -266,6 +266,28 @@ def test_a_plan_in_another_form_is_read_and_said_to_be(
     plan = parse(render(workflow, space, form), space, form=asked, repair=True)
     assert (plan.workflow, plan.form) == (workflow, form)
     assert bool(plan.repairs) == (form != asked)
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        (
+            f"model_id = {[0] * 6}\nsubtasks = {['a'] * 6}\naccess_list = {[[]] * 6}",
+            "the plan may not run: 6 steps, but 1 to 5 are allowed",
+        ),
+        ('model_id = [0, 1]\nsubtasks = ["a", "b"]\naccess_list = [[]]', "the lists differ in length"),
+    ],
+)
+def test_who_can_ask_again_is_told_what_else_would_be_invented(text: str, problem: str) -> None:
+    with pytest.raises(WorkflowError, match=problem):
+        parse(text, TEAM, repair=True, shorten=False)
+    assert parse(text, TEAM, repair=True).repairs
+
+
+def test_a_plan_that_repeats_itself_is_not_shortened() -> None:
+    count = MAX_WRITTEN_STEPS + 1
+    with pytest.raises(WorkflowValidationError, match="41 steps, but 1 to 5"):
+        parse(f"model_id = {[0] * count}\nsubtasks = {['a'] * count}\naccess_list = {[[]] * count}", TEAM, repair=True)
 
 
 PIECES = st.sampled_from(

@@ -6,19 +6,20 @@ from typing import Any
 
 import pytest
 
-from core.runs import lines, plan
+from core.runs import lines, plan, workflow
 from rl_conductor.calling import Caller
-from rl_conductor.errors import ModelError
+from rl_conductor.errors import ContextLengthError, ModelError
 from rl_conductor.events import Event, PlanDelta, PlanRejected, PlanStarted
 from rl_conductor.grammar import constraint
 from rl_conductor.ledger import Ledger
 from rl_conductor.limits import PLAN_TOKENS, Limits
 from rl_conductor.models.base import Capabilities
 from rl_conductor.models.scripted import ALL, ScriptedModel
-from rl_conductor.plan import Form
+from rl_conductor.plan import Form, render
 from rl_conductor.planner import RESAMPLED, Drafting, Planner
+from rl_conductor.prompts import REJECTED_PLAN_CHARS
 from rl_conductor.trace import PlanRecord
-from rl_conductor.types import Card, Grammar, JsonFormat, Message, Sampling
+from rl_conductor.types import Card, Completion, Grammar, JsonFormat, Message, Sampling, Usage
 from rl_conductor.workflow import PlanSpace, Step
 
 SPACE = PlanSpace(roster=("a", "b"), allowed=frozenset("ab"))
@@ -180,6 +181,112 @@ async def test_the_calls_made_are_known_even_when_planning_is_cut_short() -> Non
         await drafted(Planner(model=ScriptedModel(["garbage"])), calls=calls, errors=errors)
 
     assert (len(calls), len(errors)) == (1, 1)
+
+
+# ---------------------------------------------------------------------------- asking again with the reason
+
+SIX = plan(*((0, f"part {number}", []) for number in range(5)), (1, "Combine.", ["all"]))
+
+
+async def test_the_next_request_carries_the_rejected_plan_and_what_was_wrong_with_it() -> None:
+    bad = plan((7, "x", []))
+    model = ScriptedModel([bad, TWO])
+
+    record, _ = await drafted(Planner(model=model))
+
+    first, second = (request.messages for request in model.requests)
+    assert second[: len(first)] == first
+    assert [message.role for message in second[len(first) :]] == ["assistant", "user"]
+    assert second[-2].text == bad
+    assert record.errors[0] in second[-1].text
+    assert "there is no worker 7" in second[-1].text
+
+
+async def test_only_the_last_rejected_plan_is_shown_so_that_requests_stay_bounded() -> None:
+    model = ScriptedModel(["one", "two " * REJECTED_PLAN_CHARS, "three", TWO])
+
+    await drafted(Planner(model=model))
+
+    base = len(model.requests[0].messages)
+    assert [len(request.messages) - base for request in model.requests] == [0, 2, 2, 2]
+    assert len(model.requests[2].messages[-2].text) == REJECTED_PLAN_CHARS
+    assert model.requests[3].messages[-2].text == "three"
+
+
+async def test_a_plan_that_broke_off_is_asked_for_again_without_blame() -> None:
+    model = ScriptedModel([[TWO[:9], ModelError("reset", model="p", retryable=True)], TWO])
+
+    await drafted(Planner(model=model))
+
+    assert model.requests[0].messages == model.requests[1].messages
+
+
+async def test_a_rejected_plan_that_makes_the_request_too_long_is_left_out_of_the_next_one() -> None:
+    model = ScriptedModel(["garbage", ContextLengthError("too long", model="p"), TWO])
+
+    record, _ = await drafted(Planner(model=model))
+
+    assert record.source == "planner"
+    assert model.requests[2].messages == model.requests[0].messages
+
+
+async def test_a_planner_that_never_writes_a_plan_is_asked_as_often_as_configured_and_no_more() -> None:
+    model = ScriptedModel(lambda _: "I can't do that.")
+
+    record, _ = await drafted(Planner(model=model, samples=3))
+
+    assert (record.source, len(model.requests), len(record.errors)) == ("fallback", 3, 3)
+
+
+async def test_a_plan_with_too_many_steps_is_asked_for_again_before_it_is_shortened() -> None:
+    model = ScriptedModel([SIX, TWO])
+
+    record, _ = await drafted(Planner(model=model))
+
+    assert "6 steps, but 1 to 5 are allowed" in model.requests[1].messages[-1].text
+    assert (record.text, record.repairs) == (TWO, ())
+
+
+@pytest.mark.parametrize("then", [[SIX], ["garbage"] * 4, [ModelError("down", model="p")]])
+async def test_else_it_is_shortened_and_the_step_that_combines_stays_the_last(then: Any) -> None:
+    model = ScriptedModel([SIX, *then])
+
+    record, _ = await drafted(Planner(model=model))
+
+    assert record.workflow is not None
+    assert record.workflow.steps[-1] == Step(subtask="Combine.", worker="b", access=frozenset(range(4)))
+    assert record.repairs[0] == "a plan of 6 steps was shortened to 5"
+    assert (record.source, record.text) == ("planner", SIX)
+    assert len(record.calls) == len(model.requests) == 1 + len(then)
+
+
+@pytest.mark.parametrize("form", ["lines", "object"])
+async def test_a_plan_that_is_cut_off_before_its_last_step_is_rejected(form: Form) -> None:
+    space = SPACE.model_copy(update={"max_steps": 6})
+    flow = workflow(*((name, f"do {number}", []) for number, name in enumerate("abab")))
+    whole = render(flow, space, form)
+    cut = Completion(
+        message=Message.assistant(whole[: whole.rindex('{"subtask"')].rstrip(", \n")),
+        finish_reason="length",
+        model="m",
+        usage=Usage(calls=1),
+    )
+    model = ScriptedModel([cut, whole])
+
+    record, _ = await drafted(Planner(model=model, form=form), space=space)
+
+    assert record.workflow == flow
+    assert "cut off at 1024 tokens" in model.requests[1].messages[-1].text
+
+
+async def test_a_model_that_goes_on_after_its_plan_has_written_one() -> None:
+    rambling = Completion(
+        message=Message.assistant(f"{TWO}\nAnd so on, and so"), finish_reason="length", model="m", usage=Usage(calls=1)
+    )
+
+    record, _ = await drafted(Planner(model=ScriptedModel([rambling])))
+
+    assert (record.source, record.errors) == ("planner", ())
 
 
 # --------------------------------------------------------------------------------- the first step

@@ -39,7 +39,7 @@ from rl_conductor.models.base import Capabilities
 from rl_conductor.models.scripted import ALL, ScriptedModel
 from rl_conductor.planner import Planner
 from rl_conductor.policy import DataRule, Flow, Policy
-from rl_conductor.pool import WorkerPool
+from rl_conductor.pool import Worker, WorkerPool
 from rl_conductor.trace import Trace
 from rl_conductor.types import (
     Card,
@@ -814,7 +814,7 @@ async def test_the_answering_call_is_told_apart_from_a_hedge_that_came_too_late(
 async def test_a_run_out_of_time_answers_with_what_it_has() -> None:
     hangs = Gated("never", forever)
 
-    trace = await answered(conductor([TWO], pool_of(a="A", b=hangs)), limits=Limits(seconds=0.1))
+    trace = await answered(conductor([TWO], pool_of(a="A", b=hangs)), limits=Limits(seconds=1))
 
     assert answer_of(trace) == ("A", "evidence", 0, 0)
     assert trace.seconds < SOON
@@ -831,12 +831,53 @@ async def test_a_deadline_in_the_request_counts_too() -> None:
     assert trace.limits.seconds == 0.05
 
 
-async def test_a_deadline_during_planning_ends_the_run() -> None:
+async def test_a_planner_that_hangs_leaves_time_for_a_worker_to_answer() -> None:
     hangs = Gated("never", forever)
 
-    trace = await failed(conductor(hangs, pool_of(a="A")), limits=Limits(seconds=0.05))
+    trace = await answered(conductor(hangs, pool_of(a="A", b="B")), limits=Limits(seconds=3))
 
-    assert (trace.rounds[0].plan.source, hangs.held) == ("fallback", 0)
+    record = trace.rounds[0].plan
+    assert answer_of(trace) == ("A", "final", 0, 0)
+    assert (record.source, hangs.held) == ("fallback", 0)
+    assert record.errors[0].startswith("the first 1.5 s of limits.seconds=3 were over before scripted:")
+    assert [call.outcome for call in record.calls] == ["timeout"]
+    assert trace.seconds < 3
+
+
+@pytest.mark.parametrize("wrote", [lambda _: "garbage", busy])
+async def test_all_samples_and_retries_of_a_planner_together_leave_time_for_an_answer(wrote: Any) -> None:
+    planner = Planner(model=ScriptedModel(wrote, delay=0.2), samples=1000)
+
+    trace = await answered(conductor(planner, pool_of(a="A"), retries=1000), limits=Limits(seconds=3))
+
+    assert answer_of(trace) == ("A", "final", 0, 0)
+    assert trace.rounds[0].plan.source == "fallback"
+    assert 1 < len(trace.rounds[0].plan.calls) < 10
+    assert trace.seconds < 3
+
+
+async def test_a_plan_that_was_too_long_is_shortened_when_there_is_no_time_to_ask_again() -> None:
+    six = plan(*((0, f"part {number}", []) for number in range(5)), (1, "Combine.", ["all"]))
+    replies = iter([six])
+
+    async def only_once(_: Request) -> None:
+        if planner.requests:
+            await forever(_)
+
+    planner = Gated(lambda _: next(replies), only_once)
+
+    trace = await answered(conductor(planner, pool_of(a="A", b="B")), limits=Limits(seconds=3))
+
+    assert answer_of(trace) == ("B", "final", 0, 4)
+    assert trace.rounds[0].plan.source == "planner"
+
+
+async def test_a_conductor_in_a_pool_plans_within_the_time_that_is_left_around_it() -> None:
+    inner = conductor(Gated("never", forever), pool_of(a="A", b="B"))
+
+    trace = await answered(conductor([ONE], pool_of(team=Worker.of("team", inner))), limits=Limits(seconds=4))
+
+    assert answer_of(trace) == ("A", "final", 0, 0)
 
 
 @pytest.mark.parametrize("where", ["planning", "step"])

@@ -51,6 +51,17 @@ async def test_a_summary_names_and_counts_everything_as_its_trace_does() -> None
     assert brief.depth == 3
 
 
+async def test_a_summary_tells_rejected_plans_and_what_was_changed_in_the_one_that_ran() -> None:
+    six = plan(*((0, f"part {number}", []) for number in range(5)), (1, "Combine.", ["all"]))
+    trace = await Conductor(ScriptedModel([six, six]), pool_of(a="A", b="B")).run("Say something.")
+
+    brief = Summary.of(trace).rounds[0].plan
+
+    assert brief.errors == trace.rounds[0].plan.errors == ("the plan may not run: 6 steps, but 1 to 5 are allowed",)
+    assert brief.repairs == ("a plan of 6 steps was shortened to 5", "steps 1, 2 were merged into one")
+    assert trace.text == "B"
+
+
 async def test_what_its_parts_used_adds_up_to_the_whole() -> None:
     trace, _ = await ran(a=down)
     brief = Summary.of(trace)

@@ -306,6 +306,31 @@ async def test_a_silent_stream_says_now_and_then_that_it_is_alive(
     assert "last" in raw.text
 
 
+@pytest.mark.parametrize(
+    ("asked", "steps"),
+    [
+        ({"model": "conductor-mini"}, 2),
+        ({"model": "conductor-ultra", "reasoning_effort": "low"}, 2),
+        ({"model": "conductor-ultra", "reasoning_effort": "minimal"}, 1),
+    ],
+)
+async def test_a_planner_that_writes_too_many_steps_does_not_lose_the_one_that_answers(
+    serve: Serve, asked: dict[str, Any], steps: int
+) -> None:
+    three = plan((0, "Look.", []), (0, "Count.", []), (1, "Combine.", ["all"]))
+    at = await serve(planner=ScriptedModel(lambda _: three))
+
+    reply = await at.openai().chat.completions.create(
+        messages=ASKED, extra_body={"conductor": {"limits": {"rounds": 1}}}, **asked
+    )
+
+    assert reply.choices[0].message.content == "from b"
+    brief = (reply.model_extra or {})["conductor"]["rounds"][0]
+    assert len(brief["steps"]) == steps
+    assert brief["steps"][-1]["subtask"].endswith("Combine.")
+    assert brief["plan"]["repairs"][0] == f"a plan of 3 steps was shortened to {steps}"
+
+
 async def test_a_low_effort_makes_a_shorter_plan(serve: Serve) -> None:
     at = await serve({"a": "from a", "b": "from b"}, TWO_STEPS)
     reply = await at.openai().chat.completions.create(

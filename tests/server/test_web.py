@@ -118,10 +118,10 @@ async def test_attempts_replacements_and_refusals_are_told(serve: Serve) -> None
     assert "busy" in text
 
 
-async def test_thrown_away_plans_are_told_with_the_reason(serve: Serve) -> None:
+async def test_rejected_plans_are_shown_with_the_reason(serve: Serve) -> None:
     at = await serve(planner=ScriptedModel([plan((9, "Ask nobody.", [])), ONE_STEP]))
     text = await page(at, f"/runs/{await ask(at)}")
-    assert "A plan was thrown away: the plan may not run: step 1: there is no worker 9; there are 0 to 1" in text
+    assert "A plan was rejected: the plan may not run: step 1: there is no worker 9; there are 0 to 1" in text
 
 
 async def test_a_run_that_goes_on_shows_how_far_it_is(serve: Serve) -> None:

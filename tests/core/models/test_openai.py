@@ -221,3 +221,22 @@ def test_where_replies_begin_is_known_of_openai_and_declared_of_other_servers() 
 def test_a_reasoning_start_that_there_is_not_is_refused() -> None:
     with pytest.raises(ConfigError, match="no reasoning_start 'within': write one of inside, outside, unknown"):
         model("ollama:r1", reasoning_start="within")
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "bounded"),
+    [
+        ("openai:gpt-5", {}, True),
+        ("openai:ft:gpt-5:mine", {}, False),
+        ("openai:gpt-5", {"base_url": "https://mine.openai.azure.com/openai"}, False),
+        ("openai:x", {"base_url": "http://127.0.0.1:9/v1"}, False),
+        ("openrouter:x/y", {}, False),
+        ("vllm-server:x", {}, True),
+    ],
+)
+def test_array_bounds_go_only_where_a_strict_schema_may_have_them(
+    name: str, options: dict[str, str], bounded: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OPENROUTER_API_KEY", "k")
+    made = model(name, **options) if name.startswith(("openrouter", "vllm")) else model(name, api_key="k", **options)
+    assert made.capabilities.array_bounds == bounded

@@ -35,7 +35,7 @@ def answer_in(rounds: Sequence[Round], *, said: str, settle: bool) -> Answer | N
 
 def failures_in(rounds: Sequence[Round]) -> Sequence[str]:
     """What went wrong in planning and in the steps."""
-    found = [f"planning: {error}" for one in rounds for error in one.plan.errors]
+    found = list(dict.fromkeys(f"planning: {error}" for one in rounds for error in one.plan.errors))
     found += [
         f"step {result.index + 1}: {result.error}"
         for one in rounds

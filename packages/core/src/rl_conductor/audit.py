@@ -67,7 +67,7 @@ class AuditedRound(Value):
     constrained: bool
     repairs: int
     rejected: int
-    """Samples thrown away before this one."""
+    """Samples rejected before this one."""
     calls: tuple[AuditedCall, ...]
     steps: tuple[AuditedStep, ...]
 

@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 LONGEST_WAIT = 60.0
 """Seconds: a vendor that asks for a longer pause is given up instead."""
 FIRST_WAIT, MOST_WAIT = 0.5, 8.0
+LEAST_TIMEOUT = 0.001
+"""Seconds: the time left may be over already, but limits are above 0."""
 
 REFUSALS = (AuthenticationError, BadRequestError, ContextLengthError, RateLimitError)
 REFUSAL_STATUSES = (400, 401, 403, 404, 413, 422, 429)
@@ -67,6 +69,11 @@ class Caller:
         seconds = self.ledger.limits.seconds
         return None if seconds is None else seconds - self.elapsed()
 
+    def deadline_after(self, share: float) -> float | None:
+        """When this share of the time that is left is over, in seconds since the run began; `None` without a limit."""
+        remaining = self.remaining()
+        return None if remaining is None else self.elapsed() + share * max(remaining, 0.0)
+
     async def ask(
         self,
         model: Model,
@@ -79,6 +86,7 @@ class Caller:
         on_text: Callable[[str], None] | None = None,
         reasoning: ReasoningMemory | None = None,
         raw_text: bool = False,
+        deadline: float | None = None,
     ) -> Completion:
         """The reply of `model`, after as many attempts as it takes; each that was made is appended to `calls`.
 
@@ -95,6 +103,7 @@ class Caller:
                 said can't be taken back.
             reasoning: where the model's replies were seen to begin; this reply is added to it.
             raw_text: leave reasoning in the text.
+            deadline: when the call is given up, in seconds since the run began; else at the deadline of the run.
 
         Raises:
             ModelError: the last attempt's failure.
@@ -102,7 +111,9 @@ class Caller:
         """
         request = self._bounded(model, request)
         memory = None if raw_text else reasoning or ReasoningMemory()
-        attempt = _Attempts(self, model, request, calls, worker, slot or nullcontext(), on_attempt, on_text, memory)
+        attempt = _Attempts(
+            self, model, request, calls, worker, slot or nullcontext(), on_attempt, on_text, memory, deadline
+        )
         try:
             return await attempt.make()
         except ModelError as error:
@@ -111,7 +122,13 @@ class Caller:
             return await attempt.repeat(error)
 
     def _bounded(self, model: Model, request: Request) -> Request:
-        """`request` with a bound on its output where spending is limited: what is sent is what is reserved."""
+        """`request` with a bound on its output where spending is limited: what is sent is what is reserved.
+
+        A conductor is told the time that is left here, so that its planning takes its share of that and no more.
+        """
+        if model.capabilities.delegates and (remaining := self.remaining()) is not None:
+            own = remaining if request.timeout is None else request.timeout
+            request = request.model_copy(update={"timeout": max(min(own, remaining), LEAST_TIMEOUT)})
         bound = request.sampling.max_tokens is not None or model.capabilities.delegates
         if bound or not self.ledger.counts_tokens:
             return request
@@ -133,6 +150,8 @@ class _Attempts:
     on_text: Callable[[str], None] | None
     memory: ReasoningMemory | None
     """`None` leaves reasoning in the text."""
+    deadline: float | None = None
+    """When this call is given up though the run may go on, in seconds since the run began."""
     number: int = 0
     """Of the attempt at hand, from 1."""
     begun: bool = False
@@ -170,7 +189,7 @@ class _Attempts:
         def wait(state: RetryCallState) -> float:
             error = state.outcome.exception() if state.outcome else None
             asked = error.retry_after if isinstance(error, ModelError) else None
-            remaining = self.caller.remaining()
+            remaining = self._remaining()
             return min(asked or backoff(state), float("inf") if remaining is None else max(remaining, 0.0))
 
         return wait
@@ -178,7 +197,7 @@ class _Attempts:
     def may_retry(self, error: ModelError) -> bool:
         """Whether the failure may pass, nothing was said yet, and there is time to wait."""
         wait = error.retry_after or FIRST_WAIT
-        remaining = self.caller.remaining()
+        remaining = self._remaining()
         in_time = wait <= LONGEST_WAIT and (remaining is None or wait < remaining)
         return error.retryable and not self.spoken and in_time and self.caller.retries > 0
 
@@ -211,19 +230,34 @@ class _Attempts:
 
     async def _in_time(self) -> Completion:
         """The attempt, waiting for room included, given up at the run's deadline."""
-        remaining = self.caller.remaining()
+        remaining = self._remaining()
         if remaining is None:
             return await self._placed()
         if remaining <= 0:
-            raise _too_late(self.caller, self.model)
+            raise self._too_late()
         clock = asyncio.timeout(remaining)
         try:
             async with clock:
                 return await self._placed()
         except (TimeoutError, ModelError):
             if clock.expired():
-                raise _too_late(self.caller, self.model) from None
+                raise self._too_late() from None
             raise
+
+    def _remaining(self) -> float | None:
+        """Seconds until the deadline of the call or of the run, whichever comes first; `None` without one."""
+        run = self.caller.remaining()
+        if self.deadline is None:
+            return run
+        call = self.deadline - self.caller.elapsed()
+        return call if run is None else min(call, run)
+
+    def _too_late(self) -> LimitError:
+        seconds, elapsed = self.caller.ledger.limits.seconds or 0.0, self.caller.elapsed()
+        over = f"limits.seconds={seconds:g} was over"
+        if self.deadline is not None and self.deadline < seconds:
+            over = f"the first {self.deadline:.3g} s of limits.seconds={seconds:g} were over"
+        return LimitError(f"{over} before {self.model.name} had answered", limit="seconds", needed=elapsed, left=0.0)
 
     async def _placed(self) -> Completion:
         """The attempt once there is room for it; a conductor takes none itself, its own calls do."""
@@ -382,13 +416,3 @@ def _outcome(error: ConductorError) -> CallOutcome:
     if isinstance(error, LimitError):
         return "timeout" if error.limit == "seconds" else "refused"
     return "timeout" if isinstance(error, ModelTimeoutError) else "error"
-
-
-def _too_late(caller: Caller, model: Model) -> LimitError:
-    seconds = caller.ledger.limits.seconds or 0.0
-    return LimitError(
-        f"limits.seconds={seconds:g} was over before {model.name} had answered",
-        limit="seconds",
-        needed=caller.elapsed(),
-        left=0.0,
-    )

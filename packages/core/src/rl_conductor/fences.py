@@ -13,7 +13,7 @@ import secrets
 from collections.abc import Sequence
 from typing import Literal, get_args
 
-Tag = Literal["passage", "reply", "subtask", "task"]
+Tag = Literal["error", "passage", "reply", "subtask", "task"]
 """What a fence can be around."""
 
 MARK = 'mark="[0-9a-f]{16}"'

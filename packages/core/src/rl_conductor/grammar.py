@@ -35,39 +35,49 @@ __all__ = ["REASONING_CHARS", "GrammarTooLarge", "constraint"]
 
 
 def constraint(
-    space: PlanSpace, form: Form, *, reasoning_chars: int = REASONING_CHARS, counted: bool = True
+    space: PlanSpace,
+    form: Form,
+    *,
+    reasoning_chars: int = REASONING_CHARS,
+    counted: bool = True,
+    array_bounds: bool = True,
 ) -> Grammar | JsonFormat:
     """What holds a model to the plans of `space`, written in `form`.
 
     A `Grammar` admits exactly what `parse` accepts strictly, after at most one line of `reasoning_chars` characters
     (0 for none). The `JsonFormat` of `object` can say less: `PlanSpace.check` finds the rest. Unless `counted`,
     reasoning and subtasks may have any length, which the check finds, too. XGrammar takes up to half a second to count
-    for one token, and near the limit it offers tokens that it then refuses.
+    for one token, and near the limit it offers tokens that it then refuses. Without `array_bounds`, the `JsonFormat`
+    leaves the number of steps to the check.
 
     Raises:
         ConfigError: no plan at all is allowed.
         GrammarTooLarge: decode without one, and let the check find what breaks the rules.
     """
-    made = _made(space, form, reasoning_chars, counted)
+    made = _made(space, form, reasoning_chars, counted, array_bounds)
     if isinstance(made, ConfigError):
         raise type(made)(*made.args)
     return made
 
 
 @lru_cache(maxsize=256)
-def _made(space: PlanSpace, form: Form, reasoning_chars: int, counted: bool) -> Grammar | JsonFormat | ConfigError:
+def _made(
+    space: PlanSpace, form: Form, reasoning_chars: int, counted: bool, array_bounds: bool
+) -> Grammar | JsonFormat | ConfigError:
     """The constraint, or why there is none: to find that a grammar is too large takes longest of all."""
     try:
-        return _make(space, form, reasoning_chars, counted)
+        return _make(space, form, reasoning_chars, counted, array_bounds)
     except ConfigError as error:
         return error.with_traceback(None)
 
 
-def _make(space: PlanSpace, form: Form, reasoning_chars: int, counted: bool) -> Grammar | JsonFormat:
+def _make(
+    space: PlanSpace, form: Form, reasoning_chars: int, counted: bool, array_bounds: bool
+) -> Grammar | JsonFormat:
     if not space.choices:
         raise ConfigError(f"no plan is possible: no worker of the roster ({', '.join(space.roster)}) is allowed")
     if form == "object":
-        return JsonFormat(name="plan", json_schema=plan_schema(space))
+        return JsonFormat(name="plan", json_schema=plan_schema(space, array_bounds=array_bounds))
     if space.max_steps > MOST_STEPS:
         raise GrammarTooLarge(f"plans of up to {space.max_steps} steps; a grammar is written for at most {MOST_STEPS}")
     return Grammar(gbnf=_Writer(space).write(form, reasoning_chars, counted))

@@ -18,13 +18,16 @@ from rl_conductor.invalid import problems
 from rl_conductor.plan import ACCEPT, ALL, BEFORE, LABELS, Form, Plan, WrittenStep, render
 from rl_conductor.repair import mended
 from rl_conductor.salvage import salvaged
+from rl_conductor.shorten import shortened
 from rl_conductor.workflow import PlanSpace, Step, Workflow
 
 MOST_CHARS = 200_000
 """Longest text that is read at all."""
+MAX_WRITTEN_STEPS = 40
+"""Longest plan that is read so that it can be shortened; a longer one is a model that repeats itself."""
 
 
-def parse(text: str, space: PlanSpace, *, form: Form = "lists", repair: bool) -> Plan:
+def parse(text: str, space: PlanSpace, *, form: Form = "lists", repair: bool, shorten: bool = True) -> Plan:
     """The plan that `text` writes, if `space` allows it.
 
     Args:
@@ -32,6 +35,8 @@ def parse(text: str, space: PlanSpace, *, form: Form = "lists", repair: bool) ->
         space: what may be planned.
         form: the form that was asked for; with `repair` any form is recognised.
         repair: put right what is misspelled and say so in `Plan.repairs`, rather than take the exact form only.
+        shorten: with `repair`, whether a plan with too many steps is shortened and a missing access list completed;
+            otherwise such a plan is an error, for whoever can ask the model again.
 
     Raises:
         WorkflowParseError: the text is not in the plan language.
@@ -45,7 +50,7 @@ def parse(text: str, space: PlanSpace, *, form: Form = "lists", repair: bool) ->
         except WorkflowError:
             if not repair:
                 raise
-        return _repaired(text, space, form)
+        return _repaired(text, space, form, shorten=shorten)
     except WorkflowError as error:
         error.text = text
         raise
@@ -78,13 +83,18 @@ def _exact(text: str, space: PlanSpace, form: Form) -> Plan:
     return _allowed(workflow, space, reasoning=reasoning, form=form)
 
 
-def _repaired(text: str, space: PlanSpace, form: Form) -> Plan:
-    found = salvaged(text, form)
+def _repaired(text: str, space: PlanSpace, form: Form, *, shorten: bool) -> Plan:
+    found = salvaged(text, form, complete=shorten)
     if found.form != form:
         with suppress(WorkflowError):
             return _exact(text, space, found.form).model_copy(update={"repairs": tuple(found.repairs)})
+    if (written := len(found.steps)) > max(MAX_WRITTEN_STEPS, space.max_steps):
+        raise WorkflowValidationError(space.wrong_count(written))
     steps, repairs = mended(found.steps, space)
     workflow = _workflow(steps) if steps else None
+    if shorten and workflow is not None and (shorter := shortened(workflow, space)) is not None:
+        workflow, changes = shorter
+        repairs += changes
     said = dict.fromkeys((*found.repairs, *repairs))
     return _allowed(
         workflow,

@@ -3,24 +3,36 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Self
 
 from rl_conductor.calling import Caller
-from rl_conductor.errors import ConductorError, ConfigError, ModelError, WorkflowError
+from rl_conductor.errors import (
+    ConductorError,
+    ConfigError,
+    ContextLengthError,
+    ModelError,
+    WorkflowError,
+    WorkflowParseError,
+)
 from rl_conductor.events import Listener, PlanDelta, PlanRejected, PlanStarted
 from rl_conductor.grammar import GrammarTooLarge, constraint
 from rl_conductor.limits import PLAN_TOKENS
+from rl_conductor.loose import CLOSED, UNENDED
 from rl_conductor.models.base import Model
 from rl_conductor.parser import completed_steps, parse
-from rl_conductor.plan import Form
+from rl_conductor.plan import Form, Plan
 from rl_conductor.pool import PlannerEntry, Worker
-from rl_conductor.prompts import Review, Roster, planner_messages
+from rl_conductor.prompts import Rejection, Review, Roster, planner_messages, rejection_messages
 from rl_conductor.trace import Call, PlannerSetup, PlanRecord
-from rl_conductor.types import Card, Message, Request, ResponseFormat, Sampling
+from rl_conductor.types import Card, Completion, Message, Request, ResponseFormat, Sampling
 from rl_conductor.workflow import PlanSpace, Step
 
+PLANNING_SHARE = 0.5
+"""Share of the time left that planning a round may take, all samples together: the rest is for the answer, be it that
+of a single worker."""
 RESAMPLED = 0.7
 """Temperature of further samples of a greedy planner, which would write the same plan again."""
 
@@ -50,11 +62,11 @@ class Drafting:
     calls: list[Call] = field(default_factory=list)
     """Filled with every call made, so that they are known even when planning is cut short."""
     errors: list[str] = field(default_factory=list)
-    """Filled with why samples were thrown away."""
+    """Filled with why plans were rejected."""
     first_step: Callable[[Step], None] = _ignore_step
     """Told the first step while the second is being written (`lines` form only)."""
     rejected: Callable[[], Awaitable[tuple[Call, ...]]] = _abandon_nothing
-    """Told that a sample is thrown away; returns the calls that were made on its account."""
+    """Called when a sample is rejected; returns the calls that were made on its account."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,9 +81,11 @@ class Planner:
     examples: int = 3
     """Worked examples in the prompt, at most 4."""
     samples: int = 5
-    """Most samples before planning is given up (supplement: 5)."""
+    """Most samples before planning is given up (supplement: 5). Each one after the first is shown the last plan that
+    was rejected, and why."""
     repair: bool = True
-    """Whether small mistakes of spelling are mended, or cost a sample."""
+    """Whether what is wrong with a plan is repaired where that is possible, or costs a sample. One with too many steps
+    is asked for again first."""
     sampling: Sampling = field(default_factory=lambda: Sampling(max_tokens=PLAN_TOKENS))
     timeout: float | None = 120.0
     """Seconds a sample may take."""
@@ -131,34 +145,7 @@ class Planner:
             reviews=draft.reviews,
         )
         draft.emit(PlanStarted(round=draft.number))
-        calls, errors = draft.calls, draft.errors
-        for sample in range(self.samples):
-            request = self._request(messages, held_to, sample)
-            watch = _Watch(draft, form)
-            try:
-                text = (
-                    await draft.caller.ask(self.model, request, calls=calls, on_text=watch.read, raw_text=True)
-                ).text
-                plan = parse(text, draft.space, form=form, repair=self.repair)
-            except ConductorError as error:
-                errors.append(str(error))
-                calls += await draft.rejected()
-                draft.emit(PlanRejected(round=draft.number, error=str(error)))
-                if not watch.may_resample(error):
-                    break
-            else:
-                return PlanRecord(
-                    source="planner",
-                    text=text,
-                    reasoning=plan.reasoning,
-                    repairs=plan.repairs,
-                    errors=tuple(errors),
-                    workflow=plan.workflow,
-                    form=plan.form,
-                    constrained=held_to is not None,
-                    calls=tuple(calls),
-                )
-        return PlanRecord(source="fallback", errors=tuple(errors), form=form, calls=tuple(calls))
+        return await _Sampler(self, draft, form, held_to, messages).plan()
 
     @property
     def spells(self) -> Form:
@@ -175,23 +162,115 @@ class Planner:
         can, form = self.model.capabilities, self.spells
         able = can.json_schema if form == "object" else can.grammar
         try:
-            return form, constraint(space, form, counted=can.lengths == "grammar") if able else None
+            if not able:
+                return form, None
+            return form, constraint(space, form, counted=can.lengths == "grammar", array_bounds=can.array_bounds)
         except GrammarTooLarge:  # the parser and the space still catch what could not be ruled out beforehand
             return form, None
 
-    def _request(self, messages: Sequence[Message], held_to: ResponseFormat | None, sample: int) -> Request:
+    def request(self, messages: Sequence[Message], response_format: ResponseFormat | None, sample: int) -> Request:
+        """The request for a sample, counted from 0."""
         changed: dict[str, float] = {}
         if self.sampling.seed is not None:
             changed["seed"] = self.sampling.seed + sample
         if sample and self.sampling.temperature == 0:
             changed["temperature"] = RESAMPLED
         sampling = self.sampling.model_copy(update=changed)
-        return Request(messages=tuple(messages), response_format=held_to, sampling=sampling, timeout=self.timeout)
+        return Request(
+            messages=tuple(messages), response_format=response_format, sampling=sampling, timeout=self.timeout
+        )
+
+
+@dataclass
+class _Sampler:
+    """Asks for plans until one may run, each time with what was wrong with the one before."""
+
+    planner: Planner
+    draft: Drafting
+    form: Form
+    response_format: ResponseFormat | None
+    prompt: Sequence[Message]
+    rejection: Rejection | None = None
+    """The last plan that was rejected, and why."""
+    shortened: PlanRecord | None = None
+    """The last plan that was rejected only for something that a repair can put right, repaired."""
+    deadline: float | None = None
+    """When planning is given up, in seconds since the run began; `None` without a limit."""
+
+    async def plan(self) -> PlanRecord:
+        """The first plan that may run; else one that was shortened; else a record that leaves it to the fallback."""
+        draft = self.draft
+        self.deadline = draft.caller.deadline_after(PLANNING_SHARE)
+        for sample in range(self.planner.samples):
+            watch = _Watch(draft, self.form)
+            try:
+                return await self._sample(sample, watch)
+            except ConductorError as error:
+                draft.errors.append(str(error))
+                draft.calls.extend(await draft.rejected())
+                draft.emit(PlanRejected(round=draft.number, error=str(error)))
+                if not self._may_ask_again(error, watch):
+                    break
+        record = self.shortened or PlanRecord(source="fallback", form=self.form)
+        return record.model_copy(update={"errors": tuple(draft.errors), "calls": tuple(draft.calls)})
+
+    async def _sample(self, sample: int, watch: _Watch) -> PlanRecord:
+        messages = self.prompt
+        if self.rejection is not None:
+            messages = (*messages, *rejection_messages(self.rejection, key=self.draft.fence_key))
+        request = self.planner.request(messages, self.response_format, sample)
+        completion = await self.draft.caller.ask(
+            self.planner.model,
+            request,
+            calls=self.draft.calls,
+            on_text=watch.read,
+            raw_text=True,
+            deadline=self.deadline,
+        )
+        try:
+            return self._read(completion, shorten=self.shortened is not None)
+        except WorkflowError:
+            with suppress(WorkflowError):
+                self.shortened = self._read(completion, shorten=True)
+            raise
+
+    def _read(self, completion: Completion, *, shorten: bool) -> PlanRecord:
+        text, space = completion.text, self.draft.space
+        plan = parse(text, space, form=self.form, repair=self.planner.repair, shorten=shorten)
+        if completion.finish_reason == "length" and _breaks_off(plan):
+            most = self.planner.sampling.max_tokens
+            raise WorkflowParseError(f"the plan was cut off at {most} tokens; write a shorter one", text=text)
+        return PlanRecord(
+            source="planner",
+            text=text,
+            reasoning=plan.reasoning,
+            repairs=plan.repairs,
+            errors=tuple(self.draft.errors),
+            workflow=plan.workflow,
+            form=plan.form,
+            constrained=self.response_format is not None,
+            calls=tuple(self.draft.calls),
+        )
+
+    def _may_ask_again(self, error: ConductorError, watch: _Watch) -> bool:
+        """Another sample helps against a bad plan and one that broke off; what never began was retried already."""
+        if isinstance(error, WorkflowError):
+            self.rejection = Rejection(error.text, str(error))
+            return True
+        if isinstance(error, ContextLengthError) and self.rejection is not None:
+            self.rejection = None  # without it the request fits: the first one did
+            return True
+        return isinstance(error, ModelError) and error.retryable and bool(watch.text)
+
+
+def _breaks_off(plan: Plan) -> bool:
+    """Whether a text that ended at the limit of tokens may have ended inside its plan, before its last step."""
+    return plan.form == "lines" or not {CLOSED, UNENDED}.isdisjoint(plan.repairs)
 
 
 @dataclass
 class _Watch:
-    """Reads a plan while it is written, and tells of its first step once that is known not to be the last."""
+    """Reads a plan while it is written, and reports its first step once that is known not to be the last."""
 
     draft: Drafting
     form: Form
@@ -199,6 +278,7 @@ class _Watch:
     told: bool = False
 
     def read(self, piece: str) -> None:
+        """Read the next piece."""
         self.draft.emit(PlanDelta(round=self.draft.number, text=piece))
         self.text += piece
         if self.form == "lines" and not self.told and self.text.rpartition("\n")[2].startswith("{"):
@@ -206,8 +286,3 @@ class _Watch:
             if steps:
                 self.told = True
                 self.draft.first_step(steps[0])
-
-    def may_resample(self, error: ConductorError) -> bool:
-        """Another sample helps against a bad plan and one that broke off; what never began was retried already."""
-        broke_off = isinstance(error, ModelError) and error.retryable and bool(self.text)
-        return broke_off or isinstance(error, WorkflowError)

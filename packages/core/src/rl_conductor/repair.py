@@ -1,4 +1,4 @@
-"""Fits salvaged steps to a space: what was meant by a worker's name, a long plan, an access list. Pure.
+"""Fits salvaged steps to a space: what was meant by a worker's name, a long subtask, an access list. Pure.
 
 A repair never lifts a rule: a forbidden worker and a forbidden `"all"` stay what they are, and `PlanSpace.check` judges
 the result.
@@ -28,10 +28,8 @@ def mended(written: list[WrittenStep], space: PlanSpace) -> tuple[tuple[Step, ..
         WorkflowValidationError: a worker is meant who does not exist.
     """
     repairs = []
-    if len(written) > space.max_steps:
-        repairs.append(f"a plan of {len(written)} steps was cut to {space.max_steps}")
     steps: tuple[Step, ...] = ()
-    for one in written[: space.max_steps]:
+    for one in written:
         step, notes = _step(one, steps, space)
         repairs += [f"step {len(steps) + 1}: {note}" for note in notes]
         steps = (*steps, step)

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from rl_conductor.errors import WorkflowParseError
 from rl_conductor.loose import QUOTES, Reader
-from rl_conductor.plan import LABELS, Form, WrittenStep
+from rl_conductor.plan import ALL, LABELS, Form, WrittenStep
 
 SUBTASK = r"(?:sub[ _-]?)?tasks?(?:[ _-]list)?|instructions?"
 WORKER = r"(?:model|worker|agent)s?[ _-]?(?:ids?|list)?"
@@ -56,19 +56,24 @@ class _Column(NamedTuple):
     repairs: list[str]
 
 
-def salvaged(text: str, form: Form) -> Salvaged:
+def salvaged(text: str, form: Form, *, complete: bool = True) -> Salvaged:
     """The plan in `text`, the form asked for first.
 
+    Args:
+        text: what a model wrote.
+        form: the form that was asked for.
+        complete: whether steps without an access list get one; otherwise lists that miss an entry are an error.
+
     Raises:
-        WorkflowParseError: there is none in any form.
+        WorkflowParseError: there is none in any form, or a list misses an entry.
     """
     clean, thought, repairs = _cleaned(text)
     columns = list(_columns(clean))
     bracketed = [column for column in columns if column.bracketed]
     readers: list[Callable[[], Salvaged | None]] = [
-        partial(_lists, clean, bracketed),
+        partial(_lists, clean, bracketed, complete=complete),
         partial(_steps, clean),
-        partial(_lists, clean, columns),
+        partial(_lists, clean, columns, complete=complete),
     ]
     if form != "lists":
         readers[:2] = readers[1::-1]
@@ -150,7 +155,7 @@ def _items(line: str, name: str) -> list[Any]:
     return [line] if plain else Reader(line, []).values()
 
 
-def _lists(text: str, columns: list[_Column]) -> Salvaged | None:
+def _lists(text: str, columns: list[_Column], *, complete: bool) -> Salvaged | None:
     """The last three lists that belong together."""
     groups: list[dict[str, _Column]] = [{}]
     for column in columns:
@@ -167,18 +172,27 @@ def _lists(text: str, columns: list[_Column]) -> Salvaged | None:
     if tuple(group) != LABELS:
         repairs.append(f"the lists stood in the order {', '.join(group)}")
     start, end = min(column.start for column in group.values()), max(column.end for column in group.values())
-    workers, subtasks, access = (group[label].items for label in LABELS)
-    if len(workers) == len(subtasks) == 1 and not access:
-        access = [[]]
-        repairs.append("an empty access list was read as that of the only step")
-    steps = [WrittenStep(*cells) for cells in zip(subtasks, workers, access, strict=False)]
-    longest = max(len(workers), len(subtasks), len(access))
-    if len(steps) < longest:
-        lengths = ", ".join(f"{len(group[label].items)} in {label}" for label in LABELS)
-        if not steps:
-            raise WorkflowParseError(f"the lists differ in length ({lengths}), and what is missing can't be invented")
-        repairs.append(f"the lists differ in length ({lengths}) and were cut to {len(steps)}")
+    steps, notes = _zipped({label: group[label].items for label in LABELS}, complete=complete)
+    repairs += notes
     return Salvaged("lists", text[:start].strip(" \t\n{"), steps, [*repairs, *_trailing(text, end)])
+
+
+def _zipped(lists: dict[str, list[Any]], *, complete: bool) -> tuple[list[WrittenStep], list[str]]:
+    """A step for each subtask. The last one writes the answer, so that none is left out: what it lacks is an error."""
+    workers, subtasks, access = (lists[label] for label in LABELS)
+    if len(workers) == len(subtasks) == 1 and not access:
+        return [WrittenStep(subtasks[0], workers[0], [])], ["an empty access list was read as that of the only step"]
+    wanted = len(subtasks)
+    lengths = ", ".join(f"{len(lists[label])} in {label}" for label in LABELS)
+    missing = [label for label in LABELS if len(lists[label]) < (wanted or max(map(len, lists.values())))]
+    if missing and not (complete and missing == ["access_list"]):
+        raise WorkflowParseError(f"the lists differ in length ({lengths}), and what is missing can't be invented")
+    alike = len(workers) == len(access) == wanted
+    notes = [] if alike else [f"the lists differ in length ({lengths}) and were read as {wanted} steps"]
+    if missing:
+        notes.append("a step without an access list was taken to read every earlier step")
+    access = [*access, *[[ALL]] * (wanted - len(access))]
+    return list(map(WrittenStep, subtasks, workers[:wanted], access[:wanted])), notes
 
 
 def _trailing(text: str, end: int) -> list[str]:

@@ -1,7 +1,7 @@
 """The JSON schema of a plan, for vendors that decode by one.
 
-Only keywords that the strict modes of OpenAI, Anthropic and Google all take; what they can't say (how many steps, how
-long a subtask) stands in descriptions, and `PlanSpace.check` finds what breaks it.
+Only keywords that the strict modes of OpenAI, Anthropic and Google all take; what they can't say (how long a subtask,
+with some vendors also how many steps) stands in descriptions, and `PlanSpace.check` finds what breaks it.
 """
 
 from __future__ import annotations
@@ -12,14 +12,21 @@ from rl_conductor.plan import ALL, BEFORE
 from rl_conductor.workflow import PlanSpace
 
 
-def plan_schema(space: PlanSpace) -> dict[str, Any]:
-    """The schema of the form `object`: every property required, no others, workers and access by enumeration."""
+def plan_schema(space: PlanSpace, *, array_bounds: bool = True) -> dict[str, Any]:
+    """The schema of the form `object`: every property required, no others, workers and access by enumeration.
+
+    Args:
+        space: what may be planned.
+        array_bounds: whether `minItems` and `maxItems` bound the number of steps; not every vendor takes them.
+    """
     step = {
         "subtask": {"type": "string", "description": f"At most {space.subtask_chars} characters."},
         "worker": {"type": "integer", "enum": [space.roster.index(name) for name in space.choices]},
         "access": {"type": "array", "items": _access(space)},
     }
-    steps = {"type": "array", "items": _record(step), "description": _how_many(space)}
+    steps: dict[str, Any] = {"type": "array", "items": _record(step), "description": _how_many(space)}
+    if array_bounds:
+        steps |= {"minItems": 0 if space.may_accept else space.min_steps, "maxItems": space.max_steps}
     return _record({"reasoning": {"type": "string"}, "steps": steps})
 
 

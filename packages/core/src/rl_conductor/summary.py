@@ -45,12 +45,22 @@ class PlanSummary(Value):
 
     source: PlanSource
     tier: TierDecision | None
+    repairs: tuple[Text, ...] = ()
+    """What was changed in the plan as written, such as steps that were too many."""
+    errors: tuple[Text, ...] = ()
+    """Why plans before this one were rejected, and asked for again."""
     usage: Usage
 
     @classmethod
     def of(cls, plan: PlanRecord) -> Self:
         """The plan in brief."""
-        return cls(source=plan.source, tier=plan.tier, usage=total(call.usage for call in plan.calls))
+        return cls(
+            source=plan.source,
+            tier=plan.tier,
+            repairs=plan.repairs,
+            errors=plan.errors,
+            usage=total(call.usage for call in plan.calls),
+        )
 
 
 class RoundSummary(Value):
@@ -68,7 +78,7 @@ class RoundSummary(Value):
 class Summary(Value):
     """Who did what in a run, in which time and for how much.
 
-    Beside subtasks and errors, which may quote, it holds no word that was said.
+    Beside subtasks, errors and repairs, which may quote, it holds no word that was said.
     """
 
     run: str

@@ -116,9 +116,9 @@ class PlanRecord(Value):
     """The plan as written."""
     reasoning: Text = ""
     repairs: tuple[Text, ...] = ()
-    """What was mended in the text, in words."""
+    """What was changed in the plan as written, in words."""
     errors: tuple[Text, ...] = ()
-    """Why samples before this one were thrown away."""
+    """Why plans before this one were rejected."""
     workflow: Workflow | None = None
     """The plan as parsed; `None` accepts the answer of the round before."""
     form: str | None = None

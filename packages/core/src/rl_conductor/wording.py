@@ -16,7 +16,19 @@ from typing import get_args
 
 from rl_conductor.executor import NO_REPLY
 from rl_conductor.plan import Form
-from rl_conductor.prompts import EXAMPLES, REPLY_CHARS, Evidence, Review, Roster, planner_messages, worker_prompt
+from rl_conductor.prompts import (
+    EXAMPLES,
+    REJECTED_PLAN_CHARS,
+    REJECTION_REASON_CHARS,
+    REPLY_CHARS,
+    Evidence,
+    Rejection,
+    Review,
+    Roster,
+    planner_messages,
+    rejection_messages,
+    worker_prompt,
+)
 from rl_conductor.schema import plan_schema
 from rl_conductor.staffing import ANSWER, VERIFY
 from rl_conductor.types import FREE, Card, FilePart, ImagePart, Message, Price, ToolCall
@@ -56,7 +68,9 @@ def _told() -> Iterator[str]:
         yield from _planning(space)
     yield from _planning(_LATER, roster="ordinals")
     yield worker_prompt("What?", [Evidence(label="1", subtask="Look.", reply="Seen.")], "Say it.", key="")
-    yield from (ANSWER, VERIFY, NO_REPLY, str(REPLY_CHARS))
+    for rejected in ("A plan.", ""):
+        yield from (turn.text for turn in rejection_messages(Rejection(rejected, "It is bad."), key=""))
+    yield from (ANSWER, VERIFY, NO_REPLY, *map(str, (REPLY_CHARS, REJECTED_PLAN_CHARS, REJECTION_REASON_CHARS)))
 
 
 def _planning(space: PlanSpace, *, form: Form = "lists", roster: Roster = "cards") -> Iterator[str]:

@@ -168,13 +168,17 @@ class PlanSpace(Value):
         steps = workflow.steps
         found = list(self.step_violations(workflow))
         if not self.min_steps <= len(steps) <= self.max_steps:
-            found.insert(0, f"{len(steps)} steps, but {self.min_steps} to {self.max_steps} are allowed")
+            found.insert(0, self.wrong_count(len(steps)))
         if self.last is not None and steps[-1].worker not in self.last:
             able = " or ".join(map(repr, sorted(self.last)))
             found.append(f"the last step must be done by {able}, not {steps[-1].worker!r}")
         if self.last_reads_all and steps[-1].access != frozenset(range(len(steps) - 1)):
             found.append("the last step must see every earlier step")
         return tuple(found)
+
+    def wrong_count(self, steps: int) -> str:
+        """The violation of a plan with too few or too many steps."""
+        return f"{steps} steps, but {self.min_steps} to {self.max_steps} are allowed"
 
     def step_violations(self, workflow: Workflow) -> tuple[str, ...]:
         """The rules that a single step breaks: no later step can mend them, so a plan half written can be judged."""

@@ -9,7 +9,7 @@ import typer
 
 from rl_conductor.cli import conducting, console, graph, options
 from rl_conductor.cli.embedded import get_ready
-from rl_conductor.cli.report import heading
+from rl_conductor.cli.report import counted_once, heading
 from rl_conductor.errors import ConfigError
 from rl_conductor.trace import PlanRecord
 
@@ -84,8 +84,8 @@ def show(record: PlanRecord, form: Form) -> None:
     if record.reasoning.strip():
         console.note(error, console.one_line(record.reasoning))
     for repair in record.repairs:
-        console.note(error, f"mended: {console.one_line(repair)}", "yellow")
+        console.note(error, f"changed: {console.one_line(repair)}", "yellow")
     error.print(heading(None, "the planner", record))
     if record.source == "fallback":
-        console.fail("the planner wrote no plan, so this is the fall-back: " + "; ".join(record.errors))
+        console.fail("the planner wrote no plan, so this is the fall-back: " + "; ".join(counted_once(record.errors)))
         raise typer.Exit(conducting.NO_ANSWER)

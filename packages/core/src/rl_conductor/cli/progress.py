@@ -180,7 +180,7 @@ class Board:
         if view.written:
             parts.append(f"{view.written:,} characters")
         if view.rejected:
-            parts.append(f"{counted(view.rejected, 'plan')} thrown away")
+            parts.append(f"{counted(view.rejected, 'plan')} rejected")
         return Text.assemble((f"{_frame(now)} ", "cyan"), f"round {number}: " if number else "", " · ".join(parts))
 
 
@@ -220,8 +220,6 @@ class Lines:
         match event:
             case PlanStarted():
                 yield f"planning with {self.planner}"
-            case PlanRejected():
-                yield f"plan thrown away: {one_line(event.error)}"
             case WorkflowPlanned():
                 yield from _plan_lines(event.plan)
             case StepStarted():
@@ -235,7 +233,8 @@ def _plan_lines(plan: PlanRecord) -> Iterator[str]:
     if plan.workflow is None:
         yield "the answer stands"
         return
-    yield f"{SOURCES[plan.source]}: {counted(len(plan.workflow.steps), 'step')}"
+    after = f", after {counted(len(plan.errors), 'rejected plan')}" if plan.source == "planner" and plan.errors else ""
+    yield f"{SOURCES[plan.source]}: {counted(len(plan.workflow.steps), 'step')}{after}"
     for number, step in enumerate(plan.workflow.steps, 1):
         reads = ", ".join(str(source + 1) for source in sorted(step.access))
         yield f"  {number}. {step.worker}: {one_line(step.subtask)}" + (f" (reads {reads})" if reads else "")

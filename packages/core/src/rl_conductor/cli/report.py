@@ -74,8 +74,8 @@ def troubles(trace: Trace) -> list[Text]:
     found = []
     for number, one in enumerate(trace.rounds, 1):
         where = f"round {number}, " if len(trace.rounds) > 1 else ""
-        found += [f"{where}plan: {error}" for error in one.plan.errors]
-        found += [f"{where}plan, mended: {repair}" for repair in one.plan.repairs]
+        found += [f"{where}plan: {error}" for error in counted_once(one.plan.errors)]
+        found += [f"{where}plan, changed: {repair}" for repair in one.plan.repairs]
         for result in one.results:
             found += [f"{where}step {result.index + 1}: {line}" for line in _step_troubles(result)]
     if trace.answer is not None and trace.answer.source == "evidence":
@@ -83,10 +83,14 @@ def troubles(trace: Trace) -> list[Text]:
     return [Text.assemble(("! ", "yellow"), (one_line(line), "yellow dim")) for line in found]
 
 
+def counted_once(problems: Iterable[str]) -> list[str]:
+    """Each problem once, with how often it came."""
+    return [one if times == 1 else f"{one} ({times} times)" for one, times in Counter(problems).items()]
+
+
 def _step_troubles(result: StepResult) -> Iterator[str]:
-    failed = Counter(f"{call.worker}: {call.error or call.outcome}" for call in result.calls if call.outcome != "ok")
-    for problem, times in failed.items():
-        yield problem if times == 1 else f"{problem} ({times} times)"
+    failed = [f"{call.worker}: {call.error or call.outcome}" for call in result.calls if call.outcome != "ok"]
+    yield from counted_once(failed)
     if result.error and not failed:
         yield result.error
     if result.step.worker != result.planned_worker:

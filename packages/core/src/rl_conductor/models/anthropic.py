@@ -38,7 +38,9 @@ try:
 except ImportError as missing:
     raise ConfigError("Anthropic's models need its SDK: pip install 'rl-conductor[anthropic]'") from missing
 
-CAPABILITIES = Capabilities(tools=True, images=True, files=True, json_schema=True, reasoning_start="outside")
+CAPABILITIES = Capabilities(
+    tools=True, images=True, files=True, json_schema=True, array_bounds=True, reasoning_start="outside"
+)
 
 STATUS_BY_TYPE = {
     "invalid_request_error": 400,

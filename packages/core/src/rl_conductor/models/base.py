@@ -67,6 +67,8 @@ class Capabilities(Value):
     images: bool = False
     files: bool = False
     json_schema: bool = False
+    array_bounds: bool = False
+    """A JSON schema may bound how many items an array has (`minItems`, `maxItems`)."""
     grammar: bool = False
     """Decoding can be held to a `Grammar`."""
     lengths: Literal["grammar", "check"] = "grammar"

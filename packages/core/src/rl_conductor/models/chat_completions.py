@@ -45,6 +45,8 @@ class Dialect:
     """What the limit of output tokens is called."""
     files: bool = False
     """Takes documents."""
+    array_bounds: bool = False
+    """As in `Capabilities`; `False` where a model behind the server may refuse them."""
     grammar: Callable[[str], dict[str, Any]] | None = None
     """The fields by which a GBNF grammar is sent; `None` where decoding can't be held to one."""
     lengths: Literal["grammar", "check"] = "grammar"
@@ -54,13 +56,15 @@ class Dialect:
 
 
 DIALECTS = {
-    "openai": Dialect(max_tokens="max_completion_tokens", files=True, reasoning_start="outside"),
+    "openai": Dialect(max_tokens="max_completion_tokens", files=True, array_bounds=True, reasoning_start="outside"),
     "openrouter": Dialect(files=True),
     "compatible": Dialect(),
-    "llama.cpp": Dialect(grammar=lambda gbnf: {"grammar": gbnf}),
+    "llama.cpp": Dialect(array_bounds=True, grammar=lambda gbnf: {"grammar": gbnf}),
     # vLLM ignores the older `guided_grammar` without a word. A grammar takes a special token for the text of its name.
     "vllm": Dialect(
-        grammar=lambda gbnf: {"structured_outputs": {"grammar": gbnf}, "skip_special_tokens": False}, lengths="check"
+        array_bounds=True,
+        grammar=lambda gbnf: {"structured_outputs": {"grammar": gbnf}, "skip_special_tokens": False},
+        lengths="check",
     ),
 }
 

@@ -173,7 +173,13 @@ def able(*, tools: bool, images: bool) -> Capabilities:
     They begin outside of reasoning, because what the template has opened is put back; see `ChatTemplate.begun`.
     """
     return Capabilities(
-        tools=tools, images=images, json_schema=True, grammar=True, lengths="check", reasoning_start="outside"
+        tools=tools,
+        images=images,
+        json_schema=True,
+        array_bounds=True,
+        grammar=True,
+        lengths="check",
+        reasoning_start="outside",
     )
 
 

@@ -33,7 +33,11 @@ class EmbeddedModel:
         self._weights = pinned(weights) if isinstance(weights, str) else weights
         self.name = f"embedded:{self._weights.name}"
         self.capabilities = Capabilities(
-            tools=self._weights.tools, json_schema=True, grammar=True, context=options.get("context", CONTEXT)
+            tools=self._weights.tools,
+            json_schema=True,
+            array_bounds=True,
+            grammar=True,
+            context=options.get("context", CONTEXT),
         )
         self.price: Price | None = options.get("price", FREE)
         self._progress = progress

@@ -48,7 +48,9 @@ try:
 except ImportError as missing:
     raise ConfigError("Google's models need its SDK: pip install 'rl-conductor[google]'") from missing
 
-CAPABILITIES = Capabilities(tools=True, images=True, files=True, json_schema=True, reasoning_start="outside")
+CAPABILITIES = Capabilities(
+    tools=True, images=True, files=True, json_schema=True, array_bounds=True, reasoning_start="outside"
+)
 
 TOO_LONG = re.compile(r"token count.*exceeds|exceeds.*number of tokens", re.IGNORECASE)
 

@@ -76,6 +76,7 @@ class LlamaCppModel:
         self.capabilities = Capabilities(
             tools=_knows_tools(weights),
             json_schema=True,
+            array_bounds=True,
             grammar=True,
             context=context,
             reasoning_start="outside",  # llama.cpp knows the template, and sends reasoning apart from the text

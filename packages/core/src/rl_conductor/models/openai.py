@@ -11,6 +11,7 @@ from contextlib import aclosing, contextmanager
 from importlib import import_module
 from json import JSONDecodeError
 from typing import Any, ClassVar, get_args
+from urllib.parse import urlsplit
 
 from rl_conductor.amounts import seconds_in
 from rl_conductor.errors import BadResponseError, ConfigError, ModelError, ModelTimeoutError
@@ -83,6 +84,7 @@ class OpenAIModel:
             images=True,
             files=self._dialect.files,
             json_schema=True,
+            array_bounds=self._dialect.array_bounds and not self._refuses_array_bounds,
             grammar=self._dialect.grammar is not None,
             lengths=self._dialect.lengths,
             reasoning_start=self._dialect.reasoning_start,
@@ -94,6 +96,12 @@ class OpenAIModel:
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self._model!r})"
+
+    @property
+    def _refuses_array_bounds(self) -> bool:
+        """Whether strict schemas may not bound arrays, as for Azure's and for fine-tuned models."""
+        host = urlsplit(self._access.base_url).hostname or ""
+        return self._model.startswith("ft:") or host.endswith(".azure.com")
 
     async def complete(self, request: Request) -> Completion:
         """The whole reply."""

@@ -14,7 +14,7 @@ from rl_conductor.errors import ScriptError
 from rl_conductor.models.base import Capabilities, checked, priced, require
 from rl_conductor.types import FREE, Completion, Delta, Message, Price, Request, Usage
 
-ALL = Capabilities(tools=True, images=True, files=True, json_schema=True, grammar=True)
+ALL = Capabilities(tools=True, images=True, files=True, json_schema=True, array_bounds=True, grammar=True)
 
 Scripted = str | Message | Completion | Exception | Sequence[str | Exception]
 """A reply: its text, a message with tool calls, a whole completion, an error to raise, or the pieces of a
