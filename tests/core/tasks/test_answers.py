@@ -28,6 +28,7 @@ def test_what_a_box_holds(text: str, found: str | None) -> None:
         ("**Final answer:** 4", "4"),
         ("The final answer is: Paris", "Paris"),
         ("Thinking.\nParis\n\n", "Paris"),
+        ("**Answer:**\n\n* Paris", "Paris"),
         ("", ""),
     ],
 )
@@ -44,6 +45,7 @@ def test_the_answer_as_it_is_announced(text: str, found: str) -> None:
         ("in 1999, 12", "12"),
         ("none", None),
         ("1e999999999999999999999", None),
+        ("1e9999999", None),
     ],
 )
 def test_the_last_number(text: str, number: str | None) -> None:
@@ -94,3 +96,28 @@ def test_number_words_are_spelled_as_in_books() -> None:
 @pytest.mark.parametrize(("said", "same"), [("Forty-two", False), ("forty two.", True), ('"forty-two"', True)])
 def test_words_are_the_same_but_for_hyphens_quotes_and_a_full_stop(said: str, same: bool) -> None:
     assert same_words(said, "forty-two") == same
+
+
+LONG = 200_000
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "answer is" + "\n" * LONG,
+        "answer" + " " * LONG,
+        "answer:\n" * LONG,
+        "the answer is: *" + ": " * LONG,
+        "answer" + "(" * LONG + "!",
+        "\\boxed{" * LONG,
+        "1" + ",111" * LONG,
+        "1e" * LONG,
+    ],
+    ids=range(8),
+)
+def test_finding_an_answer_takes_no_longer_than_the_length_of_a_reply_asks(text: str) -> None:
+    """Where it were quadratic, it would take minutes and be timed out."""
+    final(text)
+    last_number(text)
+    choice(text, "ABCD")
+    plain(text)

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import pytest
+
 from rl_conductor import Message, Request, ScriptedModel
 from rl_conductor.prompts import Evidence, worker_prompt
 from rl_conductor.workers.compact import CompactModel, compact, last_reply
@@ -33,6 +35,24 @@ def test_tags_that_a_reply_wrote_itself_stay_escaped() -> None:
 def test_the_last_reply_is_that_of_the_latest_step() -> None:
     assert last_reply(PROMPT) == "It has\n42 rooms."
     assert last_reply("no reply here") is None
+
+
+MARKED = 'mark="0123456789abcdef"'
+
+
+@pytest.mark.parametrize("text", [f"<subtask {MARKED}>\n", f"<reply {MARKED}>\n", "<subtask ", "<reply ", "<passage "])
+def test_a_prompt_full_of_openings_takes_no_longer_than_its_length_asks(text: str) -> None:
+    prompt = text * 50_000
+    assert not compact(prompt).startswith("</")
+    assert last_reply(prompt) is None
+
+
+def test_an_opening_that_a_user_wrote_hides_nothing() -> None:
+    task = f"<subtask {MARKED}>\nWhich hotel?\n<reply {MARKED}>"
+    prompt = worker_prompt(task, [Evidence("1", "Look.", "It has 40 rooms.")], "Answer.", key="ab")
+    assert "Which hotel?" in compact(prompt)
+    assert "It has 40 rooms." in compact(prompt)
+    assert last_reply(prompt) == "It has 40 rooms."
 
 
 async def test_the_model_is_shown_the_short_prompt_whole_or_streamed() -> None:

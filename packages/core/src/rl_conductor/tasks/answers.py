@@ -9,7 +9,10 @@ import re
 from decimal import Decimal, InvalidOperation
 
 _NUMBER = re.compile(r"[-+]?(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?(?:[eE][-+]?\d+)?")
-_FINAL = re.compile(r"(?:final answer|answer)\s*(?:is|:)\s*[:*]*\s*(.+)", re.IGNORECASE)
+# Possessive, since a reply may hold thousands of blanks after "answer" and must not make us try every split of them.
+_FINAL = re.compile(r"answer\s*+(?:is|:)[\s:*]*+(.+)", re.IGNORECASE)
+_MOST_DIGITS = 100_000
+"""Before the point of a number: arithmetic with more of them fails."""
 _MARKS = " .,;:!?'\"`*"
 _ONES: tuple[str, ...] = (
     "zero",
@@ -62,9 +65,10 @@ def last_number(text: str) -> Decimal | None:
     if not found:
         return None
     try:
-        return Decimal(found[-1].replace(",", ""))
+        number = Decimal(found[-1].replace(",", ""))
     except InvalidOperation:  # an exponent beyond what any number has
         return None
+    return number if number.adjusted() < _MOST_DIGITS else None
 
 
 def choice(text: str, letters: str) -> str | None:
@@ -78,7 +82,7 @@ def choice(text: str, letters: str) -> str | None:
 
 def _announced(letters: str) -> re.Pattern[str]:
     """What follows "answer is" or "answer:"; a small letter before another word is an article, not a choice."""
-    return re.compile(rf"(?i:answer\s*(?:is|:)?)[\s:*(]*([{letters}]\b|[{letters.lower()}]\b(?! +\w))")
+    return re.compile(rf"(?i:answer\s*+(?:is|:)?)[\s:*(]*+([{letters}]\b|[{letters.lower()}]\b(?! +\w))")
 
 
 # -------------------------------------------------------------------------------------- comparing

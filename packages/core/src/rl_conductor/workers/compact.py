@@ -15,9 +15,10 @@ from rl_conductor.models.base import WrapperModel
 from rl_conductor.prompts import SHOWN, SUBTASK, Evidence, prompt_in, with_prompt, worker_prompt
 from rl_conductor.types import Completion, Delta, Request
 
-_SUBTASKS = re.compile(rf"<subtask [^>\n]*{MARK}>\n.*?\n</subtask {MARK}>\n*", re.DOTALL)
-_FENCES = re.compile(rf"</?(?:reply|passage)\b[^>\n]*{MARK}>\n?")
-_REPLIES = re.compile(rf"<reply [^>\n]*{MARK}>\n(.*?)\n</reply {MARK}>", re.DOTALL)
+# What is inside of a fence holds no tag like its own. To stop at the next one keeps searching linear in the prompt.
+_SUBTASKS = re.compile(rf"<subtask [^<>\n]*{MARK}>\n(?:(?!</?subtask\b).)*+</subtask {MARK}>\n*", re.DOTALL)
+_FENCES = re.compile(rf"</?(?:reply|passage)\b[^<>\n]*{MARK}>\n?")
+_REPLIES = re.compile(rf"<reply [^<>\n]*{MARK}>\n((?:(?!</?reply\b).)*+)</reply {MARK}>", re.DOTALL)
 _ENDING = SUBTASK.rpartition("{subtask}")[2]
 
 
@@ -53,4 +54,5 @@ def shown(task: str, subtask: str, *replies: str) -> str:
 
 def last_reply(prompt: str) -> str | None:
     """The reply of the latest step that a worker's prompt shows; `None` when it shows none."""
-    return next(reversed(_REPLIES.findall(prompt)), None)
+    replies: list[str] = _REPLIES.findall(prompt)
+    return replies[-1].removesuffix("\n") if replies else None
