@@ -9,11 +9,13 @@ from typing import Any
 
 import pytest
 
+from rl_conductor.conductor import Conductor
 from rl_conductor.errors import ConfigError
 from rl_conductor.limits import DEFAULT_OUTPUT_TOKENS
 from rl_conductor.models import Model
 from rl_conductor.models.scripted import ScriptedModel
-from rl_conductor.pool import Worker, WorkerPool, read_pool_file
+from rl_conductor.planner import Planner
+from rl_conductor.pool import AnyWorker, Worker, WorkerPool, read_pool_file
 from rl_conductor.types import FREE, Card, Price, Sampling
 
 FULL = """
@@ -206,3 +208,92 @@ def test_a_worker_goes_by_the_name_that_it_is_given_in_the_pool() -> None:
 def test_what_is_no_worker_is_refused_with_what_to_write(given: Any, said: str) -> None:
     with pytest.raises(ConfigError, match=said):
         WorkerPool(given)
+
+
+# ------------------------------------------------------------------------------- what the planner reads
+
+
+def models_told(pool: Any) -> list[str]:
+    """The lines about the workers in the planner's prompt, by the default planner."""
+    planner = ScriptedModel('model_id = [0]\nsubtasks = ["Answer."]\naccess_list = [[]]', name="planner")
+    Conductor(planner, pool).run_sync("What is it?")
+    return [line for line in planner.requests[0].messages[0].text.splitlines() if line.startswith("Model ")]
+
+
+class Agent(ScriptedModel):
+    """A model that says itself what it is for."""
+
+    description = "Solves equations."
+
+
+def test_the_planner_reads_names_and_descriptions_without_more_ado() -> None:
+    pool = WorkerPool({"research_expert": ScriptedModel("R"), "math_expert": Agent("M")})
+
+    assert models_told(pool) == ['Model 0 "research_expert": free', 'Model 1 "math_expert": Solves equations; free']
+
+
+def test_a_description_can_be_given_wherever_a_worker_is(write: Write) -> None:
+    told = 'Model 0 "a": Looks up prices; free'
+
+    assert models_told({"a": {"model": ScriptedModel("A"), "description": "Looks up prices."}}) == [told]
+    assert models_told({"a": {"model": Agent("A"), "description": "Looks up prices."}}) == [told]
+    assert models_told([Worker.of("a", ScriptedModel("A"), description="Looks up prices.")]) == [told]
+    assert models_told({"a": Worker.of("b", Agent("A"), card=Card(name="b", description="Looks up prices."))}) == [told]
+    entry = {"model": "ollama:x", "description": "Looks up prices."}
+    in_file = write('[workers.a]\nmodel = "ollama:x"\ndescription = "Looks up prices."')
+    for pool in (WorkerPool({"a": entry}), WorkerPool.from_toml(in_file)):
+        assert pool["a"].card.description == "Looks up prices."
+
+
+def test_an_entry_s_other_keys_are_those_of_a_pool_file() -> None:
+    entry = {
+        "model": ScriptedModel("A"),
+        "strengths": "sums",
+        "accuracy": {"math": 0.9},
+        "tags": ["internal"],
+        "timeout": 9,
+        "sampling": {"temperature": 0.5},
+        "concurrency": 2,
+    }
+    worker = WorkerPool({"a": entry})["a"]
+
+    assert worker.card == Card(
+        name="a", strengths="sums", accuracy={"math": 0.9}, tags=frozenset({"internal"}), price=FREE
+    )
+    assert (worker.timeout, worker.hedge_after) == (9, None)
+    assert worker.sampling == Sampling(temperature=0.5, max_tokens=DEFAULT_OUTPUT_TOKENS)
+    assert worker.slots is not None
+
+
+@pytest.mark.parametrize(
+    ("entry", "problem"),
+    [
+        ({"description": "Looks."}, r"worker 'a' is wrong: model: Field required"),
+        ({"model": "ollama:x", "describes": "x"}, r"worker 'a' is wrong: describes: Extra inputs"),
+        ({"model": ScriptedModel("A"), "describes": "x"}, r"worker 'a' is wrong: describes: Extra inputs"),
+        ({"model": ScriptedModel("A"), "timeout": "soon"}, r"worker 'a' is wrong: timeout: Input should be"),
+        ({"model": 3}, r"worker 'a' can't be 3"),
+    ],
+)
+def test_what_is_wrong_in_an_entry_is_named(entry: dict[str, Any], problem: str) -> None:
+    with pytest.raises(ConfigError, match=problem):
+        WorkerPool({"a": entry})
+
+
+def test_workers_that_the_planner_can_not_tell_apart_are_warned_of_once(caplog: pytest.LogCaptureFixture) -> None:
+    alike: dict[str, AnyWorker] = {"agent_8": ScriptedModel("A"), "agent_9": ScriptedModel("B")}
+    known: dict[str, AnyWorker] = {
+        "agent_8": ScriptedModel("A"),
+        "agent_9": {"model": ScriptedModel("B"), "description": "Looks up prices."},
+    }
+
+    for _ in range(2):
+        Conductor(ScriptedModel("never"), alike)
+    Conductor(ScriptedModel("never"), known)
+    Conductor(
+        Planner(model=ScriptedModel("never"), roster="ordinals"), {f"agent_1{i}": ScriptedModel("") for i in "01"}
+    )
+
+    (record,) = [record for record in caplog.records if record.name == "rl_conductor"]
+    assert record.levelname == "WARNING"
+    assert "workers 'agent_8', 'agent_9' are described alike" in record.getMessage()

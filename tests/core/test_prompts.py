@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 from decimal import Decimal
+from typing import get_args
 
 import pytest
 from hypothesis import assume, given, settings
@@ -11,6 +13,7 @@ from core.strategies import spaces
 from rl_conductor.fences import fenced, mark
 from rl_conductor.parser import parse
 from rl_conductor.plan import Form
+from rl_conductor.policy import Policy
 from rl_conductor.prompts import (
     ACCEPTS,
     EXAMPLES,
@@ -26,12 +29,10 @@ from rl_conductor.prompts import (
     Evidence,
     Rejection,
     Review,
-    Roster,
     last_user,
     planner_messages,
     prompt_in,
     rejection_messages,
-    roster_text,
     rules,
     subtask_in,
     transcript,
@@ -39,7 +40,9 @@ from rl_conductor.prompts import (
     worked_examples,
     worker_prompt,
 )
+from rl_conductor.roster import Roster
 from rl_conductor.types import FREE, Card, FilePart, ImagePart, Message, Price, ToolCall
+from rl_conductor.workers.small import STRENGTHS
 from rl_conductor.workflow import PlanSpace
 
 FORMS: tuple[Form, ...] = ("lists", "lines", "object")
@@ -77,32 +80,57 @@ def test_as_many_examples_are_shown_as_are_wanted_and_there_are(count: int) -> N
 def test_every_example_that_is_shown_may_be_written(space: PlanSpace) -> None:
     assume(space.choices)
     for form in FORMS:
-        for _, plan in worked_examples(space, form):
-            assert not parse(plan, space, form=form, repair=False).repairs
+        for roster in get_args(Roster):
+            for _, plan in worked_examples(space, form, [Card(name=name) for name in space.roster], roster):
+                assert not parse(plan, space, form=form, repair=False).repairs
 
 
-@pytest.mark.parametrize("roster", ["ordinals", "cards"])
-def test_workers_are_told_by_number_never_by_name(roster: Roster) -> None:
-    text = roster_text(SPACE, CARDS, roster)
-
-    assert "secret-name" not in text
-    assert [line.partition(":")[0] for line in text.splitlines()] == ["Model 0", "Model 1", "Model 2", "Model 3"]
-
-
-def test_a_card_tells_what_is_known() -> None:
-    assert roster_text(SPACE, CARDS, "cards").splitlines() == [
-        "Model 0: sums; right on math 50%; about 1.2 s a call",
-        "Model 1: $1.50 in and $6 out per million tokens",
-        "Model 2: free",
-        "Model 3",
-    ]
-    assert roster_text(SPACE, CARDS, "ordinals").splitlines() == ["Model 0", "Model 1", "Model 2", "Model 3"]
+def workers_of_examples(cards: list[Card], **rules: object) -> list[list[str]]:
+    names = tuple(card.name for card in cards)
+    space = PlanSpace.model_validate({"roster": names, "allowed": frozenset(names), **rules})
+    plans = [parse(plan, space, repair=False).workflow for _, plan in worked_examples(space, "lists", cards)]
+    return [[step.worker for step in plan.steps] for plan in plans if plan]
 
 
-def test_who_may_not_work_is_not_mentioned() -> None:
-    space = SPACE.model_copy(update={"allowed": frozenset({"other"})})
+def test_steps_of_the_examples_go_to_the_workers_whose_cards_suit_them() -> None:
+    research = Card(name="research_expert", description="Finds facts on the web.")
+    mathematics = Card(name="math_expert")
+    editor = Card(name="c", description="Writes and edits English text. Poor at facts and sums.")
 
-    assert roster_text(space, CARDS, "ordinals") == "Model 1"
+    for cards in ([research, mathematics, editor], [editor, mathematics, research]):
+        fact, tank, notice, _ = workers_of_examples(cards)
+        assert fact == ["research_expert"]
+        assert tank[:2] == ["math_expert"] * 2
+        assert notice == ["c", "c"]
+
+
+def test_of_two_that_suit_the_one_measured_better_gets_the_step() -> None:
+    quick = Card(name="quick", strengths="mathematics", accuracy={"math": 0.4, "facts": 0.9})
+    strong = Card(name="strong", strengths="mathematics", accuracy={"math": 0.9, "facts": 0.2})
+
+    assert workers_of_examples([quick, strong])[1][:2] == ["strong", "strong"]
+
+
+def test_examples_keep_to_who_must_answer() -> None:
+    cards = [Card(name="math_expert"), Card(name="writer")]
+
+    assert {workers[-1] for workers in workers_of_examples(cards, last=frozenset({"writer"}))} == {"writer"}
+
+
+def test_workers_of_whom_nothing_is_known_take_turns_in_the_examples() -> None:
+    assert workers_of_examples([Card(name="a"), Card(name="b")])[:2] == [["a"], ["b", "a", "b"]]
+
+
+TRAINED_PROMPT = "89cf5583650cd93553d048a379ff2e14e21cb0bf6ba6b163d4637592270e079e"
+
+
+def test_conductor_135m_is_asked_exactly_as_it_was_trained() -> None:
+    cards = [Card(name=name, strengths=strengths, price=FREE) for name, strengths in STRENGTHS.items()]
+    space = Policy().space(cards, max_steps=4)
+
+    messages = planner_messages((Message.user("What?"),), space, cards, key="k", roster="anonymous", examples=0)
+
+    assert hashlib.sha256("\0".join(message.text for message in messages).encode()).hexdigest() == TRAINED_PROMPT
 
 
 def test_the_rules_say_what_the_space_demands() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from decimal import Decimal
 from typing import Any
 
@@ -834,26 +835,28 @@ async def test_a_deadline_in_the_request_counts_too() -> None:
 async def test_a_planner_that_hangs_leaves_time_for_a_worker_to_answer() -> None:
     hangs = Gated("never", forever)
 
-    trace = await answered(conductor(hangs, pool_of(a="A", b="B")), limits=Limits(seconds=3))
+    trace = await answered(conductor(hangs, pool_of(a="A", b="B")), limits=Limits(seconds=4))
 
     record = trace.rounds[0].plan
     assert answer_of(trace) == ("A", "final", 0, 0)
     assert (record.source, hangs.held) == ("fallback", 0)
-    assert record.errors[0].startswith("the first 1.5 s of limits.seconds=3 were over before scripted:")
+    assert re.fullmatch(
+        r"the first 2\S* s of limits\.seconds=4 were over before scripted:\S+ had answered", *record.errors
+    )
     assert [call.outcome for call in record.calls] == ["timeout"]
-    assert trace.seconds < 3
+    assert trace.seconds < 4
 
 
 @pytest.mark.parametrize("wrote", [lambda _: "garbage", busy])
 async def test_all_samples_and_retries_of_a_planner_together_leave_time_for_an_answer(wrote: Any) -> None:
     planner = Planner(model=ScriptedModel(wrote, delay=0.2), samples=1000)
 
-    trace = await answered(conductor(planner, pool_of(a="A"), retries=1000), limits=Limits(seconds=3))
+    trace = await answered(conductor(planner, pool_of(a="A"), retries=1000), limits=Limits(seconds=4))
 
     assert answer_of(trace) == ("A", "final", 0, 0)
     assert trace.rounds[0].plan.source == "fallback"
-    assert 1 < len(trace.rounds[0].plan.calls) < 10
-    assert trace.seconds < 3
+    assert 1 < len(trace.rounds[0].plan.calls) <= 10
+    assert trace.seconds < 4
 
 
 async def test_a_plan_that_was_too_long_is_shortened_when_there_is_no_time_to_ask_again() -> None:
@@ -866,7 +869,7 @@ async def test_a_plan_that_was_too_long_is_shortened_when_there_is_no_time_to_as
 
     planner = Gated(lambda _: next(replies), only_once)
 
-    trace = await answered(conductor(planner, pool_of(a="A", b="B")), limits=Limits(seconds=3))
+    trace = await answered(conductor(planner, pool_of(a="A", b="B")), limits=Limits(seconds=4))
 
     assert answer_of(trace) == ("B", "final", 0, 4)
     assert trace.rounds[0].plan.source == "planner"

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from rl_conductor import fences, plan, prompts, schema, wording
+from rl_conductor import fences, plan, prompts, roster, schema, wording
 from rl_conductor.prompts import EXAMPLES
 
 TEXTS = (
@@ -20,7 +20,6 @@ TEXTS = (
         "RULE_VERIFIER",
         "RULE_SUBTASK",
         "MODELS",
-        "MODEL",
         "QUESTION",
         "REVIEW",
         "REJECTED",
@@ -64,11 +63,12 @@ def test_it_changes_with_each_worked_example(number: int, monkeypatch: pytest.Mo
 @pytest.mark.parametrize(
     ("home", "name", "changed"),
     [
-        (prompts, "_card_text", lambda card: f"{card.strengths} and so on"),
-        (prompts, "_price_text", lambda price: f"{price.input}"),
+        (roster, "_card_text", lambda card, **_: f"{card.strengths} and so on"),
+        (roster, "_price_text", lambda price: f"{price.input}"),
         (prompts, "REPLY_CHARS", 1),
         (wording, "REJECTED_PLAN_CHARS", 1),
         (wording, "REJECTION_REASON_CHARS", 1),
+        (roster, "MODEL", "Worker {number}"),
         (prompts, "_shown", lambda message: message.text),
         (prompts, "_turn", lambda message, _key: message.text),
         (prompts, "fenced", lambda _tag, content, _mark, **_attributes: content),

@@ -10,7 +10,9 @@ import pytest
 from langchain_core.language_models import FakeListChatModel
 from langchain_core.messages import HumanMessage
 from langchain_core.runnables import RunnableLambda
+from langchain_core.tools import tool
 from langchain_openai import ChatOpenAI
+from langgraph.graph import START, MessagesState, StateGraph
 from pydantic import SecretStr
 
 from core.pools import TRAINED
@@ -33,6 +35,7 @@ from rl_conductor import (
     Policy,
     PolicyError,
     Price,
+    Sampling,
     ScriptedModel,
     Worker,
     WorkerPool,
@@ -195,3 +198,55 @@ def test_every_call_is_reported_once_however_often_a_conductor_is_made_over() ->
 def test_a_runnable_can_be_told_what_it_can_take() -> None:
     able = ChatModel(fake()).capabilities
     assert pool_of({"a": RunnableModel(chain(), capabilities=able)})["a"].model.capabilities.images
+
+
+def find_price(question: str) -> str:
+    """Looks up what things cost.
+
+    It knows the shop's list only.
+    """
+    return f"{question}: 3 dollars"
+
+
+@tool
+def weather(city: str) -> str:
+    """Tells the weather of a city."""
+    return f"It rains in {city}."
+
+
+def test_the_planner_reads_names_and_descriptions_of_agents_graphs_tools_and_functions() -> None:
+    planner = ScriptedModel(LONE)
+    graph = StateGraph(MessagesState).add_node("say", lambda _: {"messages": ["Hi."]})
+    graph.add_edge(START, "say")
+    workers: dict[str, Any] = {
+        "math_expert": fake(),
+        "research_expert": {"model": chain(), "description": "Finds facts on the web."},
+        "prices": RunnableLambda(find_price),
+        "sky": weather,
+        "team": graph.compile(name="support_team"),
+        "other": graph.compile(),
+        "named": {"model": "ollama:qwen3", "description": "Writes code.", "strengths": "Python"},
+    }
+
+    ChatConductor(workers=workers, planner=planner).invoke("What is it?")
+
+    told = planner.requests[0].messages[0].text
+    assert [line for line in told.splitlines() if line.startswith("Model ")] == [
+        'Model 0 "math_expert"',
+        'Model 1 "research_expert": Finds facts on the web',
+        'Model 2 "prices": Looks up what things cost',
+        'Model 3 "sky": Tells the weather of a city',
+        'Model 4 "team": support_team',
+        'Model 5 "other"',
+        'Model 6 "named": Writes code; Python; free',
+    ]
+
+
+def test_an_entry_keeps_the_settings_of_its_chat_model() -> None:
+    chat = ChatOpenAI(model="gpt-5", max_completion_tokens=77, api_key=SecretStr("k"))
+    pool = pool_of({"a": {"model": chat, "description": "Writes."}, "b": chat})
+
+    assert pool["a"].sampling == pool["b"].sampling == Sampling(max_tokens=77)
+    assert pool["a"].card.description == "Writes."
+    with pytest.raises(ConfigError, match=r"worker 'a' is wrong: speed: Extra inputs"):
+        pool_of({"a": {"model": chat, "speed": 3}})

@@ -10,10 +10,12 @@ import pytest
 from llama_index.core import Settings, SummaryIndex
 from llama_index.core.callbacks import CallbackManager, TokenCountingHandler
 from llama_index.core.rate_limiter import BaseRateLimiter
+from llama_index.core.tools import RetrieverTool
 from llama_index.llms.ollama import Ollama
 
 from core.runs import SOON
 from llama_index.llms.conductor import Conductor, LLMModel, pool_of
+from llama_index.llms.conductor.workers import LOOKS_UP
 from llamaindex.ollama_server import ollama
 from llamaindex.scripts import EchoLLM, asked, conductor, plan, planner, text_of
 from rl_conductor import Limits, Message, ModelError, Policy, Price, Request, RunError, Sampling, ScriptedModel, Tool
@@ -234,3 +236,33 @@ async def test_what_an_llm_raises_is_told_without_its_key(*, stream: bool) -> No
     told = str(caught.value) + caught.value.trace.model_dump_json()
     assert "raised OSError: the line is down, and Bearer [secret] was" in told
     assert "sk-very-secret" not in told
+
+
+def test_the_planner_reads_names_and_descriptions() -> None:
+    scripted = planner(plan((0, "Go.", [])))
+    engine = SummaryIndex([]).as_retriever()
+    about = RetrieverTool.from_defaults(engine, name="handbook", description="Knows the house rules.")
+    workers = {
+        "math_expert": EchoLLM(),
+        "rules": about,
+        "archive": engine,
+        "letters": {"model": engine, "description": "Finds old letters."},
+        "coder": {"model": "ollama:qwen3", "description": "Writes code."},
+    }
+
+    Conductor(workers, planner=scripted).complete("Why?")
+
+    told = scripted.requests[0].messages[0].text
+    assert [line for line in told.splitlines() if line.startswith("Model ")] == [
+        'Model 0 "math_expert"',
+        'Model 1 "rules": Knows the house rules; free',
+        f'Model 2 "archive": {LOOKS_UP}; free',
+        'Model 3 "letters": Finds old letters; free',
+        'Model 4 "coder": Writes code; free',
+    ]
+
+
+def test_an_entry_with_an_object_is_written_down_as_what_it_was() -> None:
+    llm = Conductor({"a": {"model": EchoLLM(), "description": "Echoes."}}, planner=planner())
+
+    assert llm.to_dict()["workers"] == {"a": {"object": "EchoLLM"}}

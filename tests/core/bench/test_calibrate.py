@@ -78,5 +78,5 @@ def test_a_file_that_cannot_be_written_is_named_and_leaves_nothing_behind(pool: 
 async def test_a_bench_may_tell_planners_what_was_measured(bench: Callable[..., Bench]) -> None:
     await bench(PLANNED + '[pools.toys]\ncards = "measured"\n').run()
     told = toys.MADE["planner"][0].requests[0].messages[0].text
-    assert "Model 0: adds; right on add 100%, spell 0%" in told
-    assert "Model 1: spells; right on add 0%, spell 100%" in told
+    assert 'Model 0 "adder": adds; right on add 100%, spell 0%' in told
+    assert 'Model 1 "speller": spells; right on add 0%, spell 100%' in told

@@ -179,8 +179,8 @@ async def test_only_a_worker_of_the_pool_can_be_renamed_or_told_in_other_words(b
 async def test_planners_are_told_of_workers_in_the_words_of_the_bench(bench: Make) -> None:
     await bench('[pools.toys.strengths]\nadder = "finds sums"\n' + PLANNED).run()
     told = toys.MADE["planner"][0].requests[0].messages[0].text
-    assert "Model 0: finds sums" in told
-    assert "Model 1: spells" in told
+    assert 'Model 0 "adder": finds sums' in told
+    assert 'Model 1 "speller": spells' in told
 
 
 async def test_a_system_runs_over_the_pools_that_it_names(bench: Make) -> None:

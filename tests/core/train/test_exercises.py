@@ -120,6 +120,6 @@ async def test_the_prompt_is_the_one_that_serving_sends() -> None:
         fence_key="0" * 32,
         emit=lambda _: None,
     )
-    await Planner(model=model, examples=2).plan(draft)
+    await Planner(model=model, roster=one.plan.roster, examples=2).plan(draft)
     assert model.requests[0].messages == one.messages
     assert one.space == draft.space

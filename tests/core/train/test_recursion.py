@@ -45,7 +45,7 @@ async def test_the_prompt_and_the_grammar_are_those_of_serving(form: Form, acces
     entry = PlanEntry.model_validate({"form": form, "access": access, "examples": 2})
     again, _ = await judged(pool, entry, text)
     model = ScriptedModel([text, accept])
-    planner = Planner(model=model, form=form, examples=2)
+    planner = Planner(model=model, form=form, roster=entry.roster, examples=2)
     trace = await Conductor(planner, pool, access=entry.access).run(SAMPLE.question, limits=Limits(rounds=2))
     served = Exercise(SAMPLE, pool, entry, key=trace.fence_key).after(trace.rounds[0])
     assert model.requests[1].messages == served.messages

@@ -15,7 +15,7 @@ from rl_conductor.models import Model, model
 from rl_conductor.observing import Begun, observed
 from rl_conductor.planner import Planner
 from rl_conductor.policy import Policy
-from rl_conductor.pool import Worker, WorkerPool, close_all
+from rl_conductor.pool import AnyWorker, WorkerPool, close_all, warn_of_lookalikes
 from rl_conductor.profiles import Profile, profile_named
 from rl_conductor.rounds import Run
 from rl_conductor.stepwise import Stepwise
@@ -39,7 +39,7 @@ class Conductor:
     def __init__(
         self,
         planner: Planner | Model | str,
-        pool: WorkerPool | Mapping[str, Worker | Model | str],
+        pool: WorkerPool | Mapping[str, AnyWorker],
         *,
         policy: Policy | None = None,
         limits: Limits | None = None,
@@ -82,6 +82,8 @@ class Conductor:
             _check_tiers(self.tiers, self.pool)
         self._closing = False
         self.capabilities = self.pool.capabilities.model_copy(update={"delegates": True, "reasoning_start": "outside"})
+        if self.planner.roster == "cards":
+            warn_of_lookalikes(self.pool)
         self.check(Request(messages=()))
 
     @classmethod

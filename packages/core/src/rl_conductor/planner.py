@@ -25,7 +25,8 @@ from rl_conductor.models.base import Model
 from rl_conductor.parser import completed_steps, parse
 from rl_conductor.plan import Form, Plan
 from rl_conductor.pool import PlannerEntry, Worker
-from rl_conductor.prompts import Rejection, Review, Roster, planner_messages, rejection_messages
+from rl_conductor.prompts import Rejection, Review, planner_messages, rejection_messages
+from rl_conductor.roster import Roster
 from rl_conductor.trace import Call, PlannerSetup, PlanRecord
 from rl_conductor.types import Card, Completion, Message, Request, ResponseFormat, Sampling
 from rl_conductor.workflow import PlanSpace, Step

@@ -6,25 +6,39 @@ A pool knows nothing of plans. What is found in the environment is in `discovery
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Iterator, Mapping
+import logging
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from functools import cached_property, partial
+from functools import cached_property, lru_cache, partial
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Protocol, Self, runtime_checkable
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from rl_conductor.errors import ConfigError
+from rl_conductor.invalid import problems
 from rl_conductor.limits import DEFAULT_OUTPUT_TOKENS, PLAN_TOKENS
 from rl_conductor.models import Capabilities, Model, model
 from rl_conductor.plan import Form
-from rl_conductor.prompts import EXAMPLES, Roster
+from rl_conductor.prompts import EXAMPLES
 from rl_conductor.reply import ReasoningMemory
+from rl_conductor.roster import Roster, indistinguishable
 from rl_conductor.sync import PerLoop
 from rl_conductor.toml import read_toml
 from rl_conductor.trace import WorkerSetup
 from rl_conductor.types import Card, Price, Sampling
 from rl_conductor.workflow import AccessMode
+
+log = logging.getLogger("rl_conductor")
+
+
+@runtime_checkable
+class Described(Protocol):
+    """A model that says itself what it is for, such as an agent; its worker's card then says so too."""
+
+    @property
+    def description(self) -> str:
+        """What it is and does."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,6 +66,7 @@ class Worker:
         name: str,
         model_or_name: Model | str,
         *,
+        description: str | None = None,
         card: Card | None = None,
         sampling: Sampling | None = None,
         timeout: float | None = 300.0,
@@ -59,6 +74,8 @@ class Worker:
         concurrency: int | None = None,
     ) -> Self:
         """A worker from a model or its `provider:name`; the card's name and price come from the two.
+
+        The `description` tells the planner what the worker is for; without one, the card's or the model's own is used.
 
         Raises:
             ConfigError: there is no such model, or `concurrency` leaves room for no call.
@@ -71,10 +88,14 @@ class Worker:
         told = (card or Card(name=name)).model_copy(update={"name": name})
         if told.price is None:
             told = told.model_copy(update={"price": made.price})
+        if description is None and not told.description and isinstance(made, Described):
+            description = made.description
+        if description is not None:
+            told = told.model_copy(update={"description": description})
         asked = sampling or Sampling()
         if asked.max_tokens is None:
             asked = asked.model_copy(update={"max_tokens": DEFAULT_OUTPUT_TOKENS})
-        slots = None if concurrency is None else PerLoop(partial(asyncio.Semaphore, concurrency))
+        slots = None if concurrency is None else _slots(concurrency)
         return cls(
             name=name,
             model=made,
@@ -92,11 +113,16 @@ class Worker:
         return WorkerSetup(card=self.card, model=self.model.name, can=able, sampling=self.sampling)
 
 
+AnyWorker = Worker | Model | str | Mapping[str, Any]
+"""A worker, a model, its `provider:model`, or one of the two last with what is known of it, as in
+`{"model": "openai:gpt-5", "description": "checks numbers"}`; the keys are those of a worker in a pool file."""
+
+
 class WorkerPool(Mapping[str, Worker]):
     """Workers by name, in a fixed order: a worker's position is the number by which the Conductor knows it."""
 
-    def __init__(self, workers: Iterable[Worker] | Mapping[str, Worker | Model | str]) -> None:
-        """Workers, or models (or their `provider:name`) by the names they shall have.
+    def __init__(self, workers: Iterable[Worker] | Mapping[str, AnyWorker]) -> None:
+        """Workers, or models (or their `provider:name`, or entries with a description) by the names they shall have.
 
         Raises:
             ConfigError: no worker at all, two of one name, or something that is none.
@@ -165,10 +191,55 @@ async def close_all(models: Iterable[Model]) -> None:
         raise failed[0]
 
 
-def _called(name: str, given: Worker | Model | str) -> Worker:
+def warn_of_lookalikes(pool: WorkerPool) -> None:
+    """Logs a warning, once for each set of names, about workers that a planner can't tell apart by their cards."""
+    for names in indistinguishable(pool.cards):
+        _warn_of(names)
+
+
+@lru_cache(maxsize=256)
+def _warn_of(names: tuple[str, ...]) -> None:
+    """Warn once that the planner can't choose between these workers."""
+    log.warning(
+        "workers %s are described alike, so the planner can't choose between them; say what each is for, "
+        "as in {%r: {'model': ..., 'description': 'checks numbers'}}",
+        ", ".join(map(repr, names)),
+        names[0],
+    )
+
+
+def _called(name: str, given: AnyWorker) -> Worker:
+    if isinstance(given, Mapping):
+        return worker_from(name, given, _called)
     if not isinstance(given, Worker):
         return Worker.of(name, given)
     return replace(given, name=name, card=given.card.model_copy(update={"name": name}))
+
+
+def worker_from(name: str, entry: Mapping[str, Any], worker_of: Callable[[str, Any], Worker]) -> Worker:
+    """The worker of an entry such as `{"model": ..., "description": ...}`.
+
+    Args:
+        name: what it is called in the pool.
+        entry: what a pool file could say of it; but its `model` may be an object.
+        worker_of: makes a worker of such an object.
+
+    Raises:
+        ConfigError: an unknown or ill-typed key; the message names it.
+    """
+    by_name = isinstance(entry.get("model", ""), str)
+    try:
+        if by_name:
+            return PoolFile.model_validate({"workers": {name: entry}}).build()[0]
+        settings = WorkerSettings.model_validate({key: value for key, value in entry.items() if key != "model"})
+    except ValidationError as error:
+        wrong = "; ".join(map(str, problems(error, below=2 if by_name else 0)))
+        raise ConfigError(f"worker {name!r} is wrong: {wrong}") from None
+    return settings.applied_to(worker_of(name, entry["model"]))
+
+
+def _slots(count: int) -> PerLoop[asyncio.Semaphore]:
+    return PerLoop(partial(asyncio.Semaphore, count))
 
 
 # ---------------------------------------------------------------------------------------- TOML file
@@ -200,16 +271,36 @@ class ModelEntry(_Entry):
             raise ConfigError(f"{self.model}: its options don't fit: {wrong}") from wrong
 
 
-class WorkerEntry(ModelEntry):
-    """A worker in a pool file: `[workers.NAME]`."""
+class WorkerSettings(_Entry):
+    """What is known of a worker, and how it is asked."""
 
+    description: str = ""
+    """What it is and does."""
     strengths: str = ""
     accuracy: dict[str, float] = Field(default_factory=dict)
     latency: float | None = None
+    tags: frozenset[str] = frozenset()
+    region: str | None = None
     sampling: Sampling = Field(default_factory=Sampling)
     timeout: float = Field(default=300.0, gt=0)
     hedge_after: float | None = Field(default=None, ge=0)
     concurrency: int | None = Field(default=None, ge=1)
+
+    def applied_to(self, worker: Worker) -> Worker:
+        """`worker` with what is set here in place of its own."""
+        known = {name: getattr(self, name) for name in self.model_fields_set}
+        card = worker.card.model_copy(update={name: known[name] for name in known.keys() & Card.model_fields.keys()})
+        slots = worker.slots if self.concurrency is None else _slots(self.concurrency)
+        asked = {name: known[name] for name in known.keys() & {"timeout", "hedge_after"}}
+        sampling = worker.sampling
+        if "sampling" in known:
+            most = self.sampling.max_tokens or sampling.max_tokens
+            sampling = self.sampling.model_copy(update={"max_tokens": most})
+        return replace(worker, card=card, sampling=sampling, slots=slots, **asked)
+
+
+class WorkerEntry(ModelEntry, WorkerSettings):
+    """A worker in a pool file: `[workers.NAME]`."""
 
 
 class PlanManner(_Entry):
@@ -245,7 +336,7 @@ class PoolFile(_Entry):
 
     def build(self) -> list[Worker]:
         """The workers, in the order of the file."""
-        return [_worker(name, entry) for name, entry in self.workers.items()]
+        return [entry.applied_to(Worker.of(name, entry.build())) for name, entry in self.workers.items()]
 
 
 def read_pool_file(path: str | Path) -> PoolFile:
@@ -258,23 +349,3 @@ def read_pool_file(path: str | Path) -> PoolFile:
     if content.tiers is None:
         return content
     return content.model_copy(update={"tiers": Path(path).parent / content.tiers})
-
-
-def _worker(name: str, entry: WorkerEntry) -> Worker:
-    card = Card(
-        name=name,
-        strengths=entry.strengths,
-        accuracy=entry.accuracy,
-        latency=entry.latency,
-        tags=entry.tags,
-        region=entry.region,
-    )
-    return Worker.of(
-        name,
-        entry.build(),
-        card=card,
-        sampling=entry.sampling,
-        timeout=entry.timeout,
-        hedge_after=entry.hedge_after,
-        concurrency=entry.concurrency,
-    )

@@ -9,16 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
 
 from rl_conductor.fences import escaped, fenced, mark
 from rl_conductor.plan import Form, render
 from rl_conductor.reasoning import split_reasoning
-from rl_conductor.types import Card, FilePart, ImagePart, Message, Price, TextPart
+from rl_conductor.roster import Roster, roster_text, suited
+from rl_conductor.types import Card, FilePart, ImagePart, Message, TextPart
 from rl_conductor.workflow import PlanSpace, Step, Workflow
-
-Roster = Literal["ordinals", "cards"]
-"""How the pool is told: bare numbers in a fixed order (paper), or with what is known of each worker."""
 
 REJECTED_PLAN_CHARS = 4_000
 """How much of the end of a rejected plan the Conductor is shown when it is asked again: a plan takes less."""
@@ -63,7 +60,6 @@ RULE_VERIFIER = "The last step must be done by model {numbers} and see every ear
 RULE_SUBTASK = "A subtask has at most {chars} characters."
 
 MODELS = "The models:\n"
-MODEL = "Model {number}"
 
 QUESTION = "Write the plan for this question:\n{question}"
 
@@ -123,41 +119,54 @@ class Example:
 
     question: str
     reasoning: str
-    steps: tuple[tuple[str, bool], ...]
-    """Subtask, and whether it sees the earlier steps."""
+    steps: tuple[tuple[str, bool, tuple[str, ...]], ...]
+    """Subtask, whether it sees the earlier steps, and beginnings of words by which a card names who suits it."""
 
+
+FACTS = ("fact", "knowledge", "question", "research", "search", "general", "encyclop", "lookup", "geograph")
+SUMS = ("math", "arithmetic", "calculat", "sum", "number", "reason", "logic", "code", "coder", "comput", "solv")
+PROSE = ("writ", "text", "prose", "english", "draft", "copy", "author", "language")
+REVIEW_WORK = ("review", "check", "critic", "edit", "verif", "proofread", "improv", "correct", "judge")
+IDEAS = ("creativ", "idea", "brand", "market", "slogan", "name", "writ", "design")
+PRICES = ("price", "pricing", "cost", "financ", "econom", "estimat", "math", "calculat")
+CHOICES = ("reason", "judge", "strong", "decid", "critic", "review", "general", "plan")
+"""Which words of a card say that a worker suits a step of an example."""
 
 EXAMPLES = (
     Example(
         "What is the longest river of Portugal?",
         "A single fact: one model can answer it alone.",
-        (("Answer the question in one sentence.", False),),
+        (("Answer the question in one sentence.", False, FACTS),),
     ),
     Example(
         "A tank holds 240 litres and loses 4 litres an hour. After how many hours is it half empty?",
         "A calculation can slip: two models solve it on their own, then one compares.",
         (
-            ("Solve the problem step by step and give the number.", False),
-            ("Solve the problem with an equation and give the number.", False),
-            ("Compare the two solutions, settle any difference, and give the final answer with its reasons.", True),
+            ("Solve the problem step by step and give the number.", False, SUMS),
+            ("Solve the problem with an equation and give the number.", False, SUMS),
+            (
+                "Compare the two solutions, settle any difference, and give the final answer with its reasons.",
+                True,
+                (*REVIEW_WORK, *SUMS),
+            ),
         ),
     ),
     Example(
         "Write a polite notice for a hotel lobby: the pool is closed on Tuesday.",
         "A short text: one model writes it, another improves it.",
         (
-            ("Write the text that is asked for.", False),
-            ("Improve the wording of the draft and give the final text only.", True),
+            ("Write the text that is asked for.", False, PROSE),
+            ("Improve the wording of the draft and give the final text only.", True, (*REVIEW_WORK, *PROSE)),
         ),
     ),
     Example(
         "Suggest a name, a slogan and a price for a repairable wooden toy train, and say why.",
         "Three separate parts can be done at once, then one model puts them together.",
         (
-            ("Suggest three short names for the toy train, with a reason each.", False),
-            ("Suggest three slogans about repair and wood.", False),
-            ("Estimate a fair price from material and work.", False),
-            ("Choose the best name, slogan and price from the replies and explain the choice briefly.", True),
+            ("Suggest three short names for the toy train, with a reason each.", False, IDEAS),
+            ("Suggest three slogans about repair and wood.", False, IDEAS),
+            ("Estimate a fair price from material and work.", False, PRICES),
+            ("Choose the best name, slogan and price from the replies and explain the choice briefly.", True, CHOICES),
         ),
     ),
 )
@@ -189,7 +198,7 @@ def planner_messages(
     """
     told = "\n\n".join((SYSTEM, rules(space, form), MODELS + roster_text(space, cards, roster)))
     messages = [Message.system(told)]
-    for question, plan in worked_examples(space, form)[:examples]:
+    for question, plan in worked_examples(space, form, cards, roster)[:examples]:
         messages += [Message.user(QUESTION.format(question=question)), Message.assistant(plan)]
     messages.append(Message.user(QUESTION.format(question=transcript(conversation, key))))
     for review in reviews:
@@ -219,24 +228,19 @@ def rules(space: PlanSpace, form: Form) -> str:
     return "\n".join(lines)
 
 
-def worked_examples(space: PlanSpace, form: Form) -> list[tuple[str, str]]:
-    """Questions and plans that may be written in `space`; examples that may not are left out."""
+def worked_examples(
+    space: PlanSpace, form: Form, cards: Sequence[Card], roster: Roster = "cards"
+) -> list[tuple[str, str]]:
+    """Questions and plans that may be written in `space`; examples that may not are left out.
+
+    Where the planner reads who each worker is, steps go to those whose cards suit them; otherwise workers take turns.
+    """
     shown = []
     for number, example in enumerate(EXAMPLES):
-        workflow = _example_workflow(example, space, number)
+        workflow = _example_workflow(example, space, number, cards if roster == "cards" else ())
         if not space.violations(workflow):
             shown.append((example.question, render(workflow, space, form, reasoning=example.reasoning)))
     return shown
-
-
-def roster_text(space: PlanSpace, cards: Sequence[Card], roster: Roster) -> str:
-    """The allowed workers, a line each, by number."""
-    lines = []
-    for number, card in enumerate(cards):
-        if card.name in space.allowed:
-            known = _card_text(card) if roster == "cards" else ""
-            lines.append(MODEL.format(number=number) + (f": {known}" if known else ""))
-    return "\n".join(lines)
 
 
 def transcript(conversation: Sequence[Message], key: str) -> str:
@@ -264,34 +268,31 @@ def _shown(message: Message) -> str:
     return "\n".join([message.text, *attached, *called])
 
 
-def _example_workflow(example: Example, space: PlanSpace, number: int) -> Workflow:
-    workers = [space.choices[(number + i) % len(space.choices)] for i in range(len(example.steps))]
-    if space.last_choices and workers[-1] not in space.last_choices:
-        workers[-1] = space.last_choices[number % len(space.last_choices)]
+def _example_workflow(example: Example, space: PlanSpace, number: int, cards: Sequence[Card]) -> Workflow:
+    workers = _suited_workers(example, space, number, cards) if cards else _workers_in_turn(example, space, number)
     return Workflow(
         steps=tuple(
             Step(subtask=subtask, worker=worker, access=frozenset(range(i)) if sees else frozenset())
-            for i, ((subtask, sees), worker) in enumerate(zip(example.steps, workers, strict=True))
+            for i, ((subtask, sees, _), worker) in enumerate(zip(example.steps, workers, strict=True))
         )
     )
 
 
-def _card_text(card: Card) -> str:
-    facts = [card.strengths] if card.strengths else []
-    if card.accuracy:
-        facts.append("right on " + ", ".join(f"{domain} {share:.0%}" for domain, share in card.accuracy.items()))
-    if card.price is not None:
-        facts.append(_price_text(card.price))
-    if card.latency is not None:
-        facts.append(f"about {card.latency:.1f} s a call")
-    return "; ".join(facts)
+def _workers_in_turn(example: Example, space: PlanSpace, number: int) -> list[str]:
+    workers = [space.choices[(number + i) % len(space.choices)] for i in range(len(example.steps))]
+    if space.last_choices and workers[-1] not in space.last_choices:
+        workers[-1] = space.last_choices[number % len(space.last_choices)]
+    return workers
 
 
-def _price_text(price: Price) -> str:
-    if not (price.input or price.output or price.per_call):
-        return "free"
-    each = f" and ${price.per_call:f} a call" if price.per_call else ""
-    return f"${price.input:f} in and ${price.output:f} out per million tokens{each}"
+def _suited_workers(example: Example, space: PlanSpace, number: int, cards: Sequence[Card]) -> list[str]:
+    """For each step one of those whose cards suit it best, in turn where that is more than one."""
+    workers = []
+    for i, (_, _, skills) in enumerate(example.steps):
+        able = (space.last_choices if i + 1 == len(example.steps) else ()) or space.choices
+        best = suited([card for card in cards if card.name in able], skills)
+        workers.append(best[(number + i) % len(best)])
+    return workers
 
 
 def _review_text(review: Review, space: PlanSpace, form: Form, key: str) -> str:

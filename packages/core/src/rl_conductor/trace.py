@@ -16,7 +16,7 @@ from pydantic import Field
 from rl_conductor.limits import Limits
 from rl_conductor.plan import Form
 from rl_conductor.policy import Policy
-from rl_conductor.prompts import Roster
+from rl_conductor.roster import Roster
 from rl_conductor.types import Card, Completion, Message, Request, Sampling, Text, Usage, Value, total
 from rl_conductor.workflow import AccessMode, Step, Workflow
 

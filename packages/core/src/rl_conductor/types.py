@@ -356,8 +356,10 @@ class Card(Value):
     """What is known of a worker: what the Conductor may be told, and what rules may refer to."""
 
     name: str
+    description: str = ""
+    """What it is and does: given by the user, or the worker's own."""
     strengths: str = ""
-    """One line in plain words."""
+    """What it is good at, in one line."""
     accuracy: dict[str, float] = Field(default_factory=dict)
     """Measured share of right answers by domain, 0 to 1."""
     price: Price | None = None

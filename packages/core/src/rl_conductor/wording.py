@@ -24,18 +24,18 @@ from rl_conductor.prompts import (
     Evidence,
     Rejection,
     Review,
-    Roster,
     planner_messages,
     rejection_messages,
     worker_prompt,
 )
+from rl_conductor.roster import Roster
 from rl_conductor.schema import plan_schema
 from rl_conductor.staffing import ANSWER, VERIFY
 from rl_conductor.types import FREE, Card, FilePart, ImagePart, Message, Price, ToolCall
 from rl_conductor.workflow import AccessMode, PlanSpace
 
 _CARDS = (
-    Card(name="a", strengths="sums", accuracy={"math": 0.5}, price=FREE, latency=1.0),
+    Card(name="a", description="A worker.", strengths="sums", accuracy={"math": 0.5}, price=FREE, latency=1.0),
     Card(name="b", price=Price(input=Decimal(1), output=Decimal(2), per_call=Decimal(3))),
     Card(name="c"),
 )
@@ -66,7 +66,8 @@ def _told() -> Iterator[str]:
         yield from _planning(_LATER.model_copy(update={"access": access}), form=form)
     for space in _SPACES:
         yield from _planning(space)
-    yield from _planning(_LATER, roster="ordinals")
+    for roster in get_args(Roster):
+        yield from _planning(_LATER, roster=roster)
     yield worker_prompt("What?", [Evidence(label="1", subtask="Look.", reply="Seen.")], "Say it.", key="")
     for rejected in ("A plan.", ""):
         yield from (turn.text for turn in rejection_messages(Rejection(rejected, "It is bad."), key=""))

@@ -19,7 +19,7 @@ from langchain_conductor.asked import Asked
 from langchain_conductor.messages import NAME, AnyTool, core_tool, core_tool_choice, lc_tool
 from langchain_conductor.models import ChatModel
 from langchain_conductor.options import CallOptions
-from langchain_conductor.pool import AnyModel, conductor_of, found_of, named
+from langchain_conductor.pool import AnyModel, AnyWorker, conductor_of, found_of, named
 from langchain_conductor.structured import Method, Schema, response_format, structured
 from langchain_conductor.tracing import identified, unreported
 from rl_conductor.conductor import Conductor
@@ -53,8 +53,9 @@ class ChatConductor(BaseChatModel):
 
     model_config = ConfigDict(extra="forbid")
 
-    workers: SkipValidation[Mapping[str, AnyModel | Worker]] | None = None
-    """By name: LangChain chat models, other runnables (agents, graphs, chains), `provider:model`, or core workers."""
+    workers: SkipValidation[Mapping[str, AnyWorker]] | None = None
+    """By name: LangChain chat models, other runnables (agents, graphs, chains), `provider:model`, core workers, or
+    entries such as `{"model": agent, "description": "looks up prices"}`. The planner reads names and descriptions."""
     planner: SkipValidation[AnyModel | Planner] | None = None
     """Who writes the plans; else the one that was found, or the first worker that is no agent or chain."""
     model: str | None = None

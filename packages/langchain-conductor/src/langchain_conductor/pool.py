@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Protocol, runtime_checkable
 
 from langchain_core.language_models import BaseChatModel
-from langchain_core.runnables import Runnable
+from langchain_core.runnables import Runnable, RunnableLambda
 
 from langchain_conductor.messages import NAME
 from langchain_conductor.models import ChatModel, RunnableModel
@@ -19,12 +20,18 @@ from rl_conductor.limits import Limits
 from rl_conductor.models import Model, model
 from rl_conductor.planner import Planner
 from rl_conductor.policy import Policy
-from rl_conductor.pool import Worker, WorkerPool
+from rl_conductor.pool import Described, Worker, WorkerPool, worker_from
 from rl_conductor.profiles import Profile, profile_named
 from rl_conductor.types import Sampling
 
 AnyModel = Model | Runnable[Any, Any] | str
 """A core model, a LangChain chat model, any other runnable, or `provider:model`."""
+AnyWorker = AnyModel | Worker | Mapping[str, Any]
+"""A worker, a model, or an entry such as `{"model": agent, "description": "looks up prices"}`."""
+
+
+UNNAMED_GRAPH = "LangGraph"
+"""What graphs are called that were given no name."""
 
 
 @runtime_checkable
@@ -56,7 +63,7 @@ def core_model(given: AnyModel) -> Model:
     raise ConfigError(f"{given!r} is no model; give a chat model, a runnable, 'provider:model' or a core Model")
 
 
-def pool_of(workers: Mapping[str, AnyModel | Worker]) -> WorkerPool:
+def pool_of(workers: Mapping[str, AnyWorker]) -> WorkerPool:
     """A pool of any mix of LangChain's models and the core's.
 
     Raises:
@@ -67,18 +74,32 @@ def pool_of(workers: Mapping[str, AnyModel | Worker]) -> WorkerPool:
     return workers if isinstance(workers, WorkerPool) else WorkerPool(_worker(*one) for one in workers.items())
 
 
-def _worker(name: str, given: AnyModel | Worker) -> Worker:
+def _worker(name: str, given: AnyWorker) -> Worker:
+    if isinstance(given, Mapping):
+        return worker_from(name, given, _worker)
     if isinstance(given, Worker):
         return replace(given, name=name, card=given.card.model_copy(update={"name": name}))
     try:
         made = core_model(given)
     except ConfigError as error:
         raise ConfigError(f"worker {name!r}: {error}") from error
-    worker = Worker.of(name, made)
+    worker = Worker.of(name, made, description=_own_description(given, name) or None)
     # LangChain's models come with their own settings; of these a budget has to know the longest reply.
     if isinstance(made, ChatModel):
         return replace(worker, sampling=Sampling(max_tokens=made.max_tokens))
     return replace(worker, sampling=Sampling()) if isinstance(made, RunnableModel) else worker
+
+
+def _own_description(given: AnyModel, name: str) -> str:
+    """What a tool, a function, an agent or a graph says of itself; its own name where that is all it says."""
+    if isinstance(given, RunnableLambda):
+        function = getattr(given, "func", None) or given.afunc
+        documented = inspect.getdoc(function) if inspect.isroutine(function) else None
+        return (documented or "").partition("\n\n")[0]
+    if isinstance(given, Described) and isinstance(given.description, str) and given.description:
+        return given.description
+    own = given.name if isinstance(given, Runnable) and not isinstance(given, BaseChatModel) else None
+    return own if own and own not in (name, UNNAMED_GRAPH) else ""
 
 
 def _planner(given: AnyModel | Planner) -> Planner:
@@ -101,9 +122,7 @@ def _profile(name: str) -> Profile:
         raise ConfigError(f"{error}; a model to work with goes into workers={{'name': 'provider:model'}}") from None
 
 
-def found_of(
-    workers: Mapping[str, AnyModel | Worker] | None = None, planner: AnyModel | Planner | None = None
-) -> Found:
+def found_of(workers: Mapping[str, AnyWorker] | None = None, planner: AnyModel | Planner | None = None) -> Found:
     """`workers`, or what this machine offers, and who plans over it; their calls show in LangChain's traces.
 
     Raises:

@@ -90,7 +90,9 @@ def able(can: Capabilities) -> str:
 def _known_for(worker: Worker) -> str:
     card = worker.card
     measured = [f"{domain} {share:.0%}" for domain, share in card.accuracy.items()]
-    return ", ".join(part for part in (card.strengths, *measured, *sorted(card.tags), card.region) if part)
+    return ", ".join(
+        part for part in (card.description, card.strengths, *measured, *sorted(card.tags), card.region) if part
+    )
 
 
 # ------------------------------------------------------------------------------------------ probing

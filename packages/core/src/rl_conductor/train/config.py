@@ -11,6 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from rl_conductor.errors import ConfigError
 from rl_conductor.plan import Form
 from rl_conductor.pool import PlanManner
+from rl_conductor.roster import Roster
 from rl_conductor.tasks import TaskEntry
 from rl_conductor.toml import read_toml
 from rl_conductor.workers.source import PoolSource
@@ -45,6 +46,8 @@ class PlanEntry(PlanManner):
     """How plans are asked for: `[plan]`. Whoever serves the trained model must ask in the same way."""
 
     form: Form = "lists"
+    roster: Roster = "anonymous"
+    """How the pool is described: names would tell who is who, whatever `curriculum.shuffle` does."""
     max_steps: int = Field(default=5, ge=1)
     grammar: bool = True
     """Whether sampling is held to the plans that may run, and the loss computed for what is then drawn from."""

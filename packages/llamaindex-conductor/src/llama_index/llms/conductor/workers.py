@@ -11,12 +11,10 @@ from llama_index.core.base.base_retriever import BaseRetriever
 from llama_index.core.constants import DEFAULT_CONTEXT_WINDOW
 from llama_index.core.llms import LLM
 from llama_index.core.tools import BaseTool, QueryEngineTool, RetrieverTool
-from pydantic import ValidationError
 
 from rl_conductor import Card, Conductor, Found, Model, Planner, Sampling, Worker, WorkerPool, discover, model
 from rl_conductor.errors import ConfigError
-from rl_conductor.invalid import problems
-from rl_conductor.pool import PoolFile, WorkerEntry
+from rl_conductor.pool import Described, WorkerEntry, worker_from
 
 from .llm_model import LLMModel
 from .lookups import Lookup, QueryEngineModel, RetrieverModel
@@ -25,7 +23,7 @@ from .nested import Conducted, NestedModel
 Alone = str | LLM | BaseQueryEngine | BaseRetriever | BaseTool | Model | Worker
 """What can work without more being said."""
 AnyWorker = Alone | Mapping[str, Any]
-"""What can work: `provider:model`, the thing itself, or an entry as in a pool file."""
+"""What can work: `provider:model`, the thing itself, or an entry as in a pool file, whose `model` may be the thing."""
 AnyWorkers = Mapping[str, AnyWorker] | Iterable[AnyWorker] | Alone
 """Workers by name, in a list, or just one."""
 
@@ -78,7 +76,7 @@ def worker_of(name: str, given: AnyWorker) -> Worker:
         case Mapping():
             return _from_entry(name, given)
     made = model_of(given, name=name)
-    worker = Worker.of(name, made, card=Card(name=name, strengths=_strengths(given)))
+    worker = Worker.of(name, made, card=Card(name=name, description=_own_description(given)))
     if isinstance(given, Conducted):
         return replace(worker, sampling=given.sampling)
     # How a LlamaIndex LLM is asked was settled where it was made, unless the caller asks for something else.
@@ -170,6 +168,8 @@ def described(given: object) -> Any:
             return given
         case {"object": str(kind)}:
             return {"object": kind}
+        case {"model": thing} if not isinstance(thing, str):
+            return {"object": type(thing).__name__}
         case Mapping():
             return WorkerEntry.model_validate(given).model_dump(mode="json", exclude_defaults=True)
     return {"object": type(given).__name__}
@@ -184,17 +184,15 @@ def refuse_descriptions(what: str, given: object) -> None:
 
 def _from_entry(name: str, entry: Mapping[str, Any]) -> Worker:
     refuse_descriptions(f"worker {name!r}", entry)
-    try:
-        return PoolFile.model_validate({"workers": {name: entry}}).build()[0]
-    except ValidationError as error:
-        wrong = "; ".join(map(str, problems(error, below=2)))
-        raise ConfigError(f"worker {name!r} is wrong: {wrong}") from None
+    return worker_from(name, entry, worker_of)
 
 
-def _strengths(given: object) -> str:
+def _own_description(given: object) -> str:
     match given:
         case QueryEngineTool() | RetrieverTool():
             return given.metadata.description
+        case Described() if isinstance(given.description, str):
+            return given.description
         case BaseQueryEngine() | BaseRetriever():
             return LOOKS_UP
     return ""
