@@ -118,7 +118,7 @@ class PlanRecord(Value):
     repairs: tuple[Text, ...] = ()
     """What was mended in the text, in words."""
     errors: tuple[Text, ...] = ()
-    """Why samples before this one were thrown away."""
+    """Why samples before this one were thrown away, and what of an interrupted run the policy no longer allows."""
     workflow: Workflow | None = None
     """The plan as parsed; `None` accepts the answer of the round before."""
     form: str | None = None
