@@ -9,15 +9,29 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.runs import ACCEPT, Gated, down, evidence_of, finished, forever, plan, pool_of, started, subtask_of, workflow
+from core.runs import (
+    ACCEPT,
+    Gated,
+    down,
+    evidence_of,
+    finished,
+    forever,
+    plan,
+    pool_of,
+    started,
+    subtask_of,
+    worker,
+    workflow,
+)
 from core.strategies import spaces, workflows
 from rl_conductor import Conductor, Limits, Message, Price, Request, RunError, ScriptedModel
 from rl_conductor.errors import ConfigError, WorkflowError, WorkflowValidationError
 from rl_conductor.events import Event, Finished
-from rl_conductor.policy import Policy
+from rl_conductor.planner import Planner
+from rl_conductor.policy import DataRule, Flow, Policy
 from rl_conductor.stepwise import Stepwise
 from rl_conductor.trace import PlanRecord, Round, StepResult
-from rl_conductor.types import Continuation, Tool, ToolCall
+from rl_conductor.types import Card, Continuation, Tool, ToolCall
 from rl_conductor.workflow import PlanSpace, Workflow
 
 DIAMOND = workflow(("a", "look", ()), ("b", "count", ()), ("a", "join", (0, 1)), ("b", "tell", (2,)))
@@ -273,3 +287,196 @@ async def test_a_deadline_counts_the_time_that_was_used_before() -> None:
     begun = Round(plan=whole.rounds[0].plan, results=late)
     trace = await conductor().run("q", resume=[begun], limits=Limits(seconds=9))
     assert "limits.seconds=9" in str(trace.rounds[0].results[-1].error)
+
+
+# ---------------------------------------------------------------------------------- today's policy
+
+DENIED = Policy(deny=frozenset({"bad"}))
+
+
+def planned(*steps: tuple[int, str, list[object]]) -> ScriptedModel:
+    return ScriptedModel([plan(*steps)])
+
+
+def over(planner: ScriptedModel, **options: object) -> Conductor:
+    """A conductor over `bad`, which is denied later, and two others."""
+    workers = pool_of(bad=options.pop("bad", told), a=told, b=told)
+    return Conductor(planner, workers, access="positional", **options)  # type: ignore[arg-type]
+
+
+def shown(one: Conductor) -> str:
+    """Everything that any model was shown."""
+    models = [one.planner.model, *(worker.model for worker in one.pool.values())]
+    return str([model.requests for model in models if isinstance(model, ScriptedModel)])
+
+
+async def test_a_plan_of_a_worker_that_is_denied_today_is_made_again() -> None:
+    first = await over(planned((0, "look", []), (1, "tell", [0])), bad="forbidden").run("q")
+    resumed = over(planned((1, "find", []), (2, "say", [0])))
+    trace = await resumed.run("q", resume=first.rounds, policy=DENIED)
+    assert trace.text == "say(find())"
+    assert "forbidden" not in shown(resumed)
+    assert "'bad': policy.deny names it" in trace.rounds[0].plan.errors[0]
+    assert trace.usage.calls == 3 + 3, "what the first attempt used is counted"
+
+
+async def test_the_reply_of_a_denied_replacement_is_made_again_by_the_planned_worker() -> None:
+    def replaced() -> Conductor:
+        return Conductor(ScriptedModel([]), pool_of(a=down, bad="forbidden", b=told), access="positional")
+
+    given = workflow(("a", "look", ()), ("b", "tell", (0,)))
+    first = await replaced().run("q", workflow=given)
+    assert first.rounds[0].results[0].step.worker == "bad"
+    resumed = over(ScriptedModel([]))
+    trace = await resumed.run("q", resume=first.rounds, policy=DENIED)
+    assert trace.text == "tell(look())", "what was made from the denied reply is made again, too"
+    assert "forbidden" not in shown(resumed)
+    assert "step 1 runs again" in trace.rounds[0].plan.errors[0]
+    assert "policy.deny names it" in trace.rounds[0].plan.errors[0]
+    assert "made from the reply of step 1" in trace.rounds[0].plan.errors[1]
+    with pytest.raises(WorkflowValidationError, match=r"'b': policy\.deny names it"):  # a plan of the caller's own
+        await resumed.run("q", resume=first.rounds, policy=Policy(deny=frozenset({"b", "bad"})))
+
+
+async def test_a_reply_is_not_shown_to_who_may_not_read_it_today() -> None:
+    first = await Conductor(ScriptedModel([]), pool_of(a=down, bad="forbidden", b=told), access="positional").run(
+        "q", workflow=workflow(("a", "look", ()), ("b", "tell", (0,)))
+    )
+    resumed = over(ScriptedModel([]))
+    rule = Policy(forbid=(Flow(reader="b", source="bad"),))
+    trace = await resumed.run("q", resume=[cut(first.rounds[0], {0})], policy=rule)
+    assert trace.text == "tell(look())"
+    assert "nothing from 'bad' may reach 'b'; policy.forbid" in trace.rounds[0].plan.errors[0]
+
+
+async def test_data_that_a_worker_may_not_see_today_is_kept_from_it_and_its_replies_are_dropped() -> None:
+    inside = Policy(data_class="patients", data_rules={"patients": DataRule(tags=frozenset({"inside"}))})
+    workers = {"a": worker("a", told, tags=frozenset({"inside"})), "out": worker("out", "forbidden")}
+    first = await Conductor(planned((1, "tell", [])), pool_of(**workers)).run("q")
+    assert first.text == "forbidden"
+    planner = Planner(model=planned((0, "tell", [])), card=Card(name="planner", tags=frozenset({"inside"})))
+    trace = await Conductor(planner, pool_of(**workers)).run("q", resume=first.rounds, policy=inside)
+    assert trace.text == "tell()"
+    assert "'out': data of class 'patients' needs a worker tagged inside" in trace.rounds[0].plan.errors[0]
+
+
+async def test_an_answer_must_come_from_who_has_to_give_it_today() -> None:
+    first = await over(planned((1, "tell", []))).run("q")
+    trace = await over(planned((2, "say", []))).run("q", resume=first.rounds, policy=Policy(final="b"))
+    assert trace.text == "say()"
+    assert "must be done by 'b'" in trace.rounds[0].plan.errors[0]
+
+
+async def test_a_worker_that_is_gone_from_the_pool_is_replaced() -> None:
+    first = await over(planned((0, "tell", [])), bad="forbidden").run("q")
+    trace = await Conductor(planned((0, "say", [])), pool_of(a=told)).run("q", resume=first.rounds)
+    assert trace.text == "say()"
+    assert "there is no worker 'bad'" in trace.rounds[0].plan.errors[0]
+
+
+async def test_rounds_after_a_reply_that_is_denied_today_are_made_again() -> None:
+    plans = [plan((0, "draft", [])), plan((1, "improve", [])), ACCEPT]
+    first = await over(ScriptedModel(plans), bad="forbidden", limits=Limits(rounds=3)).run("q")
+    assert [len(one.results) for one in first.rounds] == [1, 1, 0]
+    resumed = over(ScriptedModel([plan((1, "start", [])), ACCEPT]), limits=Limits(rounds=3))
+    trace = await resumed.run("q", resume=first.rounds, policy=DENIED)
+    assert trace.text == "start()"
+    assert "forbidden" not in shown(resumed)
+    assert "what followed round 1 is dropped" in trace.rounds[0].plan.errors[0]
+    assert trace.usage.calls == first.usage.calls + 3
+
+
+async def test_rounds_after_a_reply_that_the_planner_may_not_read_today_are_dropped_and_the_answer_stands() -> None:
+    plans = [plan((0, "draft", [])), plan((1, "improve", [])), ACCEPT]
+    first = await over(ScriptedModel(plans), limits=Limits(rounds=3)).run("q")
+    resumed = over(ScriptedModel([]), limits=Limits(rounds=3))
+    rule = Policy(forbid=(Flow(reader="planner", source="bad"),))
+    trace = await resumed.run("q", resume=first.rounds, policy=rule)
+    assert (trace.text, len(trace.rounds)) == ("draft()", 1)
+    assert "policy.forbid keeps its replies from the planner" in trace.rounds[0].plan.errors[0]
+
+
+async def test_nothing_is_dropped_where_the_policy_allows_what_was_done() -> None:
+    plans = [plan((0, "draft", [])), plan((1, "improve", [])), ACCEPT]
+    first = await over(ScriptedModel(plans), limits=Limits(rounds=3)).run("q")
+    rule = Policy(deny=frozenset({"b"}))
+    trace = await over(ScriptedModel([]), limits=Limits(rounds=3)).run("q", resume=first.rounds, policy=rule)
+    assert trace.rounds == first.rounds
+
+
+async def test_results_of_another_plan_are_not_taken_for_those_of_this_one() -> None:
+    whole = await conductor().run("q", workflow=DIAMOND)
+    other = PlanRecord(source="given", workflow=workflow(("b", "tell", ())))
+    trace = await conductor().run("q", resume=[Round(plan=other, results=whole.rounds[0].results)])
+    assert trace.text == "tell()"
+    assert "it belongs to another plan" in trace.rounds[0].plan.errors[0]
+
+
+async def test_steps_run_one_by_one_refuse_a_reply_that_is_denied_today() -> None:
+    first = over(ScriptedModel([]), bad="forbidden").stepwise("q", workflow(("a", "look", ()), ("b", "tell", (0,))))
+    look = await first.step(0)
+    replaced = look.model_copy(update={"step": look.step.model_copy(update={"worker": "bad"})})
+    today = over(ScriptedModel([]))
+    steps = today.stepwise("q", workflow(("a", "look", ()), ("b", "tell", (0,))), policy=DENIED)
+    tell = await steps.step(1, [look])
+    for use in (lambda: steps.finish([replaced, tell]), lambda: steps.has_answer([replaced, tell])):
+        with pytest.raises(WorkflowValidationError, match=r"step 1 runs again.*'bad': policy\.deny names it"):
+            use()
+    with pytest.raises(WorkflowValidationError, match=r"policy\.deny names it"):
+        await steps.step(1, [replaced])
+    assert steps.finish([await steps.step(0), tell]).text == "tell(look())"
+
+
+async def test_a_host_can_not_go_on_from_rounds_that_are_denied_today() -> None:
+    one = over(planned((0, "draft", [])), bad="forbidden", limits=Limits(rounds=2))
+    first = one.stepwise("q", await one.plan("q"))
+    rounds = first.finish(await run_stepwise(first)).rounds
+    with pytest.raises(WorkflowValidationError, match=r"'bad': policy\.deny names it"):
+        await one.plan("q", before=rounds, policy=DENIED)
+    with pytest.raises(WorkflowValidationError, match=r"'bad': policy\.deny names it"):
+        one.stepwise("q", workflow(("a", "tell", ())), before=rounds, policy=DENIED)
+
+
+async def test_tool_results_do_not_go_to_a_worker_whose_prompt_holds_a_reply_that_is_denied_today() -> None:
+    call = Message.assistant(tool_calls=[ToolCall(id="c", name="look", arguments="{}")])
+    steps = workflow(("bad", "find", ()), ("a", "read", (0,)), ("b", "ask", (1,)))
+    first = await Conductor(
+        ScriptedModel([]), pool_of(bad="forbidden", a=told, b=ScriptedModel([call])), access="positional"
+    ).run(Request(messages=(Message.user("q"),), tools=(Tool(name="look"),)), workflow=steps)
+    assert first.completion is not None
+    left = first.completion.message.continuation
+    assert left is not None
+    assert left.sources == frozenset({"bad", "a"})
+    turns = (Message.user("q"), first.completion.message, Message.tool("c", "found"))
+    request = Request(messages=turns, tools=(Tool(name="look"),))
+
+    allowed = over(ScriptedModel([]))
+    assert (await allowed.run(request)).rounds[0].plan.source == "continuation"
+    assert "forbidden" in shown(allowed)
+    rules = (DENIED, "policy.deny names it"), (Policy(forbid=(Flow(reader="b", source="bad"),)), "policy.forbid")
+    for policy, why in rules:
+        today = over(planned((1, "start", [])))
+        trace = await today.run(request, policy=policy)
+        assert trace.rounds[0].plan.source == "planner"
+        assert "forbidden" not in shown(today)
+        assert why in trace.rounds[0].plan.errors[0]
+        resumed = over(planned((1, "start", [])))
+        before = (await over(ScriptedModel([])).run(request)).rounds
+        assert (await resumed.run(request, resume=before, policy=policy)).text == "start()"
+        with pytest.raises(WorkflowValidationError, match=why):
+            today.stepwise(request, before[0].plan, policy=policy)
+    gone = await Conductor(planned((0, "start", [])), pool_of(a=told, b=told)).run(request)
+    assert "the pool has no worker 'bad'" in gone.rounds[0].plan.errors[0]
+
+
+# ------------------------------------------------------------------------------ a workflow to resume
+
+
+async def test_a_workflow_beside_the_plan_of_the_run_to_resume_is_refused() -> None:
+    whole = await conductor().run("q", workflow=DIAMOND)
+    begun = [cut(whole.rounds[0], {0})]
+    with pytest.raises(ConfigError, match="leave out workflow to go on with that plan, or leave out resume"):
+        await conductor().run("q", workflow=workflow(("a", "x", ())), resume=begun)
+    assert (await conductor().run("q", workflow=DIAMOND, resume=begun)).text == whole.text
+    unplanned = [Round(plan=PlanRecord(source="planner", errors=("cancelled",)))]
+    assert (await conductor().run("q", workflow=workflow(("a", "x", ())), resume=unplanned)).text == "x()"

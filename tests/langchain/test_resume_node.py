@@ -25,6 +25,7 @@ from langchain_conductor.progress import Progress, aget_progress, get_progress
 from langchain_conductor.subgraph import Graph
 from postgres import postgres  # noqa: F401 (a fixture)
 from rl_conductor import Conductor, ConfigError, Limits, ModelError, Policy, Request, RunError
+from rl_conductor.errors import WorkflowError
 
 PROGRAM = Path(__file__).parents[1] / "interrupted_graph.py"
 PATIENCE = 60.0
@@ -116,6 +117,28 @@ async def test_limits_count_what_was_used_before_the_interruption() -> None:
     result = await around(create_conductor(fresh), saver=begun.checkpointer).ainvoke(None, THREAD)
     assert asked(fresh) == ["ask"]
     assert result["messages"][-1].text == "ask(read(look()))"
+
+
+async def test_a_thread_is_not_resumed_with_a_reply_that_the_policy_has_come_to_deny() -> None:
+    held = Gated(told, forever)
+    begun = await interrupted(conductor(CHAIN, workers={"a": told, "b": held}), held.asked)
+    fresh = conductor(workers={"a": told, "b": told}, policy=Policy(deny=frozenset({"a"})))
+    graph = around(create_conductor(fresh), saver=begun.checkpointer)
+    with pytest.raises(WorkflowError, match=r"'a': policy\.deny names it"):
+        await graph.ainvoke(None, THREAD)
+    assert asked(fresh) == []
+
+
+async def test_a_thread_is_not_resumed_with_a_reply_of_a_replacement_that_is_denied_now() -> None:
+    held = Gated(told, forever)
+    steps = plan((0, "look", []), (2, "tell", [0]))
+    begun = await interrupted(
+        conductor(steps, workers={"a": [OUT_OF_ORDER], "bad": "forbidden", "b": held}), held.asked
+    )
+    fresh = conductor(workers={"a": told, "bad": told, "b": told}, policy=Policy(deny=frozenset({"bad"})))
+    with pytest.raises(WorkflowError, match=r"step 1 runs again.*'bad': policy\.deny names it"):
+        await around(create_conductor(fresh), saver=begun.checkpointer).ainvoke(None, THREAD)
+    assert asked(fresh) == []
 
 
 @pytest.mark.parametrize("found", [[], ["look"]], ids=["the only step", "the last step"])

@@ -77,6 +77,41 @@ async def test_a_killed_server_goes_on_where_it_was_and_pays_for_no_finished_ste
     assert "secret-of-the-vendor" not in reply.text
 
 
+async def test_a_restarted_server_neither_shows_nor_returns_the_reply_of_a_worker_that_is_denied_now(
+    upstream: Vendor, tmp_path: Path
+) -> None:
+    config = settings_file(tmp_path, upstream, f"sqlite:///{tmp_path / 'runs.db'}")
+    house = "\n[profiles.house]\nreleased = 2026-01-01\nlimits = { rounds = 1 }\n"
+    config.write_text(config.read_text() + house)
+    seen: list[str] = []
+
+    def join(body: dict[str, Any]) -> str:
+        seen.append(str(body))
+        return "two alone"
+
+    upstream.says |= {"a": "forbidden", "c": join}
+    upstream.held.add("c")
+    async with process(config) as first:
+        asking = asyncio.create_task(post(first.url, NAMED, model="house", conductor={}))
+        await until(lambda: upstream.asked["c"] == 1)
+        await asyncio.sleep(0.3)
+        await first.end(signal.SIGKILL)
+        with pytest.raises(httpx.TransportError):
+            await asking
+    upstream.held.clear()
+    await until(lambda: len(seen) == 1)  # the vendor answers the process that is gone
+    upstream.says["planner"] = plan((1, "Draft two.", []), (2, "Join them.", ["all"]))
+    config.write_text(config.read_text() + 'policy = { deny = ["a"] }\n')
+    async with process(config) as second:
+        reply = await post(second.url, NAMED, model="house", conductor={"trace": "full"})
+    assert reply.json()["choices"][0]["message"]["content"] == "two alone"
+    assert len(seen) == 2
+    assert "forbidden" not in seen[1]
+    told = reply.json()["conductor"]["trace"]["rounds"][0]["plan"]["errors"]
+    assert "'a': policy.deny names it" in str(told)
+    assert upstream.asked["a"] == 1
+
+
 async def test_another_process_over_the_same_store_takes_over_when_one_is_killed(
     upstream: Vendor, postgres: str, tmp_path: Path
 ) -> None:

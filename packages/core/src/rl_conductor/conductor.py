@@ -17,6 +17,7 @@ from rl_conductor.planner import Planner
 from rl_conductor.policy import Policy
 from rl_conductor.pool import AnyWorker, WorkerPool, close_all, warn_of_lookalikes
 from rl_conductor.profiles import Profile, profile_named
+from rl_conductor.restoring import check_resumed
 from rl_conductor.rounds import Run
 from rl_conductor.stepwise import Stepwise
 from rl_conductor.streams import as_told
@@ -193,8 +194,10 @@ class Conductor:
 
         Raises:
             PolicyError: no workflow at all may run.
+            WorkflowValidationError: the policy does not allow what the rounds `before` hold.
         """
         run = self._run_of(_request(question), policy, limits, on_event or ignore, before)
+        run.check_earlier_rounds()
         calls = rejected.calls if rejected else ()
         run.caller.carry_on(calls)
         with observed(self._begun(run), run.emit) as run.emit:
@@ -225,7 +228,7 @@ class Conductor:
 
         Raises:
             PolicyError: no workflow at all may run.
-            WorkflowValidationError: this one may not run.
+            WorkflowValidationError: this one may not run, or the policy does not allow what the rounds `before` hold.
         """
         run = self._run_of(_request(question), policy, limits, on_event or ignore, before)
         run.stream = stream
@@ -250,7 +253,8 @@ class Conductor:
             question: plain words, a conversation, or a whole request.
             workflow: run this instead of planning.
             resume: the rounds of a run of this question that was cut short. Plans and replies that are in them are
-                not asked for again, and what they used counts towards the limits.
+                not asked for again, and what they used counts towards the limits. What today's policy does not allow
+                is dropped and done again; `PlanRecord.errors` in the trace names the rule.
             policy: in place of the conductor's own.
             limits: in place of the conductor's own.
             on_event: told of everything as it happens; the last event, `Finished`, comes even when cancelled.
@@ -260,7 +264,10 @@ class Conductor:
         Raises:
             RunError: there is no answer; `error.trace` says why and what it cost.
             PolicyError: no workflow at all may run.
+            WorkflowValidationError: the caller's own workflow may not run.
+            ConfigError: `workflow` is another than the one that the rounds to `resume` were made by.
         """
+        check_resumed(workflow, resume)
         run = self._run_of(_request(question), policy, limits, on_event or ignore, resume)
         run.stream = stream
         run.id = run_id or run.id

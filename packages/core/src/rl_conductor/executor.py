@@ -146,6 +146,15 @@ class Execution:
                 task.result()  # which raises only what should be impossible, and then nothing else is waited for
         return [self._tasks[i].result() for i in sorted(access)]
 
+    def sources(self, index: int) -> frozenset[str]:
+        """The workers whose replies can have reached this step."""
+        assert self.workflow is not None
+        steps = [self._runs[i].step if i in self._runs else step for i, step in enumerate(self.workflow.steps)]
+        reached = Workflow(steps=tuple(steps)).sources[index]
+        recalls = any(steps[i].recall for i in (index, *reached))
+        recalled = (result.step.worker for one in self.before for result in one.results if recalls and result.reply)
+        return frozenset((*(steps[i].worker for i in reached), *recalled))
+
     async def permits(self, index: int, step: Step) -> bool:
         """Whether `step` may stand at `index` beside the other steps as they run now."""
         await self._planned.wait()
@@ -198,7 +207,7 @@ class _StepRun:
         prompt = self._prompt(seen)
         reply = await self._reply(prompt)
         if reply is not None and reply.tool_calls:
-            going_on = Continuation(worker=self.step.worker, prompt=prompt)
+            going_on = Continuation(worker=self.step.worker, prompt=prompt, sources=self.execution.sources(self.index))
             reply = reply.model_copy(update={"continuation": going_on})
         self.result = StepResult(
             index=self.index,

@@ -11,7 +11,7 @@ from functools import cached_property
 
 from rl_conductor.answering import answer_in, answered, completion_of, failures_in
 from rl_conductor.calling import Caller
-from rl_conductor.errors import PolicyError
+from rl_conductor.errors import PolicyError, WorkflowValidationError
 from rl_conductor.events import AnswerDelta, Finished, Listener, StepFinished, WorkflowPlanned
 from rl_conductor.executor import Execution, Hedges
 from rl_conductor.fences import new_key
@@ -21,6 +21,7 @@ from rl_conductor.planner import Drafting, Planner
 from rl_conductor.policy import Policy
 from rl_conductor.pool import WorkerPool
 from rl_conductor.prompts import with_prompt
+from rl_conductor.restoring import Restored, Rules, check_history, restored, resumable, without_continuation
 from rl_conductor.reviewing import later_space, may_hear, reviews
 from rl_conductor.staffing import capable, fallback_workflow, one_call
 from rl_conductor.tiers import Tiers
@@ -56,6 +57,8 @@ class Run:
     rounds: list[Round] = field(default_factory=list)
     said: str = ""
     """What was passed on of the answer while it was made."""
+    dropped: list[str] = field(default_factory=list)
+    """What of an interrupted run the policy no longer allows, for the record of the next plan."""
 
     def __post_init__(self) -> None:
         self.caller = Caller(Ledger(self.limits), retries=self.retries, keep_prompts=self.keep_prompts)
@@ -110,6 +113,7 @@ class Run:
     # -------------------------------------------------------------------------------------- rounds
 
     async def _rounds(self, workflow: Workflow | None) -> None:
+        self.rounds, self.dropped = resumable(self.rounds, self._first_space, self._rules, self.planner.card)
         interrupted = self.rounds.pop() if self.rounds else None
         while self.number < self.limits.rounds:
             execution = self.execution()
@@ -129,27 +133,51 @@ class Run:
     ) -> PlanRecord:
         """The plan of the round at hand, wherever it comes from; what was done of it before stays done."""
         going_on = self.request.continuation
-        if going_on is not None and self._may_answer(going_on.worker):
+        if going_on is not None and (why := self._rules.against(going_on, self.space())):
+            self.dropped.append(f"tool calls of {going_on.worker!r} are not continued: {why}")
+            going_on = None
+        if going_on is not None:
             record = self._going_on(going_on, execution)
-        elif interrupted is not None and interrupted.plan.is_made:
+        elif interrupted is not None and self._may_stand(interrupted.plan, execution):
             record = self.take_up(interrupted.plan, execution)
         elif workflow is not None:
             record = self._given(workflow, execution)
         else:
             execution.wasted = interrupted.calls if interrupted else ()
             return await self._planned(execution, ahead=ahead)
-        self._announced(record)
-        if interrupted is not None:
-            self._restore(interrupted.results, execution)
+        done = self.restored(record.workflow, interrupted.results if interrupted else (), execution)
+        self.dropped += done.errors
+        record = self._announced(record)
+        execution.restore(done.kept)
+        execution.wasted = done.abandoned_calls
+        for result in done.kept:
+            self.emit(StepFinished(round=self.number, result=result))
         return record
 
-    def _restore(self, results: Sequence[StepResult], execution: Execution) -> None:
-        """Take the steps that were done before the interruption as done; the others are run again."""
-        done = [result for result in results if result.status == "ok"]
-        execution.restore(done)
-        execution.wasted = tuple(call for result in results if result.status == "failed" for call in result.calls)
-        for result in done:
-            self.emit(StepFinished(round=self.number, result=result))
+    def restored(self, workflow: Workflow | None, results: Sequence[StepResult], execution: Execution) -> Restored:
+        """Which steps of an earlier attempt at this round stay done; the others are run again."""
+        if workflow is None:
+            return Restored((), (), ())
+        return restored(workflow, results, execution.space, self._rules)
+
+    def _may_stand(self, record: PlanRecord, execution: Execution) -> bool:
+        """Whether a plan of the interrupted run is made and may still run; the caller's own is never replaced."""
+        if not record.is_made or record.source == "continuation":
+            return False
+        if record.workflow is None or record.source == "given":
+            return True
+        broken = self._rules.broken_by(record.workflow, execution.space)
+        if broken:
+            self.dropped.append(f"the plan of the interrupted run is dropped: {'; '.join(broken)}")
+        return not broken
+
+    def check_earlier_rounds(self) -> None:
+        """See to it that the policy allows what the rounds before this one hold, for a host that keeps them itself.
+
+        Raises:
+            WorkflowValidationError: it does not.
+        """
+        check_history(self.rounds, self._first_space, self._rules, self.planner.card)
 
     def take_up(self, record: PlanRecord, execution: Execution) -> PlanRecord:
         """A plan that was made before, if it may still run.
@@ -158,31 +186,43 @@ class Run:
             WorkflowValidationError: it may not.
         """
         going_on = self.request.continuation
-        if record.source == "continuation" and going_on is not None and self._may_answer(going_on.worker):
+        if record.source == "continuation" and going_on is not None:
+            if why := self._rules.against(going_on, self.space()):
+                raise WorkflowValidationError(f"tool calls of {going_on.worker!r} are not continued: {why}")
             return self._going_on(going_on, execution)
         if record.workflow is None:
             return record
         if record.source == "given":  # perhaps in place of one that was written, and had to be paid
-            return record.model_copy(update={"workflow": self._given(record.workflow, execution).workflow})
-        return record.model_copy(update={"workflow": execution.space.check(record.workflow)})
+            self._widen(execution, record.workflow)
+        broken = self._rules.broken_by(record.workflow, execution.space)
+        if broken:
+            raise WorkflowValidationError(*broken)
+        return record
 
     def _given(self, workflow: Workflow, execution: Execution) -> PlanRecord:
         """The caller's own plan: the policy binds it, but not what only keeps the Conductor's plans easy to write."""
-        longest = max(len(step.subtask) for step in workflow.steps)
-        execution.space = execution.space.model_copy(update={"access": "positional", "subtask_chars": longest})
+        self._widen(execution, workflow)
         return PlanRecord(source="given", workflow=execution.space.check(workflow))
 
-    def _may_answer(self, worker: str) -> bool:
-        """Whether the worker that called a tool may still give the answer: the message that names it may be forged."""
-        return worker in self.space().last_choices
+    def _widen(self, execution: Execution, workflow: Workflow) -> None:
+        longest = max(len(step.subtask) for step in workflow.steps)
+        execution.space = execution.space.model_copy(update={"access": "positional", "subtask_chars": longest})
+
+    @cached_property
+    def _shown(self) -> Request:
+        """The request without what is meant for us: a conductor in the pool would take it for its own."""
+        return without_continuation(self.request)
+
+    @cached_property
+    def _rules(self) -> Rules:
+        return Rules(self.policy, self.pool)
 
     def _going_on(self, left: Continuation, execution: Execution) -> PlanRecord:
         """Bring the results of its tool calls to the worker that made them, without planning."""
         if execution.space.unreadable:  # the prompt holds replies that another worker might not be allowed to read
             execution.space = execution.space.model_copy(update={"allowed": frozenset({left.worker})})
-        # Without what is meant for us: a conductor in the pool would take it for its own.
-        turns = [turn.model_copy(update={"continuation": None}) for turn in self.request.messages]
-        execution.request = self.request.model_copy(update={"messages": with_prompt(turns, left.prompt)})
+        shown = execution.request
+        execution.request = shown.model_copy(update={"messages": with_prompt(shown.messages, left.prompt)})
         return PlanRecord(source="continuation", workflow=one_call(left.worker))
 
     async def _execute(self, execution: Execution, record: PlanRecord) -> None:
@@ -224,7 +264,7 @@ class Run:
         return Execution(
             pool=self.pool,
             space=self.space(),
-            request=self.request,
+            request=self._shown,
             caller=self.caller,
             fence_key=self.fence_key,
             emit=self.emit,
@@ -314,6 +354,9 @@ class Run:
         )
 
     def _announced(self, record: PlanRecord) -> PlanRecord:
+        if self.dropped:
+            record = record.model_copy(update={"errors": (*self.dropped, *record.errors)})
+            self.dropped = []
         self.emit(WorkflowPlanned(round=self.number, plan=record))
         return record
 

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 
 from rl_conductor.answering import answered
-from rl_conductor.errors import ConfigError
+from rl_conductor.errors import ConfigError, WorkflowValidationError
 from rl_conductor.events import Event, Listener, WorkflowPlanned, ignore
 from rl_conductor.executor import Execution
 from rl_conductor.observing import Begun, observed
@@ -30,6 +30,7 @@ class Stepwise:
         ended = (call.started + call.seconds for one in run.before for call in one.calls)
         self._round_begun = replace(begun(), elapsed=max(ended, default=0.0))
         self._charged: set[int] = set()
+        run.check_earlier_rounds()
         self.plan = run.take_up(plan, run.execution())
         """The plan as it runs."""
         if self.plan.workflow is None:
@@ -47,11 +48,11 @@ class Stepwise:
 
         Raises:
             ConfigError: a result is missing that the step may read.
+            WorkflowValidationError: the policy does not allow one of the results.
         """
         self._expect(self.workflow.steps[index].access, done)
         self._charge(done)
-        execution = self._execution()
-        execution.restore(done)
+        execution = self._restored(done)
         self._charged.add(index)
         with self._observed(self._begun()) as execution.emit:
             return await execution.run_step(self.workflow, index)
@@ -61,6 +62,7 @@ class Stepwise:
 
         Raises:
             ConfigError: one of them is not.
+            WorkflowValidationError: the policy does not allow one of the results.
             RunError: there is no answer; `error.trace` says why and what it cost.
         """
         self._gather(done)
@@ -86,9 +88,8 @@ class Stepwise:
         self._expect(self.workflow.needed, done)
         self._charge(done)
         del self._run.rounds[len(self._run.before) :]
-        execution = self._execution()
+        execution = self._restored(done)
         execution.workflow = self.workflow
-        execution.restore(done)
         self._run.rounds.append(Round(plan=self.plan, results=execution.results()))
 
     @contextmanager
@@ -103,10 +104,14 @@ class Stepwise:
 
             yield tell
 
-    def _execution(self) -> Execution:
+    def _restored(self, done: Collection[StepResult]) -> Execution:
         execution = self._run.execution()
         self._run.take_up(self.plan, execution)
         self._run.prepare(execution, self.plan)
+        errors = self._run.restored(self.workflow, tuple(done), execution).errors
+        if errors:
+            raise WorkflowValidationError(*errors)
+        execution.restore(done)
         return execution
 
     def _expect(self, indices: Collection[int], done: Collection[StepResult]) -> None:

@@ -118,7 +118,7 @@ class PlanRecord(Value):
     repairs: tuple[Text, ...] = ()
     """What was changed in the plan as written, in words."""
     errors: tuple[Text, ...] = ()
-    """Why plans before this one were rejected."""
+    """Why plans before this one were rejected, and what of an interrupted run the policy no longer allows."""
     workflow: Workflow | None = None
     """The plan as parsed; `None` accepts the answer of the round before."""
     form: str | None = None

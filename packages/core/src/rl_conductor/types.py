@@ -100,6 +100,8 @@ class Continuation(Value):
     worker: str
     prompt: str
     """The last user message as that worker saw it: evidence in its fence, then the worker's own subtask."""
+    sources: Names | None = None
+    """The workers whose replies are in the prompt, directly or through others; `None` when that was not recorded."""
 
 
 def _as_parts(content: Any) -> Any:
