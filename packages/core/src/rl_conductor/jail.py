@@ -299,14 +299,23 @@ def refuse_in_python(scratch: str) -> None:
 # ------------------------------------------------------------------------------------------ running
 
 
-def kernel_confines() -> bool:
-    """Whether this kernel and machine can hold a program; asking changes nothing."""
+def missing_confinement() -> str | None:
+    """Returns what this machine lacks for its kernel to confine a program, else `None`; asking changes nothing."""
     if not sys.platform.startswith("linux") or platform.machine() not in MACHINES:
-        return False
-    if int(_libc().syscall(LANDLOCK_CREATE, None, 0, 1)) < LANDLOCK_ABI:
-        return False
+        return f"{platform.system()} on {platform.machine()} is not Linux on {' or '.join(MACHINES)}"
+    landlock = int(_libc().syscall(LANDLOCK_CREATE, None, 0, 1))
+    if landlock < LANDLOCK_ABI:
+        found = f"has Landlock ABI {landlock}" if landlock > 0 else "has no Landlock, or it is switched off"
+        return f"the kernel {platform.release()} {found}; ABI {LANDLOCK_ABI} (Linux 6.2) is needed"
     # Asked for a filter at address 0, a kernel that has filters says that it can't read there.
-    return bool(_libc().prctl(22, ctypes.c_ulong(2), None, None, None)) and ctypes.get_errno() == 14
+    if not (_libc().prctl(22, ctypes.c_ulong(2), None, None, None) and ctypes.get_errno() == 14):
+        return f"the kernel {platform.release()} has no seccomp filters"
+    return None
+
+
+def kernel_confines() -> bool:
+    """Returns whether the kernel of this machine can confine a program."""
+    return missing_confinement() is None
 
 
 def confine(scratch: str) -> None:

@@ -10,8 +10,8 @@ What it does not protect from:
 - a busy processor and memory until the bounds are reached, times the programs that run at once (one a core);
 - a program that forges the tests it is run with, when both share one process;
 - reading what the interpreter's own folders hold, such as installed packages;
-- on other systems, deliberate attack of any kind: there Python's audit hook stops accidents only. `confined` says
-  which it is, and each `Ran` says which it was.
+- on other systems, deliberate attack of any kind: there Python's audit hook stops accidents only. `confined` and
+  `confinement` say which it is, and why; each `Ran` says which it was.
 """
 
 from __future__ import annotations
@@ -81,6 +81,14 @@ def program_in(reply: str) -> str:
 def confined() -> bool:
     """Whether this machine's kernel holds the programs."""
     return jail.kernel_confines()
+
+
+def confinement() -> str:
+    """Returns in words what confines programs on this machine, and why it is not the kernel."""
+    missing = jail.missing_confinement()
+    if missing is None:
+        return "programs are confined by the kernel (Landlock and seccomp)"
+    return f"programs are confined by Python's audit hook only, which stops accidents but no attack: {missing}"
 
 
 _slots = PerLoop(lambda: asyncio.Semaphore(os.cpu_count() or 1))

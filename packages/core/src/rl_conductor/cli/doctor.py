@@ -48,7 +48,7 @@ class Finding(NamedTuple):
 
 
 def doctor() -> None:
-    """Check what could run here: libraries, keys, servers, weights, memory.
+    """Check what could run here: libraries, keys, servers, weights, memory, the sandbox.
 
     Keys are named, never shown. The exit code is 1 only when nothing at all could run.
     """
@@ -100,11 +100,23 @@ def machine() -> Iterator[Finding]:
     memory = _memory()
     if memory is not None:
         yield Finding(memory > 2e9, "memory", megabytes(memory), "" if memory > 2e9 else "too little for local models")
+    yield sandbox()
     if find_spec("platformdirs") is not None:
         # Imported here because it needs the `local` or the `bench` extra.
         from rl_conductor.folders import cache_folder  # noqa: PLC0415
 
         yield Finding(True, "cache", str(cache_folder()))
+
+
+def sandbox() -> Finding:
+    """What confines programs in replies, which some tasks and workers run."""
+    try:
+        # Imported here because some systems have no limits on processes.
+        from rl_conductor.sandbox import confined, confinement  # noqa: PLC0415
+    except ConfigError as error:
+        return Finding(False, "sandbox", str(error))
+    cure = "" if confined() else "run coders and coding tasks in a virtual machine"
+    return Finding(confined(), "sandbox", confinement(), cure)
 
 
 def _memory() -> int | None:
