@@ -64,8 +64,16 @@ class Caller:
 
     def remaining(self) -> float | None:
         """Seconds until the run's deadline; `None` without one."""
-        seconds = self.ledger.limits.seconds
-        return None if seconds is None else seconds - self.elapsed()
+        deadline = self.deadline()
+        return None if deadline is None else deadline[0] - time.monotonic()
+
+    def deadline(self) -> tuple[float, float] | None:
+        """The run's own deadline, or an earlier one that it shares, and the `limits.seconds` behind it."""
+        seconds, shared = self.ledger.limits.seconds, self.ledger.shared_deadline()
+        if seconds is None:
+            return shared
+        own = (self.began + seconds, seconds)
+        return own if shared is None else min(own, shared)
 
     async def ask(
         self,
@@ -385,7 +393,7 @@ def _outcome(error: ConductorError) -> CallOutcome:
 
 
 def _too_late(caller: Caller, model: Model) -> LimitError:
-    seconds = caller.ledger.limits.seconds or 0.0
+    _, seconds = caller.deadline() or (0.0, 0.0)
     return LimitError(
         f"limits.seconds={seconds:g} was over before {model.name} had answered",
         limit="seconds",
