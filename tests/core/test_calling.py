@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 import traceback
 from collections.abc import AsyncGenerator
 from decimal import Decimal
@@ -21,7 +22,7 @@ from rl_conductor.errors import (
     ModelTimeoutError,
     RateLimitError,
 )
-from rl_conductor.ledger import Amount, Ledger
+from rl_conductor.ledger import Amount, Ledger, enclosing
 from rl_conductor.limits import DEFAULT_OUTPUT_TOKENS, Limits, upper_bound
 from rl_conductor.models import Model
 from rl_conductor.models.scripted import ScriptedModel
@@ -361,3 +362,19 @@ async def test_half_a_surrogate_pair_from_a_vendor_breaks_nothing() -> None:
     assert Call.model_validate_json(call.model_dump_json()) == call
     _, (call,), _ = await ask(ScriptedModel([ModelError("says \udc00", model="m")]))
     assert Call.model_validate_json(call.model_dump_json()) == call
+
+
+async def test_a_call_ends_at_the_deadline_that_its_run_shares_with_others() -> None:
+    shared = Ledger(Limits(seconds=7, depth=9))
+    shared.deadline = time.monotonic()
+    around = enclosing.set(shared)
+    try:
+        model = ScriptedModel("never")
+        failure, (call,), _ = await ask(model, Limits(seconds=60, depth=9))
+        own, _, _ = await ask(ScriptedModel("never"), Limits(seconds=1e-9, depth=9))
+    finally:
+        enclosing.reset(around)
+    assert isinstance(failure, LimitError)
+    assert str(failure) == "limits.seconds=7 was over before scripted:scripted had answered"
+    assert (call.outcome, model.requests) == ("timeout", [])
+    assert "limits.seconds=7" in str(own), "it was over first"

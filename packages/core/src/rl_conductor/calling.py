@@ -66,8 +66,16 @@ class Caller:
 
     def remaining(self) -> float | None:
         """Seconds until the run's deadline; `None` without one."""
-        seconds = self.ledger.limits.seconds
-        return None if seconds is None else seconds - self.elapsed()
+        deadline = self.deadline()
+        return None if deadline is None else deadline[0] - time.monotonic()
+
+    def deadline(self) -> tuple[float, float] | None:
+        """The run's own deadline, or an earlier one that it shares, and the `limits.seconds` behind it."""
+        seconds, shared = self.ledger.limits.seconds, self.ledger.shared_deadline()
+        if seconds is None:
+            return shared
+        own = (self.began + seconds, seconds)
+        return own if shared is None else min(own, shared)
 
     def deadline_after(self, share: float) -> float | None:
         """When this share of the time that is left is over, in seconds since the run began; `None` without a limit."""
@@ -253,7 +261,7 @@ class _Attempts:
         return call if run is None else min(call, run)
 
     def _too_late(self) -> LimitError:
-        seconds, elapsed = self.caller.ledger.limits.seconds or 0.0, self.caller.elapsed()
+        (_, seconds), elapsed = self.caller.deadline() or (0.0, 0.0), self.caller.elapsed()
         over = f"limits.seconds={seconds:g} was over"
         if self.deadline is not None and self.deadline < seconds:
             over = f"the first {self.deadline:.3g} s of limits.seconds={seconds:g} were over"

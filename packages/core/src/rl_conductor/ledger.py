@@ -108,6 +108,8 @@ class Ledger:
 
     def __init__(self, limits: Limits) -> None:
         self.limits = limits
+        self.deadline: float | None = None
+        """When `limits.seconds` are over, on the clock of `time.monotonic`, where several runs share them."""
         self.parent = enclosing.get()
         self._around = holding.get()
         self.depth: int = 1 if self.parent is None else self.parent.depth + 1
@@ -123,6 +125,16 @@ class Ledger:
         """Whether a limit here or around depends on how many tokens a call may use."""
         here = self.limits.usd is not None or self.limits.tokens is not None
         return here or (self.parent is not None and self.parent.counts_tokens)
+
+    def shared_deadline(self) -> tuple[float, float] | None:
+        """The earliest `deadline` here or around, and the `limits.seconds` behind it."""
+        found: list[tuple[float, float]] = []
+        ledger: Ledger | None = self
+        while ledger is not None:
+            if ledger.deadline is not None:
+                found.append((ledger.deadline, ledger.limits.seconds or 0.0))
+            ledger = ledger.parent
+        return min(found, default=None)
 
     def check_depth(self) -> None:
         """Raise `LimitError` when conductors sit deeper in one another than any of them allows."""

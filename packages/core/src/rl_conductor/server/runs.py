@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from rl_conductor.errors import RunError
 from rl_conductor.events import Event, Finished, StepFinished, WorkflowPlanned
-from rl_conductor.ledger import Ledger, enclosing
+from rl_conductor.ledger import Amount, Ledger, enclosing
 from rl_conductor.limits import Limits
 from rl_conductor.server.admission import Admission
 from rl_conductor.server.errors import ApiError
@@ -75,6 +75,8 @@ class Runs:
             if claim.outcome == "mismatch":
                 raise _mismatch(asked.name)
             if claim.outcome == "done" and claim.trace is not None:
+                if asked.shared is not None:
+                    asked.shared.charge(Amount.of(claim.trace.usage))
                 return Live.over(claim.id, claim.created, claim.trace)
             if claim.outcome != "elsewhere":
                 return self._begin(asked, claim, new)
@@ -158,6 +160,7 @@ class _Conducting:
             return await self._conduct()
         except RunError as error:
             self._check_budget(error, budget)
+            self.asked.check_shared(error)
             raise
 
     def _count_on(self, budget: Ledger | None) -> None:
@@ -165,6 +168,9 @@ class _Conducting:
         if budget is not None and self.claim.inherited:
             budget.charge(self.claim.charged)
         enclosing.set(budget)
+        if self.asked.shared is not None:
+            self.asked.shared.charge(self.claim.charged)
+            enclosing.set(self.asked.shared.ledger())
         self.charged = Ledger(Limits(depth=ANY_DEPTH))
         self.charged.charge(self.claim.charged)
         enclosing.set(self.charged)
@@ -186,21 +192,21 @@ class _Conducting:
     def _check_budget(self, error: RunError, budget: Ledger | None) -> None:
         """Raise `ApiError` if the run failed because the key's budget does not suffice."""
         refused = any(call.outcome == "refused" for call in error.trace.calls())
-        left = list(self._left(budget, error.trace.usage)) if budget is not None and refused else []
+        left = list(self._left(budget, self.asked.used(error.trace))) if budget is not None and refused else []
         if left:
             message = f"{' and '.join(left)} is left of this key's budget, which is not enough: {error.trace.error}"
             raise ApiError(message, status=429, code="insufficient_quota") from error
 
-    def _left(self, budget: Ledger, used: Usage) -> Iterator[str]:
+    def _left(self, budget: Ledger, used: Amount) -> Iterator[str]:
         """What is left of the budget, where that is less than the request itself might have used further."""
         asked = self.asked.limits
         if budget.limits.usd is not None:
             usd = budget.limits.usd - budget.spent.usd
-            if asked.usd is None or asked.usd - used.cost > usd:
+            if asked.usd is None or asked.usd - used.usd > usd:
                 yield f"${max(usd, 0):f}"
         if budget.limits.tokens is not None:
             tokens = budget.limits.tokens - budget.spent.tokens
-            if asked.tokens is None or asked.tokens - used.total_tokens > tokens:
+            if asked.tokens is None or asked.tokens - used.tokens > tokens:
                 yield f"{max(tokens, 0):,} tokens"
 
     @property
