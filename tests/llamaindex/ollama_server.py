@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -18,19 +18,23 @@ class Served:
     url: str
     replies: list[dict[str, Any]]
     """The messages that it answers with, one after the other."""
+    answer: Callable[[str], str] | None = None
+    """Makes the text of a reply from the model's name, where there are no `replies`."""
     requests: list[dict[str, Any]] = field(default_factory=list)
 
 
 @contextmanager
-def ollama(*replies: dict[str, Any]) -> Iterator[Served]:
-    """A server that answers so."""
-    served = Served("", list(replies))
+def ollama(*replies: dict[str, Any], answer: Callable[[str], str] | None = None) -> Iterator[Served]:
+    """A server that answers so. With `answer` it keeps connections open, as the real one does."""
+    served = Served("", list(replies), answer)
 
     class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1" if answer else "HTTP/1.0"
+
         def do_POST(self) -> None:
             request = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
             served.requests.append(request)
-            lines = list(_lines(served.replies.pop(0), stream=request.get("stream", False)))
+            lines = list(_lines(_reply(served, request), stream=request.get("stream", False)))
             body = "\n".join(map(json.dumps, lines)).encode()
             self.send_response(200)
             self.send_header("Content-Type", "application/json")
@@ -42,6 +46,7 @@ def ollama(*replies: dict[str, Any]) -> Iterator[Served]:
             pass
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server.block_on_close = False  # connections of clients that nobody closes stay open
     served.url = f"http://127.0.0.1:{server.server_port}"
     thread = threading.Thread(target=server.serve_forever, daemon=True)
     thread.start()
@@ -51,6 +56,12 @@ def ollama(*replies: dict[str, Any]) -> Iterator[Served]:
         server.shutdown()
         server.server_close()
         thread.join()
+
+
+def _reply(served: Served, request: dict[str, Any]) -> dict[str, Any]:
+    if served.answer is None:
+        return served.replies.pop(0)
+    return {"role": "assistant", "content": served.answer(request["model"])}
 
 
 def _lines(message: dict[str, Any], *, stream: bool) -> Iterator[dict[str, Any]]:

@@ -128,7 +128,7 @@ def test_an_engines_own_spans_are_within_the_workers(spans: Spans, indexes: dict
     engine = indexes["hr"].as_query_engine(llm=EchoLLM())
     Conductor({"hr": engine}, planner=planner(plan((0, "Go.", [])))).complete("Why?")
     (working,) = spans.named("Conductor.work-")
-    (query,) = spans.named("RetrieverQueryEngine.aquery-")
+    (query,) = spans.named("RetrieverQueryEngine.query-")
     assert query.parent_id == working.id_
 
 

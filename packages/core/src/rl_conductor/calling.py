@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections.abc import AsyncGenerator, Callable, Iterable, Iterator
 from contextlib import AbstractAsyncContextManager, aclosing, contextmanager, nullcontext
@@ -23,7 +24,7 @@ from rl_conductor.errors import (
 )
 from rl_conductor.ledger import Amount, Ledger, Reservation, enclosing, holding, reports
 from rl_conductor.limits import DEFAULT_OUTPUT_TOKENS, upper_bound
-from rl_conductor.models.base import Model, checked
+from rl_conductor.models.base import LONGEST_ERROR, Model, checked
 from rl_conductor.models.hiding import secrets_in, without_secrets
 from rl_conductor.reply import ReasoningMemory, ReplyReader
 from rl_conductor.trace import Call, CallOutcome, fingerprint
@@ -31,6 +32,8 @@ from rl_conductor.types import Completion, Delta, Request, Usage, total
 
 if TYPE_CHECKING:
     from tenacity import RetryCallState
+
+log = logging.getLogger("rl_conductor.run")
 
 LONGEST_WAIT = 60.0
 """Seconds: a vendor that asks for a longer pause is given up instead."""
@@ -222,6 +225,9 @@ class _Attempts:
             raise
         except ConductorError as error:
             self._record(started, _outcome(error), failure=error)
+            if type(error) is ModelError and error.status is None:  # no adapter knows what went wrong
+                who = f"attempt {self.number}" if self.worker is None else f"{self.worker}, attempt {self.number}"
+                log.warning("a call to %s failed (%s): %s", self.model.name, who, for_log(error, self.model))
             raise
         self._record(started, "ok", completion=completion)
         return completion
@@ -418,6 +424,12 @@ def _offered(completion: Completion, request: Request) -> Completion:
     message = completion.message.model_copy(update={"tool_calls": calls})
     finish = completion.finish_reason if calls else "stop"
     return completion.model_copy(update={"message": message, "finish_reason": finish})
+
+
+def for_log(error: object, model: Model) -> str:
+    """The text of an error on one line, without the keys in `model`: vendors and models wrote parts of it."""
+    text = without_secrets(str(error), secrets_in(model))[:LONGEST_ERROR]
+    return "".join(character if character.isprintable() else " " for character in text)
 
 
 def _outcome(error: ConductorError) -> CallOutcome:

@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from functools import cached_property
 
 from rl_conductor.answering import answer_in, answered, completion_of, failures_in
-from rl_conductor.calling import Caller
+from rl_conductor.calling import Caller, for_log, log
 from rl_conductor.errors import PolicyError, WorkflowValidationError
 from rl_conductor.events import AnswerDelta, Finished, Listener, StepFinished, WorkflowPlanned
 from rl_conductor.executor import Execution, Hedges
@@ -96,10 +96,17 @@ class Run:
         trace = self._trace(cut_short)
         if (told := reports.get()) is not None:
             told.append(trace.usage)
+        if trace.answer is not None and trace.answer.source == "evidence":
+            self._log_evidence(trace.answer)
         if trace.completion is not None and trace.completion.text and not self.said:
             self.emit(AnswerDelta(text=trace.completion.text))
         self.emit(Finished(trace=trace))
         return trace
+
+    def _log_evidence(self, answer: Answer) -> None:
+        last = self.rounds[answer.round].results[-1]
+        why = for_log(last.error or last.status, self.pool[last.step.worker].model)
+        log.warning("%s: the last step failed, so the reply of step %d answers: %s", self.id, answer.step + 1, why)
 
     async def plan(self) -> PlanRecord:
         """A plan that is not run. Its workflow is the fall-back's when the planner wrote none."""
@@ -326,9 +333,18 @@ class Run:
             calls = (*draft.calls, *await execution.abandon())
             self.rounds.append(Round(plan=record.model_copy(update={"calls": calls})))
             raise
-        if record.source == "fallback" and not self.rounds:
-            record = record.model_copy(update={"workflow": fallback_workflow(space, self.pool)})
+        if record.source == "fallback":
+            if not self.rounds:
+                record = record.model_copy(update={"workflow": fallback_workflow(space, self.pool)})
+            self._log_fallback(record)
         return self._announced(record)
+
+    def _log_fallback(self, record: PlanRecord) -> None:
+        instead = "the answer before stands"
+        if record.workflow is not None:
+            instead = f"{record.workflow.steps[-1].worker} answers alone"
+        why = for_log(record.errors[-1], self.planner.model) if record.errors else "no reason is known"
+        log.warning("%s has no plan for round %d, so %s: %s", self.id, self.number + 1, instead, why)
 
     def _tier(self, space: PlanSpace) -> TierDecision | None:
         """What the classifier makes of the request, as far as policy and request let its worker answer alone."""

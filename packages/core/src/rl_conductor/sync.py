@@ -37,13 +37,18 @@ if sys.platform != "win32":
     os.register_at_fork(after_in_child=_background_loop.cache_clear)  # a fork leaves the thread behind
 
 
+def is_background_thread() -> bool:
+    """Whether this code runs on the background loop, on behalf of a sync caller."""
+    return threading.current_thread().name == THREAD
+
+
 def run_sync(work: Coroutine[Any, Any, T]) -> T:
     """The result of `work`, awaited on the background loop. Ctrl-C cancels it and waits for its clean-up.
 
     Raises:
         ConfigError: called by code that runs on that loop itself, which would wait for itself for ever.
     """
-    if threading.current_thread().name == THREAD:
+    if is_background_thread():
         work.close()
         raise ConfigError("run_sync() inside of a run would never return; await the async method instead")
     with _one_starts_it:

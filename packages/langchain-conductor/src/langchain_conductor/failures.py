@@ -11,6 +11,7 @@ from langchain_core import exceptions as lc_errors
 from langchain_core.runnables import Runnable
 
 from rl_conductor.amounts import seconds_in
+from rl_conductor.blocking import exclude_running_loop, is_loop_error
 from rl_conductor.errors import (
     AuthenticationError,
     BadRequestError,
@@ -52,6 +53,9 @@ def translated(name: str, runnable: Runnable[Any, Any]) -> Iterator[None]:
 
 def _refusal(error: Exception, name: str, runnable: Runnable[Any, Any]) -> ModelError:
     said = without_secrets(str(error), secrets_in(runnable))[:1000] or type(error).__name__
+    if is_loop_error(error):
+        exclude_running_loop()
+        return ModelError(f"{name} raised {type(error).__name__}: {said}", model=name, retryable=True)
     wait = seconds_in(getattr(getattr(error, "response", None), "headers", {}).get("retry-after"))
     status, body = getattr(error, "status_code", None), getattr(error, "body", None)
     if isinstance(status, int):

@@ -6,7 +6,6 @@ failure, to be retried or given to another worker; so a pause crosses it as a `P
 
 from __future__ import annotations
 
-import asyncio
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,6 +15,7 @@ from typing import Any
 
 from langchain_core.runnables import Runnable
 
+from langchain_conductor.invoking import invoke
 from rl_conductor.events import Event
 from rl_conductor.summary import progress
 
@@ -26,8 +26,6 @@ class Host:
 
     pauses: type[Exception]
     """What its pauses are raised as."""
-    in_threads: bool
-    """It was invoked, not awaited: then its checkpointer may be one that can't be awaited."""
 
 
 class Paused(BaseException):
@@ -53,20 +51,18 @@ def hosted(host: Host) -> Iterator[None]:
         _host.reset(token)
 
 
-async def called(runnable: Runnable[Any, Any], given: Any) -> Any:
-    """What `runnable` makes of `given`.
+async def called(runnable: Runnable[Any, Any], given: Any, *, async_only: bool) -> Any:
+    """The output of `runnable` for `given`, by `invoke`.
 
     Raises:
         Paused: it waits for somebody, inside of a graph that can wait too.
     """
     host = _host.get()
     if host is None:
-        return await runnable.ainvoke(given)
+        return await invoke(runnable, given, async_only=async_only)
     token = _host.set(None)  # it is not the host of what `runnable` itself calls
     try:
-        if host.in_threads:
-            return await asyncio.to_thread(runnable.invoke, given)
-        return await runnable.ainvoke(given)
+        return await invoke(runnable, given, async_only=async_only)
     except host.pauses as signal:
         raise Paused(signal) from None
     finally:

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncGenerator, Iterator, Mapping
 from contextlib import aclosing, contextmanager
 from contextvars import ContextVar
+from functools import cached_property
 from typing import Any, get_type_hints, is_typeddict
 
 from langchain_core.callbacks import UsageMetadataCallbackHandler
@@ -25,6 +26,7 @@ from pydantic_core import to_json
 from langchain_conductor.budget import budgeted, leave_to_the_conductor
 from langchain_conductor.failures import translated
 from langchain_conductor.hosts import called
+from langchain_conductor.invoking import invoke, is_async_only, stream
 from langchain_conductor.messages import core_completion, lc_messages, lc_tool, plain_name
 from langchain_conductor.tuning import stop_option, tuned
 from rl_conductor.errors import BadResponseError, ConfigError
@@ -95,7 +97,7 @@ class ChatModel:
                 if isinstance(request.response_format, JsonFormat):
                     reply = await self._as_json(request, request.response_format)
                 else:
-                    reply = await self._bound(request).ainvoke(lc_messages(request.messages), **self._stop(request))
+                    reply = await invoke(self._bound(request), lc_messages(request.messages), **self._stop(request))
             return checked(core_completion(reply, model=self.name, price=self.price))
 
     async def stream(self, request: Request) -> AsyncGenerator[Delta, None]:
@@ -107,8 +109,9 @@ class ChatModel:
             return
         pieces: list[AIMessage] = []
         with translated(self.name, self.chat):
-            async with aclosing(within(request.timeout, self._chunks(request))) as arriving:
-                async for piece in arriving:
+            arriving = stream(self._bound(request), lc_messages(request.messages), **self._stop(request))
+            async with aclosing(within(request.timeout, arriving)) as replies:
+                async for piece in replies:
                     pieces.append(piece)
                     if piece.text:
                         yield Delta(text=str(piece.text))
@@ -119,10 +122,6 @@ class ChatModel:
 
     async def aclose(self) -> None:
         """Nothing: the connections belong to whoever made the chat model."""
-
-    async def _chunks(self, request: Request) -> AsyncGenerator[AIMessage, None]:
-        async for piece in self._bound(request).astream(lc_messages(request.messages), **self._stop(request)):
-            yield piece
 
     def _stop(self, request: Request) -> dict[str, Any]:
         return stop_option(self.chat, request.sampling)
@@ -142,10 +141,10 @@ class ChatModel:
             return await self._called_or_json(request, form)
         chat, messages = tuned(self.chat, request.sampling), lc_messages(request.messages)
         if form.json_schema is None:  # for which not every chat model has a switch; the conversation asks for it
-            reply = await chat.ainvoke(messages, **self._stop(request))
+            reply = await invoke(chat, messages, **self._stop(request))
             return _json_reply(parse_json_markdown(str(reply.text)), reply)
         schema = {**form.json_schema, "title": plain_name(form.name)}
-        made: Any = await chat.with_structured_output(schema, include_raw=True).ainvoke(messages)
+        made = await invoke(chat.with_structured_output(schema, include_raw=True), messages)
         if made["parsed"] is None:
             why = made["parsing_error"] or "it does not fit the schema"
             raise BadResponseError(f"{self.name}: the reply is not the JSON asked for: {why}", model=self.name)
@@ -157,7 +156,7 @@ class ChatModel:
         answer = Tool(name=plain_name(f"answer_{form.name}"), description="Gives the whole answer.", parameters=schema)
         if request.tool_choice == "auto":
             request = request.model_copy(update={"tools": (*request.tools, answer), "tool_choice": "required"})
-        reply = await self._bound(request).ainvoke(lc_messages(request.messages), **self._stop(request))
+        reply: AIMessage = await invoke(self._bound(request), lc_messages(request.messages), **self._stop(request))
         calls = [call for call in reply.tool_calls if call["name"] != answer.name]
         if calls:  # an answer beside them was written before their results are known
             return reply.model_copy(update={"tool_calls": calls})
@@ -205,7 +204,7 @@ class RunnableModel:
         require(self, request)
         with translated(self.name, self.runnable), _counting() as counted, budgeted(self.name, self.price):
             async with asyncio.timeout(request.timeout):
-                made = await called(self.runnable, self._input(request))
+                made = await called(self.runnable, self._input(request), async_only=self._async_only)
         return self._completion(made, counted)
 
     async def stream(self, request: Request) -> AsyncGenerator[Delta, None]:
@@ -218,7 +217,8 @@ class RunnableModel:
         made: Any = None
         said = ""
         with translated(self.name, self.runnable), _counting() as counted, budgeted(self.name, self.price):
-            async with aclosing(within(request.timeout, _each(self.runnable.astream(self._input(request))))) as pieces:
+            arriving = stream(self.runnable, self._input(request), async_only=self._async_only)
+            async with aclosing(within(request.timeout, arriving)) as pieces:
                 async for piece in pieces:
                     made = piece if made is None else made + piece
                     text = _plain(piece)
@@ -230,6 +230,10 @@ class RunnableModel:
 
     async def aclose(self) -> None:
         """Nothing: what the runnable holds belongs to whoever made it."""
+
+    @cached_property
+    def _async_only(self) -> bool:
+        return is_async_only(self.runnable)
 
     def _input(self, request: Request) -> Any:
         if self._field in (MESSAGES, CONVERSATION):
@@ -315,11 +319,6 @@ def _json_reply(made: Any, raw: AIMessage) -> AIMessage:
     """`raw` with JSON as its text; the call of a tool that may have brought it is a detail of the vendor's."""
     told = {name: value for name, value in raw.response_metadata.items() if name != "model_provider"}
     return AIMessage(json.dumps(made, ensure_ascii=False), usage_metadata=raw.usage_metadata, response_metadata=told)
-
-
-async def _each(pieces: AsyncIterator[Any]) -> AsyncGenerator[Any, None]:
-    async for piece in pieces:
-        yield piece
 
 
 @contextmanager

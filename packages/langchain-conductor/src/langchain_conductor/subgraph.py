@@ -45,20 +45,20 @@ class AsyncNode(Runnable[Any, Any]):
     """A node made of a coroutine function, for graphs that are invoked or awaited."""
 
     def __init__(
-        self, work: Callable[[Any], Coroutine[Any, Any, Any]], in_threads: Callable[[Any], Any] | None = None
+        self, work: Callable[[Any], Coroutine[Any, Any, Any]], blocking_work: Callable[[Any], Any] | None = None
     ) -> None:
-        """`in_threads` does the work in graphs that are invoked; by default `work` does it on a loop of its own."""
+        """`blocking_work` replaces `work` in graphs that are invoked; else `work` runs on the background loop."""
         self._work = work
-        self._in_threads = in_threads or (lambda state: run_sync(work(state)))
+        self._blocking_work = blocking_work or (lambda state: run_sync(work(state)))
 
     def invoke(self, input: Any, config: RunnableConfig | None = None, **_: Any) -> Any:  # noqa: A002, ARG002
         """The update, for `graph.invoke`."""
-        with hosted(Host(pauses=GraphBubbleUp, in_threads=True)):
-            return self._in_threads(input)
+        with hosted(Host(pauses=GraphBubbleUp)):
+            return self._blocking_work(input)
 
     async def ainvoke(self, input: Any, config: RunnableConfig | None = None, **_: Any) -> Any:  # noqa: A002, ARG002
         """The update, for `graph.ainvoke`."""
-        with hosted(Host(pauses=GraphBubbleUp, in_threads=False)):
+        with hosted(Host(pauses=GraphBubbleUp)):
             return await self._work(input)
 
 

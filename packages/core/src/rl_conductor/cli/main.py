@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import logging
 import sys
 from importlib.metadata import version
 from typing import Annotated, Any
@@ -82,6 +83,7 @@ def _print_version(wanted: bool) -> None:
 
 @app.callback()
 def rl_conductor(
+    context: typer.Context,
     _version: Annotated[
         bool, typer.Option("--version", help="Print the version.", callback=_print_version, is_eager=True)
     ] = False,
@@ -96,6 +98,8 @@ def rl_conductor(
 
     Exit codes: 0 an answer, 1 no answer, 2 a mistake in the command or a file, 130 Ctrl-C.
     """
+    if context.invoked_subcommand != "serve":  # the others print what went wrong in a run themselves
+        logging.getLogger("rl_conductor.run").addHandler(logging.NullHandler())
 
 
 def main() -> None:

@@ -70,19 +70,26 @@ def _is_masked(token: str, secret: str) -> bool:
 def secrets_in(thing: object) -> set[str]:
     """The keys in an object and in what it is made of: pydantic's secrets, and texts with a telling name."""
     found: set[str] = set()
+    for name, part in parts_of(thing):
+        if isinstance(part, SecretStr):
+            found.add(part.get_secret_value())
+        elif isinstance(part, str) and part and _NAME.search(name):
+            found.add(part)
+    return found
+
+
+def parts_of(thing: object) -> Iterator[tuple[str, object]]:
+    """Yields an object and the objects that can be reached from it, the nearest first, each with a name."""
     seen: set[int] = set()
     ahead: deque[tuple[str, object]] = deque([("", thing)])
     while ahead and len(seen) < MOST:
-        name, held = ahead.popleft()
-        if isinstance(held, SecretStr):
-            found.add(held.get_secret_value())
-        elif isinstance(held, str):
-            if held and _NAME.search(name):
-                found.add(held)
-        elif id(held) not in seen:
-            seen.add(id(held))
-            ahead.extend(_parts(name, held))
-    return found
+        name, part = ahead.popleft()
+        if isinstance(part, str | SecretStr):
+            yield name, part
+        elif id(part) not in seen:
+            seen.add(id(part))
+            yield name, part
+            ahead.extend(_parts(name, part))
 
 
 def _parts(name: str, held: object) -> Iterator[tuple[str, object]]:

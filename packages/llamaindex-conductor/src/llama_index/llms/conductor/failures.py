@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from rl_conductor import ConductorError, ModelError
+from rl_conductor.blocking import exclude_running_loop, is_loop_error
 from rl_conductor.models.hiding import secrets_in, without_secrets
 
 
@@ -18,4 +19,7 @@ def translated(name: str, asked: object) -> Iterator[None]:
         raise
     except Exception as error:
         said = without_secrets(str(error), secrets_in(asked))
-        raise ModelError(f"{name} raised {type(error).__name__}: {said}", model=name) from None
+        wrong_loop = is_loop_error(error)
+        if wrong_loop:
+            exclude_running_loop()
+        raise ModelError(f"{name} raised {type(error).__name__}: {said}", model=name, retryable=wrong_loop) from None

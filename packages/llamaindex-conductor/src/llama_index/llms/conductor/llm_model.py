@@ -1,19 +1,20 @@
 """`LLMModel`: a LlamaIndex LLM as a `Model` of the core, to work or to plan.
 
-It does not retry: the LLM's own integration does, and says what is left of it. What an LLM raises is final.
+It does not retry: the LLM's own integration does. What an LLM raises is final, unless its client is bound to another
+event loop.
 """
 
 from __future__ import annotations
 
-import asyncio
 import json
-from collections.abc import AsyncGenerator
-from contextlib import aclosing, suppress
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import aclosing
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 from uuid import uuid4
 
-from llama_index.core.base.llms.types import ChatMessage, ChatResponse, ThinkingBlock
+from llama_index.core.base.llms.types import ChatMessage, ChatResponse, ChatResponseAsyncGen, ThinkingBlock
 from llama_index.core.callbacks import CallbackManager
 from llama_index.core.callbacks.schema import EventPayload
 from llama_index.core.callbacks.token_counting import get_llm_token_counts
@@ -25,6 +26,7 @@ from llama_index.core.utilities.token_counting import TokenCounter
 from typing_extensions import override
 
 from rl_conductor import Capabilities, Completion, Message, Price, Request, Sampling, Tool, Usage
+from rl_conductor.blocking import call, in_thread, iterate_in_thread, stream
 from rl_conductor.models.base import checked, priced, require
 from rl_conductor.types import Delta, ReasoningPart, TextPart, ToolCall
 
@@ -83,23 +85,24 @@ class LLMModel:
     async def _response(self, request: Request, messages: list[ChatMessage]) -> ChatResponse:
         keywords = _keywords(request.sampling)
         if tools := _offered(request):
-            return await self._caller.achat_with_tools(tools, chat_history=messages, **keywords, **_choice(request))
+            options = {"chat_history": messages, **keywords, **_choice(request)}
+            with_tools = partial(self._caller.chat_with_tools, tools, **options)
+            return await call(partial(self._caller.achat_with_tools, tools, **options), with_tools)
+        chat = partial(self.llm.chat, messages, **keywords)
         if blocks(self.llm, "achat", CustomLLM):
-            return await asyncio.to_thread(self.llm.chat, messages, **keywords)
-        return await self.llm.achat(messages, **keywords)
+            return await in_thread(chat)
+        return await call(partial(self.llm.achat, messages, **keywords), chat)
 
-    async def _responses(self, request: Request, messages: list[ChatMessage]) -> AsyncGenerator[ChatResponse, None]:
+    def _responses(self, request: Request, messages: list[ChatMessage]) -> AsyncGenerator[ChatResponse, None]:
         keywords = _keywords(request.sampling)
         if tools := _offered(request):
-            keywords |= _choice(request)
-            stream = await self._caller.astream_chat_with_tools(tools, chat_history=messages, **keywords)
-        elif blocks(self.llm, "astream_chat", CustomLLM):
-            stream = _in_threads(self.llm, messages, keywords)
-        else:
-            stream = await self.llm.astream_chat(messages, **keywords)
-        async with aclosing(stream):
-            async for response in stream:
-                yield response
+            options = {"chat_history": messages, **keywords, **_choice(request)}
+            with_tools = partial(self._caller.stream_chat_with_tools, tools, **options)
+            return stream(partial(_awaited, self._caller.astream_chat_with_tools, tools, **options), with_tools)
+        chat = partial(self.llm.stream_chat, messages, **keywords)
+        if blocks(self.llm, "astream_chat", CustomLLM):
+            return iterate_in_thread(chat)
+        return stream(partial(_awaited, self.llm.astream_chat, messages, **keywords), chat)
 
     def _completion(self, messages: list[ChatMessage], response: ChatResponse) -> Completion:
         message = self._message(response)
@@ -183,16 +186,12 @@ class _Offered(BaseTool):
         raise TypeError(f"the tool {self._metadata.name!r} is the caller's to call")
 
 
-# --------------------------------------------------------------------------- LLMs without async half
+# ------------------------------------------------------------------------------------------ streams
 
 
-async def _in_threads(
-    llm: LLM, messages: list[ChatMessage], keywords: dict[str, Any]
+async def _awaited(
+    start: Callable[..., Awaitable[ChatResponseAsyncGen]], *args: Any, **keywords: Any
 ) -> AsyncGenerator[ChatResponse, None]:
-    responses = await asyncio.to_thread(llm.stream_chat, messages, **keywords)
-    try:
-        while (response := await asyncio.to_thread(next, responses, None)) is not None:
+    async with aclosing(await start(*args, **keywords)) as responses:
+        async for response in responses:
             yield response
-    finally:
-        with suppress(ValueError):  # cancelled while a thread waits for the next piece, which nothing can stop
-            responses.close()
