@@ -39,7 +39,7 @@ def ask(
 
     \b
     Examples:
-      rl-conductor ask "What is 17 * 23? Show your working."
+      rl-conductor ask "A shop sells pens at 3 dollars each. How much do 17 pens cost?"
       rl-conductor ask "What does this chart say?" --file chart.png
       git diff | rl-conductor ask "Review this change." --file -
       rl-conductor ask --budget 0.05 --deadline 60 --save run.json "..."

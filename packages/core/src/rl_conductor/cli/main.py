@@ -93,7 +93,7 @@ def rl_conductor(
     \b
     Start here:
       rl-conductor doctor                     what could run on this machine
-      rl-conductor ask "What is 17 * 23?"     an answer, and who made it
+      rl-conductor ask "What is 12 * 12?"     an answer, and who made it
       rl-conductor plan "..."                 who would do what
 
     Exit codes: 0 an answer, 1 no answer, 2 a mistake in the command or a file, 130 Ctrl-C.

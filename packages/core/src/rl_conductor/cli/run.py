@@ -37,7 +37,7 @@ def run(
 
     \b
     Examples:
-      rl-conductor run workflow.json "What is 17 * 23?"
+      rl-conductor run workflow.json "What is 12 * 12?"
       rl-conductor plan --json "..." | rl-conductor run - "..."
     """
     given = read_workflow(workflow)

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from rl_conductor.server.settings import Settings
 
 EXAMPLE = """  curl {address}/v1/chat/completions -H 'content-type: application/json'{key} \\
-    -d '{{"model": "conductor-mini", "messages": [{{"role": "user", "content": "What is 17 * 23?"}}]}}'"""
+    -d '{{"model": "conductor-mini", "messages": [{{"role": "user", "content": "What is 12 * 12?"}}]}}'"""
 
 
 def serve(
