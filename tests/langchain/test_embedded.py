@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from langchain_conductor import ChatConductor
-from rl_conductor import Policy
+from rl_conductor import Limits, Policy
 from rl_conductor.discovery import POOL_VARIABLE, VENDORS
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
@@ -17,7 +17,8 @@ CONFIGURED = [POOL_VARIABLE, "OPENAI_BASE_URL", *(key for vendor in VENDORS.valu
 def chat(monkeypatch: pytest.MonkeyPatch) -> ChatConductor:
     for name in CONFIGURED:
         monkeypatch.delenv(name, raising=False)
-    return ChatConductor(profile="mini", max_tokens=40, temperature=0, seed=1)
+    # Without the profile's deadline: on a busy machine, planning would take more than its share of it.
+    return ChatConductor(profile="mini", limits=Limits(steps=2), max_tokens=40, temperature=0, seed=1)
 
 
 def test_tiny_models_plan_and_answer(chat: ChatConductor) -> None:
