@@ -112,8 +112,11 @@ def test_half_a_surrogate_pair_becomes_a_question_mark(text: str) -> None:
     for value in (
         TextPart(text=text),
         ReasoningPart(text=text),
+        ReasoningPart(text="", signature=text),
         ToolCall(id="1", name=text, arguments=text),
+        ToolCall(id=text, name="", arguments=""),
         Delta(text=text, reasoning=text),
+        Completion(message=Message.assistant("x"), usage=Usage(), model=text),
     ):
         assert "?" in value.model_dump_json()
     assert TextPart(text="🙂").text == "🙂"

@@ -402,3 +402,13 @@ async def test_tool_calls_of_a_shadow_are_not_kept_for_a_turn_that_never_comes(s
     await at.openai().responses.create(model="assistant", input="What is 17 * 23?", tools=[tool], store=False)
     (pair,) = await pairs(at, 1)
     assert await at.service.store.trace(pair.shadow) is None
+
+
+async def test_runs_beside_an_answer_are_kept_alive_like_all_others(serve: Serve, upstream: Vendor) -> None:
+    at = await serve(**conducting(), routes={"assistant": route(upstream)})
+    upstream.held.add("judge")
+    await at.openai().chat.completions.create(**ASK)
+    await until(lambda: upstream.asked["judge"] == 2)
+    under_way = {row.id for row in await at.service.store.runs(Search(status="running"))}
+    assert len(under_way) == 2
+    assert under_way == set(at.service.living)

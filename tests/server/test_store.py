@@ -345,7 +345,7 @@ async def test_writes_that_a_database_refuses_are_logged_and_do_not_stop_the_oth
         await store.journal.flush()
     store.begin(new_run(None))
     await store.journal.flush()
-    assert "1 writes to the store are lost" in caplog.text
+    assert "1 write to the store is lost" in caplog.text
     assert len(await store.runs()) == 1
 
 

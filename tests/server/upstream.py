@@ -42,6 +42,8 @@ class Vendor:
     asked: Counter[str] = field(default_factory=Counter)
     held: set[str] = field(default_factory=set)
     """Models that do not answer as long as they are in here."""
+    replies: dict[str, dict[str, Any]] = field(default_factory=dict)
+    """Fields of a model's replies in place of the usual ones, such as `model` and `usage`."""
 
     async def answer(self, http: Request) -> Response:
         """One chat completion."""
@@ -54,9 +56,11 @@ class Vendor:
         said = says if isinstance(says, str) else says(body)
         if not said:
             return JSONResponse({"error": {"message": "out of order"}}, status_code=400)
+        changed = self.replies.get(model, {})
         if not body.get("stream"):
-            return JSONResponse(_frame(model, "message", said, finish="stop"))
-        frames = [_frame(model, "delta", said), _frame(model, "delta", "", finish="stop")]
+            whole = _frame(model, "message", said, finish="stop") | changed
+            return Response(json.dumps(whole), media_type="application/json")  # JSONResponse encodes no lone surrogate
+        frames = [_frame(model, "delta", said), _frame(model, "delta", "", finish="stop") | changed]
         text = "".join(f"data: {json.dumps(frame)}\n\n" for frame in frames)
         return Response(text + "data: [DONE]\n\n", media_type="text/event-stream")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import sqlite3
 from collections.abc import Callable
@@ -65,6 +66,22 @@ def test_the_records_of_a_run_are_printed_as_they_are_kept(cli: Cli, kept: str) 
     (line,) = cli("audit", "run-1", "--json", "--store", kept).stdout.splitlines()
 
     assert json.loads(line)["sequence"] == 2
+
+
+def test_a_run_whose_server_is_gone_is_told_with_what_it_had_stored(cli: Cli, kept: str) -> None:
+    async def expire() -> None:
+        store = await Store.open(kept, lease=-1.0)
+        assert await store.expire([]) == ["run-9"]
+        await store.aclose()
+
+    asyncio.run(expire())
+
+    result = cli("audit", "run-9", "--verify", "--store", kept)
+    assert result.exit_code == 0
+    assert "request    unknown" in result.stdout
+    assert "trace      none: the server that ran it is gone" in result.stdout
+    assert "✓ it has no trace: the server that ran it is gone" in result.stderr
+    assert "there is no trace: the server that ran it is gone" in cli("show", "run-9", "--store", kept).output
 
 
 def test_a_changed_trace_is_found(cli: Cli, kept: str) -> None:

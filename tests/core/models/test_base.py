@@ -142,6 +142,15 @@ def test_a_call_whose_tokens_were_not_counted_has_no_known_cost_unless_they_cost
     assert priced(Usage(output_tokens=1), Price(input=Decimal(2), output=Decimal(8))).unpriced_calls == 0
 
 
+def test_a_vendor_can_report_no_more_tokens_than_any_call_uses() -> None:
+    made_up = Usage(input_tokens=2**62, cached_tokens=2**61, cache_write_tokens=1, output_tokens=10**40)
+    used = priced(made_up, Price(input=Decimal(2), output=Decimal(8)))
+    counts = (used.input_tokens, used.cached_tokens, used.cache_write_tokens, used.output_tokens)
+    assert counts == (10**9, 10**9, 1, 10**9)
+    assert used.cost < 20_000
+    assert priced(made_up, None).output_tokens == 10**9
+
+
 async def test_collecting_a_broken_stream_is_a_bad_response() -> None:
     async def broken() -> AsyncIterator[Delta]:
         yield Delta(text="hi")

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Iterable
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Any
 
 from rl_conductor.trace import Call, CallOutcome, PlanSource, Round, StepResult, Trace
@@ -82,12 +84,15 @@ class Ended(Value):
     model: str
     """The pinned name of the model that was asked."""
     status: str
-    trace: str
-    """SHA-256 of the whole trace in JSON: whoever has it can tell that it is the one."""
+    trace: str | None
+    """SHA-256 of the whole trace in JSON: whoever has it can tell that it is the one. `None` when there is none."""
 
 
 class Record(Ended):
-    """One run, from the request to the answer."""
+    """One run, from the request to the answer.
+
+    What only the process that ran it knew is `None` when that process died.
+    """
 
     sequence: int
     """From 1, without gaps."""
@@ -96,11 +101,11 @@ class Record(Ended):
     began: str
     """ISO 8601, by UTC."""
     ms: int
-    package: str
-    prompts: str
-    request: str
-    policy: str
-    limits: str
+    package: str | None
+    prompts: str | None
+    request: str | None
+    policy: str | None
+    limits: str | None
     rounds: tuple[AuditedRound, ...]
     answer: str | None
     """SHA-256 of the answer's text."""
@@ -132,6 +137,35 @@ def record_of(trace: Trace, ended: Ended, *, sequence: int, previous: str) -> Re
         answer=digest_of(trace.text) if trace.completion else None,
         answered_by=(answer.round, answer.step) if answer else None,
         used=_used(trace.usage),
+    )
+
+
+def unfinished_record_of(
+    rounds: Iterable[Round],
+    ended: Ended,
+    *,
+    began: datetime,
+    seconds: float,
+    usage: Usage,
+    sequence: int,
+    previous: str,
+) -> Record:
+    """The record of a run whose process died, from what it had stored by then."""
+    return Record(
+        **dict(ended),
+        sequence=sequence,
+        previous=previous,
+        began=began.isoformat(timespec="milliseconds"),
+        ms=_ms(seconds),
+        package=None,
+        prompts=None,
+        request=None,
+        policy=None,
+        limits=None,
+        rounds=tuple(map(_round, rounds)),
+        answer=None,
+        answered_by=None,
+        used=_used(usage),
     )
 
 

@@ -23,6 +23,9 @@ PLAN_TOKENS = 1_024
 USD_DIGITS = 60
 """Most digits of a limit in dollars, half of them after the point: clients write limits, and told in full, a few
 characters such as `1e-999999999` would take a gigabyte."""
+MAX_LIMIT = 10**15
+"""Highest limit of tokens, calls and seconds: far more than any run can use, and still a number that clocks and
+databases can hold."""
 
 
 class Limits(Value):
@@ -30,11 +33,11 @@ class Limits(Value):
 
     usd: Dollars | None = Field(default=None, ge=0, max_digits=USD_DIGITS, decimal_places=USD_DIGITS // 2)
     """US dollars, planning included."""
-    tokens: int | None = Field(default=None, ge=0)
+    tokens: int | None = Field(default=None, ge=0, le=MAX_LIMIT)
     """Tokens read and written, planning included."""
-    calls: int | None = Field(default=None, ge=1)
+    calls: int | None = Field(default=None, ge=1, le=MAX_LIMIT)
     """Calls to any model, planning and retries included."""
-    seconds: float | None = Field(default=None, gt=0)
+    seconds: float | None = Field(default=None, gt=0, le=MAX_LIMIT)
     """Wall time until everything in flight is given up."""
     rounds: int = Field(default=1, ge=1)
     """Most plans that are run one after the other; 2 is the paper's recursion."""

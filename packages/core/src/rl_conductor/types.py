@@ -75,7 +75,7 @@ class ReasoningPart(Value):
 
     type: Literal["reasoning"] = "reasoning"
     text: Text
-    signature: str | None = None
+    signature: Text | None = None
     """What a vendor wants back unchanged with the thought (Anthropic's and Google's signatures)."""
 
 
@@ -85,7 +85,7 @@ ContentPart = Annotated[TextPart | ImagePart | FilePart | ReasoningPart, Field(d
 class ToolCall(Value):
     """A model's wish to call one of the caller's tools."""
 
-    id: str
+    id: Text
     name: Text
     arguments: Text
     """The JSON text as the model wrote it: untrusted, and not always valid JSON."""
@@ -334,7 +334,7 @@ class Completion(Value):
     message: Message
     usage: Usage
     finish_reason: FinishReason = "stop"
-    model: str
+    model: Text
     """The model that really answered, as the vendor names it."""
 
     @property

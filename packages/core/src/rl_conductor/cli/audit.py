@@ -117,8 +117,10 @@ def _settle(chain: Chain, head: str | None) -> None:
     _confirm(f"{counted(chain.records, 'record')}, none of which was changed; the head is {chain.head}")
 
 
-def _settle_trace(recorded: str, kept: str | None) -> None:
-    if kept is None:
+def _settle_trace(recorded: str | None, kept: str | None) -> None:
+    if recorded is None:
+        _confirm("it has no trace: the server that ran it is gone")
+    elif kept is None:
         _confirm("its trace is not kept any more, so only the record tells of it")
     elif kept == recorded:
         _confirm("its trace is the one that was recorded")
@@ -158,11 +160,17 @@ def _facts(record: Record) -> dict[str, str]:
         "asked": f"{record.model} ({record.api}), on the account of {record.key}",
         "is": record.status,
         "used": f"{used.input_tokens + used.output_tokens:,} tokens, {dollars(used.usd)}",
-        "made with": f"rl-conductor {record.package}, prompts {record.prompts}, policy {record.policy[:SHOWN]}",
-        "request": record.request,
+        "made with": _made_with(record),
+        "request": record.request or "unknown",
         "answer": record.answer or "none",
-        "trace": record.trace,
+        "trace": record.trace or "none: the server that ran it is gone",
     }
+
+
+def _made_with(record: Record) -> str:
+    if record.package is None or record.policy is None:
+        return "unknown"
+    return f"rl-conductor {record.package}, prompts {record.prompts}, policy {record.policy[:SHOWN]}"
 
 
 def _call(call: AuditedCall) -> str:

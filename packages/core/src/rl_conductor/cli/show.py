@@ -50,7 +50,9 @@ def show(
 
 
 def _why_none(row: RunRow) -> str:
-    return "it is not over yet" if row.status == "running" else "nothing that was said in it was to be kept"
+    if row.status == "running":
+        return "it is not over yet"
+    return "the server that ran it is gone" if row.lost_its_server else "nothing that was said in it was to be kept"
 
 
 def _tell_what_there_is(row: RunRow, so_far: Sequence[Round]) -> None:

@@ -48,6 +48,12 @@ LONGEST_ERROR = 1000
 MALFORMED = (ValueError, TypeError, LookupError, AttributeError)
 """What vendors' libraries trip over when a reply is not what the protocol promises, for they do not check it."""
 
+MAX_TOKENS_PER_CALL = 10**9
+"""Most tokens that one call can report: a vendor's counts are untrusted, and larger ones fit no database."""
+
+TOKEN_COUNTS = ("input_tokens", "cached_tokens", "cache_write_tokens", "output_tokens", "reasoning_tokens")
+"""The fields of `Usage` that vendors report."""
+
 ERRORS_BY_STATUS: dict[int, type[ModelError]] = {
     401: AuthenticationError,
     402: AuthenticationError,
@@ -161,7 +167,12 @@ def require(model: Model, request: Request) -> None:
 
 
 def priced(usage: Usage, price: Price | None) -> Usage:
-    """`usage` of one call with its cost filled in; marked as unpriced where the price, or the tokens, are not known."""
+    """`usage` of one call with its cost filled in; marked as unpriced where the price, or the tokens, are not known.
+
+    Counts above `MAX_TOKENS_PER_CALL` are lowered to it.
+    """
+    if any(getattr(usage, name) > MAX_TOKENS_PER_CALL for name in TOKEN_COUNTS):
+        usage = usage.model_copy(update={name: min(getattr(usage, name), MAX_TOKENS_PER_CALL) for name in TOKEN_COUNTS})
     counted = usage.input_tokens or usage.output_tokens
     if price is None or (not counted and (price.input or price.output)):
         return usage.model_copy(update={"calls": 1, "unpriced_calls": 1})

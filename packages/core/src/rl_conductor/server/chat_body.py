@@ -9,7 +9,7 @@ from pydantic import ConfigDict, Field, model_validator
 
 from rl_conductor.server.content import document, image, json_format
 from rl_conductor.server.extensions import Extension
-from rl_conductor.server.wire import MOST_CHOICES, Ask, Body, only
+from rl_conductor.server.wire import MOST_CHOICES, Ask, Body, MaxTokens, Seed, only
 from rl_conductor.types import ContentPart, Effort, JsonFormat, Message, Request, Sampling, TextPart, Tool, ToolCall
 
 HINTS = ("prompt_cache_key", "prompt_cache_options", "prompt_cache_retention", "prediction")
@@ -242,11 +242,11 @@ class ChatBody(Body):
     stream: bool | None = None
     stream_options: StreamOptions | None = None
     n: int | None = Field(default=None, ge=1, le=MOST_CHOICES)
-    max_tokens: int | None = Field(default=None, ge=1)
-    max_completion_tokens: int | None = Field(default=None, ge=1)
+    max_tokens: MaxTokens | None = None
+    max_completion_tokens: MaxTokens | None = None
     temperature: float | None = Field(default=None, ge=0, le=2)
     top_p: float | None = Field(default=None, ge=0, le=1)
-    seed: int | None = None
+    seed: Seed | None = None
     stop: str | tuple[str, ...] | None = None
     tools: tuple[ToolEntry, ...] | None = None
     tool_choice: Literal["auto", "none", "required"] | Choice | None = None

@@ -7,6 +7,7 @@ from typing import Any
 from sqlalchemy.exc import InterfaceError, OperationalError
 
 from rl_conductor.errors import ConductorError, ConfigError, LimitError, PolicyError, RunError, WorkflowError
+from rl_conductor.store.journal import StoreAwayError
 from rl_conductor.store.reading import OtherReleaseError
 from rl_conductor.trace import Trace
 
@@ -75,7 +76,7 @@ def api_error(error: Exception) -> ApiError:
             return error
         case RunError():
             return _no_answer(error.trace)
-        case OtherReleaseError() | OperationalError() | InterfaceError():
+        case OtherReleaseError() | StoreAwayError() | OperationalError() | InterfaceError():
             return _of_the_store(error)
         case PolicyError() if error.rule != "capabilities":
             return ApiError(str(error), status=403, code=f"policy_{error.rule}")
@@ -85,7 +86,7 @@ def api_error(error: Exception) -> ApiError:
             return ApiError("an error on this server's side; its log says more", status=500, code="internal_error")
 
 
-def _of_the_store(error: OtherReleaseError | OperationalError | InterfaceError) -> ApiError:
+def _of_the_store(error: OtherReleaseError | StoreAwayError | OperationalError | InterfaceError) -> ApiError:
     if isinstance(error, OtherReleaseError):
         return ApiError(str(error), status=409, code="other_release")
     return ApiError("the store does not answer", status=503, code="store_away", retry_after=5)

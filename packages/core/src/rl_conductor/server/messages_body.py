@@ -10,7 +10,7 @@ from pydantic import ConfigDict, Field
 
 from rl_conductor.server.content import image, tool_result
 from rl_conductor.server.extensions import Extension
-from rl_conductor.server.wire import Ask, Body, only
+from rl_conductor.server.wire import Ask, Body, MaxTokens, only
 from rl_conductor.types import (
     ContentPart,
     Effort,
@@ -227,7 +227,7 @@ class MessagesBody(Body):
     """The body of a request."""
 
     model: str
-    max_tokens: int = Field(ge=1)
+    max_tokens: MaxTokens
     messages: tuple[Turn, ...] = Field(min_length=1)
     conductor: Extension = Extension()
     system: str | tuple[Text, ...] = ""

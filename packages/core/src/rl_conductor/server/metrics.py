@@ -28,6 +28,12 @@ class Metrics:
         self._dollars = Counter("conductor_usd", "US dollars spent.", ["worker"], registry=made)
         self._tokens = Counter("conductor_tokens", "Tokens used.", ["worker", "direction"], registry=made)
         self._calls = Counter("conductor_calls", "Calls to models.", ["worker", "outcome"], registry=made)
+        self._lost_writes = Counter(
+            "conductor_store_lost_writes", "Writes that the store refused for good.", registry=made
+        )
+        self._expired = Counter(
+            "conductor_runs_expired", "Runs of servers that are gone, ended by this one.", registry=made
+        )
         self._canary = Gauge(
             "conductor_canary_percent", "Share of a route's answers that the conductor gives.", ["route"], registry=made
         )
@@ -68,6 +74,14 @@ class Metrics:
             self._dollars.labels(worker).inc(float(call.usage.cost))
             self._tokens.labels(worker, "input").inc(call.usage.input_tokens)
             self._tokens.labels(worker, "output").inc(call.usage.output_tokens)
+
+    def write_lost(self) -> None:
+        """Count a write that the store refused for good."""
+        self._lost_writes.inc()
+
+    def expired(self, count: int) -> None:
+        """Count runs that another server left behind."""
+        self._expired.inc(count)
 
     def canary(self, route: str, percent: float) -> None:
         """Note how far a canary is."""

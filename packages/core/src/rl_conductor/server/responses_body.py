@@ -10,7 +10,7 @@ from pydantic import ConfigDict, Discriminator, Field, Tag
 
 from rl_conductor.server.content import document, image, json_format, tool_result
 from rl_conductor.server.extensions import Extension
-from rl_conductor.server.wire import Ask, Body, only
+from rl_conductor.server.wire import Ask, Body, MaxTokens, only
 from rl_conductor.types import ContentPart, Effort, JsonFormat, Message, Request, Sampling, TextPart, Tool, ToolCall
 
 HINTS = ("prompt_cache_key", "prompt_cache_options", "prompt_cache_retention")
@@ -240,7 +240,7 @@ class ResponsesBody(Body):
     instructions: str | None = None
     stream: bool | None = None
     stream_options: StreamOptions | None = None
-    max_output_tokens: int | None = Field(default=None, ge=1)
+    max_output_tokens: MaxTokens | None = None
     temperature: float | None = Field(default=None, ge=0, le=2)
     top_p: float | None = Field(default=None, ge=0, le=1)
     tools: tuple[ToolEntry, ...] = ()

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from rl_conductor.errors import RunError
+from rl_conductor.errors import ConductorError, RunError
 from rl_conductor.events import Event, Finished, StepFinished, WorkflowPlanned
 from rl_conductor.ledger import Amount, Ledger, enclosing
 from rl_conductor.limits import Limits
@@ -139,22 +139,40 @@ class _Conducting:
     """Counts what the run is charged, whether it is on a budget or not."""
     used: dict[tuple[int, int], Usage] = field(default_factory=dict)
     """By round and step, planning included."""
+    is_stored: bool = field(init=False)
+    """Whether the store knows the run, and has to be told of its end."""
+
+    def __post_init__(self) -> None:
+        self.is_stored = self.asked.name is not None
 
     async def go(self, admission: Admission) -> Trace:
         """The trace, once there is an answer and it is as safe as the caller needs it."""
         try:
             async with admission.place():
-                trace = await self._run()
+                try:
+                    trace = await self._run()
+                except ConductorError:
+                    await self._end()
+                    raise
+                await self._end()
+                return trace
         finally:
             self._close()
+
+    async def _end(self) -> None:
+        """Store the end, and slow the caller down where the store lags: it must not be told what may get lost."""
+        self._close()
         if self._is_asked_for_again:
             await self.store.journal.flush()
-        return trace
+        else:
+            await self.store.journal.pace()
 
     async def _run(self) -> Trace:
         budget = await self.asked.account.budget()
-        if self.asked.name is None:
+        if not self.is_stored:
+            await self.store.journal.pace()
             self.store.begin(self.new)
+            self.is_stored = True
         self._count_on(budget)
         try:
             return await self._conduct()
@@ -229,9 +247,14 @@ class _Conducting:
         else:
             position, calls = event.result.index, event.result.calls
         self.used[event.round, position] = total(call.usage for call in calls)
-        self.store.record(self.live.id, event, total(self.used.values()), self.charged.spent)
+        # Only a run with a name can be continued from its steps.
+        keep = self.asked.ask.keep or self.asked.name is not None
+        self.store.record(self.live.id, event, total(self.used.values()), self.charged.spent, keep=keep)
 
     def _close(self) -> None:
+        if not self.is_stored:
+            return
+        self.is_stored = False
         if self.trace is not None:
             done = self.trace.completion is not None
             ended: Status = "done" if done else "cancelled" if self.trace.error == "cancelled" else "failed"

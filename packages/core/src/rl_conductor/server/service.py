@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import ExitStack, asynccontextmanager
 from dataclasses import dataclass
 from typing import Self
@@ -30,7 +30,7 @@ from rl_conductor.server.streaming import EventStream, at_work, frames
 from rl_conductor.server.telling import headers
 from rl_conductor.server.terms import Asked, on_terms
 from rl_conductor.server.wire import Api, Ask, Head
-from rl_conductor.store import Side, Store
+from rl_conductor.store import Side, Store, StoreAwayError
 
 log = logging.getLogger("rl_conductor.server")
 
@@ -59,8 +59,9 @@ class Service:
             ConfigError: its store can't be opened, or a route leads nowhere.
         """
         routes = Routes(settings.routes, catalogue)
-        store = await Store.open(settings.store.url, lease=settings.store.lease_seconds)
         metrics = Metrics()
+        lease = settings.store.lease_seconds
+        store = await Store.open(settings.store.url, lease=lease, on_lost_write=metrics.write_lost)
         shadows = Shadows(routes, store, metrics)
         admission = Admission(settings.intake.running, settings.intake.waiting)
         return cls(
@@ -84,34 +85,45 @@ class Service:
     async def open(self) -> AsyncGenerator[None, None]:
         """Open while the block runs; at its end, runs in flight may come to theirs."""
         await self.canaries.begin()
-        upkeep = asyncio.create_task(self._upkeep(), name="upkeep")
+        often = self.settings.store.lease_seconds / 5
+        background = [
+            asyncio.create_task(_regularly(work, seconds), name=work.__name__)
+            for work, seconds in ((self._beat, often), (self._keep_up, often), (self._prune, HOUR))
+        ]
         try:
             async with self.shadows.open():
                 yield
         finally:
             self.stopping.set()
             await self.runs.drain(self.stopping.left)
-            upkeep.cancel()
-            await asyncio.gather(upkeep, return_exceptions=True)
+            for task in background:
+                task.cancel()
+            await asyncio.gather(*background, return_exceptions=True)
             await self.store.aclose()
             await self.routes.aclose()
 
-    async def _upkeep(self) -> None:
-        """Say that this process lives, learn what others spend, and forget what is old."""
-        store = self.settings.store
-        pruned = 0.0
-        while True:
-            try:
-                await self.store.beat(self.runs.living)
-                for purse in (*self.keys.accounts, *(shadow.purse for shadow in self.shadows.values())):
-                    await purse.refresh()
-                await self.canaries.refresh()
-                if time.time() > pruned + HOUR:
-                    pruned = time.time()
-                    await self.store.prune(before=pruned - store.retain_days * DAY)
-            except SQLAlchemyError as error:
-                log.warning("the store is away: %s", type(error).__name__)
-            await asyncio.sleep(store.lease_seconds / 5)
+    async def _beat(self) -> None:
+        """Say that this process lives, with nothing before it that may take long."""
+        await self.store.beat(self.living)
+
+    async def _keep_up(self) -> None:
+        """End runs that other servers left behind, and learn what others spend."""
+        expired = await self.store.expire(self.living)
+        if expired:
+            log.warning("%d runs ended as failed, as the server that ran them is gone", len(expired))
+            self.metrics.expired(len(expired))
+        for purse in (*self.keys.accounts, *(shadow.purse for shadow in self.shadows.values())):
+            await purse.refresh()
+        await self.canaries.refresh()
+
+    async def _prune(self) -> None:
+        """Forget what is old."""
+        await self.store.prune(before=time.time() - self.settings.store.retain_days * DAY)
+
+    @property
+    def living(self) -> list[str]:
+        """The ids of all runs under way in this process."""
+        return [*self.runs.living, *(run for shadow in self.shadows.values() for run in shadow.living)]
 
     async def answer(self, http: Request, api: Api) -> Response:
         """The reply to a request, whole or streamed.
@@ -155,6 +167,18 @@ class Service:
             return EventStream(made, patience=patience, leave=listening.pop_all().close, headers=known)
         traces = await asyncio.gather(*(live.result() for live in lives))
         return JSONResponse(api.reply(ask, head, traces), headers=known | headers(traces))
+
+
+async def _regularly(work: Callable[[], Awaitable[None]], seconds: float) -> None:
+    """Do this again and again, with so many seconds in between."""
+    while True:
+        try:
+            await work()
+        except (SQLAlchemyError, StoreAwayError) as error:
+            log.warning("the store is away: %s", type(error).__name__)
+        except Exception:  # the next time may be better; without it other servers would take over the runs of this one
+            log.exception("upkeep failed")
+        await asyncio.sleep(seconds)
 
 
 def _headers(lives: Sequence[Live], ask: Ask, side: Side | None) -> dict[str, str]:

@@ -10,7 +10,7 @@ import asyncio
 import hashlib
 import logging
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Iterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from decimal import Decimal
@@ -76,6 +76,11 @@ class Shadow:
                 worker.cancel()
             await asyncio.gather(*workers, return_exceptions=True)
             await self._runs.drain(0)
+
+    @property
+    def living(self) -> Iterable[str]:
+        """The ids of its runs under way."""
+        return self._runs.living
 
     def offer(self, answer: UserAnswer) -> None:
         """Have an answer compared, if it is drawn and there is room; returns at once."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeVar
+from typing import Annotated, Any, Protocol, TypeVar
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
@@ -17,6 +17,10 @@ from rl_conductor.types import Effort, Request, Value
 
 B = TypeVar("B", bound="Body")
 MOST_CHOICES = 8
+MaxTokens = Annotated[int, Field(ge=1, le=10_000_000)]
+"""Most output tokens of a call. No model writes as many; a larger number would overflow budgets and the database."""
+Seed = Annotated[int, Field(ge=-(2**63), lt=2**63)]
+"""A seed of 64 bits, as vendors take it."""
 
 
 class Body(BaseModel):

@@ -1,6 +1,6 @@
 """What outlives a process: runs, the steps they have finished, and what they cost. Knows nothing of HTTP."""
 
-from rl_conductor.store.journal import Journal
+from rl_conductor.store.journal import Journal, StoreAwayError
 from rl_conductor.store.rows import (
     Answered,
     Canary,
@@ -14,8 +14,9 @@ from rl_conductor.store.rows import (
     Spending,
     Status,
 )
-from rl_conductor.store.store import PLAN, Store
+from rl_conductor.store.store import Store
 from rl_conductor.store.trials import Trials
+from rl_conductor.store.writing import PLAN
 
 __all__ = [
     "PLAN",
@@ -32,5 +33,6 @@ __all__ = [
     "Spending",
     "Status",
     "Store",
+    "StoreAwayError",
     "Trials",
 ]

@@ -2,28 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Iterable
+from typing import Protocol
 
-from sqlalchemy import insert, select, text
+from sqlalchemy import Connection, insert, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from rl_conductor.audit import BEGINNING, Chain, Ended, digest_of, record_of
+from rl_conductor.audit import BEGINNING, Chain, Record, digest_of
 from rl_conductor.store.tables import records
-from rl_conductor.trace import Trace
-
-ONE_AT_A_TIME = "SELECT pg_advisory_xact_lock(7206317)"
-"""Of all processes, only one may lengthen the chain. SQLite lets only one write in the first place."""
 
 
-async def append(connection: AsyncConnection, trace: Trace, ended: Ended) -> None:
-    """Add the record of a run to the chain, in a transaction that has written before."""
-    if connection.dialect.name == "postgresql":
-        await connection.execute(text(ONE_AT_A_TIME))
+class MakeRecord(Protocol):
+    """Makes a record for a place in the chain."""
+
+    def __call__(self, *, sequence: int, previous: str) -> Record:
+        """The record."""
+
+
+def append(connection: Connection, making: Iterable[MakeRecord]) -> None:
+    """Add records to the chain, in a transaction of the writer: of all processes only one has such a one at a time."""
     newest = select(records.c.sequence, records.c.hash).order_by(records.c.sequence.desc()).limit(1)
-    last = (await connection.execute(newest)).first()
-    sequence, previous = (1, BEGINNING) if last is None else (last.sequence + 1, last.hash)
-    line = record_of(trace, ended, sequence=sequence, previous=previous).line
-    await connection.execute(insert(records).values(sequence=sequence, run=ended.run, hash=digest_of(line), body=line))
+    last = connection.execute(newest).first()
+    sequence, previous = (0, BEGINNING) if last is None else (last.sequence, last.hash)
+    rows = []
+    for make in making:
+        sequence += 1
+        record = make(sequence=sequence, previous=previous)
+        line = record.line
+        previous = digest_of(line)
+        rows.append({"sequence": sequence, "run": record.run, "hash": previous, "body": line})
+    if rows:
+        connection.execute(insert(records), rows)
 
 
 async def read(connection: AsyncConnection, chain: Chain) -> AsyncGenerator[str, None]:

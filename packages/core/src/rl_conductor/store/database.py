@@ -11,7 +11,7 @@ from typing import Any
 from alembic import command
 from alembic.config import Config
 from alembic.util import CommandError
-from sqlalchemy import URL, Connection, event, make_url, text
+from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url, text
 from sqlalchemy.exc import ArgumentError, SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 
@@ -27,6 +27,13 @@ ONE_AT_A_TIME = {
     "postgresql": "SELECT pg_advisory_xact_lock(7206316)",
 }
 """What keeps two processes that start at once from both migrating."""
+ONE_WRITER = {
+    "sqlite": "BEGIN IMMEDIATE",
+    "postgresql": (
+        "SELECT pg_advisory_xact_lock(7206317), set_config('idle_in_transaction_session_timeout', '10s', true)"
+    ),
+}
+"""What lets one process write at a time; one that stands still in the midst of it is cut off."""
 NO_PORT = re.compile(r"(://(?:\[[^]]*]|[^/:[]*)):(?!\d+(?:/|$))[^/]*")
 """What stands in a URL where its port should: a password, if the host was left out."""
 
@@ -53,6 +60,18 @@ async def connected(url: str) -> AsyncEngine:
     return engine
 
 
+def connected_writer(url: str) -> Engine:
+    """The database at `url`, which `connected` has opened before, for the one thread that writes."""
+    address = _address(url)
+    if address.drivername == DRIVERS["sqlite"]:
+        engine = create_engine(address.set(drivername="sqlite"), hide_parameters=True)
+        event.listen(engine, "connect", _set_up_sqlite_writer)
+    else:
+        engine = create_engine(address, pool_pre_ping=True, pool_size=1, hide_parameters=True)
+    event.listen(engine, "begin", _exclude_other_writers)
+    return engine
+
+
 def _address(url: str) -> URL:
     try:
         address = make_url(url)
@@ -60,6 +79,8 @@ def _address(url: str) -> URL:
         address = None
     if address is None or address.drivername not in DRIVERS:
         raise ConfigError(f"no store at {shown(url)}: write sqlite:///FILE or postgres://USER:PASSWORD@HOST/NAME")
+    if address.drivername == "sqlite" and address.database in (None, "", ":memory:"):
+        raise ConfigError(f"{url!r} names no file, and a store outlives its process: write sqlite:///FILE")
     return address.set(drivername=DRIVERS[address.drivername])
 
 
@@ -86,7 +107,7 @@ def _engine(address: URL) -> AsyncEngine:
 
 def _make_file(address: URL) -> None:
     """The file of a new SQLite database, for its owner only: what was asked is nobody else's to read."""
-    if address.drivername == DRIVERS["sqlite"] and address.database not in (None, "", ":memory:"):
+    if address.drivername == DRIVERS["sqlite"]:
         os.close(os.open(str(address.database), os.O_RDWR | os.O_CREAT, 0o600))
 
 
@@ -95,6 +116,16 @@ def _set_up_sqlite(connection: Any, _: object) -> None:
     for pragma in ("journal_mode=WAL", "synchronous=NORMAL", "busy_timeout=10000", "foreign_keys=ON"):
         cursor.execute(f"PRAGMA {pragma}")
     cursor.close()
+
+
+def _set_up_sqlite_writer(connection: Any, record: object) -> None:
+    connection.isolation_level = None  # the driver would begin transactions itself, and later than they must
+    _set_up_sqlite(connection, record)
+
+
+def _exclude_other_writers(connection: Connection) -> None:
+    """Begin as the only one of all processes that writes: transactions that share rows could block one another."""
+    connection.exec_driver_sql(ONE_WRITER[connection.dialect.name])
 
 
 def _migrate(connection: Connection) -> None:

@@ -6,25 +6,27 @@ from collections import defaultdict
 from collections.abc import Sequence
 from typing import Any
 
-from sqlalchemy import Row, and_, delete, or_, select
-from sqlalchemy.ext.asyncio import AsyncConnection
+from sqlalchemy import Connection, Row, and_, delete, or_, select
 
 from rl_conductor.store.searching import AMOUNTS, CHARGES, DAY
 from rl_conductor.store.statements import Statements
 from rl_conductor.store.tables import runs, shares, steps
 
 SUMMED = AMOUNTS + CHARGES
+AT_ONCE = 500
+"""Most runs that are deleted in one transaction: others wait for it."""
 
 
-async def forget(connection: AsyncConnection, statements: Statements, *, before: float) -> int:
-    """Delete the runs that began before a time and are over or left behind; how many."""
+def forget(connection: Connection, statements: Statements, *, before: float) -> int:
+    """Delete some of the runs that began before a time and are over or left behind; how many."""
     old = and_(runs.c.created < before, or_(runs.c.status != "running", runs.c.heartbeat < before))
+    names = connection.execute(select(runs.c.id).where(old).limit(AT_ONCE)).scalars().all()
     for table in (steps, shares):
-        await connection.execute(delete(table).where(table.c.run.in_(select(runs.c.id).where(old))))
+        connection.execute(delete(table).where(table.c.run.in_(names)))
     counted = [runs.c[name] for name in ("key", "owner", "created", *SUMMED)]
-    gone = (await connection.execute(delete(runs).where(old).returning(*counted))).all()
+    gone = connection.execute(delete(runs).where(runs.c.id.in_(names)).returning(*counted)).all()
     if gone:
-        await connection.execute(statements.remember, _by_day(gone))
+        connection.execute(statements.remember, _by_day(gone))
     return len(gone)
 
 

@@ -9,10 +9,12 @@ from pydantic import Field
 
 from rl_conductor.ledger import Amount
 from rl_conductor.trace import Round, Trace
-from rl_conductor.types import Usage, Value
+from rl_conductor.types import Text, Usage, Value
 
 Status = Literal["running", "done", "failed", "cancelled"]
 
+SERVER_GONE = "the server that ran it is gone"
+"""How the error of such a run begins."""
 BESIDE = ("shadow", "judge", "replay")
 """The `api` of runs that no user asked for."""
 Side = Literal["incumbent", "conductor"]
@@ -37,9 +39,9 @@ class NewRun(Value):
     model: str
     created: float
     """Seconds since 1970."""
-    labels: dict[str, str] = Field(default_factory=dict)
+    labels: dict[Text, Text] = Field(default_factory=dict)
     """What the caller wants to find it by."""
-    question: str = ""
+    question: Text = ""
     """The beginning of what was asked; empty when nothing that was said is to be kept."""
     side: Side | None = None
     """Who answers, where a route was asked."""
@@ -54,6 +56,11 @@ class RunRow(NewRun):
     error: str | None = None
     answer: str | None = None
     """The beginning of what was answered."""
+
+    @property
+    def lost_its_server(self) -> bool:
+        """Whether it ended because the server that ran it died."""
+        return (self.error or "").startswith(SERVER_GONE)
 
     @property
     def asked_model(self) -> str:

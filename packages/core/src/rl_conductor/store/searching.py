@@ -16,6 +16,7 @@ from sqlalchemy import (
     func,
     or_,
     select,
+    type_coerce,
     union_all,
 )
 
@@ -28,6 +29,8 @@ AMOUNTS = ("cost", "input_tokens", "output_tokens", "calls", "unpriced_calls")
 CHARGES = ("charged_usd", "charged_tokens")
 """What budgets count: more than the amounts where a call broke off that may have been billed."""
 DAY = 86_400
+SPLIT = 1_000_000
+"""Sums are made of the quotients and the remainders by this."""
 
 
 def condition(search: Search) -> ColumnElement[bool]:
@@ -59,8 +62,15 @@ def spent(key: str, *, since: float, but_by: str = "") -> CompoundSelect[Any]:
 
 
 def _sums(table: Table, key: str, but_by: str) -> Select[Any]:
-    sums = (func.coalesce(func.sum(table.c[amount]), 0).label(amount) for amount in AMOUNTS + CHARGES)
+    sums = (exact_sum(table.c[amount]).label(amount) for amount in AMOUNTS + CHARGES)
     return select(*sums).where(table.c.key == key, table.c.owner != but_by)
+
+
+def exact_sum(column: ColumnElement[Any]) -> ColumnElement[Any]:
+    """The sum of a column of integers; beyond 64 bits, where SQLite's own `sum` fails, SQLite rounds it."""
+    number = type_coerce(column, BigInteger)
+    whole = func.sum(number // SPLIT) * SPLIT + func.sum(number % SPLIT)
+    return type_coerce(func.coalesce(whole, 0), column.type)
 
 
 def spending(by: By, *, since: float, before: float, width: int) -> Select[Any]:
@@ -68,7 +78,7 @@ def spending(by: By, *, since: float, before: float, width: int) -> Select[Any]:
     span = (cast(runs.c.created, BigInteger) // width).label("span")
     source = shares if by == "worker" else runs
     name = source.c[by].label("name")
-    sums = [func.sum(source.c[amount]).label(amount) for amount in AMOUNTS]
+    sums = [exact_sum(source.c[amount]).label(amount) for amount in AMOUNTS]
     wanted = select(name, span, *sums).where(runs.c.created >= since, runs.c.created < before)
     if by == "worker":
         wanted = wanted.join_from(shares, runs, shares.c.run == runs.c.id)

@@ -4,22 +4,24 @@ from __future__ import annotations
 
 import time
 
-from sqlalchemy import delete, insert, select
-from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
+from sqlalchemy import Connection, delete, insert, select
+from sqlalchemy.ext.asyncio import AsyncEngine
 
+from rl_conductor.store.journal import Journal
 from rl_conductor.store.tables import sessions
 
 
 class Sessions:
     """Each is known by the digest of its cookie; a part of the `Store`."""
 
-    def __init__(self, engine: AsyncEngine) -> None:
+    def __init__(self, engine: AsyncEngine, journal: Journal) -> None:
         self._engine = engine
+        self._journal = journal
 
     async def admit(self, digest: str, *, until: float) -> None:
         """Remember a browser."""
-        async with self._engine.begin() as connection:
-            await connection.execute(insert(sessions).values(digest=digest, expires=until))
+        admitted = insert(sessions).values(digest=digest, expires=until)
+        await self._journal.run(lambda connection: connection.execute(admitted).close())
 
     async def is_admitted(self, digest: str) -> bool:
         """Whether a browser is known, and still may come."""
@@ -29,9 +31,9 @@ class Sessions:
 
     async def dismiss(self, digest: str) -> None:
         """Forget a browser."""
-        async with self._engine.begin() as connection:
-            await connection.execute(delete(sessions).where(sessions.c.digest == digest))
+        dismissed = delete(sessions).where(sessions.c.digest == digest)
+        await self._journal.run(lambda connection: connection.execute(dismissed).close())
 
-    async def prune(self, connection: AsyncConnection) -> None:
+    def prune(self, connection: Connection) -> None:
         """Forget those whose time is over."""
-        await connection.execute(delete(sessions).where(sessions.c.expires < time.time()))
+        connection.execute(delete(sessions).where(sessions.c.expires < time.time()))

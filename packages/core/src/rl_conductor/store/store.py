@@ -9,19 +9,22 @@ from __future__ import annotations
 import json
 import secrets
 import time
-from collections.abc import AsyncGenerator, Iterable, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
 from contextlib import aclosing
 from typing import Any, Self
 
-from sqlalchemy import CompoundSelect, Row, RowMapping, Select, and_, delete, select, text, update
-from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
+from sqlalchemy import CompoundSelect, Connection, Engine, Row, RowMapping, Select, delete, select, text
+from sqlalchemy.ext.asyncio import AsyncEngine
 
-from rl_conductor.audit import Chain, Ended, digest_of
+from rl_conductor.audit import Chain, digest_of
 from rl_conductor.events import StepFinished, WorkflowPlanned
 from rl_conductor.ledger import Amount
-from rl_conductor.store.auditing import append as append_record
 from rl_conductor.store.auditing import read as read_records
-from rl_conductor.store.database import connected
+from rl_conductor.store.claiming import Claims, rounds_in, steps_of
+from rl_conductor.store.database import connected, connected_writer
+from rl_conductor.store.expiring import AT_ONCE as EXPIRED_AT_ONCE
+from rl_conductor.store.expiring import Expiry
+from rl_conductor.store.forgetting import AT_ONCE as FORGOTTEN_AT_ONCE
 from rl_conductor.store.forgetting import forget
 from rl_conductor.store.journal import Journal
 from rl_conductor.store.reading import read
@@ -29,15 +32,12 @@ from rl_conductor.store.rows import Claim, NewRun, RunRow, Search, Side, Spendin
 from rl_conductor.store.searching import AMOUNTS, CHARGES, By, condition, spending, spent
 from rl_conductor.store.sessions import Sessions
 from rl_conductor.store.statements import Statements
-from rl_conductor.store.tables import pairs, runs, shares, steps
+from rl_conductor.store.tables import pairs, runs, shares
 from rl_conductor.store.trials import Trials
-from rl_conductor.trace import PlanRecord, Round, StepResult, Trace
+from rl_conductor.store.writing import PLAN, Begin, End, Progress, RunWriter, amounts, beginning
+from rl_conductor.trace import Round, Trace
 from rl_conductor.types import Usage, total
 
-PLAN = -1
-"""The position under which a round's plan is kept."""
-BEGINNING = 2_000
-"""Characters of questions and answers that are listed and searched."""
 EVERYTHING = Search()
 LISTED = [column for column in runs.columns if column.name not in ("trace", "owner", "heartbeat", *CHARGES)]
 
@@ -45,28 +45,34 @@ LISTED = [column for column in runs.columns if column.name not in ("trace", "own
 class Store:
     """Everything that is kept; see `open`."""
 
-    def __init__(self, engine: AsyncEngine, *, lease: float) -> None:
+    def __init__(self, engine: AsyncEngine, writer: Engine, *, lease: float, on_lost_write: Callable[[], None]) -> None:
         self._engine = engine
-        self._lease = lease
         self.owner = secrets.token_hex(16)
         """This process, for as long as it lives."""
-        self.journal = Journal(engine)
-        self.trials = Trials(engine, self.journal)
-        self.sessions = Sessions(engine)
         self._statements = Statements.of(engine.dialect.name)
+        self._claims = Claims(self._statements, self.owner, lease)
+        self._expiry = Expiry(self._statements, self.owner, lease)
+        self.journal = Journal(writer, RunWriter(self._statements, self.owner), on_lost=on_lost_write)
+        self.trials = Trials(engine, self.journal)
+        self.sessions = Sessions(engine, self.journal)
 
     @classmethod
-    async def open(cls, url: str, *, lease: float = 10.0) -> Self:
-        """The store at `url`, see `connected`; a process that is silent for `lease` seconds counts as dead.
+    async def open(cls, url: str, *, lease: float = 10.0, on_lost_write: Callable[[], None] = lambda: None) -> Self:
+        """The store at `url`, see `connected`.
+
+        Args:
+            url: such as `sqlite:///runs.db` or `postgres://user@host/name`.
+            lease: seconds of silence after which a process counts as dead.
+            on_lost_write: called for each write that the database refuses for good.
 
         Raises:
             ConfigError: it can't be opened.
         """
-        return cls(await connected(url), lease=lease)
+        return cls(await connected(url), connected_writer(url), lease=lease, on_lost_write=on_lost_write)
 
     async def aclose(self) -> None:
         """Write what is still to be written, and close."""
-        await self.journal.flush()
+        await self.journal.aclose()
         await self._engine.dispose()
 
     async def ping(self) -> None:
@@ -77,54 +83,32 @@ class Store:
     # ---------------------------------------------------------------------------------- whose run
 
     async def claim(self, run: NewRun) -> Claim:
-        """Make `run` this process's, unless a run of that name is done, alive elsewhere or of another request."""
-        async with self._engine.begin() as connection:
-            made = await connection.execute(self._statements.begin, self._values(run))
-            if made.first() is not None:
-                return Claim(id=run.id, created=run.created, outcome="new")
-            return await self._claim_again(connection, run)
+        """Make `run` this process's, unless a run of that name is done, alive elsewhere or of another request.
+
+        Raises:
+            StoreAwayError: the database does not answer.
+        """
+        row = self._row(run)
+        return await self.journal.run(lambda connection: self._claims.claim(connection, run, row), undo=self._release)
+
+    def _release(self, claim: Claim) -> None:
+        """Give back what was claimed for a caller who has left meanwhile."""
+        if claim.outcome in ("new", "resumed"):
+            self.give_up(claim.id)
 
     def begin(self, run: NewRun) -> None:
         """Note a run that nobody can ask for again."""
-        values = self._values(run)
-        self.journal.add(lambda connection: connection.execute(self._statements.begin, values))
+        self.journal.add(Begin(run.id, self._row(run)))
 
-    def _values(self, run: NewRun) -> dict[str, Any]:
+    def _row(self, run: NewRun) -> dict[str, Any]:
         return run.model_dump(exclude={"labels"}) | {
-            "labels": _json(run.labels),
-            "question": _beginning(run.question),
+            "labels": json.dumps(run.labels, sort_keys=True),
+            "question": beginning(run.question),
             "status": "running",
             "owner": self.owner,
             "heartbeat": time.time(),
-            **_amounts(Usage(), Amount()),
+            **amounts(Usage(), Amount()),
         }
-
-    async def _claim_again(self, connection: AsyncConnection, run: NewRun) -> Claim:
-        same = and_(runs.c.key == run.key, runs.c.idempotency == run.idempotency, runs.c.choice == run.choice)
-        row = (await connection.execute(select(runs).where(same))).one()
-        known = Claim(id=row.id, created=row.created, outcome="elsewhere")
-        if row.digest != run.digest:
-            return known.model_copy(update={"outcome": "mismatch"})
-        if row.status == "done":
-            trace = read(Trace, row.trace, run=row.id)
-            return known.model_copy(update={"outcome": "done", "trace": trace})
-        if not self._is_free(row) or not await self._take(connection, row):
-            return known
-        done = {
-            "rounds": await self._rounds(connection, row),
-            "charged": Amount(row.charged_usd, row.charged_tokens),
-            "inherited": row.owner != self.owner,
-        }
-        return known.model_copy(update={"outcome": "resumed"} | done)
-
-    def _is_free(self, row: Row[Any]) -> bool:
-        return row.status != "running" or bool(row.heartbeat < time.time() - self._lease)
-
-    async def _take(self, connection: AsyncConnection, row: Row[Any]) -> bool:
-        unchanged = and_(runs.c.id == row.id, runs.c.owner == row.owner, runs.c.heartbeat == row.heartbeat)
-        ours = {"owner": self.owner, "heartbeat": time.time(), "status": "running"}
-        taken = await connection.execute(update(runs).where(unchanged).values(ours).returning(runs.c.id))
-        return taken.first() is not None
 
     async def side(self, key: str, idempotency: str) -> Side | None:
         """Who began to answer the request of this name; `None` when nobody did."""
@@ -135,73 +119,41 @@ class Store:
 
     async def beat(self, living: Iterable[str]) -> None:
         """Say that this process lives, and so holds these of its runs; one whose end was not written may be taken."""
-        mine = and_(runs.c.id.in_(living), runs.c.owner == self.owner, runs.c.status == "running")
-        async with self._engine.begin() as connection:
-            await connection.execute(update(runs).where(mine).values(heartbeat=time.time()))
+        names = {"living": list(living), "its_owner": self.owner, "now": time.time()}
+        if names["living"]:
+            await self.journal.run(lambda connection: connection.execute(self._statements.beat, names).close())
+
+    async def expire(self, living: Iterable[str]) -> Sequence[str]:
+        """End the runs of processes that are gone, and those of this one that are not `living`; their ids.
+
+        Each ends as failed, once for all processes: on the audit record, and charged with what it is known to have
+        used. One with a name can still be continued by whoever asks for it again.
+        """
+        mine, ended = list(living), list[str]()
+        while True:
+            some = await self.journal.run(lambda connection: self._expiry.expire(connection, mine))
+            ended += some
+            if len(some) < EXPIRED_AT_ONCE:
+                return ended
 
     # -------------------------------------------------------------------------------- what was done
 
-    def record(self, run: str, event: WorkflowPlanned | StepFinished, so_far: Usage, charged: Amount) -> None:
-        """Keep a plan or a step that is done, and what the run has used `so_far` and was `charged` for that."""
+    def record(
+        self, run: str, event: WorkflowPlanned | StepFinished, so_far: Usage, charged: Amount, *, keep: bool = True
+    ) -> None:
+        """Store what a run has used `so_far` and was `charged`; with `keep`, also the plan or the step that is done."""
         position = PLAN if isinstance(event, WorkflowPlanned) else event.result.index
-
-        async def write(connection: AsyncConnection) -> None:
-            if await self._change(connection, run, _amounts(so_far, charged)):
-                body = (event.plan if isinstance(event, WorkflowPlanned) else event.result).model_dump_json()
-                kept = {"run": run, "round": event.round, "position": position, "body": body}
-                await connection.execute(self._statements.keep, kept)
-
-        self.journal.add(write, news_of=run)
+        body = event.plan if isinstance(event, WorkflowPlanned) else event.result
+        self.journal.add(Progress(run, so_far, charged, event.round, position, body if keep else None))
 
     def finish(self, run: str, trace: Trace, status: Status, *, charged: Amount, keep: bool = True) -> None:
         """Note the end of a run, what budgets count for it, and `keep` its trace; its steps need no longer be kept."""
-        whole = trace.model_dump_json()
-        values = {
-            "status": status,
-            "seconds": trace.seconds,
-            "error": None if trace.error is None else trace.error.replace("\0", ""),
-            "trace": whole if keep else None,
-            "answer": _beginning(trace.text) if keep else None,
-            **_amounts(trace.usage, charged),
-        }
-
-        async def write(connection: AsyncConnection) -> None:
-            row = await self._change(connection, run, values)
-            if row is None:
-                return
-            await connection.execute(self._statements.forget, {"over": run})
-            if rows := _shares(run, trace):
-                await connection.execute(self._statements.share, rows)
-            ended = Ended(run=run, key=row.key, api=row.api, model=row.model, status=status, trace=digest_of(whole))
-            await append_record(connection, trace, ended)
-
-        self.journal.drop_news(run)
-        self.journal.add(write)
-
-    async def _change(self, connection: AsyncConnection, run: str, values: dict[str, Any]) -> Row[Any] | None:
-        """Change a run's row, unless the run is in other hands by now."""
-        mine = {"its_id": run, "its_owner": self.owner}
-        return (await connection.execute(self._statements.change, values | mine)).first()
+        self.journal.add(End(run, trace, status, charged, keep))
 
     def give_up(self, run: str) -> None:
         """Note that a run never began; one with a name is left to whoever asks for it next."""
-        self.journal.add(lambda connection: self._change(connection, run, {"status": "cancelled"}))
-
-    async def _rounds(self, connection: AsyncConnection, row: Row[Any]) -> tuple[Round, ...]:
-        if row.trace is not None:  # it ended without an answer, or was cancelled
-            return read(Trace, row.trace, run=row.id).rounds
-        return await self._done(connection, row.id)
-
-    async def _done(self, connection: AsyncConnection, run: str) -> tuple[Round, ...]:
-        found = select(steps).where(steps.c.run == run).order_by(steps.c.round, steps.c.position)
-        plans: dict[int, PlanRecord] = {}
-        results: dict[int, list[StepResult]] = {}
-        for one in await connection.execute(found):
-            if one.position == PLAN:
-                plans[one.round] = read(PlanRecord, one.body, run=run)
-            else:
-                results.setdefault(one.round, []).append(read(StepResult, one.body, run=run))
-        return tuple(Round(plan=plans[number], results=tuple(results.get(number, ()))) for number in sorted(plans))
+        values = {"its_id": run, "its_owner": self.owner, "status": "cancelled"}
+        self.journal.add(lambda connection: connection.execute(self._statements.change, values))
 
     # ------------------------------------------------------------------------------- what is known
 
@@ -231,7 +183,7 @@ class Store:
         """What a run that is not over has planned and done."""
         await self.journal.flush()
         async with self._engine.connect() as connection:
-            return await self._done(connection, run)
+            return rounds_in(await connection.execute(steps_of(run)), run=run)
 
     async def workers(self) -> Sequence[str]:
         """The names of all workers that took part in a run; the planner's is empty."""
@@ -294,38 +246,25 @@ class Store:
 
     async def prune(self, *, before: float) -> int:
         """Forget runs and pairs from before a time, and browsers whose time is over; how many runs."""
-        async with self._engine.begin() as connection:
-            await self.sessions.prune(connection)
-            await connection.execute(delete(pairs).where(pairs.c.created < before))
-            return await forget(connection, self._statements, before=before)
 
+        def prune_others(connection: Connection) -> None:
+            self.sessions.prune(connection)
+            connection.execute(delete(pairs).where(pairs.c.created < before))
 
-def _shares(run: str, trace: Trace) -> list[dict[str, Any]]:
-    used = trace.usage_by_worker() | {"": trace.planning}
-    return [{"run": run, "worker": name, **_used(usage)} for name, usage in used.items() if usage.calls]
+        await self.journal.run(prune_others)
+        forgotten = 0
+        while True:
+            some = await self.journal.run(lambda connection: forget(connection, self._statements, before=before))
+            forgotten += some
+            if some < FORGOTTEN_AT_ONCE:
+                return forgotten
 
 
 def _of(key: str | None) -> tuple[Any, ...]:
     return () if key is None else (runs.c.key == key,)
 
 
-def _beginning(text: str) -> str:
-    return text[:BEGINNING].replace("\0", "")
-
-
-def _json(labels: dict[str, str]) -> str:
-    return json.dumps(labels, sort_keys=True)
-
-
-def _amounts(usage: Usage, charged: Amount) -> dict[str, Any]:
-    return _used(usage) | {"charged_usd": charged.usd, "charged_tokens": charged.tokens}
-
-
-def _used(usage: Usage) -> dict[str, Any]:
-    return usage.model_dump(include=set(AMOUNTS))
-
-
 def _run_row(row: Row[Any]) -> RunRow:
     values = row._asdict()
-    amounts = {name: values.pop(name) for name in AMOUNTS}
-    return RunRow.model_validate(values | {"usage": Usage(**amounts), "labels": json.loads(values["labels"])})
+    used = {name: values.pop(name) for name in AMOUNTS}
+    return RunRow.model_validate(values | {"usage": Usage(**used), "labels": json.loads(values["labels"])})

@@ -4,22 +4,17 @@ from __future__ import annotations
 
 from decimal import Decimal
 
-from sqlalchemy import (
-    BigInteger,
-    Column,
-    Float,
-    ForeignKey,
-    Index,
-    Integer,
-    MetaData,
-    String,
-    Table,
-    Text,
-    TypeDecorator,
-)
+from sqlalchemy import BigInteger, Column, Float, ForeignKey, Index, Integer, MetaData, Table, TypeDecorator
+from sqlalchemy import String as SqlString
+from sqlalchemy import Text as SqlText
+from sqlalchemy import text as sql
 from sqlalchemy.engine import Dialect
 
 PICO = Decimal(10) ** 12
+MAX_DOLLARS = Decimal(10) ** 6
+"""Most US dollars in a row: what is beyond any run must not overflow a column and fail."""
+MAX_COUNT = 10**15
+"""Most tokens or calls in a row."""
 
 
 class Dollars(TypeDecorator[Decimal]):
@@ -30,14 +25,57 @@ class Dollars(TypeDecorator[Decimal]):
 
     def process_bind_param(self, value: Decimal | None, dialect: Dialect) -> int | None:  # noqa: ARG002
         """As stored."""
-        return None if value is None else int((value * PICO).to_integral_value())
+        return None if value is None else int((min(value, MAX_DOLLARS) * PICO).to_integral_value())
 
     def process_result_value(self, value: int | None, dialect: Dialect) -> Decimal | None:  # noqa: ARG002
         """As read."""
         return None if value is None else (Decimal(value) / PICO).normalize() + Decimal(0)
 
 
+class Count(TypeDecorator[int]):
+    """Tokens or calls; a number that is larger than `MAX_COUNT` is stored as that."""
+
+    impl = BigInteger
+    cache_ok = True
+
+    def process_bind_param(self, value: int | None, dialect: Dialect) -> int | None:  # noqa: ARG002
+        """As stored."""
+        return None if value is None else min(value, MAX_COUNT)
+
+
+class Text(TypeDecorator[str]):
+    """Text without what databases refuse: NUL is left out, half a surrogate pair becomes `?`."""
+
+    impl = SqlText
+    cache_ok = True
+
+    def process_bind_param(self, value: str | None, dialect: Dialect) -> str | None:  # noqa: ARG002
+        """As stored."""
+        return None if value is None else _storable(value)
+
+
+class String(TypeDecorator[str]):
+    """`Text` of a limited length; what is longer is cut."""
+
+    impl = SqlString
+    cache_ok = True
+
+    def __init__(self, length: int) -> None:
+        super().__init__(length)
+        self.length = length
+
+    def process_bind_param(self, value: str | None, dialect: Dialect) -> str | None:  # noqa: ARG002
+        """As stored."""
+        return None if value is None else _storable(value)[: self.length]
+
+
+def _storable(text: str) -> str:
+    text = text.replace("\0", "")
+    return text if text.isascii() else text.encode(errors="replace").decode()
+
+
 metadata = MetaData()
+UNDER_WAY = sql("status = 'running'")
 
 runs = Table(
     "runs",
@@ -55,8 +93,8 @@ runs = Table(
     Column("created", Float, nullable=False),
     Column("seconds", Float),
     Column("cost", Dollars, nullable=False),
-    Column("input_tokens", BigInteger, nullable=False),
-    Column("output_tokens", BigInteger, nullable=False),
+    Column("input_tokens", Count, nullable=False),
+    Column("output_tokens", Count, nullable=False),
     Column("calls", Integer, nullable=False),
     Column("unpriced_calls", Integer, nullable=False),
     Column("labels", Text, nullable=False),
@@ -66,11 +104,12 @@ runs = Table(
     Column("answer", Text),
     Column("side", String(16)),
     Column("charged_usd", Dollars, nullable=False, server_default="0"),
-    Column("charged_tokens", BigInteger, nullable=False, server_default="0"),
+    Column("charged_tokens", Count, nullable=False, server_default="0"),
     Index("runs_by_idempotency", "key", "idempotency", "choice", unique=True),
     Index("runs_by_key", "key", "created"),
     Index("runs_by_time", "created"),
     Index("runs_by_side", "model", "side", "created"),
+    Index("runs_under_way", "heartbeat", sqlite_where=UNDER_WAY, postgresql_where=UNDER_WAY),
 )
 """One row a run; `trace` is there once it is over. `question` and `answer` are the beginnings of what was said."""
 
@@ -119,8 +158,8 @@ shares = Table(
     Column("run", String(32), ForeignKey("runs.id", ondelete="CASCADE"), primary_key=True),
     Column("worker", String(255), primary_key=True),
     Column("cost", Dollars, nullable=False),
-    Column("input_tokens", BigInteger, nullable=False),
-    Column("output_tokens", BigInteger, nullable=False),
+    Column("input_tokens", Count, nullable=False),
+    Column("output_tokens", Count, nullable=False),
     Column("calls", Integer, nullable=False),
     Column("unpriced_calls", Integer, nullable=False),
     Index("shares_by_worker", "worker"),
@@ -134,12 +173,12 @@ forgotten = Table(
     Column("owner", String(32), primary_key=True),
     Column("day", Integer, primary_key=True, autoincrement=False),
     Column("cost", Dollars, nullable=False),
-    Column("input_tokens", BigInteger, nullable=False),
-    Column("output_tokens", BigInteger, nullable=False),
-    Column("calls", BigInteger, nullable=False),
-    Column("unpriced_calls", BigInteger, nullable=False),
+    Column("input_tokens", Count, nullable=False),
+    Column("output_tokens", Count, nullable=False),
+    Column("calls", Count, nullable=False),
+    Column("unpriced_calls", Count, nullable=False),
     Column("charged_usd", Dollars, nullable=False, server_default="0"),
-    Column("charged_tokens", BigInteger, nullable=False, server_default="0"),
+    Column("charged_tokens", Count, nullable=False, server_default="0"),
 )
 """What runs used that are no longer kept, by the UTC day since 1970 on which they began."""
 

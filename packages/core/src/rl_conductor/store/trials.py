@@ -6,13 +6,13 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from sqlalchemy import ColumnElement, Select, Table, and_, func, or_, select, update
+from sqlalchemy import ColumnElement, Connection, Select, Table, and_, or_, select, update
 from sqlalchemy.dialects import postgresql, sqlite
-from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
+from sqlalchemy.ext.asyncio import AsyncEngine
 
 from rl_conductor.store.journal import Journal
 from rl_conductor.store.rows import BESIDE, Answered, Canary, Pair
-from rl_conductor.store.searching import AMOUNTS
+from rl_conductor.store.searching import AMOUNTS, exact_sum
 from rl_conductor.store.tables import canaries, pairs, runs
 from rl_conductor.types import Usage
 
@@ -27,8 +27,7 @@ class Trials:
 
     def add(self, pair: Pair) -> None:
         """Keep a pair."""
-        values = pair.model_dump() | {"reason": pair.reason.replace("\0", "")}
-        once = self._insert(pairs).values(values).on_conflict_do_nothing(index_elements=["run"])
+        once = self._insert(pairs).values(pair.model_dump()).on_conflict_do_nothing(index_elements=["run"])
         self._journal.add(lambda connection: connection.execute(once))
 
     async def pairs(self, route: str | None = None, *, since: float = 0.0, most: int | None = None) -> Sequence[Pair]:
@@ -54,7 +53,7 @@ class Trials:
 
     async def spent(self, route: str) -> Usage:
         """What was used beside what users asked of a route, by its pinned name."""
-        sums = [func.coalesce(func.sum(runs.c[amount]), 0).label(amount) for amount in AMOUNTS]
+        sums = [exact_sum(runs.c[amount]).label(amount) for amount in AMOUNTS]
         (used,) = await self._found(select(*sums).where(runs.c.model == route, runs.c.api.in_(("shadow", "judge"))))
         return Usage(**used)
 
@@ -66,22 +65,23 @@ class Trials:
     async def configure(self, route: str, percent: float) -> None:
         """Set what the settings say, unless they said so before: then what was made of it since stands."""
         values = {"configured": percent, "percent": percent, "since": time.time(), "reason": "the settings say so"}
-        first = self._insert(canaries).values(route=route, **values)
+        first = self._insert(canaries).values(route=route, **values).on_conflict_do_nothing(index_elements=["route"])
         changed = update(canaries).where(canaries.c.route == route, canaries.c.configured != percent).values(values)
-        async with self._engine.begin() as connection:
-            await connection.execute(first.on_conflict_do_nothing(index_elements=["route"]))
-            await connection.execute(changed)
+
+        def write(connection: Connection) -> None:
+            connection.execute(first)
+            connection.execute(changed)
+
+        await self._journal.run(write)
 
     async def set(self, route: str, percent: float, reason: str) -> Canary | None:
         """Let the conductor answer this share from now on; `None` when there is no such route."""
-        async with self._engine.begin() as connection:
-            return await _set(connection, canaries.c.route == route, percent, reason)
+        return await self._journal.run(lambda connection: _set(connection, canaries.c.route == route, percent, reason))
 
     async def roll_back(self, canary: Canary, reason: str) -> Canary | None:
         """Let the conductor answer nothing any more; `None` when another process was first, or it was set anew."""
         unchanged = and_(canaries.c.route == canary.route, canaries.c.since == canary.since)
-        async with self._engine.begin() as connection:
-            return await _set(connection, unchanged, 0.0, reason)
+        return await self._journal.run(lambda connection: _set(connection, unchanged, 0.0, reason))
 
     async def _found(self, wanted: Select[Any]) -> Sequence[Any]:
         await self._journal.flush()
@@ -90,10 +90,10 @@ class Trials:
             return rows
 
 
-async def _set(connection: AsyncConnection, which: Any, percent: float, reason: str) -> Canary | None:
+def _set(connection: Connection, which: Any, percent: float, reason: str) -> Canary | None:
     values = {"percent": percent, "since": time.time(), "reason": reason}
     kept = [canaries.c[name] for name in Canary.model_fields]
-    row = (await connection.execute(update(canaries).where(which).values(values).returning(*kept))).mappings().first()
+    row = connection.execute(update(canaries).where(which).values(values).returning(*kept)).mappings().first()
     return None if row is None else Canary.model_validate(dict(row))
 
 

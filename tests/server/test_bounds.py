@@ -1,0 +1,153 @@
+"""Numbers and texts that no database holds: refused or cleaned where they come in, and safe to write anyway."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import time
+from collections.abc import AsyncGenerator
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import anthropic
+import openai
+import pytest
+
+from core.runs import plan, pool_of
+from rl_conductor.audit import Chain
+from rl_conductor.conductor import Conductor
+from rl_conductor.ledger import Amount
+from rl_conductor.models.openai import OpenAIModel
+from rl_conductor.models.scripted import ScriptedModel
+from rl_conductor.store import NewRun, Search, Store
+from rl_conductor.trace import Trace
+from rl_conductor.types import Price, Usage
+from server.conftest import Serve
+from server.upstream import vendor
+
+ASKED: list[Any] = [{"role": "user", "content": "Say something."}]
+HUGE = 10**19
+PRICE = Price(input=Decimal(1), output=Decimal(2))
+LONE = "half \ud83d of a pair"
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    return request.getfixturevalue("postgres") if request.param == "postgres" else f"sqlite:///{tmp_path / 'runs.db'}"
+
+
+@pytest.fixture
+async def store(url: str) -> AsyncGenerator[Store, None]:
+    """An empty store."""
+    opened = await Store.open(url)
+    await opened.prune(before=time.time() + 1e6)
+    yield opened
+    await opened.aclose()
+
+
+# ----------------------------------------------------------------------------------- request bodies
+
+
+@pytest.mark.parametrize(
+    ("body", "param"),
+    [
+        ({"max_tokens": HUGE}, "max_tokens"),
+        ({"max_completion_tokens": 10**7 + 1}, "max_completion_tokens"),
+        ({"seed": 2**63}, "seed"),
+        ({"seed": -(10**30)}, "seed"),
+        ({"conductor": {"limits": {"tokens": HUGE}}}, "conductor.limits.tokens"),
+        ({"conductor": {"limits": {"calls": HUGE}}}, "conductor.limits.calls"),
+        ({"conductor": {"limits": {"seconds": 1e300}}}, "conductor.limits.seconds"),
+    ],
+)
+async def test_a_number_of_a_chat_request_that_is_too_large_is_refused_by_its_name(
+    serve: Serve, body: dict[str, Any], param: str
+) -> None:
+    at = await serve()
+    with pytest.raises(openai.BadRequestError) as caught:
+        await at.openai().chat.completions.create(model="conductor-mini", messages=ASKED, extra_body=body)
+    assert caught.value.param == param
+    assert await at.service.store.runs() == []
+
+
+async def test_a_number_of_a_response_or_message_that_is_too_large_is_refused_by_its_name(serve: Serve) -> None:
+    at = await serve()
+    with pytest.raises(openai.BadRequestError, match="less than or equal to 10000000") as caught:
+        await at.openai().responses.create(model="conductor-mini", input="Say it.", max_output_tokens=HUGE)
+    assert caught.value.param == "max_output_tokens"
+    with pytest.raises(anthropic.BadRequestError, match="max_tokens: Input should be less than or equal to 10000000"):
+        async with at.anthropic().messages.stream(model="conductor-mini", messages=ASKED, max_tokens=HUGE):
+            pass
+
+
+# ----------------------------------------------------------------------------------- vendors' replies
+
+
+@pytest.mark.parametrize(
+    "reply", [{"usage": {"prompt_tokens": 2**62, "completion_tokens": 2**64, "total_tokens": 1}}, {"model": LONE}]
+)
+async def test_what_a_vendor_makes_up_in_one_run_loses_no_other_run(
+    serve: Serve, reply: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "none")
+    async with vendor(liar="from the liar") as upstream:
+        upstream.replies["liar"] = reply
+        liar = OpenAIModel("liar", base_url=upstream.url, price=PRICE)
+        at = await serve({"a": "from a", "b": liar})
+        client = at.openai()
+
+        async def ask(worker: str) -> str:
+            only = {"conductor": {"policy": {"single": worker}}}
+            reply = await client.chat.completions.create(model="conductor-mini", messages=ASKED, extra_body=only)
+            return reply.choices[0].message.content or ""
+
+        said = await asyncio.gather(*(ask("b" if number == 7 else "a") for number in range(20)))
+        assert sorted(said) == ["from a"] * 19 + ["from the liar"]
+        kept = at.service.store
+        assert [row.status for row in await kept.runs()] == ["done"] * 20
+        assert len([line async for line in kept.records(Chain())]) == 20
+        assert (await kept.spent("local", since=0)).calls == 20
+
+
+# ----------------------------------------------------------------------------------------- the store
+
+
+def new_run(run: str, **changed: Any) -> NewRun:
+    usual = {"id": run, "key": "red", "digest": "d", "api": "chat", "model": "m", "created": time.time()}
+    return NewRun.model_validate(usual | changed)
+
+
+async def ran() -> Trace:
+    made = Conductor(ScriptedModel(plan((0, "Say it.", []))), pool_of(a="from a"))
+    return await made.run("Say something.")
+
+
+async def test_text_that_a_database_refuses_is_stored_without_that(store: Store) -> None:
+    trace = Trace.model_validate(dict(await ran()) | {"error": f"it \0 says {LONE}"})
+    labels = {"user": f"ada \0 {LONE}"}
+    store.begin(new_run("bound-1", question=f"\0Say {LONE}.", labels=labels, model="m" * 500))
+    store.finish("bound-1", trace, "failed", charged=Amount())
+    (row,) = await store.runs(Search(text="\0Say half", key="red\0"))
+    assert (row.question, row.error) == ("Say half ? of a pair.", "it  says half ? of a pair")
+    assert row.model_dump_json()
+
+
+async def test_numbers_that_no_column_holds_break_neither_a_run_nor_the_sums_of_its_key(store: Store, url: str) -> None:
+    trace, key = await ran(), secrets.token_hex(8)
+    huge = Usage(calls=1, input_tokens=2**70, output_tokens=2**70, cost=Decimal(10) ** 30)
+    calls = tuple(call.model_copy(update={"usage": huge}) for call in trace.rounds[0].plan.calls)
+    first = trace.rounds[0].model_copy(update={"plan": trace.rounds[0].plan.model_copy(update={"calls": calls})})
+    trace = trace.model_copy(update={"rounds": (first,)})
+    for number in range(12):
+        store.begin(new_run(f"bound-{number}", key=key))
+        store.finish(f"bound-{number}", trace, "done", charged=Amount(usd=Decimal(10) ** 30, tokens=2**70))
+    assert [row.status for row in await store.runs()] == ["done"] * 12
+    assert (await store.spent(key, since=0)).cost >= 10**7
+    other = await Store.open(url)
+    assert (await other.charged_elsewhere(key, since=0)).usd >= 10**7
+    await other.aclose()
+    spending = await store.spending("worker", since=0, before=9e9, width=10**9)
+    assert sum(one.usage.cost for one in spending) >= 10**7
+    assert await store.prune(before=time.time() + 1e6) == 12
+    assert (await store.spent(key, since=0)).cost >= 10**6
