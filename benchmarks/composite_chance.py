@@ -1,8 +1,8 @@
-"""Plans for the composite questions, picked by chance: a warm start on them learns form, and not which plan is right.
+"""Writes random plans for the composite questions: a warm start on them teaches the format, not the right plan.
 
 Run with `uv run python benchmarks/composite_chance.py FILE`. Each question gets one of the chains that
-`composite_ceiling.py` searches; no model is asked. `warm_start.plans` reads the file, and what is right after such a
-warm start, reinforcement learning has found out by itself.
+`composite_ceiling.py` searches, at random; no model is called. `warm_start.plans` reads the file, so that right plans
+after such a warm start are due to reinforcement learning.
 """
 
 from __future__ import annotations
@@ -13,43 +13,43 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from rl_conductor import ScriptedModel, WorkerPool
-from rl_conductor.bench.settings import read_settings
-from rl_conductor.bench.systems.oracle import Oracle
-from rl_conductor.tasks.composite import composite
-from rl_conductor.train.lines import write_lines
+from rl_conductor._internal.jsonl import write_lines
 from rl_conductor.types import Value
-from rl_conductor.workflow import Workflow
+from rl_conductor.workflow.workflow import Workflow
+from rl_conductor_training.bench.settings import read_settings
+from rl_conductor_training.bench.systems.oracle import Oracle
+from rl_conductor_training.tasks.composite.questions import composite
 
 RECIPE = Path(__file__).parents[1] / "recipes" / "bench-small.toml"
-"""Its oracle says which workflows there are."""
+"""Bench file whose oracle lists the workflows."""
 
 
-class Picked(Value):
-    """A line of the file. It has no score, since nobody ran it."""
+class PlanLine(Value):
+    """A line of the file; it has no score, because the plan was not run."""
 
     question: str
     workflow: Workflow
 
 
-def picked(questions: Iterable[str]) -> list[Picked]:
-    """For each question a chain, all equally likely."""
+def draw_plans(questions: Iterable[str]) -> list[PlanLine]:
+    """Draws a chain for each question, all equally likely."""
     oracle = read_settings(RECIPE).systems["oracle"]
     assert isinstance(oracle, Oracle)
     names = {role.worker for role in oracle.roles.values()}
     chains = list(oracle.workflows(WorkerPool(dict.fromkeys(sorted(names), ScriptedModel("nobody is asked")))).values())
-    chance = random.Random("0 chance")
-    return [Picked(question=question, workflow=chance.choice(chains)) for question in questions]
+    generator = random.Random("0 chance")
+    return [PlanLine(question=question, workflow=generator.choice(chains)) for question in questions]
 
 
 def main() -> None:
-    """Pick and write."""
-    asked = argparse.ArgumentParser(description=__doc__)
-    asked.add_argument("file", type=Path)
-    asked.add_argument("--size", type=int, default=480, help="questions of the training split, in contrast sets")
-    asked.add_argument("--seed", type=int, default=1, help="of the questions: training itself meets those of seed 0")
-    given = asked.parse_args()
-    task = composite("train", size=given.size, seed=given.seed, contrasts=True)
-    write_lines(given.file, picked(dict.fromkeys(sample.question for sample in task.samples)))
+    """Draws the plans and writes the file."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("file", type=Path)
+    parser.add_argument("--size", type=int, default=480, help="questions of the training split, in contrast sets")
+    parser.add_argument("--seed", type=int, default=1, help="seed of the questions; training uses those of seed 0")
+    args = parser.parse_args()
+    task = composite("train", size=args.size, seed=args.seed, contrasts=True)
+    write_lines(args.file, draw_plans(dict.fromkeys(sample.question for sample in task.samples)))
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
-"""What a Conductor reads from the composite questions: who is called where he is wanted, and where he is not.
+"""Measures which workers a Conductor calls on the composite questions: where their skill is needed, and elsewhere.
 
-Run with `uv run python benchmarks/composite_reading.py runs/composite-chance --every 6` for the plans of a training, so
-many steps a row, or with a bench's `rows.jsonl` for a row of each pool, task and system. Nothing is asked.
+Run with `uv run python benchmarks/composite_reading.py runs/composite-chance --every 6` for the plans of a training,
+with 6 steps per row, or with a bench's `rows.jsonl` for a row of each pool, task and system. No model is called.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from pydantic import ConfigDict
 from rich.console import Console
 from rich.table import Table
 
-from rl_conductor.bench.rows import Row
-from rl_conductor.train.config import TrainConfig
-from rl_conductor.train.lines import read_lines, read_value
+from rl_conductor._internal.jsonl import read_lines, read_value
 from rl_conductor.types import Value
-from rl_conductor.workflow import Workflow
+from rl_conductor.workflow.workflow import Workflow
+from rl_conductor_training.bench.results import SampleResult
+from rl_conductor_training.train.config import TrainConfig
 
 SUM, WORDS = "compute", "write"
 COLUMNS = (
@@ -36,8 +36,8 @@ COLUMNS = (
 )
 
 
-class Line(Value):
-    """A line of a run's `plans/*.jsonl`, as far as it matters here."""
+class PlanLine(Value):
+    """The fields of a line of a run's `plans/*.jsonl` that are read here."""
 
     model_config = ConfigDict(extra="ignore")
 
@@ -47,8 +47,8 @@ class Line(Value):
 
 
 @dataclass(frozen=True)
-class Called:
-    """Who was called for a question, and what came of it."""
+class PlannedQuestion:
+    """The workers of a question's plan, and its score."""
 
     question: str
     skills: frozenset[str]
@@ -56,86 +56,98 @@ class Called:
     right: float
 
 
-def of_run(folder: Path, every: int) -> dict[str, list[Called]]:
-    """The plans of a training, by so many steps."""
-    domains = {one.question: one.domain for one in read_value(folder / "config.json", TrainConfig).task.build().samples}
-    groups: dict[str, list[Called]] = defaultdict(list)
+def read_run(folder: Path, every: int) -> dict[str, list[PlannedQuestion]]:
+    """Reads the plans of a training, grouped by `every` steps."""
+    domains = {
+        call.question: call.domain for call in read_value(folder / "config.json", TrainConfig).task.build().samples
+    }
+    groups: dict[str, list[PlannedQuestion]] = defaultdict(list)
     for path in sorted((folder / "plans").glob("*.jsonl")):
         first = (int(path.stem) - 1) // every * every
         groups[f"steps {first + 1} to {first + every}"] += [
-            Called(
-                one.question,
-                frozenset(domains[one.question].split("+")),
-                tuple(step.worker for step in one.workflow.steps) if one.workflow else (),
-                one.score or 0.0,
+            PlannedQuestion(
+                call.question,
+                frozenset(domains[call.question].split("+")),
+                tuple(step.worker for step in call.workflow.steps) if call.workflow else (),
+                call.score or 0.0,
             )
-            for one in read_lines(path, Line)
+            for call in read_lines(path, PlanLine)
         ]
     return groups
 
 
-def of_bench(rows: Path) -> dict[str, list[Called]]:
-    """The rows of a bench whose workers have the small pool's names."""
-    groups: dict[str, list[Called]] = defaultdict(list)
-    for row in read_lines(rows, Row):
-        name = f"{row.key.pool}, {row.key.task}, {row.key.system}"
-        skills = frozenset(row.domain.split("+"))
-        groups[name].append(Called(f"{row.key.task} {row.key.sample}", skills, row.workers, row.value))
+def read_bench(rows: Path) -> dict[str, list[PlannedQuestion]]:
+    """Reads the rows of a bench over the small pool, grouped by pool, task and system."""
+    groups: dict[str, list[PlannedQuestion]] = defaultdict(list)
+    for result in read_lines(rows, SampleResult):
+        name = f"{result.key.pool}, {result.key.task}, {result.key.system}"
+        skills = frozenset(result.domain.split("+"))
+        groups[name].append(
+            PlannedQuestion(f"{result.key.task} {result.key.sample}", skills, result.workers, result.value)
+        )
     return groups
 
 
-def report(groups: dict[str, list[Called]]) -> Table:
-    """A row for each group; the difference to the first is question by question."""
+def report(groups: dict[str, list[PlannedQuestion]]) -> Table:
+    """Builds a table with a row per group; differences from the first group are paired by question."""
     table = Table("", *COLUMNS)
     first = next(iter(groups.values()))
     for name, calls in groups.items():
-        worded = [one for one in calls if WORDS in one.skills]
-        plain = [one for one in calls if WORDS not in one.skills]
-        sums = [one for one in calls if SUM in one.skills]
-        others = [one for one in calls if SUM not in one.skills]
+        word_calls = [call for call in calls if WORDS in call.skills]
+        figure_calls = [call for call in calls if WORDS not in call.skills]
+        sum_calls = [call for call in calls if SUM in call.skills]
+        other_calls = [call for call in calls if SUM not in call.skills]
         table.add_row(
             name,
             str(len(calls)),
-            f"{_share(one.right for one in calls):.2f}",
+            f"{_share(call.right for call in calls):.2f}",
             "" if calls is first else _difference(first, calls),
-            f"{_share(one.right for one in plain):.2f}",
-            f"{_share(one.right for one in worded):.2f}",
-            ", ".join(f"{_share('coder' in one.workers for one in some):.2f}" for some in (sums, others)),
-            ", ".join(f"{_share(one.workers[-1:] == ('writer',) for one in some):.2f}" for some in (worded, plain)),
-            f"{_share(len(one.workers) for one in calls):.1f}",
+            f"{_share(call.right for call in figure_calls):.2f}",
+            f"{_share(call.right for call in word_calls):.2f}",
+            ", ".join(f"{_coder_share(group):.2f}" for group in (sum_calls, other_calls)),
+            ", ".join(f"{_writer_last_share(group):.2f}" for group in (word_calls, figure_calls)),
+            f"{_share(len(call.workers) for call in calls):.1f}",
         )
     return table
 
 
+def _coder_share(calls: list[PlannedQuestion]) -> float:
+    return _share("coder" in call.workers for call in calls)
+
+
+def _writer_last_share(calls: list[PlannedQuestion]) -> float:
+    return _share(call.workers[-1:] == ("writer",) for call in calls)
+
+
 def _share(values: Iterable[float]) -> float:
-    return fmean(each) if (each := list(values)) else float("nan")
+    return fmean(numbers) if (numbers := list(values)) else float("nan")
 
 
-def _difference(first: list[Called], calls: list[Called]) -> str:
-    """On the questions that both have, with its standard error."""
-    before, after = (_by_question(some) for some in (first, calls))
-    rises = [after[question] - before[question] for question in after if question in before]
-    if len(rises) < 2:
+def _difference(first: list[PlannedQuestion], calls: list[PlannedQuestion]) -> str:
+    """Formats the difference on the questions of both groups, with its standard error."""
+    before, after = (_by_question(group) for group in (first, calls))
+    differences = [after[question] - before[question] for question in after if question in before]
+    if len(differences) < 2:
         return ""
-    rise, error = fmean(rises), stdev(rises) / len(rises) ** 0.5
-    up, down = (sum(sign * one > 0 for one in rises) for sign in (1, -1))
-    return f"{rise:+.3f} ± {error:.3f}, {up} up, {down} down"
+    difference, error = fmean(differences), stdev(differences) / len(differences) ** 0.5
+    up, down = (sum(sign * value > 0 for value in differences) for sign in (1, -1))
+    return f"{difference:+.3f} ± {error:.3f}, {up} up, {down} down"
 
 
-def _by_question(calls: list[Called]) -> dict[str, float]:
-    found: dict[str, list[float]] = defaultdict(list)
-    for one in calls:
-        found[one.question].append(one.right)
-    return {question: _share(values) for question, values in found.items()}
+def _by_question(calls: list[PlannedQuestion]) -> dict[str, float]:
+    values: dict[str, list[float]] = defaultdict(list)
+    for call in calls:
+        values[call.question].append(call.right)
+    return {question: _share(scores) for question, scores in values.items()}
 
 
 def main() -> None:
-    """Read and print."""
-    asked = argparse.ArgumentParser(description=__doc__)
-    asked.add_argument("made", type=Path, help="a run's folder, or a bench's rows.jsonl")
-    asked.add_argument("--every", type=int, default=6, help="steps of a run in a row")
-    given = asked.parse_args()
-    groups = of_run(given.made, given.every) if given.made.is_dir() else of_bench(given.made)
+    """Reads the source and prints the table."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("source", type=Path, help="a run's folder, or a bench's rows.jsonl")
+    parser.add_argument("--every", type=int, default=6, help="training steps per row")
+    args = parser.parse_args()
+    groups = read_run(args.source, args.every) if args.source.is_dir() else read_bench(args.source)
     Console(width=180).print(report(groups))
 
 

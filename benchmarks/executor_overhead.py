@@ -1,6 +1,6 @@
-"""What orchestration itself costs: one 5-step workflow with workers that do nothing, against peers in the same run.
+"""Measures the overhead of orchestration: a 5-step workflow with no-op workers, compared with other frameworks.
 
-Run with `uv run python benchmarks/executor_overhead.py`. Everything is a ratio of medians over interleaved rounds;
+Run with `uv run python benchmarks/executor_overhead.py`. Results are ratios of medians over interleaved rounds;
 absolute times depend on the machine. No model is called and nothing is spent.
 """
 
@@ -30,20 +30,20 @@ from workflows.events import Event, StartEvent, StopEvent
 
 from rl_conductor import Completion, Conductor, Message, Request, Step, Usage, WorkerPool, Workflow
 from rl_conductor.models.scripted import ALL
-from rl_conductor.parser import parse
-from rl_conductor.plan import render
+from rl_conductor.plan_text.forms import render
+from rl_conductor.plan_text.parser import parse
 from rl_conductor.types import FREE, Delta
-from rl_conductor.workflow import PlanSpace
+from rl_conductor.workflow.workflow import PlanSpace
 
 QUESTION = "Which of three sorting algorithms suits nearly sorted data?"
 READS: tuple[tuple[int, ...], ...] = ((), (), (), (0, 1), (2, 3))
-"""The graph: three independent steps, one that joins two of them, one that joins the rest."""
+"""The steps that each step reads: three independent ones, one that joins two of them, one that joins the rest."""
 ROUNDS, RUNS = 15, 40
 SLEEP = 0.05
 
 
 class Noop:
-    """A model that replies at once, or after a fixed time."""
+    """A model that replies immediately, or after a fixed time."""
 
     name = "noop"
     price = FREE
@@ -71,13 +71,13 @@ WORKFLOW = Workflow(
 
 
 def conductor(seconds: float = 0.0) -> Callable[[], Awaitable[object]]:
-    """Our executor: the whole path after planning, trace and all."""
+    """Our executor: the whole path after planning, including the trace."""
     conductor = Conductor(Noop(), WorkerPool({"w": Noop(seconds)}), access="positional")
     return lambda: conductor.run(QUESTION, workflow=WORKFLOW)
 
 
 def by_hand(seconds: float = 0.0) -> Callable[[], Awaitable[object]]:
-    """The least that Python can do: the same graph written out with asyncio, prompts joined by hand."""
+    """Lower bound: the same graph written with bare asyncio and joined strings."""
     model = Noop(seconds)
 
     async def ask(*seen: str) -> str:
@@ -91,13 +91,13 @@ def by_hand(seconds: float = 0.0) -> Callable[[], Awaitable[object]]:
 
 
 class State(TypedDict):
-    """Replies by step."""
+    """Graph state: replies by step."""
 
     replies: Annotated[dict[int, str], operator.or_]
 
 
 def langgraph() -> Callable[[], Awaitable[object]]:
-    """LangGraph, given the same graph at run time: it builds, compiles and runs it."""
+    """LangGraph, which builds, compiles and runs the same graph each time."""
     model = Noop()
 
     def node(index: int) -> Runnable[State, State]:
@@ -120,14 +120,14 @@ def langgraph() -> Callable[[], Awaitable[object]]:
 
 
 class Part(Event):
-    """A reply on its way to the step that joins it."""
+    """Event with the reply of a step for the join."""
 
     index: int
     text: str
 
 
 class Joined(Event):
-    """The replies of the first join."""
+    """Event with the reply of the first join."""
 
     text: str
 
@@ -150,7 +150,7 @@ class Graph(IndexWorkflow):
     @index_step
     async def join(self, ctx: Context, part: Part) -> Joined | None:
         parts = ctx.collect_events(part, [Part] * 3)
-        return Joined(text=await self.ask(*(one.text for one in parts[:2]))) if parts else None
+        return Joined(text=await self.ask(*(part.text for part in parts[:2]))) if parts else None
 
     @index_step
     async def last(self, joined: Joined) -> StopEvent:
@@ -158,7 +158,7 @@ class Graph(IndexWorkflow):
 
 
 def llama_index() -> Callable[[], Awaitable[object]]:
-    """LlamaIndex workflows, with the graph written down beforehand."""
+    """LlamaIndex workflows, with a static graph."""
 
     async def run() -> object:
         return await Graph().run()
@@ -166,8 +166,8 @@ def llama_index() -> Callable[[], Awaitable[object]]:
     return run
 
 
-async def microseconds(contenders: dict[str, Callable[[], Awaitable[object]]]) -> dict[str, float]:
-    """Median microseconds of one run of each, over rounds that take turns."""
+async def measure_runs(contenders: dict[str, Callable[[], Awaitable[object]]]) -> dict[str, float]:
+    """Returns the median microseconds per run of each contender, over interleaved rounds."""
     rounds: dict[str, list[float]] = {name: [] for name in contenders}
     for _ in range(ROUNDS):
         for name, run in contenders.items():
@@ -178,8 +178,8 @@ async def microseconds(contenders: dict[str, Callable[[], Awaitable[object]]]) -
     return {name: statistics.median(times) for name, times in rounds.items()}
 
 
-async def sleeping() -> float:
-    """Median wall seconds with workers that take 50 ms each."""
+async def measure_slow_workers() -> float:
+    """Returns the median wall seconds with workers that take 50 ms each."""
     run, times = conductor(SLEEP), []
     for _ in range(ROUNDS):
         started = time.perf_counter()
@@ -188,8 +188,8 @@ async def sleeping() -> float:
     return statistics.median(times)
 
 
-def parsing() -> float:
-    """Median microseconds to parse and check a plan of five steps."""
+def measure_parsing() -> float:
+    """Returns the median microseconds to parse and validate a plan of five steps."""
     space = PlanSpace(roster=("a", "w"), allowed=frozenset({"a", "w"}), access="positional")
     text = render(WORKFLOW, space, "lists", reasoning="Split it in parts.")
     times = []
@@ -201,53 +201,53 @@ def parsing() -> float:
     return statistics.median(times)
 
 
-def import_seconds(statement: str, bytecode: str) -> float:
-    """Median seconds that a fresh interpreter needs for `statement`, less what it needs for none.
+def measure_import(statement: str, bytecode: str) -> float:
+    """Returns the median seconds that a fresh interpreter needs for `statement`, minus those for none.
 
-    Modules come from the folder `bytecode`, where they lie compiled after the first time, as installed ones do.
+    Bytecode is cached in the folder `bytecode`, as it is for installed packages.
     """
     environment = os.environ | {"PYTHONPYCACHEPREFIX": bytecode, "PYTHONDONTWRITEBYTECODE": ""}
 
-    def once(code: str) -> float:
+    def run_code(code: str) -> float:
         started = time.perf_counter()
         subprocess.run([sys.executable, "-c", code], check=True, env=environment)
         return time.perf_counter() - started
 
-    once(statement)
-    return statistics.median(once(statement) - once("pass") for _ in range(9))
+    run_code(statement)
+    return statistics.median(run_code(statement) - run_code("pass") for _ in range(9))
 
 
 async def main() -> None:
-    """Measure and print."""
-    runs = await microseconds(
+    """Runs all measurements and prints a table."""
+    runs = await measure_runs(
         {"conductor": conductor(), "by hand": by_hand(), "langgraph": langgraph(), "llama-index": llama_index()}
     )
     critical = WORKFLOW.critical_path() * SLEEP
-    asleep = await sleeping()
+    slow = await measure_slow_workers()
     table = Table("what", "ours", "against", "theirs", "ratio", "target", box=None, pad_edge=False)
 
-    def row(what: str, ours: str, against: str, theirs: str, ratio: float, target: str) -> None:
+    def add_row(what: str, ours: str, against: str, theirs: str, ratio: float, target: str) -> None:
         table.add_row(what, ours, against, theirs, f"{ratio:.2f}", target)
 
-    mine = runs["conductor"]
+    ours_us = runs["conductor"]
     for peer, target in (("langgraph", ">= 10 times less"), ("llama-index", "-"), ("by hand", "<= 6")):
-        shown = mine / runs[peer] if peer == "by hand" else runs[peer] / mine
+        ratio = ours_us / runs[peer] if peer == "by hand" else runs[peer] / ours_us
         label = f"{peer} {version('langgraph')}, built per run" if peer == "langgraph" else peer
-        row("5 steps, no-op workers", f"{mine:.0f} µs", label, f"{runs[peer]:.0f} µs", shown, target)
-    row(
+        add_row("5 steps, no-op workers", f"{ours_us:.0f} µs", label, f"{runs[peer]:.0f} µs", ratio, target)
+    add_row(
         "5 steps of 50 ms",
-        f"{asleep * 1e3:.1f} ms",
+        f"{slow * 1e3:.1f} ms",
         "critical path",
         f"{critical * 1e3:.1f} ms",
-        asleep / critical,
+        slow / critical,
         "<= 1.03",
     )
-    table.add_row("parse and check 5 steps", f"{parsing():.0f} µs", "", "", "", "about 100 µs")
+    table.add_row("parse and check 5 steps", f"{measure_parsing():.0f} µs", "", "", "", "about 100 µs")
     with TemporaryDirectory() as bytecode:
-        bare = import_seconds("from pydantic import BaseModel", bytecode)
+        bare = measure_import("from pydantic import BaseModel", bytecode)
         for statement in ("import rl_conductor", "from rl_conductor import Conductor"):
-            ours = import_seconds(statement, bytecode)
-            row(statement, f"{ours * 1e3:.0f} ms", "pydantic", f"{bare * 1e3:.0f} ms", ours / bare, "<= 1.3")
+            ours = measure_import(statement, bytecode)
+            add_row(statement, f"{ours * 1e3:.0f} ms", "pydantic", f"{bare * 1e3:.0f} ms", ours / bare, "<= 1.3")
     Console().print(table)
     Console().print(
         f"\nn = {ROUNDS} rounds of {RUNS} runs, medians; Python {platform.python_version()}, {os.cpu_count()} cores, "

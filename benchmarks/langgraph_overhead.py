@@ -1,6 +1,6 @@
-"""What the LangGraph node costs: against the same graph written by hand, the core's executor and the critical path.
+"""Measures the overhead of the LangGraph node against a hand-written graph, the core's executor and the critical path.
 
-Run with `uv run python benchmarks/langgraph_overhead.py`. Everything is a ratio of medians over interleaved rounds;
+Run with `uv run python benchmarks/langgraph_overhead.py`. Results are ratios of medians over interleaved rounds;
 absolute times depend on the machine. Workers do nothing or sleep; no model is called and nothing is spent.
 """
 
@@ -28,7 +28,7 @@ from typing_extensions import TypedDict
 from langchain_conductor.node import create_conductor
 from rl_conductor import Completion, Conductor, Message, Policy, Request, Step, Usage, WorkerPool, Workflow
 from rl_conductor.models.scripted import ALL
-from rl_conductor.plan import render
+from rl_conductor.plan_text.forms import render
 from rl_conductor.types import FREE, Delta
 
 QUESTION = "Which of three sorting algorithms suits nearly sorted data?"
@@ -39,7 +39,7 @@ Contender = Callable[[], Awaitable[object]]
 
 @dataclass(frozen=True)
 class Shape:
-    """A plan: what each step reads, and the seconds that it takes."""
+    """The shape of a plan: the steps that each step reads, and its seconds."""
 
     reads: tuple[tuple[int, ...], ...]
     seconds: tuple[float, ...]
@@ -59,11 +59,11 @@ READS = ((), (), (), (0, 1), (2, 3))
 IDLE = Shape(READS, (0.0,) * 5)
 EVEN = Shape(READS, (0.05,) * 5)
 UNEVEN = Shape(((), (0,), (), (0, 1, 2)), (0.05, 0.1, 0.1, 0.05))
-"""A chain of 50 and 100 ms beside a step of 100 ms, then one of 50 ms: longer if the chain waits for its neighbour."""
+"""A chain of 50 and 100 ms parallel to a step of 100 ms, then one of 50 ms: longer if the chain waits for the step."""
 
 
-class Says:
-    """A model that says the same at once, or after a fixed time."""
+class FixedReplyModel:
+    """A model with a fixed reply, sent immediately or after a fixed time."""
 
     name = "says"
     price = FREE
@@ -87,36 +87,36 @@ class Says:
 
 
 def conductor(shape: Shape) -> Conductor:
-    """A conductor whose planner writes this plan."""
-    pool = WorkerPool({f"w{i}": Says("ok", seconds) for i, seconds in enumerate(shape.seconds)})
+    """Builds a conductor with a planner that always returns this plan."""
+    pool = WorkerPool({f"w{i}": FixedReplyModel("ok", seconds) for i, seconds in enumerate(shape.seconds)})
     space = Policy().space(pool.cards, access="positional")
     plan = render(shape.workflow, space, "lists", reasoning="Split it.")
-    return Conductor(Says(plan), pool, access="positional")
+    return Conductor(FixedReplyModel(plan), pool, access="positional")
 
 
 def executor(shape: Shape) -> Contender:
     """The core: a plan, and the executor's DAG."""
-    made = conductor(shape)
-    return lambda: made.run(QUESTION)
+    core = conductor(shape)
+    return lambda: core.run(QUESTION)
 
 
 def node(shape: Shape, *, saved: bool = False) -> Contender:
-    """The node in a graph: a plan, and a graph that is built, compiled and run."""
-    return around(create_conductor(conductor(shape)), saved=saved)
+    """The node in a user's graph: a plan, and a subgraph that is built, compiled and run."""
+    return build_graph(create_conductor(conductor(shape)), saved=saved)
 
 
 class Replies(TypedDict):
-    """Replies by step."""
+    """Graph state: replies by step."""
 
     replies: Annotated[dict[int, str], operator.or_]
 
 
 def by_hand(shape: Shape, *, saved: bool = False) -> Contender:
-    """The same graph written down beforehand and compiled once: no plan, no limits, no record of what happened."""
+    """The same graph, static and compiled once: without plan, limits and trace."""
     graph = StateGraph(Replies, input_schema=MessagesState, output_schema=MessagesState)
 
     def step(index: int) -> Runnable[Replies, Replies]:
-        model = Says("ok", shape.seconds[index])
+        model = FixedReplyModel("ok", shape.seconds[index])
 
         async def run(state: Replies) -> Replies:
             seen = (state["replies"][i] for i in shape.reads[index])
@@ -129,11 +129,11 @@ def by_hand(shape: Shape, *, saved: bool = False) -> Contender:
         graph.add_node(f"s{index}", step(index))
         graph.add_edge([f"s{i}" for i in reads] if reads else START, f"s{index}")
     graph.add_edge(f"s{len(shape.reads) - 1}", END)
-    return around(graph.compile(), saved=saved)
+    return build_graph(graph.compile(), saved=saved)
 
 
-def around(solve: Any, *, saved: bool) -> Contender:
-    """A user's graph with one node."""
+def build_graph(solve: Any, *, saved: bool) -> Contender:
+    """Wraps a node or subgraph in a user's graph and returns its runner."""
     builder = StateGraph(MessagesState)
     builder.add_node("solve", solve)
     builder.add_edge(START, "solve")
@@ -143,37 +143,37 @@ def around(solve: Any, *, saved: bool) -> Contender:
     return lambda: graph.ainvoke(question, {"configurable": {"thread_id": str(next(threads))}})
 
 
-async def seconds(contenders: dict[str, Contender], *, rounds: int, runs: int) -> dict[str, float]:
-    """Median seconds of one run of each, over rounds that take turns."""
-    taken: dict[str, list[float]] = {name: [] for name in contenders}
+async def measure(contenders: dict[str, Contender], *, rounds: int, runs: int) -> dict[str, float]:
+    """Returns the median seconds per run of each contender, over interleaved rounds."""
+    seconds_per_run: dict[str, list[float]] = {name: [] for name in contenders}
     for _ in range(rounds):
         for name, run in contenders.items():
             started = time.perf_counter()
             for _ in range(runs):
                 await run()
-            taken[name].append((time.perf_counter() - started) / runs)
-    return {name: statistics.median(times) for name, times in taken.items()}
+            seconds_per_run[name].append((time.perf_counter() - started) / runs)
+    return {name: statistics.median(times) for name, times in seconds_per_run.items()}
 
 
 async def main() -> None:
-    """Measure and print."""
+    """Runs all measurements and prints a table."""
     contenders = {"executor": executor, "node": node, "by hand": by_hand}
-    idle = await seconds({name: make(IDLE) for name, make in contenders.items()}, rounds=ROUNDS, runs=RUNS)
-    kept: dict[str, Contender] = {"node": node(IDLE, saved=True), "by hand": by_hand(IDLE, saved=True)}
-    saved = await seconds(kept, rounds=ROUNDS, runs=RUNS)
+    idle = await measure({name: make(IDLE) for name, make in contenders.items()}, rounds=ROUNDS, runs=RUNS)
+    saved_contenders: dict[str, Contender] = {"node": node(IDLE, saved=True), "by hand": by_hand(IDLE, saved=True)}
+    saved = await measure(saved_contenders, rounds=ROUNDS, runs=RUNS)
     table = Table("what", "ours", "against", "theirs", "ratio", box=None, pad_edge=False)
 
-    def row(what: str, ours: float, against: str, theirs: float) -> None:
+    def add_row(what: str, ours: float, against: str, theirs: float) -> None:
         table.add_row(what, f"{ours * 1e3:.1f} ms", against, f"{theirs * 1e3:.1f} ms", f"{ours / theirs:.2f}")
 
-    row("node: 5 steps, no-op workers", idle["node"], "by hand, compiled once", idle["by hand"])
-    row("the same", idle["node"], "the core's executor", idle["executor"])
-    row("checkpointed in memory", saved["node"], "by hand, checkpointed", saved["by hand"])
+    add_row("node: 5 steps, no-op workers", idle["node"], "by hand, compiled once", idle["by hand"])
+    add_row("the same", idle["node"], "the core's executor", idle["executor"])
+    add_row("checkpointed in memory", saved["node"], "by hand, checkpointed", saved["by hand"])
     for shape, what in ((EVEN, "5 steps of 50 ms"), (UNEVEN, "a chain beside a slow step")):
-        asleep = await seconds({name: make(shape) for name, make in contenders.items()}, rounds=SLEEPS, runs=1)
-        row(f"node: {what}", asleep["node"], "critical path", shape.critical)
-        row("by hand: the same", asleep["by hand"], "critical path", shape.critical)
-        row("executor: the same", asleep["executor"], "critical path", shape.critical)
+        slow = await measure({name: make(shape) for name, make in contenders.items()}, rounds=SLEEPS, runs=1)
+        add_row(f"node: {what}", slow["node"], "critical path", shape.critical)
+        add_row("by hand: the same", slow["by hand"], "critical path", shape.critical)
+        add_row("executor: the same", slow["executor"], "critical path", shape.critical)
     Console(width=120).print(table)
     machine = f"Python {platform.python_version()}, {os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}"
     Console(width=120).print(

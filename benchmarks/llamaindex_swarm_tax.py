@@ -1,10 +1,10 @@
-"""The swarm tax: what a query engine spends with the Conductor, against one of its workers alone.
+"""Measures the swarm tax: the spending of a query engine with the Conductor, relative to one of its workers alone.
 
     python benchmarks/llamaindex_swarm_tax.py [QUESTIONS]
 
-All answer the same questions over the same retrieved passages, with what this machine offers (see
-`Conductor.from_env`), and are counted by LlamaIndex's own token counter. An answer is right when the number that it
-ends with is. The embedded workers are greedy and their planner has seed 1; other models' numbers vary from run to run.
+All answer the same questions over the same retrieved passages, with the models that this machine offers (see
+`Conductor.from_env`), and are counted by LlamaIndex's token counter. An answer is right when its last number is. The
+embedded workers are greedy and their planner has seed 1; other models' numbers vary from run to run.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from llama_index.core.callbacks import CallbackManager, TokenCountingHandler
 
 from llama_index.llms.conductor import Conductor
 from rl_conductor import Policy, discover
-from rl_conductor.tasks import Sample, Score
-from rl_conductor.tasks.base import mean
-from rl_conductor.tasks.scorers import numeric
+from rl_conductor.scoring import mean
+from rl_conductor_training.tasks import Sample, Score
+from rl_conductor_training.tasks.scorers.text import numeric
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "examples"))
 from llamaindex_corpus import index_of
@@ -46,8 +46,8 @@ PASSAGES = 2
 
 
 @dataclass(frozen=True)
-class Asked:
-    """One question, answered."""
+class AnsweredQuestion:
+    """Score and spending of one answer."""
 
     score: Score
     calls: int
@@ -55,39 +55,41 @@ class Asked:
     seconds: float
 
 
-def asked(llm: Conductor, question: str, right: str) -> Asked:
-    """What it took to answer, and whether the answer is right."""
+def answer_question(llm: Conductor, question: str, expected: str) -> AnsweredQuestion:
+    """Answers a question, scores the answer and counts the spending."""
     Settings.callback_manager = CallbackManager([counter := TokenCountingHandler()])
     engine = index_of().as_query_engine(llm=llm, similarity_top_k=PASSAGES)
     started = time.perf_counter()
     answer = str(engine.query(question))
     seconds = time.perf_counter() - started
-    score = asyncio.run(numeric(Sample(id=question, question=question, answer=right), answer))
+    score = asyncio.run(numeric(Sample(id=question, question=question, answer=expected), answer))
     assert llm.trace is not None
-    return Asked(score, llm.trace.usage.calls, counter.total_llm_token_count, seconds)
+    return AnsweredQuestion(score, llm.trace.usage.calls, counter.total_llm_token_count, seconds)
 
 
 def main(count: int) -> None:
-    """Print a table: one system a line."""
-    found = discover()
-    best = found.policy.final or next(iter(found.pool))
+    """Runs the systems and prints a table with a line per system."""
+    discovered = discover()
+    best_worker = discovered.policy.final or next(iter(discovered.pool))
     systems = {
-        f"{best} alone": Conductor(policy=Policy(single=best)),
+        f"{best_worker} alone": Conductor(policy=Policy(single=best_worker)),
         "conductor, mini": Conductor(profile="mini"),
         "conductor": Conductor(),
     }
-    print("; ".join(found.reasons))
-    print(f"{count} questions, {PASSAGES} passages each; means a question; right with its standard error\n")
+    print("; ".join(discovered.reasons))
+    print(f"{count} questions, {PASSAGES} passages each; means per question; right with its standard error\n")
     print(f"{'':<16}{'right':>14}{'calls':>8}{'tokens':>9}{'tax':>7}{'seconds':>9}", flush=True)
-    alone = 0.0
+    single_tokens = 0.0
     for name, llm in systems.items():
-        rows = [asked(llm, question, right) for question, right in list(QUESTIONS.items())[:count]]
-        share, error = mean([row.score for row in rows])
+        rows = [answer_question(llm, question, expected) for question, expected in list(QUESTIONS.items())[:count]]
+        accuracy, error = mean([row.score for row in rows])
         calls, tokens = statistics.mean(row.calls for row in rows), statistics.mean(row.tokens for row in rows)
-        alone = alone or tokens
+        single_tokens = single_tokens or tokens
         seconds = statistics.mean(row.seconds for row in rows)
-        right = f"{share:.2f} ± {error:.2f}"
-        print(f"{name:<16}{right:>14}{calls:>8.1f}{tokens:>9.0f}{tokens / alone:>7.1f}{seconds:>9.1f}", flush=True)
+        cell = f"{accuracy:.2f} ± {error:.2f}"
+        print(
+            f"{name:<16}{cell:>14}{calls:>8.1f}{tokens:>9.0f}{tokens / single_tokens:>7.1f}{seconds:>9.1f}", flush=True
+        )
 
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
-"""What the server's benchmarks share: a fake vendor on the loopback interface, and programs in processes of their own.
+"""Tools of the server benchmarks: a fake vendor on the loopback interface, and programs in their own processes.
 
-The vendor speaks Chat Completions over bare sockets, so that it costs little and can break any promise of HTTP. The
-planner always writes one plan: two parts at once, then a third that reads both. Every reply has a number, and
-names the part of the question that it was asked for, so that it can be recognised wherever it turns up.
+The vendor implements Chat Completions over bare sockets, so that it is fast and can violate HTTP. The planner always
+returns the same plan: two parallel parts, then a third that reads both. Every reply contains a number and the part of
+the question that it answers, so that it can be recognised anywhere.
 """
 
 from __future__ import annotations
@@ -32,32 +32,32 @@ PART = re.compile(rb"(part one|part two|the answer) of question \d+")
 QUESTION = re.compile(rb"question (\d+)")
 USAGE = {"prompt_tokens": 10, "completion_tokens": 5, "total_tokens": 15}
 FAULTS = ("503", "hang", "reset", "truncated", "unfinished")
-"""Refused; silent; cut off before a word; cut off in the middle; ended politely but before the end."""
-LONGEST_SILENCE = 4.0
-"""Seconds after which a vendor that hangs cuts the connection."""
-PATIENCE = 180.0
-"""Seconds that a program may take to start."""
+"""Refused; no reply; closed before the reply; closed in the middle of it; well-formed but incomplete."""
+HANG_SECONDS = 4.0
+"""Seconds after which a hanging vendor closes the connection."""
+START_TIMEOUT = 180.0
+"""Maximum seconds for a program to start."""
 
 
 @dataclass
-class Made:
-    """One call, as the vendor sees it."""
+class VendorCall:
+    """One call in the vendor's log."""
 
     number: int
     question: int
     part: str
-    """One of the plan's, `plan` itself, or `alone` for a worker that answers without one."""
-    began: float
+    """A part of the plan, `plan` itself, or `alone` for a worker without a plan."""
+    started: float
     """Seconds since 1970."""
-    ended: str = "abandoned"
-    """`whole`, one of the faults, or `abandoned` when nobody waited for the reply."""
-    over: float = 0.0
-    """When that was."""
+    outcome: str = "abandoned"
+    """`whole`, one of the faults, or `abandoned` when the client disconnected."""
+    ended: float = 0.0
+    """Seconds since 1970."""
 
 
 @dataclass
-class Vendor:
-    """Answers, or fails to with a given chance."""
+class FakeVendor:
+    """Replies to calls, or fails with probability `faults`."""
 
     seconds: float
     faults: float
@@ -65,8 +65,8 @@ class Vendor:
     log: TextIO | None
     number: int = 0
 
-    async def talk(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Answer all that comes over one connection."""
+    async def serve_connection(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Answers all requests of one connection."""
         with suppress(asyncio.IncompleteReadError, ConnectionError):
             while not writer.is_closing():
                 head = await reader.readuntil(b"\r\n\r\n")
@@ -76,31 +76,31 @@ class Vendor:
         writer.close()
 
     async def answer(self, body: bytes, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Answer one call, and note how that went."""
-        asked = json.loads(body)
-        call = self._call(body, asked["model"])
+        """Answers one call and logs its outcome."""
+        request = json.loads(body)
+        call = self._call(body, request["model"])
         fault = self.random.choice(FAULTS) if self.random.random() < self.faults else None
         try:
             await asyncio.sleep(self.seconds)
-            await self._reply(call, asked, fault, reader, writer)
-            call.ended = "whole"
+            await self._reply(call, request, fault, reader, writer)
+            call.outcome = "whole"
         finally:
-            call.ended = fault or call.ended
-            call.over = time.time()
+            call.outcome = fault or call.outcome
+            call.ended = time.time()
             if self.log:
                 print(json.dumps(vars(call)), file=self.log, flush=True)
 
-    def _call(self, body: bytes, model: str) -> Made:
+    def _call(self, body: bytes, model: str) -> VendorCall:
         self.number += 1
         parts = [part.decode() for part in PART.findall(body)] or ["alone"]
         question = QUESTION.findall(body)
         number = int(question[-1]) if question else 0
-        return Made(self.number, number, "plan" if model == "planner" else parts[-1], began=time.time())
+        return VendorCall(self.number, number, "plan" if model == "planner" else parts[-1], started=time.time())
 
     async def _reply(
         self,
-        call: Made,
-        asked: dict[str, Any],
+        call: VendorCall,
+        request: dict[str, Any],
         fault: str | None,
         reader: asyncio.StreamReader,
         writer: asyncio.StreamWriter,
@@ -108,33 +108,33 @@ class Vendor:
         match fault:
             case "hang":
                 with suppress(TimeoutError):
-                    await asyncio.wait_for(reader.read(), LONGEST_SILENCE)
+                    await asyncio.wait_for(reader.read(), HANG_SECONDS)
                 writer.close()
             case "reset":
                 writer.transport.abort()
             case "503":
-                writer.write(_whole(503, b'{"error": {"message": "overloaded"}}'))
+                writer.write(_http_response(503, b'{"error": {"message": "overloaded"}}'))
             case _:
-                reply = _spoken(asked, said(call), fault)
+                reply = _encode_reply(request, reply_text(call), fault)
                 writer.write(reply[: len(reply) // 2] if fault == "truncated" else reply)
                 if fault == "truncated":
                     writer.close()
         await writer.drain()
 
 
-def said(call: Made) -> str:
-    """The reply to a call."""
+def reply_text(call: VendorCall) -> str:
+    """Returns the text of the reply to a call."""
     plan = PLAN.format(call.question) if call.part == "plan" else ""
     return f"Reply {call.number}: {call.part} of question {call.question}.{plan}"
 
 
-def _spoken(asked: dict[str, Any], text: str, fault: str | None) -> bytes:
-    model = asked["model"]
-    if not asked.get("stream"):
+def _encode_reply(request: dict[str, Any], text: str, fault: str | None) -> bytes:
+    model = request["model"]
+    if not request.get("stream"):
         body = json.dumps(_frame(model, "message", text, finish="stop")).encode()
-        return _whole(200, body[: len(body) // 2] if fault == "unfinished" else body)
-    cut = len(text) // 2
-    frames = [_frame(model, "delta", text[:cut]), _frame(model, "delta", text[cut:], finish="stop")]
+        return _http_response(200, body[: len(body) // 2] if fault == "unfinished" else body)
+    middle = len(text) // 2
+    frames = [_frame(model, "delta", text[:middle]), _frame(model, "delta", text[middle:], finish="stop")]
     events = [f"data: {json.dumps(frame)}\n\n".encode() for frame in frames] + [b"data: [DONE]\n\n"]
     if fault == "unfinished":
         events = events[:1]
@@ -148,8 +148,8 @@ def _frame(model: str, part: str, text: str, finish: str | None = None) -> dict[
     return {"id": "x", "object": "chat.completion", "created": 0, "model": model, "choices": [choice], "usage": usage}
 
 
-def _whole(status: int, body: bytes) -> bytes:
-    head = b"HTTP/1.1 %d Told\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n"
+def _http_response(status: int, body: bytes) -> bytes:
+    head = b"HTTP/1.1 %d Status\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n"
     return head % (status, len(body)) + body
 
 
@@ -157,37 +157,37 @@ def _whole(status: int, body: bytes) -> bytes:
 
 
 def free_port() -> int:
-    """A port on which nobody listens just now."""
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port: int = taken.getsockname()[1]
+    """Returns a port that is not in use."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port: int = listener.getsockname()[1]
         return port
 
 
 @contextmanager
-def running(
+def run_program(
     command: list[str], *, ready: Callable[[], bool], env: Mapping[str, str] | None = None, log: Path | None = None
 ) -> Iterator[subprocess.Popen[bytes]]:
-    """A program that runs while the block does, from when it is `ready`; what it says goes to `log`."""
-    with (log or Path("/dev/null")).open("ab") as said:
-        process = subprocess.Popen(command, env=env, stdout=said, stderr=said)
+    """Runs a program during the block, which begins once it is `ready`; its output goes to `log`."""
+    with (log or Path("/dev/null")).open("ab") as output:
+        process = subprocess.Popen(command, env=env, stdout=output, stderr=output)
         try:
-            _await(process, ready, log)
+            _wait_until_ready(process, ready, log)
             yield process
         finally:
             process.kill()
             process.wait()
 
 
-def _await(process: subprocess.Popen[bytes], ready: Callable[[], bool], log: Path | None) -> None:
-    deadline = time.monotonic() + PATIENCE
+def _wait_until_ready(process: subprocess.Popen[bytes], ready: Callable[[], bool], log: Path | None) -> None:
+    deadline = time.monotonic() + START_TIMEOUT
     while not ready():
         if process.poll() is not None or time.monotonic() > deadline:
             raise SystemExit(f"did not start: {process.args!r}\n{log.read_text()[-2000:] if log else ''}")
         time.sleep(0.05)
 
 
-def answers(url: str) -> Callable[[], bool]:
-    """Whether this address answers with success."""
+def responds(url: str) -> Callable[[], bool]:
+    """Returns a check whether this URL responds with status 200."""
 
     def ready() -> bool:
         with suppress(URLError, ConnectionError, TimeoutError), urllib.request.urlopen(url, timeout=5) as reply:
@@ -198,7 +198,7 @@ def answers(url: str) -> Callable[[], bool]:
 
 
 def listens(port: int) -> Callable[[], bool]:
-    """Whether somebody listens there."""
+    """Returns a check whether this port accepts connections."""
 
     def ready() -> bool:
         with suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=1):
@@ -210,23 +210,23 @@ def listens(port: int) -> Callable[[], bool]:
 
 @contextmanager
 def vendor(*, seconds: float = 0.0, faults: float = 0.0, seed: int = 0, log: Path | None = None) -> Iterator[str]:
-    """The base URL of a vendor in a process of its own."""
+    """Runs a vendor in its own process during the block, and yields its base URL."""
     port = free_port()
-    words = [f"--port={port}", f"--seconds={seconds}", f"--faults={faults}", f"--seed={seed}"]
-    words += [f"--log={log}"] if log else []
-    with running([sys.executable, __file__, *words], ready=listens(port)):
+    arguments = [f"--port={port}", f"--seconds={seconds}", f"--faults={faults}", f"--seed={seed}"]
+    arguments += [f"--log={log}"] if log else []
+    with run_program([sys.executable, __file__, *arguments], ready=listens(port)):
         yield f"http://127.0.0.1:{port}/v1"
 
 
 async def main() -> None:
-    """Be the vendor."""
-    told = argparse.ArgumentParser()
+    """Serves the vendor until it is killed."""
+    parser = argparse.ArgumentParser()
     for name, kind in (("port", int), ("seconds", float), ("faults", float), ("seed", int)):
-        told.add_argument(f"--{name}", type=kind)
-    told.add_argument("--log", type=argparse.FileType("a"))
-    given = told.parse_args()
-    made = Vendor(given.seconds, given.faults, Random(given.seed), given.log)
-    server = await asyncio.start_server(made.talk, "127.0.0.1", given.port, backlog=1024)
+        parser.add_argument(f"--{name}", type=kind)
+    parser.add_argument("--log", type=argparse.FileType("a"))
+    args = parser.parse_args()
+    fake_vendor = FakeVendor(args.seconds, args.faults, Random(args.seed), args.log)
+    server = await asyncio.start_server(fake_vendor.serve_connection, "127.0.0.1", args.port, backlog=1024)
     await server.serve_forever()
 
 

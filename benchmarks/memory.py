@@ -1,6 +1,6 @@
-"""What a workflow in flight keeps in memory, against bare asyncio tasks that hold the same text; what is left after.
+"""Measures the memory of workflows in flight against bare asyncio tasks with the same text, and for leaks after.
 
-Run with `uv run python benchmarks/memory.py`. Each measurement is a process of its own. No model is called and nothing
+Run with `uv run python benchmarks/memory.py`. Each measurement runs in its own process. No model is called and nothing
 is spent.
 """
 
@@ -34,85 +34,85 @@ WORKFLOW = Workflow(
 )
 
 
-class Waiting:
-    """A model that replies once it is let; the last of the five replies of a workflow is held back."""
+class GatedModel:
+    """A model that holds back the last reply of each workflow until it is released."""
 
     name = "waiting"
     price = FREE
     capabilities = ALL
 
     def __init__(self) -> None:
-        self.asked = 0
-        self.full, self.let = asyncio.Event(), asyncio.Event()
+        self.waiting = 0
+        self.all_waiting, self.released = asyncio.Event(), asyncio.Event()
 
     async def complete(self, request: Request) -> Completion:
-        """The reply; text of its own each time, as a vendor's would be."""
+        """Returns a reply with a new string each time, like a provider's."""
         if "part 4" in request.messages[-1].text:
-            self.asked += 1
-            if self.asked == AT_ONCE:
-                self.full.set()
-            await self.let.wait()
-        return Completion(message=Message.assistant(f"{self.asked} {REPLY}"), usage=Usage(), model="waiting")
+            self.waiting += 1
+            if self.waiting == AT_ONCE:
+                self.all_waiting.set()
+            await self.released.wait()
+        return Completion(message=Message.assistant(f"{self.waiting} {REPLY}"), usage=Usage(), model="waiting")
 
     async def stream(self, request: Request) -> AsyncGenerator[Delta, None]:
-        """The reply in one piece."""
+        """Yields the reply in one piece."""
         yield Delta(completion=await self.complete(request))
 
     async def aclose(self) -> None:
-        """Nothing to close."""
+        """Does nothing: there is no connection to close."""
 
 
-def workflows(model: Waiting) -> Callable[[], Awaitable[object]]:
-    """Ours, trace and all."""
+def workflows(model: GatedModel) -> Callable[[], Awaitable[object]]:
+    """Our executor, including the trace."""
     conductor = Conductor(model, WorkerPool({"w": model}), limits=Limits(), access="positional")
     return lambda: conductor.run(QUESTION, workflow=WORKFLOW)
 
 
-def bare(model: Waiting) -> Callable[[], Awaitable[object]]:
-    """A task that keeps the question, the prompts and the replies of the same workflow, and nothing besides."""
+def bare_tasks(model: GatedModel) -> Callable[[], Awaitable[object]]:
+    """A task that keeps only the question, prompts and replies of the same workflow."""
 
     async def run() -> list[str]:
         replies: list[str] = []
-        kept = [QUESTION]
+        texts = [QUESTION]
         for index, reads in enumerate(READS):
             prompt = "\n\n".join((QUESTION, *(replies[i] for i in reads), f"part {index}"))
-            kept.append(prompt)
+            texts.append(prompt)
             replies.append((await model.complete(Request(messages=(Message.user(prompt),)))).text)
-        return kept + replies
+        return texts + replies
 
     return run
 
 
-KINDS = {"ours": workflows, "bare": bare}
+KINDS = {"ours": workflows, "bare": bare_tasks}
 
 
 def resident() -> int:
-    """Bytes of this process in memory."""
+    """Returns the resident memory of this process in bytes."""
     gc.collect()
     pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1])
     return pages * os.sysconf("SC_PAGE_SIZE")
 
 
-async def held(kind: str) -> float:
-    """Bytes for each of `AT_ONCE` that wait at their last step."""
-    model = Waiting()
+async def measure_bytes_per_run(kind: str) -> float:
+    """Returns the bytes per run of `AT_ONCE` runs that wait at their last step."""
+    model = GatedModel()
     run = KINDS[kind](model)
-    model.let.set()
-    await run()  # what is built once
-    model.let.clear()
-    model.asked, before = 0, resident()
+    model.released.set()
+    await run()  # warms up: imports and caches
+    model.released.clear()
+    model.waiting, baseline = 0, resident()
     tasks = [asyncio.ensure_future(run()) for _ in range(AT_ONCE)]
-    await model.full.wait()
-    bytes_each = (resident() - before) / AT_ONCE
-    model.let.set()
+    await model.all_waiting.wait()
+    bytes_each = (resident() - baseline) / AT_ONCE
+    model.released.set()
     await asyncio.gather(*tasks)
     return bytes_each
 
 
-async def left() -> str:
-    """Bytes of the process after each `AT_ONCE` that ran and were forgotten."""
-    model = Waiting()
-    model.let.set()
+async def measure_process_sizes() -> str:
+    """Returns the bytes of the process after each batch of `AT_ONCE` finished runs."""
+    model = GatedModel()
+    model.released.set()
     run, sizes = workflows(model), []
     for _ in range(ROUNDS):
         await asyncio.gather(*(run() for _ in range(AT_ONCE)))
@@ -120,16 +120,16 @@ async def left() -> str:
     return " ".join(map(str, sizes))
 
 
-def apart(*arguments: str) -> str:
-    """What this program prints when it is run with `arguments`."""
-    done = subprocess.run([sys.executable, __file__, *arguments], check=True, capture_output=True, text=True)
-    return done.stdout
+def run_in_process(*arguments: str) -> str:
+    """Runs this program with `arguments` in a process of its own and returns its output."""
+    process = subprocess.run([sys.executable, __file__, *arguments], check=True, capture_output=True, text=True)
+    return process.stdout
 
 
 def main() -> None:
-    """Measure and print."""
-    ours, theirs = (float(apart("held", kind)) for kind in KINDS)
-    sizes = [int(size) / 2**20 for size in apart("left").split()]
+    """Runs all measurements and prints the results."""
+    ours, theirs = (float(run_in_process("held", kind)) for kind in KINDS)
+    sizes = [int(size) / 2**20 for size in run_in_process("left").split()]
     table = Table("what", "ours", "bare tasks", "ratio", box=None, pad_edge=False)
     table.add_row(
         f"each of {AT_ONCE:,} workflows of 5 steps in flight",
@@ -150,8 +150,8 @@ def main() -> None:
 if __name__ == "__main__":
     match sys.argv[1:]:
         case ["held", kind]:
-            sys.stdout.write(str(asyncio.run(held(kind))))
+            sys.stdout.write(str(asyncio.run(measure_bytes_per_run(kind))))
         case ["left"]:
-            sys.stdout.write(asyncio.run(left()))
+            sys.stdout.write(asyncio.run(measure_process_sizes()))
         case _:
             main()

@@ -16,10 +16,10 @@ from decimal import Decimal
 from functools import cached_property
 from pathlib import Path
 
-from loopback import USAGE, Made, said
+from loopback import USAGE, VendorCall, reply_text
 
-from rl_conductor.audit import Chain
-from rl_conductor.trace import Call, PlanRecord, StepResult, Trace
+from rl_conductor.trace.audit import Chain
+from rl_conductor.trace.trace import Call, PlanRecord, StepResult, Trace
 
 CALL_COST = Decimal(USAGE["prompt_tokens"]) / 10**6 + Decimal(USAGE["completion_tokens"]) * 2 / 10**6
 PICO = Decimal(10) ** 12
@@ -119,7 +119,7 @@ def audited_runs(file: Path) -> tuple[set[str], str | None]:
 class Books:
     """What vendor, server and clients know once it is over."""
 
-    vendor: Sequence[Made]
+    vendor: Sequence[VendorCall]
     kills: Sequence[Kill]
     answers: Mapping[int, Answers]
     runs: Sequence[StoredRun]
@@ -144,7 +144,7 @@ class Books:
     def lost(self) -> Iterator[str]:
         """Questions without the answer that was written for them, answers without a run, and runs without an end."""
         yield from (f"{run.id} is still {run.status}" for run in self.runs if run.status == "running")
-        whole = {said(call) for call in self.vendor if call.ended == "whole" and call.part != "plan"}
+        whole = {reply_text(call) for call in self.vendor if call.outcome == "whole" and call.part != "plan"}
         done = {run.id for run in self.runs if run.status == "done"}
         for number, answers in self.answers.items():
             if answers.is_named and not answers.texts:
@@ -163,7 +163,7 @@ class Books:
                 yield f"question {number} has the answers {answers.texts} by {set(answers.runs)}"
         for kill in self.kills:
             for call in self.vendor:
-                if call.began > kill.at and (call.question, call.part) in kill.finished:
+                if call.started > kill.at and (call.question, call.part) in kill.finished:
                     yield f"{call.part} of question {call.question} was on record, but asked for again"
 
     def wrongly_charged(self) -> Iterator[str]:
@@ -177,8 +177,8 @@ class Books:
             if {run.cost, *costs} != {bought}:
                 yield f"{run.id} costs {run.cost}, its caller was told {costs}, and it holds {bought}"
         for call in self.forgotten():
-            if not self._is_in_doubt(call.began, call.over):
-                yield f"{said(call)!r} was bought, but no run knows it"
+            if not self._is_in_doubt(call.started, call.ended):
+                yield f"{reply_text(call)!r} was bought, but no run knows it"
         if self.spent != sum(run.cost for run in self.runs):
             yield f"the key has spent {self.spent}, which is not the sum of its runs"
 
@@ -196,10 +196,10 @@ class Books:
         for number, answers in self.answers.items():
             yield from (f"question {number} was refused with {status}" for status in answers.refused)
 
-    def forgotten(self) -> list[Made]:
+    def forgotten(self) -> list[VendorCall]:
         """Replies that were bought and are on no record; those that came as the server died may be."""
         known = {number for run in self.runs for number, _, _ in run.replies}
-        return [call for call in self.vendor if call.ended == "whole" and call.number not in known]
+        return [call for call in self.vendor if call.outcome == "whole" and call.number not in known]
 
     def _is_in_doubt(self, began: float, over: float) -> bool:
         """Whether the server died as this happened, or right after it."""

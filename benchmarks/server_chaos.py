@@ -47,12 +47,12 @@ from random import Random
 from subprocess import Popen
 
 import httpx
-from loopback import Made, answers, free_port, running, vendor
+from loopback import VendorCall, free_port, responds, run_program, vendor
 from rich.console import Console
 from rich.table import Table
 from server_books import Answers, Books, Kill, audited_runs, replies, stored_runs, stored_steps
 
-from rl_conductor.server.keys import new_key
+from rl_conductor_server.auth.keys import new_key
 
 NAMED, NAMELESS = 9, 3
 """Clients of the torment that ask under an Idempotency-Key, and that do not."""
@@ -224,7 +224,9 @@ class Server:
         command = [sys.executable, "-c", "from rl_conductor.cli.main import main; main()", "serve"]
         env = {**os.environ, "OPENAI_API_KEY": "none"}
         log = self.config.with_suffix(".log")
-        return running([*command, "--config", str(self.config)], ready=answers(f"{self.url}/readyz"), env=env, log=log)
+        return run_program(
+            [*command, "--config", str(self.config)], ready=responds(f"{self.url}/readyz"), env=env, log=log
+        )
 
     def books(self, kills: Sequence[Kill], clients: Clients) -> Books:
         """All of them, once the runs that died with a server have ended."""
@@ -234,7 +236,7 @@ class Server:
             while any(run.status == "running" for run in stored_runs(self.store)) and time.monotonic() < deadline:
                 time.sleep(LEASE)
             spent = Decimal(admin.get("/admin/keys").json()["data"][0]["spent_usd"])
-        made = [Made(**json.loads(line)) for line in self.vendor_log.read_text().splitlines()]
+        made = [VendorCall(**json.loads(line)) for line in self.vendor_log.read_text().splitlines()]
         audited, broken = audited_runs(self.store)
         return Books(made, kills, clients.answers, stored_runs(self.store), frozenset(audited), broken, spent)
 

@@ -1,9 +1,9 @@
-"""What `rl-conductor serve` adds to a request, against LiteLLM's proxy before the same vendor on the same machine.
+"""Measures the time that `rl-conductor serve` adds to a request, against LiteLLM's proxy for the same vendor.
 
-Run with `uv run python benchmarks/server_overhead.py`. The vendor is fake and answers at once, from a process of its
-own. Each server is one process with its defaults; ours keeps every run with its trace in SQLite, LiteLLM's keeps
-nothing. They take turns, request by request in rounds, and what a direct call takes is subtracted. A workflow is a
-plan, two steps at once and a third that reads both: one request to ours, four to LiteLLM's, made by hand.
+Run with `uv run python benchmarks/server_overhead.py`. The vendor is fake and replies immediately, from a process of
+its own. Each server is one process with its defaults; ours stores every run with its trace in SQLite, LiteLLM's stores
+nothing. They take turns in rounds, and the time of a direct call is subtracted. A workflow is a plan, two parallel
+steps and a third that reads both: one request to ours, four to LiteLLM's, sent by this script.
 
 LiteLLM is installed into an environment of its own under the user's cache folder. No model is called.
 """
@@ -25,16 +25,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from loopback import answers, free_port, running, vendor
+from loopback import free_port, responds, run_program, vendor
 from platformdirs import user_cache_path
 from rich.console import Console
 from rich.table import Table
 
-from rl_conductor.server.keys import hashed
+from rl_conductor_server.auth.keys import hashed
 
 LITELLM = "litellm[proxy]==1.106.2"
 ROUNDS, REQUESTS = 12, 40
-AT_ONCE, SECONDS, SPRINTS = 16, 2.0, 5
+CONCURRENCY, SECONDS, SPRINTS = 16, 2.0, 5
 KEY = "sk-one-key-for-both-servers"
 SETTINGS = """
 port = {port}
@@ -58,7 +58,7 @@ WORKER = """
 model = "openai:{name}"
 options = {{ base_url = "{vendor}" }}
 """
-PROXIED = """
+LITELLM_MODEL = """
 - model_name: {name}
   litellm_params:
     model: openai/{name}
@@ -67,18 +67,18 @@ PROXIED = """
 """
 
 
-# ------------------------------------------------------------------------------------------ asking
+# ------------------------------------------------------------------------------------------ clients
 
 
 @dataclass
 class Connection:
-    """One connection that is kept open, with as little between us and the socket as can be."""
+    """A kept-alive connection with minimal overhead above the socket."""
 
     base_url: str
     _streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = field(default=None, init=False)
 
     async def ask(self, model: str, text: str) -> None:
-        """One chat completion; anything but success ends the benchmark."""
+        """Sends one chat completion; a failure ends the benchmark."""
         host, port = urlsplit(self.base_url).netloc.split(":")
         if self._streams is None:
             self._streams = await asyncio.open_connection(host, int(port))
@@ -86,40 +86,40 @@ class Connection:
         body = json.dumps({"model": model, "messages": [{"role": "user", "content": text}]}).encode()
         head = f"POST /v1/chat/completions HTTP/1.1\r\nhost: {host}:{port}\r\nauthorization: Bearer {KEY}\r\n"
         writer.write(f"{head}content-type: application/json\r\ncontent-length: {len(body)}\r\n\r\n".encode() + body)
-        answer = await reader.readuntil(b"\r\n\r\n")
-        length = answer.lower().partition(b"content-length: ")[2].partition(b"\r\n")[0]
-        said = await reader.readexactly(int(length))
-        if b" 200 " not in answer.partition(b"\r\n")[0]:
-            raise SystemExit(f"{self.base_url}: {answer.decode()}{said.decode()}")
+        response_head = await reader.readuntil(b"\r\n\r\n")
+        length = response_head.lower().partition(b"content-length: ")[2].partition(b"\r\n")[0]
+        response_body = await reader.readexactly(int(length))
+        if b" 200 " not in response_head.partition(b"\r\n")[0]:
+            raise SystemExit(f"{self.base_url}: {response_head.decode()}{response_body.decode()}")
 
     async def close(self) -> None:
-        """Hang up."""
+        """Closes the connection, if it is open."""
         if self._streams is not None:
             self._streams[1].close()
             await self._streams[1].wait_closed()
 
 
-class Way:
-    """A way to the vendor: `one` call, or a workflow of `three` steps and its plan."""
+class Client:
+    """Sends single calls, or workflows of a plan and three steps, to one server."""
 
-    def __init__(self, base_url: str, *, plans: bool = False) -> None:
-        """`plans` says that a whole workflow takes one request."""
+    def __init__(self, base_url: str, *, runs_workflows: bool = False) -> None:
+        """With `runs_workflows` the server runs a whole workflow in one request."""
         self._base_url = base_url
-        self._plans = plans
+        self._runs_workflows = runs_workflows
         self._connections: list[Connection] = []
 
     async def close(self) -> None:
-        """Hang up all connections."""
+        """Closes all connections of this client."""
         while self._connections:
             await self._connections.pop().close()
 
-    async def one(self) -> None:
-        """One question to one worker."""
-        await self._ask("one" if self._plans else "a", "This is question 1.")
+    async def run_single(self) -> None:
+        """Asks one worker one question."""
+        await self._ask("one" if self._runs_workflows else "a", "This is question 1.")
 
-    async def three(self) -> None:
-        """A plan, two parts at once, and the answer."""
-        if self._plans:
+    async def run_workflow(self) -> None:
+        """Runs a plan, two parallel parts, and the answer."""
+        if self._runs_workflows:
             await self._ask("three", "This is question 1.")
             return
         await self._ask("planner", "This is question 1.")
@@ -135,64 +135,66 @@ class Way:
 
 # --------------------------------------------------------------------------------------- measuring
 
-Task = Callable[[Way], Awaitable[None]]
+Task = Callable[[Client], Awaitable[None]]
 
 
-async def latencies(ways: dict[str, Way], task: Task) -> dict[str, list[float]]:
-    """Seconds of each request on each way, one after the other."""
-    taken: dict[str, list[float]] = {name: [] for name in ways}
+async def measure_latencies(clients: dict[str, Client], task: Task) -> dict[str, list[float]]:
+    """Returns the seconds of each sequential request, by client."""
+    seconds_by_client: dict[str, list[float]] = {name: [] for name in clients}
     for number in range(ROUNDS + 1):
-        for name, way in ways.items():
-            seconds = [await _timed(way, task) for _ in range(REQUESTS)]
-            await way.close()  # servers hang up on connections that are idle while others have their turn
-            taken[name] += seconds[1:] if number else []
-    return taken
+        for name, client in clients.items():
+            seconds = [await _time_request(client, task) for _ in range(REQUESTS)]
+            await client.close()  # servers close connections that stay idle during the other turns
+            seconds_by_client[name] += seconds[1:] if number else []
+    return seconds_by_client
 
 
-async def _timed(way: Way, task: Task) -> float:
-    began = time.perf_counter()
-    await task(way)
-    return time.perf_counter() - began
+async def _time_request(client: Client, task: Task) -> float:
+    start = time.perf_counter()
+    await task(client)
+    return time.perf_counter() - start
 
 
-async def rates(ways: dict[str, Way], task: Task) -> dict[str, float]:
-    """Requests a second on each way with `AT_ONCE` at once, median of sprints that take turns."""
-    found: dict[str, list[float]] = {name: [] for name in ways}
+async def measure_rates(clients: dict[str, Client], task: Task) -> dict[str, float]:
+    """Returns the requests per second with `CONCURRENCY` in flight, by client; medians of interleaved sprints."""
+    rates_by_client: dict[str, list[float]] = {name: [] for name in clients}
     for _ in range(SPRINTS):
-        for name, way in ways.items():
-            found[name].append(await _sprint(way, task) / SECONDS)
-            await way.close()
-    return {name: statistics.median(some) for name, some in found.items()}
+        for name, client in clients.items():
+            rates_by_client[name].append(await _sprint(client, task) / SECONDS)
+            await client.close()
+    return {name: statistics.median(samples) for name, samples in rates_by_client.items()}
 
 
-async def _sprint(way: Way, task: Task) -> int:
-    done = 0
+async def _sprint(client: Client, task: Task) -> int:
+    completed = 0
     end = time.perf_counter() + SECONDS
 
-    async def go_on() -> None:
-        nonlocal done
+    async def send_requests() -> None:
+        nonlocal completed
         while time.perf_counter() < end:
-            await task(way)
-            done += 1
+            await task(client)
+            completed += 1
 
     async with asyncio.TaskGroup() as group:
-        for _ in range(AT_ONCE):
-            group.create_task(go_on())
-    return done
+        for _ in range(CONCURRENCY):
+            group.create_task(send_requests())
+    return completed
 
 
-def added(taken: dict[str, list[float]], name: str, share: int) -> float:
-    """Seconds that a way adds to the direct one, at a percentile of both."""
-    percentile = [statistics.quantiles(taken[one], n=100)[share - 1] for one in (name, "direct")]
-    return percentile[0] - percentile[1]
+def added_seconds(seconds_by_client: dict[str, list[float]], name: str, percentile: int) -> float:
+    """Returns the seconds that a server adds to direct calls, at a percentile of both."""
+    server, direct = (
+        statistics.quantiles(seconds_by_client[client], n=100)[percentile - 1] for client in (name, "direct")
+    )
+    return server - direct
 
 
 # ----------------------------------------------------------------------------------------- servers
 
 
 @contextmanager
-def ours(folder: Path, upstream: str) -> Iterator[Way]:
-    """Our server over this vendor."""
+def ours(folder: Path, upstream: str) -> Iterator[Client]:
+    """Runs our server for this vendor."""
     port = free_port()
     workers = "".join(WORKER.format(name=name, vendor=upstream) for name in "abc")
     config = folder / "conductor.toml"
@@ -200,15 +202,15 @@ def ours(folder: Path, upstream: str) -> Iterator[Way]:
     command = [sys.executable, "-c", "from rl_conductor.cli.main import main; main()", "serve", "--config", str(config)]
     env = {**os.environ, "OPENAI_API_KEY": "none"}
     url = f"http://127.0.0.1:{port}"
-    with running(command, ready=answers(f"{url}/readyz"), env=env, log=folder / "ours.log"):
-        yield Way(url, plans=True)
+    with run_program(command, ready=responds(f"{url}/readyz"), env=env, log=folder / "ours.log"):
+        yield Client(url, runs_workflows=True)
 
 
 @contextmanager
-def litellm(folder: Path, upstream: str) -> Iterator[Way]:
-    """LiteLLM's proxy over this vendor, as its documentation advises for production."""
+def litellm(folder: Path, upstream: str) -> Iterator[Client]:
+    """Runs LiteLLM's proxy for this vendor, configured for production as documented."""
     port = free_port()
-    models = "".join(PROXIED.format(name=name, vendor=upstream) for name in ("planner", "a", "b", "c"))
+    models = "".join(LITELLM_MODEL.format(name=name, vendor=upstream) for name in ("planner", "a", "b", "c"))
     config = folder / "litellm.yaml"
     config.write_text(f"model_list:{models}")
     environment = user_cache_path("rl-conductor") / "benchmarks" / LITELLM.partition("==")[2]
@@ -232,23 +234,23 @@ def litellm(folder: Path, upstream: str) -> Iterator[Way]:
         str(port),
     ]
     url = f"http://127.0.0.1:{port}"
-    alive = answers(f"{url}/health/liveliness")
-    with running(command, ready=alive, env={**os.environ, **settings}, log=folder / "litellm.log"):
-        yield Way(url)
+    alive = responds(f"{url}/health/liveliness")
+    with run_program(command, ready=alive, env={**os.environ, **settings}, log=folder / "litellm.log"):
+        yield Client(url)
 
 
 SERVERS = {"ours": ours, "LiteLLM": litellm}
 
 
 async def main() -> None:
-    """Measure and print."""
+    """Runs all measurements and prints a table."""
     table = Table("what", "ours", "LiteLLM", "ratio", "target", box=None, pad_edge=False)
     with ExitStack() as stack, tempfile.TemporaryDirectory(prefix="overhead") as name:
         folder, upstream = Path(name), stack.enter_context(vendor())
-        proxies = {name: stack.enter_context(start(folder, upstream)) for name, start in SERVERS.items()}
-        ways = {"direct": Way(upstream.removesuffix("/v1")), **proxies}
-        for what, task in (("one step", Way.one), ("3-step workflow", Way.three)):
-            await report(table, what, ways, task)
+        servers = {name: stack.enter_context(start(folder, upstream)) for name, start in SERVERS.items()}
+        clients = {"direct": Client(upstream.removesuffix("/v1")), **servers}
+        for label, task in (("one step", Client.run_single), ("3-step workflow", Client.run_workflow)):
+            await add_rows(table, label, clients, task)
     console = Console(width=120)
     console.print(table)
     machine = f"Python {platform.python_version()}, {os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}"
@@ -259,16 +261,17 @@ async def main() -> None:
     )
 
 
-async def report(table: Table, what: str, ways: dict[str, Way], task: Task) -> None:
-    """Measure a task on all ways and add its rows."""
-    taken = await latencies(ways, task)
-    for share in (50, 95):
-        mine, theirs = (added(taken, name, share) for name in ("ours", "LiteLLM"))
-        row = (f"{what}: added, p{share}", f"{mine * 1e3:.2f} ms", f"{theirs * 1e3:.2f} ms", f"{mine / theirs:.2f}")
-        table.add_row(*row, "<= 0.5")
-    speed = await rates(ways, task)
-    mine, theirs = speed["ours"], speed["LiteLLM"]
-    table.add_row(f"{what}: a second, {AT_ONCE} at once", f"{mine:.0f}", f"{theirs:.0f}", f"{mine / theirs:.2f}", "-")
+async def add_rows(table: Table, label: str, clients: dict[str, Client], task: Task) -> None:
+    """Measures a task with all clients and adds its rows to the table."""
+    seconds_by_client = await measure_latencies(clients, task)
+    for percentile in (50, 95):
+        our_time, their_time = (added_seconds(seconds_by_client, name, percentile) for name in ("ours", "LiteLLM"))
+        times = (f"{our_time * 1e3:.2f} ms", f"{their_time * 1e3:.2f} ms", f"{our_time / their_time:.2f}")
+        table.add_row(f"{label}: added, p{percentile}", *times, "<= 0.5")
+    request_rates = await measure_rates(clients, task)
+    our_rate, their_rate = request_rates["ours"], request_rates["LiteLLM"]
+    label += f": a second, {CONCURRENCY} at once"
+    table.add_row(label, f"{our_rate:.0f}", f"{their_rate:.0f}", f"{our_rate / their_rate:.2f}", "-")
 
 
 if __name__ == "__main__":

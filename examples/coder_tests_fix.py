@@ -11,8 +11,8 @@ from langchain_core.tools import tool
 
 from langchain_conductor import ChatConductor, RunnableConductor, RunnableModel
 from rl_conductor import Card, Message, Policy, Request, ScriptedModel, Worker, discover
-from rl_conductor.sandbox import Bounds, program_in, run_python
 from rl_conductor.types import ToolCall
+from rl_conductor_training.sandbox.sandbox import Bounds, program_in, run_python
 
 TASK = "Write a Python function `median(numbers)`. Reply with the whole program in a ```python block."
 TESTS = "assert median([3, 1, 2]) == 2\nassert median([4, 1, 3, 2]) == 2.5, 'the mean of the two in the middle'"

@@ -15,12 +15,12 @@ from typing import Any
 
 import pytest
 
+from rl_conductor._internal.sync import run_sync
 from rl_conductor.errors import BadRequestError, BadResponseError, ContextLengthError, ModelTimeoutError
-from rl_conductor.grammar import constraint
 from rl_conductor.models import Model
-from rl_conductor.parser import parse
-from rl_conductor.plan import Form
-from rl_conductor.sync import run_sync
+from rl_conductor.plan_text.forms import Form
+from rl_conductor.plan_text.grammar import constraint
+from rl_conductor.plan_text.parser import parse
 from rl_conductor.types import (
     Completion,
     Grammar,
@@ -32,7 +32,7 @@ from rl_conductor.types import (
     Sampling,
     Tool,
 )
-from rl_conductor.workflow import PlanSpace
+from rl_conductor.workflow.workflow import PlanSpace
 
 SCHEMA = {
     "type": "object",

@@ -1,4 +1,4 @@
-"""One of several processes that share a step: rewards its own rows, and prints what it makes of the step, as JSON."""
+"""One of several processes that share a step: prints the rewards of its rows and the step's metrics as JSON."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from typing import Any
 from accelerate import PartialState
 
 from rl_conductor import ScriptedModel, WorkerPool
-from rl_conductor.tasks.base import Sample
-from rl_conductor.train.config import PlanEntry, TrainConfig
-from rl_conductor.train.drawing import Written
-from rl_conductor.train.exercises import Exercise
-from rl_conductor.train.outcomes import Drawn
-from rl_conductor.train.rewarding import Reward
-from rl_conductor.train.rollouts import Played
-from train_outcomes import INVALID, outcome
+from rl_conductor.scoring import Sample
+from rl_conductor_training.train.config import PlanSettings, TrainConfig
+from rl_conductor_training.train.policy.sampling import SampledPlan
+from rl_conductor_training.train.prompt_instances import PromptInstance
+from rl_conductor_training.train.rewards.reward_fn import RewardFunction
+from rl_conductor_training.train.rollouts.rollout_fn import Rollout
+from rl_conductor_training.train.rollouts.scoring import LoggedPlan
+from train_scored_plans import INVALID, scored_plan
 
-CONFIG = {"model": "m", "task": {"name": "composite:train"}, "pool": {"small": {}}, "reward": {"thrift": 0.2}}
-GROUP = [outcome(1.0, usd="0.03"), INVALID, outcome(1.0, usd="0.01"), outcome(1.0, usd="0.02")]
+CONFIG = {"model": "m", "task": {"name": "composite:train"}, "pool": {"small": {}}, "reward": {"cost_bonus": 0.2}}
+GROUP = [scored_plan(1.0, usd="0.03"), INVALID, scored_plan(1.0, usd="0.01"), scored_plan(1.0, usd="0.02")]
 """The plans for one question."""
 
 
@@ -28,16 +28,18 @@ def step() -> dict[str, Any]:
     state = PartialState(cpu=True)
     size = len(GROUP) // state.num_processes
     own = GROUP[state.process_index * size :][:size]
-    one = Exercise(Sample(id="1", question="?"), WorkerPool({"a": ScriptedModel("x")}), PlanEntry())
-    kept: list[Drawn] = []
+    instance = PromptInstance(Sample(id="1", question="?"), WorkerPool({"a": ScriptedModel("x")}), PlanSettings())
+    logged_plans: list[LoggedPlan] = []
     logged: dict[str, float] = {}
-    reward = Reward(TrainConfig.model_validate(CONFIG), [one], {}, told=lambda _, drawn: kept.extend(drawn))
+    reward = RewardFunction(
+        TrainConfig.model_validate(CONFIG), [instance], {}, log_plans=lambda _, plans: logged_plans.extend(plans)
+    )
     rewards = reward(
-        played=[Played(one, [], Written([], None), each) for each in own],
+        rollouts=[Rollout(instance, [], SampledPlan([], None), plan) for plan in own],
         trainer_state=SimpleNamespace(global_step=0, is_world_process_zero=state.is_main_process),
         log_metric=logged.__setitem__,
     )
-    return {"rewards": rewards, "kept": len(kept), "usd": logged["plans/usd"], "calls": logged["plans/calls"]}
+    return {"rewards": rewards, "kept": len(logged_plans), "usd": logged["plans/usd"], "calls": logged["plans/calls"]}
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""One of several processes that share a warm start: prints how many plans it had run, and what it learns from."""
+"""One of several processes that share a warm start: prints how many plans it executed and learns from, as JSON."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from accelerate import PartialState
 
 import random_model
 from rl_conductor import ScriptedModel, WorkerPool
-from rl_conductor.train.config import TrainConfig
-from rl_conductor.train.course import Course
-from rl_conductor.train.folder import Folder
-from rl_conductor.train.warm_start import warm_up
+from rl_conductor_training.train.config import TrainConfig
+from rl_conductor_training.train.run_dir import RunDir
+from rl_conductor_training.train.setup import TrainingSetup
+from rl_conductor_training.train.warm_start.sft import run_warm_start
 
 
-def warmed(home: Path) -> dict[str, int]:
+def warm_start(home: Path) -> dict[str, int]:
     state = PartialState(cpu=True)
     with state.main_process_first():
         if state.is_main_process:
@@ -33,10 +33,10 @@ def warmed(home: Path) -> dict[str, int]:
     )
     worker = ScriptedModel("42")
     assert config.warm_start is not None
-    warmth = warm_up(Course(config, WorkerPool({"a": worker})), config.warm_start, Folder(home / "run"))
-    return {"asked": len(worker.requests), "plans": warmth.plans}
+    state = run_warm_start(TrainingSetup(config, WorkerPool({"a": worker})), config.warm_start, RunDir(home / "run"))
+    return {"asked": len(worker.requests), "plans": state.plans}
 
 
 if __name__ == "__main__":
-    sys.stdout.write(json.dumps(warmed(Path(sys.argv[1]))))
+    sys.stdout.write(json.dumps(warm_start(Path(sys.argv[1]))))
     PartialState().destroy_process_group()

@@ -7,10 +7,10 @@ import subprocess
 import sys
 from pathlib import Path
 
-from rl_conductor.bench.rows import Key, Row
-from rl_conductor.tasks.composite import composite
-from rl_conductor.train.config import TrainConfig
-from rl_conductor.train.lines import write_lines, write_value
+from rl_conductor._internal.jsonl import write_lines, write_value
+from rl_conductor_training.bench.results import ResultKey, SampleResult
+from rl_conductor_training.tasks.composite.questions import composite
+from rl_conductor_training.train.config import TrainConfig
 
 SCRIPT = Path(__file__).parents[1] / "benchmarks" / "composite_reading.py"
 LEAST = {"model": "m", "task": {"name": "composite:train", "options": {"size": 3}}, "pool": {"small": {}}}
@@ -57,9 +57,9 @@ def test_plans_are_counted_by_steps_and_compared_question_by_question(tmp_path: 
 
 
 def test_rows_of_a_bench_are_counted_by_system(tmp_path: Path) -> None:
-    def row(sample: str, domain: str, system: str, value: float, *workers: str) -> Row:
-        key = Key(pool="small", task="heldout", system=system, sample=sample, repeat=0, settings="")
-        return Row(key=key, domain=domain, value=value, workers=workers)
+    def row(sample: str, domain: str, system: str, value: float, *workers: str) -> SampleResult:
+        key = ResultKey(pool="small", task="heldout", system=system, sample=sample, repeat=0, settings="")
+        return SampleResult(key=key, domain=domain, value=value, workers=workers)
 
     write_lines(
         tmp_path / "rows.jsonl",

@@ -1,6 +1,7 @@
-"""A toy to train on: of two workers one is always right, and a tiny model with random weights has to find out which.
+"""A toy training: of two workers one is always right, and a tiny model with random weights has to learn which.
 
-As a program it trains in the folder that it is given, with what it is given to change, until it is killed or done.
+As a program it trains in the folder of its first argument, with the settings of its second (JSON), until it is killed
+or done.
 """
 
 from __future__ import annotations
@@ -14,12 +15,12 @@ from typing import Any
 
 import random_model
 from rl_conductor.models.scripted import ScriptedModel
-from rl_conductor.pool import Worker, WorkerPool
-from rl_conductor.train.config import TrainConfig
-from rl_conductor.train.known import KnownPlan
-from rl_conductor.train.run import Step as Numbers
-from rl_conductor.train.run import train
-from rl_conductor.workflow import Step, Workflow
+from rl_conductor.pool.pool import WorkerPool
+from rl_conductor.pool.worker import Worker
+from rl_conductor.workflow.workflow import Step, Workflow
+from rl_conductor_training.train.config import TrainConfig
+from rl_conductor_training.train.train import StepMetrics, train
+from rl_conductor_training.train.warm_start.sft_data import Demonstration
 
 QUESTION = "What is 6 * 7?"
 STEPS, ROLLOUTS = 16, 16
@@ -37,7 +38,7 @@ RECURSION = {
     "recursion": {"share": 0.5},
     "grpo": GRPO | {"steps": 12, "questions": 2, "rollouts": 8},
 }
-"""What to change so that one of two questions is given a second round, and the model has to find out what to keep."""
+"""Settings that give one of two questions a second round, in which the model has to learn which answers to accept."""
 
 
 def pool() -> WorkerPool:
@@ -45,14 +46,14 @@ def pool() -> WorkerPool:
 
 
 def config(folder: Path, **changed: Any) -> TrainConfig:
-    """Both workers in the same number of plans to begin with: which one is right is left to find out."""
+    """Builds a configuration whose warm start has as many plans with the right worker as with the wrong one."""
     folder.mkdir(parents=True, exist_ok=True)
     model, tasks, plans = folder / "model", folder / "tasks.jsonl", folder / "plans.jsonl"
     if not model.exists():
         random_model.make(model)
         tasks.write_text(f'{{"question": "{QUESTION}", "answer": "42", "scoring": "numeric"}}\n', encoding="utf-8")
-        plans.write_text("".join(f"{one.model_dump_json()}\n" for one in _plans()), encoding="utf-8")
-    given: dict[str, Any] = {
+        plans.write_text("".join(f"{plan.model_dump_json()}\n" for plan in _demonstrations()), encoding="utf-8")
+    defaults: dict[str, Any] = {
         "model": str(model),
         "task": {"name": f"jsonl:{tasks}"},
         "pool": {"small": {}},
@@ -62,11 +63,11 @@ def config(folder: Path, **changed: Any) -> TrainConfig:
         "warm_start": {"plans": plans, "steps": 30, "batch": 8, "learning_rate": 1e-2},
         "keep": {"every": 2},
     }
-    return TrainConfig.model_validate(given | changed)
+    return TrainConfig.model_validate(defaults | changed)
 
 
 def kill(home: Path, *, after: int, **changed: Any) -> None:
-    """Train in a process of its own, and kill that once it is done with so many steps."""
+    """Trains in a subprocess, and kills that after a number of steps."""
     program = [sys.executable, __file__, str(home), json.dumps(changed)]
     paths = os.pathsep.join([str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")])
     environment = os.environ | {"PYTHONPATH": paths}
@@ -78,16 +79,16 @@ def kill(home: Path, *, after: int, **changed: Any) -> None:
                 break
 
 
-def _plans() -> list[KnownPlan]:
+def _demonstrations() -> list[Demonstration]:
     steps = [Step(subtask="Solve the problem.", worker=name) for name in ("right", "wrong")]
-    return [KnownPlan(question=QUESTION, workflow=Workflow(steps=(step,))) for step in steps]
+    return [Demonstration(question=QUESTION, workflow=Workflow(steps=(step,))) for step in steps]
 
 
-def said(number: int, _step: Numbers) -> None:
+def print_step(number: int, _metrics: StepMetrics) -> None:
     sys.stdout.write(f"{number}\n")
     sys.stdout.flush()
 
 
 if __name__ == "__main__":
     home, changed = Path(sys.argv[1]), json.loads(sys.argv[2])
-    train(config(home, **changed), home / "run", pool(), told=said)
+    train(config(home, **changed), home / "run", pool(), on_step=print_step)

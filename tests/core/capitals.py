@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from typing import Any
 
-from rl_conductor.tiers import Learned, Tiers, words
+from rl_conductor.planning.router import Learned, Tiers, words
 from rl_conductor.types import Message, Request
 
 EASY = ("What is the capital of {}?", "Name the capital of {}.", "Which city is the capital of {}?")

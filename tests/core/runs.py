@@ -10,13 +10,14 @@ from contextlib import aclosing
 from typing import Any, NamedTuple
 
 from rl_conductor.errors import ModelError, RateLimitError
-from rl_conductor.events import Event, StepFinished, StepStarted
 from rl_conductor.models import Model
 from rl_conductor.models.scripted import ScriptedModel
-from rl_conductor.pool import Worker, WorkerPool
-from rl_conductor.prompts import TASK, prompt_in, subtask_in
+from rl_conductor.planning.prompts import TASK, prompt_in, subtask_in
+from rl_conductor.pool.pool import WorkerPool
+from rl_conductor.pool.worker import Worker
+from rl_conductor.trace.events import Event, StepFinished, StepStarted
 from rl_conductor.types import Card, Completion, Delta, Message, Request, Usage
-from rl_conductor.workflow import Step, Workflow
+from rl_conductor.workflow.workflow import Step, Workflow
 
 ACCEPT = "Good.\nmodel_id = []\nsubtasks = []\naccess_list = []"
 SOON = 60.0

@@ -7,7 +7,7 @@ from itertools import combinations, product
 from hypothesis import assume
 from hypothesis import strategies as st
 
-from rl_conductor.workflow import PlanSpace, Step, Workflow
+from rl_conductor.workflow.workflow import PlanSpace, Step, Workflow
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), min_size=1)
 

@@ -10,17 +10,17 @@ import pytest
 
 from core.runs import SOON, Gated, Paced, down, forever, leftover_tasks, plan, pool_of, worker
 from rl_conductor.conductor import Conductor
+from rl_conductor.config.profiles import MINI, ULTRA, profile_named
 from rl_conductor.errors import ConfigError, PolicyError, RunError
-from rl_conductor.events import Event, Finished, PlanStarted
-from rl_conductor.limits import Limits
 from rl_conductor.models import Model
 from rl_conductor.models.base import collect
 from rl_conductor.models.scripted import ScriptedModel
-from rl_conductor.planner import Planner
-from rl_conductor.policy import Policy
-from rl_conductor.pool import WorkerPool
-from rl_conductor.profiles import MINI, ULTRA, profile_named
+from rl_conductor.planning.planner import Planner
+from rl_conductor.pool.pool import WorkerPool
+from rl_conductor.trace.events import Event, Finished, PlanStarted
 from rl_conductor.types import FREE, Completion, ImagePart, Message, Price, Request
+from rl_conductor.workflow.limits import Limits
+from rl_conductor.workflow.policy import Policy
 
 ONE = plan((0, "answer", []))
 TWO = plan((0, "x", []), (1, "y", ["all"]))

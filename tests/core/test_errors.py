@@ -21,10 +21,10 @@ from rl_conductor.errors import (
     WorkflowParseError,
     WorkflowValidationError,
 )
-from rl_conductor.limits import Limits
-from rl_conductor.policy import Policy
-from rl_conductor.trace import Trace, Versions
+from rl_conductor.trace.trace import Trace, Versions
 from rl_conductor.types import Message, Request
+from rl_conductor.workflow.limits import Limits
+from rl_conductor.workflow.policy import Policy
 
 ALL = {
     name: error for name, error in vars(errors).items() if isinstance(error, type) and issubclass(error, ConductorError)

@@ -17,6 +17,7 @@ PUBLIC = {
     "ConductorError",
     "ConfigError",
     "DataRule",
+    "Delta",
     "Event",
     "Flow",
     "Found",
@@ -55,6 +56,7 @@ def test_the_public_names_are_these_and_no_others() -> None:
 def test_every_public_name_is_there() -> None:
     for name in rl_conductor.__all__:
         assert getattr(rl_conductor, name) is not None
+    assert dir(rl_conductor) == sorted(rl_conductor.__all__)
 
 
 def test_importing_the_package_loads_no_vendors_library() -> None:

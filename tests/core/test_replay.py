@@ -9,12 +9,12 @@ import pytest
 
 from rl_conductor import Card, Conductor, Planner, ScriptedModel, Worker, WorkerPool
 from rl_conductor.errors import ConfigError, ModelError, RateLimitError, RunError
-from rl_conductor.limits import Limits
 from rl_conductor.models.scripted import Scripted
 from rl_conductor.replay import differences, replay
-from rl_conductor.trace import Call, Trace
+from rl_conductor.trace.trace import Call, Trace
 from rl_conductor.types import Price, Sampling
-from rl_conductor.workflow import Step, Workflow
+from rl_conductor.workflow.limits import Limits
+from rl_conductor.workflow.workflow import Step, Workflow
 
 PLAN = 'Two solve.\nmodel_id = [0, 1]\nsubtasks = ["Add the numbers.", "Check the sum."]\naccess_list = [[], ["all"]]'
 DEAR = Price(input=1, output=1)

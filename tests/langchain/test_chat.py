@@ -51,7 +51,7 @@ from rl_conductor import (
     Worker,
     model,
 )
-from rl_conductor.summary import Summary
+from rl_conductor.trace.summary import Summary
 from rl_conductor.types import Completion, JsonFormat, ToolCall, Usage
 
 TWO = plan((0, "Draft it.", []), (1, "Finish it.", ["all"]))

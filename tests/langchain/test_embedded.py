@@ -6,7 +6,7 @@ import pytest
 
 from langchain_conductor import ChatConductor
 from rl_conductor import Limits, Policy
-from rl_conductor.discovery import POOL_VARIABLE, VENDORS
+from rl_conductor.config.discovery import POOL_VARIABLE, VENDORS
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 

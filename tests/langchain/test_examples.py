@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from rl_conductor.discovery import POOL_VARIABLE
+from rl_conductor.config.discovery import POOL_VARIABLE
 
 from .vendor import Vendor
 

@@ -24,7 +24,7 @@ from langchain_conductor.models import ChatModel
 from langchain_conductor.node import PLAN, create_conductor
 from langchain_conductor.subgraph import Graph
 from rl_conductor import Conductor, ConfigError, Flow, Limits, Message, Policy, Request, RunError, ScriptedModel
-from rl_conductor.summary import Summary
+from rl_conductor.trace.summary import Summary
 from rl_conductor.types import ToolCall
 
 QUESTION: Any = {"messages": [HumanMessage("q")]}

@@ -17,7 +17,7 @@ from langchain_tests.integration_tests import ChatModelIntegrationTests
 
 from langchain_conductor import ChatConductor
 from rl_conductor import Limits, Planner, Policy, Sampling, Worker, WorkerPool
-from rl_conductor.sync import run_sync
+from rl_conductor._internal.sync import run_sync
 
 from .greeting import greeted
 

@@ -19,7 +19,7 @@ from langchain_tests.integration_tests import ChatModelIntegrationTests
 from core.models.wire.base import SECRET
 from langchain_conductor import ChatConductor
 from rl_conductor import Model, model
-from rl_conductor.sync import run_sync
+from rl_conductor._internal.sync import run_sync
 
 from .greeting import greeted
 from .vendor import AnthropicVendor, Vendor

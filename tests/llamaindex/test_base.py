@@ -31,7 +31,7 @@ from rl_conductor import (
     Worker,
 )
 from rl_conductor.models import Capabilities
-from rl_conductor.summary import Summary
+from rl_conductor.trace.summary import Summary
 
 ANSWER = "The whole answer."
 

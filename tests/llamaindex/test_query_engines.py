@@ -35,7 +35,7 @@ from llama_index.llms.conductor import Conductor, QueryEngineModel, RetrieverMod
 from llama_index.llms.conductor.lookups import NOTHING
 from llamaindex.scripts import EchoLLM, calling, conductor, core_of, plan, planner, shown
 from rl_conductor import ConfigError, Flow, Message, Policy, Request, RunError, ScriptedModel
-from rl_conductor.prompts import Evidence, worker_prompt
+from rl_conductor.planning.prompts import Evidence, worker_prompt
 
 Indexes = dict[str, VectorStoreIndex]
 

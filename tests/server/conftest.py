@@ -17,15 +17,15 @@ from uvicorn import Server
 
 from core.runs import SOON, plan
 from postgres import postgres
-from rl_conductor.discovery import Found
+from rl_conductor.config.discovery import Found
 from rl_conductor.models import Model
 from rl_conductor.models.scripted import ScriptedModel
-from rl_conductor.planner import Planner
-from rl_conductor.pool import WorkerPool
-from rl_conductor.server.profiles import catalogue
-from rl_conductor.server.service import Service
-from rl_conductor.server.serving import http_server, listening_socket
-from rl_conductor.server.settings import Settings
+from rl_conductor.planning.planner import Planner
+from rl_conductor.pool.pool import WorkerPool
+from rl_conductor_server.catalog import catalogue
+from rl_conductor_server.listen import http_server, listening_socket
+from rl_conductor_server.service import Service
+from rl_conductor_server.settings import Settings
 
 __all__ = ["postgres"]
 

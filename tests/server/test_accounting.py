@@ -11,17 +11,17 @@ from sqlalchemy.dialects import sqlite
 from core.runs import ACCEPT, plan
 from rl_conductor.conductor import Conductor
 from rl_conductor.errors import BadRequestError, RunError
-from rl_conductor.limits import Limits
 from rl_conductor.models.scripted import ScriptedModel
-from rl_conductor.pool import WorkerPool
-from rl_conductor.server.chat_completions import usage as chat_usage
-from rl_conductor.server.messages import usage as messages_usage
-from rl_conductor.server.responses import usage as responses_usage
-from rl_conductor.server.telling import breakdown, headers, orchestration
-from rl_conductor.store.tables import Dollars
-from rl_conductor.summary import Summary
-from rl_conductor.trace import Trace
+from rl_conductor.pool.pool import WorkerPool
+from rl_conductor.trace.summary import Summary
+from rl_conductor.trace.trace import Trace
 from rl_conductor.types import Completion, Message, Price, Request, Usage, total
+from rl_conductor.workflow.limits import Limits
+from rl_conductor_server.api.anthropic_messages.endpoint import usage as messages_usage
+from rl_conductor_server.api.metadata import breakdown, headers, orchestration
+from rl_conductor_server.api.openai_chat.endpoint import usage as chat_usage
+from rl_conductor_server.api.openai_responses.endpoint import usage as responses_usage
+from rl_conductor_server.store.tables import Dollars
 
 TOKENS = st.integers(0, 1_000_000)
 DIALECT = sqlite.dialect()

@@ -15,11 +15,11 @@ from sqlalchemy import text
 
 from core.runs import plan, pool_of
 from rl_conductor import Conductor, ScriptedModel
-from rl_conductor.audit import Chain
-from rl_conductor.ledger import Amount
-from rl_conductor.store import NewRun, Store
-from rl_conductor.store.database import connected
-from rl_conductor.trace import Trace
+from rl_conductor.calls.budget import Amount
+from rl_conductor.trace.audit import Chain
+from rl_conductor.trace.trace import Trace
+from rl_conductor_server.store import NewRun, Store
+from rl_conductor_server.store.database import connected
 from server.conftest import Serve
 
 BODY = {"model": "conductor-mini", "messages": [{"role": "user", "content": "Say the secret word."}]}

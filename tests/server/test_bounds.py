@@ -15,14 +15,14 @@ import openai
 import pytest
 
 from core.runs import plan, pool_of
-from rl_conductor.audit import Chain
+from rl_conductor.calls.budget import Amount
 from rl_conductor.conductor import Conductor
-from rl_conductor.ledger import Amount
-from rl_conductor.models.openai import OpenAIModel
+from rl_conductor.models.openai.adapter import OpenAIModel
 from rl_conductor.models.scripted import ScriptedModel
-from rl_conductor.store import NewRun, Search, Store
-from rl_conductor.trace import Trace
+from rl_conductor.trace.audit import Chain
+from rl_conductor.trace.trace import Trace
 from rl_conductor.types import Price, Usage
+from rl_conductor_server.store import NewRun, Search, Store
 from server.conftest import Serve
 from server.upstream import vendor
 

@@ -13,8 +13,8 @@ from pydantic import BaseModel
 from core.runs import ACCEPT, SOON, Gated, Paced, forever, plan, prompt_of
 from rl_conductor.errors import ModelError
 from rl_conductor.models.scripted import ScriptedModel
-from rl_conductor.server import streaming
 from rl_conductor.types import ImagePart, JsonFormat, Message, Price, ToolCall
+from rl_conductor_server.api import sse
 from server.conftest import TWO_STEPS, Serve, hang_up, until
 
 ASKED: list[Any] = [{"role": "user", "content": "Say something."}]
@@ -297,7 +297,7 @@ async def test_one_choice_that_fails_ends_the_stream_of_all(serve: Serve) -> Non
 async def test_a_silent_stream_says_now_and_then_that_it_is_alive(
     serve: Serve, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(streaming, "SILENCE", 0.05)
+    monkeypatch.setattr(sse, "SILENCE", 0.05)
     at = await serve({"a": Gated("at last", lambda _: asyncio.sleep(0.3))})
     raw = await at.http.post(
         "/v1/chat/completions", json={"model": "conductor-mini", "messages": ASKED, "stream": True}

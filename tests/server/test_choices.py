@@ -11,11 +11,11 @@ from openai import APIError, BadRequestError, InternalServerError, RateLimitErro
 
 from core.runs import pool_of
 from rl_conductor.models.scripted import ScriptedModel
-from rl_conductor.server.app import create_app
-from rl_conductor.server.keys import hashed
 from rl_conductor.types import Completion, Message, Price, Usage
+from rl_conductor_server.app import create_app
+from rl_conductor_server.auth.keys import hashed
 from server.conftest import ONE_STEP, At, Serve, until
-from server.test_shadows import QUESTION, pairs, route, upstream
+from server.test_shadow import QUESTION, pairs, route, upstream
 from server.upstream import Vendor
 
 __all__ = ["upstream"]

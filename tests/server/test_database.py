@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from rl_conductor.errors import ConfigError
-from rl_conductor.store.database import connected, shown
+from rl_conductor_server.store.database import connected, shown
 
 
 @pytest.mark.parametrize("url", ["postgres://me:secret", "postgres://me:secret/runs", "postgres://me@host:secret/runs"])

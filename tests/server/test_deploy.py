@@ -10,8 +10,8 @@ import kubernetes_validate
 import pytest
 import yaml
 
-from rl_conductor.discovery import from_file
-from rl_conductor.server.settings import Settings, read_settings
+from rl_conductor.config.discovery import from_file
+from rl_conductor_server.settings import Settings, read_settings
 from server.conftest import Serve
 
 ROOT = Path(__file__).parents[2]

@@ -6,9 +6,9 @@ import pytest
 from sqlalchemy import text
 from sqlalchemy.exc import OperationalError, SQLAlchemyError
 
-from rl_conductor.server.errors import api_error
-from rl_conductor.server.keys import hashed
-from rl_conductor.store.database import connected
+from rl_conductor_server.auth.keys import hashed
+from rl_conductor_server.errors import api_error
+from rl_conductor_server.store.database import connected
 from server.conftest import Serve
 
 RED = {"authorization": "Bearer red"}

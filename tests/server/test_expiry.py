@@ -16,15 +16,15 @@ import psycopg
 import pytest
 
 from core.runs import Gated, forever, plan, pool_of
-from rl_conductor.audit import Chain, Record
+from rl_conductor.calls.budget import Amount
 from rl_conductor.conductor import Conductor
 from rl_conductor.errors import BadRequestError
-from rl_conductor.events import Event, StepFinished, WorkflowPlanned
-from rl_conductor.ledger import Amount
 from rl_conductor.models.scripted import ScriptedModel
-from rl_conductor.store import NewRun, RunRow, Store
-from rl_conductor.trace import Trace
+from rl_conductor.trace.audit import Chain, Record
+from rl_conductor.trace.events import Event, StepFinished, WorkflowPlanned
+from rl_conductor.trace.trace import Trace
 from rl_conductor.types import Price, Usage
+from rl_conductor_server.store import NewRun, RunRow, Store
 from server.conftest import Serve, until
 from server.upstream import Vendor, process, settings_file, vendor
 

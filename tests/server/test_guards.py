@@ -7,9 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rl_conductor.adopt.guards import Guards, broken
-from rl_conductor.intervals import average, share
-from rl_conductor.store import Answered, PairVerdict
+from rl_conductor._internal.confidence import average, share
+from rl_conductor_server.experiments.guards import broken
+from rl_conductor_server.settings import Guards
+from rl_conductor_server.store import Answered, PairVerdict
 
 GOOD = Answered(failed=False, seconds=1.0, cost=Decimal("0.01"))
 BAD = Answered(failed=True, seconds=9.0, cost=None)

@@ -18,15 +18,15 @@ from sqlalchemy import Connection, event, text
 from sqlalchemy.exc import OperationalError
 
 from core.runs import SOON, Gated, plan, pool_of
-from rl_conductor.audit import Chain
+from rl_conductor.calls.budget import Amount
 from rl_conductor.conductor import Conductor
-from rl_conductor.events import Event, StepFinished, WorkflowPlanned
-from rl_conductor.ledger import Amount
 from rl_conductor.models.scripted import ScriptedModel
-from rl_conductor.store import NewRun, Store, StoreAwayError, journal
-from rl_conductor.store.writing import End
-from rl_conductor.trace import Trace
+from rl_conductor.trace.audit import Chain
+from rl_conductor.trace.events import Event, StepFinished, WorkflowPlanned
+from rl_conductor.trace.trace import Trace
 from rl_conductor.types import Usage
+from rl_conductor_server.store import NewRun, Store, StoreAwayError, write_behind
+from rl_conductor_server.store.writer import End
 from server.conftest import Serve, until
 
 BODY: Any = {"model": "conductor-mini", "messages": [{"role": "user", "content": "Say something."}]}
@@ -150,14 +150,14 @@ async def test_many_runs_share_the_statements_of_one_transaction(store: Store) -
 
 
 async def test_a_transaction_is_limited_in_size_and_time(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(journal, "MAX_WRITES", 4)
+    monkeypatch.setattr(write_behind, "MAX_WRITES", 4)
     commits: list[object] = []
     event.listen(store.journal._engine, "commit", commits.append)
     for _ in range(12):
         store.journal.add(lambda _: None)
     await store.journal.flush()
     assert len(commits) >= 3
-    monkeypatch.setattr(journal, "MAX_SECONDS", 0.0)
+    monkeypatch.setattr(write_behind, "MAX_SECONDS", 0.0)
     commits.clear()
     for _ in range(4):
         store.journal.add(lambda _: None)
@@ -232,7 +232,7 @@ async def test_a_claim_whose_caller_leaves_before_it_is_written_is_never_made(st
 async def test_nobody_is_answered_by_a_server_whose_writer_lags(
     serve: Serve, monkeypatch: pytest.MonkeyPatch, status: int
 ) -> None:
-    monkeypatch.setattr(journal, "MAX_LAG", 0.0)
+    monkeypatch.setattr(write_behind, "MAX_LAG", 0.0)
     at = await serve({"a": "from a" if status == 200 else (lambda _: "")})
     store = at.service.store
     asked = at.service.runs
@@ -251,7 +251,7 @@ async def test_nobody_is_answered_by_a_server_whose_writer_lags(
 async def test_an_answer_waits_until_its_run_is_stored_when_the_writer_lags(
     serve: Serve, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(journal, "MAX_LAG", 3600.0)
+    monkeypatch.setattr(write_behind, "MAX_LAG", 3600.0)
     opened = asyncio.Event()
     a = Gated("from a", lambda _: opened.wait())
     at = await serve({"a": a})
@@ -259,7 +259,7 @@ async def test_an_answer_waits_until_its_run_is_stored_when_the_writer_lags(
     async with held(store) as release:
         asking = asyncio.create_task(at.http.post("/v1/chat/completions", json=BODY))
         await a.asked.wait()
-        monkeypatch.setattr(journal, "MAX_LAG", 0.0)
+        monkeypatch.setattr(write_behind, "MAX_LAG", 0.0)
         opened.set()
         await until(lambda: any(isinstance(entry.write, End) for entry in store.journal._pending))
         assert list(at.service.runs.living)
@@ -274,8 +274,8 @@ async def test_what_can_not_be_stored_is_refused_and_may_be_asked_again(
     serve: Serve, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     at = await serve()
-    monkeypatch.setattr(journal, "PATIENCE", 0.3)
-    monkeypatch.setattr(journal, "MAX_LAG", 0.0)
+    monkeypatch.setattr(write_behind, "PATIENCE", 0.3)
+    monkeypatch.setattr(write_behind, "MAX_LAG", 0.0)
     locked = sqlite3.connect(tmp_path / "runs.db", isolation_level=None)
     locked.execute("BEGIN IMMEDIATE")
     refused = await at.http.post("/v1/chat/completions", json=BODY, headers=NAMED)
@@ -286,7 +286,7 @@ async def test_what_can_not_be_stored_is_refused_and_may_be_asked_again(
     assert nameless.status_code == 503
     locked.execute("ROLLBACK")
     locked.close()
-    monkeypatch.setattr(journal, "PATIENCE", SOON)
+    monkeypatch.setattr(write_behind, "PATIENCE", SOON)
     assert (await at.http.post("/v1/chat/completions", json=BODY, headers=NAMED)).status_code == 200
     assert [row.status for row in await at.service.store.runs()] == ["done"]
 
@@ -294,7 +294,7 @@ async def test_what_can_not_be_stored_is_refused_and_may_be_asked_again(
 async def test_writes_are_kept_while_the_database_is_away(
     store: Store, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(journal, "PAUSES", (0.0, 0.0))
+    monkeypatch.setattr(write_behind, "PAUSES", (0.0, 0.0))
     away = threading.Event()
     away.set()
     refused: list[None] = []
@@ -307,11 +307,11 @@ async def test_writes_are_kept_while_the_database_is_away(
     event.listen(store.journal._engine, "begin", gone)
     store.begin(new_run("write-1"))
     await until(lambda: len(refused) > 10)
-    monkeypatch.setattr(journal, "PATIENCE", 0.05)
+    monkeypatch.setattr(write_behind, "PATIENCE", 0.05)
     with pytest.raises(StoreAwayError, match="did not answer within"):
         await store.journal.flush()
     away.clear()
-    monkeypatch.setattr(journal, "PATIENCE", SOON)
+    monkeypatch.setattr(write_behind, "PATIENCE", SOON)
     await store.journal.flush()
     assert await store.run("write-1")
     assert "lost" not in caplog.text
@@ -320,7 +320,7 @@ async def test_writes_are_kept_while_the_database_is_away(
 async def test_what_is_left_when_a_store_is_closed_without_its_database_is_told(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(journal, "PATIENCE", 0.1)
+    monkeypatch.setattr(write_behind, "PATIENCE", 0.1)
     store = await Store.open(f"sqlite:///{tmp_path / 'runs.db'}")
     async with held(store):
         store.begin(new_run("write-1"))

@@ -12,17 +12,18 @@ import openai
 import pytest
 
 from core.runs import Gated, forever, plan, pool_of
+from rl_conductor.calls.budget import Amount
 from rl_conductor.conductor import Conductor
-from rl_conductor.ledger import Amount
 from rl_conductor.models.scripted import ScriptedModel
-from rl_conductor.pool import Worker, WorkerPool
-from rl_conductor.server.errors import ApiError
-from rl_conductor.server.keys import Account, hashed, new_key
-from rl_conductor.server.purses import period_start
-from rl_conductor.server.rates import ADDRESSES, WRONG_KEYS, Guesses
-from rl_conductor.server.settings import KeyEntry
-from rl_conductor.store import NewRun, Store
+from rl_conductor.pool.pool import WorkerPool
+from rl_conductor.pool.worker import Worker
 from rl_conductor.types import Price, Sampling
+from rl_conductor_server.auth.budgets import period_start
+from rl_conductor_server.auth.keys import Account, hashed, new_key
+from rl_conductor_server.auth.rate_limit import ADDRESSES, WRONG_KEYS, Guesses
+from rl_conductor_server.errors import ApiError
+from rl_conductor_server.settings import KeyEntry
+from rl_conductor_server.store import NewRun, Store
 from server.conftest import ONE_STEP, Serve, hang_up
 
 ASKED: list[Any] = [{"role": "user", "content": "Say something."}]

@@ -15,13 +15,13 @@ import pytest
 
 from core.runs import plan, pool_of
 from rl_conductor.cli.main import app
-from rl_conductor.discovery import Found
+from rl_conductor.config.discovery import Found
 from rl_conductor.models.scripted import ScriptedModel
-from rl_conductor.planner import Planner
-from rl_conductor.server.keys import hashed
-from rl_conductor.server.profiles import catalogue
-from rl_conductor.server.routes import Routes
-from rl_conductor.server.settings import KeyEntry, Settings
+from rl_conductor.planning.planner import Planner
+from rl_conductor_server.auth.keys import hashed
+from rl_conductor_server.catalog import catalogue
+from rl_conductor_server.experiments.experiment import Routes
+from rl_conductor_server.settings import KeyEntry, Settings
 from server.conftest import Serve
 
 DOCS = Path(__file__).parents[2] / "docs"

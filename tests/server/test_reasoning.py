@@ -10,8 +10,8 @@ from langchain_openai import ChatOpenAI
 from pydantic import SecretStr
 
 from langchain_conductor.pool import pool_of
-from rl_conductor.models.openai import OpenAIModel
-from rl_conductor.pool import WorkerPool
+from rl_conductor.models.openai.adapter import OpenAIModel
+from rl_conductor.pool.pool import WorkerPool
 from server.conftest import TWO_STEPS, At, Serve
 from server.upstream import Vendor, vendor
 

@@ -11,7 +11,7 @@ import httpx
 import pytest
 
 from core.runs import SOON, plan
-from rl_conductor.store import Store
+from rl_conductor_server.store import Store
 from server.conftest import until
 from server.upstream import Vendor, process, settings_file, vendor
 

@@ -14,9 +14,10 @@ from core.runs import ACCEPT, SOON, Gated, forever
 from rl_conductor.errors import BadRequestError, ModelError
 from rl_conductor.models import Model
 from rl_conductor.models.scripted import ScriptedModel
-from rl_conductor.pool import Worker, WorkerPool
-from rl_conductor.server.keys import hashed
+from rl_conductor.pool.pool import WorkerPool
+from rl_conductor.pool.worker import Worker
 from rl_conductor.types import Price, Request, Sampling
+from rl_conductor_server.auth.keys import hashed
 from server.conftest import ONE_STEP, TWO_STEPS, At, Serve, hang_up, until
 
 BODY: Any = {"model": "conductor-mini", "messages": [{"role": "user", "content": "Say something."}]}

@@ -4,15 +4,15 @@ from pathlib import Path
 
 import pytest
 
-from rl_conductor.discovery import Found
+from rl_conductor.config.discovery import Found
 from rl_conductor.errors import ConfigError
-from rl_conductor.limits import Limits
 from rl_conductor.models.scripted import ScriptedModel
-from rl_conductor.planner import Planner
-from rl_conductor.pool import WorkerPool
-from rl_conductor.server.profiles import catalogue
-from rl_conductor.server.serving import is_loopback, listening_socket
-from rl_conductor.server.settings import ProfileEntry, Settings, read_settings
+from rl_conductor.planning.planner import Planner
+from rl_conductor.pool.pool import WorkerPool
+from rl_conductor.workflow.limits import Limits
+from rl_conductor_server.catalog import catalogue
+from rl_conductor_server.listen import is_loopback, listening_socket
+from rl_conductor_server.settings import ProfileEntry, Settings, read_settings
 
 HASH = "0" * 64
 

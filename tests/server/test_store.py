@@ -15,18 +15,18 @@ from alembic.migration import MigrationContext
 from sqlalchemy import Connection, text
 
 from core.runs import plan, pool_of
-from rl_conductor.audit import Chain
+from rl_conductor.calls.budget import Amount
 from rl_conductor.conductor import Conductor
 from rl_conductor.errors import ConfigError
-from rl_conductor.events import Event, StepFinished, WorkflowPlanned
-from rl_conductor.ledger import Amount
 from rl_conductor.models.scripted import ScriptedModel
-from rl_conductor.store import NewRun, Search, Store
-from rl_conductor.store.database import connected
-from rl_conductor.store.searching import By
-from rl_conductor.store.tables import metadata
-from rl_conductor.trace import Trace
+from rl_conductor.trace.audit import Chain
+from rl_conductor.trace.events import Event, StepFinished, WorkflowPlanned
+from rl_conductor.trace.trace import Trace
 from rl_conductor.types import Price, Usage
+from rl_conductor_server.store import NewRun, Search, Store
+from rl_conductor_server.store.database import connected
+from rl_conductor_server.store.queries import By
+from rl_conductor_server.store.tables import metadata
 
 PLAN = plan((0, "Draft it.", []), (1, "Say it.", ["all"]))
 CHARGED = Amount(usd=Decimal("0.05"), tokens=700)
@@ -310,7 +310,7 @@ async def test_the_migrations_make_the_tables_that_the_code_knows(url: str) -> N
 
 OPEN = """
 import asyncio, sys
-from rl_conductor.store import Store
+from rl_conductor_server.store import Store
 
 async def main():
     store = await Store.open(sys.argv[1])

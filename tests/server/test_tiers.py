@@ -13,10 +13,10 @@ from core.capitals import tiers
 from core.runs import pool_of
 from rl_conductor import ConfigError, ScriptedModel
 from rl_conductor.cli.main import app
-from rl_conductor.discovery import Found
-from rl_conductor.planner import Planner
-from rl_conductor.server.profiles import catalogue
-from rl_conductor.server.settings import ProfileEntry, read_settings
+from rl_conductor.config.discovery import Found
+from rl_conductor.planning.planner import Planner
+from rl_conductor_server.catalog import catalogue
+from rl_conductor_server.settings import ProfileEntry, read_settings
 from server.conftest import TWO_STEPS, At, Serve
 
 SIMPLE = "What is the capital of France?"

@@ -17,12 +17,12 @@ from markupsafe import escape
 
 from core.runs import SOON, Gated, busy, plan
 from rl_conductor.models.scripted import ScriptedModel
-from rl_conductor.server.keys import hashed
-from rl_conductor.server.rates import WRONG_KEYS
-from rl_conductor.server.web.sessions import same_site_page
-from rl_conductor.store import RunRow
-from rl_conductor.trace import Trace
+from rl_conductor.trace.trace import Trace
 from rl_conductor.types import Price
+from rl_conductor_server.auth.keys import hashed
+from rl_conductor_server.auth.rate_limit import WRONG_KEYS
+from rl_conductor_server.store import RunRow
+from rl_conductor_server.web.sessions import same_site_page
 from server.conftest import ONE_STEP, TWO_STEPS, At, Serve, until
 from server.test_runs import gate, post
 
@@ -89,7 +89,7 @@ async def test_a_search_that_makes_no_sense_is_refused(serve: Serve) -> None:
 
 
 async def test_pages_of_runs_join_without_a_gap(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rl_conductor.server.web.pages.PAGE_SIZE", 2)
+    monkeypatch.setattr("rl_conductor_server.web.pages.PAGE_SIZE", 2)
     at = await serve()
     asked = [await ask(at, f"Question {number}") for number in range(5)]
     found, path = [], "/?text=question"

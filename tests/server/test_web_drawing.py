@@ -10,11 +10,11 @@ from itertools import combinations, pairwise, product
 import pytest
 
 from core.runs import workflow
-from rl_conductor.server.web.charts import HEIGHT, OTHERS, Chart
-from rl_conductor.server.web.drawing import Drawing, Point, Scale, critical_chain, tall, wide
-from rl_conductor.store import Spending
 from rl_conductor.types import Usage
-from rl_conductor.workflow import Workflow
+from rl_conductor.workflow.workflow import Workflow
+from rl_conductor_server.store import Spending
+from rl_conductor_server.web.charts import HEIGHT, OTHERS, Chart
+from rl_conductor_server.web.drawing import Drawing, Point, Scale, critical_chain, tall, wide
 
 
 def every_workflow(steps: int) -> Iterator[Workflow]:

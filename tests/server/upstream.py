@@ -21,8 +21,8 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from rl_conductor.server.serving import listening_socket
-from rl_conductor.server.settings import Settings
+from rl_conductor_server.listen import listening_socket
+from rl_conductor_server.settings import Settings
 from server.conftest import until
 
 PATIENCE = 90.0

@@ -6,7 +6,7 @@ import pytest
 import torch
 from transformers import Gemma2Config, Gemma2ForCausalLM, LlamaConfig, LlamaForCausalLM
 
-from rl_conductor.train import attention
+from rl_conductor_training.train.policy import grouped_attention
 
 # The second row is padded on the left.
 TOKENS = torch.tensor([[5, 9, 20, 31, 7], [0, 0, 8, 10, 11]])
@@ -18,8 +18,8 @@ def model(kind: str, *, shared: int) -> Any:
     size: dict[str, Any] = {"vocab_size": 40, "hidden_size": 24, "intermediate_size": 32, "num_hidden_layers": 2}
     config = LlamaConfig(**size, num_attention_heads=6, num_key_value_heads=shared)
     made = LlamaForCausalLM._from_config(config, attn_implementation="eager")
-    if kind == attention.NAME:
-        attention.group(made)
+    if kind == grouped_attention.NAME:
+        grouped_attention.use_grouped_attention(made)
     assert made.config._attn_implementation == kind
     return made
 
@@ -27,7 +27,7 @@ def model(kind: str, *, shared: int) -> Any:
 @pytest.mark.parametrize("shared", [1, 2, 6])
 def test_places_attend_to_what_they_attend_to_by_the_plain_kind(shared: int) -> None:
     found = {}
-    for kind in ("eager", attention.NAME):
+    for kind in ("eager", grouped_attention.NAME):
         asked = model(kind, shared=shared)
         logits = asked(input_ids=TOKENS, attention_mask=MASK).logits[MASK.bool()]
         logits.square().sum().backward()
@@ -38,7 +38,7 @@ def test_places_attend_to_what_they_attend_to_by_the_plain_kind(shared: int) -> 
 
 @pytest.mark.parametrize("shared", [1, 2, 6])
 def test_one_token_after_a_prompt_sees_all_of_it(shared: int) -> None:
-    asked = model(attention.NAME, shared=shared).eval()
+    asked = model(grouped_attention.NAME, shared=shared).eval()
     whole = asked(input_ids=TOKENS, attention_mask=MASK).logits[:, -1]
     begun = asked(input_ids=TOKENS[:, :-1], attention_mask=MASK[:, :-1], use_cache=True).past_key_values
     last = asked(input_ids=TOKENS[:, -1:], attention_mask=MASK, past_key_values=begun).logits[:, -1]
@@ -49,5 +49,5 @@ def test_models_whose_attention_is_another_one_keep_it() -> None:
     size: dict[str, Any] = {"vocab_size": 40, "hidden_size": 24, "intermediate_size": 32, "num_hidden_layers": 1}
     capped = Gemma2ForCausalLM(Gemma2Config(**size, num_attention_heads=6, num_key_value_heads=2, head_dim=4))
     before = capped.config._attn_implementation
-    attention.group(capped)
+    grouped_attention.use_grouped_attention(capped)
     assert capped.config._attn_implementation == before

@@ -1,4 +1,4 @@
-"""A second round while training: what is drawn and run for which row, what is learnt of it, and that it can go on."""
+"""Second rounds in training: the rollouts of each row, learning from them, and resuming."""
 
 from __future__ import annotations
 
@@ -12,33 +12,33 @@ import pytest
 import random_model
 import toy_training
 from rl_conductor import ScriptedModel, WorkerPool
-from rl_conductor.tasks.base import Sample
-from rl_conductor.tasks.scorers import exact
-from rl_conductor.train.config import PlanEntry, TrainConfig
-from rl_conductor.train.exercises import Exercise
-from rl_conductor.train.held import Held
-from rl_conductor.train.lines import read_lines
-from rl_conductor.train.loading import Loaded, load
-from rl_conductor.train.outcomes import Drawn, Examiner
-from rl_conductor.train.rewarding import Reward
-from rl_conductor.train.rollouts import Asked, Played, Rollouts
-from rl_conductor.train.run import Step, train
+from rl_conductor._internal.jsonl import read_lines
+from rl_conductor.scoring import Sample
+from rl_conductor_training.tasks.scorers.text import exact
+from rl_conductor_training.train.config import PlanSettings, TrainConfig
+from rl_conductor_training.train.policy.grammar_constraint import GrammarConstraint
+from rl_conductor_training.train.policy.model_loading import LoadedModel, load_model
+from rl_conductor_training.train.prompt_instances import PromptInstance
+from rl_conductor_training.train.rewards.reward_fn import RewardFunction
+from rl_conductor_training.train.rollouts.rollout_fn import Rollout, RolloutFunction, RolloutRequest
+from rl_conductor_training.train.rollouts.scoring import LoggedPlan, RolloutScorer
+from rl_conductor_training.train.train import StepMetrics, train
 
 pytestmark = pytest.mark.timeout(600)
 
 FIRST = 'model_id = [{}]\nsubtasks = ["Answer."]\naccess_list = [[]]'
-ENTRY = PlanEntry(examples=0)
+ENTRY = PlanSettings(examples=0)
 ACCEPT = "model_id = []\nsubtasks = []\naccess_list = []"
-ROWS = [Asked(0, 1)] * 2 + [Asked(1, 1)] * 4 + [Asked(1, 2)] * 4
+ROWS = [RolloutRequest(0, 1)] * 2 + [RolloutRequest(1, 1)] * 4 + [RolloutRequest(1, 2)] * 4
 
 
 # ------------------------------------------------------------------------------------ rows of a batch
 
 
 class Engine:
-    """In vLLM's place: writes what it is told to, and keeps how it was asked."""
+    """A stand-in for vLLM that returns scripted plans and records its calls."""
 
-    def __init__(self, loaded: Loaded, *rounds: list[str]) -> None:
+    def __init__(self, loaded: LoadedModel, *rounds: list[str]) -> None:
         self._loaded = loaded
         self._rounds = list(rounds)
         self.generation_kwargs: dict[str, Any] = {}
@@ -47,49 +47,53 @@ class Engine:
     def generate(self, *, prompts: list[list[int]], num_generations: int, **_: Any) -> tuple[Any, ...]:
         self.asked.append((prompts, num_generations, self.generation_kwargs.get("structured_outputs")))
         texts = self._rounds.pop(0)
-        plans = [[*self._loaded.tokenizer(text)["input_ids"], self._loaded.ends[0]] for text in texts]
+        plans = [[*self._loaded.tokenizer(text)["input_ids"], self._loaded.end_tokens[0]] for text in texts]
         return prompts, plans, [[[-0.5]] * len(plan) for plan in plans], None
 
 
 class Batch(NamedTuple):
     columns: dict[str, Any]
-    rollouts: Rollouts
+    rollout_function: RolloutFunction
     engine: Engine
     workers: dict[str, ScriptedModel]
 
     @property
-    def played(self) -> list[Played]:
-        rows: list[Played] = self.columns["played"]
+    def rollouts(self) -> list[Rollout]:
+        rows: list[Rollout] = self.columns["rollouts"]
         return rows
 
 
 @pytest.fixture(scope="module")
-def loaded(tmp_path_factory: pytest.TempPathFactory) -> Loaded:
-    return load(str(random_model.make(tmp_path_factory.mktemp("tiny"))), dtype="float32")
+def loaded(tmp_path_factory: pytest.TempPathFactory) -> LoadedModel:
+    return load_model(str(random_model.make(tmp_path_factory.mktemp("tiny"))), dtype="float32")
 
 
 @pytest.fixture(scope="module")
-def held(loaded: Loaded) -> list[Held]:
-    def only(text: str) -> Held:
+def grammars(loaded: LoadedModel) -> list[GrammarConstraint]:
+    def only(text: str) -> GrammarConstraint:
         vocab_size = loaded.model.config.vocab_size
-        return Held(loaded.tokenizer, vocab_size=vocab_size, ends=loaded.ends, gbnf=f'root ::= "{text}"')
+        return GrammarConstraint(
+            loaded.tokenizer, vocab_size=vocab_size, end_tokens=loaded.end_tokens, gbnf=f'root ::= "{text}"'
+        )
 
     return [only("first"), only("second")]
 
 
-def played(loaded: Loaded, held: list[Held], asked: list[Asked]) -> Batch:
+def run_batch(loaded: LoadedModel, grammars: list[GrammarConstraint], requests: list[RolloutRequest]) -> Batch:
     """Two plans for a question without a second round; for one with, if it is asked for, a right, no and two wrong."""
     models = {"good": ScriptedModel(["Paris"] * 4), "bad": ScriptedModel(["Rome"] * 4)}
-    exercises = [
-        Exercise(Sample(id=f"{number}", question="Where?", answer="Paris"), WorkerPool(models), ENTRY, number=number)
+    instances = [
+        PromptInstance(
+            Sample(id=f"{number}", question="Where?", answer="Paris"), WorkerPool(models), ENTRY, index=number
+        )
         for number in range(2)
     ]
     good, bad = FIRST.format(0), FIRST.format(1)
     first = [good, bad, good, "no plan", bad, bad]
-    engine = Engine(loaded, first[: sum(row.round == 1 for row in asked)], [ACCEPT, good, good, ACCEPT])
-    rollouts = Rollouts(exercises, Examiner(exact), loaded.tokens, held=held)
+    engine = Engine(loaded, first[: sum(row.round == 1 for row in requests)], [ACCEPT, good, good, ACCEPT])
+    rollout_function = RolloutFunction(instances, RolloutScorer(exact), loaded.plan_tokenizer, grammars=grammars)
     trainer = SimpleNamespace(
-        asked=asked,
+        rollout_requests=requests,
         use_vllm=True,
         num_generations=2,
         vllm_generation=engine,
@@ -97,34 +101,36 @@ def played(loaded: Loaded, held: list[Held], asked: list[Asked]) -> Batch:
         args=SimpleNamespace(report_to=[]),
         accelerator=SimpleNamespace(is_main_process=True),
     )
-    return Batch(rollouts([], trainer), rollouts, engine, models)
+    return Batch(rollout_function([], trainer), rollout_function, engine, models)
 
 
 @pytest.fixture
-def batch(loaded: Loaded, held: list[Held]) -> Batch:
-    return played(loaded, held, ROWS)
+def batch(loaded: LoadedModel, grammars: list[GrammarConstraint]) -> Batch:
+    return run_batch(loaded, grammars, ROWS)
 
 
-def test_without_a_second_round_a_batch_is_drawn_once_and_masks_nothing(loaded: Loaded, held: list[Held]) -> None:
-    batch = played(loaded, held[:1], ROWS[:2])
-    assert set(batch.columns) == {"prompt_ids", "completion_ids", "logprobs", "played"}
+def test_without_a_second_round_a_batch_is_drawn_once_and_masks_nothing(
+    loaded: LoadedModel, grammars: list[GrammarConstraint]
+) -> None:
+    batch = run_batch(loaded, grammars[:1], ROWS[:2])
+    assert set(batch.columns) == {"prompt_ids", "completion_ids", "logprobs", "rollouts"}
     assert len(batch.engine.asked) == 1
-    assert [row.before for row in batch.played] == [None, None]
+    assert [row.previous for row in batch.rollouts] == [None, None]
 
 
 def test_each_row_of_a_second_round_judges_the_plan_of_its_own_place(batch: Batch) -> None:
-    outcomes = [row.outcome and (row.outcome.valid, row.outcome.score) for row in batch.played]
-    first, second = outcomes[:6], outcomes[6:]
+    scores = [row.scored and (row.scored.valid, row.scored.score) for row in batch.rollouts]
+    first, second = scores[:6], scores[6:]
     assert first == [(True, 1.0), (True, 0.0), (True, 1.0), (False, None), (True, 0.0), (True, 0.0)]
     assert second == [(True, 1.0), None, (True, 1.0), (True, 0.0)]
-    assert [row.before for row in batch.played[6:]] == [row.outcome for row in batch.played[2:6]]
+    assert [row.previous for row in batch.rollouts[6:]] == [row.scored for row in batch.rollouts[2:6]]
 
 
-def test_its_prompt_is_that_of_the_first_round_its_plan_and_its_answer(batch: Batch, loaded: Loaded) -> None:
+def test_its_prompt_is_that_of_the_first_round_its_plan_and_its_answer(batch: Batch, loaded: LoadedModel) -> None:
     texts = [loaded.tokenizer.decode(prompt) for prompt in batch.columns["prompt_ids"]]
     for first, second, reply in ((2, 6, "Paris"), (4, 8, "Rome")):
         assert texts[second].startswith(texts[first])
-        judged = batch.played[second].before
+        judged = batch.rollouts[second].previous
         assert judged is not None
         assert judged.text in texts[second]
         assert f"\n{reply}\n</reply" in texts[second]
@@ -141,12 +147,17 @@ def test_where_there_is_no_answer_to_judge_a_row_counts_for_nothing(batch: Batch
         assert batch.columns[column][7] == batch.columns[column][3]
 
 
-def test_each_round_is_drawn_and_scored_under_its_own_grammar(batch: Batch, held: list[Held]) -> None:
-    assert [told for _, _, told in batch.engine.asked] == [
+def test_each_round_is_drawn_and_scored_under_its_own_grammar(batch: Batch, grammars: list[GrammarConstraint]) -> None:
+    assert [outputs for _, _, outputs in batch.engine.asked] == [
         {"grammar": f'root ::= "{name}"'} for name in ("first", "second")
     ]
     prompts = batch.columns["prompt_ids"]
-    assert [batch.rollouts.held(prompt) for prompt in prompts] == [held[0]] * 6 + [held[1], held[0], held[1], held[1]]
+    assert [batch.rollout_function.grammar(prompt) for prompt in prompts] == [grammars[0]] * 6 + [
+        grammars[1],
+        grammars[0],
+        grammars[1],
+        grammars[1],
+    ]
 
 
 def test_an_engine_is_asked_for_every_row_of_a_second_round_one_by_one(batch: Batch) -> None:
@@ -155,8 +166,8 @@ def test_an_engine_is_asked_for_every_row_of_a_second_round_one_by_one(batch: Ba
 
 def test_what_prompts_of_a_group_begin_with_is_known(batch: Batch) -> None:
     prompts = [tuple(prompt) for prompt in batch.columns["prompt_ids"]]
-    families = [batch.rollouts.family(prompt) for prompt in prompts]
-    assert families == [(False, one) for one in prompts[:6]] + [
+    groups = [batch.rollout_function.prompt_group(prompt) for prompt in prompts]
+    assert groups == [(False, one) for one in prompts[:6]] + [
         (True, prompts[2]),
         (False, prompts[3]),
         (True, prompts[4]),
@@ -165,13 +176,13 @@ def test_what_prompts_of_a_group_begin_with_is_known(batch: Batch) -> None:
 
 
 def test_rows_are_rewarded_and_kept_by_round(batch: Batch) -> None:
-    kept: dict[int, list[Drawn]] = {}
+    kept: dict[int, list[LoggedPlan]] = {}
     logged: dict[str, float] = {}
     given = {"model": "m", "task": {"name": "composite:train"}, "pool": {"small": {}}, "recursion": {}}
-    exercises = [next(row.exercise for row in batch.played if row.exercise.number == number) for number in range(2)]
-    reward = Reward(TrainConfig.model_validate(given), exercises, {}, told=kept.__setitem__)  # type: ignore[arg-type]
+    instances = [next(row.instance for row in batch.rollouts if row.instance.index == number) for number in range(2)]
+    reward = RewardFunction(TrainConfig.model_validate(given), instances, {}, log_plans=kept.__setitem__)  # type: ignore[arg-type]
     state = SimpleNamespace(global_step=4, is_world_process_zero=True)
-    assert reward(played=batch.played, trainer_state=state, log_metric=logged.__setitem__) == [
+    assert reward(rollouts=batch.rollouts, trainer_state=state, log_metric=logged.__setitem__) == [
         *(1.0, 0.5),
         *(1.0, 0.0, 0.625, 0.5),
         *(1.0, None, 1.0, 0.5),
@@ -186,14 +197,14 @@ def test_rows_are_rewarded_and_kept_by_round(batch: Batch) -> None:
 
 class Trained(NamedTuple):
     home: Path
-    steps: dict[int, Step]
+    steps: dict[int, StepMetrics]
     pool: WorkerPool
 
 
 def trained(home: Path) -> Trained:
-    steps: dict[int, Step] = {}
+    steps: dict[int, StepMetrics] = {}
     pool = toy_training.pool()
-    train(toy_training.config(home, **toy_training.RECURSION), home / "run", pool, told=steps.__setitem__)
+    train(toy_training.config(home, **toy_training.RECURSION), home / "run", pool, on_step=steps.__setitem__)
     return Trained(home, steps, pool)
 
 
@@ -215,7 +226,7 @@ def test_grpo_learns_to_keep_what_is_right(whole: Trained) -> None:
 
 def test_a_step_has_the_plans_of_both_rounds_and_workers_are_asked_once_for_each(whole: Trained) -> None:
     files = sorted((whole.home / "run" / "plans").iterdir())
-    plans = [plan for file in files for plan in read_lines(file, Drawn)]
+    plans = [plan for file in files for plan in read_lines(file, LoggedPlan)]
     assert sum(plan.round == 1 for plan in plans) == 12 * 16
     models = [worker.model for worker in whole.pool.values()]
     asked = sum(len(model.requests) for model in models if isinstance(model, ScriptedModel))

@@ -15,14 +15,14 @@ from typer.testing import CliRunner
 import processes
 import shared_warm_start
 import toy_training
+from rl_conductor._internal.jsonl import read_lines
 from rl_conductor.cli.main import app
 from rl_conductor.errors import ConfigError
-from rl_conductor.train.course import Course
-from rl_conductor.train.folder import Folder, RunRecord
-from rl_conductor.train.lines import read_lines
-from rl_conductor.train.outcomes import Drawn
-from rl_conductor.train.run import MASKED, Step, Stop, hush, train
-from rl_conductor.train.warm_start import warm_up
+from rl_conductor_training.train.rollouts.scoring import LoggedPlan
+from rl_conductor_training.train.run_dir import RunDir, RunRecord
+from rl_conductor_training.train.setup import TrainingSetup
+from rl_conductor_training.train.train import MASKED_WARNING, StepMetrics, StopAfter, silence_libraries, train
+from rl_conductor_training.train.warm_start.sft import run_warm_start
 
 pytestmark = pytest.mark.timeout(600)
 
@@ -30,13 +30,13 @@ pytestmark = pytest.mark.timeout(600)
 class Trained(NamedTuple):
     home: Path
     record: RunRecord
-    steps: dict[int, Step]
+    steps: dict[int, StepMetrics]
 
 
-def trained(home: Path, *, stop: Stop | None = None) -> Trained:
-    steps: dict[int, Step] = {}
+def trained(home: Path, *, stop_after: StopAfter | None = None) -> Trained:
+    steps: dict[int, StepMetrics] = {}
     config = toy_training.config(home)
-    record = train(config, home / "run", toy_training.pool(), stop=stop, told=steps.__setitem__)
+    record = train(config, home / "run", toy_training.pool(), stop_after=stop_after, on_step=steps.__setitem__)
     return Trained(home, record, steps)
 
 
@@ -71,7 +71,7 @@ def test_the_record_says_that_there_was_a_warm_start_and_what_was_used(whole: Tr
 
 
 def test_every_plan_that_was_drawn_is_kept_with_its_reward(whole: Trained) -> None:
-    plans = read_lines(whole.home / "run" / "plans" / "00001.jsonl", Drawn)
+    plans = read_lines(whole.home / "run" / "plans" / "00001.jsonl", LoggedPlan)
     assert len(plans) == toy_training.ROLLOUTS
     for plan in plans:
         right = plan.workflow is not None and plan.workflow.steps[-1].worker == "right"
@@ -97,7 +97,9 @@ def test_a_killed_warm_start_goes_on_at_the_same_next_step(whole: Trained, tmp_p
     (warm / "checkpoint-29").mkdir()  # cut short
     config = toy_training.config(home)
     assert config.warm_start is not None
-    again = warm_up(Course(config, toy_training.pool()), config.warm_start, Folder.of(home / "run", config))
+    again = run_warm_start(
+        TrainingSetup(config, toy_training.pool()), config.warm_start, RunDir.open(home / "run", config)
+    )
     assert again.model_copy(update={"source": ""}) == (
         whole.record.warm_start and whole.record.warm_start.model_copy(update={"source": ""})
     )
@@ -114,11 +116,11 @@ def test_of_several_processes_one_draws_the_plans_of_the_warm_start(tmp_path: Pa
 
 def test_a_run_made_in_pieces_is_the_run_made_at_once(whole: Trained, tmp_path: Path) -> None:
     home = begun_as(whole, tmp_path / "pieces")
-    first = trained(home, stop=Stop(step=1))
+    first = trained(home, stop_after=StopAfter(step=1))
     assert list(first.steps) == [1]
     assert same(first.steps[1]) == same(whole.steps[1])
-    assert trained(home, stop=Stop(step=1)).steps == {}  # that much is done
-    second = trained(home, stop=Stop(seconds=0))
+    assert trained(home, stop_after=StopAfter(step=1)).steps == {}  # that much is done
+    second = trained(home, stop_after=StopAfter(seconds=0))
     assert list(second.steps) == [2]
     assert same(second.steps[2]) == same(whole.steps[2])
 
@@ -146,10 +148,10 @@ def test_the_flag_names_who_is_reported_to_in_place_of_the_file(tmp_path: Path) 
 
 
 def test_of_what_trl_warns_of_only_plans_that_are_masked_are_kept_quiet(caplog: pytest.LogCaptureFixture) -> None:
-    hush()
+    silence_libraries()
     talker = logging.getLogger(grpo_trainer.__name__)
-    assert f"{MASKED} for the following" in inspect.getsource(grpo_trainer)
-    talker.warning(f"{MASKED} for the following kwargs: a long prompt")
+    assert f"{MASKED_WARNING} for the following" in inspect.getsource(grpo_trainer)
+    talker.warning(f"{MASKED_WARNING} for the following kwargs: a long prompt")
     talker.warning("The vLLM server runs with `--logprobs-mode raw_logprobs`")
     assert [record.getMessage() for record in caplog.records] == [
         "The vLLM server runs with `--logprobs-mode raw_logprobs`"
@@ -166,6 +168,6 @@ def test_a_small_step_changes_all_weights_that_are_trained_though_it_is_computed
         assert ((moved > 0) & (moved < 2e-6)).double().mean() > 0.9
 
 
-def same(step: Step) -> Step:
-    """What two runs must agree on: all but the clock."""
+def same(step: StepMetrics) -> StepMetrics:
+    """The metrics that two runs must agree on, which are all but the time."""
     return {name: value for name, value in step.items() if name != "step_time"}

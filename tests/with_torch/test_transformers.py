@@ -21,14 +21,14 @@ from engine_behaviours import (
     offering,
 )
 from rl_conductor import models
+from rl_conductor._internal.sync import run_sync
 from rl_conductor.errors import BadRequestError, ConfigError, ModelError
-from rl_conductor.grammar import constraint
-from rl_conductor.models.causal_lm import CausalLM
-from rl_conductor.models.transformers import TransformersModel
-from rl_conductor.parser import parse
-from rl_conductor.sync import run_sync
+from rl_conductor.models.llamacpp.weights import fetch
+from rl_conductor.models.transformers.adapter import TransformersModel
+from rl_conductor.models.transformers.causal_lm import CausalLM
+from rl_conductor.plan_text.grammar import constraint
+from rl_conductor.plan_text.parser import parse
 from rl_conductor.types import JsonFormat, Message, Sampling
-from rl_conductor.weights import fetch
 
 
 @pytest.fixture(scope="module")

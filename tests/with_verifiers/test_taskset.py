@@ -27,7 +27,7 @@ PLANS = {
 
 
 class Policy(OpenAIWire):
-    """The model `policy` writes plans; the others do what their names say."""
+    """The model `policy` writes plans; the others behave as their names say."""
 
     def whole(self, seen: Seen, said: Said) -> Any:
         """A plan for the question, if one is asked for."""
@@ -94,7 +94,7 @@ def test_the_conductor_is_told_what_it_is_told_in_training_and_serving(recipe: P
     assert "What is 6 * 7?" in first.data.prompt[-1].content
 
 
-def test_more_exercises_than_questions_begin_anew_in_another_order(recipe: Path) -> None:
+def test_more_instances_than_questions_start_another_epoch_in_another_order(recipe: Path) -> None:
     asked = [
         task.data.prompt[-1].content for task in ConductorTaskset(ConductorConfig(task={"recipe": recipe}, size=8))
     ]
@@ -108,8 +108,8 @@ def test_without_a_training_file_it_says_which_option_is_missing() -> None:
 
 
 def test_a_reward_that_compares_a_group_is_refused(recipe: Path) -> None:
-    recipe.write_text("reward.thrift = 0.1\n" + recipe.read_text(encoding="utf-8"), encoding="utf-8")
-    with pytest.raises(ConfigError, match="thrift = 0"):
+    recipe.write_text("reward.cost_bonus = 0.1\n" + recipe.read_text(encoding="utf-8"), encoding="utf-8")
+    with pytest.raises(ConfigError, match="cost_bonus = 0"):
         list(ConductorTaskset(ConductorConfig(task={"recipe": recipe})))
 
 

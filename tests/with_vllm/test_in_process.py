@@ -11,11 +11,11 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, GgufConfig
 import random_model
 from engine_behaviours import ENDLESS, CallingBehaviours, EngineBehaviours, SeeingBehaviours, ThinkingBehaviours, asking
 from rl_conductor import Conductor, Limits, Planner, Worker, WorkerPool
+from rl_conductor._internal.sync import run_sync
 from rl_conductor.errors import ConfigError
-from rl_conductor.models.vllm import VLLMModel
-from rl_conductor.sync import run_sync
+from rl_conductor.models.llamacpp.weights import fetch
+from rl_conductor.models.vllm.adapter import VLLMModel
 from rl_conductor.types import Sampling
-from rl_conductor.weights import fetch
 
 pytestmark = [pytest.mark.vllm, pytest.mark.timeout(240)]
 

@@ -10,10 +10,9 @@ from pathlib import Path
 import pytest
 from typer.testing import Result
 
+from command_line import Service
 from core.capitals import tiers
-from rl_conductor.trace import Trace
-
-from .conftest import Service
+from rl_conductor.trace.trace import Trace
 
 Cli = Callable[..., Result]
 Pool = Callable[..., str]

@@ -9,11 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from rl_conductor.amounts import cost, cost_in_words, dollars, megabytes, seconds
+from rl_conductor._internal.formatting import cost, cost_in_words, dollars, megabytes, seconds
 from rl_conductor.cli.console import clean, one_line, write_json
 from rl_conductor.cli.graph import StepRow, gutters, outline, table
 from rl_conductor.types import Usage
-from rl_conductor.workflow import Step, Workflow
+from rl_conductor.workflow.workflow import Step, Workflow
 
 
 def workflow(*access: set[int]) -> Workflow:

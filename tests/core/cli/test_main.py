@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from typer.testing import Result
 
+from rl_conductor.cli.main import COMMANDS as COMMANDS_OF_THE_CORE
 from rl_conductor.cli.reference import reference
 
 Cli = Callable[..., Result]
@@ -52,3 +53,24 @@ def test_help_imports_no_vendor(command: str) -> None:
     loaded = subprocess.run([sys.executable, "-c", look], capture_output=True, text=True, check=True)
 
     assert json.loads(loaded.stdout) == []
+
+
+def test_a_command_whose_package_is_missing_is_listed_and_says_what_to_install(
+    cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("rl_conductor.cli.main.installed_commands", lambda: COMMANDS_OF_THE_CORE)
+
+    assert "Not installed: pip install rl-conductor-server" in " ".join(cli("--help").stdout.split())
+    result = cli("serve", "--port", "9000")
+
+    assert result.exit_code == 2
+    assert (
+        result.stderr == "error: 'serve' comes with the package rl-conductor-server: pip install rl-conductor-server\n"
+    )
+
+
+def test_a_command_of_another_package_joins_by_its_entry_point(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    added = dict(COMMANDS_OF_THE_CORE) | {"greet": "core.cli.greeting:greet"}
+    monkeypatch.setattr("rl_conductor.cli.main.installed_commands", lambda: added)
+
+    assert cli("greet", "you").stdout == "Hello, you.\n"

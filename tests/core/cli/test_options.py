@@ -6,7 +6,7 @@ import pytest
 
 from rl_conductor import Card, Planner, Policy, ScriptedModel, Worker, WorkerPool
 from rl_conductor.cli.options import Choice
-from rl_conductor.discovery import Found
+from rl_conductor.config.discovery import Found
 from rl_conductor.errors import ConfigError
 
 

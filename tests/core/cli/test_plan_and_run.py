@@ -8,9 +8,8 @@ from pathlib import Path
 
 from typer.testing import Result
 
-from rl_conductor.workflow import Workflow
-
-from .conftest import Service
+from command_line import Service
+from rl_conductor.workflow.workflow import Workflow
 
 Cli = Callable[..., Result]
 Pool = Callable[..., str]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import platform
 import re
 import sys
 from collections.abc import Callable
@@ -12,15 +11,13 @@ from pathlib import Path
 import pytest
 from typer.testing import Result
 
+from command_line import Service
 from rl_conductor.cli import embedded
-from rl_conductor.cli.doctor import machine, sandbox, servers, settings
+from rl_conductor.cli.doctor import machine, servers, settings
 from rl_conductor.conductor import Conductor
-from rl_conductor.discovery import embedded as tiny_models
+from rl_conductor.config.discovery import embedded as tiny_models
 from rl_conductor.errors import ConfigError
-from rl_conductor.sandbox import confined
-from rl_conductor.weights import PINNED
-
-from .conftest import Service
+from rl_conductor.models.llamacpp.weights import PINNED
 
 Cli = Callable[..., Result]
 Pool = Callable[..., str]
@@ -160,25 +157,6 @@ def test_doctor_tells_where_memory_is_too_little(
     assert (found.good, found.cure) == (good, cure)
 
 
-@pytest.mark.skipif(not confined(), reason="this kernel has no Landlock or seccomp")
-def test_doctor_says_that_the_kernel_confines_programs() -> None:
-    assert sandbox() == (True, "sandbox", "programs are confined by the kernel (Landlock and seccomp)", "")
-
-
-def test_doctor_says_what_the_machine_lacks_to_confine_programs(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(platform, "machine", lambda: "riscv64")
-    confined.cache_clear()
-    try:
-        found = sandbox()
-    finally:
-        confined.cache_clear()
-
-    assert not found.good
-    assert "stops accidents but no attack" in found.state
-    assert "on riscv64 is not Linux on x86_64 or aarch64" in found.state
-    assert "virtual machine" in found.cure
-
-
 def test_doctor_fails_only_when_nothing_could_run(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RL_CONDUCTOR_POOL", "missing.toml")
 
@@ -206,7 +184,7 @@ def test_settings_show_addresses_without_their_passwords_and_files_as_they_are()
 def test_doctor_tells_of_a_vendor_whose_library_is_missing(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", SECRET)
     monkeypatch.setenv("ANTHROPIC_API_KEY", SECRET)
-    monkeypatch.delitem(sys.modules, "rl_conductor.models.anthropic", raising=False)
+    monkeypatch.delitem(sys.modules, "rl_conductor.models.anthropic.adapter", raising=False)
     monkeypatch.setitem(sys.modules, "anthropic", None)
 
     result = cli("doctor")

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from rl_conductor.trace import Trace
+from rl_conductor.trace.trace import Trace
 
 Pool = Callable[..., str]
 

@@ -8,9 +8,8 @@ from pathlib import Path
 import pytest
 from typer.testing import Result
 
-from rl_conductor.trace import Trace
-
-from .conftest import Service
+from command_line import Service
+from rl_conductor.trace.trace import Trace
 
 Cli = Callable[..., Result]
 Pool = Callable[..., str]

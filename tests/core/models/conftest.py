@@ -11,9 +11,9 @@ import pytest
 
 from rl_conductor.errors import BadRequestError, ModelError, RateLimitError
 from rl_conductor.models import Model
-from rl_conductor.models.anthropic import AnthropicModel
-from rl_conductor.models.google import GoogleModel
-from rl_conductor.models.openai import OpenAIModel
+from rl_conductor.models.anthropic.adapter import AnthropicModel
+from rl_conductor.models.google.adapter import GoogleModel
+from rl_conductor.models.openai.adapter import OpenAIModel
 from rl_conductor.models.scripted import Scripted, ScriptedModel
 from rl_conductor.types import Message, Request, ToolCall
 

@@ -10,7 +10,7 @@ import pytest
 from pydantic import BaseModel, Field
 
 from rl_conductor.errors import BadRequestError, BadResponseError, ConfigError, ModelError
-from rl_conductor.models.anthropic import AnthropicModel
+from rl_conductor.models.anthropic.adapter import AnthropicModel
 from rl_conductor.models.base import collect
 from rl_conductor.types import (
     ContentPart,

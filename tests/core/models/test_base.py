@@ -18,7 +18,7 @@ from rl_conductor.errors import (
     ModelTimeoutError,
     RateLimitError,
 )
-from rl_conductor.models import ADAPTERS, Capabilities, Model, model
+from rl_conductor.models import Capabilities, Model, model, providers
 from rl_conductor.models.base import (
     arguments_of,
     checked,
@@ -69,7 +69,7 @@ def test_each_service_is_made_by_its_name(provider: str) -> None:
     made = model(f"{provider}:m", api_key="k")
     assert isinstance(made, Model)
     assert made.name == f"{provider}:m"
-    assert provider in ADAPTERS
+    assert provider in providers()
 
 
 # ------------------------------------------------------------------------------------------- requests

@@ -23,8 +23,8 @@ from rl_conductor import (
 from rl_conductor.errors import ModelError
 from rl_conductor.models.base import Capabilities, Model, collect
 from rl_conductor.models.cached import CachedModel
-from rl_conductor.prompts import Evidence, worker_prompt
-from rl_conductor.workers.compact import CompactModel
+from rl_conductor.planning.prompts import Evidence, worker_prompt
+from rl_conductor_training.workers.compact import CompactModel
 
 
 def asking(text: str = "hello", **sampling: object) -> Request:

@@ -14,7 +14,7 @@ from rl_conductor.errors import (
     ModelError,
     RateLimitError,
 )
-from rl_conductor.models.chat_completions import DIALECTS, Reply, options_of, refusal
+from rl_conductor.models.openai.wire import DIALECTS, Reply, options_of, refusal
 from rl_conductor.types import (
     Completion,
     ImagePart,

@@ -9,8 +9,8 @@ import pytest
 from jinja2 import Template
 
 from rl_conductor.errors import BadRequestError, ContextLengthError
-from rl_conductor.models.chat_template import ChatTemplate, able, require_able, require_room
 from rl_conductor.models.scripted import ScriptedModel
+from rl_conductor.models.transformers.chat_template import ChatTemplate, able, require_able, require_room
 from rl_conductor.types import ImagePart, JsonFormat, Message, Request, Tool, ToolCall
 
 HERMES = (

@@ -15,6 +15,7 @@ from decimal import Decimal
 import pytest
 
 from core.runs import SOON
+from rl_conductor._internal.sync import run_sync
 from rl_conductor.conductor import Conductor
 from rl_conductor.errors import (
     AuthenticationError,
@@ -27,12 +28,10 @@ from rl_conductor.errors import (
     RateLimitError,
     RunError,
 )
-from rl_conductor.events import Event
 from rl_conductor.models import Capabilities, Model, model
 from rl_conductor.models.base import collect
-from rl_conductor.policy import Policy
-from rl_conductor.pool import WorkerPool
-from rl_conductor.sync import run_sync
+from rl_conductor.pool.pool import WorkerPool
+from rl_conductor.trace.events import Event
 from rl_conductor.types import (
     Completion,
     ContentPart,
@@ -47,6 +46,7 @@ from rl_conductor.types import (
     Sampling,
     Tool,
 )
+from rl_conductor.workflow.policy import Policy
 
 from .subject import Subject
 from .wire.base import CALLS, COUNTS, SECRET

@@ -11,12 +11,12 @@ import pytest
 
 from core.runs import SOON
 from engine_behaviours import asking
-from rl_conductor.downloads import Adapter, Part, Weights
 from rl_conductor.errors import BadRequestError, ConfigError
 from rl_conductor.models import Model, model
-from rl_conductor.models.embedded import EmbeddedModel
+from rl_conductor.models.llamacpp.downloads import Adapter, Part, Weights
+from rl_conductor.models.llamacpp.embedded import EmbeddedModel
+from rl_conductor.models.llamacpp.weights import CONDUCTOR, PINNED, adapter_of, fetch
 from rl_conductor.types import FREE, Grammar, Price, Tool
-from rl_conductor.weights import CONDUCTOR, PINNED, adapter_of, fetch
 
 YES_OR_NO = Grammar(gbnf='root ::= "yes" | "no"')
 

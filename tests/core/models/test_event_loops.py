@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
+from rl_conductor._internal.sync import run_sync
 from rl_conductor.conductor import Conductor
 from rl_conductor.models import Model, model
-from rl_conductor.sync import run_sync
-from rl_conductor.trace import Trace
+from rl_conductor.trace.trace import Trace
 
 from .wire.base import Said, Seen
 from .wire.openai import OpenAIWire

@@ -10,7 +10,7 @@ import pytest
 
 from rl_conductor.errors import AuthenticationError, BadRequestError, BadResponseError, ConfigError, ModelError
 from rl_conductor.models.base import collect
-from rl_conductor.models.google import GoogleModel
+from rl_conductor.models.google.adapter import GoogleModel
 from rl_conductor.types import (
     ContentPart,
     FilePart,

@@ -19,13 +19,13 @@ import pytest
 
 from core.runs import SOON
 from engine_behaviours import ENDLESS, EngineBehaviours, asking
+from rl_conductor._internal.sync import run_sync
 from rl_conductor.errors import BadRequestError, BadResponseError, ConfigError, ContextLengthError
 from rl_conductor.models import Model, model
-from rl_conductor.models.llamacpp import LlamaCppModel
-from rl_conductor.models.llamacpp_engine import _quota, default_threads
-from rl_conductor.sync import run_sync
+from rl_conductor.models.llamacpp.adapter import LlamaCppModel
+from rl_conductor.models.llamacpp.engine import _quota, default_threads
+from rl_conductor.models.llamacpp.weights import fetch
 from rl_conductor.types import Grammar, JsonFormat, Message, Price, Request, Tool, ToolCall
-from rl_conductor.weights import fetch
 
 YES_OR_NO = Grammar(gbnf='root ::= "yes" | "no"')
 
@@ -148,8 +148,8 @@ async def test_a_prompt_that_begins_like_an_earlier_one_is_read_from_there(engin
 TALKING = """
 import asyncio, sys
 from engine_behaviours import ENDLESS
-from rl_conductor.models.llamacpp import LlamaCppModel
-from rl_conductor.sync import run_sync, _background_loop
+from rl_conductor.models.llamacpp.adapter import LlamaCppModel
+from rl_conductor._internal.sync import run_sync, _background_loop
 
 async def begin():
     stream = LlamaCppModel(sys.argv[1], parallel=2).stream(ENDLESS)

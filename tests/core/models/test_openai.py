@@ -14,8 +14,8 @@ import pytest
 from rl_conductor.errors import BadRequestError, ConfigError, RateLimitError
 from rl_conductor.models import model
 from rl_conductor.models.base import Capabilities, collect
-from rl_conductor.models.openai import OllamaModel, OpenAIModel, OpenRouterModel, VLLMServerModel
-from rl_conductor.prices import price_of
+from rl_conductor.models.openai.adapter import OllamaModel, OpenAIModel, OpenRouterModel, VLLMServerModel
+from rl_conductor.models.prices import price_of
 from rl_conductor.types import FREE, Grammar, Message, Request, Sampling
 
 from .wire.base import SECRET, Failure

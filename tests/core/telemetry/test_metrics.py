@@ -4,7 +4,7 @@ from decimal import Decimal
 
 from core.runs import busy, plan, pool_of, reply, worker
 from rl_conductor import Conductor, Limits, ScriptedModel
-from rl_conductor.trace import Round
+from rl_conductor.trace.trace import Round
 from rl_conductor.types import FREE, Price, Usage
 
 from .conftest import Recorded

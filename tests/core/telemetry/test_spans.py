@@ -11,8 +11,8 @@ from core.runs import ACCEPT, SOON, Gated, Paced, busy, down, forever, lines, pl
 from rl_conductor import Conductor, Limits, RunError, ScriptedModel
 from rl_conductor.errors import ModelError
 from rl_conductor.models import Capabilities
-from rl_conductor.planner import Planner
-from rl_conductor.trace import Round
+from rl_conductor.planning.planner import Planner
+from rl_conductor.trace.trace import Round
 from rl_conductor.types import Price, Sampling, Usage
 
 from .conftest import Recorded

@@ -7,25 +7,25 @@ from contextlib import aclosing
 from pathlib import Path
 from typing import Self
 
-from rl_conductor.discovery import Found, discover
+from rl_conductor._internal.streams import as_told
+from rl_conductor._internal.sync import run_sync
+from rl_conductor.config.discovery import Found, discover
+from rl_conductor.config.profiles import Profile, profile_named
 from rl_conductor.errors import ConfigError
-from rl_conductor.events import AnswerDelta, Event, Finished, Listener, ignore
-from rl_conductor.limits import Limits
+from rl_conductor.execution.restore import check_resumed
+from rl_conductor.execution.run import Run
+from rl_conductor.execution.stepwise import Stepwise
 from rl_conductor.models import Model, model
-from rl_conductor.observing import Begun, observed
-from rl_conductor.planner import Planner
-from rl_conductor.policy import Policy
-from rl_conductor.pool import AnyWorker, WorkerPool, close_all, warn_of_lookalikes
-from rl_conductor.profiles import Profile, profile_named
-from rl_conductor.restoring import check_resumed
-from rl_conductor.rounds import Run
-from rl_conductor.stepwise import Stepwise
-from rl_conductor.streams import as_told
-from rl_conductor.sync import run_sync
-from rl_conductor.tiers import Tiers
-from rl_conductor.trace import PlanRecord, Round, Trace
+from rl_conductor.planning.planner import Planner
+from rl_conductor.planning.router import Tiers
+from rl_conductor.pool.pool import AnyWorker, WorkerPool, close_all, warn_of_lookalikes
+from rl_conductor.trace.events import AnswerDelta, Event, Finished, Listener, ignore
+from rl_conductor.trace.observers import Begun, observed
+from rl_conductor.trace.trace import PlanRecord, Round, Trace
 from rl_conductor.types import FREE, Completion, Delta, Message, Price, Request, TextPart
-from rl_conductor.workflow import AccessMode, Workflow
+from rl_conductor.workflow.limits import Limits
+from rl_conductor.workflow.policy import Policy
+from rl_conductor.workflow.workflow import AccessMode, Workflow
 
 Question = str | Sequence[Message] | Request
 """A question in plain words, a conversation, or a whole request."""

@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from decimal import Decimal
 
-    from rl_conductor.trace import Trace
+    from rl_conductor.trace.trace import Trace
 
 
 class ConductorError(Exception):

@@ -12,7 +12,8 @@ from collections.abc import AsyncGenerator, Iterator
 from dataclasses import dataclass
 from itertools import zip_longest
 
-from rl_conductor.calling import Caller
+from rl_conductor.calls.budget import Ledger
+from rl_conductor.calls.model_call import Caller
 from rl_conductor.errors import (
     BadRequestError,
     ConductorError,
@@ -22,16 +23,16 @@ from rl_conductor.errors import (
     ModelTimeoutError,
     RunError,
 )
-from rl_conductor.events import ignore
-from rl_conductor.fences import without_marks
-from rl_conductor.ledger import Ledger
-from rl_conductor.limits import Limits
+from rl_conductor.execution.run import Run
 from rl_conductor.models.base import Capabilities
-from rl_conductor.planner import Planner
-from rl_conductor.pool import Worker, WorkerPool
-from rl_conductor.rounds import Run
-from rl_conductor.trace import Call, Round, Setup, StepResult, Trace, fingerprint
+from rl_conductor.planning.planner import Planner
+from rl_conductor.pool.pool import WorkerPool
+from rl_conductor.pool.worker import Worker
+from rl_conductor.text.delimiters import without_marks
+from rl_conductor.trace.events import ignore
+from rl_conductor.trace.trace import Call, Round, Setup, StepResult, Trace, fingerprint
 from rl_conductor.types import FREE, Completion, Delta, Price, Request
+from rl_conductor.workflow.limits import Limits
 
 NOT_RECORDED = "the recording holds no reply to this request"
 CUT_SHORT = "it was cut short then, and is now"

@@ -354,6 +354,12 @@ class Delta(Value):
 # ----------------------------------------------------------------------------------------- workers
 
 
+Roster = Literal["ordinals", "anonymous", "cards"]
+"""How the pool is described: `cards` with all that is known of each worker, its name first; `anonymous` without names,
+and with descriptions only where a worker has no strengths; `ordinals` as bare numbers in a fixed order (paper). A
+trained planner needs the form that it was trained with."""
+
+
 class Card(Value):
     """What is known of a worker: what the Conductor may be told, and what rules may refer to."""
 

@@ -18,14 +18,14 @@ from langchain_conductor.hosts import announcement, write_custom
 from langchain_conductor.messages import NAME, lc_reply, lc_usage
 from langchain_conductor.models import stop_counting
 from langchain_conductor.tracing import UNSEEN, inside, note
+from rl_conductor._internal.streams import as_told
 from rl_conductor.conductor import Conductor
-from rl_conductor.events import AnswerDelta, Event, Finished, Listener
-from rl_conductor.limits import Limits
-from rl_conductor.policy import Policy
-from rl_conductor.streams import as_told
-from rl_conductor.summary import Summary
-from rl_conductor.trace import Trace
+from rl_conductor.trace.events import AnswerDelta, Event, Finished, Listener
+from rl_conductor.trace.summary import Summary
+from rl_conductor.trace.trace import Trace
 from rl_conductor.types import Completion, Request
+from rl_conductor.workflow.limits import Limits
+from rl_conductor.workflow.policy import Policy
 
 
 def facts(conductor: Conductor, completion: Completion, trace: Trace) -> dict[str, Any]:

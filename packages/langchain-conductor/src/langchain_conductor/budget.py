@@ -18,11 +18,11 @@ from pydantic_core import to_json
 from typing_extensions import override
 
 from langchain_conductor.messages import NAME, core_messages, core_usage
+from rl_conductor.calls.budget import Reservation, enclosing, holding
 from rl_conductor.errors import ConfigError, ModelError
-from rl_conductor.ledger import Reservation, enclosing, holding
-from rl_conductor.limits import upper_bound
 from rl_conductor.models.base import priced
 from rl_conductor.types import Message, Price, Request, Sampling
+from rl_conductor.workflow.limits import upper_bound
 
 LONGEST = ("max_tokens", "max_completion_tokens", "max_output_tokens")
 """What vendors call the most tokens of a reply."""

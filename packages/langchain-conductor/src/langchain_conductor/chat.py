@@ -22,13 +22,13 @@ from langchain_conductor.options import CallOptions
 from langchain_conductor.pool import AnyModel, AnyWorker, conductor_of, found_of, named
 from langchain_conductor.structured import Method, Schema, response_format, structured
 from langchain_conductor.tracing import identified, unreported
+from rl_conductor._internal.sync import iterate_sync, run_sync
 from rl_conductor.conductor import Conductor
-from rl_conductor.discovery import Found
-from rl_conductor.limits import Limits
-from rl_conductor.planner import Planner
-from rl_conductor.policy import Policy
-from rl_conductor.pool import Worker
-from rl_conductor.sync import iterate_sync, run_sync
+from rl_conductor.config.discovery import Found
+from rl_conductor.planning.planner import Planner
+from rl_conductor.pool.worker import Worker
+from rl_conductor.workflow.limits import Limits
+from rl_conductor.workflow.policy import Policy
 
 DEFAULTS = ("temperature", "top_p", "max_tokens", "seed", "stop", "timeout")
 """The fields that each call asks for unless it says otherwise."""

@@ -10,8 +10,8 @@ from typing import Any
 from langchain_core import exceptions as lc_errors
 from langchain_core.runnables import Runnable
 
-from rl_conductor.amounts import seconds_in
-from rl_conductor.blocking import exclude_running_loop, is_loop_error
+from rl_conductor._internal.blocking import exclude_running_loop, is_loop_error
+from rl_conductor._internal.formatting import seconds_in
 from rl_conductor.errors import (
     AuthenticationError,
     BadRequestError,
@@ -22,8 +22,8 @@ from rl_conductor.errors import (
     ModelTimeoutError,
     RateLimitError,
 )
-from rl_conductor.models.chat_completions import refusal
-from rl_conductor.models.hiding import secrets_in, without_secrets
+from rl_conductor.models.openai.wire import refusal
+from rl_conductor.models.redaction import secrets_in, without_secrets
 
 ERRORS: dict[type[Exception], type[ModelError]] = {
     lc_errors.ContextOverflowError: ContextLengthError,

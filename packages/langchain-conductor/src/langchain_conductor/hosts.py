@@ -16,8 +16,8 @@ from typing import Any
 from langchain_core.runnables import Runnable
 
 from langchain_conductor.invoking import invoke
-from rl_conductor.events import Event
-from rl_conductor.summary import progress
+from rl_conductor.trace.events import Event
+from rl_conductor.trace.summary import progress
 
 
 @dataclass(frozen=True)

@@ -8,8 +8,8 @@ from typing import Any
 
 from langchain_core.runnables import Runnable
 
-from rl_conductor import blocking
-from rl_conductor.models.hiding import parts_of
+from rl_conductor._internal import blocking
+from rl_conductor.models.redaction import parts_of
 
 SYNC_AND_ASYNC = (("func", "afunc"), ("func", "coroutine"), ("_transform", "_atransform"))
 """Where LangChain's functions, nodes of graphs, tools and generators keep their two versions."""

@@ -31,8 +31,8 @@ from langchain_conductor.messages import core_completion, lc_messages, lc_tool, 
 from langchain_conductor.tuning import stop_option, tuned
 from rl_conductor.errors import BadResponseError, ConfigError
 from rl_conductor.models.base import Capabilities, checked, require, within
-from rl_conductor.prices import price_of
-from rl_conductor.prompts import prompt_in
+from rl_conductor.models.prices import price_of
+from rl_conductor.planning.prompts import prompt_in
 from rl_conductor.types import Completion, Delta, JsonFormat, Price, Request, Tool
 
 PRICE_PROVIDERS = {"google_genai": "google", "google_vertexai": "google"}

@@ -28,12 +28,12 @@ from langchain_conductor.review import Edit, Reject, Respond, ask, objection
 from langchain_conductor.subgraph import RESULTS, AsyncNode, Graph, Update, results_in, step_graph
 from langchain_conductor.tracing import note, unreported
 from rl_conductor import Conductor, ConfigError, Trace
-from rl_conductor.events import Event, StepFinished
-from rl_conductor.stepwise import Stepwise
-from rl_conductor.sync import run_sync
-from rl_conductor.trace import PlanRecord, Round, StepResult
+from rl_conductor._internal.sync import run_sync
+from rl_conductor.execution.stepwise import Stepwise
+from rl_conductor.trace.events import Event, StepFinished
+from rl_conductor.trace.trace import PlanRecord, Round, StepResult
 from rl_conductor.types import Message, Request, Tool
-from rl_conductor.workflow import Workflow
+from rl_conductor.workflow.workflow import Workflow
 
 OUTPUT_MODES = ("last_message", "full_history")
 MESSAGES = "messages"

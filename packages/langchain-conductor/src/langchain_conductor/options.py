@@ -9,11 +9,11 @@ from langchain_core.messages import BaseMessage
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from langchain_conductor.messages import core_messages, core_tool, core_tool_choice
+from rl_conductor._internal.validation import first_problem
 from rl_conductor.errors import ConfigError
-from rl_conductor.invalid import first_problem
-from rl_conductor.limits import Limits
-from rl_conductor.policy import Policy
 from rl_conductor.types import Effort, JsonFormat, Request, Sampling
+from rl_conductor.workflow.limits import Limits
+from rl_conductor.workflow.policy import Policy
 
 
 class CallOptions(BaseModel):

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from rl_conductor.workflow import Workflow
+from rl_conductor.workflow.workflow import Workflow
 
 Part = frozenset[int]
 """Steps by position: a single one, or several that form a subgraph."""

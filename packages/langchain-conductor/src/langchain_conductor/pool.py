@@ -14,15 +14,17 @@ from langchain_conductor.messages import NAME
 from langchain_conductor.models import ChatModel, RunnableModel
 from langchain_conductor.tracing import reported_planner, reported_pool
 from rl_conductor.conductor import Conductor
-from rl_conductor.discovery import Found, discover
+from rl_conductor.config.discovery import Found, discover
+from rl_conductor.config.profiles import Profile, profile_named
 from rl_conductor.errors import ConfigError
-from rl_conductor.limits import Limits
 from rl_conductor.models import Model, model
-from rl_conductor.planner import Planner
-from rl_conductor.policy import Policy
-from rl_conductor.pool import Described, Worker, WorkerPool, worker_from
-from rl_conductor.profiles import Profile, profile_named
+from rl_conductor.planning.planner import Planner
+from rl_conductor.pool.pool import WorkerPool
+from rl_conductor.pool.pool_file import worker_from
+from rl_conductor.pool.worker import Described, Worker
 from rl_conductor.types import Sampling
+from rl_conductor.workflow.limits import Limits
+from rl_conductor.workflow.policy import Policy
 
 AnyModel = Model | Runnable[Any, Any] | str
 """A core model, a LangChain chat model, any other runnable, or `provider:model`."""

@@ -13,8 +13,8 @@ from langgraph.types import StateSnapshot
 from langchain_conductor.node import PLAN, ROUNDS
 from langchain_conductor.subgraph import RESULTS, Graph, results_in
 from rl_conductor.errors import ConfigError
-from rl_conductor.trace import PlanRecord, StepResult
-from rl_conductor.workflow import Workflow
+from rl_conductor.trace.trace import PlanRecord, StepResult
+from rl_conductor.workflow.workflow import Workflow
 
 
 @dataclass(frozen=True)

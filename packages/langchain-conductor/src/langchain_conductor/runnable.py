@@ -19,13 +19,13 @@ from typing_extensions import override
 from langchain_conductor.messages import core_messages
 from langchain_conductor.pool import Conducted, conducted
 from langchain_conductor.tracing import note
+from rl_conductor._internal.sync import run_sync
 from rl_conductor.conductor import Conductor
-from rl_conductor.limits import Limits
-from rl_conductor.policy import Policy
-from rl_conductor.sync import run_sync
-from rl_conductor.trace import PlanRecord, Round, Trace
+from rl_conductor.trace.trace import PlanRecord, Round, Trace
 from rl_conductor.types import Request, Value
-from rl_conductor.workflow import Workflow
+from rl_conductor.workflow.limits import Limits
+from rl_conductor.workflow.policy import Policy
+from rl_conductor.workflow.workflow import Workflow
 
 Given = TypeVar("Given")
 Made = TypeVar("Made")

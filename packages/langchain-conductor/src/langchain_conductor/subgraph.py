@@ -18,10 +18,10 @@ from typing_extensions import TypedDict
 
 from langchain_conductor.hosts import Host, hosted
 from langchain_conductor.parts import Part, parts
-from rl_conductor.stepwise import Stepwise
-from rl_conductor.sync import run_sync
-from rl_conductor.trace import StepResult
-from rl_conductor.workflow import Workflow
+from rl_conductor._internal.sync import run_sync
+from rl_conductor.execution.stepwise import Stepwise
+from rl_conductor.trace.trace import StepResult
+from rl_conductor.workflow.workflow import Workflow
 
 Update = dict[str, Any]
 Graph = CompiledStateGraph[Any, Any, Any, Any]

@@ -29,13 +29,13 @@ from langchain_core.utils.uuid import uuid7
 from langchain_conductor.budget import Budget
 from langchain_conductor.messages import lc_messages, lc_reply, lc_usage
 from langchain_conductor.models import ChatModel, Counter, RunnableModel
-from rl_conductor.events import Event, PlanStarted, StepStarted, WorkflowPlanned
 from rl_conductor.models.base import Model, WrapperModel
-from rl_conductor.planner import Planner
-from rl_conductor.pool import WorkerPool
-from rl_conductor.prompts import prompt_in
+from rl_conductor.planning.planner import Planner
+from rl_conductor.planning.prompts import prompt_in
+from rl_conductor.pool.pool import WorkerPool
+from rl_conductor.trace.events import Event, PlanStarted, StepStarted, WorkflowPlanned
 from rl_conductor.types import Completion, Delta, Request
-from rl_conductor.workflow import Workflow
+from rl_conductor.workflow.workflow import Workflow
 
 UNSEEN = "nostream"
 """LangGraph's tag for models whose tokens are not part of the conversation."""

@@ -1,4 +1,4 @@
-"""The plans of a training file as a `verifiers` environment, for prime-rl and whatever else trains on those."""
+"""The questions, workers and rewards of a training file as a `verifiers` environment, for trainers such as prime-rl."""
 
 from verifiers_conductor.harness import OneCall, OneCallConfig
 from verifiers_conductor.taskset import ConductorConfig, ConductorTaskset

@@ -1,4 +1,4 @@
-"""One call to the policy and nothing else: a Conductor writes its plan in a single turn, without tools."""
+"""A harness that makes a single call to the policy: a Conductor writes its plan in one turn, without tools."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from verifiers.v1.runtimes import ProgramResult
 
 
 class OneCallConfig(vf.HarnessConfig):  # type: ignore[misc, unused-ignore]
-    """It has no options of its own."""
+    """The options of `OneCall`, which adds none to the base class."""
 
 
 class OneCall(vf.Harness[OneCallConfig]):  # type: ignore[misc, unused-ignore]
-    """Asks from this process; the program that `null` starts for each rollout has nothing to do here."""
+    """Calls the policy from this process instead of from a program in the rollout's runtime."""
 
     APPENDS_SYSTEM_PROMPT = True
     EXECUTES_CODE = False
@@ -34,10 +34,10 @@ class OneCall(vf.Harness[OneCallConfig]):  # type: ignore[misc, unused-ignore]
         data: vf.TaskData,
         tool_interception_url: str | None = None,
     ) -> ProgramResult:
-        """Send the task's messages; the endpoint adds sampling and records the reply on the trace."""
+        """Sends the task's messages; the endpoint adds sampling options and records the reply in the trace."""
         system, turns = self.resolve_prompt(data)
-        told: list[Any] = [{"role": "system", "content": system}] if system else []
-        told += [message_to_wire(turn) for turn in turns]
+        messages: list[Any] = [{"role": "system", "content": system}] if system else []
+        messages += [message_to_wire(turn) for turn in turns]
         async with AsyncOpenAI(base_url=endpoint, api_key=secret, max_retries=0) as client:
-            reply = await client.chat.completions.create(model=ctx.model, messages=told)
+            reply = await client.chat.completions.create(model=ctx.model, messages=messages)
         return ProgramResult(exit_code=0, stdout=reply.choices[0].message.content or "", stderr="")

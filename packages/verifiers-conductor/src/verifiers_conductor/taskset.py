@@ -1,4 +1,4 @@
-"""A training file's exercises as tasks: the prompt of serving, and the reward of running the plan for real."""
+"""The prompt instances of a training file as tasks, with the prompts of serving and the rewards of executed plans."""
 
 from __future__ import annotations
 
@@ -11,77 +11,77 @@ from pathlib import Path
 import verifiers.v1 as vf
 
 from rl_conductor.errors import ConfigError
-from rl_conductor.train.config import read_config
-from rl_conductor.train.course import Course
-from rl_conductor.train.exercises import Exercise
-from rl_conductor.train.outcomes import Outcome
-from rl_conductor.train.pools import opened
-from rl_conductor.train.rewards import rewards
 from rl_conductor.types import Message
+from rl_conductor_training.train.config import read_config
+from rl_conductor_training.train.pools import open_pool
+from rl_conductor_training.train.prompt_instances import PromptInstance
+from rl_conductor_training.train.rewards.compute import group_rewards
+from rl_conductor_training.train.rollouts.scoring import ScoredPlan
+from rl_conductor_training.train.setup import TrainingSetup
 
-TURNS = {"user": vf.UserMessage, "assistant": vf.AssistantMessage}
+MESSAGE_TYPES = {"user": vf.UserMessage, "assistant": vf.AssistantMessage}
 
 
 class PlanTaskConfig(vf.TaskConfig):  # type: ignore[misc, unused-ignore]
-    """What the task reads when a plan is scored."""
+    """The training file by which plans are scored."""
 
     recipe: Path | None = None
-    """A file as `rl-conductor train` takes it. `[task]`, `[pool]`, `[plan]`, `[curriculum]`, `[reward]` and the seed
-    count; the model and the algorithm are the trainer's own matter."""
+    """A file for `rl-conductor train`. `[task]`, `[pool]`, `[plan]`, `[curriculum]`, `[reward]` and the seed are used;
+    the model and the algorithm are the trainer's."""
 
 
 class ConductorConfig(vf.TasksetConfig):  # type: ignore[misc, unused-ignore]
-    """Which exercises there are."""
+    """The options of `ConductorTaskset`."""
 
     task: PlanTaskConfig = PlanTaskConfig()
     size: int | None = None
-    """How many; each question once when left out. The first ones are those of `rl-conductor train`."""
+    """Number of prompt instances; each question once when left out. They are the first of `rl-conductor train`."""
 
 
 class PlanData(vf.TaskData):  # type: ignore[misc, unused-ignore]
-    """What the Conductor is told."""
+    """The prompt of a task."""
 
     number: int
-    """The exercise's place in the order of training, from 0."""
+    """Index of the prompt instance in the order of training, from 0."""
 
 
 class PlanTask(vf.Task[PlanData, vf.State, PlanTaskConfig]):  # type: ignore[misc, unused-ignore]
-    """One question, for which a plan is to be written."""
+    """One question, for which the policy writes a plan."""
 
     @vf.reward  # type: ignore[untyped-decorator, unused-ignore]
     async def plan(self, trace: vf.Trace) -> float:
-        """What the plan is worth, as `train.rewards` has it, once the workers have run it.
+        """Executes the plan and computes its reward, as `train.rewards` does.
 
         Raises:
-            RuntimeError: a call to a worker failed, so that nothing is known of the plan: the rollout counts as failed.
+            RuntimeError: a call to a worker failed, so that the plan can't be scored: the rollout counts as failed.
         """
-        course = course_of(self.config.recipe)
-        exercise = _exercise(self.config.recipe, self.data.number)
-        outcome = await course.examiner.outcome(exercise, trace.last_reply)
-        trace.record_metrics(_metrics(outcome))
-        [reward] = rewards([outcome], course.config.reward)
+        setup = load_setup(self.config.recipe)
+        instance = _prompt_instance(self.config.recipe, self.data.number)
+        scored = await setup.rollout_scorer.score_plan(instance, trace.last_reply)
+        trace.record_metrics(_metrics(scored))
+        [reward] = group_rewards([scored], setup.config.reward)
         if reward is None:
-            raise RuntimeError(outcome.explanation)
+            raise RuntimeError(scored.explanation)
         return reward
 
 
 class ConductorTaskset(vf.Taskset[PlanTask, ConductorConfig]):  # type: ignore[misc, unused-ignore]
-    """The exercises of a training file."""
+    """The prompt instances of a training file."""
 
     def load(self) -> Iterator[PlanTask]:
-        """Each exercise as a task.
+        """Yields a task for each prompt instance.
 
         Raises:
-            ConfigError: no training file was named, or it can't be used here.
+            ConfigError: the training file is missing, or can't be used here.
         """
-        course = course_of(self.config.task.recipe)
-        for number in range(len(course.task.samples) if self.config.size is None else self.config.size):
-            yield PlanTask(_data(_exercise(self.config.task.recipe, number)), self.config.task)
+        setup = load_setup(self.config.task.recipe)
+        for number in range(len(setup.task.samples) if self.config.size is None else self.config.size):
+            yield PlanTask(_task_data(_prompt_instance(self.config.task.recipe, number)), self.config.task)
 
 
 @cache
-def course_of(recipe: Path | None) -> Course:
-    """The course of a training file. Its workers stay open until the process ends.
+def load_setup(recipe: Path | None) -> TrainingSetup:
+    """Loads a training file and opens its workers, until the process ends.
 
     Raises:
         ConfigError: see `ConductorTaskset.load`.
@@ -89,46 +89,46 @@ def course_of(recipe: Path | None) -> Course:
     if recipe is None:
         raise ConfigError("name a training file: --env.taskset.task.recipe FILE.toml")
     config = read_config(recipe)
-    if config.reward.thrift:
+    if config.reward.cost_bonus:
         raise ConfigError(
-            f"{str(recipe)!r}: reward.thrift compares a group's answers, which here are scored alone; write thrift = 0"
+            f"{str(recipe)!r}: reward.cost_bonus compares the answers of a group, but here each is scored alone; "
+            "write cost_bonus = 0"
         )
     if config.recursion:
         raise ConfigError(f"{str(recipe)!r}: here a plan is written in a single turn; remove [recursion]")
-    closing = ExitStack()
-    atexit.register(closing.close)
-    return Course(config, closing.enter_context(opened(config.pool, recipe.with_name("replies.sqlite"))))
+    exit_stack = ExitStack()
+    atexit.register(exit_stack.close)
+    return TrainingSetup(config, exit_stack.enter_context(open_pool(config.pool, recipe.with_name("replies.sqlite"))))
 
 
-def _exercise(recipe: Path | None, number: int) -> Exercise:
-    size = len(course_of(recipe).task.samples)
-    return _exercises(recipe, number // size + 1)[number]
+def _prompt_instance(recipe: Path | None, number: int) -> PromptInstance:
+    epoch_size = len(load_setup(recipe).task.samples)
+    return _prompt_instances(recipe, number // epoch_size + 1)[number]
 
 
 @cache
-def _exercises(recipe: Path | None, rounds: int) -> list[Exercise]:
-    """As many rounds of all questions."""
-    course = course_of(recipe)
-    return course.exercises(rounds * len(course.task.samples))
+def _prompt_instances(recipe: Path | None, epochs: int) -> list[PromptInstance]:
+    setup = load_setup(recipe)
+    return setup.prompt_instances(epochs * len(setup.task.samples))
 
 
-def _data(exercise: Exercise) -> PlanData:
-    system = "\n\n".join(message.text for message in exercise.messages if message.role == "system")
-    turns = [_turn(message) for message in exercise.messages if message.role != "system"]
-    return PlanData(id=exercise.sample.id, number=exercise.number, system_prompt=system or None, prompt=turns)
+def _task_data(instance: PromptInstance) -> PlanData:
+    system = "\n\n".join(message.text for message in instance.messages if message.role == "system")
+    messages = [_convert_message(message) for message in instance.messages if message.role != "system"]
+    return PlanData(id=instance.sample.id, number=instance.index, system_prompt=system or None, prompt=messages)
 
 
-def _turn(message: Message) -> vf.Message:
-    return TURNS[message.role](content=message.text)
+def _convert_message(message: Message) -> vf.Message:
+    return MESSAGE_TYPES[message.role](content=message.text)
 
 
-def _metrics(outcome: Outcome) -> dict[str, float]:
-    steps = outcome.workflow.steps if outcome.workflow else ()
+def _metrics(scored: ScoredPlan) -> dict[str, float]:
+    steps = scored.workflow.steps if scored.workflow else ()
     return {
-        "valid": float(outcome.valid),
-        "right": float(outcome.right),
+        "valid": float(scored.valid),
+        "right": float(scored.right),
         "steps": float(len(steps)),
         "workers": float(len({step.worker for step in steps})),
-        "usd": float(outcome.usage.cost),
-        "tokens": float(outcome.usage.total_tokens),
+        "usd": float(scored.usage.cost),
+        "tokens": float(scored.usage.total_tokens),
     }

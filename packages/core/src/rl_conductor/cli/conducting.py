@@ -12,18 +12,18 @@ from typing import Any, TypeVar
 
 import typer
 
-from rl_conductor.amounts import cost_in_words, counted, tokens
+from rl_conductor._internal.formatting import cost_in_words, counted, tokens
+from rl_conductor._internal.io import writable, writing
 from rl_conductor.cli import console, report
 from rl_conductor.cli.options import as_options
 from rl_conductor.cli.progress import Watcher, watching
 from rl_conductor.cli.telemetry import exported
 from rl_conductor.conductor import Conductor
 from rl_conductor.errors import RunError
-from rl_conductor.events import Event, Listener
-from rl_conductor.files import writable, writing
-from rl_conductor.trace import PlanRecord, Trace
+from rl_conductor.trace.events import Event, Listener
+from rl_conductor.trace.trace import PlanRecord, Trace
 from rl_conductor.types import Request
-from rl_conductor.workflow import Workflow
+from rl_conductor.workflow.workflow import Workflow
 
 T = TypeVar("T")
 

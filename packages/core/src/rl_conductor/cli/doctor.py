@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import platform
 from collections.abc import Iterator, Mapping
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import PackageNotFoundError, entry_points, version
 from importlib.util import find_spec
 from typing import NamedTuple
 
@@ -15,12 +15,14 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from rl_conductor.amounts import megabytes
+from rl_conductor._internal.formatting import megabytes
 from rl_conductor.cli import conducting, console
-from rl_conductor.discovery import POOL_VARIABLE, SERVERS, VENDORS, Found, discover, served
+from rl_conductor.config.discovery import POOL_VARIABLE, SERVERS, VENDORS, Found, discover, served
 from rl_conductor.errors import ConfigError
-from rl_conductor.models.services import shown_address
+from rl_conductor.models.endpoints import shown_address
 
+ENTRY_POINTS = "rl_conductor.doctor"
+"""Functions of other packages that return findings; the name is the title of their section."""
 LIBRARIES = {
     "openai": ("openai", "OpenAI, OpenRouter, local servers"),
     "anthropic": ("anthropic", "Anthropic"),
@@ -60,6 +62,7 @@ def doctor() -> None:
         "Local servers": servers(),
         "Weights": weights(),
     }
+    sections |= {entry.name: entry.load()() for entry in entry_points(group=ENTRY_POINTS)}
     for title, findings in sections.items():
         out.print(Text(title, style="bold"))
         out.print(_listed(findings))
@@ -100,23 +103,11 @@ def machine() -> Iterator[Finding]:
     memory = _memory()
     if memory is not None:
         yield Finding(memory > 2e9, "memory", megabytes(memory), "" if memory > 2e9 else "too little for local models")
-    yield sandbox()
     if find_spec("platformdirs") is not None:
         # Imported here because it needs the `local` or the `bench` extra.
-        from rl_conductor.folders import cache_folder  # noqa: PLC0415
+        from rl_conductor._internal.paths import cache_folder  # noqa: PLC0415
 
         yield Finding(True, "cache", str(cache_folder()))
-
-
-def sandbox() -> Finding:
-    """What confines programs in replies, which some tasks and workers run."""
-    try:
-        # Imported here because some systems have no limits on processes.
-        from rl_conductor.sandbox import confined, confinement  # noqa: PLC0415
-    except ConfigError as error:
-        return Finding(False, "sandbox", str(error))
-    cure = "" if confined() else "run coders and coding tasks in a virtual machine"
-    return Finding(confined(), "sandbox", confinement(), cure)
 
 
 def _memory() -> int | None:
@@ -159,7 +150,7 @@ def weights() -> Iterator[Finding]:
         yield Finding(False, "none", "models in this process need:", "pip install 'rl-conductor[local]'")
         return
     # Imported here because it needs the `local` extra, which may be what is missing.
-    from rl_conductor.weights import PINNED, cached  # noqa: PLC0415
+    from rl_conductor.models.llamacpp.weights import PINNED, cached  # noqa: PLC0415
 
     for name, one in PINNED.items():
         here = cached(name) is not None

@@ -9,10 +9,10 @@ from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeR
 from rich.table import Table
 from rich.text import Text
 
-from rl_conductor.amounts import megabytes
+from rl_conductor._internal.formatting import megabytes
 from rl_conductor.cli import console
 from rl_conductor.conductor import Conductor
-from rl_conductor.discovery import VENDORS, Found
+from rl_conductor.config.discovery import VENDORS, Found
 
 PREFIX = "embedded:"
 
@@ -58,7 +58,7 @@ def fetch(names: Iterable[str]) -> None:
     if not wanted:
         return
     # Imported here because it needs the `local` extra, which those who use vendors' models can do without.
-    from rl_conductor import weights  # noqa: PLC0415
+    from rl_conductor.models.llamacpp import weights  # noqa: PLC0415
 
     missing = [name for name in wanted if name not in weights.PINNED or weights.cached(name) is None]
     if not missing:

@@ -8,12 +8,12 @@ from typing import TypeVar
 
 from pydantic import ValidationError
 
+from rl_conductor._internal.io import reading
+from rl_conductor._internal.validation import first_problem
 from rl_conductor.errors import ConfigError
-from rl_conductor.files import reading
-from rl_conductor.invalid import first_problem
-from rl_conductor.trace import Trace
+from rl_conductor.trace.trace import Trace
 from rl_conductor.types import Value
-from rl_conductor.workflow import Workflow
+from rl_conductor.workflow.workflow import Workflow
 
 V = TypeVar("V", bound=Value)
 

@@ -16,7 +16,7 @@ from rich.table import Table
 from rich.text import Text
 
 from rl_conductor.cli.console import one_line
-from rl_conductor.workflow import Workflow
+from rl_conductor.workflow.workflow import Workflow
 
 WORKER_WIDTH = 24
 

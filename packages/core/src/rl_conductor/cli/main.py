@@ -1,43 +1,75 @@
-"""The command `rl-conductor`: its commands, and what an error looks like."""
+"""The command `rl-conductor`: collects the commands of every installed package and prints errors in one line.
+
+A command is a function or a `typer.Typer`, imported when it is used. Other packages add theirs through the entry point
+group `rl_conductor.commands`.
+"""
 
 from __future__ import annotations
 
 import io
 import logging
 import sys
-from importlib.metadata import version
+from collections.abc import Mapping
+from functools import cache
+from importlib import import_module
+from importlib.metadata import entry_points, version
 from typing import Annotated, Any
 
 import typer
 from typer.core import TyperGroup
 
-from rl_conductor.cli import (
-    ask,
-    audit,
-    audit_spend,
-    bench,
-    calibrate,
-    console,
-    doctor,
-    models,
-    plan,
-    pool,
-    routes,
-    run,
-    runs,
-    serve,
-    show,
-    trace,
-    train,
-)
+from rl_conductor.cli import console
 from rl_conductor.errors import ConductorError, ConfigError, WorkflowError
 
 MISTAKE = 2
 FAILURE = 1
 
+ENTRY_POINTS = "rl_conductor.commands"
+COMMANDS = {
+    "ask": "rl_conductor.cli.ask:ask",
+    "plan": "rl_conductor.cli.plan:plan",
+    "run": "rl_conductor.cli.run:run",
+    "pool": "rl_conductor.cli.pool:pool",
+    "models": "rl_conductor.cli.models:app",
+    "trace": "rl_conductor.cli.trace:app",
+    "doctor": "rl_conductor.cli.doctor:doctor",
+}
+"""The commands of this package."""
+SERVER, TRAINING = "rl-conductor-server", "rl-conductor-training"
+ADD_ONS = {
+    "serve": SERVER,
+    "runs": SERVER,
+    "show": SERVER,
+    "audit": SERVER,
+    "routes": SERVER,
+    "audit-spend": SERVER,
+    "bench": TRAINING,
+    "calibrate": TRAINING,
+    "train": TRAINING,
+}
+"""Commands of our other packages. They are listed even where their package is not installed."""
+
+
+@cache
+def installed_commands() -> Mapping[str, str]:
+    """Every installed command's name and `module:attribute`: ours first, then our add-ons', then other people's."""
+    added = {entry.name: entry.value for entry in entry_points(group=ENTRY_POINTS)}
+    ordered = [name for name in ADD_ONS if name in added] + sorted(added.keys() - ADD_ONS.keys())
+    return COMMANDS | {name: added[name] for name in ordered if name not in COMMANDS}
+
 
 class Cli(TyperGroup):
-    """Turns this package's errors into one line and an exit code."""
+    """Imports a command when it is used, and turns this package's errors into one line and an exit code."""
+
+    def list_commands(self, ctx: Any) -> list[str]:  # noqa: ARG002 - typer passes it
+        """The installed commands, then those whose package is missing."""
+        return list(dict.fromkeys([*installed_commands(), *ADD_ONS]))
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:  # noqa: ARG002 - typer passes it
+        """The command of this name; `None` where there is none."""
+        if cmd_name in installed_commands():
+            return load_command(cmd_name)
+        return _missing_command(cmd_name, ADD_ONS[cmd_name]) if cmd_name in ADD_ONS else None
 
     def invoke(self, ctx: Any) -> Any:
         """Run the command."""
@@ -49,6 +81,30 @@ class Cli(TyperGroup):
             raise typer.Exit(MISTAKE if isinstance(error, ConfigError | WorkflowError) else FAILURE) from error
 
 
+def load_command(name: str) -> Any:
+    """Import an installed command."""
+    module, _, attribute = installed_commands()[name].partition(":")
+    target = getattr(import_module(module), attribute)
+    if isinstance(target, typer.Typer):
+        command = typer.main.get_command(target)
+    else:
+        wrapper = typer.Typer(add_completion=False, rich_markup_mode="rich", pretty_exceptions_enable=False)
+        wrapper.command(name)(target)
+        command = typer.main.get_command(wrapper)
+    command.name = name
+    return command
+
+
+def _missing_command(name: str, package: str) -> Any:
+    def command() -> None:
+        raise ConfigError(f"'{name}' comes with the package {package}: pip install {package}")
+
+    command.__doc__ = f"Not installed: pip install {package}"
+    wrapper = typer.Typer(add_completion=False)
+    wrapper.command(name, context_settings={"allow_extra_args": True, "ignore_unknown_options": True})(command)
+    return typer.main.get_command(wrapper)
+
+
 app = typer.Typer(
     cls=Cli,
     name="rl-conductor",
@@ -57,22 +113,6 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["--help", "-h"]},
 )
-app.command()(ask.ask)
-app.command()(plan.plan)
-app.command()(run.run)
-app.command()(pool.pool)
-app.add_typer(models.app, name="models")
-app.add_typer(trace.app, name="trace")
-app.command()(doctor.doctor)
-app.command()(serve.serve)
-app.command()(runs.runs)
-app.command()(show.show)
-app.command()(audit.audit)
-app.command()(routes.routes)
-app.command()(audit_spend.audit_spend)
-app.command()(bench.bench)
-app.command()(calibrate.calibrate)
-app.command()(train.train)
 
 
 def _print_version(wanted: bool) -> None:

@@ -8,16 +8,16 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from rl_conductor.amounts import megabytes
+from rl_conductor._internal.formatting import megabytes
 from rl_conductor.cli import console, embedded
 
-app = typer.Typer(help="The small models that run in this process.", no_args_is_help=True)
+app = typer.Typer(help="The small models that run in this process.", no_args_is_help=True, add_completion=False)
 
 
 @app.command("list")
 def list_models() -> None:
     """List the models that need no key and no server, and which weights are here."""
-    from rl_conductor import weights  # noqa: PLC0415 - needs the `local` extra, which others can do without
+    from rl_conductor.models.llamacpp import weights  # noqa: PLC0415 - needs the `local` extra, which others can do without
 
     listed = Table(box=None, padding=(0, 3, 0, 0), header_style="dim", pad_edge=False)
     for name in ("model", "size", "licence", "weights"):
@@ -46,8 +46,8 @@ def fetch(
       rl-conductor models fetch
       rl-conductor models fetch qwen2.5-coder-1.5b
     """
-    from rl_conductor import weights  # noqa: PLC0415 - needs the `local` extra, which others can do without
-    from rl_conductor.discovery import EMBEDDED  # noqa: PLC0415
+    from rl_conductor.config.discovery import EMBEDDED  # noqa: PLC0415
+    from rl_conductor.models.llamacpp import weights  # noqa: PLC0415 - needs the `local` extra, which others can do without
 
     wanted = names or [model for model, _ in EMBEDDED.values()]
     wanted = [name.removeprefix(embedded.PREFIX) for name in wanted]

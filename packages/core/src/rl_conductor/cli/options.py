@@ -12,15 +12,15 @@ from typing import Annotated, Any
 
 import typer
 
-from rl_conductor.amounts import seconds_in
+from rl_conductor._internal.formatting import seconds_in
+from rl_conductor._internal.io import reading
 from rl_conductor.conductor import Conductor
-from rl_conductor.discovery import Found, discover
+from rl_conductor.config.discovery import Found, discover
+from rl_conductor.config.profiles import ProfileName
 from rl_conductor.errors import ConfigError, PolicyError
-from rl_conductor.files import reading
-from rl_conductor.limits import Limits
-from rl_conductor.policy import Policy
-from rl_conductor.profiles import ProfileName
 from rl_conductor.types import ContentPart, FilePart, ImagePart, Message, Request, TextPart
+from rl_conductor.workflow.limits import Limits
+from rl_conductor.workflow.policy import Policy
 
 WHO = "Who works"
 LIMITS = "Limits"

@@ -11,7 +11,7 @@ from rl_conductor.cli import conducting, console, graph, options
 from rl_conductor.cli.embedded import get_ready
 from rl_conductor.cli.report import counted_once, heading
 from rl_conductor.errors import ConfigError
-from rl_conductor.trace import PlanRecord
+from rl_conductor.trace.trace import PlanRecord
 
 Form = Literal["text", "json", "mermaid"]
 

@@ -11,18 +11,18 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from rl_conductor.amounts import cost, cost_in_words, dollars, seconds
-from rl_conductor.calling import Caller
+from rl_conductor._internal.formatting import cost, cost_in_words, dollars, seconds
+from rl_conductor.calls.budget import Ledger
+from rl_conductor.calls.model_call import Caller
 from rl_conductor.cli import conducting, console, options
 from rl_conductor.cli.embedded import PREFIX, fetch
-from rl_conductor.discovery import Found, discover
+from rl_conductor.config.discovery import Found, discover
 from rl_conductor.errors import ConductorError
-from rl_conductor.ledger import Ledger
-from rl_conductor.limits import Limits
 from rl_conductor.models.base import Capabilities
-from rl_conductor.pool import Worker
-from rl_conductor.trace import Call
+from rl_conductor.pool.worker import Worker
+from rl_conductor.trace.trace import Call
 from rl_conductor.types import Message, Price, Request, Sampling, total
+from rl_conductor.workflow.limits import Limits
 
 PROBE = Request(
     messages=(Message.user("Reply with the one word: ready"),),

@@ -14,12 +14,12 @@ from rich.constrain import Constrain
 from rich.live import Live
 from rich.text import Text
 
-from rl_conductor.amounts import cost, counted, seconds, tokens
+from rl_conductor._internal.formatting import cost, counted, seconds, tokens
 from rl_conductor.cli import console
 from rl_conductor.cli.console import clean, one_line
 from rl_conductor.cli.graph import StepRow, table
 from rl_conductor.cli.report import SOURCES, heading, row_of, waiting_row
-from rl_conductor.events import (
+from rl_conductor.trace.events import (
     AnswerDelta,
     Event,
     Finished,
@@ -30,7 +30,7 @@ from rl_conductor.events import (
     StepStarted,
     WorkflowPlanned,
 )
-from rl_conductor.trace import PlanRecord, StepResult, Trace
+from rl_conductor.trace.trace import PlanRecord, StepResult, Trace
 from rl_conductor.types import total
 
 FRAMES = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"

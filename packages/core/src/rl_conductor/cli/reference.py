@@ -31,8 +31,8 @@ def _pages(command: Any, parent: typer.Context | None, name: str) -> Iterator[st
     )
     path = context.command_path
     yield f"## `{path}`\n\n```text\n{command.get_help(context).rstrip()}\n```\n"
-    for name_below, below in sorted(getattr(command, "commands", {}).items()):
-        yield from _pages(below, context, name_below)
+    for name_below in sorted(command.list_commands(context) if hasattr(command, "list_commands") else ()):
+        yield from _pages(command.get_command(context, name_below), context, name_below)
 
 
 if __name__ == "__main__":

@@ -10,12 +10,12 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from rl_conductor.amounts import cost, cost_in_words, counted, seconds, tokens
+from rl_conductor._internal.formatting import cost, cost_in_words, counted, seconds, tokens
 from rl_conductor.cli.console import clean, one_line
 from rl_conductor.cli.graph import StepRow, table
-from rl_conductor.trace import PlanRecord, Round, StepResult, Trace
+from rl_conductor.trace.trace import PlanRecord, Round, StepResult, Trace
 from rl_conductor.types import FilePart, ImagePart, Message, Request, Usage, total
-from rl_conductor.workflow import Step, Workflow
+from rl_conductor.workflow.workflow import Step, Workflow
 
 MARKS = {"ok": ("✓", "green"), "failed": ("✗", "bold red"), "skipped": ("–", "dim")}
 

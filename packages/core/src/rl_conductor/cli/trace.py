@@ -13,9 +13,9 @@ from rl_conductor.cli import conducting, console, report
 from rl_conductor.cli.files import read_trace
 from rl_conductor.errors import ConfigError
 from rl_conductor.replay import differences, replay
-from rl_conductor.trace import Trace
+from rl_conductor.trace.trace import Trace
 
-app = typer.Typer(help="Look at runs that were kept with --save.", no_args_is_help=True)
+app = typer.Typer(help="Look at runs that were kept with --save.", no_args_is_help=True, add_completion=False)
 
 File = Annotated[str, typer.Argument(metavar="FILE", help="A trace; '-' is stdin.")]
 

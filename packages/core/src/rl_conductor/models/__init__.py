@@ -1,36 +1,45 @@
-"""Language models behind one interface; `model("provider:name")` makes any of them.
+"""Language models behind one interface: a request goes in, a completion or a stream of deltas comes out.
 
-Each adapter lives in the file of its provider and imports that vendor's library only when it is built.
+`model("provider:name")` makes any of them. Each provider has a folder of its own, and its vendor's library is imported
+only when a model of it is made. Other packages add providers through the entry point group `rl_conductor.models`.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from functools import cache
 from importlib import import_module
 from typing import Any
 
 from rl_conductor.errors import ConfigError
 from rl_conductor.models.base import Capabilities, Model
 
-ADAPTERS = {
-    "anthropic": "rl_conductor.models.anthropic:AnthropicModel",
-    "coder": "rl_conductor.workers.coder:CoderModel",
-    "embedded": "rl_conductor.models.embedded:EmbeddedModel",
-    "google": "rl_conductor.models.google:GoogleModel",
-    "llamacpp": "rl_conductor.models.llamacpp:LlamaCppModel",
-    "ollama": "rl_conductor.models.openai:OllamaModel",
-    "openai": "rl_conductor.models.openai:OpenAIModel",
-    "openrouter": "rl_conductor.models.openai:OpenRouterModel",
-    "reader": "rl_conductor.workers.reader:ReaderModel",
-    "transformers": "rl_conductor.models.transformers:TransformersModel",
-    "vllm": "rl_conductor.models.vllm:VLLMModel",
-    "vllm-server": "rl_conductor.models.openai:VLLMServerModel",
-    "writer": "rl_conductor.workers.writer:WriterModel",
+ENTRY_POINTS = "rl_conductor.models"
+PROVIDERS = {
+    "anthropic": "rl_conductor.models.anthropic.adapter:AnthropicModel",
+    "embedded": "rl_conductor.models.llamacpp.embedded:EmbeddedModel",
+    "google": "rl_conductor.models.google.adapter:GoogleModel",
+    "llamacpp": "rl_conductor.models.llamacpp.adapter:LlamaCppModel",
+    "ollama": "rl_conductor.models.openai.adapter:OllamaModel",
+    "openai": "rl_conductor.models.openai.adapter:OpenAIModel",
+    "openrouter": "rl_conductor.models.openai.adapter:OpenRouterModel",
+    "transformers": "rl_conductor.models.transformers.adapter:TransformersModel",
+    "vllm": "rl_conductor.models.vllm.adapter:VLLMModel",
+    "vllm-server": "rl_conductor.models.openai.adapter:VLLMServerModel",
 }
-"""Provider name to adapter class."""
+"""The providers of this package: their names and `module:class`."""
+
+
+@cache
+def providers() -> Mapping[str, str]:
+    """Every installed provider's name and `module:class`; those of this package can't be replaced."""
+    from importlib.metadata import entry_points  # noqa: PLC0415 - slow to import, and only needed here
+
+    return {entry.name: entry.value for entry in entry_points(group=ENTRY_POINTS)} | PROVIDERS
 
 
 def model(name: str, **options: Any) -> Model:
-    """The model called `provider:name`, such as `openai:gpt-5`.
+    """Make the model called `provider:name`, such as `openai:gpt-5`.
 
     Args:
         name: provider, a colon, and the model as that provider names it (a path or hub name for local ones).
@@ -40,11 +49,14 @@ def model(name: str, **options: Any) -> Model:
         ConfigError: no such provider, a missing library or a missing key; the message names the cure.
     """
     provider, colon, rest = name.partition(":")
-    if not colon or not rest or provider not in ADAPTERS:
-        raise ConfigError(f"no model {name!r}: write 'provider:model' with a provider of {', '.join(sorted(ADAPTERS))}")
-    module, _, attribute = ADAPTERS[provider].partition(":")
+    known = PROVIDERS if provider in PROVIDERS else providers()
+    if not colon or not rest or provider not in known:
+        raise ConfigError(
+            f"no model {name!r}: write 'provider:model' with a provider of {', '.join(sorted(providers()))}"
+        )
+    module, _, attribute = known[provider].partition(":")
     made: Model = getattr(import_module(module), attribute)(rest, **options)
     return made
 
 
-__all__ = ["ADAPTERS", "Capabilities", "Model", "model"]
+__all__ = ["PROVIDERS", "Capabilities", "Model", "model", "providers"]

@@ -21,7 +21,7 @@ from rl_conductor.errors import (
     ModelTimeoutError,
     RateLimitError,
 )
-from rl_conductor.reasoning import ReasoningStart
+from rl_conductor.text.reasoning import ReasoningStart
 from rl_conductor.types import (
     Completion,
     Delta,

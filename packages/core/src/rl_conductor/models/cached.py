@@ -23,10 +23,10 @@ from weakref import WeakValueDictionary
 
 from pydantic import ValidationError
 
+from rl_conductor._internal.sync import PerLoop
 from rl_conductor.errors import ConfigError
-from rl_conductor.fences import without_marks
 from rl_conductor.models.base import Model, WrapperModel
-from rl_conductor.sync import PerLoop
+from rl_conductor.text.delimiters import without_marks
 from rl_conductor.types import Completion, Delta, Request
 
 BUSY_SECONDS = 30.0

@@ -5,7 +5,7 @@ from __future__ import annotations
 from opentelemetry.util.types import AttributeValue
 
 from rl_conductor.telemetry import conventions as name
-from rl_conductor.trace import Call, Trace
+from rl_conductor.trace.trace import Call, Trace
 from rl_conductor.types import Request, Usage
 
 Attributes = dict[str, AttributeValue]

@@ -17,7 +17,7 @@ from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter, SpanExportResult
 
-from rl_conductor.amounts import counted
+from rl_conductor._internal.formatting import counted
 
 PATIENCE = 2.0
 """Seconds that the end of a program waits until all is sent."""

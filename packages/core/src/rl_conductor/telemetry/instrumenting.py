@@ -10,12 +10,12 @@ from opentelemetry import context
 from opentelemetry.metrics import MeterProvider, get_meter
 from opentelemetry.trace import TracerProvider, get_tracer
 
-from rl_conductor.events import Event, Finished, Listener
-from rl_conductor.observing import Begun, observe
 from rl_conductor.telemetry import content
 from rl_conductor.telemetry.conventions import SCHEMA
 from rl_conductor.telemetry.metrics import Meters
 from rl_conductor.telemetry.spans import RunSpans, fail, make_current
+from rl_conductor.trace.events import Event, Finished, Listener
+from rl_conductor.trace.observers import Begun, observe
 
 LIBRARY = "rl_conductor"
 

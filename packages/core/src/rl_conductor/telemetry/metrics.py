@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from opentelemetry.metrics import Meter
 
-from rl_conductor.observing import Begun
 from rl_conductor.telemetry import conventions as name
 from rl_conductor.telemetry.attributes import error_of, model_of
-from rl_conductor.trace import Call, Trace
+from rl_conductor.trace.observers import Begun
+from rl_conductor.trace.trace import Call, Trace
 
 
 class Meters:

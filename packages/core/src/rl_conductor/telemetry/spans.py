@@ -14,13 +14,21 @@ from dataclasses import dataclass, field
 from opentelemetry import context
 from opentelemetry.trace import Link, Span, SpanKind, Status, StatusCode, Tracer, set_span_in_context
 
-from rl_conductor.events import Event, Finished, PlanRejected, PlanStarted, StepFinished, StepStarted, WorkflowPlanned
-from rl_conductor.observing import Begun
 from rl_conductor.telemetry import content
 from rl_conductor.telemetry import conventions as name
 from rl_conductor.telemetry.attributes import Attributes, asked_of, error_of, model_of, usage_of
-from rl_conductor.trace import Call, PlanRecord, StepResult, Trace
-from rl_conductor.workflow import Workflow
+from rl_conductor.trace.events import (
+    Event,
+    Finished,
+    PlanRejected,
+    PlanStarted,
+    StepFinished,
+    StepStarted,
+    WorkflowPlanned,
+)
+from rl_conductor.trace.observers import Begun
+from rl_conductor.trace.trace import Call, PlanRecord, StepResult, Trace
+from rl_conductor.workflow.workflow import Workflow
 
 CANCELLED = "cancelled"
 SECOND = 1_000_000_000

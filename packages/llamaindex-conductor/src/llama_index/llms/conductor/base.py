@@ -35,12 +35,12 @@ from typing_extensions import override
 
 import rl_conductor
 from rl_conductor import Event, Limits, Model, Planner, Policy, Request, Sampling, Trace, Worker, WorkerPool
+from rl_conductor._internal.streams import as_told
+from rl_conductor._internal.sync import iterate_sync, run_sync
+from rl_conductor.config.profiles import ProfileName
 from rl_conductor.errors import ConfigError
-from rl_conductor.events import AnswerDelta
-from rl_conductor.profiles import ProfileName
-from rl_conductor.streams import as_told
-from rl_conductor.sync import iterate_sync, run_sync
-from rl_conductor.workflow import AccessMode
+from rl_conductor.trace.events import AnswerDelta
+from rl_conductor.workflow.workflow import AccessMode
 
 from .instrumentation import Report, observed
 from .lookups import Lookup

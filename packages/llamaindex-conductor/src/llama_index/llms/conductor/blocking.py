@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rl_conductor.models.hiding import parts_of
+from rl_conductor.models.redaction import parts_of
 
 
 def blocks(thing: object, method: str, base: type) -> bool:

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from rl_conductor import ConductorError, ModelError
-from rl_conductor.blocking import exclude_running_loop, is_loop_error
-from rl_conductor.models.hiding import secrets_in, without_secrets
+from rl_conductor._internal.blocking import exclude_running_loop, is_loop_error
+from rl_conductor.models.redaction import secrets_in, without_secrets
 
 
 @contextmanager

@@ -24,8 +24,8 @@ from llama_index_instrumentation.events.span import SpanDropEvent
 from llama_index_instrumentation.span import active_span_id
 
 from rl_conductor import Completion, Event, Found, Model, Request, Trace, WorkerPool
-from rl_conductor.events import AnswerDelta, Finished, PlanDelta
 from rl_conductor.models.base import WrapperModel
+from rl_conductor.trace.events import AnswerDelta, Finished, PlanDelta
 from rl_conductor.types import Delta
 
 from .llm_model import LLMModel

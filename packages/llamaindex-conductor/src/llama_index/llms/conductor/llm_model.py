@@ -26,7 +26,7 @@ from llama_index.core.utilities.token_counting import TokenCounter
 from typing_extensions import override
 
 from rl_conductor import Capabilities, Completion, Message, Price, Request, Sampling, Tool, Usage
-from rl_conductor.blocking import call, in_thread, iterate_in_thread, stream
+from rl_conductor._internal.blocking import call, in_thread, iterate_in_thread, stream
 from rl_conductor.models.base import checked, priced, require
 from rl_conductor.types import Delta, ReasoningPart, TextPart, ToolCall
 

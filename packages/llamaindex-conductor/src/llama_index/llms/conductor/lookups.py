@@ -18,9 +18,9 @@ from llama_index.core.schema import MetadataMode, NodeWithScore, QueryBundle
 from typing_extensions import override
 
 from rl_conductor import Capabilities, Completion, Message, Price, Request, Usage
-from rl_conductor.blocking import call, in_thread
+from rl_conductor._internal.blocking import call, in_thread
 from rl_conductor.models.base import checked, priced, require
-from rl_conductor.prompts import prompt_in, subtask_in
+from rl_conductor.planning.prompts import prompt_in, subtask_in
 from rl_conductor.types import FREE, Delta
 
 from .blocking import blocks, uses_async

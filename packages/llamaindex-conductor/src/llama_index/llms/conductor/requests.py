@@ -9,8 +9,8 @@ from llama_index.core.base.llms.types import ChatMessage
 from pydantic import BaseModel, ValidationError
 
 from rl_conductor import Request, Sampling
+from rl_conductor._internal.validation import first_problem
 from rl_conductor.errors import ConfigError
-from rl_conductor.invalid import first_problem
 from rl_conductor.types import JsonFormat, Tool
 
 from .messages import core_messages, core_tool

@@ -7,7 +7,7 @@ from llama_index.core.llms.llm import ToolSelection
 
 from rl_conductor import Completion, Trace, Usage
 from rl_conductor.models.base import arguments_of
-from rl_conductor.summary import Summary
+from rl_conductor.trace.summary import Summary
 
 from .messages import carrying, chat_message, core_message
 

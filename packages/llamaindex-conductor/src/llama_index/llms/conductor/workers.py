@@ -14,7 +14,8 @@ from llama_index.core.tools import BaseTool, QueryEngineTool, RetrieverTool
 
 from rl_conductor import Card, Conductor, Found, Model, Planner, Sampling, Worker, WorkerPool, discover, model
 from rl_conductor.errors import ConfigError
-from rl_conductor.pool import Described, WorkerEntry, worker_from
+from rl_conductor.pool.pool_file import WorkerEntry, worker_from
+from rl_conductor.pool.worker import Described
 
 from .llm_model import LLMModel
 from .lookups import Lookup, QueryEngineModel, RetrieverModel

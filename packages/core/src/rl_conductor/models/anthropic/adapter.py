@@ -1,0 +1,198 @@
+"""`AnthropicModel`: Anthropic's models, through the vendor's own SDK.
+
+The protocol itself is in `messages_api`; here are keys, connections, deadlines and errors. What the API has no
+word for raises `BadRequestError` before the call: a seed, a grammar, JSON of no given schema. `temperature` and
+`top_p` are sent as given, though the SDK no longer names them: models that stopped taking them refuse the call.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Iterator
+from contextlib import aclosing, contextmanager
+from typing import ClassVar
+
+from rl_conductor._internal.formatting import seconds_in
+from rl_conductor._internal.sync import PerLoop
+from rl_conductor.errors import BadResponseError, ConfigError, ContextLengthError, ModelError, ModelTimeoutError
+from rl_conductor.models.anthropic.wire import FINISH, Parameters, parameters_of, parts_of, usage_of
+from rl_conductor.models.base import (
+    LONGEST_ERROR,
+    MALFORMED,
+    Capabilities,
+    broke_off,
+    checked,
+    priced,
+    require,
+    status_error,
+    within,
+)
+from rl_conductor.models.endpoints import Service, shown_address
+from rl_conductor.models.redaction import hiding
+from rl_conductor.types import Completion, Delta, Message, Price, Request
+
+try:
+    import anthropic
+    import httpx2
+    from anthropic import types as wire
+except ImportError as missing:
+    raise ConfigError("Anthropic's models need its SDK: pip install 'rl-conductor[anthropic]'") from missing
+
+CAPABILITIES = Capabilities(
+    tools=True, images=True, files=True, json_schema=True, array_bounds=True, reasoning_start="outside"
+)
+
+STATUS_BY_TYPE = {
+    "invalid_request_error": 400,
+    "authentication_error": 401,
+    "billing_error": 402,
+    "permission_error": 403,
+    "not_found_error": 404,
+    "request_too_large": 413,
+    "rate_limit_error": 429,
+    "timeout_error": 504,
+    "overloaded_error": 529,
+}
+"""For errors in the middle of a stream, whose HTTP status is 200."""
+
+TOO_LONG = ("prompt is too long", "exceed context limit", "context window")
+
+
+class AnthropicModel:
+    """One of Anthropic's models, or one behind a server that speaks its Messages API."""
+
+    service: ClassVar = Service(
+        provider="anthropic",
+        base_url="https://api.anthropic.com",
+        address_variable="ANTHROPIC_BASE_URL",
+        key_variables=("ANTHROPIC_API_KEY",),
+        hosts=("api.anthropic.com",),
+    )
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        api_key: str | None = None,
+        base_url: str | None = None,
+        price: Price | None = None,
+        capabilities: Capabilities = CAPABILITIES,
+    ) -> None:
+        """Connect to nothing yet.
+
+        Args:
+            name: the model as Anthropic names it.
+            api_key: the key, sent to `base_url`; else `ANTHROPIC_API_KEY`, which goes to the vendor alone, or to
+                the server that `ANTHROPIC_BASE_URL` names.
+            base_url: where the service is; else what `ANTHROPIC_BASE_URL` says, else the vendor's own.
+            price: looked up for the vendor's own service, else unknown.
+            capabilities: what the model can take.
+
+        Raises:
+            ConfigError: no usable key or address was found.
+        """
+        self.name = f"anthropic:{name}"
+        self.capabilities = capabilities
+        self._access = self.service.access(name, base_url=base_url, api_key=api_key)
+        self.price = price or self.service.price_of(name, self._access)
+        self._clients = PerLoop(self._client)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.name.partition(':')[2]!r})"
+
+    async def complete(self, request: Request) -> Completion:
+        """The whole reply."""
+        require(self, request)
+        parameters = parameters_of(request, model=self.name)
+        with hiding(*self._access.secrets), self._translated():
+            async with asyncio.timeout(request.timeout):
+                message = await self._clients.get().messages.create(**parameters)
+            return self._completion(message, {})
+
+    async def stream(self, request: Request) -> AsyncGenerator[Delta, None]:
+        """The reply as it is made."""
+        require(self, request)
+        parameters = parameters_of(request, model=self.name)
+        with hiding(*self._access.secrets), self._translated():
+            async with aclosing(within(request.timeout, self._deltas(parameters))) as deltas:
+                async for delta in deltas:
+                    yield delta
+
+    async def aclose(self) -> None:
+        """Close this event loop's connections."""
+        client = self._clients.drop()
+        if client is not None:
+            await client.close()
+
+    def _client(self) -> anthropic.AsyncAnthropic:
+        return anthropic.AsyncAnthropic(
+            api_key=self._access.key or "none",  # without one the library would look for others and send those
+            base_url=self._access.base_url,
+            max_retries=0,
+            # The library's own default closes itself when it is collected, on whatever event loop then runs.
+            http_client=anthropic.DefaultAsyncHttpxClient(follow_redirects=False),
+        )
+
+    async def _deltas(self, parameters: Parameters) -> AsyncGenerator[Delta, None]:
+        arguments: dict[int, str] = {}
+        completion = None
+        async with self._clients.get().messages.stream(**parameters) as events:
+            async for event in events:  # to the very end, or the connection could not be used again
+                if event.type == "text":
+                    yield Delta(text=event.text)
+                elif event.type == "thinking":
+                    yield Delta(reasoning=event.thinking)
+                elif event.type == "content_block_delta" and event.delta.type == "input_json_delta":
+                    arguments[event.index] = arguments.get(event.index, "") + event.delta.partial_json
+                elif event.type == "message_stop":
+                    completion = self._completion(event.message, arguments)
+        if completion is None:
+            raise BadResponseError(f"{self.name}: the stream ended before the reply was complete", model=self.name)
+        yield Delta(completion=completion)
+
+    def _completion(self, message: object, arguments: dict[int, str]) -> Completion:
+        # The SDK builds replies without checking them, and hands over as text what is no JSON at all.
+        if not isinstance(message, wire.Message) or message.type != "message" or message.stop_reason is None:
+            raise BadResponseError(f"{self.name}: the reply is no message of the protocol", model=self.name)
+        parts, calls = parts_of(message.content, arguments)
+        completion = Completion(
+            message=Message(role="assistant", content=parts, tool_calls=calls),
+            usage=priced(usage_of(message.usage), self.price),
+            finish_reason=FINISH.get(message.stop_reason, "stop"),
+            model=message.model,
+        )
+        return checked(completion)
+
+    @contextmanager
+    def _translated(self) -> Iterator[None]:
+        try:
+            yield
+        except (anthropic.AnthropicError, httpx2.HTTPError, TimeoutError, *MALFORMED) as problem:
+            raise self._error(problem) from None  # the SDK's own error may quote the key
+
+    def _error(self, problem: Exception) -> ModelError:
+        text = f"{self.name}: {_said(problem)}"[:LONGEST_ERROR]
+        if isinstance(problem, anthropic.APIStatusError):
+            return self._refusal(problem, text)
+        if isinstance(problem, anthropic.APITimeoutError | httpx2.TimeoutException | TimeoutError):
+            return ModelTimeoutError(f"{self.name}: no answer in time", model=self.name)
+        cause = problem.__cause__ or problem
+        if broke_off(cause):
+            return BadResponseError(f"{self.name}: the connection closed before the reply did", model=self.name)
+        if isinstance(problem, anthropic.APIConnectionError):
+            where = shown_address(self._access.base_url)
+            return ModelError(f"{self.name}: can't reach {where}: {cause}", model=self.name, retryable=True)
+        return BadResponseError(text, model=self.name)
+
+    def _refusal(self, problem: anthropic.APIStatusError, text: str) -> ModelError:
+        status = problem.status_code if problem.status_code >= 300 else STATUS_BY_TYPE.get(str(problem.type), 500)
+        if status == 400 and any(phrase in text for phrase in TOO_LONG):
+            return ContextLengthError(text, model=self.name, status=status)
+        wait = seconds_in(problem.response.headers.get("retry-after"))
+        return status_error(text, model=self.name, status=status, retry_after=wait)
+
+
+def _said(problem: Exception) -> str:
+    if isinstance(problem, anthropic.APIStatusError):
+        return str(problem.api_message or problem.message)
+    return f"{type(problem).__name__}: {problem}"

@@ -1,0 +1,244 @@
+"""OpenAI's service, and those that speak its Chat Completions protocol: vLLM's server, Ollama, OpenRouter, any other.
+
+The protocol itself is in `chat_completions`; here are addresses, keys, connections, deadlines and errors.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Iterator, Mapping
+from contextlib import aclosing, contextmanager
+from importlib import import_module
+from json import JSONDecodeError
+from typing import Any, ClassVar, get_args
+from urllib.parse import urlsplit
+
+from rl_conductor._internal.formatting import seconds_in
+from rl_conductor._internal.sync import PerLoop
+from rl_conductor.errors import BadResponseError, ConfigError, ModelError, ModelTimeoutError
+from rl_conductor.models.base import Capabilities, broke_off, checked, require, within
+from rl_conductor.models.endpoints import Service, shown_address
+from rl_conductor.models.openai.wire import DIALECTS, Dialect, Reply, extra_fields, options_of, refusal
+from rl_conductor.models.redaction import hiding
+from rl_conductor.text.reasoning import ReasoningStart
+from rl_conductor.types import Completion, Delta, Price, Request
+
+try:
+    import openai
+except ImportError as missing:
+    raise ConfigError("the library 'openai' is not installed: pip install 'rl-conductor[openai]'") from missing
+
+# openai 3 speaks through httpx2, openai 2 through httpx, whose errors it lets through in the middle of a stream.
+_http: Any = import_module("httpx2" if int(openai.__version__.split(".")[0]) > 2 else "httpx")
+
+
+class OpenAIModel:
+    """A model behind the Chat Completions protocol."""
+
+    service: ClassVar = Service(
+        provider="openai",
+        base_url="https://api.openai.com/v1",
+        address_variable="OPENAI_BASE_URL",
+        key_variables=("OPENAI_API_KEY",),
+        hosts=("openai.com", "openai.azure.com"),
+    )
+    own_dialect: ClassVar = "openai"
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        base_url: str | None = None,
+        api_key: str | None = None,
+        price: Price | None = None,
+        capabilities: Capabilities | None = None,
+        dialect: str | None = None,
+        reasoning_start: ReasoningStart | None = None,
+        extra_body: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Connect to nothing yet.
+
+        Args:
+            name: the model, as the service names it.
+            base_url: where the service is, `/v1` included; else what the environment says, else the service's own.
+            api_key: the key, sent to `base_url`; else the service's variable in the environment, which goes to the
+                service alone, or to the server that the environment names for it. Servers that users run themselves
+                (Ollama's, vLLM's) are wherever they say, so their variable goes to `base_url` too.
+            price: looked up for a paid service, nothing for one that users run themselves, else unknown.
+            capabilities: what the model can take; else what most of the service's models can.
+            dialect: `openai`, `openrouter`, `vllm`, `llama.cpp` or `compatible`; else the service's own.
+            reasoning_start: `inside` where the chat template opens the reasoning and the server does not take it out
+                of the text, so that replies hold `</think>` but no `<think>`; `outside` where replies never do.
+            extra_body: fields to add to every request, such as `{"chat_template_kwargs": {...}}`.
+
+        Raises:
+            ConfigError: no usable key or address was found, or there is no such dialect or `reasoning_start`.
+        """
+        self.name = f"{self.service.provider}:{name}"
+        self._model = name
+        self._access = self.service.access(name, base_url=base_url, api_key=api_key)
+        self._dialect = _dialect(dialect or (self.own_dialect if self._access.at_home else "compatible"))
+        self._extra_body = dict(extra_body or {})
+        self.capabilities = capabilities or Capabilities(
+            tools=True,
+            images=True,
+            files=self._dialect.files,
+            json_schema=True,
+            array_bounds=self._dialect.array_bounds and not self._refuses_array_bounds,
+            grammar=self._dialect.grammar is not None,
+            lengths=self._dialect.lengths,
+            reasoning_start=self._dialect.reasoning_start,
+        )
+        if reasoning_start is not None:
+            self.capabilities = self.capabilities.model_copy(update={"reasoning_start": _start(reasoning_start)})
+        self.price = price or self.service.price_of(name, self._access)
+        self._clients = PerLoop(self._client)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self._model!r})"
+
+    @property
+    def _refuses_array_bounds(self) -> bool:
+        """Whether strict schemas may not bound arrays, as for Azure's and for fine-tuned models."""
+        host = urlsplit(self._access.base_url).hostname or ""
+        return self._model.startswith("ft:") or host.endswith(".azure.com")
+
+    async def complete(self, request: Request) -> Completion:
+        """The whole reply."""
+        require(self, request)
+        reply = Reply(self.name)
+        with hiding(*self._access.secrets), self._translated():
+            async with asyncio.timeout(request.timeout):
+                reply.add(await self._clients.get().chat.completions.create(**self._arguments(request)))
+        return checked(reply.completion(self.price))
+
+    async def stream(self, request: Request) -> AsyncGenerator[Delta, None]:
+        """The reply as it is made."""
+        require(self, request)
+        reply = Reply(self.name)
+        with hiding(*self._access.secrets), self._translated():
+            async with aclosing(within(request.timeout, self._chunks(request))) as chunks:
+                async for chunk in chunks:
+                    delta = reply.add(chunk)
+                    if delta.text or delta.reasoning:
+                        yield delta
+        yield Delta(completion=checked(reply.completion(self.price)))
+
+    async def aclose(self) -> None:
+        """Close the running event loop's connections; the next call opens new ones."""
+        client = self._clients.drop()
+        if client is not None:
+            await client.close()
+
+    async def _chunks(self, request: Request) -> AsyncGenerator[object, None]:
+        arguments = self._arguments(request) | {"stream": True, "stream_options": {"include_usage": True}}
+        async with await self._clients.get().chat.completions.create(**arguments) as chunks:
+            async for chunk in chunks:
+                yield chunk
+
+    def _arguments(self, request: Request) -> dict[str, Any]:
+        return {
+            "model": self._model,
+            "timeout": openai.NOT_GIVEN if request.timeout is None else request.timeout,
+            "extra_body": self._extra_body | extra_fields(request, self._dialect),
+            **options_of(request, self._dialect),
+        }
+
+    def _client(self) -> openai.AsyncOpenAI:
+        client = openai.AsyncOpenAI(
+            base_url=self._access.base_url,
+            api_key=self._access.key or "none",  # without one the library would take OPENAI_API_KEY to any host
+            max_retries=0,
+            # The library's own default closes itself when it is collected, on whatever event loop then runs.
+            http_client=openai.DefaultAsyncHttpxClient(follow_redirects=False),
+        )
+        if not OpenAIModel.service.is_at(self._access.base_url):
+            client.organization = client.project = None  # which it takes from the environment, for OpenAI alone
+        return client
+
+    # --------------------------------------------------------------------------------------- errors
+
+    @contextmanager
+    def _translated(self) -> Iterator[None]:
+        """Foreign errors leave as ours. Never `from` them: their text or request may hold the key."""
+        try:
+            yield
+        except openai.APIStatusError as error:
+            wait = _retry_after(error.response.headers)
+            raise self._refusal(error, status=error.status_code, retry_after=wait) from None
+        except (TimeoutError, openai.APITimeoutError, _http.TimeoutException):
+            raise ModelTimeoutError(f"{self.name}: no answer in time", model=self.name) from None
+        except openai.APIConnectionError as error:
+            raise self._lost(error.__cause__) from None
+        except _http.RequestError as error:
+            raise self._lost(error) from None
+        except openai.APIError as error:
+            raise self._refusal(error) from None
+        except (JSONDecodeError, UnicodeDecodeError) as error:
+            raise BadResponseError(f"{self.name}: not a chat completion: {error}", model=self.name) from None
+
+    def _refusal(
+        self, error: openai.APIError, *, status: int | None = None, retry_after: float | None = None
+    ) -> ModelError:
+        body = error.body or error.message
+        return refusal(body, model=self.name, status=status, retry_after=retry_after)
+
+    def _lost(self, cause: BaseException | None) -> ModelError:
+        if broke_off(cause):
+            return BadResponseError(f"{self.name}: the connection broke off: {cause}", model=self.name)
+        where = shown_address(self._access.base_url)
+        return ModelError(f"{self.name}: can't reach {where}: {cause}", model=self.name, retryable=True)
+
+
+class OpenRouterModel(OpenAIModel):
+    """A model of OpenRouter."""
+
+    service: ClassVar = Service(
+        provider="openrouter",
+        base_url="https://openrouter.ai/api/v1",
+        address_variable="OPENROUTER_BASE_URL",
+        key_variables=("OPENROUTER_API_KEY",),
+        hosts=("openrouter.ai",),
+    )
+    own_dialect: ClassVar = "openrouter"
+
+
+class OllamaModel(OpenAIModel):
+    """A model of Ollama's server."""
+
+    service: ClassVar = Service(
+        provider="ollama",
+        base_url="http://localhost:11434/v1",
+        address_variable="OLLAMA_BASE_URL",
+        key_variables=("OLLAMA_API_KEY",),
+    )
+    own_dialect: ClassVar = "compatible"
+
+
+class VLLMServerModel(OpenAIModel):
+    """A model of vLLM's server; `vllm:` runs one in this process instead."""
+
+    service: ClassVar = Service(
+        provider="vllm-server",
+        base_url="http://localhost:8000/v1",
+        address_variable="VLLM_BASE_URL",
+        key_variables=("VLLM_API_KEY",),
+    )
+    own_dialect: ClassVar = "vllm"
+
+
+def _dialect(name: str) -> Dialect:
+    if name not in DIALECTS:
+        raise ConfigError(f"no dialect {name!r}: write one of {', '.join(sorted(DIALECTS))}")
+    return DIALECTS[name]
+
+
+def _start(name: ReasoningStart) -> ReasoningStart:
+    if name not in get_args(ReasoningStart):
+        raise ConfigError(f"no reasoning_start {name!r}: write one of {', '.join(get_args(ReasoningStart))}")
+    return name
+
+
+def _retry_after(headers: Mapping[str, str]) -> float | None:
+    milliseconds = seconds_in(headers.get("retry-after-ms"))
+    return seconds_in(headers.get("retry-after")) if milliseconds is None else milliseconds / 1000

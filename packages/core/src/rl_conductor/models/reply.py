@@ -1,0 +1,84 @@
+"""Splits the reply to one request into reasoning and answer, and remembers where a model's replies begin. Pure."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from rl_conductor.text.reasoning import ReasoningFilter, ReasoningStart, Split, split_reasoning
+from rl_conductor.types import Completion, Delta, ReasoningPart, TextPart
+
+_TEMPLATES_THAT_OPEN = re.compile(r"deepseek[-_.]?r1|qwq|thinking|minimax-m2", re.IGNORECASE)
+"""Names of models whose chat templates open the reasoning."""
+
+
+@dataclass
+class ReasoningMemory:
+    """Where the replies of one model were last seen to begin."""
+
+    start: ReasoningStart = "unknown"
+
+    def expected(self, declared: ReasoningStart, name: str, *, streamed: bool) -> ReasoningStart:
+        """Where the next reply of the model called `name` is expected to begin.
+
+        What is declared goes first, then what was observed, then the name. A stream is held back on such grounds only.
+        """
+        if declared != "unknown":
+            return declared
+        if self.start == "inside" or (self.start == "unknown" and _TEMPLATES_THAT_OPEN.search(name)):
+            return "inside"
+        return "outside" if streamed else "unknown"
+
+    def observe(self, text: str, split: Split) -> None:
+        """Learns from a reply of the model that came to its natural end."""
+        if split.closed_unopened or split_reasoning(text).closed_unopened:
+            self.start = "inside"
+        elif not split.reasoning:
+            self.start = "outside"
+
+
+class ReplyReader:
+    """Reads one reply: its pieces, if it is streamed, and then the whole."""
+
+    def __init__(self, memory: ReasoningMemory, declared: ReasoningStart, name: str, *, streamed: bool) -> None:
+        """`declared` is the model's `Capabilities.reasoning_start`, and `name` its name."""
+        self._memory = memory
+        self._start = memory.expected(declared, name, streamed=streamed)
+        self._filter: ReasoningFilter | None = None
+
+    def add(self, delta: Delta) -> str:
+        """Takes a piece of a stream and returns what is certain to be its answer."""
+        if delta.reasoning and self._filter is None:
+            self._start = "outside"  # the vendor sends it apart
+        if not delta.text:
+            return ""
+        self._filter = self._filter or ReasoningFilter(self._start)
+        return self._filter.add(delta.text)
+
+    def rest(self, completion: Completion) -> str:
+        """The rest of a stream's answer."""
+        return self._filter.end(truncated=_is_truncated(completion)) if self._filter else ""
+
+    def split(self, completion: Completion, *, learn: bool) -> Completion:
+        """The whole reply, its reasoning as a part of its own; `learn` whether the next one will begin alike."""
+        message = completion.message
+        if self._filter is None and any(isinstance(part, ReasoningPart) for part in message.content):
+            self._start = "outside"
+        split = split_reasoning(message.text, start=self._start, truncated=_is_truncated(completion))
+        if learn and completion.finish_reason == "stop":
+            self._memory.observe(message.text, split)
+        if split.answer == message.text:
+            return completion
+        others = tuple(part for part in message.content if not isinstance(part, TextPart))
+        reasoning = (ReasoningPart(text=split.reasoning),) if split.reasoning else ()
+        answer = (TextPart(text=split.answer),) if split.answer else ()
+        message = message.model_copy(update={"content": (*reasoning, *others, *answer)})
+        return completion.model_copy(update={"message": message})
+
+
+def _is_truncated(completion: Completion) -> bool:
+    """Whether text without a closing delimiter is reasoning that was cut off.
+
+    A vendor that counts tokens of reasoning sends that apart from the text, or not at all.
+    """
+    return completion.finish_reason == "length" and not completion.usage.reasoning_tokens

@@ -1,0 +1,1 @@
+"""Hugging Face transformers in this process, with grammars and chat templates."""

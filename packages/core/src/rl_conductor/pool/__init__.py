@@ -1,0 +1,15 @@
+"""The workers: a model with a name, a card and settings, and the pool of them.
+
+In: models, names of models, pool files. Out: `Worker` and `WorkerPool`.
+"""
+
+from rl_conductor.pool.pool import WorkerPool
+from rl_conductor.pool.pool_file import PoolFile, read_pool_file
+from rl_conductor.pool.worker import Worker
+
+__all__ = [
+    "PoolFile",
+    "Worker",
+    "WorkerPool",
+    "read_pool_file",
+]

@@ -1,1 +1,0 @@
-"""The pool behind one name, over HTTP, in OpenAI's and Anthropic's protocols; runs outlive a crash."""

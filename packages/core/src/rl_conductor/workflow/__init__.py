@@ -1,0 +1,15 @@
+"""What may be planned and spent: workflows, the plan space, policies and limits. Pure values."""
+
+from rl_conductor.workflow.limits import Limits
+from rl_conductor.workflow.policy import DataRule, Flow, Policy
+from rl_conductor.workflow.workflow import PlanSpace, Step, Workflow
+
+__all__ = [
+    "DataRule",
+    "Flow",
+    "Limits",
+    "PlanSpace",
+    "Policy",
+    "Step",
+    "Workflow",
+]

@@ -1,0 +1,1 @@
+"""OpenAI's Chat Completions API: its request schema and its endpoint."""

@@ -1,0 +1,1 @@
+"""API keys, their budgets, and the rate limit on failed authentication."""

@@ -1,0 +1,1 @@
+"""The server's commands; they join `rl-conductor` through entry points."""

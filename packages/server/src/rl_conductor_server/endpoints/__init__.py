@@ -1,0 +1,1 @@
+"""Endpoints that look things up: models, runs, the administrator's, health."""

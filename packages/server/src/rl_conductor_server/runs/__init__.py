@@ -1,0 +1,1 @@
+"""Runs in flight: admission, requests, handles, claims and resumption."""

@@ -1,0 +1,113 @@
+"""Measures the accuracy and latency of single workers and writes them onto the cards of a pool file."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+from statistics import fmean, median
+from typing import Any
+
+import tomlkit
+from tomlkit.items import Item, Table
+
+from rl_conductor._internal.io import read_text, writing
+from rl_conductor.errors import ConfigError
+from rl_conductor.pool.pool import WorkerPool
+from rl_conductor.pool.pool_file import read_pool_file
+from rl_conductor.types import Card, Usage, Value, total
+from rl_conductor_training.bench.results import SampleResult
+from rl_conductor_training.bench.statistics import Estimate, estimate
+
+ALL_DOMAINS = "all"
+"""Domain of questions without one."""
+
+
+class WorkerMeasurement(Value):
+    """Accuracy, latency and cost of a single worker on a task."""
+
+    accuracy: dict[str, Estimate]
+    """Accuracy by domain."""
+    latency: float
+    """Median seconds per question."""
+    usage: Usage
+    """Total usage of all questions."""
+    runs: int
+    failures: int
+    """Runs without an answer; they count as wrong."""
+
+    def update_card(self, card: Card) -> Card:
+        """Returns a copy of `card` with the measured accuracy and latency."""
+        rounded = {domain: round(accuracy.value, 3) for domain, accuracy in self.accuracy.items()}
+        return card.model_copy(update={"accuracy": rounded, "latency": round(self.latency, 2)})
+
+
+def measure_worker(rows: Sequence[SampleResult]) -> WorkerMeasurement:
+    """Summarises the results of one worker."""
+    values: dict[str, dict[str, list[float]]] = {}
+    for row in rows:
+        values.setdefault(row.domain or ALL_DOMAINS, {}).setdefault(row.key.sample, []).append(row.value)
+    return WorkerMeasurement(
+        accuracy={
+            domain: estimate([fmean(repetitions) for repetitions in by_question.values()])
+            for domain, by_question in values.items()
+        },
+        latency=median(row.seconds for row in rows),
+        usage=total(row.usage for row in rows),
+        runs=len(rows),
+        failures=sum(row.error is not None for row in rows),
+    )
+
+
+def apply_measurements(pool: WorkerPool, measurements: Mapping[str, WorkerMeasurement]) -> WorkerPool:
+    """Returns a copy of `pool` with the measurements on its workers' cards."""
+    return WorkerPool(
+        replace(worker, card=measurements[name].update_card(worker.card)) for name, worker in pool.items()
+    )
+
+
+def write_cards(pool_file: Path, measurements: Mapping[str, WorkerMeasurement], *, task: str, to: Path) -> None:
+    """Writes a pool file with the measurements to `to`, atomically and with everything else unchanged.
+
+    Raises:
+        ConfigError: a worker is no longer in the pool file, or `to` can't be written.
+    """
+    text = tomlkit.parse(read_text(pool_file))
+    workers: Any = text["workers"]
+    for name, measurement in measurements.items():
+        if name not in workers:
+            raise ConfigError(f"{str(pool_file)!r} has no worker {name!r} any more; measure again")
+        comment = f"measured on {task}, {datetime.now(UTC):%Y-%m-%d}: {format_accuracy(measurement)}"
+        _update_entry(workers[name], measurement, comment)
+    _write_validated(to, tomlkit.dumps(text))
+
+
+def format_accuracy(measurement: WorkerMeasurement) -> str:
+    """Formats the accuracy by domain with its standard error and number of questions."""
+    return ", ".join(
+        f"{domain} {accuracy.formatted} (n = {accuracy.n})" for domain, accuracy in measurement.accuracy.items()
+    )
+
+
+def _update_entry(worker: Any, measurement: WorkerMeasurement, comment: str) -> None:
+    card = measurement.update_card(Card(name=""))
+    accuracy = tomlkit.inline_table()
+    accuracy.update(card.accuracy)
+    worker["accuracy"] = accuracy
+    worker["latency"] = card.latency
+    if isinstance(worker, Table):  # an inline table has no room for a comment
+        accuracy_item: Item = worker["accuracy"]
+        accuracy_item.comment(comment)
+
+
+def _write_validated(path: Path, text: str) -> None:
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        with writing(path):
+            temporary.write_text(text, encoding="utf-8")
+            read_pool_file(temporary)
+            temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)

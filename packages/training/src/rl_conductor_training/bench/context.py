@@ -1,0 +1,141 @@
+"""`BenchContext`: the pool, task and calibration data that systems run on; all their calls go through its `run`."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field, replace
+from decimal import Decimal
+from typing import TYPE_CHECKING
+
+from rl_conductor.calls.budget import reports
+from rl_conductor.conductor import Conductor
+from rl_conductor.errors import ConfigError, RunError
+from rl_conductor.models import Model
+from rl_conductor.planning.planner import Planner
+from rl_conductor.pool.pool import WorkerPool
+from rl_conductor.pool.pool_file import ModelEntry
+from rl_conductor.pool.worker import Worker
+from rl_conductor.trace.events import Event, Finished
+from rl_conductor.trace.trace import Trace
+from rl_conductor.types import Message, Request, Sampling, Usage, total
+from rl_conductor.workflow.limits import Limits
+from rl_conductor.workflow.policy import Policy
+from rl_conductor.workflow.workflow import AccessMode, Workflow
+from rl_conductor_training.tasks import Sample, Score, Task
+
+if TYPE_CHECKING:
+    from rl_conductor_training.bench.results import SampleResult
+    from rl_conductor_training.bench.systems.base import System
+
+
+@dataclass
+class UsageMeter:
+    """Adds up the usage of all calls, including those of runs without a result."""
+
+    usage: Usage = field(default_factory=Usage)
+    """Includes cached calls."""
+    paid: Decimal = Decimal(0)
+    """US dollars of calls that were not cached; a partly cached worker call counts in full."""
+
+    def on_event(self, event: Event) -> None:
+        """Adds the calls of a run when it ends, also if it was cancelled."""
+        if isinstance(event, Finished):
+            self._add([call.usage for call in event.trace.calls()])
+
+    def meter_scoring(self, task: Task) -> Task:
+        """Returns a copy of `task` that also adds up the calls of its scorer, such as those of a judge."""
+
+        async def score(sample: Sample, text: str) -> Score:
+            usages: list[Usage] = []
+            token = reports.set(usages)
+            try:
+                return await task.score(sample, text)
+            finally:
+                reports.reset(token)
+                self._add(usages)
+
+        return replace(task, scorer=score)
+
+    def _add(self, usages: Sequence[Usage]) -> None:
+        self.usage += total(usages)
+        self.paid += sum((usage.cost for usage in usages if usage.cached_calls < usage.calls), Decimal(0))
+
+
+@dataclass(frozen=True, kw_only=True)
+class BenchContext:
+    """One pool and one task, with the calibration data that systems may use."""
+
+    pool: WorkerPool
+    task: Task
+    calibration: Task | None
+    """Samples that systems may learn from; it shares no question with `task`."""
+    collect_results: Callable[[System, Task], Awaitable[list[SampleResult]]]
+    """Returns the results of a system on a task, running it where they are missing."""
+    build_model: Callable[[ModelEntry], Model]
+    """Builds the model of an entry with cached replies, so that none is paid for twice."""
+    seed: int = 0
+    finished: dict[str, list[SampleResult]] = field(default_factory=dict)
+    """Results on `task` of the systems that have already run, by system."""
+    meter: UsageMeter = field(default_factory=UsageMeter)
+
+    def require_calibration(self) -> Task:
+        """Returns the calibration task.
+
+        Raises:
+            ConfigError: the bench has none.
+        """
+        if self.calibration is None:
+            raise ConfigError("a system that chooses or learns needs a [calibration] table: write its task there")
+        return self.calibration
+
+    async def run(
+        self,
+        question: str,
+        *,
+        repeat: int = 0,
+        workflow: Workflow | None = None,
+        single: str | None = None,
+        planner: Planner | None = None,
+        pool: WorkerPool | None = None,
+        limits: Limits | None = None,
+        access: AccessMode = "positional",
+        sampling: Sampling | None = None,
+    ) -> Trace:
+        """Runs a workflow, a `single` worker or a planner's plan, and returns the trace even if the run failed.
+
+        Args:
+            question: the question of the sample.
+            repeat: index of the repetition; workers that sample at random get another seed in each.
+            workflow: the workflow to run, if it is fixed.
+            single: the worker to ask the question, without a workflow.
+            planner: writes the plan in all other cases.
+            pool: replaces the pool of the context.
+            limits: limits of the run.
+            access: the access mode of plans.
+            sampling: replaces the sampling of the answering worker.
+        """
+        seeded_pool = self._with_seeds(pool or self.pool, repeat)
+        if limits is None:
+            limits = Limits(steps=len(workflow.steps) if workflow else 1)
+        conductor = Conductor(
+            planner or Planner(model=next(iter(seeded_pool.values())).model),  # not called without a planner
+            seeded_pool,
+            policy=Policy(single=single),
+            limits=limits,
+            access=access,
+        )
+        request = Request(messages=(Message.user(question),), sampling=sampling or Sampling())
+        try:
+            return await conductor.run(request, workflow=workflow, on_event=self.meter.on_event)
+        except RunError as error:
+            return error.trace
+
+    def _with_seeds(self, pool: WorkerPool, repeat: int) -> WorkerPool:
+        """Gives a seed for this repetition to each worker that samples at random and has none."""
+        return WorkerPool(_with_seed(worker, self.seed + repeat) for worker in pool.values())
+
+
+def _with_seed(worker: Worker, seed: int) -> Worker:
+    if worker.sampling.temperature == 0 or worker.sampling.seed is not None:
+        return worker
+    return replace(worker, sampling=worker.sampling.model_copy(update={"seed": seed}))

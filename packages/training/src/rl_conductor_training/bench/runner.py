@@ -1,0 +1,253 @@
+"""`Bench`: runs every system on every sample and stores each result as it arrives, so that a bench can resume."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from decimal import Decimal
+
+from rl_conductor._internal.formatting import dollars
+from rl_conductor._internal.paths import cache_folder
+from rl_conductor.errors import ConductorError, ConfigError, LimitError
+from rl_conductor.execution.prompt_version import wording_version
+from rl_conductor.pool.pool import WorkerPool
+from rl_conductor.scoring import wrong
+from rl_conductor.trace.trace import PlanRecord
+from rl_conductor.types import total
+from rl_conductor_training.bench import calibration
+from rl_conductor_training.bench.context import BenchContext, UsageMeter
+from rl_conductor_training.bench.results import ResultFile, ResultKey, SampleResult, fingerprint
+from rl_conductor_training.bench.settings import BenchSettings, TaskSettings
+from rl_conductor_training.bench.systems.base import Reply, System
+from rl_conductor_training.bench.systems.single_model import evaluate_workers
+from rl_conductor_training.tasks import Sample, Task
+from rl_conductor_training.workers.source import ReplyCache
+
+
+@dataclass(frozen=True)
+class SystemResult:
+    """A system and its results on one task and pool."""
+
+    system: System
+    results: tuple[SampleResult, ...]
+
+
+@dataclass(frozen=True)
+class TaskResult:
+    """The results of all systems on one task and pool."""
+
+    task: str
+    pool: str
+    models: dict[str, str]
+    """Model names by worker."""
+    systems: tuple[SystemResult, ...]
+    calibration: tuple[SampleResult, ...] = ()
+    """Results on the calibration task, from which systems have learned."""
+
+
+@dataclass
+class Bench:
+    """A run of a bench file."""
+
+    settings: BenchSettings
+    results: ResultFile
+    limit: int | None = None
+    """Maximum number of samples per task, in addition to the limits of the settings."""
+    budget: Decimal | None = None
+    """US dollars; no sample is started once this much is paid."""
+    on_row: Callable[[SampleResult, int, int], None] = lambda _result, _finished, _total: None
+    """Called with each result, the number of the system's results so far and their total number."""
+    meter: UsageMeter = field(default_factory=UsageMeter)
+    """Usage of this process, including cached calls."""
+
+    async def run(self) -> list[TaskResult]:
+        """Runs all systems on every pool and task; results that are in the file already are reused.
+
+        Raises:
+            ConfigError: the settings contradict each other.
+            LimitError: the budget is spent.
+        """
+        cache = ReplyCache(self.settings.cache or cache_folder() / "bench-replies.sqlite")
+        try:
+            return [
+                await self._run_task(task, pool, cache) for pool in self.settings.pools for task in self.settings.tasks
+            ]
+        finally:
+            await cache.aclose()
+
+    async def _run_task(self, task: str, pool: str, cache: ReplyCache) -> TaskResult:
+        workers = self.settings.pools[pool].build(cache)
+        return await _TaskRun(self, task, pool, workers, cache).run()
+
+    def check_budget(self) -> None:
+        """Raises `LimitError` when the budget is spent."""
+        if self.budget is not None and self.meter.paid >= self.budget:
+            raise LimitError(
+                f"the budget of {dollars(self.budget)} is spent; the same command with a larger one goes on from here",
+                limit="usd",
+                needed=self.meter.paid,
+                left=Decimal(0),
+            )
+
+
+@dataclass(frozen=True)
+class _SampleSet:
+    """The samples that a system runs on: the test or the calibration task."""
+
+    name: str
+    identity: tuple[str, ...]
+    """What affects its results besides the parts that the whole run shares."""
+    repeats: int = 1
+
+
+class _TaskRun:
+    """Runs all systems on one task and pool."""
+
+    def __init__(self, bench: Bench, task: str, pool: str, workers: WorkerPool, cache: ReplyCache) -> None:
+        self.bench = bench
+        self.task = task
+        self.pool = pool
+        settings = bench.settings
+        self.slots = asyncio.Semaphore(settings.concurrency)
+        self.calibration_results: list[SampleResult] = []
+        test = self._build_task(settings.tasks[task], cache, bench.limit)
+        calibration_task = self._build_task(settings.calibration, cache) if settings.calibration else None
+        self.context = BenchContext(
+            pool=workers,
+            task=test,
+            calibration=_exclude_test_questions(calibration_task, test) if calibration_task else None,
+            collect_results=self.collect_calibration,
+            build_model=cache.build_model,
+            seed=settings.seed,
+            meter=bench.meter,
+        )
+        calibration_samples = self.context.calibration.samples if self.context.calibration else ()
+        self.shared_identity = (
+            settings.pools[pool].identity,
+            *(sample.model_dump_json() for sample in calibration_samples),
+            str(settings.seed),
+            wording_version(),
+        )
+        """What affects every result of this run."""
+
+    def _build_task(self, entry: TaskSettings, cache: ReplyCache, limit: int | None = None) -> Task:
+        """Loads a task and meters the calls of its judge, which are cached."""
+        return self.bench.meter.meter_scoring(entry.build(limit, build_model=cache.build_model))
+
+    async def run(self) -> TaskResult:
+        """Runs the systems one after the other, each on several samples at once."""
+        if self.bench.settings.pools[self.pool].cards == "measured":
+            measurements = {
+                worker: calibration.measure_worker(results)
+                for worker, results in (await evaluate_workers(self.context)).items()
+            }
+            self.context = replace(self.context, pool=calibration.apply_measurements(self.context.pool, measurements))
+        cards = [card.model_dump_json(include={"name", "accuracy", "latency"}) for card in self.context.pool.cards]
+        settings = self.bench.settings
+        test = _SampleSet(self.task, (settings.tasks[self.task].identity, *cards), settings.repeats)
+        systems: dict[str, SystemResult] = {}
+        for name, entry in settings.systems.items():
+            if entry.pools and self.pool not in entry.pools:
+                continue
+            for system in await entry.build(name, self.context):
+                results = await self.collect_results(system, self.context.task, test)
+                systems[system.name] = SystemResult(system, tuple(results))
+                self.context.finished[system.name] = results
+        models = {name: worker.model.name for name, worker in self.context.pool.items()}
+        return TaskResult(self.task, self.pool, models, tuple(systems.values()), tuple(self.calibration_results))
+
+    async def collect_calibration(self, system: System, task: Task) -> list[SampleResult]:
+        """Returns the results of a system on calibration samples, and keeps them for the report."""
+        entry = self.bench.settings.calibration
+        assert entry is not None  # systems get the samples from the calibration task
+        results = await self.collect_results(system, task, _SampleSet("calibration", (entry.identity,)))
+        known_keys = {result.key for result in self.calibration_results}
+        self.calibration_results += [result for result in results if result.key not in known_keys]
+        return results
+
+    async def collect_results(self, system: System, task: Task, sample_set: _SampleSet) -> list[SampleResult]:
+        """Returns the results of a system on a task in the order of its samples, running those that are missing."""
+        samples = {
+            self._key(system, sample_set, sample, repeat): sample
+            for sample in task.samples
+            for repeat in range(sample_set.repeats)
+        }
+        results: dict[ResultKey, SampleResult] = {}
+
+        async def collect(key: ResultKey, sample: Sample) -> None:
+            result = self.bench.results.find(key)
+            if result is None:
+                async with self.slots:
+                    self.bench.check_budget()
+                    result = await self._run_sample(system, task, sample, key)
+                self.bench.results.append(result)
+            results[key] = result
+            self.bench.on_row(result, len(results), len(samples))
+
+        try:
+            async with asyncio.TaskGroup() as group:
+                for key, sample in samples.items():
+                    group.create_task(collect(key, sample))
+        except* ConductorError as errors:
+            raise errors.exceptions[0] from None
+        return [results[key] for key in samples]
+
+    def _key(self, system: System, sample_set: _SampleSet, sample: Sample, repeat: int) -> ResultKey:
+        return ResultKey(
+            pool=self.pool,
+            task=sample_set.name,
+            system=system.name,
+            sample=sample.id,
+            repeat=repeat,
+            settings=fingerprint(
+                *self.shared_identity, *sample_set.identity, system.identity, sample.model_dump_json()
+            ),
+        )
+
+    async def _run_sample(self, system: System, task: Task, sample: Sample, key: ResultKey) -> SampleResult:
+        try:
+            return await _score_reply(key, task, sample, await system.answer(sample, key.repeat))
+        except ConfigError:
+            raise
+        except ConductorError as error:
+            return SampleResult(key=key, domain=sample.domain, depth=sample.depth, value=0.0, error=str(error))
+
+
+def _exclude_test_questions(calibration_task: Task, test: Task) -> Task:
+    """Removes the questions of the test from the calibration task.
+
+    Raises:
+        ConfigError: no question remains.
+    """
+    test_questions = {sample.question for sample in test.samples}
+    if test_questions.issuperset(sample.question for sample in calibration_task.samples):
+        raise ConfigError(f"every question of [calibration] is in {test.name!r} too; learn from another split")
+    return calibration_task.where(lambda sample: sample.question not in test_questions)
+
+
+async def _score_reply(key: ResultKey, task: Task, sample: Sample, reply: Reply) -> SampleResult:
+    errors = [trace.error or "no answer" for trace in reply.traces if trace.completion is None]
+    score = await task.score(sample, reply.text) if reply.text else wrong(None, "there is no reply")
+    steps = [result for trace in reply.traces for result in trace.results() if result.status != "skipped"]
+    return SampleResult(
+        key=key,
+        domain=sample.domain,
+        depth=sample.depth,
+        value=score.value,
+        answer=score.answer,
+        text=reply.text,
+        error=None if reply.text else "; ".join(errors),
+        valid=_is_first_plan_valid([record.plan for trace in reply.traces for record in trace.rounds]),
+        steps=len(steps),
+        workers=tuple(result.step.worker for result in steps),
+        choice=reply.choice,
+        usage=total(trace.usage for trace in reply.traces),
+        seconds=max((trace.latency for trace in reply.traces), default=0.0),
+    )
+
+
+def _is_first_plan_valid(plans: list[PlanRecord]) -> bool | None:
+    """Whether the first plan of a planner was valid as written; `None` without a planner."""
+    planned = [plan for plan in plans if plan.source in ("planner", "fallback")]
+    return None if not planned else planned[0].source == "planner" and not (planned[0].errors or planned[0].repairs)

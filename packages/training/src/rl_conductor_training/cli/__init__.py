@@ -1,0 +1,1 @@
+"""The training package's commands; they join `rl-conductor` through entry points."""

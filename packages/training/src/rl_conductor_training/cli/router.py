@@ -1,0 +1,160 @@
+"""Router training for `calibrate --tiers`: its options, its examples and the printed report."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.table import Table
+from rich.text import Text
+
+from rl_conductor._internal.jsonl import read_lines
+from rl_conductor.cli import console
+from rl_conductor.errors import ConfigError
+from rl_conductor.pool.pool import WorkerPool
+from rl_conductor.trace.trace import Trace
+
+if TYPE_CHECKING:
+    from rl_conductor_training.bench.router_data import RouterExample
+    from rl_conductor_training.bench.router_training import RouterReport
+    from rl_conductor_training.bench.runner import TaskResult
+    from rl_conductor_training.bench.settings import BenchSettings
+    from rl_conductor_training.bench.statistics import Estimate
+
+PANEL = "Router"
+
+FileOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--tiers",
+        metavar="FILE",
+        help="Train a router that predicts which requests one call answers.",
+        rich_help_panel=PANEL,
+    ),
+]
+WorkerOption = Annotated[
+    str | None,
+    typer.Option(
+        "--worker",
+        metavar="NAME",
+        help="The worker for single calls; the most accurate one when left out.",
+        rich_help_panel=PANEL,
+        show_default=False,
+    ),
+]
+RiskOption = Annotated[
+    float,
+    typer.Option(
+        "--risk",
+        min=0.001,
+        max=0.5,
+        metavar="SHARE",
+        help="Maximum share of wrong answers among single calls.",
+        rich_help_panel=PANEL,
+    ),
+]
+
+
+@dataclass(frozen=True)
+class RouterExamples:
+    """Training examples for a router, and their source."""
+
+    examples: list[RouterExample]
+    worker: str
+    model: str
+    source: str
+
+
+def examples_of_task(section: TaskResult, settings: BenchSettings, worker: str | None) -> RouterExamples:
+    """Collects the answers of a worker on a task: the given one, else the most accurate.
+
+    Raises:
+        ConfigError: there is no such worker.
+    """
+    from rl_conductor_training.bench.router_data import examples_from_results  # noqa: PLC0415  imports scipy, as other modules that are imported in functions here
+
+    results = {result.system.name: result.results for result in section.systems}
+    selected = _check_worker(worker, list(results)) or max(
+        results, key=lambda name: sum(row.value for row in results[name])
+    )
+    (task,) = settings.tasks.values()
+    examples = examples_from_results(task.build().samples, results[selected])
+    return RouterExamples(examples, selected, section.models[selected], task.task)
+
+
+def examples_of_runs(pool: Path, worker: str | None, file: Path) -> RouterExamples:
+    """Collects single calls of a worker from exported runs: of the given one, else the most often accepted.
+
+    Raises:
+        ConfigError: the file can't be read, or no run shows whether a single call was enough.
+    """
+    from rl_conductor_training.bench.router_data import TraceExamples  # noqa: PLC0415
+
+    workers = WorkerPool.from_toml(pool)
+    judged = TraceExamples()
+    for trace in read_lines(file, Trace):
+        judged.add_trace(trace)
+    selected = _check_worker(worker or judged.most_accepted_worker, list(workers))
+    if selected is None:
+        raise ConfigError(
+            "no run shows whether one call was enough: that takes a plan of one step that a second round judged, "
+            "so limits of rounds = 2 or more; or use a task, with --task"
+        )
+    model = workers[selected].model.name
+    console.note(console.stderr(), f"{judged.skipped:,} runs show nothing about single calls")
+    return RouterExamples(judged.examples(selected, model), selected, model, "exported runs")
+
+
+def _check_worker(worker: str | None, pool: list[str]) -> str | None:
+    if worker is not None and worker not in pool:
+        raise ConfigError(f"no worker {worker!r}: the pool has {', '.join(pool)}")
+    return worker
+
+
+def train_router(examples: RouterExamples, *, risk: float, to: Path) -> None:
+    """Trains a router, prints its quality and writes the file.
+
+    Raises:
+        ConfigError: there are too few examples, or no request can be sent at that risk.
+    """
+    from rl_conductor_training.bench import router_training  # noqa: PLC0415
+
+    trained, report = router_training.train_router(
+        examples.examples, worker=examples.worker, model=examples.model, risk=risk, source=examples.source
+    )
+    console.stdout().print(_report_table(report, risk))
+    if trained is None:
+        raise ConfigError(
+            f"no request can be sent to a single call of {examples.worker!r} at a risk of {risk:g}: not even the most "
+            "probable ones are right that often; raise --risk, name another --worker, or add examples"
+        )
+    trained.write(to)
+    console.note(console.stderr(), f'the router is in {to}: write tiers = "{to.name}" into the pool file or a profile')
+
+
+def _report_table(report: RouterReport, risk: float) -> Table:
+    table = Table.grid(padding=(0, 2))
+    table.add_column(style="dim")
+    table.add_column()
+    facts = {
+        f"one call of {report.worker}": f"answers {_share(report.right)} of {report.right.n} requests",
+        "accuracy": f"{_share(report.accuracy)}, on held-out requests",
+        "Brier score": f"{report.brier:.3f}; {report.brier_baseline:.3f} for always predicting the share above",
+        "predicted, right": ", ".join(f"{each.predicted:.2f} {each.right.value:.2f}" for each in report.bins),
+        f"at most {risk:.1%} wrong": _threshold(report.threshold),
+        "sent to one call": _share(report.sent),
+        "of these wrong": "none is sent" if report.wrong is None else _share(report.wrong),
+    }
+    for name, value in facts.items():
+        table.add_row(Text(console.one_line(name)), Text(console.one_line(value)))
+    return table
+
+
+def _threshold(threshold: float | None) -> str:
+    return "at no probability" if threshold is None else f"one call from probability {threshold:.3f} on"
+
+
+def _share(estimate: Estimate) -> str:
+    return f"{estimate.value:.1%} ({estimate.low:.1%} to {estimate.high:.1%})"

@@ -1,0 +1,118 @@
+"""`jsonl`: a user's own tasks, one JSON object per line with its scoring method."""
+
+from __future__ import annotations
+
+from decimal import Decimal, InvalidOperation
+from pathlib import Path
+from typing import Any, Literal, Self
+
+from pydantic import Field, ValidationError, model_validator
+
+from rl_conductor._internal.validation import problems
+from rl_conductor.errors import ConfigError
+from rl_conductor.models import Model, model
+from rl_conductor.scoring import Sample, Score, Scorer, Split, Task
+from rl_conductor.types import Value
+from rl_conductor_training.tasks.datasets.loading import DataRow, HubDataset, build_task
+from rl_conductor_training.tasks.scorers.judge import Judge
+from rl_conductor_training.tasks.scorers.mathematics import math_equal
+from rl_conductor_training.tasks.scorers.programs import passes_tests
+from rl_conductor_training.tasks.scorers.text import exact, numeric, regex, validate_pattern
+
+SCORERS: dict[str, Scorer] = {
+    "exact": exact,
+    "numeric": numeric,
+    "math": math_equal,
+    "regex": regex,
+    "code": passes_tests,
+}
+
+
+class ProgramTest(Value):
+    """The input of a program and its expected output."""
+
+    stdin: str = ""
+    stdout: str
+
+
+class TaskLine(Value):
+    """One line of the file: a question and its scoring method."""
+
+    question: str = Field(min_length=1)
+    answer: str = ""
+    """The right answer; for `regex` a pattern, for `judge` also a description of a right answer."""
+    scoring: Literal["exact", "numeric", "math", "regex", "code", "judge"] = "exact"
+    id: str | None = None
+    domain: str = ""
+    depth: int | None = None
+    contrast: str = ""
+    tolerance: float | None = Field(default=None, ge=0)
+    """For `numeric`: maximum relative difference."""
+    tests: str | None = None
+    """For `code`: Python appended to the program, which fails when the program is wrong."""
+    cases: tuple[ProgramTest, ...] | None = None
+    """For `code`: inputs and expected outputs, instead of `tests`."""
+
+    @model_validator(mode="after")
+    def _check_scoring_requirements(self) -> Self:
+        if self.scoring == "code" and not (self.tests or self.cases):
+            raise ValueError("scoring 'code' needs tests or cases")
+        if self.scoring != "code" and not self.answer:
+            raise ValueError(f"scoring {self.scoring!r} needs an answer")
+        if self.scoring == "numeric" and not _is_number(self.answer):
+            raise ValueError(f"scoring 'numeric' needs a number as answer, not {self.answer!r}")
+        if self.scoring == "regex":
+            validate_pattern(self.answer)
+        return self
+
+    def sample(self, number: int) -> Sample:
+        """Converts the line to a sample; `number` is its id if it has none."""
+        details: dict[str, Any] = self.model_dump(include={"scoring", "tolerance", "tests", "cases"}, exclude_none=True)
+        return Sample(
+            id=self.id or str(number),
+            question=self.question,
+            answer=self.answer,
+            domain=self.domain,
+            depth=self.depth,
+            contrast=self.contrast,
+            details=details,
+        )
+
+
+def jsonl(path: str | Path, *, judge: Model | str | None = None, split: Split | None = None) -> Task:
+    """Loads a file of tasks.
+
+    Args:
+        path: one JSON object per line, with the keys of `TaskLine`.
+        judge: the model, or its `provider:model`, that scores lines with scoring `judge`.
+        split: keep one split only, assigned by a hash of the ids, or of the line numbers without ids.
+
+    Raises:
+        ConfigError: the file does not exist, a line is invalid, or a line needs a judge and none was passed.
+    """
+    judge_scorer = Judge(model(judge) if isinstance(judge, str) else judge) if judge is not None else None
+
+    async def score(sample: Sample, text: str) -> Score:
+        kind = sample.details["scoring"]
+        scorer = judge_scorer if kind == "judge" else SCORERS[kind]
+        assert scorer is not None
+        return await scorer(sample, text)
+
+    task = build_task(Path(path).stem, HubDataset(str(path)), _sample, score, path=path, split=split)
+    if judge_scorer is None and any(sample.details["scoring"] == "judge" for sample in task.samples):
+        raise ConfigError(f"{str(path)!r} has tasks with scoring 'judge'; pass a model as judge='provider:model'")
+    return task
+
+
+def _sample(row: DataRow, number: int) -> Sample:
+    try:
+        return TaskLine.model_validate(row).sample(number)
+    except ValidationError as error:
+        raise ValueError("; ".join(map(str, problems(error)))) from error
+
+
+def _is_number(text: str) -> bool:
+    try:
+        return Decimal(text.replace(",", "")).is_finite()
+    except InvalidOperation:
+        return False

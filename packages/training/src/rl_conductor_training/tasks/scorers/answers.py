@@ -1,0 +1,119 @@
+"""Extracts answers from replies and compares them: text, numbers, letters. Pure functions.
+
+The extracted answer is kept in the `Score`, so that a wrong grade can be seen.
+"""
+
+from __future__ import annotations
+
+import re
+from decimal import Decimal, InvalidOperation
+
+_NUMBER = re.compile(r"[-+]?(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?(?:[eE][-+]?\d+)?")
+# Possessive, since a reply may hold thousands of blanks after "answer" and must not make us try every split of them.
+_FINAL = re.compile(r"answer\s*+(?:is|:)[\s:*]*+(.+)", re.IGNORECASE)
+_MAX_DIGITS = 100_000
+"""Before the point of a number: arithmetic with more of them fails."""
+_EDGE_PUNCTUATION = " .,;:!?'\"`*"
+_ONES: tuple[str, ...] = (
+    "zero",
+    "one",
+    "two",
+    "three",
+    "four",
+    "five",
+    "six",
+    "seven",
+    "eight",
+    "nine",
+    "ten",
+    "eleven",
+    "twelve",
+)
+_ONES += ("thirteen", "fourteen", "fifteen", "sixteen", "seventeen", "eighteen", "nineteen")
+_TENS = ("twenty", "thirty", "forty", "fifty", "sixty", "seventy", "eighty", "ninety")
+
+
+# ---------------------------------------------------------------------------------------- extracting
+
+
+def extract_boxed(text: str) -> str | None:
+    r"""Returns the content of the last `\boxed{...}`, or `None`."""
+    start = text.rfind("\\boxed{")
+    if start < 0:
+        return None
+    depth, begin = 0, start + len("\\boxed{")
+    for index in range(begin, len(text)):
+        if text[index] == "}" and depth == 0:
+            return text[begin:index].strip()
+        depth += {"{": 1, "}": -1}.get(text[index], 0)
+    return None
+
+
+def extract_final_answer(text: str) -> str:
+    """Extracts the announced answer: boxed, after "answer is" or "answer:", else its last line."""
+    box = extract_boxed(text)
+    if box is not None:
+        return box
+    announced = _FINAL.findall(text)
+    lines = [line for line in text.strip().splitlines() if line.strip()]
+    return (announced[-1] if announced else lines[-1] if lines else "").strip().strip("*`")
+
+
+def extract_last_number(text: str) -> Decimal | None:
+    """Extracts the last number in `text`, accepting thousands separators; `None` without one."""
+    numbers = _NUMBER.findall(text)
+    if not numbers:
+        return None
+    try:
+        number = Decimal(numbers[-1].replace(",", ""))
+    except InvalidOperation:  # an exponent beyond the range of Decimal
+        return None
+    return number if number.adjusted() < _MAX_DIGITS else None
+
+
+def extract_choice(text: str, letters: str) -> str | None:
+    """Extracts the letter of `letters` that a reply chooses, preferably in a box; `None` without a clear one."""
+    whole_reply = re.fullmatch(rf"\W*([{letters}])\W*", extract_boxed(text) or text, re.IGNORECASE)
+    announced = _choice_pattern(letters).findall(text)
+    prefix = re.match(rf"[\s*(]*([{letters}])[).:*]", text)
+    letter = whole_reply[1] if whole_reply else announced[-1] if announced else prefix[1] if prefix else None
+    return None if letter is None else letter.upper()
+
+
+def _choice_pattern(letters: str) -> re.Pattern[str]:
+    """Matches a letter after "answer is" or "answer:"; a lower-case "a" before another word is an article."""
+    return re.compile(rf"(?i:answer\s*+(?:is|:)?)[\s:*(]*+([{letters}]\b|[{letters.lower()}]\b(?! +\w))")
+
+
+# -------------------------------------------------------------------------------------- comparing
+
+
+def normalize_text(text: str) -> str:
+    """Removes case, punctuation at the ends and repeated blanks; the point of `.5` is part of the number."""
+    words = " ".join(text.lower().split()).rstrip(_EDGE_PUNCTUATION)
+    bare = words.lstrip(_EDGE_PUNCTUATION)
+    point = "." if bare[:1].isdigit() and words.removesuffix(bare).endswith(".") else ""
+    return point + bare
+
+
+def numbers_match(first: Decimal, second: Decimal, *, tolerance: float = 1e-6) -> bool:
+    """Whether two numbers differ by at most `tolerance` times the larger one."""
+    if not (first.is_finite() and second.is_finite()):
+        return False
+    return abs(first - second) <= Decimal(tolerance) * max(abs(first), abs(second))
+
+
+def words_match(answer: str, expected: str) -> bool:
+    """Whether two texts are equal up to hyphens, quotes and a full stop; case counts."""
+    return answer.strip(" .\n'\"`*").replace("-", " ").split() == expected.replace("-", " ").split()
+
+
+def number_to_words(number: int) -> str:
+    """Spells a number from 0 to 999 in English words."""
+    if number < 20:
+        return _ONES[number]
+    if number < 100:
+        tens, ones = divmod(number, 10)
+        return _TENS[tens - 2] + (f"-{_ONES[ones]}" if ones else "")
+    hundreds, rest = divmod(number, 100)
+    return f"{_ONES[hundreds]} hundred" + (f" and {number_to_words(rest)}" if rest else "")

@@ -1,0 +1,67 @@
+"""Scorers without a model: the same text, the same number, a regular expression, a letter."""
+
+from __future__ import annotations
+
+import re
+from decimal import Decimal
+
+from rl_conductor.errors import ConfigError
+from rl_conductor.scoring import Sample, Score, compared, wrong
+from rl_conductor_training.sandbox.sandbox import Bounds, run_python
+from rl_conductor_training.tasks.scorers.answers import (
+    extract_choice,
+    extract_final_answer,
+    extract_last_number,
+    normalize_text,
+    numbers_match,
+)
+
+SEARCH = "import re\nfound = re.search({pattern!r}, {text!r})\nprint(found.group(0) if found else '', end='')"
+
+
+async def exact(sample: Sample, text: str) -> Score:
+    """Compares the announced answer, ignoring case, blanks and punctuation at its ends: `5!` passes for `5`."""
+    answer = extract_final_answer(text)
+    return compared(
+        right=normalize_text(answer) == normalize_text(sample.answer), answer=answer, expected=sample.answer
+    )
+
+
+async def numeric(sample: Sample, text: str) -> Score:
+    """Compares the last number of the announced answer, else of the reply, within `details["tolerance"]`."""
+    number = extract_last_number(extract_final_answer(text))
+    number = extract_last_number(text) if number is None else number
+    tolerance = float(sample.details.get("tolerance", 1e-6))
+    is_right = number is not None and numbers_match(
+        number, Decimal(sample.answer.replace(",", "")), tolerance=tolerance
+    )
+    return compared(right=is_right, answer=None if number is None else str(number), expected=sample.answer)
+
+
+async def regex(sample: Sample, text: str) -> Score:
+    """Searches the reply for the pattern `sample.answer`, in the sandbox because a pattern may never terminate."""
+    program = SEARCH.format(pattern=sample.answer, text=text)
+    result = await run_python(program, bounds=Bounds(seconds=5.0))
+    if result.status == "timeout":
+        return wrong(None, f"the pattern {sample.answer!r} took too long on this reply")
+    match = result.output or None
+    return compared(right=match is not None, answer=match, expected=sample.answer)
+
+
+async def multiple_choice(sample: Sample, text: str) -> Score:
+    """Compares the letter that the reply chooses among `details["letters"]`."""
+    letter = extract_choice(text, sample.details["letters"])
+    return compared(right=letter == sample.answer, answer=letter, expected=sample.answer)
+
+
+def validate_pattern(pattern: str) -> str:
+    """Returns `pattern` if it is a valid regular expression.
+
+    Raises:
+        ConfigError: it is not.
+    """
+    try:
+        re.compile(pattern)
+    except re.error as error:
+        raise ConfigError(f"{pattern!r} is no regular expression: {error}") from error
+    return pattern

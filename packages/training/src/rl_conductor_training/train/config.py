@@ -1,0 +1,252 @@
+"""The schema of a training file: `TrainConfig`, read from TOML. Imports neither torch nor TRL."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from pathlib import Path
+from typing import Any, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from rl_conductor._internal.toml import read_toml
+from rl_conductor.errors import ConfigError
+from rl_conductor.plan_text.forms import Form
+from rl_conductor.pool.pool_file import PlanManner
+from rl_conductor.types import Roster
+from rl_conductor_training.tasks import TaskEntry
+from rl_conductor_training.workers.source import PoolSource
+
+Schedule = Literal["cosine", "linear", "constant_with_warmup"]
+"""The shape of the learning rate after its warmup."""
+
+ROUNDING_TOLERANCE = 0.01
+"""How far a share may be from a whole number of questions, such as 0.333 of 3."""
+
+
+class Reporter(StrEnum):
+    """An experiment tracker, by the name of its package."""
+
+    TRACKIO = "trackio"
+    WANDB = "wandb"
+    TENSORBOARD = "tensorboard"
+
+
+class _Settings(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class PoolSettings(PoolSource):
+    """The workers: `[pool]`, with one of `file`, `workers` and `small`."""
+
+    remember: bool = True
+    """Whether every reply is cached on disk, so that a run can be repeated for free."""
+
+
+class PlanSettings(PlanManner):
+    """How plans are prompted for: `[plan]`. Serving the trained model takes the same settings."""
+
+    form: Form = "lists"
+    roster: Roster = "anonymous"
+    """How the pool is described: names would tell who is who, whatever `curriculum.shuffle` does."""
+    max_steps: int = Field(default=5, ge=1)
+    grammar: bool = True
+    """Whether sampling is constrained to plans that may run, and the loss computed for that distribution."""
+
+
+class CurriculumSettings(_Settings):
+    """The workers of each question's pool: `[curriculum]`."""
+
+    workers: int | None = Field(default=None, ge=1)
+    """How many workers are sampled from the pool for each question; all when left out."""
+    shuffle: bool = True
+    """Whether workers are renumbered for each question, so that only their cards identify them."""
+    cards: dict[str, tuple[str, ...]] = Field(default_factory=dict)
+    """By worker, alternative wordings of its strengths: each question samples one of these or the card's own, so that
+    the policy reads cards instead of memorizing them."""
+
+
+class RewardSettings(_Settings):
+    """The reward of a plan: `[reward]`; see `rewards.compute`."""
+
+    kind: Literal["paper", "supplement"] = "paper"
+    cost_bonus: float = Field(default=0.0, ge=0)
+    """Maximum bonus of a right answer for being cheaper than the other right ones of its group."""
+    cost_metric: Literal["usd", "tokens", "seconds"] = "usd"
+
+
+class RecursionSettings(_Settings):
+    """A second round for some questions, which revises or accepts the first answer: `[recursion]`."""
+
+    share: float = Field(default=0.5, gt=0, le=1)
+    """Share of a step's questions that get a second round."""
+    discount: float = Field(default=0.25, ge=0, le=1)
+    """Weight of the second round in the reward of the first."""
+
+
+class GrpoSettings(_Settings):
+    """The hyper-parameters: `[grpo]`. The defaults are the paper's."""
+
+    steps: int = Field(default=200, ge=1)
+    """Updates of the model; the learning rate schedule spans all of them."""
+    questions: int = Field(default=4, ge=1)
+    """Questions per step."""
+    rollouts: int = Field(default=64, ge=2)
+    """Plans per question and round: the size of a group."""
+    micro_batch: int = Field(default=8, ge=1)
+    """Plans per forward and backward pass on each device; affects only memory and time."""
+    learning_rate: float = Field(default=1e-6, gt=0)
+    warmup: float = Field(default=0.03, ge=0, le=1)
+    """Share of the steps over which the learning rate rises."""
+    schedule: Schedule = "cosine"
+    temperature: float = Field(default=1.0, gt=0)
+    clip: float = Field(default=0.2, gt=0)
+    kl: float = Field(default=0.0, ge=0)
+    loss: Literal["bnpo", "dr_grpo", "dapo", "grpo"] = "bnpo"
+    scale: Literal["group", "batch", "none"] = "group"
+    """The rewards whose standard deviation advantages are divided by."""
+    weight_decay: float = Field(default=0.0, ge=0)
+    max_grad_norm: float = Field(default=1.0, gt=0)
+
+
+class LoraSettings(_Settings):
+    """Trains a low-rank adapter instead of all weights: `[lora]`."""
+
+    rank: int = Field(default=16, ge=1)
+    alpha: float = Field(default=32.0, gt=0)
+    dropout: float = Field(default=0.0, ge=0, lt=1)
+    targets: str | list[str] = "all-linear"
+
+
+class WarmStartSettings(_Settings):
+    """Supervised fine-tuning on plans with right answers, before the first GRPO step: `[warm_start]`."""
+
+    plans: Path | None = None
+    """A file of `Demonstration`s, one a line; when left out, plans are sampled and the right ones selected."""
+    draw: Literal["space", "model"] = "space"
+    """How plans are sampled: uniformly from the plan space, or from the model under the grammar."""
+    samples: int = Field(default=8, ge=1)
+    """Plans sampled per question."""
+    subtasks: tuple[str, ...] = ("Answer the question.",)
+    """The subtasks of plans sampled from the plan space."""
+    questions: int = Field(default=32, ge=1)
+    """Questions for which plans are sampled."""
+    thoughts: dict[str, str] = Field(default_factory=dict)
+    """By worker, its role in a word or two; each plan then begins with the roles and the workers it needs."""
+    steps: int = Field(default=30, ge=1)
+    batch: int = Field(default=8, ge=1)
+    learning_rate: float = Field(default=3e-5, gt=0)
+    schedule: Schedule = "cosine"
+    """With `constant_with_warmup`, the checkpoints of this warm start are also the results of shorter ones."""
+
+
+class VllmSettings(_Settings):
+    """Samples plans with vLLM instead of transformers: `[vllm]`."""
+
+    mode: Literal["colocate", "server"] = "colocate"
+    memory: float = Field(default=0.3, gt=0, lt=1)
+    """Share of a GPU's memory, when colocated."""
+    tensor_parallel: int = Field(default=1, ge=1)
+    server: str | None = None
+    """Base URL of `trl vllm-serve`, such as `http://127.0.0.1:8000`."""
+
+
+class CheckpointSettings(_Settings):
+    """Checkpoints and experiment tracking: `[keep]`."""
+
+    every: int = Field(default=10, ge=1)
+    """Steps between checkpoints."""
+    checkpoints: int = Field(default=2, ge=1)
+    report_to: tuple[Reporter, ...] = ()
+    """Experiment trackers that each step is logged to; `--report-to` overrides them."""
+
+
+class TrainConfig(_Settings):
+    """A training file. Relative paths are resolved against the file, except those in a worker's `options`."""
+
+    model: str
+    """A folder, a name on the hub, or `embedded:NAME`."""
+    dtype: Literal["float32", "bfloat16"] = "float32"
+    """The precision of computation; see `weight_dtype`."""
+    gradient_checkpointing: bool = False
+    """Half the memory for a fifth more time."""
+    seed: int = Field(default=0, ge=0)
+    task: TaskEntry
+    """The source of the questions: `[task]`."""
+    pool: PoolSettings
+    concurrency: int = Field(default=64, ge=1)
+    """Maximum number of plans that are executed at the same time."""
+    plan: PlanSettings = PlanSettings()
+    curriculum: CurriculumSettings = CurriculumSettings()
+    reward: RewardSettings = RewardSettings()
+    recursion: RecursionSettings | None = None
+    grpo: GrpoSettings = GrpoSettings()
+    lora: LoraSettings | None = None
+    warm_start: WarmStartSettings | None = None
+    vllm: VllmSettings | None = None
+    references: Path | None = None
+    """A file of `Reference`s, one a line: the scores of the best single worker and of the oracle on each sample."""
+    keep: CheckpointSettings = CheckpointSettings()
+
+    @property
+    def weight_dtype(self) -> Literal["float32", "bfloat16"]:
+        """The precision of the stored weights. A training step is too small to change a weight of bfloat16."""
+        return self.dtype if self.lora else "float32"
+
+    @property
+    def second_round_questions(self) -> int:
+        """Number of questions per step that get a second round."""
+        return round(self.recursion.share * self.grpo.questions) if self.recursion else 0
+
+    @property
+    def plans_per_step(self) -> int:
+        """Number of plans per step, of both rounds."""
+        return (self.grpo.questions + self.second_round_questions) * self.grpo.rollouts
+
+    @model_validator(mode="after")
+    def _share_gives_whole_questions(self) -> Self:
+        if self.recursion is None:
+            return self
+        exact = self.recursion.share * self.grpo.questions
+        if self.second_round_questions == 0 or abs(exact - self.second_round_questions) > ROUNDING_TOLERANCE:
+            raise ValueError(
+                f"recursion.share = {self.recursion.share:g} of grpo.questions = {self.grpo.questions} is {exact:g} "
+                "questions per step, which must be a whole number of at least 1: change either"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _micro_batch_divides_plans(self) -> Self:
+        if self.plans_per_step % self.grpo.micro_batch:
+            rounds = " of both rounds" if self.recursion else ""
+            raise ValueError(
+                f"grpo.micro_batch = {self.grpo.micro_batch} must divide the {self.plans_per_step} plans"
+                f" per step{rounds}"
+            )
+        return self
+
+
+def read_config(path: Path) -> TrainConfig:
+    """Reads and validates a training file.
+
+    Raises:
+        ConfigError: no such file, not TOML, or a wrong key; the message names it.
+    """
+    config = read_toml(path, TrainConfig, "training file")
+    resolved: dict[str, Any] = {
+        "task": config.task.resolve_paths(path.parent),
+        "references": _resolve(path, config.references),
+    }
+    resolved["pool"] = config.pool.model_copy(update={"file": _resolve(path, config.pool.file)})
+    if config.warm_start:
+        plans = _resolve(path, config.warm_start.plans)
+        resolved["warm_start"] = config.warm_start.model_copy(update={"plans": plans})
+    return config.model_copy(update=resolved)
+
+
+def _resolve(config: Path, path: Path | None) -> Path | None:
+    if path is None:
+        return None
+    resolved = config.parent / path.expanduser()
+    if not resolved.is_file():
+        raise ConfigError(f"{str(config)!r} names {str(path)!r}, but there is no file {str(resolved)!r}")
+    return resolved

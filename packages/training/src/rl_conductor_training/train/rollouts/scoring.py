@@ -1,0 +1,174 @@
+"""Scores plans: parses them strictly, executes them with the real executor and scores the answers.
+
+Imports no torch and knows nothing of rewards.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Self
+
+from rl_conductor._internal.sync import PerLoop
+from rl_conductor.conductor import Conductor
+from rl_conductor.errors import ModelError, RunError, WorkflowError
+from rl_conductor.models.scripted import ScriptedModel
+from rl_conductor.plan_text.parser import parse
+from rl_conductor.scoring import Scorer
+from rl_conductor.trace.trace import PlanRecord, Round, Trace
+from rl_conductor.types import Text, Usage, Value
+from rl_conductor.workflow.limits import Limits
+from rl_conductor.workflow.workflow import Workflow
+from rl_conductor_training.train.prompt_instances import PromptInstance
+
+
+class ScoredPlan(Value):
+    """A plan with the score of its answer."""
+
+    text: Text
+    """The plan as sampled."""
+    workflow: Workflow | None = None
+    """The parsed plan; `None` when it can't be parsed, may not run, or accepts the previous answer."""
+    accepts: bool = False
+    """Whether the plan is empty, which accepts the answer of the previous round."""
+    round: Round | None = None
+    """The finished round, for a next one to revise; `None` without an answer that depends on this plan alone."""
+    score: float | None = None
+    """Score of the answer, 0 to 1; `None` without a valid plan, or when a call to a worker or a judge failed."""
+    explanation: Text = ""
+    """Why the plan could not be parsed or run, or why the answer has this score."""
+    usage: Usage = Usage()
+    """Usage of the workers."""
+    seconds: float = 0.0
+    """Latency of the critical path; a cached call counts with its original latency."""
+
+    @property
+    def valid(self) -> bool:
+        """Whether the plan could be parsed and may run."""
+        return self.workflow is not None or self.accepts
+
+    @property
+    def masked(self) -> bool:
+        """Whether the plan is left out of its group, because a call to a worker or a judge failed."""
+        return self.valid and self.score is None
+
+    @property
+    def right(self) -> bool:
+        """Whether the answer has the full score."""
+        return self.score == 1
+
+
+class LoggedPlan(Value):
+    """A line of a run's `plans/*.jsonl`."""
+
+    step: int
+    question: str
+    text: Text
+    workflow: Workflow | None
+    score: float | None
+    reward: float | None
+    explanation: Text
+    round: int = 1
+    before: float | None = None
+    """In a second round, the score of the first answer."""
+
+    @classmethod
+    def from_scored(
+        cls,
+        step: int,
+        instance: PromptInstance,
+        scored: ScoredPlan,
+        reward: float | None,
+        *,
+        previous: ScoredPlan | None = None,
+    ) -> Self:
+        """Builds the log line of a scored plan; `previous` is the plan of the round before."""
+        return cls(
+            step=step,
+            round=1 if previous is None else 2,
+            before=previous and previous.score,
+            question=instance.sample.question,
+            text=scored.text,
+            workflow=scored.workflow,
+            score=scored.score,
+            reward=reward,
+            explanation=scored.explanation,
+        )
+
+
+@dataclass(frozen=True)
+class RolloutScorer:
+    """Parses and executes plans, and scores their answers."""
+
+    scorer: Scorer
+    limits: Limits = field(default_factory=Limits)
+    """Limits of each run."""
+    retries: int = 5
+    """Maximum retries of a call after a transient error (supplement: 5)."""
+    concurrency: int = 64
+    """Maximum number of plans that are executed at the same time."""
+    _semaphores: PerLoop[asyncio.Semaphore] = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_semaphores", PerLoop(lambda: asyncio.Semaphore(self.concurrency)))
+
+    async def score_plans(
+        self, instances: Sequence[PromptInstance], texts: Sequence[str], previous: Sequence[ScoredPlan | None] = ()
+    ) -> list[ScoredPlan]:
+        """Scores each text as a plan for the instance at its position; see `score_plan`."""
+        return list(await asyncio.gather(*map(self.score_plan, instances, texts, previous or (None,) * len(texts))))
+
+    async def score_plan(self, instance: PromptInstance, text: str, previous: ScoredPlan | None = None) -> ScoredPlan:
+        """Scores `text` as a plan for `instance`.
+
+        Args:
+            instance: the question, its pool, and the rounds before this one.
+            text: the plan.
+            previous: the scored plan of the previous round. Its score is kept if `text` accepts its answer.
+        """
+        try:
+            workflow = parse(text, instance.space, form=instance.plan.form, repair=False).workflow
+        except WorkflowError as error:
+            return ScoredPlan(text=text, explanation=str(error))
+        if workflow is None:
+            assert previous is not None  # the first round's space has no empty plan
+            return ScoredPlan(text=text, accepts=True, score=previous.score, explanation=previous.explanation)
+        async with self._semaphores.get():
+            return await self._run(instance, PlanRecord(source="planner", text=text, workflow=workflow))
+
+    async def _run(self, instance: PromptInstance, plan: PlanRecord) -> ScoredPlan:
+        planner = ScriptedModel("unused: the run resumes with a plan")
+        conductor = Conductor(planner, instance.pool, access=instance.plan.access, retries=self.retries)
+        limits = self.limits.model_copy(
+            update={"rounds": len(instance.previous_rounds) + 1, "steps": instance.plan.max_steps}
+        )
+        # Resumed as the planner's own plan, so that a later round is prompted and may recall steps as in serving.
+        rounds = [*instance.previous_rounds, Round(plan=plan)]
+        try:
+            trace = await conductor.run(instance.sample.question, resume=rounds, limits=limits)
+        except RunError as error:
+            trace = error.trace
+        last_round = trace.model_copy(update={"rounds": trace.rounds[-1:]})
+        fields = {
+            "text": plan.text,
+            "workflow": plan.workflow,
+            "usage": last_round.usage,
+            "seconds": last_round.latency,
+        }
+        failure = find_failure(last_round)
+        if failure is not None:
+            return ScoredPlan(**fields, explanation=failure)
+        try:
+            score = await self.scorer(instance.sample, trace.text)
+        except ModelError as error:
+            return ScoredPlan(**fields, explanation=f"the answer could not be scored: {error}")
+        return ScoredPlan(**fields, round=trace.rounds[-1], score=score.value, explanation=score.explanation)
+
+
+def find_failure(trace: Trace) -> str | None:
+    """Explains why the answer can't be attributed to the plan: a worker failed or was replaced. `None` if it can."""
+    for result in trace.results():
+        if result.status == "failed" or result.step.worker != result.planned_worker:
+            return f"step {result.index + 1}, {result.planned_worker}: {result.error}"
+    return None if trace.completion else trace.error

@@ -1,0 +1,139 @@
+"""Worker pools of trainings and benchmarks, built from settings, and the cache of their replies."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Self
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from rl_conductor.models import Model, model
+from rl_conductor.models.cached import CachedModel
+from rl_conductor.pool.pool import WorkerPool
+from rl_conductor.pool.pool_file import ModelEntry, PoolFile, WorkerEntry, read_pool_file
+from rl_conductor.pool.worker import Worker
+from rl_conductor_training.tasks.composite.islands import islands
+from rl_conductor_training.tasks.retrieval import PassageIndex
+from rl_conductor_training.workers.delegating import DelegatingModel
+from rl_conductor_training.workers.small import SMALL_MODEL, small_pool
+
+SPEED_OPTIONS = ("threads",)
+"""Options that affect speed only, and are left out of cache versions."""
+EMBEDDED_PREFIX = "embedded:"
+
+
+class SmallPool(BaseModel):
+    """Settings of the small pool: a reader of the composite questions' library, a coder and a writer."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    reader: str = SMALL_MODEL
+    coder: str = SMALL_MODEL
+    writer: str = SMALL_MODEL
+    threads: int = Field(default=1, ge=1)
+    """Threads of each embedded model; more than the idle cores is slower."""
+
+    @property
+    def models(self) -> tuple[str, str, str]:
+        """Model names of the reader, coder and writer."""
+        return (self.reader, self.coder, self.writer)
+
+    def build(self, cache: ReplyCache) -> WorkerPool:
+        """Builds the pool; the replies of the base models are cached."""
+        models = {name: model(name, **self._options(name)) for name in dict.fromkeys(self.models)}
+        reader, coder, writer = (models[name] for name in self.models)
+        pool = small_pool(PassageIndex(islands().passages), reader=reader, coder=coder, writer=writer, cache=cache.path)
+        cache.models += models.values()
+        return pool
+
+    def _options(self, name: str) -> dict[str, Any]:
+        return {"threads": self.threads} if name.startswith(EMBEDDED_PREFIX) else {}
+
+
+class PoolSource(BaseModel):
+    """Settings of a pool: exactly one of `file`, `workers` and `small`."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    file: Path | None = None
+    """Path of a pool file."""
+    workers: dict[str, WorkerEntry] = Field(default_factory=dict)
+    small: SmallPool | None = None
+
+    @model_validator(mode="after")
+    def _check_one_source(self) -> Self:
+        sources = [name for name, value in self if name in PoolSource.model_fields and value]
+        if len(sources) != 1:
+            raise ValueError(f"write one of file, workers and small, not {' and '.join(sources) or 'none'}")
+        return self
+
+    def build(self, cache: ReplyCache) -> WorkerPool:
+        """Builds the pool; the replies of its workers are cached."""
+        if self.small is not None:
+            return self.small.build(cache)
+        pool_file = self.pool_file()
+        return WorkerPool(cache.wrap_worker(worker, pool_file.workers[worker.name]) for worker in pool_file.build())
+
+    def pool_file(self) -> PoolFile:
+        """Returns the content of the pool file, or `workers` in its place."""
+        return read_pool_file(self.file) if self.file else PoolFile(workers=self.workers)
+
+    @property
+    def models(self) -> tuple[str, ...]:
+        """Model names of its workers."""
+        return self.small.models if self.small else tuple(entry.model for entry in self.pool_file().workers.values())
+
+
+@dataclass
+class ReplyCache:
+    """Caches the replies of all models, so that none is paid for twice."""
+
+    path: Path | None
+    """An SQLite file; `None` disables caching."""
+    models: list[Model] = field(default_factory=list)
+    """All models in use, for closing."""
+
+    def build_model(self, entry: ModelEntry) -> Model:
+        """Builds the model of an entry and caches its replies."""
+        return self._cache_model(entry.build(), cache_version(entry))
+
+    def wrap_worker(self, worker: Worker, entry: ModelEntry) -> Worker:
+        """Caches the replies of a worker; of a delegating one, the replies of its base model only."""
+        if isinstance(worker.model, DelegatingModel):
+            return replace(
+                worker, model=worker.model.with_base(self._cache_model(worker.model.base, cache_version(entry)))
+            )
+        return replace(worker, model=self._cache_model(worker.model, cache_version(entry)))
+
+    def _cache_model(self, base_model: Model, version: str) -> Model:
+        cached = base_model if self.path is None else CachedModel(base_model, self.path, version=version)
+        self.models.append(cached)
+        return cached
+
+    async def aclose(self) -> None:
+        """Closes all models and their caches."""
+        for cached in self.models:
+            await cached.aclose()
+
+
+def cache_version(entry: ModelEntry) -> str:
+    """Serialises all that affects replies besides the model's name: options, and size and time of its files."""
+    options = {name: value for name, value in entry.options.items() if name not in SPEED_OPTIONS}
+    paths = [text for text in (entry.model.partition(":")[2], *options.values()) if isinstance(text, str)]
+    stats = {name: Path(name).stat() for name in paths if Path(name).is_file()}
+    stamps: dict[str, Any] = {name: [stat.st_size, stat.st_mtime_ns] for name, stat in stats.items()}
+    stamps |= _adapter_hash(entry.model)
+    return json.dumps([options, stamps], sort_keys=True) if options or stamps else ""
+
+
+def _adapter_hash(name: str) -> dict[str, str]:
+    """Returns the hash of an embedded model's adapter, which a release may change under the same name."""
+    provider, _, own = name.partition(":")
+    if provider != "embedded":
+        return {}
+    from rl_conductor.models.llamacpp.weights import PINNED  # noqa: PLC0415  an extra
+
+    adapter = PINNED[own].adapter if own in PINNED else None
+    return {} if adapter is None else {adapter.file: adapter.sha256}

@@ -1,0 +1,380 @@
+"""One call: attempts, records, deadlines and what each is charged."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+import traceback
+from collections.abc import AsyncGenerator
+from decimal import Decimal
+from typing import Any
+
+import pytest
+
+from core.runs import SOON, Gated, forever
+from rl_conductor.calls.budget import Amount, Ledger, enclosing
+from rl_conductor.calls.model_call import LONGEST_WAIT, Caller
+from rl_conductor.errors import (
+    BadRequestError,
+    BadResponseError,
+    ContextLengthError,
+    LimitError,
+    ModelError,
+    ModelTimeoutError,
+    RateLimitError,
+)
+from rl_conductor.models import Model
+from rl_conductor.models.scripted import ScriptedModel
+from rl_conductor.trace.trace import Call, fingerprint
+from rl_conductor.types import Completion, Delta, Message, Price, Request, Tool, ToolCall, Usage
+from rl_conductor.workflow.limits import DEFAULT_OUTPUT_TOKENS, Limits, upper_bound
+
+REQUEST = Request(messages=(Message.user("x"),))
+PRICE = Price(input=Decimal(1), output=Decimal(1))
+
+
+async def ask(model: Model, limits: Limits | None = None, **options: Any) -> tuple[Any, list[Call], Ledger]:
+    """The completion or the error, the record, and the ledger."""
+    caller = Caller(
+        Ledger(limits or Limits()), retries=options.pop("retries", 2), keep_prompts=options.pop("keep_prompts", True)
+    )
+    calls: list[Call] = []
+    try:
+        async with asyncio.timeout(SOON):
+            came: Any = await caller.ask(model, options.pop("request", REQUEST), calls=calls, **options)
+    except (ModelError, LimitError) as error:
+        came = error
+    assert caller.ledger.reserved == Amount()
+    return came, calls, caller.ledger
+
+
+async def test_a_call_is_recorded_with_all_that_is_known_of_it() -> None:
+    model = ScriptedModel("a reply", name="m", price=PRICE)
+
+    completion, (call,), ledger = await ask(model, worker="w")
+
+    assert (call.model, call.worker, call.outcome) == ("scripted:m", "w", "ok")
+    assert (call.request, call.completion, call.fingerprint) == (REQUEST, completion, fingerprint(REQUEST))
+    assert call.usage == completion.usage
+    assert ledger.spent == Amount(completion.usage.cost, completion.usage.total_tokens, 1)
+
+
+async def test_without_prompts_only_the_fingerprint_of_a_request_is_kept() -> None:
+    _, (call,), _ = await ask(ScriptedModel("ok"), keep_prompts=False)
+
+    assert (call.request, call.fingerprint) == (None, fingerprint(REQUEST))
+
+
+async def test_what_a_model_of_ones_own_raises_is_recorded_without_its_key() -> None:
+    model = ScriptedModel([OSError("Bearer sk-very-secret was refused")], name="own")
+    model.api_key = "sk-very-secret"  # type: ignore[attr-defined]
+
+    raised, (call,), _ = await ask(model)
+
+    assert call.error == "scripted:own raised OSError: Bearer [secret] was refused"
+    assert "very-secret" not in "".join(traceback.format_exception(raised))
+
+
+async def test_a_traceback_tells_what_a_model_of_ones_own_raised_where_it_quotes_no_key() -> None:
+    raised, _, _ = await ask(ScriptedModel([OSError("the disk is full")]))
+
+    assert "OSError: the disk is full" in "".join(traceback.format_exception(raised.__cause__))
+
+
+async def test_a_timeout_does_not_change_the_fingerprint() -> None:
+    assert fingerprint(REQUEST) == fingerprint(REQUEST.model_copy(update={"timeout": 1.0}))
+    assert fingerprint(REQUEST) != fingerprint(Request(messages=(Message.user("y"),)))
+
+
+@pytest.mark.parametrize(
+    ("error", "unpriced"),
+    [
+        (ModelError("broken", model="m"), 1),
+        (ModelError("no such model", model="m", status=404), 0),
+        (BadRequestError("can't take images", model="m"), 0),
+        (ContextLengthError("too long", model="m"), 0),
+        (RateLimitError("busy", model="m", retry_after=LONGEST_WAIT + 1), 0),
+        (OSError("anything"), 1),
+    ],
+)
+async def test_a_failed_call_says_whether_it_may_have_been_billed(error: Exception, unpriced: int) -> None:
+    failure, (call,), ledger = await ask(ScriptedModel([error], price=PRICE))
+
+    assert isinstance(failure, ModelError)
+    assert call.usage == Usage(calls=1, unpriced_calls=unpriced)
+    full = upper_bound(REQUEST, PRICE)
+    assert full.cost is not None
+    assert ledger.spent == (Amount(full.cost, full.tokens, 1) if unpriced else Amount(calls=1))
+
+
+async def test_a_free_model_never_costs_anything() -> None:
+    _, (call,), _ = await ask(ScriptedModel([ModelError("broken", model="m")]))
+
+    assert call.usage.unpriced_calls == 0
+
+
+async def test_a_refusal_after_the_first_piece_may_have_been_billed() -> None:
+    pieces: list[str | Exception] = ["half", RateLimitError("overloaded", model="m", status=429)]
+
+    _, (call,), _ = await ask(ScriptedModel([pieces], price=PRICE), on_text=lambda _: None)
+
+    assert call.usage.unpriced_calls == 1
+
+
+async def test_an_empty_reply_costs_what_the_vendor_says() -> None:
+    class Empty(ScriptedModel):
+        async def complete(self, request: Request) -> Completion:
+            usage = Usage(input_tokens=5, calls=1, cost=Decimal("0.25"))
+            return Completion(message=Message.assistant(), usage=usage, model="m")
+
+    failure, (call,), ledger = await ask(Empty("", price=PRICE), retries=0)
+
+    assert isinstance(failure, BadResponseError)
+    assert (call.outcome, call.usage.cost, ledger.spent.usd) == ("error", Decimal("0.25"), Decimal("0.25"))
+
+
+async def test_a_call_that_a_limit_refuses_is_never_made() -> None:
+    model = ScriptedModel("never", price=PRICE)
+
+    refused, (call,), ledger = await ask(model, Limits(tokens=1))
+
+    assert isinstance(refused, LimitError)
+    assert (call.outcome, call.usage, model.requests, ledger.spent) == ("refused", Usage(), [], Amount())
+
+
+async def test_retries_count_as_calls() -> None:
+    model = ScriptedModel(lambda _: RateLimitError("busy", model="m", retry_after=0.001))
+
+    refused, calls, _ = await ask(model, Limits(calls=2), retries=9)
+
+    assert isinstance(refused, LimitError)
+    assert [call.outcome for call in calls] == ["error", "error", "refused"]
+    assert len(model.requests) == 2
+
+
+async def test_a_failure_without_a_wait_of_its_own_is_repeated_after_a_while() -> None:
+    model = ScriptedModel([ModelError("flaky", model="m", retryable=True), "ok"])
+
+    completion, (first, second), _ = await ask(model)
+
+    assert completion.text == "ok"
+    assert second.started - first.started >= 0.5
+
+
+async def test_whoever_asks_for_a_longer_wait_than_is_sensible_is_given_up() -> None:
+    model = ScriptedModel([RateLimitError("tomorrow", model="m", retry_after=LONGEST_WAIT + 1)])
+
+    failure, calls, _ = await ask(model)
+
+    assert isinstance(failure, RateLimitError)
+    assert len(calls) == 1
+
+
+async def test_whoever_asks_for_a_wait_beyond_the_deadline_is_given_up_at_once() -> None:
+    model = ScriptedModel([RateLimitError("later", model="m", retry_after=30)])
+
+    failure, calls, _ = await ask(model, Limits(seconds=20))
+
+    assert isinstance(failure, RateLimitError)
+    assert len(calls) == 1
+
+
+async def test_after_the_deadline_no_call_is_begun() -> None:
+    model = ScriptedModel("never")
+    caller = Caller(Ledger(Limits(seconds=0.001)))
+    await asyncio.sleep(0.01)
+    calls: list[Call] = []
+
+    with pytest.raises(LimitError, match=r"limits\.seconds=0\.001 was over") as late:
+        await caller.ask(model, REQUEST, calls=calls)
+
+    assert (late.value.limit, model.requests, caller.ledger.spent) == ("seconds", [], Amount())
+    assert [(call.outcome, call.usage) for call in calls] == [("timeout", Usage())]
+
+
+async def test_a_call_is_given_up_at_its_own_timeout_and_at_the_deadline_whichever_comes_first() -> None:
+    hangs = Gated("never", forever)
+    quick = REQUEST.model_copy(update={"timeout": 0.01})
+
+    own, _, _ = await ask(hangs, Limits(seconds=60), request=quick, retries=0)
+    deadline, (call,), _ = await ask(hangs, Limits(seconds=0.02))
+
+    assert isinstance(own, ModelTimeoutError)
+    assert isinstance(deadline, LimitError)
+    assert (call.outcome, call.usage.calls) == ("timeout", 1)
+    assert hangs.held == 0
+
+
+async def test_room_that_comes_free_after_the_deadline_is_not_waited_for() -> None:
+    caller = Caller(Ledger(Limits(concurrency=1, seconds=0.03)))
+    async with caller.ledger.reserve("other", upper_bound(REQUEST, None)):
+        with pytest.raises(LimitError, match="seconds"):
+            await asyncio.wait_for(caller.ask(ScriptedModel("never"), REQUEST, calls=[]), SOON)
+
+
+async def test_cancelling_is_recorded_and_passed_on() -> None:
+    hangs = Gated("never", forever, price=PRICE)
+    caller, calls = Caller(Ledger(Limits())), list[Call]()
+    task = asyncio.create_task(caller.ask(hangs, REQUEST, calls=calls))
+    await asyncio.wait_for(hangs.asked.wait(), SOON)
+    task.cancel()
+
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert [(call.outcome, call.usage) for call in calls] == [("cancelled", Usage(calls=1, unpriced_calls=1))]
+    assert caller.ledger.spent.calls == 1  # charged in full: the vendor may go on and bill it
+    assert hangs.held == 0
+
+
+class Stubborn(ScriptedModel):
+    """Makes an error or a reply of being cancelled, as code over threads does that can't be stopped."""
+
+    def __init__(self, made: Exception | None) -> None:
+        super().__init__("")
+        self.made = made
+        self.asked = asyncio.Event()
+
+    async def complete(self, request: Request) -> Completion:
+        """What it makes of it."""
+        self.asked.set()
+        try:
+            await asyncio.sleep(SOON)
+        except asyncio.CancelledError:
+            if self.made is not None:
+                raise self.made from None
+        return DONE
+
+
+STUBBORN = [ValueError("already executing"), ModelError("busy", model="m", retryable=True), None]
+
+
+@pytest.mark.parametrize("made", STUBBORN, ids=str)
+async def test_a_model_that_does_not_heed_its_cancellation_is_cancelled_all_the_same(made: Exception | None) -> None:
+    model, calls = Stubborn(made), list[Call]()
+    task = asyncio.create_task(Caller(Ledger(Limits())).ask(model, REQUEST, calls=calls))
+    await asyncio.wait_for(model.asked.wait(), SOON)
+    task.cancel()
+
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert [call.outcome for call in calls] == ["cancelled"]
+
+
+async def test_who_was_cancelled_before_may_still_ask() -> None:
+    async def says_goodbye() -> Completion:
+        try:
+            await asyncio.sleep(SOON)
+        except asyncio.CancelledError:
+            return await Caller(Ledger(Limits())).ask(ScriptedModel("goodbye"), REQUEST, calls=[])
+        raise AssertionError
+
+    task = asyncio.create_task(says_goodbye())
+    await asyncio.sleep(0)
+    task.cancel()
+
+    assert (await task).text == "goodbye"
+
+
+@pytest.mark.parametrize("made", STUBBORN[:2], ids=str)
+async def test_what_a_model_makes_of_its_timeout_is_a_timeout(made: Exception) -> None:
+    quick = REQUEST.model_copy(update={"timeout": 0.01})
+
+    own, (call,), _ = await ask(Stubborn(made), request=quick, retries=0)
+    deadline, _, _ = await ask(Stubborn(made), Limits(seconds=0.02))
+
+    assert isinstance(own, ModelTimeoutError)
+    assert call.outcome == "timeout"
+    assert isinstance(deadline, LimitError)
+
+
+@pytest.mark.parametrize("limits", [Limits(usd=Decimal(1)), Limits(tokens=9_000)])
+async def test_where_spending_is_limited_the_bound_that_is_reserved_is_sent(limits: Limits) -> None:
+    _, (call,), _ = await ask(ScriptedModel("ok"), limits)
+    _, (free,), _ = await ask(ScriptedModel("ok"), Limits(calls=1))
+
+    assert call.request is not None
+    assert free.request is not None
+    assert call.request.sampling.max_tokens == DEFAULT_OUTPUT_TOKENS
+    assert free.request.sampling.max_tokens is None
+
+
+async def test_a_look_up_that_costs_nothing_and_uses_no_tokens_is_charged_none() -> None:
+    nothing = DONE.model_copy(update={"usage": Usage(calls=1)})
+
+    _, _, free = await ask(ScriptedModel([nothing]), Limits(tokens=9_000))
+    _, _, untold = await ask(ScriptedModel([nothing], price=PRICE), Limits(tokens=9_000))
+
+    assert free.spent == Amount(calls=1)
+    assert untold.spent.tokens > DEFAULT_OUTPUT_TOKENS
+
+
+async def test_calls_of_tools_that_nobody_offered_are_no_reply() -> None:
+    made_up, offered = (ToolCall(id=name, name=name, arguments="{}") for name in ("rm_rf", "look"))
+    request = REQUEST.model_copy(update={"tools": (Tool(name="look", description="Looks.", parameters={}),)})
+    both = ScriptedModel([Message.assistant(tool_calls=[made_up, offered])])
+
+    refused, _, _ = await ask(ScriptedModel([Message.assistant(tool_calls=[made_up])]), retries=0)
+    kept, _, _ = await ask(both, request=request)
+
+    assert isinstance(refused, BadResponseError)
+    assert refused.retryable
+    assert kept.message.tool_calls == (offered,)
+
+
+class Streams(ScriptedModel):
+    """Streams whatever deltas it is given."""
+
+    def __init__(self, *deltas: Delta) -> None:
+        super().__init__("")
+        self.deltas = deltas
+
+    async def stream(self, request: Request) -> AsyncGenerator[Delta, None]:
+        """The deltas."""
+        for delta in self.deltas:
+            yield delta
+
+
+DONE = Completion(message=Message.assistant("hi"), usage=Usage(calls=1), model="m")
+
+
+async def test_a_stream_is_read_to_its_end() -> None:
+    heard: list[str] = []
+    model = Streams(Delta(text="h"), Delta(), Delta(text="i"), Delta(completion=DONE), Delta())
+
+    completion, _, _ = await ask(model, on_text=heard.append)
+
+    assert (completion, heard) == (DONE, ["h", "i"])
+
+
+async def test_a_stream_that_ends_too_soon_is_a_failure() -> None:
+    failure, _, _ = await ask(Streams(Delta(text="a")), on_text=lambda _: None)
+
+    assert isinstance(failure, BadResponseError)
+    assert "ended before" in str(failure)
+
+
+async def test_half_a_surrogate_pair_from_a_vendor_breaks_nothing() -> None:
+    lone = Completion(message=Message.assistant("a\ud83d"), usage=Usage(calls=1), model="m")
+
+    completion, (call,), _ = await ask(Streams(Delta(text="a\ud83d"), Delta(completion=lone)), on_text=lambda _: None)
+
+    assert completion.text == "a?"
+    assert Call.model_validate_json(call.model_dump_json()) == call
+    _, (call,), _ = await ask(ScriptedModel([ModelError("says \udc00", model="m")]))
+    assert Call.model_validate_json(call.model_dump_json()) == call
+
+
+async def test_a_call_ends_at_the_deadline_that_its_run_shares_with_others() -> None:
+    shared = Ledger(Limits(seconds=7, depth=9))
+    shared.deadline = time.monotonic()
+    around = enclosing.set(shared)
+    try:
+        model = ScriptedModel("never")
+        failure, (call,), _ = await ask(model, Limits(seconds=60, depth=9))
+        own, _, _ = await ask(ScriptedModel("never"), Limits(seconds=1e-9, depth=9))
+    finally:
+        enclosing.reset(around)
+    assert isinstance(failure, LimitError)
+    assert str(failure) == "limits.seconds=7 was over before scripted:scripted had answered"
+    assert (call.outcome, model.requests) == ("timeout", [])
+    assert "limits.seconds=7" in str(own), "it was over first"

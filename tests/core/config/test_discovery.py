@@ -1,0 +1,295 @@
+"""What a machine offers, and why each was chosen."""
+
+from __future__ import annotations
+
+import json
+import socket
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+
+import pytest
+
+from core.pools import TRAINED
+from rl_conductor.cli.options import Choice
+from rl_conductor.conductor import Conductor
+from rl_conductor.config import discovery
+from rl_conductor.config.discovery import EMBEDDED, MOST_SERVED, discover
+from rl_conductor.config.profiles import ProfileName
+from rl_conductor.errors import ConfigError
+from rl_conductor.types import FREE, Card
+from rl_conductor.workflow.limits import Limits
+from rl_conductor_server.catalog import catalogue
+
+
+@contextmanager
+def listening(answer: Callable[[socket.socket], None], heard: list[bytes] | None = None) -> Iterator[str]:
+    """A server that says whatever it likes to whoever connects; what it was told is added to `heard`."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def serve() -> None:
+            while True:
+                try:
+                    client, _ = server.accept()
+                except OSError:
+                    return
+                with client:
+                    told = client.recv(65536)
+                    if heard is not None:
+                        heard.append(told)
+                    answer(client)
+
+        thread = threading.Thread(target=serve, daemon=True)
+        thread.start()
+        yield f"http://127.0.0.1:{server.getsockname()[1]}/v1"
+        server.shutdown(socket.SHUT_RDWR)
+        thread.join()
+
+
+@contextmanager
+def listing(*names: str) -> Iterator[str]:
+    """A server that lists these models."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            assert self.path == "/v1/models"
+            body = json.dumps({"data": [{"id": name} for name in names]}).encode()
+            self.send_response(200)
+            self.send_header("content-length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, format: str, *args: object) -> None:  # noqa: A002
+            pass
+
+    server = HTTPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True)
+    thread.start()
+    yield f"http://127.0.0.1:{server.server_port}/v1"
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+@pytest.fixture(autouse=True)
+def _nothing_on_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(discovery, "SERVERS", {})
+    for vendor in discovery.VENDORS.values():
+        for name in vendor.keys:
+            monkeypatch.delenv(name, raising=False)
+    monkeypatch.delenv("OPENAI_BASE_URL", raising=False)
+    monkeypatch.delenv(discovery.POOL_VARIABLE, raising=False)
+
+
+def pool_file(tmp_path: Path, *, planner: str = "") -> Path:
+    path = tmp_path / "pool.toml"
+    path.write_text(f'[workers.a]\nmodel = "ollama:small"\n[workers.b]\nmodel = "ollama:big"\n{planner}')
+    return path
+
+
+def test_a_pool_file_goes_before_everything_else(tmp_path: Path) -> None:
+    path = pool_file(tmp_path)
+
+    for found in (
+        discover({"OPENAI_API_KEY": "sk-1"}, pool_file=path),
+        discover({"OPENAI_API_KEY": "sk-1", "RL_CONDUCTOR_POOL": str(path)}),
+    ):
+        assert list(found.pool) == ["a", "b"]
+        assert found.planner.model is found.pool["a"].model
+        assert "'a', also plans" in found.reasons[1]
+        assert str(path) in found.reasons[0]
+
+
+def test_a_pool_file_may_name_its_planner(tmp_path: Path) -> None:
+    found = discover({}, pool_file=pool_file(tmp_path, planner='[planner]\nmodel = "ollama:conductor"'))
+
+    assert found.planner.model.name == "ollama:conductor"
+    assert "its planner plans" in found.reasons[1]
+
+
+def test_a_trained_planner_is_asked_as_its_pool_file_says(tmp_path: Path) -> None:
+    path = pool_file(tmp_path, planner=TRAINED)
+
+    for made in (Conductor.from_env(pool_file=path), Choice(pool=path).conductor()[0], ultra_over(path)):
+        planner = made.planner
+        assert (planner.form, planner.roster, planner.examples, planner.samples) == ("lines", "ordinals", 0, 2)
+        assert (planner.sampling.max_tokens, planner.sampling.temperature) == (200, 0.0)
+        assert (made.access, made.limits.steps) == ("positional", 3)
+
+
+def ultra_over(path: Path) -> Conductor:
+    served = catalogue(discover({}, pool_file=path), {})
+    return served.named("conductor-ultra").conductor
+
+
+@pytest.mark.parametrize(
+    ("environ", "providers"),
+    [
+        ({"OPENAI_API_KEY": "sk-1"}, ["openai"]),
+        ({"ANTHROPIC_API_KEY": "sk-1"}, ["anthropic"]),
+        ({"GEMINI_API_KEY": "sk-1"}, ["google"]),
+        ({"GOOGLE_API_KEY": "sk-1"}, ["google"]),
+        ({"OPENAI_API_KEY": "sk-1", "GEMINI_API_KEY": "sk-2"}, ["openai", "google"]),
+        ({"OPENAI_API_KEY": "", "GEMINI_API_KEY": "sk-2"}, ["google"]),
+    ],
+)
+def test_each_key_brings_a_strong_and_a_fast_model(environ: dict[str, str], providers: list[str]) -> None:
+    found = discover(environ)
+
+    assert [worker.model.name.partition(":")[0] for worker in found.pool.values()] == [
+        provider for provider in providers for _ in range(2)
+    ]
+    assert all(worker.card.tags >= {"external"} for worker in found.pool.values())
+    assert found.planner.model is next(iter(found.pool.values())).model
+    assert not any("sk-" in reason for reason in found.reasons)
+    assert not found.embedded
+
+
+def without_library(monkeypatch: pytest.MonkeyPatch, *vendors: str) -> None:
+    for vendor in vendors:
+        monkeypatch.delitem(sys.modules, f"rl_conductor.models.{vendor}.adapter", raising=False)
+        monkeypatch.setitem(sys.modules, vendor, None)
+
+
+def test_a_vendor_without_its_library_is_left_out_and_told_of(monkeypatch: pytest.MonkeyPatch) -> None:
+    without_library(monkeypatch, "anthropic")
+    found = discover({"ANTHROPIC_API_KEY": "sk-1", "GEMINI_API_KEY": "sk-2"})
+
+    assert {worker.model.name.partition(":")[0] for worker in found.pool.values()} == {"google"}
+    assert "ANTHROPIC_API_KEY is set, but can't be used: Anthropic's models need its SDK: pip" in found.reasons[1]
+
+
+def test_a_key_that_is_none_leaves_its_vendor_out() -> None:
+    found = discover({"ANTHROPIC_API_KEY": "sk-1\u2019", "GEMINI_API_KEY": "sk-2\n"})
+
+    assert {worker.model.name.partition(":")[0] for worker in found.pool.values()} == {"google"}
+    assert "ANTHROPIC_API_KEY holds no key" in found.reasons[1]
+    assert not any("sk-" in reason for reason in found.reasons)
+
+
+def test_keys_of_which_none_can_be_used_are_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    without_library(monkeypatch, "anthropic", "openai")
+    with pytest.raises(ConfigError, match=r"rl-conductor\[openai\].*rl-conductor\[anthropic\]"):
+        discover({"ANTHROPIC_API_KEY": "sk-1", "OPENAI_API_KEY": "sk-2"})
+
+
+def test_a_named_server_is_asked_what_it_serves() -> None:
+    with listing("x", "y", "x") as address:
+        found = discover({"OPENAI_BASE_URL": address})
+
+    assert list(found.pool) == ["x", "y"]
+    assert all(card.price == FREE for card in found.pool.cards)
+    assert "OPENAI_BASE_URL names it" in found.reasons[0]
+
+
+def test_openais_key_is_for_the_server_that_is_named_beside_it() -> None:
+    with listing("x") as address:
+        found = discover({"OPENAI_BASE_URL": address, "OPENAI_API_KEY": "sk-1"})
+
+    assert list(found.pool) == ["x"]
+
+
+def test_a_server_elsewhere_has_no_known_price() -> None:
+    assert discovery._at("https://models.example.org/v1", "x", "compatible", None).price is None
+
+
+def test_a_server_on_this_machine_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    with listing(*(f"m{i}" for i in range(20))) as address:
+        monkeypatch.setattr(discovery, "SERVERS", {"http://127.0.0.1:1/v1": "vllm", address: "compatible"})
+        found = discover({})
+
+    assert len(found.pool) == MOST_SERVED
+    assert "it answers on this machine" in found.reasons[0]
+
+
+def test_a_named_server_that_is_not_there_is_an_error() -> None:
+    with pytest.raises(ConfigError, match=r"127\.0\.0\.1:1.*start it or unset it"):
+        discover({"OPENAI_BASE_URL": "http://127.0.0.1:1/v1"})
+
+
+def test_a_password_in_an_address_is_not_shown() -> None:
+    with pytest.raises(ConfigError, match=r"'http://127\.0\.0\.1:1/v1'"):
+        discover({"OPENAI_BASE_URL": "http://me:pass-word@127.0.0.1:1/v1"})
+
+
+def test_a_key_with_a_line_break_behind_it_is_one() -> None:
+    heard: list[bytes] = []
+    with listening(lambda _: None, heard) as address, pytest.raises(ConfigError, match="lists its models"):
+        discover({"OPENAI_BASE_URL": address, "OPENAI_API_KEY": "sk-1\n"})
+    assert b"Authorization: Bearer sk-1\r\n" in heard[0]
+
+
+def test_a_key_is_not_taken_where_a_redirect_leads() -> None:
+    heard: list[bytes] = []
+
+    def send_on(client: socket.socket) -> None:
+        client.sendall(f"HTTP/1.1 302 -\r\nlocation: {other}/models\r\ncontent-length: 0\r\n\r\n".encode())
+
+    with listening(lambda _: None, heard) as other, listening(send_on, heard) as address:
+        assert discovery.served(address, key="sk-1") == []
+    asked, followed = heard
+    assert b"sk-1" in asked
+    assert b"sk-1" not in followed
+
+
+ODD = {
+    "not HTTP": b"SSH-2.0-OpenSSH_9.6\r\n",
+    "nothing": b"",
+    "not JSON": b"HTTP/1.1 200 OK\r\nconnection: close\r\n\r\n<html>",
+    "other JSON": b'HTTP/1.1 200 OK\r\nconnection: close\r\n\r\n{"models": []}',
+    "a list": b"HTTP/1.1 200 OK\r\nconnection: close\r\n\r\n[1]",
+    "no names": b'HTTP/1.1 200 OK\r\nconnection: close\r\n\r\n{"data": [{}]}',
+    "not text": b"HTTP/1.1 200 OK\r\nconnection: close\r\n\r\n\xff\xfe\x00",
+    "cut off": b'HTTP/1.1 200 OK\r\ncontent-length: 999\r\n\r\n{"data"',
+    "refused": b"HTTP/1.1 401 Unauthorized\r\ncontent-length: 0\r\n\r\n",
+}
+
+
+@pytest.mark.parametrize("answer", ODD.values(), ids=ODD)
+def test_something_else_on_the_port_is_passed_over(monkeypatch: pytest.MonkeyPatch, answer: bytes) -> None:
+    with listening(lambda client: client.sendall(answer)) as address:
+        monkeypatch.setattr(discovery, "SERVERS", {address: "compatible"})
+        assert discover({}).embedded
+
+
+def test_an_address_that_is_none_is_an_error() -> None:
+    with pytest.raises(ConfigError, match="'nonsense'"):
+        discover({"OPENAI_BASE_URL": "nonsense"})
+
+
+def test_a_bare_machine_has_tiny_models_in_process_and_says_so() -> None:
+    found = discover({})
+
+    assert (found.embedded, list(found.pool)) == (True, list(EMBEDDED))
+    assert "tiny" in found.reasons[0]
+    assert "at most 3 steps" in found.reasons[1]
+    assert Conductor.of(found).limits == found.limits
+
+
+@pytest.mark.parametrize(("profile", "steps"), [(None, 3), ("mini", 2), ("ultra", 3)])
+def test_no_profile_makes_plans_longer_than_tiny_models_are_good_for(profile: ProfileName | None, steps: int) -> None:
+    assert Conductor.from_env(profile=profile).limits.steps == steps
+    assert Choice(profile=profile).conductor()[0].limits.steps == steps
+    assert Choice(profile=profile, steps=5).conductor()[0].limits.steps == 5
+
+
+def test_a_conductor_is_made_from_what_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RL_CONDUCTOR_POOL", str(pool_file(tmp_path)))
+
+    assert list(Conductor.from_env().pool) == ["a", "b"]
+    assert Conductor.from_env(profile="mini").limits.steps == 2
+    assert Conductor.from_env(profile="ultra").limits.rounds == 2
+    assert Conductor.from_env(profile="ultra", limits=Limits(steps=4)).limits == Limits(steps=4)
+    with pytest.raises(ConfigError, match="'mini' or 'ultra'"):
+        Conductor.from_env(profile="huge")
+
+
+def test_data_rules_know_where_a_planner_is(tmp_path: Path) -> None:
+    own = pool_file(tmp_path, planner='[planner]\nmodel = "ollama:small"\nregion = "eu"\ntags = ["approved"]')
+    assert discover({}, pool_file=own).planner.card == Card(name="planner", region="eu", tags=frozenset({"approved"}))
+
+    own.write_text('[workers.a]\nmodel = "ollama:small"\nregion = "eu"\n')
+    assert discover({}, pool_file=own).planner.card == Card(name="planner", region="eu")

@@ -1,0 +1,92 @@
+"""The version of what models are told."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from rl_conductor.execution import prompt_version
+from rl_conductor.plan_text import forms, json_schema
+from rl_conductor.planning import prompts
+from rl_conductor.planning.prompts import EXAMPLES
+from rl_conductor.pool import roster
+from rl_conductor.text import delimiters
+
+TEXTS = (
+    *(
+        "SYSTEM",
+        "RULES",
+        "RULE_LAST",
+        "RULE_VERIFIER",
+        "RULE_SUBTASK",
+        "MODELS",
+        "QUESTION",
+        "REVIEW",
+        "REJECTED",
+        "NO_TEXT",
+        "RECALL",
+    ),
+    *("TASK", "SHOWN", "SUBTASK"),
+)
+
+version = prompt_version.wording_version.__wrapped__
+
+
+def test_it_stays_while_nothing_changes() -> None:
+    assert version() == version() == prompt_version.wording_version()
+
+
+@pytest.mark.parametrize("text", TEXTS)
+def test_it_changes_with_each_text(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = version()
+    monkeypatch.setattr(prompts, text, f"{getattr(prompts, text)} And so on.")
+    assert version() != before
+
+
+@pytest.mark.parametrize(
+    ("texts", "of"), [(name, of) for name in ("ACCESS", "FORMS", "ACCEPTS") for of in getattr(prompts, name)]
+)
+def test_it_changes_with_each_wording_of_a_choice(texts: str, of: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = version()
+    monkeypatch.setitem(getattr(prompts, texts), of, "Otherwise.")
+    assert version() != before
+
+
+@pytest.mark.parametrize("number", range(len(EXAMPLES)))
+def test_it_changes_with_each_worked_example(number: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = version()
+    changed = replace(EXAMPLES[number], reasoning="Otherwise.")
+    monkeypatch.setattr(prompts, "EXAMPLES", (*EXAMPLES[:number], changed, *EXAMPLES[number + 1 :]))
+    assert version() != before
+
+
+@pytest.mark.parametrize(
+    ("home", "name", "changed"),
+    [
+        (roster, "_card_text", lambda card, **_: f"{card.strengths} and so on"),
+        (roster, "_price_text", lambda price: f"{price.input}"),
+        (prompts, "REPLY_CHARS", 1),
+        (prompt_version, "REJECTED_PLAN_CHARS", 1),
+        (prompt_version, "REJECTION_REASON_CHARS", 1),
+        (roster, "MODEL", "Worker {number}"),
+        (prompts, "_shown", lambda message: message.text),
+        (prompts, "_turn", lambda message, _key: message.text),
+        (prompts, "fenced", lambda _tag, content, _mark, **_attributes: content),
+        (delimiters, "_TAGS", re.compile("Seen")),
+        (json_schema, "_how_many", lambda _space: "A few."),
+        (forms, "ALL", "everything"),
+        (prompt_version, "ANSWER", "Say it."),
+        (prompt_version, "VERIFY", "Look again."),
+        (prompt_version, "NO_REPLY", "(nothing)"),
+    ],
+)
+def test_it_changes_with_how_things_are_told(
+    home: ModuleType, name: str, changed: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = version()
+    monkeypatch.setattr(home, name, changed)
+    assert version() != before

@@ -1,0 +1,144 @@
+"""Work that tells what happens, read as an iterator: nothing is lost, and nobody's work outlives its reader."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+from collections.abc import AsyncGenerator, Callable
+from contextlib import aclosing
+from contextvars import ContextVar, copy_context
+from typing import Any
+
+import pytest
+
+from core.runs import SOON
+from rl_conductor._internal.streams import as_told
+
+Tell = Callable[[Any], None]
+
+
+class Unhurried:
+    """Work that tells `a` and waits for ever; its clean-up takes a while too."""
+
+    def __init__(self) -> None:
+        self.ended = False
+
+    async def __call__(self, tell: Tell) -> None:
+        """Until it is cancelled."""
+        tell("a")
+        try:
+            await asyncio.Event().wait()
+        finally:
+            await asyncio.sleep(0.01)
+            self.ended = True
+
+
+async def drained(items: AsyncGenerator[Any, None]) -> list[Any]:
+    return [item async for item in items]
+
+
+async def test_all_that_was_told_comes_in_its_order_even_none() -> None:
+    async def work(tell: Tell) -> None:
+        tell("a")
+        await asyncio.sleep(0)
+        tell(None)
+        tell("b")
+
+    assert await drained(as_told(work)) == ["a", None, "b"]
+
+
+async def test_each_item_comes_as_soon_as_it_is_told() -> None:
+    read = asyncio.Event()
+
+    async def work(tell: Tell) -> None:
+        tell("a")
+        await read.wait()
+        tell("b")
+
+    async with asyncio.timeout(SOON), aclosing(as_told(work)) as items:
+        assert await anext(items) == "a"
+        read.set()
+        assert await anext(items) == "b"
+
+
+async def test_work_that_has_nothing_to_tell_ends_the_iterator() -> None:
+    async def work(_: Tell) -> None:
+        await asyncio.sleep(0)
+
+    assert await drained(as_told(work)) == []
+
+
+async def test_a_failure_before_anything_was_told_is_raised() -> None:
+    async def work(_: Tell) -> None:
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        await drained(as_told(work))
+
+
+async def test_a_failure_is_raised_after_what_was_told() -> None:
+    async def work(tell: Tell) -> None:
+        tell("a")
+        tell("b")
+        raise ZeroDivisionError
+
+    items = as_told(work)
+    assert [await anext(items), await anext(items)] == ["a", "b"]
+    with pytest.raises(ZeroDivisionError):
+        await anext(items)
+
+
+async def test_a_reader_who_leaves_early_cancels_the_work_and_waits_for_its_end() -> None:
+    work = Unhurried()
+    async with asyncio.timeout(SOON), aclosing(as_told(work)) as items:
+        assert await anext(items) == "a"
+    assert work.ended
+
+
+async def test_cancelling_the_reader_cancels_the_work_and_waits_for_its_end() -> None:
+    work = Unhurried()
+    reading = asyncio.create_task(drained(as_told(work)))
+    await asyncio.sleep(0.01)
+    reading.cancel()
+    await asyncio.wait([reading], timeout=SOON)
+    assert reading.cancelled()
+    assert work.ended
+
+
+async def test_a_failure_that_nobody_stayed_for_is_not_complained_about() -> None:
+    complaints: list[dict[str, Any]] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: complaints.append(context))
+
+    async def work(tell: Tell) -> None:
+        tell("a")
+        raise ZeroDivisionError
+
+    async with aclosing(as_told(work)) as items:
+        await anext(items)
+    gc.collect()
+    await asyncio.sleep(0)
+    assert complaints == []
+
+
+async def test_nothing_begins_before_somebody_reads() -> None:
+    begun = []
+
+    async def work(_: Tell) -> None:
+        begun.append(True)
+
+    items = as_told(work)
+    await asyncio.sleep(0)
+    await items.aclose()
+    assert begun == []
+
+
+async def test_the_work_sees_the_context_that_it_is_given() -> None:
+    seen: ContextVar[str] = ContextVar("seen", default="the reader's")
+
+    async def work(tell: Tell) -> None:
+        tell(seen.get())
+
+    context = copy_context()
+    context.run(seen.set, "another")
+    assert await drained(as_told(work, context=context)) == ["another"]
+    assert await drained(as_told(work)) == ["the reader's"]

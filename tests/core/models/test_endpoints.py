@@ -1,0 +1,105 @@
+"""Which key goes where, and what of an address may be shown."""
+
+from __future__ import annotations
+
+import pytest
+
+from rl_conductor.errors import ConfigError
+from rl_conductor.models.endpoints import Service, shown_address, usable_key
+from rl_conductor.models.prices import price_of
+from rl_conductor.types import FREE
+
+PAID = Service("openai", "https://api.paid.example/v1", "PAID_URL", ("PAID_KEY", "OLD_PAID_KEY"), ("paid.example",))
+OWN = Service("own", "http://localhost:1234/v1", "OWN_URL", ("OWN_KEY",))
+ELSEWHERE = "https://elsewhere.example/v1"
+
+
+@pytest.fixture(autouse=True)
+def _environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PAID_KEY", "paid-key")
+    monkeypatch.setenv("OWN_KEY", "own-key")
+
+
+@pytest.mark.parametrize(
+    ("service", "base_url", "variable", "key"),
+    [
+        (PAID, None, None, "paid-key"),
+        (PAID, "https://eu.paid.example/v1", None, "paid-key"),
+        (PAID, None, ELSEWHERE, "paid-key"),
+        (PAID, ELSEWHERE, None, None),
+        (PAID, ELSEWHERE, "https://another.example/v1", None),
+        (PAID, "https://paid.example.org/v1", None, None),
+        (OWN, None, None, "own-key"),
+        (OWN, ELSEWHERE, None, "own-key"),
+    ],
+)
+def test_the_environments_key_goes_where_the_user_said_that_its_service_is(
+    monkeypatch: pytest.MonkeyPatch, service: Service, base_url: str | None, variable: str | None, key: str | None
+) -> None:
+    if variable:
+        monkeypatch.setenv(service.address_variable, variable)
+    access = service.access("m", base_url=base_url, api_key=None)
+    assert access.base_url == (base_url or variable or service.base_url)
+    assert access.key == key
+
+
+def test_a_key_that_is_passed_goes_where_the_caller_says() -> None:
+    access = PAID.access("m", base_url=ELSEWHERE, api_key="mine")
+    assert (access.base_url, access.key, access.at_home) == (ELSEWHERE, "mine", False)
+    assert "mine" not in repr(access)
+
+
+def test_an_empty_variable_is_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PAID_KEY", " \n")
+    with pytest.raises(ConfigError, match="openai:m needs a key: set PAID_KEY"):
+        PAID.access("m", base_url=None, api_key=None)
+    monkeypatch.setenv("OLD_PAID_KEY", "old")
+    assert PAID.access("m", base_url=None, api_key=None).key == "old"
+
+
+def test_prices_are_known_at_home_alone_and_what_users_run_is_free() -> None:
+    at_home, elsewhere = (PAID.access("m", base_url=url, api_key="k") for url in (None, ELSEWHERE))
+    assert PAID.price_of("gpt-5", at_home) == price_of("openai", "gpt-5") is not None
+    assert PAID.price_of("gpt-5", elsewhere) is None
+    assert OWN.price_of("any", OWN.access("any", base_url=ELSEWHERE, api_key=None)) == FREE
+
+
+def test_a_password_in_an_address_is_a_secret_too() -> None:
+    assert OWN.access("m", base_url="http://me:pass-word@h/v1", api_key="k").secrets == ("k", "pass-word")
+
+
+@pytest.mark.parametrize("url", ["localhost:8000/v1", "ftp://h", "http://", "http://[::1", "http://h:none", " \n"])
+def test_an_address_that_is_none_is_refused(url: str) -> None:
+    with pytest.raises(ConfigError, match="is no address: write one such as"):
+        OWN.access("m", base_url=url, api_key=None)
+
+
+def test_a_refused_address_is_quoted_without_its_password() -> None:
+    with pytest.raises(ConfigError, match="base_url 'ftp://h/v1' is no address"):
+        OWN.access("m", base_url="ftp://me:pass-word@h/v1", api_key=None)
+
+
+def test_blank_space_around_an_address_is_no_part_of_it() -> None:
+    assert OWN.access("m", base_url=" http://h/v1\n", api_key=None).base_url == "http://h/v1"
+
+
+@pytest.mark.parametrize("key", ["two\nlines", "b\u00e4d", "nul\x00", "\ufeffbom", "\u201cquoted\u201d"])
+def test_what_no_header_can_hold_is_no_key(key: str) -> None:
+    with pytest.raises(ConfigError, match=r"^SOME_KEY holds no key") as caught:
+        usable_key("SOME_KEY", key)
+    assert key not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        ("http://localhost:8000/v1", "http://localhost:8000/v1"),
+        ("https://me:pass-word@h:1/v1", "https://h:1/v1"),
+        ("https://me:pa@ss/wo?rd@h/v1", "https://h/v1"),
+        ("me:pass-word@h:8000/v1", "h:8000/v1"),
+        ("https://h/v1?key=secret#secret", "https://h/v1"),
+        ("nonsense", "nonsense"),
+    ],
+)
+def test_an_address_is_shown_without_what_may_be_secret(url: str, shown: str) -> None:
+    assert shown_address(url) == shown

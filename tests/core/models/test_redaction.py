@@ -1,0 +1,132 @@
+"""What must never be shown: cut out of what others say, and found in whatever holds it."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import pytest
+from pydantic import BaseModel, PrivateAttr, SecretStr
+
+from rl_conductor.errors import AuthenticationError
+from rl_conductor.models.redaction import hiding, secrets_in, without_secrets
+
+KEY = "sk-0123456789abcdefwxyz"
+
+
+def test_secrets_are_replaced_and_missing_ones_are_not_looked_for() -> None:
+    one, other = "sk-0123456789", "another-key"
+    assert without_secrets(f"a key {one} and {other}", [one, None, "", other]) == "a key [secret] and [secret]"
+
+
+@pytest.mark.parametrize(
+    ("said", "shown"),
+    [
+        ("provided: sk-01234*********wxyz. See", "provided: [secret] See"),
+        ("provided: sk-0...wxyz", "provided: [secret]"),
+        ("ends in ****wxyz", "ends in [secret]"),
+        ("begins with sk-0…", "begins with [secret]"),
+        ("cut off: sk-0123456789abc", "cut off: [secret]"),
+        ("a piece: 456789ab!", "a piece: [secret]!"),
+        ("twice: 3456789abc and 3456789a", "twice: [secret] and [secret]"),
+        ("Wait... what **is** this?", "Wait... what **is** this?"),
+        ("no key at all: 0123", "no key at all: 0123"),
+    ],
+)
+def test_parts_of_a_secret_are_cut_out_too(said: str, shown: str) -> None:
+    assert without_secrets(said, ["sk-0123456789abcdefwxyz"]) == shown
+
+
+def test_what_only_stands_in_for_a_key_is_a_word_like_others() -> None:
+    assert without_secrets("none of it fits", ["none"]) == "none of it fits"
+
+
+def test_a_long_error_is_searched_in_no_time() -> None:
+    began = time.process_time()
+    without_secrets("a*" * 500_000, ["sk-" + "0123456789abcdef" * 10])
+    assert time.process_time() - began < 2
+
+
+def test_errors_leave_without_the_key() -> None:
+    with pytest.raises(AuthenticationError, match=r"^m: bad \[secret\]$"), hiding("sk-0123456789"):
+        raise AuthenticationError("m: bad sk-0123456789", model="m")
+
+
+# --------------------------------------------------------------------------------------- finding
+
+
+class Client(BaseModel):
+    """A client of somebody else's."""
+
+    model_name: str = "a-model-of-somebodys"
+    api_key: str | None = None
+    password: SecretStr | None = None
+    headers: dict[str, str] = {}
+    inner: Any = None
+    _token: str = PrivateAttr(default="")
+
+
+@dataclass
+class Engine:
+    """What is made of clients."""
+
+    parts: Any
+
+
+def _closing_over(client: Client) -> Any:
+    return lambda: client.model_name
+
+
+def _holding_in_private(key: str) -> Client:
+    client = Client()
+    client._token = key
+    return client
+
+
+@pytest.mark.parametrize(
+    "holder",
+    [
+        Client(api_key=KEY),
+        Client(password=SecretStr(KEY)),
+        Client(headers={"x-api-key": KEY}),
+        _holding_in_private(KEY),
+        Client(inner=Client(api_key=KEY)),
+        Engine(parts=[Client(), (Client(api_key=KEY),)]),
+        Engine(parts={"llm": Client(api_key=KEY)}),
+        Engine(parts=_closing_over(Client(api_key=KEY))),
+        Engine(parts=partial(print, Client(api_key=KEY))),
+        Engine(parts=Client(api_key=KEY).model_dump),
+    ],
+)
+def test_keys_are_found_wherever_an_object_keeps_them(holder: object) -> None:
+    assert secrets_in(holder) == {KEY}
+
+
+def test_words_without_a_telling_name_are_no_secrets() -> None:
+    assert (
+        secrets_in(Engine(parts={"key": "messages", "text_key": "page_content", "tokens": "a few", "monkey": "ape"}))
+        == set()
+    )
+
+
+class Proxy:
+    """Makes what it stands for when it is first asked for anything."""
+
+    __slots__ = ()
+
+    def __getattr__(self, name: str) -> Any:
+        raise RuntimeError(f"{name} can't be made")
+
+
+def test_proxies_are_not_woken_up() -> None:
+    assert secrets_in(Engine(parts=Proxy())) == set()
+
+
+def test_rings_and_crowds_come_to_an_end() -> None:
+    ring = Engine(parts=[])
+    ring.parts.append(ring)
+    began = time.process_time()
+    assert secrets_in(ring) == secrets_in([object() for _ in range(1_000_000)]) == set()
+    assert time.process_time() - began < 2

@@ -1,0 +1,301 @@
+"""Workers, pools, and pool files whose mistakes are named."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rl_conductor.conductor import Conductor
+from rl_conductor.errors import ConfigError
+from rl_conductor.models import Model
+from rl_conductor.models.scripted import ScriptedModel
+from rl_conductor.planning.planner import Planner
+from rl_conductor.pool.pool import AnyWorker, WorkerPool
+from rl_conductor.pool.pool_file import read_pool_file
+from rl_conductor.pool.worker import Worker
+from rl_conductor.types import FREE, Card, Price, Sampling
+from rl_conductor.workflow.limits import DEFAULT_OUTPUT_TOKENS
+
+FULL = """
+[planner]
+model = "vllm-server:conductor"
+options = { base_url = "http://127.0.0.1:9/v1" }
+
+[workers.strong]
+model = "ollama:big"
+strengths = "reasoning"
+accuracy = { math = 0.9 }
+price = { input = 1.25, output = "10" }
+latency = 2.5
+tags = ["internal"]
+region = "eu"
+sampling = { temperature = 0.2 }
+timeout = 60
+hedge_after = 5
+concurrency = 3
+
+[workers.quick]
+model = "ollama:small"
+"""
+
+Write = Callable[[str], Path]
+
+
+@pytest.fixture
+def write(tmp_path: Path) -> Write:
+    """Writes a pool file."""
+
+    def written(text: str) -> Path:
+        path = tmp_path / "pool.toml"
+        path.write_text(text, encoding="utf-8")
+        return path
+
+    return written
+
+
+# -------------------------------------------------------------------------------------------- code
+
+
+def test_a_pool_is_made_of_workers_or_of_models_by_name() -> None:
+    model = ScriptedModel("ok")
+    by_name: dict[str, Model | str] = {"a": model, "b": "ollama:small"}
+    pool = WorkerPool(by_name)
+
+    assert list(pool) == ["a", "b"]
+    assert (len(pool), "a" in pool, pool["a"].model) == (2, True, model)
+    assert pool["b"].model.name == "ollama:small"
+    assert [card.name for card in pool.cards] == ["a", "b"]
+    assert list(WorkerPool(pool.values())) == ["a", "b"]
+
+
+def test_a_worker_takes_name_and_price_where_its_card_says_none() -> None:
+    price = Price(input=Decimal(1), output=Decimal(2))
+    model = ScriptedModel("ok", price=price)
+
+    assert Worker.of("a", model).card == Card(name="a", price=price)
+    assert Worker.of("a", model, card=Card(name="x", price=FREE)).card == Card(name="a", price=FREE)
+
+
+def test_a_workers_output_is_always_bounded() -> None:
+    model = ScriptedModel("ok")
+
+    assert Worker.of("a", model).sampling.max_tokens == DEFAULT_OUTPUT_TOKENS
+    assert Worker.of("a", model, sampling=Sampling(seed=1)).sampling == Sampling(
+        seed=1, max_tokens=DEFAULT_OUTPUT_TOKENS
+    )
+    assert Worker.of("a", model, sampling=Sampling(max_tokens=5)).sampling.max_tokens == 5
+
+
+@pytest.mark.parametrize("concurrency", [0, -1])
+def test_a_worker_that_could_never_work_is_refused(concurrency: int) -> None:
+    with pytest.raises(ConfigError, match="write 1 or more"):
+        Worker.of("a", ScriptedModel("ok"), concurrency=concurrency)
+
+
+def test_an_empty_pool_is_refused() -> None:
+    with pytest.raises(ConfigError, match="at least one worker"):
+        WorkerPool({})
+
+
+def test_two_workers_of_one_name_are_refused() -> None:
+    with pytest.raises(ConfigError, match="two workers are called 'a'"):
+        WorkerPool([Worker.of("a", ScriptedModel("x")), Worker.of("a", ScriptedModel("y"))])
+
+
+async def test_closing_a_pool_closes_every_model() -> None:
+    class Closing(ScriptedModel):
+        closed = 0
+
+        async def aclose(self) -> None:
+            self.closed += 1
+
+    models = {"a": Closing("x"), "b": Closing("y")}
+
+    await WorkerPool(models).aclose()
+
+    assert [model.closed for model in models.values()] == [1, 1]
+
+
+# ------------------------------------------------------------------------------------------- files
+
+
+def test_a_pool_file_says_everything_about_its_workers(write: Write) -> None:
+    path = write(FULL)
+
+    pool = WorkerPool.from_toml(path)
+
+    strong, quick = pool.values()
+    assert strong.card == Card(
+        name="strong",
+        strengths="reasoning",
+        accuracy={"math": 0.9},
+        price=Price(input=Decimal("1.25"), output=Decimal(10)),
+        latency=2.5,
+        tags=frozenset({"internal"}),
+        region="eu",
+    )
+    assert strong.model.name == "ollama:big"
+    assert strong.sampling == Sampling(temperature=0.2, max_tokens=DEFAULT_OUTPUT_TOKENS)
+    assert (strong.timeout, strong.hedge_after, strong.slots is None) == (60, 5, False)
+    assert (quick.timeout, quick.hedge_after, quick.slots, quick.card.price) == (300, None, None, FREE)
+    planner = read_pool_file(path).planner
+    assert planner is not None
+    assert planner.build().name == "vllm-server:conductor"
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("[workers.a]\n", "workers.a.model: Field required"),
+        ("", "workers: Field required"),
+        ("workers = 1", "workers: "),
+        ("[workers]\n", "at least one worker"),
+        ('[workers.a]\nmodel = "ollama:x"\nstrenghts = "typo"', "workers.a.strenghts: Extra inputs"),
+        ('[workers.a]\nmodel = "ollama:x"\nconcurrency = 0', "workers.a.concurrency: .* greater than or equal to 1"),
+        ('[workers.a]\nmodel = "ollama:x"\ntimeout = -1', "workers.a.timeout: .* greater than 0"),
+        ('[workers.a]\nmodel = "ollama:x"\naccuracy = { math = "good" }', "workers.a.accuracy.math"),
+        ('[workers.a]\nmodel = "nonsense"', "no model 'nonsense'"),
+        ('[workers.a]\nmodel = "ollama:x"\noptions = { api_key = "sk-1" }', "a key must not stand in a file"),
+        ('[workers.a]\nmodel = "ollama:x"\noptions = { bas_url = "x" }', "options don't fit: .*bas_url"),
+        ("[workers.a", "is not TOML"),
+    ],
+)
+def test_a_mistake_in_a_pool_file_is_named(write: Write, text: str, says: str) -> None:
+    with pytest.raises(ConfigError, match=says) as wrong:
+        WorkerPool.from_toml(write(text))
+
+    assert "sk-1" not in str(wrong.value)
+
+
+def test_a_pool_file_that_is_not_there_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"nowhere\.toml.*No such file"):
+        WorkerPool.from_toml(tmp_path / "nowhere.toml")
+
+
+def test_a_pool_file_that_is_not_text_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "pool.toml"
+    path.write_bytes(b"\xff\xfe")
+
+    with pytest.raises(ConfigError, match="it is not text"):
+        WorkerPool.from_toml(path)
+
+
+async def test_one_model_that_can_not_be_closed_does_not_keep_the_others_open() -> None:
+    closed: list[str] = []
+
+    class Closing(ScriptedModel):
+        async def aclose(self) -> None:
+            closed.append(self.name)
+            if self.name == "scripted:a":
+                raise OSError("busy")
+
+    with pytest.raises(OSError, match="busy"):
+        await WorkerPool({name: Closing("", name=name) for name in "abc"}).aclose()
+    assert closed == ["scripted:a", "scripted:b", "scripted:c"]
+
+
+def test_a_worker_goes_by_the_name_that_it_is_given_in_the_pool() -> None:
+    pool = WorkerPool({"fast": Worker.of("x", ScriptedModel(""))})
+
+    assert (list(pool), pool["fast"].name, pool["fast"].card.name) == (["fast"], "fast", "fast")
+
+
+@pytest.mark.parametrize(
+    ("given", "said"), [(["openai:gpt"], "has no name"), ({"a": object()}, "'provider:model'")], ids=["list", "mapping"]
+)
+def test_what_is_no_worker_is_refused_with_what_to_write(given: Any, said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        WorkerPool(given)
+
+
+# ------------------------------------------------------------------------------- what the planner reads
+
+
+def models_told(pool: Any) -> list[str]:
+    """The lines about the workers in the planner's prompt, by the default planner."""
+    planner = ScriptedModel('model_id = [0]\nsubtasks = ["Answer."]\naccess_list = [[]]', name="planner")
+    Conductor(planner, pool).run_sync("What is it?")
+    return [line for line in planner.requests[0].messages[0].text.splitlines() if line.startswith("Model ")]
+
+
+class Agent(ScriptedModel):
+    """A model that says itself what it is for."""
+
+    description = "Solves equations."
+
+
+def test_the_planner_reads_names_and_descriptions_without_more_ado() -> None:
+    pool = WorkerPool({"research_expert": ScriptedModel("R"), "math_expert": Agent("M")})
+
+    assert models_told(pool) == ['Model 0 "research_expert": free', 'Model 1 "math_expert": Solves equations; free']
+
+
+def test_a_description_can_be_given_wherever_a_worker_is(write: Write) -> None:
+    told = 'Model 0 "a": Looks up prices; free'
+
+    assert models_told({"a": {"model": ScriptedModel("A"), "description": "Looks up prices."}}) == [told]
+    assert models_told({"a": {"model": Agent("A"), "description": "Looks up prices."}}) == [told]
+    assert models_told([Worker.of("a", ScriptedModel("A"), description="Looks up prices.")]) == [told]
+    assert models_told({"a": Worker.of("b", Agent("A"), card=Card(name="b", description="Looks up prices."))}) == [told]
+    entry = {"model": "ollama:x", "description": "Looks up prices."}
+    in_file = write('[workers.a]\nmodel = "ollama:x"\ndescription = "Looks up prices."')
+    for pool in (WorkerPool({"a": entry}), WorkerPool.from_toml(in_file)):
+        assert pool["a"].card.description == "Looks up prices."
+
+
+def test_an_entry_s_other_keys_are_those_of_a_pool_file() -> None:
+    entry = {
+        "model": ScriptedModel("A"),
+        "strengths": "sums",
+        "accuracy": {"math": 0.9},
+        "tags": ["internal"],
+        "timeout": 9,
+        "sampling": {"temperature": 0.5},
+        "concurrency": 2,
+    }
+    worker = WorkerPool({"a": entry})["a"]
+
+    assert worker.card == Card(
+        name="a", strengths="sums", accuracy={"math": 0.9}, tags=frozenset({"internal"}), price=FREE
+    )
+    assert (worker.timeout, worker.hedge_after) == (9, None)
+    assert worker.sampling == Sampling(temperature=0.5, max_tokens=DEFAULT_OUTPUT_TOKENS)
+    assert worker.slots is not None
+
+
+@pytest.mark.parametrize(
+    ("entry", "problem"),
+    [
+        ({"description": "Looks."}, r"worker 'a' is wrong: model: Field required"),
+        ({"model": "ollama:x", "describes": "x"}, r"worker 'a' is wrong: describes: Extra inputs"),
+        ({"model": ScriptedModel("A"), "describes": "x"}, r"worker 'a' is wrong: describes: Extra inputs"),
+        ({"model": ScriptedModel("A"), "timeout": "soon"}, r"worker 'a' is wrong: timeout: Input should be"),
+        ({"model": 3}, r"worker 'a' can't be 3"),
+    ],
+)
+def test_what_is_wrong_in_an_entry_is_named(entry: dict[str, Any], problem: str) -> None:
+    with pytest.raises(ConfigError, match=problem):
+        WorkerPool({"a": entry})
+
+
+def test_workers_that_the_planner_can_not_tell_apart_are_warned_of_once(caplog: pytest.LogCaptureFixture) -> None:
+    alike: dict[str, AnyWorker] = {"agent_8": ScriptedModel("A"), "agent_9": ScriptedModel("B")}
+    known: dict[str, AnyWorker] = {
+        "agent_8": ScriptedModel("A"),
+        "agent_9": {"model": ScriptedModel("B"), "description": "Looks up prices."},
+    }
+
+    for _ in range(2):
+        Conductor(ScriptedModel("never"), alike)
+    Conductor(ScriptedModel("never"), known)
+    Conductor(
+        Planner(model=ScriptedModel("never"), roster="ordinals"), {f"agent_1{i}": ScriptedModel("") for i in "01"}
+    )
+
+    (record,) = [record for record in caplog.records if record.name == "rl_conductor"]
+    assert record.levelname == "WARNING"
+    assert "workers 'agent_8', 'agent_9' are described alike" in record.getMessage()

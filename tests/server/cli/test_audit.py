@@ -1,0 +1,183 @@
+"""`audit`: the record of a server's runs, read, checked and exported."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sqlite3
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from typer.testing import Result
+
+from rl_conductor.calls.budget import Amount
+from rl_conductor.trace.audit import BEGINNING
+from rl_conductor_server.store import Store
+
+from .test_stored import keep, new_run, ran
+
+Cli = Callable[..., Result]
+
+
+@pytest.fixture
+def kept(tmp_path: Path) -> str:
+    """A store with three runs that are over and one that is not."""
+    url = f"sqlite:///{tmp_path / 'kept.db'}"
+    traces = [ran(f"run-{number}") for number in range(3)]
+
+    async def write(store: Store) -> None:
+        for trace in traces:
+            store.begin(new_run(trace.id))
+            store.finish(trace.id, trace, "done", charged=Amount.of(trace.usage))
+        store.begin(new_run("run-9"))
+
+    keep(url, write)
+    return url
+
+
+def change(url: str, statement: str) -> None:
+    connection = sqlite3.connect(url.removeprefix("sqlite:///"))
+    connection.execute(statement)
+    connection.commit()
+    connection.close()
+
+
+def test_a_run_is_told_with_who_did_what_and_nothing_that_was_said(cli: Cli, kept: str) -> None:
+    result = cli("audit", "run-1", "--store", kept)
+
+    assert result.exit_code == 0
+    assert "record     2" in result.stdout
+    assert "step 2: b, reads 1: ok" in result.stdout
+    assert "ok: scripted:b, was shown " in result.stdout
+    assert "from b" not in result.stdout
+    assert result.stderr == ""
+
+
+def test_a_run_is_verified_with_its_chain_and_its_trace(cli: Cli, kept: str) -> None:
+    result = cli("audit", "run-1", "--verify", "--store", kept)
+
+    assert result.exit_code == 0
+    assert "✓ 3 records, none of which was changed; the head is " in result.stderr
+    assert "✓ its trace is the one that was recorded" in result.stderr
+
+
+def test_the_records_of_a_run_are_printed_as_they_are_kept(cli: Cli, kept: str) -> None:
+    (line,) = cli("audit", "run-1", "--json", "--store", kept).stdout.splitlines()
+
+    assert json.loads(line)["sequence"] == 2
+
+
+def test_a_run_whose_server_is_gone_is_told_with_what_it_had_stored(cli: Cli, kept: str) -> None:
+    async def expire() -> None:
+        store = await Store.open(kept, lease=-1.0)
+        assert await store.expire([]) == ["run-9"]
+        await store.aclose()
+
+    asyncio.run(expire())
+
+    result = cli("audit", "run-9", "--verify", "--store", kept)
+    assert result.exit_code == 0
+    assert "request    unknown" in result.stdout
+    assert "trace      none: the server that ran it is gone" in result.stdout
+    assert "✓ it has no trace: the server that ran it is gone" in result.stderr
+    assert "there is no trace: the server that ran it is gone" in cli("show", "run-9", "--store", kept).output
+
+
+def test_a_changed_trace_is_found(cli: Cli, kept: str) -> None:
+    change(kept, "UPDATE runs SET trace = replace(trace, 'from b', 'from c') WHERE id = 'run-1'")
+
+    result = cli("audit", "run-1", "--verify", "--store", kept)
+
+    assert result.exit_code == 1
+    assert result.stderr.endswith("error: its trace was changed: it is not the one that was recorded\n")
+    assert cli("audit", "run-2", "--verify", "--store", kept).exit_code == 0
+
+
+def test_a_trace_that_is_no_longer_kept_leaves_the_record(cli: Cli, kept: str) -> None:
+    change(kept, "DELETE FROM runs")
+
+    result = cli("audit", "run-1", "--verify", "--store", kept)
+
+    assert result.exit_code == 0
+    assert "its trace is not kept any more" in result.stderr
+
+
+def test_a_changed_record_is_found(cli: Cli, kept: str) -> None:
+    change(kept, "UPDATE records SET body = replace(body, 'red', 'blu') WHERE sequence = 3")
+
+    result = cli("audit", "--verify", "--store", kept)
+
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert result.stderr == "error: the audit record was changed: record 3 was changed\n"
+
+
+def test_an_export_is_verified_without_the_store(cli: Cli, kept: str, tmp_path: Path) -> None:
+    file = tmp_path / "audit.jsonl"
+
+    exported = cli("audit", "--export", str(file), "--store", kept)
+    verified = cli("audit", "--verify-file", str(file))
+
+    assert (exported.exit_code, verified.exit_code) == (0, 0)
+    assert exported.stderr == verified.stderr
+    *records, seal = file.read_text().splitlines()
+    assert [json.loads(line)["run"] for line in records] == ["run-0", "run-1", "run-2"]
+    assert json.loads(seal)["head"] in verified.stderr
+
+
+@pytest.mark.parametrize("changed", [b"", b"{}\n", b"\xff\n"])
+def test_what_is_no_export_is_found_out(cli: Cli, tmp_path: Path, changed: bytes) -> None:
+    file = tmp_path / "audit.jsonl"
+    file.write_bytes(changed)
+
+    result = cli("audit", "--verify-file", str(file))
+
+    assert result.exit_code == 1
+    assert result.stderr.startswith("error: the audit record was changed: ")
+
+
+def test_a_noted_head_must_still_be_there(cli: Cli, kept: str, tmp_path: Path) -> None:
+    file = tmp_path / "audit.jsonl"
+    cli("audit", "--export", str(file), "--store", kept)
+    noted = json.loads(file.read_text().splitlines()[-1])["head"]
+    trace = ran("run-4")
+
+    async def go_on(store: Store) -> None:
+        store.begin(new_run("run-4"))
+        store.finish("run-4", trace, "done", charged=Amount.of(trace.usage))
+
+    keep(kept, go_on)
+    assert cli("audit", "--head", noted, "--store", kept).exit_code == 0
+    cut = cli("audit", "--verify-file", str(file), "--head", "f" * 64)
+    assert cut.exit_code == 1
+    assert "the head that you noted" in cut.stderr
+
+
+def test_an_empty_record_has_a_head_too(cli: Cli, tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path / 'empty.db'}"
+
+    async def nothing(_: Store) -> None:
+        """Only make it."""
+
+    keep(url, nothing)
+    assert (
+        f"0 records, none of which was changed; the head is {BEGINNING}"
+        in cli("audit", "--verify", "--store", url).stderr
+    )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        ((), "say which: a RUN, --verify"),
+        (("run-9",), "no record of a run 'run-9': it is not over"),
+        (("--verify-file", "/no/such/file"), "can't read"),
+        (("--export", "/no/such/folder/file"), "can't write"),
+        (("--export", "/dev/full"), "can't write '/dev/full': No space left"),
+    ],
+)
+def test_a_mistake_is_told(cli: Cli, kept: str, arguments: tuple[str, ...], says: str) -> None:
+    result = cli("audit", *arguments, "--store", kept)
+
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert says in result.stderr

@@ -1,0 +1,118 @@
+from __future__ import annotations
+
+from decimal import Decimal
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rl_conductor.conductor import Conductor
+from rl_conductor.errors import PolicyError
+from rl_conductor.models.scripted import ScriptedModel
+from rl_conductor.planning.planner import Planner
+from rl_conductor.pool.pool import WorkerPool
+from rl_conductor.pool.worker import Worker
+from rl_conductor.types import Card, Effort
+from rl_conductor.workflow.limits import Limits
+from rl_conductor.workflow.policy import DataRule, Flow, Policy
+from rl_conductor_server.errors import ApiError
+from rl_conductor_server.extension import both, check_selectors, limits_of, tightest
+
+CARDS = (Card(name="a", tags={"fast"}, region="eu"), Card(name="b", tags={"fast"}), Card(name="c", region="us"))
+SELECTORS = st.frozensets(st.sampled_from(["a", "b", "c", "*", "tag:fast", "region:eu", "region:us"]), max_size=3)
+POLICIES = st.builds(Policy, allow=SELECTORS.filter(bool), deny=SELECTORS)
+LIMITS = st.fixed_dictionaries(
+    {},
+    optional={
+        "usd": st.none() | st.decimals(0, 10, places=2),
+        "tokens": st.none() | st.integers(0, 9),
+        "calls": st.none() | st.integers(1, 9),
+        "seconds": st.none() | st.floats(0.1, 9),
+        "rounds": st.integers(1, 9),
+        "steps": st.integers(1, 9),
+    },
+).map(lambda fields: Limits(**fields))
+
+
+@given(ours=POLICIES, asked=POLICIES)
+def test_a_worker_may_work_exactly_when_both_policies_let_it(ours: Policy, asked: Policy) -> None:
+    held = both(ours, asked, CARDS)
+    for card in CARDS:
+        each = [policy.forbidden_because(card) is None for policy in (ours, asked)]
+        assert (held.forbidden_because(card) is None) == all(each)
+
+
+@given(ours=LIMITS, asked=LIMITS, more=LIMITS)
+def test_limits_of_a_request_only_lower_those_of_the_model(ours: Limits, asked: Limits, more: Limits) -> None:
+    held = tightest(ours, asked, more)
+    for name in Limits.model_fields:
+        bounds = [getattr(ours, name)]
+        bounds += [getattr(one, name) for one in (asked, more) if name in one.model_fields_set]
+        known = [bound for bound in bounds if bound is not None]
+        assert getattr(held, name) == (min(known) if known else None)
+
+
+@pytest.mark.parametrize("rule", ["verifier", "final", "single", "data_class"])
+def test_a_rule_of_the_server_is_not_overruled(rule: str) -> None:
+    ours = Policy.model_validate({rule: "a"})
+    assert getattr(both(ours, Policy(), CARDS), rule) == "a"
+    assert getattr(both(Policy(), ours, CARDS), rule) == "a"
+    with pytest.raises(PolicyError, match=f"policy.{rule} is 'a' on this server"):
+        both(ours, Policy.model_validate({rule: "b"}), CARDS)
+
+
+def test_a_request_does_not_loosen_where_data_may_go() -> None:
+    ours = Policy(data_rules={"personal": DataRule(regions={"eu"})})
+    asked = Policy(data_class="personal", data_rules={"personal": DataRule()})
+    held = both(ours, asked, CARDS)
+    assert [card.name for card in CARDS if held.forbidden_because(card) is None] == ["a"]
+
+
+def side(planner: Card, *workers: Card) -> Conductor:
+    pool = WorkerPool([Worker.of(card.name, ScriptedModel(""), card=card) for card in workers])
+    return Conductor(Planner(model=ScriptedModel(""), card=planner), pool)
+
+
+HERE = side(Card(name="planner", tags={"house"}), *CARDS)
+ELSEWHERE = side(Card(name="planner", region="asia"), Card(name="old", tags={"slow"}))
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        Policy(deny={"tag:slow"}),
+        Policy(allow={"a", "old"}),
+        Policy(forbid=(Flow(reader="old", source="a"),)),
+        Policy(forbid=(Flow(reader="tag:house", source="region:asia"),)),
+    ],
+)
+@pytest.mark.parametrize("sides", [(HERE, ELSEWHERE), (ELSEWHERE, HERE)])
+def test_a_selector_may_mean_somebody_on_either_side(asked: Policy, sides: tuple[Conductor, Conductor]) -> None:
+    check_selectors(asked, sides)
+    here = sides[0]
+    held = both(Policy(), asked, here.pool.cards, planner=here.planner.card)
+    held.check_selectors(here.pool.cards, planners=[here.planner.card])
+
+
+def test_of_a_request_only_flows_that_are_possible_here_are_held() -> None:
+    possible = Flow(reader="planner", source="b")
+    held = both(
+        Policy(), Policy(forbid=(Flow(reader="old", source="a"), possible)), CARDS, planner=Card(name="planner")
+    )
+    assert held.forbid == (possible,)
+
+
+def test_a_selector_that_means_nobody_is_named() -> None:
+    with pytest.raises(ApiError, match="names 'tag:slow', but there are only a, b, c, tag:fast") as caught:
+        check_selectors(Policy(deny={"tag:slow"}), [HERE])
+    assert caught.value.param == "conductor.policy.deny"
+    with pytest.raises(ApiError, match="names 'tag:house'"):  # planners do no step, so nobody can keep them from one
+        check_selectors(Policy(deny={"tag:house"}), [HERE, ELSEWHERE])
+
+
+@pytest.mark.parametrize(("effort", "steps"), [(None, 5), ("minimal", 1), ("low", 2), ("medium", 5), ("high", 5)])
+def test_an_effort_bounds_the_plan(effort: Effort | None, steps: int) -> None:
+    held = tightest(Limits(rounds=2, usd=Decimal(1)), limits_of(effort))
+    assert held.steps == steps
+    assert held.rounds == (2 if effort in (None, "high") else 1)
+    assert held.usd == 1

@@ -1,0 +1,124 @@
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import get_args
+
+import pytest
+
+from rl_conductor import ConfigError
+from rl_conductor.pool.pool_file import ModelEntry
+from rl_conductor_training.bench.settings import TaskSettings, read_settings
+from rl_conductor_training.bench.systems import AnySystem
+from rl_conductor_training.bench.systems.base import SystemEntry
+from rl_conductor_training.workers.source import cache_version
+
+ROOT = Path(__file__).parents[3]
+
+
+@pytest.mark.parametrize("recipe", sorted((ROOT / "recipes").glob("bench-*.toml")), ids=lambda path: path.stem)
+def test_a_recipe_is_a_bench_file(recipe: Path) -> None:
+    settings = read_settings(recipe)
+    assert set(settings.against) <= settings.systems.keys()
+    assert all(name.startswith("embedded:") for name in settings.models)
+
+
+def test_the_page_shows_a_bench_file(tmp_path: Path) -> None:
+    shown = re.search(r"```toml\n(.*?)```", (ROOT / "docs" / "benchmark.md").read_text(), re.DOTALL)
+    assert shown is not None
+    (tmp_path / "bench.toml").write_text(shown[1])
+    (tmp_path / "pool.toml").write_text(
+        '[workers.fast]\nmodel = "toy:adder"\n[workers.strong]\nmodel = "toy:speller"\n'
+    )
+    settings = read_settings(tmp_path / "bench.toml")
+    small = ("embedded:qwen2.5-coder-0.5b", "embedded:qwen2.5-coder-1.5b", "embedded:qwen2.5-coder-0.5b")
+    workers = ("toy:adder", "toy:speller")
+    assert settings.models == ("openai:gpt-6-sol", "vllm-server:my-conductor", *workers, *small, *workers)
+
+
+@pytest.mark.parametrize("entry", get_args(get_args(AnySystem)[0]), ids=lambda entry: entry.__name__)
+def test_the_page_tells_the_keys_of_each_kind_with_what_they_are_by_default(entry: type[SystemEntry]) -> None:
+    (kind,) = get_args(entry.model_fields["kind"].annotation)
+    (row,) = re.findall(rf"^\| `{kind}` \|.*\| (.*)\|$", (ROOT / "docs" / "benchmark.md").read_text(), re.MULTILINE)
+    for name, field in entry.model_fields.items():
+        if row.strip() != "the same" and name not in SystemEntry.model_fields and name != "kind":
+            assert f"`{name}`" in row
+            if isinstance(field.default, int | float):
+                assert f"{field.default:,g}" in row
+
+
+def test_files_are_named_from_where_the_bench_file_lies(tmp_path: Path) -> None:
+    file = tmp_path / "bench.toml"
+    lines = (
+        'cache = "replies.sqlite"',
+        "[tasks]",
+        'mine = { task = "jsonl:mine.jsonl" }',
+        'math = { task = "math-500", options = { path = "math.jsonl" } }',
+        'elsewhere = { task = "gsm8k:/data/gsm8k.jsonl" }',
+        'made = { task = "composite:heldout" }',
+        '[calibration]\ntask = "jsonl:learn.jsonl"',
+    )
+    file.write_text("\n".join(lines) + f"\n{POOL}{SYSTEMS}")
+    settings = read_settings(file)
+    assert settings.cache == tmp_path / "replies.sqlite"
+    assert {name: one.task for name, one in settings.tasks.items()} == {
+        "mine": f"jsonl:{tmp_path / 'mine.jsonl'}",
+        "math": "math-500",
+        "elsewhere": "gsm8k:/data/gsm8k.jsonl",
+        "made": "composite:heldout",
+    }
+    assert settings.tasks["math"].options == {"path": str(tmp_path / "math.jsonl")}
+    assert settings.calibration is not None
+    assert settings.calibration.task == f"jsonl:{tmp_path / 'learn.jsonl'}"
+    assert settings.tasks["mine"].identity == TaskSettings(task="jsonl:moved.jsonl").identity
+
+
+TASKS = '[tasks.t]\ntask = "composite"\n'
+SYSTEMS = '[systems.s]\nkind = "alone"\n'
+POOL = "[pools.p.small]\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("x = [", "is not TOML"),
+        (TASKS + POOL + '[systems.s]\nkind = "magic"\n', r"systems.s: Input tag 'magic' .* 'alone', 'best-of-n'"),
+        (TASKS + POOL + SYSTEMS + "seeds = 3\n", "systems.s.alone.seeds: Extra inputs are not permitted"),
+        (TASKS + SYSTEMS + "[pools.p]\n", "write one of file, workers and small, not none"),
+        (TASKS + SYSTEMS + '[pools.p]\nfile = "x.toml"\n[pools.p.small]\n', "not file and small"),
+        (TASKS + POOL + SYSTEMS + 'against = "best"\n', "against"),
+        (
+            TASKS + POOL + '[systems.o]\nkind = "oracle"\nchains = [["who"]]\n',
+            "chains name roles that are not in roles: who",
+        ),
+        ('against = ["s"]\n' + TASKS + POOL + SYSTEMS, "against names s, but it may name no system"),
+    ],
+)
+def test_a_mistake_is_told_by_its_key(tmp_path: Path, text: str, said: str) -> None:
+    file = tmp_path / "bench.toml"
+    file.write_text(text)
+    with pytest.raises(ConfigError, match=said):
+        read_settings(file)
+
+
+def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"can't read '.*bench\.toml'"):
+        read_settings(tmp_path / "bench.toml")
+
+
+def test_another_adapter_under_the_same_name_is_another_model(tmp_path: Path) -> None:
+    weights, adapter = tmp_path / "base.gguf", tmp_path / "lora.gguf"
+    weights.write_bytes(b"base")
+    adapter.write_bytes(b"one")
+    trained = ModelEntry(model=f"llamacpp:{weights}", options={"lora": str(adapter), "threads": 2})
+    before = cache_version(trained)
+    assert before == cache_version(trained.model_copy(update={"options": {"lora": str(adapter), "threads": 4}}))
+    assert before != cache_version(trained.model_copy(update={"options": {}}))
+    adapter.write_bytes(b"another")
+    assert cache_version(trained) != before
+    assert cache_version(ModelEntry(model="embedded:smollm2-135m", options={"threads": 1})) == ""
+
+
+def test_replies_of_an_embedded_adapter_are_of_that_adapter_alone() -> None:
+    assert "conductor-135m.gguf" in cache_version(ModelEntry(model="embedded:conductor-135m"))
+    assert not cache_version(ModelEntry(model="embedded:smollm2-135m"))

@@ -1,0 +1,132 @@
+from __future__ import annotations
+
+from decimal import Decimal
+
+import pytest
+
+from rl_conductor_training.tasks.scorers.answers import (
+    extract_boxed,
+    extract_choice,
+    extract_final_answer,
+    extract_last_number,
+    normalize_text,
+    number_to_words,
+    numbers_match,
+    words_match,
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        (r"so \boxed{42}.", "42"),
+        (r"\boxed{1} or \boxed{\frac{1}{2}}", r"\frac{1}{2}"),
+        (r"\boxed{unclosed", None),
+        ("42", None),
+    ],
+)
+def test_what_a_box_holds(text: str, found: str | None) -> None:
+    assert extract_boxed(text) == found
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        (r"The answer is 3. \boxed{4}", "4"),
+        ("First 3.\nAnswer: 4", "4"),
+        ("**Final answer:** 4", "4"),
+        ("The final answer is: Paris", "Paris"),
+        ("Thinking.\nParis\n\n", "Paris"),
+        ("**Answer:**\n\n* Paris", "Paris"),
+        ("", ""),
+    ],
+)
+def test_the_answer_as_it_is_announced(text: str, found: str) -> None:
+    assert extract_final_answer(text) == found
+
+
+@pytest.mark.parametrize(
+    ("text", "number"),
+    [
+        ("3 apples and 1,204,000 pears", "1204000"),
+        ("-2.50", "-2.50"),
+        ("about 1e3.", "1000"),
+        ("in 1999, 12", "12"),
+        ("none", None),
+        ("1e999999999999999999999", None),
+        ("1e9999999", None),
+    ],
+)
+def test_the_last_number(text: str, number: str | None) -> None:
+    assert extract_last_number(text) == (None if number is None else Decimal(number))
+
+
+@pytest.mark.parametrize(
+    ("text", "letter"),
+    [
+        ("B", "B"),
+        ("(c)", "C"),
+        ("B) because it is", "B"),
+        ("I think so.\nAnswer: D", "D"),
+        ("Answer: A. No, the answer is C.", "C"),
+        (r"\boxed{A}", "A"),
+        ("The answer is a bit subtle.\n\\boxed{C}", "C"),
+        ("The answer is a bit subtle.", None),
+        (r"Answer: B, so \boxed{7}", "B"),
+        ("A cat would choose B", None),
+        ("E", None),
+        ("no idea", None),
+    ],
+)
+def test_the_letter_that_a_reply_settles_on(text: str, letter: str | None) -> None:
+    assert extract_choice(text, "ABCD") == letter
+
+
+def test_texts_are_the_same_but_for_case_and_punctuation_at_the_ends() -> None:
+    assert normalize_text(" The  Elbe. ") == normalize_text("the elbe")
+    assert normalize_text("the elbe") != normalize_text("the oder")
+    assert normalize_text(".5") != normalize_text("5.")
+
+
+def test_numbers_are_the_same_within_a_share_of_the_larger() -> None:
+    assert numbers_match(Decimal(100), Decimal("100.00001"))
+    assert not numbers_match(Decimal(100), Decimal(101))
+    assert numbers_match(Decimal(100), Decimal(101), tolerance=0.01)
+    assert not numbers_match(Decimal("NaN"), Decimal("NaN"))
+
+
+def test_number_words_are_spelled_as_in_books() -> None:
+    assert [number_to_words(n) for n in (0, 13, 20, 42, 100, 205, 999)] == [
+        *("zero", "thirteen", "twenty", "forty-two", "one hundred", "two hundred and five"),
+        "nine hundred and ninety-nine",
+    ]
+
+
+@pytest.mark.parametrize(("said", "same"), [("Forty-two", False), ("forty two.", True), ('"forty-two"', True)])
+def test_words_are_the_same_but_for_hyphens_quotes_and_a_full_stop(said: str, same: bool) -> None:
+    assert words_match(said, "forty-two") == same
+
+
+LONG = 200_000
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "answer is" + "\n" * LONG,
+        "answer" + " " * LONG,
+        "answer:\n" * LONG,
+        "the answer is: *" + ": " * LONG,
+        "answer" + "(" * LONG + "!",
+        "\\boxed{" * LONG,
+        "1" + ",111" * LONG,
+        "1e" * LONG,
+    ],
+    ids=range(8),
+)
+def test_finding_an_answer_takes_no_longer_than_the_length_of_a_reply_asks(text: str) -> None:
+    """Where it were quadratic, it would take minutes and be timed out."""
+    extract_final_answer(text)
+    extract_last_number(text)
+    extract_choice(text, "ABCD")
+    normalize_text(text)

@@ -1,0 +1,63 @@
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+
+from rl_conductor import ConfigError
+from rl_conductor_training.train.config import TrainConfig
+from rl_conductor_training.train.rollouts.batches import accumulation_steps, count_rounds
+
+
+def config(**changed: Any) -> TrainConfig:
+    defaults = {"model": "m", "task": {"name": "composite:train"}, "pool": {"small": {}}}
+    return TrainConfig.model_validate(defaults | changed)
+
+
+def test_without_recursion_every_question_has_one_round() -> None:
+    plain = config()
+    assert (plain.second_round_questions, plain.plans_per_step) == (0, 256)
+    assert {count_rounds(plain, number) for number in range(20)} == {1}
+
+
+def test_a_second_round_is_a_group_more_of_the_questions_that_get_one() -> None:
+    half = config(recursion={})
+    assert (half.second_round_questions, half.plans_per_step) == (2, 384)
+    assert [count_rounds(half, number) for number in range(8)] == [1, 2, 1, 2, 1, 2, 1, 2]
+    three_quarters = config(recursion={"share": 0.75})
+    assert [count_rounds(three_quarters, number) for number in range(4)] == [1, 2, 2, 2]
+    assert [count_rounds(config(recursion={"share": 1}), number) for number in range(4)] == [2, 2, 2, 2]
+
+
+def test_processes_share_the_plans_of_a_step_in_equal_micro_batches() -> None:
+    assert accumulation_steps(config(), 2) == 16
+    assert accumulation_steps(config(recursion={}), 2) == 24
+    with pytest.raises(ConfigError, match="256 plans per step can't be split evenly over 3 processes"):
+        accumulation_steps(config(), 3)
+
+
+@pytest.mark.parametrize(("questions", "share", "processes"), [(4, 0.5, 2), (12, 0.333, 4), (8, 1.0, 8)])
+def test_each_process_takes_whole_questions_and_as_many_second_rounds(
+    questions: int, share: float, processes: int
+) -> None:
+    settings = config(recursion={"share": share}, grpo={"questions": questions, "rollouts": 4, "micro_batch": 4})
+    assert accumulation_steps(settings, processes) * processes * 4 == settings.plans_per_step
+    rows = [
+        (number, turn)
+        for number in range(questions)
+        for turn in range(count_rounds(settings, number))
+        for _ in range(4)
+    ]
+    size = len(rows) // processes
+    shares = [rows[start : start + size] for start in range(0, len(rows), size)]
+    assert sum(len({number for number, _ in each}) for each in shares) == questions
+    assert len({sum(index for _, index in each) for each in shares}) == 1
+
+
+def test_a_question_that_would_be_split_is_refused() -> None:
+    message = (
+        "whole questions, so 4 processes must divide both grpo.questions = 4 and the 2 of them with a second round"
+    )
+    with pytest.raises(ConfigError, match=re.escape(message)):
+        accumulation_steps(config(recursion={}), 4)

@@ -1,0 +1,174 @@
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+import sys
+import tomllib
+from collections import Counter
+from pathlib import Path
+from typing import Any, get_args
+
+import pytest
+from pydantic import BaseModel
+
+from rl_conductor import ConfigError
+from rl_conductor_training.tasks.mixture import parse_parts
+from rl_conductor_training.train.config import RecursionSettings, TrainConfig, read_config
+
+RECIPES = Path(__file__).parents[3] / "recipes"
+LEAST = 'model = "m"\n[task]\nname = "composite:train"\n[pool.small]\n'
+
+
+def write_config(folder: Path, text: str) -> Path:
+    file = folder / "train.toml"
+    file.write_text(text, encoding="utf-8")
+    return file
+
+
+@pytest.mark.parametrize("name", ["composite.toml", "cpu.toml", "small.toml", "paper-7b.toml"])
+def test_recipes_can_be_read(name: str) -> None:
+    read_config(RECIPES / name)
+
+
+def test_the_recipe_from_chance_reads_what_its_script_picks(tmp_path: Path) -> None:
+    script = RECIPES.parent / "benchmarks" / "composite_chance.py"
+    subprocess.run([sys.executable, script, tmp_path / "chance-plans.jsonl", "--size", "24"], check=True)
+    config = read_config(Path(shutil.copy(RECIPES / "composite-chance.toml", tmp_path)))
+    assert config.warm_start is not None
+    assert config.warm_start.plans is not None
+    picked = [json.loads(line) for line in config.warm_start.plans.read_text(encoding="utf-8").splitlines()]
+    assert len({line["question"] for line in picked}) == len(picked) == 24
+    assert {len(line["workflow"]["steps"]) for line in picked} == {1, 2, 3, 4}
+    assert not any("score" in line for line in picked)
+
+
+def test_the_page_tells_every_key_and_its_default() -> None:
+    page = (RECIPES.parent / "docs" / "training.md").read_text(encoding="utf-8")
+    tables = {row[0]: row[1] for row in re.findall(r"^\| `\[(\w+)\]` \| (.*) \|$", page, re.MULTILINE)}
+    assert tables.keys() == {name for name in TrainConfig.model_fields if _table(name)}
+    for name, cell in tables.items():
+        fields = _table(name).model_fields
+        keys = dict(re.findall(r"`(\w+)(?: = ([^`]+))?`", cell))
+        assert keys.keys() == fields.keys(), name
+        for key, value in keys.items():
+            default = fields[key].get_default(call_default_factory=True)
+            assert value == "" or tomllib.loads(f"x = {value}")["x"] == _plain(default), f"{name}.{key}"
+
+
+def _table(name: str) -> Any:
+    """The model of a table of the file; `None` of a key that is no table."""
+    annotation = TrainConfig.model_fields[name].annotation
+    kinds = [kind for kind in (*get_args(annotation), annotation) if isinstance(kind, type)]
+    return next((kind for kind in kinds if issubclass(kind, BaseModel)), None)
+
+
+def _plain(default: Any) -> Any:
+    return list(default) if isinstance(default, tuple) else default
+
+
+def test_the_papers_recipe_has_the_papers_numbers() -> None:
+    config = read_config(RECIPES / "paper-7b.toml")
+    grpo = config.grpo
+    assert (grpo.steps, grpo.questions, grpo.rollouts) == (200, 4, 64)
+    assert (grpo.learning_rate, grpo.warmup, grpo.schedule) == (1e-6, 0.03, "cosine")
+    assert (grpo.temperature, grpo.clip, grpo.kl, grpo.loss, grpo.scale) == (1.0, 0.2, 0.0, "bnpo", "group")
+    assert (config.plan.max_steps, config.plan.max_tokens, config.plan.access) == (5, 1024, "binary")
+    assert config.lora is None
+    assert config.warm_start is None
+    assert config.reward.kind == "paper"
+
+
+def test_the_papers_recipe_has_the_papers_questions_and_its_seven_workers() -> None:
+    config = read_config(RECIPES / "paper-7b.toml")
+    parts = parse_parts(config.task.options)
+    assert [part.name for part in parts.values()] == ["math-500", "mmlu", "rlpr", "livecodebench"]
+    assert sum(part.limit or 0 for part in parts.values()) == 960
+    workers = config.pool.workers
+    assert len(workers) == 7
+    assert {worker.sampling.max_tokens for worker in workers.values()} == {4096}
+    thinking = [worker.options["extra_body"]["reasoning"] for name, worker in workers.items() if "qwen-" in name]
+    assert thinking == [{"enabled": False}, {"enabled": True}]
+
+
+def test_steps_of_the_small_recipe_hold_whole_contrast_sets() -> None:
+    config = read_config(RECIPES / "small.toml")
+    sets = Counter(sample.contrast for sample in config.task.build().samples)
+    assert {config.grpo.questions % size for size in sets.values()} == {0}
+    assert "" not in sets
+
+
+def test_paths_are_relative_to_the_file(tmp_path: Path) -> None:
+    (tmp_path / "plans.jsonl").touch()
+    own = LEAST.replace("composite:train", "jsonl:tasks.jsonl")
+    config = read_config(write_config(tmp_path, f'{own}[warm_start]\nplans = "plans.jsonl"\n'))
+    assert config.warm_start is not None
+    assert config.warm_start.plans == tmp_path / "plans.jsonl"
+    assert config.task.name == f"jsonl:{tmp_path / 'tasks.jsonl'}"
+
+
+def test_a_mixture_of_tasks_names_files_beside_the_file_too(tmp_path: Path) -> None:
+    mixed = '[task]\nname = "mixture"\n[task.options.mine]\nname = "jsonl:mine.jsonl"\nlimit = 3\n[task.options.sums]\n'
+    mixed += 'name = "gsm8k"\noptions = { path = "sums.jsonl" }\n'
+    options = read_config(
+        write_config(tmp_path, LEAST.replace('[task]\nname = "composite:train"\n', mixed))
+    ).task.options
+    assert options["mine"] == {"name": f"jsonl:{tmp_path / 'mine.jsonl'}", "limit": 3}
+    assert options["sums"]["options"] == {"path": str(tmp_path / "sums.jsonl")}
+
+
+def test_a_task_that_is_no_file_keeps_its_name(tmp_path: Path) -> None:
+    assert read_config(write_config(tmp_path, LEAST)).task.name == "composite:train"
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        (f"{LEAST}[grpo]\nlearning = 1\n", "grpo.learning: Extra inputs"),
+        (f"{LEAST}[grpo]\nmicro_batch = 7\n", "grpo.micro_batch = 7 must divide the 256 plans per step"),
+        (
+            f"{LEAST}[recursion]\n[grpo]\nmicro_batch = 256\n",
+            "grpo.micro_batch = 256 must divide the 384 plans per step of both rounds",
+        ),
+        (f"{LEAST}[recursion]\nshare = 0.4\n", "recursion.share = 0.4 of grpo.questions = 4 is 1.6 questions per step"),
+        (
+            f"{LEAST}[recursion]\nshare = 0.001\n",
+            "recursion.share = 0.001 of grpo.questions = 4 is 0.004 questions",
+        ),
+        (f"{LEAST}[recursion]\ndiscount = 1.5\n", "recursion.discount: Input should be less than or equal to 1"),
+        (LEAST.replace("[pool.small]\n", "[pool]\n"), "one of file, workers and small, not none"),
+        (f'{LEAST}[pool]\nfile = "pool.toml"\n', "not file and small"),
+        (f'{LEAST}[warm_start]\nplans = "missing.jsonl"\n', "names 'missing.jsonl', but there is no file"),
+        (LEAST.replace("[pool", "options = { limit = 3 }\n[pool"), "task: limit is not an option of the task"),
+        ("model = ", "is not TOML"),
+    ],
+)
+def test_a_mistake_is_told_by_its_key(tmp_path: Path, text: str, problem: str) -> None:
+    with pytest.raises(ConfigError) as error:
+        read_config(write_config(tmp_path, text))
+    assert problem in str(error.value)
+
+
+def test_weights_that_are_trained_are_not_rounded_to_what_is_computed_in(tmp_path: Path) -> None:
+    halved = f'dtype = "bfloat16"\n{LEAST}'
+    assert read_config(write_config(tmp_path, halved)).weight_dtype == "float32"
+    assert (
+        read_config(write_config(tmp_path, f"{halved}[lora]\n")).weight_dtype == "bfloat16"
+    )  # the addition is of float32
+
+
+def test_a_run_begun_before_there_was_recursion_goes_on_without_it(tmp_path: Path) -> None:
+    config = read_config(write_config(tmp_path, LEAST))
+    assert config.recursion is None
+    assert TrainConfig.model_validate(config.model_dump(exclude={"recursion"})) == config
+
+
+def test_the_papers_recursion() -> None:
+    recursion = RecursionSettings()
+    assert (recursion.share, recursion.discount) == (0.5, 0.25)
+
+
+def test_a_configuration_survives_json(tmp_path: Path) -> None:
+    config = read_config(write_config(tmp_path, f"{LEAST}[lora]\nrank = 4\n"))
+    assert TrainConfig.model_validate_json(config.model_dump_json()) == config

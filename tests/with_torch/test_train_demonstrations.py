@@ -1,0 +1,128 @@
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import pytest
+
+import toy_training
+from rl_conductor.errors import ConfigError
+from rl_conductor.workflow.workflow import PlanSpace, Step, Workflow
+from rl_conductor_training.train.config import CurriculumSettings, PlanSettings, WarmStartSettings
+from rl_conductor_training.train.policy.model_loading import LoadedModel, load_model
+from rl_conductor_training.train.setup import TrainingSetup
+from rl_conductor_training.train.warm_start.sft import build_examples
+from rl_conductor_training.train.warm_start.sft_data import (
+    Demonstration,
+    collect_demonstrations,
+    random_workflow,
+    select_shortest,
+)
+
+
+def plan(question: str, *workers: str, score: float | None = 1.0) -> Demonstration:
+    steps = tuple(Step(subtask="Solve it.", worker=name) for name in workers)
+    return Demonstration(question=question, workflow=Workflow(steps=steps), score=score)
+
+
+@pytest.fixture(scope="module")
+def setup(tmp_path_factory: pytest.TempPathFactory) -> TrainingSetup:
+    return TrainingSetup(toy_training.config(tmp_path_factory.mktemp("toy")), toy_training.pool())
+
+
+@pytest.fixture(scope="module")
+def loaded(setup: TrainingSetup) -> LoadedModel:
+    return load_model(setup.config.model, dtype="float32")
+
+
+def test_of_the_right_plans_for_a_question_the_shortest_are_learnt_from() -> None:
+    plans = [
+        plan("q", "right", "right"),
+        plan("q", "right"),
+        plan("q", "wrong", score=0.0),
+        plan("q", "right"),
+        plan("q", "other"),
+        plan("p", "right", "other"),
+        plan("q", "broken", score=None),
+        plan("q", "judge").model_copy(update={"round": 2}),
+    ]
+    assert select_shortest(plans) == [plan("q", "right"), plan("q", "other"), plan("p", "right", "other")]
+
+
+def test_chance_writes_only_what_may_run() -> None:
+    space = PlanSpace(roster=("a", "b", "c"), allowed=frozenset("ab"), max_steps=3)
+    chance = random.Random(0)
+    drawn = [random_workflow(space, ("Look.", "Count."), chance) for _ in range(200)]
+    assert not any(space.violations(one) for one in drawn)
+    assert {len(one.steps) for one in drawn} == {1, 2, 3}
+    assert {step.worker for one in drawn for step in one.steps} == {"a", "b"}
+
+
+def test_plans_drawn_by_chance_are_kept_when_they_are_right(setup: TrainingSetup, loaded: LoadedModel) -> None:
+    demonstrations = collect_demonstrations(setup, WarmStartSettings(questions=1, samples=12), loaded)
+    assert [one.workflow.steps[0].worker for one in demonstrations if one.workflow] == ["right"]
+
+
+def test_where_no_plan_is_right_there_is_nothing_to_learn_from(
+    setup: TrainingSetup, loaded: LoadedModel, tmp_path: Path
+) -> None:
+    file = tmp_path / "plans.jsonl"
+    file.write_text(plan("q", "right", score=0.0).model_dump_json(), encoding="utf-8")
+    with pytest.raises(ConfigError, match="no plan with a right answer"):
+        collect_demonstrations(setup, WarmStartSettings(plans=file), loaded)
+
+
+@pytest.mark.parametrize(
+    ("known", "changed", "problem"),
+    [
+        (plan("q", "right", "right"), {}, "2 steps, but 1 to 1 are allowed"),
+        (plan("q", "gone"), {}, "no worker 'gone'"),
+        (
+            plan("q", "right", "wrong"),
+            {"plan": PlanSettings(max_steps=2), "curriculum": CurriculumSettings(workers=1)},
+            "it needs 2 workers, but curriculum.workers is 1",
+        ),
+        (plan("q", "right").model_copy(update={"reasoning": "Well.\nNow."}), {}, "reasoning has more than one line"),
+    ],
+)
+def test_a_plan_that_could_not_be_written_here_is_refused(
+    setup: TrainingSetup,
+    loaded: LoadedModel,
+    tmp_path: Path,
+    known: Demonstration,
+    changed: dict[str, object],
+    problem: str,
+) -> None:
+    file = tmp_path / "plans.jsonl"
+    file.write_text(known.model_dump_json(), encoding="utf-8")
+    other = TrainingSetup(setup.config.model_copy(update=changed), setup.pool)
+    with pytest.raises(ConfigError, match=f"plan for 'q' does not fit: .*{problem}"):
+        collect_demonstrations(other, WarmStartSettings(plans=file), loaded)
+
+
+def test_a_plan_is_learnt_with_its_end_and_the_prompt_of_serving(setup: TrainingSetup, loaded: LoadedModel) -> None:
+    examples = build_examples(setup, WarmStartSettings(steps=2, batch=3), loaded, [plan("What is 6 * 7?", "right")])
+    assert len(examples) == 6
+    for row in examples:
+        assert loaded.tokenizer.decode(row.prompt).count("What is 6 * 7?") == 1
+        assert row.plan[-1] == loaded.end_tokens[0]
+        text = loaded.tokenizer.decode(row.plan[:-1])
+        assert text == 'model_id = [1]\nsubtasks = ["Solve it."]\naccess_list = [[]]'
+
+
+def test_every_row_has_an_order_of_its_own_and_the_plan_follows_it(setup: TrainingSetup, loaded: LoadedModel) -> None:
+    shuffled = TrainingSetup(
+        setup.config.model_copy(update={"curriculum": CurriculumSettings(shuffle=True)}), setup.pool
+    )
+    examples = build_examples(shuffled, WarmStartSettings(steps=4, batch=4), loaded, [plan("What is 6 * 7?", "right")])
+    numbers = [loaded.tokenizer.decode(row.plan).partition("]")[0] for row in examples]
+    assert set(numbers) == {"model_id = [0", "model_id = [1"}
+    assert len(set(numbers[:4])) == 2  # within one step
+
+
+def test_a_thought_says_who_does_what_and_then_who_is_needed(setup: TrainingSetup, loaded: LoadedModel) -> None:
+    does = {"wrong": "guess", "right": "solve"}
+    examples = build_examples(
+        setup, WarmStartSettings(steps=1, batch=1, thoughts=does), loaded, [plan("q", "right", "wrong")]
+    )
+    assert loaded.tokenizer.decode(examples[0].plan).startswith("0 guess, 1 solve: solve 1, guess 0\nmodel_id = [1, 0]")
