@@ -46,7 +46,7 @@ for planned in llm.trace.rounds:
     for error in planned.plan.errors:
         print("refused:", error)
     for repair in planned.plan.repairs:
-        print("mended:", repair)
+        print("repair_steps:", repair)
 for result in llm.trace.results():
     reads = ", ".join(str(i + 1) for i in sorted(result.step.access)) or "nothing"
     print(f"{result.index + 1}. {result.step.worker} reads {reads}: {result.step.subtask}")

@@ -61,11 +61,11 @@ SPACES = {
         allowed=frozenset(ROSTER),
         max_steps=4,
         access="positional",
-        unreadable=frozenset({("coder", "thinker"), ("judge", "writer")}),
+        forbidden_flows=frozenset({("coder", "thinker"), ("judge", "writer")}),
         subtask_chars=30,
     ),
     "a later round": PlanSpace(
-        roster=ROSTER, allowed=frozenset(ROSTER), recalled=frozenset({"coder"}), may_accept=True, subtask_chars=30
+        roster=ROSTER, allowed=frozenset(ROSTER), recallable=frozenset({"coder"}), may_accept=True, subtask_chars=30
     ),
 }
 
@@ -237,7 +237,7 @@ class CallingBehaviours:
         assert json.loads(reply.message.tool_calls[0].arguments) == {"worker": "coder", "access": [1]}
 
     async def test_a_call_that_cannot_be_read_is_a_bad_response(self, engine: Model) -> None:
-        with pytest.raises(BadResponseError, match="calls no tool"):
+        with pytest.raises(BadResponseError, match="made no valid call"):
             await engine.complete(offering(says=CALL.replace("assign", "resign")))
         with pytest.raises(BadResponseError, match="raise max_tokens"):
             await engine.complete(offering(says=CALL, max_tokens=12))
@@ -294,11 +294,11 @@ class SeeingBehaviours:
             await seeing.complete(showing(ImagePart(data=data)))
 
     async def test_an_image_is_not_fetched(self, seeing: Model) -> None:
-        with pytest.raises(BadRequestError, match="give its content"):
+        with pytest.raises(BadRequestError, match="pass the content in `data`"):
             await seeing.complete(showing(ImagePart(url="https://example.com/cat.png")))
 
     async def test_a_template_without_tools_says_so(self, seeing: Model) -> None:
-        assert seeing.capabilities.names == {"images", "json_schema", "grammar"}
+        assert seeing.capabilities.names == {"images", "json_schema", "array_bounds", "grammar"}
         with pytest.raises(BadRequestError, match="can't take tools"):
             await seeing.complete(offering())
 

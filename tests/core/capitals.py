@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from typing import Any
 
-from rl_conductor.planning.router import Learned, Tiers, words
+from rl_conductor.planning.router import Learned, Router, words
 from rl_conductor.types import Message, Request
 
 EASY = ("What is the capital of {}?", "Name the capital of {}.", "Which city is the capital of {}?")
@@ -13,11 +13,11 @@ HARD = ("Prove that {} is not compact.", "Derive a bound for {} and discuss it."
 MADE = Learned(source="a test", requests=100, right=50, risk=0.05, made="2026-11-21")
 
 
-def tiers(worker: str = "a", **changed: Any) -> Tiers:
-    """Tiers of a scripted worker."""
+def tiers(worker: str = "a", **changed: Any) -> Router:
+    """A router for a scripted worker."""
     weights = {place: 40 * value for place, value in words("capital").items()}
     known = {"worker": worker, "model": f"scripted:{worker}", "threshold": 0.9, "longest": 200, "learned": MADE}
-    return Tiers.model_validate(known | {"bias": -5.0, "length": 0.0, "words": weights} | changed)
+    return Router.model_validate(known | {"bias": -5.0, "length": 0.0, "words": weights} | changed)
 
 
 def question(text: str, **more: Any) -> Request:

@@ -1,4 +1,4 @@
-"""What the tests of a run share: plans in words, pools of scripted models, and a reader of the fences."""
+"""Helpers for tests of runs: plan texts, pools of scripted models, and a parser of delimited prompts."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from rl_conductor.workflow.workflow import Step, Workflow
 
 ACCEPT = "Good.\nmodel_id = []\nsubtasks = []\naccess_list = []"
 SOON = 60.0
-"""Seconds within which whatever a test waits for must have happened, however busy the machine is."""
+"""Seconds: a timeout for tests that is long enough for a busy machine."""
 
 
 def plan(*steps: tuple[int, str, list[Any]]) -> str:
@@ -44,40 +44,40 @@ def workflow(*steps: tuple[str, str, Sequence[int]]) -> Workflow:
 
 
 def down(_: Request) -> Exception:
-    """What a model that is out of order says."""
+    """A reply that fails with an error that is not retried."""
     return ModelError("out of order", model="down")
 
 
 def busy(_: Request) -> Exception:
-    """What a model that is overloaded says, and would say again at once."""
+    """A reply that fails with a rate limit, with almost no wait before the retry."""
     return RateLimitError("busy", model="busy", status=429, retry_after=0.001)
 
 
 def pool_of(**models: Any) -> WorkerPool:
     """Scripted workers by name: a script, or a whole worker or model."""
-    return WorkerPool(made if isinstance(made, Worker) else worker(name, made) for name, made in models.items())
+    return WorkerPool(model if isinstance(model, Worker) else worker(name, model) for name, model in models.items())
 
 
 def worker(name: str, model: Any, *, accuracy: float = 0.0, **options: Any) -> Worker:
     """A scripted worker with a measured accuracy."""
     card_options = {key: options.pop(key) for key in ("tags", "region", "latency") if key in options}
     card = Card(name=name, accuracy={"all": accuracy}, **card_options)
-    made = model if isinstance(model, Model) else ScriptedModel(model, name=name)
-    return Worker.of(name, made, card=card, **options)
+    scripted = model if isinstance(model, Model) else ScriptedModel(model, name=name)
+    return Worker.of(name, scripted, card=card, **options)
 
 
 class Gated(ScriptedModel):
-    """A scripted model that waits for something of the test's before it answers."""
+    """A scripted model that awaits `wait` before it answers."""
 
     def __init__(self, replies: Any, wait: Callable[[Request], Awaitable[object]], **options: Any) -> None:
         super().__init__(replies, **options)
         self._wait = wait
         self.held = 0
-        """Calls that still wait."""
+        """Number of calls that are waiting."""
         self.asked = asyncio.Event()
 
     async def stream(self, request: Request) -> AsyncGenerator[Delta, None]:
-        """The reply, after the wait."""
+        """Streams the reply after the wait."""
         self.held += 1
         self.asked.set()
         try:
@@ -89,20 +89,20 @@ class Gated(ScriptedModel):
 
 
 class Paced(ScriptedModel):
-    """A scripted model that waits for something of the test's after each piece; it is told all it has said."""
+    """A scripted model that awaits `pause` with the text so far after each piece."""
 
     def __init__(self, replies: Any, pause: Callable[[str], Awaitable[object]], **options: Any) -> None:
         super().__init__(replies, **options)
         self._pause = pause
 
     async def stream(self, request: Request) -> AsyncGenerator[Delta, None]:
-        """The reply, with pauses."""
-        said = ""
+        """Streams the reply with a pause after each piece."""
+        text = ""
         async with aclosing(super().stream(request)) as deltas:
             async for delta in deltas:
-                said += delta.text
+                text += delta.text
                 yield delta
-                await self._pause(said)
+                await self._pause(text)
 
 
 async def forever(_: Request) -> None:
@@ -111,7 +111,7 @@ async def forever(_: Request) -> None:
 
 
 class Section(NamedTuple):
-    """What one fence encloses."""
+    """The content of one delimited section of a prompt."""
 
     tag: str
     step: str | None
@@ -119,29 +119,29 @@ class Section(NamedTuple):
 
 
 def sections(prompt: str) -> list[Section]:
-    """What stands between tags that bear the mark of the first, and nothing else: a reader that trusts no reply."""
+    """Parses the sections between tags with the nonce of the first tag, ignoring any other tags in replies."""
     mark = re.search(r'^<\w+(?: step="[^"]*")? mark="([0-9a-f]{16})">$', prompt, re.MULTILINE)
     if mark is None:
         return []
     tag = re.compile(rf'^<(?P<end>/?)(?P<tag>\w+)(?: step="(?P<step>[^"]*)")? mark="{mark[1]}">$', re.MULTILINE)
-    found: list[Section] = []
+    parsed: list[Section] = []
     opened: re.Match[str] | None = None
-    for one in tag.finditer(prompt):
+    for match in tag.finditer(prompt):
         if opened is None:
-            assert not one["end"], f"a fence is closed that was not opened: {one[0]}"
-            opened = one
+            assert not match["end"], f"a section is closed that was not opened: {match[0]}"
+            opened = match
         else:
-            assert (one["end"], one["tag"]) == ("/", opened["tag"]), f"{opened[0]} is followed by {one[0]}"
-            found.append(Section(opened["tag"], opened["step"], prompt[opened.end() + 1 : one.start() - 1]))
+            assert (match["end"], match["tag"]) == ("/", opened["tag"]), f"{opened[0]} is followed by {match[0]}"
+            parsed.append(Section(opened["tag"], opened["step"], prompt[opened.end() + 1 : match.start() - 1]))
             opened = None
-    assert opened is None, "a fence stays open"
-    return found
+    assert opened is None, "a section stays open"
+    return parsed
 
 
 def evidence_in(prompt: str) -> list[tuple[str, str, str]]:
     """The (step, subtask, reply) that a prompt shows."""
-    found = sections(prompt)
-    subtasks, replies = found[::2], found[1::2]
+    parsed = sections(prompt)
+    subtasks, replies = parsed[::2], parsed[1::2]
     assert [(s.tag, s.step) for s in subtasks] == [("subtask", r.step) for r in replies]
     return [(str(r.step), s.content, r.content) for s, r in zip(subtasks, replies, strict=True)]
 
@@ -152,12 +152,12 @@ def prompt_of(request: Request) -> str:
 
 
 def evidence_of(request: Request) -> list[tuple[str, str, str]]:
-    """The (step, subtask, reply) that a worker was shown."""
+    """The (step, subtask, reply) sections of a worker's prompt."""
     return evidence_in(prompt_of(request))
 
 
 def subtask_of(request: Request) -> str:
-    """The subtask that a worker was given."""
+    """The subtask in a worker's prompt."""
     return subtask_in(prompt_of(request))
 
 
@@ -182,5 +182,5 @@ def reply(text: str, *, usage: Usage | None = None) -> Completion:
 
 
 def leftover_tasks() -> set[asyncio.Task[Any]]:
-    """Tasks beside the test's own."""
+    """Returns all tasks other than the test's own."""
     return asyncio.all_tasks() - {asyncio.current_task()}

@@ -30,10 +30,10 @@ def spaces(draw: st.DrawFn) -> PlanSpace:
         max_steps=most,
         min_steps=draw(st.integers(1, most)),
         access=draw(st.sampled_from(["binary", "positional"])),
-        unreadable=frozenset(draw(st.lists(st.sampled_from(pairs), max_size=3))),
+        forbidden_flows=frozenset(draw(st.lists(st.sampled_from(pairs), max_size=3))),
         last=draw(st.none() | subsets(roster, least=1)),
         last_reads_all=draw(st.booleans()),
-        recalled=draw(st.none() | subsets(roster)),
+        recallable=draw(st.none() | subsets(roster)),
         may_accept=draw(st.booleans()),
         subtask_chars=draw(st.sampled_from([1, 2, 3, 30])),
     )
@@ -82,7 +82,7 @@ def _may_stand(space: PlanSpace, steps: tuple[Step, ...], ends: bool) -> bool:
 
 def _readings(space: PlanSpace, index: int) -> list[tuple[frozenset[int], bool]]:
     """Every access that can be spelled for the step at `index`."""
-    later = space.recalled is not None
+    later = space.recallable is not None
     if space.access == "binary":
         return [(frozenset(), False), (frozenset(range(index)), later)]
     subsets = [frozenset(chosen) for size in range(index + 1) for chosen in combinations(range(index), size)]

@@ -20,7 +20,7 @@ PUBLIC = {
     "Delta",
     "Event",
     "Flow",
-    "Found",
+    "DiscoveredPool",
     "LimitError",
     "Limits",
     "Message",

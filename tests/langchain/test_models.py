@@ -140,7 +140,7 @@ async def test_a_reply_that_is_not_the_json_asked_for_may_be_repeated(schema: An
         assert caught.value.retryable
 
 
-class Caller(FakeMessagesListChatModel):
+class ModelCaller(FakeMessagesListChatModel):
     """A chat model that keeps what was bound to it."""
 
     bound: list[Any] = Field(default_factory=list)
@@ -162,7 +162,7 @@ TOOLS_OR_FORM = HELLO.model_copy(
 
 async def test_asked_for_tools_and_a_schema_at_once_a_chat_model_calls_a_tool_or_answers_in_json() -> None:
     replies = [calls("now"), calls("answer_place", city="Ulm"), AIMessage('{"city": "Bonn"}')]
-    chat = Caller(responses=list(replies))
+    chat = ModelCaller(responses=list(replies))
     model = ChatModel(chat)
     first, second, third = [await model.complete(TOOLS_OR_FORM) for _ in replies]
     assert chat.bound == [(["now", "answer_place"], {"tool_choice": "any"})] * 3
@@ -175,14 +175,14 @@ async def test_asked_for_tools_and_a_schema_at_once_a_chat_model_calls_a_tool_or
 
 async def test_a_tool_that_is_called_beside_the_answer_goes_before_it() -> None:
     both = calls("answer_place", city="Ulm").tool_calls + calls("now").tool_calls
-    reply = await ChatModel(Caller(responses=[AIMessage("", tool_calls=both)])).complete(TOOLS_OR_FORM)
+    reply = await ChatModel(ModelCaller(responses=[AIMessage("", tool_calls=both)])).complete(TOOLS_OR_FORM)
     assert [call.name for call in reply.message.tool_calls] == ["now"]
 
 
 async def test_a_form_of_any_title_is_offered_under_a_name_that_vendors_take(chat: Any, vendor: Vendor) -> None:
     form = JsonFormat(name="My Place[int]" + "x" * 70, json_schema={"title": "My Place[int]", **SCHEMA})
     asked = TOOLS_OR_FORM.model_copy(update={"response_format": form})
-    caller = Caller(responses=[calls("now")])
+    caller = ModelCaller(responses=[calls("now")])
     await ChatModel(caller).complete(asked)
     ((_, offered), _) = caller.bound[0]
     await ChatModel(chat()).complete(asked.model_copy(update={"tools": ()}))
@@ -192,7 +192,7 @@ async def test_a_form_of_any_title_is_offered_under_a_name_that_vendors_take(cha
 
 @pytest.mark.parametrize(("choice", "bound"), [("now", "now"), ("required", "any")])
 async def test_a_tool_that_must_be_called_is_offered_without_the_form(choice: str, bound: str) -> None:
-    chat = Caller(responses=[calls("now")])
+    chat = ModelCaller(responses=[calls("now")])
     await ChatModel(chat).complete(TOOLS_OR_FORM.model_copy(update={"tool_choice": choice}))
     assert chat.bound == [(["now"], {"tool_choice": bound})]
 
@@ -201,7 +201,7 @@ def test_an_agent_over_chat_models_may_have_tools_and_a_form_for_its_answer() ->
     class Place(BaseModel):
         city: str
 
-    chat = Caller(responses=[calls("where"), calls("answer_Place", city="Ulm")])
+    chat = ModelCaller(responses=[calls("where"), calls("answer_Place", city="Ulm")])
     conductor: Any = ChatConductor(workers={"a": chat}, planner=ScriptedModel(plan((0, "Answer.", []))))
     agent: Any = create_agent(
         conductor,

@@ -121,7 +121,7 @@ def test_plans_after_rejections_keep_to_the_limits() -> None:
     planner = one.planner.model
     assert isinstance(planner, ScriptedModel)
     assert len(planner.requests) == 2
-    with pytest.raises(RunError, match=r"write limits.calls=3 or more"):
+    with pytest.raises(RunError, match=r"raise it to 3 or more"):
         decide(graph, type="approve")
 
 

@@ -242,7 +242,7 @@ def test_it_calls_functions_when_a_worker_that_may_answer_does() -> None:
         ({"workers": [EchoLLM(), EchoLLM()]}, "a name of its own"),
         ({"workers": {"a": EchoLLM()}, "model": "x"}, "a Conductor takes no model; it takes workers"),
         ({"workers": {"a": EchoLLM()}, "planner": 7}, "'planner' is a int, which can't work"),
-        ({"workers": {"a": {"model": "openai:x", "tag": 1}}}, "worker 'a' is wrong: tag"),
+        ({"workers": {"a": {"model": "openai:x", "tag": 1}}}, "worker 'a' is invalid: tag"),
         ({"workers": {"a": {"model": "openai:x", "options": {"api_key": "sk-1"}}}}, "set it in the environment"),
     ],
 )

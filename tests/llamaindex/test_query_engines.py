@@ -216,7 +216,7 @@ def test_the_swarm_tax_is_visible(indexes: Indexes, monkeypatch: pytest.MonkeyPa
 
 
 async def test_a_retriever_searches_for_the_words_of_its_own_part(indexes: Indexes) -> None:
-    evidence = [Evidence(label="1", subtask="Who mends sails?", reply="Torn sails are mended free of charge.")]
+    evidence = [Evidence(label="1", subtask="Who mends sails?", reply="Torn sails are repair_steps free of charge.")]
     prompt = worker_prompt("Tell me all.", evidence, "What does the Heron cost?", key="k")
     found = await RetrieverModel(indexes["all"].as_retriever(similarity_top_k=1)).complete(
         Request(messages=(Message.user(prompt),))

@@ -17,7 +17,7 @@ from uvicorn import Server
 
 from core.runs import SOON, plan
 from postgres import postgres
-from rl_conductor.config.discovery import Found
+from rl_conductor.config.discovery import DiscoveredPool
 from rl_conductor.models import Model
 from rl_conductor.models.scripted import ScriptedModel
 from rl_conductor.planning.planner import Planner
@@ -62,7 +62,7 @@ Serve = Callable[..., Awaitable[At]]
 @asynccontextmanager
 async def served(pool: WorkerPool, planner: Model, settings: Settings) -> AsyncGenerator[At, None]:
     """A server over this pool."""
-    found = Found(pool, Planner(model=planner), ("a test needs it",))
+    found = DiscoveredPool(pool, Planner(model=planner), ("a test needs it",))
     service = await Service.over(catalogue(found, settings.profiles), settings)
     with listening_socket(settings) as listener:
         url = "http://{}:{}".format(*listener.getsockname()[:2])

@@ -75,7 +75,7 @@ async def test_no_more_is_used_than_the_request_may_whatever_the_choices(
 
 async def test_a_whole_request_that_comes_to_a_limit_has_a_status_of_its_own(serve: Serve) -> None:
     at = await serve(pool=pool_of(a="hello", b="b"))
-    with pytest.raises(BadRequestError, match=r"all 2 choices together: .*limits\.calls=1 leaves 0"):
+    with pytest.raises(BadRequestError, match=r"all 2 choices together: .*limits\.calls=1 is used up"):
         await ask(at, 2, calls=1)
     over_asgi = httpx.ASGITransport(create_app(at.service))
     async with httpx.AsyncClient(transport=over_asgi, base_url="http://127.0.0.1") as http:

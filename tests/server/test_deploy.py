@@ -89,9 +89,9 @@ def test_nobody_is_root_in_image_and_pod() -> None:
 def test_the_image_is_built_of_what_is_there() -> None:
     for paths in re.findall(r"^COPY (?!--from)(.+) \S+$", CONTAINERFILE, re.MULTILINE):
         assert all((ROOT / path).exists() for path in paths.split())
-    asked = re.findall(r"packages/core\[(.+)\]", CONTAINERFILE)[0].split(",")
-    known = tomllib.loads((ROOT / "packages/core/pyproject.toml").read_text())["project"]["optional-dependencies"]
-    assert set(asked) <= known.keys()
+    for package, extras in re.findall(r"packages/(\w+)\[([\w,]+)\]", CONTAINERFILE):
+        project = tomllib.loads((ROOT / "packages" / package / "pyproject.toml").read_text())["project"]
+        assert set(extras.split(",")) <= project["optional-dependencies"].keys()
 
 
 async def test_probes_are_answered(serve: Serve) -> None:

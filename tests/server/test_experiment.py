@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from core.runs import pool_of
-from rl_conductor.config.discovery import Found
+from rl_conductor.config.discovery import DiscoveredPool
 from rl_conductor.errors import ConfigError
 from rl_conductor.models.scripted import ScriptedModel
 from rl_conductor.planning.planner import Planner
@@ -30,7 +30,7 @@ def read(folder: Path, name: str = "assistant", conductor: str = "conductor-mini
 
 
 def routes(settings: Settings, **pool: Any) -> Routes:
-    found = Found(pool_of(**pool or {"a": "from a"}), Planner(model=ScriptedModel("")), ())
+    found = DiscoveredPool(pool_of(**pool or {"a": "from a"}), Planner(model=ScriptedModel("")), ())
     return Routes(settings.routes, catalogue(found, {}))
 
 

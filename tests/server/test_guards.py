@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rl_conductor._internal.confidence import average, share
+from rl_conductor._internal.confidence import mean_interval, wilson_interval
 from rl_conductor_server.experiments.guards import broken
 from rl_conductor_server.settings import Guards
 from rl_conductor_server.store import Answered, PairVerdict
@@ -19,22 +19,22 @@ ALL = Guards(errors=0.05, losses=0.5, p95_seconds=5, usd=0.02)
 
 def test_wilsons_interval_is_the_one_of_the_tables() -> None:
     """R: prop.test(8, 10, correct=FALSE) and binom::binom.wilson(0, 20)."""
-    eight, none = share(8, 10), share(0, 20)
+    eight, none = wilson_interval(8, 10), wilson_interval(0, 20)
     assert (round(eight.low, 4), round(eight.high, 4)) == (0.4902, 0.9433)
     assert (none.low, round(none.high, 4)) == (0.0, 0.1611)
-    assert share(0, 0).model_dump() == {"value": 0.0, "low": 0.0, "high": 1.0, "n": 0}
+    assert wilson_interval(0, 0).model_dump() == {"value": 0.0, "low": 0.0, "high": 1.0, "n": 0}
 
 
 def test_a_mean_has_the_normal_interval() -> None:
-    found = average([1.0, 2.0, 3.0, 4.0])
+    found = mean_interval([1.0, 2.0, 3.0, 4.0])
     assert found is not None
     assert (found.value, round(found.low, 3), round(found.high, 3)) == (2.5, 1.235, 3.765)
-    assert average([1.0]) is None
+    assert mean_interval([1.0]) is None
 
 
 @given(of=st.integers(1, 500), data=st.data())
 def test_an_interval_holds_what_was_measured(of: int, data: st.DataObject) -> None:
-    found = share(data.draw(st.integers(0, of)), of)
+    found = wilson_interval(data.draw(st.integers(0, of)), of)
     assert 0 <= found.low <= found.value <= found.high <= 1
 
 

@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 
 from core.runs import plan, pool_of
-from rl_conductor.cli.main import app
-from rl_conductor.config.discovery import Found
+from rl_conductor.cli.main import installed_commands
+from rl_conductor.config.discovery import DiscoveredPool
 from rl_conductor.models.scripted import ScriptedModel
 from rl_conductor.planning.planner import Planner
 from rl_conductor_server.auth.keys import hashed
@@ -74,8 +74,7 @@ def test_the_settings_are_settings_and_name_every_one() -> None:
 
 @pytest.mark.parametrize("line", COMMANDS)
 def test_the_commands_are_commands(line: str) -> None:
-    known = {command.callback.__name__ for command in app.registered_commands if command.callback}
-    assert line.split()[1] in known
+    assert line.split()[1] in installed_commands()
 
 
 def test_the_stages_of_adopting_can_be_set_up(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -83,7 +82,7 @@ def test_the_stages_of_adopting_can_be_set_up(monkeypatch: pytest.MonkeyPatch) -
         monkeypatch.setenv(f"{vendor}_API_KEY", "none")
     (text,) = [text for kind, text in blocks("adopting.md") if kind == "toml"]
     settings = Settings.model_validate(tomllib.loads(text))
-    found = Found(pool_of(a="from a"), Planner(model=ScriptedModel("")), ())
+    found = DiscoveredPool(pool_of(a="from a"), Planner(model=ScriptedModel("")), ())
     route = Routes(settings.routes, catalogue(found, settings.profiles))["assistant"]
     assert route.judge is not None
     names = [one.conductor.planner.model.name for one in (route.incumbent, route.conductor, route.judge)]

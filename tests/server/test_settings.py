@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from rl_conductor.config.discovery import Found
+from rl_conductor.config.discovery import DiscoveredPool
 from rl_conductor.errors import ConfigError
 from rl_conductor.models.scripted import ScriptedModel
 from rl_conductor.planning.planner import Planner
@@ -23,9 +23,9 @@ def read(tmp_path: Path, text: str) -> Settings:
     return read_settings(path)
 
 
-def found(**options: object) -> Found:
+def found(**options: object) -> DiscoveredPool:
     model = ScriptedModel("said")
-    return Found(WorkerPool({"a": model, "b": model}), Planner(model=model), ("why",), **options)  # type: ignore[arg-type]
+    return DiscoveredPool(WorkerPool({"a": model, "b": model}), Planner(model=model), ("why",), **options)  # type: ignore[arg-type]
 
 
 def test_a_whole_file_is_read(tmp_path: Path) -> None:
@@ -108,7 +108,7 @@ def test_what_was_found_bounds_our_own_plans_but_not_those_that_are_written_out(
 
 def test_a_fingerprint_tells_pools_apart() -> None:
     (mini, _), (same, _) = catalogue(found(), {}), catalogue(found(), {})
-    other = Found(WorkerPool({"a": ScriptedModel("x", name="other")}), Planner(model=ScriptedModel("")), ())
+    other = DiscoveredPool(WorkerPool({"a": ScriptedModel("x", name="other")}), Planner(model=ScriptedModel("")), ())
     (changed, _) = catalogue(other, {})
     assert mini.fingerprint == same.fingerprint != changed.fingerprint
 

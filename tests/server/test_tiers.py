@@ -13,7 +13,7 @@ from core.capitals import tiers
 from core.runs import pool_of
 from rl_conductor import ConfigError, ScriptedModel
 from rl_conductor.cli.main import app
-from rl_conductor.config.discovery import Found
+from rl_conductor.config.discovery import DiscoveredPool
 from rl_conductor.planning.planner import Planner
 from rl_conductor_server.catalog import catalogue
 from rl_conductor_server.settings import ProfileEntry, read_settings
@@ -89,7 +89,7 @@ def test_a_profiles_tiers_lie_beside_its_settings_and_are_part_of_what_it_is(tmp
     tiers().write(tmp_path / "tiers.json")
     config = tmp_path / "conductor.toml"
     config.write_text('[profiles.house]\nreleased = 2026-11-01\ntiers = "tiers.json"\n')
-    found = Found(pool_of(a="from a"), Planner(model=ScriptedModel("")), ())
+    found = DiscoveredPool(pool_of(a="from a"), Planner(model=ScriptedModel("")), ())
 
     house = catalogue(found, read_settings(config).profiles).named("house")
     plain = catalogue(found, {"house": ProfileEntry(released=date(2026, 11, 1))}).named("house")

@@ -74,7 +74,7 @@ async def test_what_nobody_waits_for_is_aborted_in_the_engine(engine: VLLMModel)
 async def _has_running(model: VLLMModel, count: int) -> bool:
     """Whether the engine comes to have `count` requests running, long before an endless reply ends."""
     assert model._engine is not None
-    llm = model._engine.started("")
+    llm = model._engine.start("")
     for _ in range(100):
         if llm.get_num_unfinished_requests() == count:
             return True

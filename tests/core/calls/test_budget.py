@@ -1,4 +1,4 @@
-"""Reservations: what fits waits or runs, what never can is refused, and nothing is left held."""
+"""Reservations: what fits waits or runs, what never can is refused, and nothing is left reservation."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from core.runs import SOON
-from rl_conductor.calls.budget import Amount, Ledger, Reservation, enclosing
+from rl_conductor.calls.budget import Amount, Budget, Reservation, current_budget
 from rl_conductor.errors import LimitError
 from rl_conductor.types import Usage
 from rl_conductor.workflow.limits import Limits, UpperBound
@@ -24,52 +24,52 @@ TEN = UpperBound(input_tokens=4, output_tokens=6, cost=Decimal("0.10"))
 NOTHING = Amount()
 
 
-def inside(parent: Ledger, limits: Limits | None = None) -> Ledger:
-    token = enclosing.set(parent)
+def inside(parent: Budget, limits: Limits | None = None) -> Budget:
+    token = current_budget.set(parent)
     try:
-        return Ledger(limits or Limits())
+        return Budget(limits or Limits())
     finally:
-        enclosing.reset(token)
+        current_budget.reset(token)
 
 
-async def soon(held: Reservation) -> Reservation:
+async def soon(reservation: Reservation) -> Reservation:
     async with asyncio.timeout(SOON):
-        return await held.__aenter__()
+        return await reservation.__aenter__()
 
 
 async def test_a_settled_call_is_charged_what_it_used() -> None:
-    ledger = Ledger(Limits(usd=1, tokens=100, calls=9))
-    async with ledger.reserve("m", TEN) as held:
-        assert ledger.reserved == Amount(Decimal("0.10"), 10, 1)
-        held.begin()
-        held.settle(Usage(input_tokens=2, output_tokens=1, calls=1, cost=Decimal("0.03")))
+    budget = Budget(Limits(usd=1, tokens=100, calls=9))
+    async with budget.reserve("m", TEN) as reservation:
+        assert budget.reserved == Amount(Decimal("0.10"), 10, 1)
+        reservation.begin()
+        reservation.commit(Usage(input_tokens=2, output_tokens=1, calls=1, cost=Decimal("0.03")))
 
-    assert (ledger.spent, ledger.reserved) == (Amount(Decimal("0.03"), 3, 1), NOTHING)
+    assert (budget.spent, budget.reserved) == (Amount(Decimal("0.03"), 3, 1), NOTHING)
 
 
 async def test_a_call_that_was_never_begun_is_charged_nothing() -> None:
-    ledger = Ledger(Limits(calls=1))
-    async with ledger.reserve("m", TEN):
+    budget = Budget(Limits(calls=1))
+    async with budget.reserve("m", TEN):
         pass
 
-    assert (ledger.spent, ledger.reserved) == (NOTHING, NOTHING)
+    assert (budget.spent, budget.reserved) == (NOTHING, NOTHING)
 
 
 async def test_a_call_of_unknown_outcome_is_charged_in_full() -> None:
-    ledger = Ledger(Limits())
-    async with ledger.reserve("m", TEN) as held:
-        held.begin()
+    budget = Budget(Limits())
+    async with budget.reserve("m", TEN) as reservation:
+        reservation.begin()
 
-    assert ledger.spent == Amount(Decimal("0.10"), 10, 1)
+    assert budget.spent == Amount(Decimal("0.10"), 10, 1)
 
 
 async def test_a_refused_call_is_charged_as_a_call_only() -> None:
-    ledger = Ledger(Limits())
-    async with ledger.reserve("m", TEN) as held:
-        held.begin()
-        held.release()
+    budget = Budget(Limits())
+    async with budget.reserve("m", TEN) as reservation:
+        reservation.begin()
+        reservation.refund()
 
-    assert ledger.spent == Amount(calls=1)
+    assert budget.spent == Amount(calls=1)
 
 
 @pytest.mark.parametrize(
@@ -81,12 +81,12 @@ async def test_a_refused_call_is_charged_as_a_call_only() -> None:
     ],
 )
 async def test_what_a_vendor_does_not_tell_is_charged_as_estimated(usage: Usage, spent: Amount) -> None:
-    ledger = Ledger(Limits())
-    async with ledger.reserve("m", TEN) as held:
-        held.begin()
-        held.settle(usage)
+    budget = Budget(Limits())
+    async with budget.reserve("m", TEN) as reservation:
+        reservation.begin()
+        reservation.commit(usage)
 
-    assert ledger.spent == spent
+    assert budget.spent == spent
 
 
 @pytest.mark.parametrize(
@@ -101,22 +101,22 @@ async def test_what_a_vendor_does_not_tell_is_charged_as_estimated(usage: Usage,
 async def test_a_call_that_can_never_fit_is_refused_with_its_numbers(
     limits: Limits, limit: str, needed: Decimal, left: Decimal
 ) -> None:
-    ledger = Ledger(limits)
+    budget = Budget(limits)
     with pytest.raises(LimitError) as refused:
-        await soon(ledger.reserve("openai:gpt", TEN))
+        await soon(budget.reserve("openai:gpt", TEN))
 
     assert (refused.value.limit, refused.value.needed, refused.value.left) == (limit, needed, left)
-    assert (ledger.spent, ledger.reserved) == (NOTHING, NOTHING)
+    assert (budget.spent, budget.reserved) == (NOTHING, NOTHING)
 
 
 async def test_calls_are_counted() -> None:
-    ledger = Ledger(Limits(calls=1))
-    async with ledger.reserve("m", TEN) as held:
-        held.begin()
-        held.settle(Usage(calls=1, output_tokens=1))
+    budget = Budget(Limits(calls=1))
+    async with budget.reserve("m", TEN) as reservation:
+        reservation.begin()
+        reservation.commit(Usage(calls=1, output_tokens=1))
 
     with pytest.raises(LimitError) as refused:
-        await soon(ledger.reserve("m", TEN))
+        await soon(budget.reserve("m", TEN))
     assert (refused.value.limit, refused.value.left) == ("calls", 0)
 
 
@@ -139,7 +139,7 @@ REFUSALS = {
     "calls": (
         Limits(calls=1),
         Usage(calls=1),
-        "a call to m is one more, but limits.calls=1 leaves 0; write limits.calls=2 or more",
+        "limits.calls=1 is used up; raise it to 2 or more to allow a call to m",
     ),
 }
 
@@ -149,40 +149,40 @@ async def test_a_refusal_says_what_was_asked_what_is_left_and_what_to_write(
     limits: Limits, spent: Usage, said: str
 ) -> None:
     call = UpperBound(input_tokens=400, output_tokens=600, cost=Decimal("0.01004"))
-    ledger = Ledger(limits)
-    ledger.charge(Amount.of(spent))
+    budget = Budget(limits)
+    budget.charge(Amount.of(spent))
     with pytest.raises(LimitError, match=f"^{re.escape(said)}$"):
-        await soon(ledger.reserve("m", call))
+        await soon(budget.reserve("m", call))
 
 
 async def test_without_a_price_a_limit_in_dollars_cannot_be_kept() -> None:
     unpriced = replace(TEN, cost=None)
     with pytest.raises(LimitError, match="give its worker a price"):
-        await soon(Ledger(Limits(usd=1)).reserve("m", unpriced))
+        await soon(Budget(Limits(usd=1)).reserve("m", unpriced))
 
-    async with Ledger(Limits()).reserve("m", unpriced) as held:
-        assert held.amount.usd == 0
+    async with Budget(Limits()).reserve("m", unpriced) as reservation:
+        assert reservation.amount.usd == 0
 
 
 async def test_a_call_that_does_not_fit_now_waits_until_another_turns_out_cheaper() -> None:
-    ledger = Ledger(Limits(usd=Decimal("0.15")))
-    first = await soon(ledger.reserve("m", TEN))
-    second = asyncio.create_task(soon(ledger.reserve("m", TEN)))
+    budget = Budget(Limits(usd=Decimal("0.15")))
+    first = await soon(budget.reserve("m", TEN))
+    second = asyncio.create_task(soon(budget.reserve("m", TEN)))
     await asyncio.sleep(0.01)
     assert not second.done()
 
     first.begin()
-    first.settle(Usage(output_tokens=1, calls=1, cost=Decimal("0.05")))
+    first.commit(Usage(output_tokens=1, calls=1, cost=Decimal("0.05")))
     await first.__aexit__()
 
-    assert ledger.spent.usd == Decimal("0.05")
+    assert budget.spent.usd == Decimal("0.05")
     await (await second).__aexit__()
 
 
 async def test_a_call_that_waits_is_refused_when_the_other_used_it_all_up() -> None:
-    ledger = Ledger(Limits(tokens=15))
-    first = await soon(ledger.reserve("m", TEN))
-    second = asyncio.create_task(soon(ledger.reserve("m", TEN)))
+    budget = Budget(Limits(tokens=15))
+    first = await soon(budget.reserve("m", TEN))
+    second = asyncio.create_task(soon(budget.reserve("m", TEN)))
     await asyncio.sleep(0)
 
     first.begin()
@@ -191,16 +191,16 @@ async def test_a_call_that_waits_is_refused_when_the_other_used_it_all_up() -> N
     with pytest.raises(LimitError) as refused:
         await second
     assert refused.value.left == 5
-    assert ledger.reserved == NOTHING
+    assert budget.reserved == NOTHING
 
 
 async def test_no_more_calls_are_in_flight_than_allowed() -> None:
-    ledger = Ledger(Limits(concurrency=2))
+    budget = Budget(Limits(concurrency=2))
     in_flight = peak = 0
 
     async def call() -> None:
         nonlocal in_flight, peak
-        async with ledger.reserve("m", TEN):
+        async with budget.reserve("m", TEN):
             in_flight += 1
             peak = max(peak, in_flight)
             await asyncio.sleep(0.001)
@@ -208,52 +208,52 @@ async def test_no_more_calls_are_in_flight_than_allowed() -> None:
 
     async with asyncio.timeout(SOON):
         await asyncio.gather(*(call() for _ in range(9)))
-    assert (peak, ledger.reserved) == (2, NOTHING)
+    assert (peak, budget.reserved) == (2, NOTHING)
 
 
 async def test_whoever_is_cancelled_while_waiting_holds_nothing() -> None:
-    ledger = Ledger(Limits(concurrency=1))
-    first = await soon(ledger.reserve("m", TEN))
-    waiting = asyncio.create_task(soon(ledger.reserve("m", TEN)))
+    budget = Budget(Limits(concurrency=1))
+    first = await soon(budget.reserve("m", TEN))
+    waiting = asyncio.create_task(soon(budget.reserve("m", TEN)))
     await asyncio.sleep(0)
     waiting.cancel()
     with pytest.raises(asyncio.CancelledError):
         await waiting
     await first.__aexit__()
 
-    await (await soon(ledger.reserve("m", TEN))).__aexit__()
-    assert (ledger.spent, ledger.reserved) == (NOTHING, NOTHING)
+    await (await soon(budget.reserve("m", TEN))).__aexit__()
+    assert (budget.spent, budget.reserved) == (NOTHING, NOTHING)
 
 
 # -------------------------------------------------------------------------------------- run in run
 
 
 async def test_a_call_inside_a_run_inside_another_is_charged_to_both() -> None:
-    outer = Ledger(Limits())
+    outer = Budget(Limits())
     inner = inside(outer)
-    async with inner.reserve("m", TEN) as held:
-        assert outer.reserved == inner.reserved == held.amount
-        held.begin()
-        held.settle(Usage(output_tokens=1, calls=1, cost=Decimal("0.01")))
+    async with inner.reserve("m", TEN) as reservation:
+        assert outer.reserved == inner.reserved == reservation.amount
+        reservation.begin()
+        reservation.commit(Usage(output_tokens=1, calls=1, cost=Decimal("0.01")))
 
     assert outer.spent == inner.spent == Amount(Decimal("0.01"), 1, 1)
     assert outer.reserved == inner.reserved == NOTHING
 
 
 async def test_the_run_around_refuses_too_and_nothing_stays_held() -> None:
-    outer = Ledger(Limits(tokens=9))
+    outer = Budget(Limits(tokens=9))
     inner = inside(inside(outer))
     with pytest.raises(LimitError):
         await soon(inner.reserve("m", TEN))
 
-    ledger: Ledger | None = inner
-    while ledger is not None:
-        assert ledger.reserved == NOTHING
-        ledger = ledger.parent
+    budget: Budget | None = inner
+    while budget is not None:
+        assert budget.reserved == NOTHING
+        budget = budget.parent
 
 
 async def test_cancelled_while_the_run_around_has_no_room_nothing_stays_held() -> None:
-    outer = Ledger(Limits(concurrency=1))
+    outer = Budget(Limits(concurrency=1))
     inner = inside(outer)
     first = await soon(outer.reserve("m", TEN))
     waiting = asyncio.create_task(soon(inner.reserve("m", TEN)))
@@ -270,13 +270,13 @@ async def test_cancelled_while_the_run_around_has_no_room_nothing_stays_held() -
 
 @pytest.mark.parametrize(("allowed", "levels"), [(1, 1), (2, 2), (3, 3)])
 def test_runs_sit_no_deeper_in_one_another_than_any_of_them_allows(allowed: int, levels: int) -> None:
-    ledger = Ledger(Limits(depth=allowed))
+    budget = Budget(Limits(depth=allowed))
     for _ in range(levels - 1):
-        ledger = inside(ledger, Limits(depth=9))
-    ledger.check_depth()
+        budget = inside(budget, Limits(depth=9))
+    budget.check_depth()
 
     with pytest.raises(LimitError, match=f"{levels + 1} deep") as refused:
-        inside(ledger, Limits(depth=9)).check_depth()
+        inside(budget, Limits(depth=9)).check_depth()
     assert (refused.value.limit, refused.value.left) == ("depth", allowed)
 
 
@@ -291,53 +291,53 @@ def in_threads(*works: Callable[[], Coroutine[Any, Any, None]]) -> None:
 
 
 def test_room_that_is_given_back_on_one_loop_is_taken_on_another() -> None:
-    ledger = Ledger(Limits(concurrency=1))
-    held, waits = threading.Event(), threading.Event()
+    budget = Budget(Limits(concurrency=1))
+    reservation, waits = threading.Event(), threading.Event()
 
     async def holds() -> None:
-        async with ledger.reserve("m", TEN):
-            held.set()
+        async with budget.reserve("m", TEN):
+            reservation.set()
             await asyncio.to_thread(waits.wait, SOON)
 
     async def wants() -> None:
-        await asyncio.to_thread(held.wait, SOON)
+        await asyncio.to_thread(reservation.wait, SOON)
         loop = asyncio.get_running_loop()
         threading.Timer(0.05, waits.set).start()
         started = loop.time()
-        async with asyncio.timeout(SOON), ledger.reserve("m", TEN):
+        async with asyncio.timeout(SOON), budget.reserve("m", TEN):
             assert loop.time() - started < SOON / 2
 
     in_threads(holds, wants)
-    assert ledger.reserved == NOTHING
+    assert budget.reserved == NOTHING
 
 
 def test_whoever_waited_on_a_loop_that_is_gone_is_in_nobody_s_way() -> None:
-    ledger = Ledger(Limits(concurrency=1))
+    budget = Budget(Limits(concurrency=1))
 
     async def holds() -> None:
-        async with ledger.reserve("m", TEN):
+        async with budget.reserve("m", TEN):
             gone = asyncio.new_event_loop()
-            await asyncio.to_thread(_one_step, gone, ledger)
+            await asyncio.to_thread(_one_step, gone, budget)
 
-    def _one_step(loop: asyncio.AbstractEventLoop, ledger: Ledger) -> None:
-        waiting = loop.create_task(soon(ledger.reserve("m", TEN)))
+    def _one_step(loop: asyncio.AbstractEventLoop, budget: Budget) -> None:
+        waiting = loop.create_task(soon(budget.reserve("m", TEN)))
         loop.run_until_complete(asyncio.sleep(0.01))
         loop.close()
         waiting._log_destroy_pending = False  # type: ignore[attr-defined]
 
     asyncio.run(holds())
-    assert ledger.reserved == NOTHING
+    assert budget.reserved == NOTHING
 
 
 def test_calls_on_several_loops_are_all_counted() -> None:
-    ledger = Ledger(Limits(calls=1_000_000, concurrency=3))
+    budget = Budget(Limits(calls=1_000_000, concurrency=3))
 
     async def calls() -> None:
         for _ in range(3_000):
-            held = ledger.reserve("m", TEN)
-            await held.__aenter__()
-            held.begin()
-            ledger.leave(held)
+            reservation = budget.reserve("m", TEN)
+            await reservation.__aenter__()
+            reservation.begin()
+            budget.release(reservation)
 
     before = sys.getswitchinterval()
     sys.setswitchinterval(1e-6)
@@ -345,4 +345,4 @@ def test_calls_on_several_loops_are_all_counted() -> None:
         in_threads(calls, calls, calls, calls)
     finally:
         sys.setswitchinterval(before)
-    assert (ledger.spent.calls, ledger.reserved) == (12_000, NOTHING)
+    assert (budget.spent.calls, budget.reserved) == (12_000, NOTHING)

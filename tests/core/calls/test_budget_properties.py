@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from core.runs import SOON, leftover_tasks, plan, worker, workflow
-from rl_conductor.calls.budget import Amount, Ledger, enclosing
+from rl_conductor.calls.budget import Amount, Budget, current_budget
 from rl_conductor.conductor import Conductor
 from rl_conductor.errors import ModelError, RateLimitError, RunError
 from rl_conductor.models import Model
@@ -42,7 +42,7 @@ class Vendor:
     tokens: int = 0
     calls: int = 0
     models: list[ScriptedModel] = field(default_factory=list)
-    ledgers: list[Ledger] = field(default_factory=list)
+    budgets: list[Budget] = field(default_factory=list)
 
     def model(self, name: str, price: Price, says: str = "ok") -> ScriptedModel:
         """A model of this vendor."""
@@ -80,15 +80,15 @@ class Vendor:
 
     def _check(self) -> None:
         """As a call begins, all that is spent and reserved lies within the limits of every run around it."""
-        ledger = enclosing.get()
-        assert ledger is not None
-        while ledger is not None:
-            self.ledgers.append(ledger)
-            held, limits = ledger.spent + ledger.reserved, ledger.limits
+        budget = current_budget.get()
+        assert budget is not None
+        while budget is not None:
+            self.budgets.append(budget)
+            held, limits = budget.spent + budget.reserved, budget.limits
             assert limits.usd is None or held.usd <= limits.usd
             assert limits.tokens is None or held.tokens <= limits.tokens
             assert limits.calls is None or held.calls <= limits.calls
-            ledger = ledger.parent
+            budget = budget.parent
         assert self.concurrency is None or sum(model.in_flight for model in self.models) <= self.concurrency
 
 
@@ -170,7 +170,7 @@ async def traced(conductor: Conductor, given: Workflow | None = None) -> Trace:
 
 
 def nothing_is_left(vendor: Vendor) -> bool:
-    assert {ledger.reserved for ledger in vendor.ledgers} <= {Amount()}
+    assert {budget.reserved for budget in vendor.budgets} <= {Amount()}
     return not any(model.in_flight for model in vendor.models)
 
 

@@ -12,8 +12,9 @@ from typing import Any
 import pytest
 
 from core.runs import SOON, Gated, forever
-from rl_conductor.calls.budget import Amount, Ledger, enclosing
-from rl_conductor.calls.model_call import LONGEST_WAIT, Caller
+from rl_conductor.calls.budget import Amount, Budget, current_budget
+from rl_conductor.calls.model_call import ModelCaller
+from rl_conductor.calls.retry import MAX_RETRY_AFTER
 from rl_conductor.errors import (
     BadRequestError,
     BadResponseError,
@@ -33,30 +34,30 @@ REQUEST = Request(messages=(Message.user("x"),))
 PRICE = Price(input=Decimal(1), output=Decimal(1))
 
 
-async def ask(model: Model, limits: Limits | None = None, **options: Any) -> tuple[Any, list[Call], Ledger]:
-    """The completion or the error, the record, and the ledger."""
-    caller = Caller(
-        Ledger(limits or Limits()), retries=options.pop("retries", 2), keep_prompts=options.pop("keep_prompts", True)
+async def ask(model: Model, limits: Limits | None = None, **options: Any) -> tuple[Any, list[Call], Budget]:
+    """The completion or the error, the record, and the budget."""
+    caller = ModelCaller(
+        Budget(limits or Limits()), retries=options.pop("retries", 2), keep_prompts=options.pop("keep_prompts", True)
     )
     calls: list[Call] = []
     try:
         async with asyncio.timeout(SOON):
-            came: Any = await caller.ask(model, options.pop("request", REQUEST), calls=calls, **options)
+            came: Any = await caller.complete(model, options.pop("request", REQUEST), calls=calls, **options)
     except (ModelError, LimitError) as error:
         came = error
-    assert caller.ledger.reserved == Amount()
-    return came, calls, caller.ledger
+    assert caller.budget.reserved == Amount()
+    return came, calls, caller.budget
 
 
 async def test_a_call_is_recorded_with_all_that_is_known_of_it() -> None:
     model = ScriptedModel("a reply", name="m", price=PRICE)
 
-    completion, (call,), ledger = await ask(model, worker="w")
+    completion, (call,), budget = await ask(model, worker="w")
 
     assert (call.model, call.worker, call.outcome) == ("scripted:m", "w", "ok")
     assert (call.request, call.completion, call.fingerprint) == (REQUEST, completion, fingerprint(REQUEST))
     assert call.usage == completion.usage
-    assert ledger.spent == Amount(completion.usage.cost, completion.usage.total_tokens, 1)
+    assert budget.spent == Amount(completion.usage.cost, completion.usage.total_tokens, 1)
 
 
 async def test_without_prompts_only_the_fingerprint_of_a_request_is_kept() -> None:
@@ -93,18 +94,18 @@ async def test_a_timeout_does_not_change_the_fingerprint() -> None:
         (ModelError("no such model", model="m", status=404), 0),
         (BadRequestError("can't take images", model="m"), 0),
         (ContextLengthError("too long", model="m"), 0),
-        (RateLimitError("busy", model="m", retry_after=LONGEST_WAIT + 1), 0),
+        (RateLimitError("busy", model="m", retry_after=MAX_RETRY_AFTER + 1), 0),
         (OSError("anything"), 1),
     ],
 )
 async def test_a_failed_call_says_whether_it_may_have_been_billed(error: Exception, unpriced: int) -> None:
-    failure, (call,), ledger = await ask(ScriptedModel([error], price=PRICE))
+    failure, (call,), budget = await ask(ScriptedModel([error], price=PRICE))
 
     assert isinstance(failure, ModelError)
     assert call.usage == Usage(calls=1, unpriced_calls=unpriced)
     full = upper_bound(REQUEST, PRICE)
     assert full.cost is not None
-    assert ledger.spent == (Amount(full.cost, full.tokens, 1) if unpriced else Amount(calls=1))
+    assert budget.spent == (Amount(full.cost, full.tokens, 1) if unpriced else Amount(calls=1))
 
 
 async def test_a_free_model_never_costs_anything() -> None:
@@ -127,19 +128,19 @@ async def test_an_empty_reply_costs_what_the_vendor_says() -> None:
             usage = Usage(input_tokens=5, calls=1, cost=Decimal("0.25"))
             return Completion(message=Message.assistant(), usage=usage, model="m")
 
-    failure, (call,), ledger = await ask(Empty("", price=PRICE), retries=0)
+    failure, (call,), budget = await ask(Empty("", price=PRICE), retries=0)
 
     assert isinstance(failure, BadResponseError)
-    assert (call.outcome, call.usage.cost, ledger.spent.usd) == ("error", Decimal("0.25"), Decimal("0.25"))
+    assert (call.outcome, call.usage.cost, budget.spent.usd) == ("error", Decimal("0.25"), Decimal("0.25"))
 
 
 async def test_a_call_that_a_limit_refuses_is_never_made() -> None:
     model = ScriptedModel("never", price=PRICE)
 
-    refused, (call,), ledger = await ask(model, Limits(tokens=1))
+    refused, (call,), budget = await ask(model, Limits(tokens=1))
 
     assert isinstance(refused, LimitError)
-    assert (call.outcome, call.usage, model.requests, ledger.spent) == ("refused", Usage(), [], Amount())
+    assert (call.outcome, call.usage, model.requests, budget.spent) == ("refused", Usage(), [], Amount())
 
 
 async def test_retries_count_as_calls() -> None:
@@ -162,7 +163,7 @@ async def test_a_failure_without_a_wait_of_its_own_is_repeated_after_a_while() -
 
 
 async def test_whoever_asks_for_a_longer_wait_than_is_sensible_is_given_up() -> None:
-    model = ScriptedModel([RateLimitError("tomorrow", model="m", retry_after=LONGEST_WAIT + 1)])
+    model = ScriptedModel([RateLimitError("tomorrow", model="m", retry_after=MAX_RETRY_AFTER + 1)])
 
     failure, calls, _ = await ask(model)
 
@@ -181,14 +182,14 @@ async def test_whoever_asks_for_a_wait_beyond_the_deadline_is_given_up_at_once()
 
 async def test_after_the_deadline_no_call_is_begun() -> None:
     model = ScriptedModel("never")
-    caller = Caller(Ledger(Limits(seconds=0.001)))
+    caller = ModelCaller(Budget(Limits(seconds=0.001)))
     await asyncio.sleep(0.01)
     calls: list[Call] = []
 
     with pytest.raises(LimitError, match=r"limits\.seconds=0\.001 was over") as late:
-        await caller.ask(model, REQUEST, calls=calls)
+        await caller.complete(model, REQUEST, calls=calls)
 
-    assert (late.value.limit, model.requests, caller.ledger.spent) == ("seconds", [], Amount())
+    assert (late.value.limit, model.requests, caller.budget.spent) == ("seconds", [], Amount())
     assert [(call.outcome, call.usage) for call in calls] == [("timeout", Usage())]
 
 
@@ -206,23 +207,23 @@ async def test_a_call_is_given_up_at_its_own_timeout_and_at_the_deadline_whichev
 
 
 async def test_room_that_comes_free_after_the_deadline_is_not_waited_for() -> None:
-    caller = Caller(Ledger(Limits(concurrency=1, seconds=0.03)))
-    async with caller.ledger.reserve("other", upper_bound(REQUEST, None)):
+    caller = ModelCaller(Budget(Limits(concurrency=1, seconds=0.03)))
+    async with caller.budget.reserve("other", upper_bound(REQUEST, None)):
         with pytest.raises(LimitError, match="seconds"):
-            await asyncio.wait_for(caller.ask(ScriptedModel("never"), REQUEST, calls=[]), SOON)
+            await asyncio.wait_for(caller.complete(ScriptedModel("never"), REQUEST, calls=[]), SOON)
 
 
 async def test_cancelling_is_recorded_and_passed_on() -> None:
     hangs = Gated("never", forever, price=PRICE)
-    caller, calls = Caller(Ledger(Limits())), list[Call]()
-    task = asyncio.create_task(caller.ask(hangs, REQUEST, calls=calls))
+    caller, calls = ModelCaller(Budget(Limits())), list[Call]()
+    task = asyncio.create_task(caller.complete(hangs, REQUEST, calls=calls))
     await asyncio.wait_for(hangs.asked.wait(), SOON)
     task.cancel()
 
     with pytest.raises(asyncio.CancelledError):
         await task
     assert [(call.outcome, call.usage) for call in calls] == [("cancelled", Usage(calls=1, unpriced_calls=1))]
-    assert caller.ledger.spent.calls == 1  # charged in full: the vendor may go on and bill it
+    assert caller.budget.spent.calls == 1  # charged in full: the vendor may go on and bill it
     assert hangs.held == 0
 
 
@@ -251,7 +252,7 @@ STUBBORN = [ValueError("already executing"), ModelError("busy", model="m", retry
 @pytest.mark.parametrize("made", STUBBORN, ids=str)
 async def test_a_model_that_does_not_heed_its_cancellation_is_cancelled_all_the_same(made: Exception | None) -> None:
     model, calls = Stubborn(made), list[Call]()
-    task = asyncio.create_task(Caller(Ledger(Limits())).ask(model, REQUEST, calls=calls))
+    task = asyncio.create_task(ModelCaller(Budget(Limits())).complete(model, REQUEST, calls=calls))
     await asyncio.wait_for(model.asked.wait(), SOON)
     task.cancel()
 
@@ -265,7 +266,7 @@ async def test_who_was_cancelled_before_may_still_ask() -> None:
         try:
             await asyncio.sleep(SOON)
         except asyncio.CancelledError:
-            return await Caller(Ledger(Limits())).ask(ScriptedModel("goodbye"), REQUEST, calls=[])
+            return await ModelCaller(Budget(Limits())).complete(ScriptedModel("goodbye"), REQUEST, calls=[])
         raise AssertionError
 
     task = asyncio.create_task(says_goodbye())
@@ -365,15 +366,15 @@ async def test_half_a_surrogate_pair_from_a_vendor_breaks_nothing() -> None:
 
 
 async def test_a_call_ends_at_the_deadline_that_its_run_shares_with_others() -> None:
-    shared = Ledger(Limits(seconds=7, depth=9))
+    shared = Budget(Limits(seconds=7, depth=9))
     shared.deadline = time.monotonic()
-    around = enclosing.set(shared)
+    around = current_budget.set(shared)
     try:
         model = ScriptedModel("never")
         failure, (call,), _ = await ask(model, Limits(seconds=60, depth=9))
         own, _, _ = await ask(ScriptedModel("never"), Limits(seconds=1e-9, depth=9))
     finally:
-        enclosing.reset(around)
+        current_budget.reset(around)
     assert isinstance(failure, LimitError)
     assert str(failure) == "limits.seconds=7 was over before scripted:scripted had answered"
     assert (call.outcome, model.requests) == ("timeout", [])

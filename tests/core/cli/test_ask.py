@@ -88,7 +88,7 @@ def test_the_question_may_come_from_stdin(cli: Cli, pool: Pool, service: Service
 def test_an_empty_question_is_a_mistake(cli: Cli, pool: Pool) -> None:
     result = cli("ask", "--pool", pool(), text=" \n")
 
-    assert (result.exit_code, result.stderr) == (2, "error: the question is empty; ask something\n")
+    assert (result.exit_code, result.stderr) == (2, "error: the question is empty; write a question\n")
 
 
 def test_images_pdfs_and_texts_go_with_the_question(cli: Cli, pool: Pool, tmp_path: Path) -> None:

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from rl_conductor._internal.formatting import cost, cost_in_words, dollars, megabytes, seconds
-from rl_conductor.cli.console import clean, one_line, write_json
-from rl_conductor.cli.graph import StepRow, gutters, outline, table
+from rl_conductor.cli.output.console import clean, one_line, write_json
+from rl_conductor.cli.output.diagram import StepRow, gutters, outline, table
 from rl_conductor.types import Usage
 from rl_conductor.workflow.workflow import Step, Workflow
 

@@ -5,20 +5,20 @@ from __future__ import annotations
 import pytest
 
 from rl_conductor import Card, Planner, Policy, ScriptedModel, Worker, WorkerPool
-from rl_conductor.cli.options import Choice
-from rl_conductor.config.discovery import Found
+from rl_conductor.cli.options import RunOptions
+from rl_conductor.config.discovery import DiscoveredPool
 from rl_conductor.errors import ConfigError
 
 
-def found(policy: Policy) -> Found:
+def found(policy: Policy) -> DiscoveredPool:
     """A pool of three, of which one is external."""
     tags = {"near": frozenset[str](), "far": frozenset({"external"}), "other": frozenset[str]()}
     workers = [Worker.of(name, ScriptedModel(name), card=Card(name=name, tags=tags[name])) for name in tags]
-    return Found(WorkerPool(workers), Planner(model=ScriptedModel("")), (), policy=policy)
+    return DiscoveredPool(WorkerPool(workers), Planner(model=ScriptedModel("")), (), policy=policy)
 
 
 def test_what_is_denied_is_denied_beside_what_was_denied_already() -> None:
-    policy = Choice(denied=["tag:external"]).policy(found(Policy(deny=frozenset({"other"}))))
+    policy = RunOptions(denied=["tag:external"]).policy(found(Policy(deny=frozenset({"other"}))))
 
     assert policy.deny == {"other", "tag:external"}
 
@@ -26,13 +26,13 @@ def test_what_is_denied_is_denied_beside_what_was_denied_already() -> None:
 def test_a_usual_last_worker_gives_way_to_what_was_asked_for() -> None:
     usual = Policy(final="near")
 
-    assert Choice(workers=["far"]).policy(found(usual)).final is None
-    assert Choice(denied=["near"]).policy(found(usual)).final is None
-    assert Choice(denied=["far"]).policy(found(usual)).final == "near"
-    assert Choice().policy(found(usual)) == usual
+    assert RunOptions(workers=["far"]).policy(found(usual)).final is None
+    assert RunOptions(denied=["near"]).policy(found(usual)).final is None
+    assert RunOptions(denied=["far"]).policy(found(usual)).final == "near"
+    assert RunOptions().policy(found(usual)) == usual
 
 
 @pytest.mark.parametrize("selector", ["tag:internal", "region:eu", "Near", ""])
 def test_a_selector_that_means_nobody_is_refused(selector: str) -> None:
     with pytest.raises(ConfigError, match=r"--worker names .*, but there are only near, far, other, tag:external"):
-        Choice(workers=[selector]).policy(found(Policy()))
+        RunOptions(workers=[selector]).policy(found(Policy()))

@@ -37,7 +37,7 @@ def test_pool_tells_what_was_found_and_why(cli: Cli, pool: Pool, service: Servic
     result = cli("pool", "--pool", pool())
 
     assert result.exit_code == 0
-    assert "its planner plans: openai:plan-three" in result.stdout
+    assert "using its planner: openai:plan-three" in result.stdout
     assert "solver  openai:solver      2.00 / 8.00  tools, images, json" in result.stdout
     assert service.requests == []
 
@@ -110,10 +110,10 @@ def test_tiny_models_introduce_themselves(capsys: pytest.CaptureFixture[str], tm
         keep(name, tmp_path / "cache")
     found = tiny_models()
 
-    embedded.get_ready(Conductor(found.planner, found.pool), found)
+    embedded.prepare_models(Conductor(found.planner, found.pool), found)
 
     told = capsys.readouterr().err
-    assert "tiny models in this process" in told
+    assert "using the built-in tiny models" in told
     assert "embedded:qwen2.5-coder-0.5b" in told
     assert "embedded:smollm2-135m" in told
     assert "OPENAI_API_KEY" in told
@@ -152,7 +152,7 @@ def test_doctor_tells_where_memory_is_too_little(
 ) -> None:
     monkeypatch.setattr(os, "sysconf", {"SC_PAGE_SIZE": 4_096, "SC_PHYS_PAGES": pages}.__getitem__)
 
-    (found,) = [finding for finding in machine() if finding.what == "memory"]
+    (found,) = [finding for finding in machine() if finding.subject == "memory"]
 
     assert (found.good, found.cure) == (good, cure)
 
@@ -168,14 +168,14 @@ def test_doctor_fails_only_when_nothing_could_run(cli: Cli, monkeypatch: pytest.
 
 
 def test_settings_count_an_empty_key_as_none() -> None:
-    states = {finding.what: finding.state for finding in settings({"OPENAI_API_KEY": "", "GEMINI_API_KEY": SECRET})}
+    states = {finding.subject: finding.state for finding in settings({"OPENAI_API_KEY": "", "GEMINI_API_KEY": SECRET})}
 
     assert (states["OPENAI_API_KEY"], states["GEMINI_API_KEY"]) == ("not set", "set")
 
 
 def test_settings_show_addresses_without_their_passwords_and_files_as_they_are() -> None:
     environ = {"OPENAI_BASE_URL": f"http://me:{SECRET}@h/v1", "RL_CONDUCTOR_POOL": "mine@home?.toml"}
-    states = {finding.what: finding.state for finding in settings(environ)}
+    states = {finding.subject: finding.state for finding in settings(environ)}
 
     assert states["OPENAI_BASE_URL"] == "http://h/v1"
     assert states["RL_CONDUCTOR_POOL"] == "mine@home?.toml"
@@ -194,7 +194,7 @@ def test_doctor_tells_of_a_vendor_whose_library_is_missing(cli: Cli, monkeypatch
 
 
 def test_servers_are_looked_for_where_they_usually_are() -> None:
-    assert "http://127.0.0.1:11434/v1" in [finding.what for finding in servers()]
+    assert "http://127.0.0.1:11434/v1" in [finding.subject for finding in servers()]
 
 
 def test_weights_of_no_name_are_refused() -> None:

@@ -70,7 +70,7 @@ def test_a_trace_that_keeps_no_content_says_so(cli: Cli, kept: Path) -> None:
     bare = trace.rounds[0].model_copy(update={"plan": plan.model_copy(update={"calls": (call,)})})
     kept.write_text(trace.model_copy(update={"rounds": (bare,)}).model_dump_json())
 
-    assert "what it was shown was not kept" in cli("trace", "show", str(kept), "-s", "0").stdout
+    assert "the request was not recorded" in cli("trace", "show", str(kept), "-s", "0").stdout
 
 
 def test_what_was_said_cannot_steer_the_terminal(cli: Cli, pool: Pool, tmp_path: Path) -> None:

@@ -14,10 +14,10 @@ from pathlib import Path
 import pytest
 
 from core.pools import TRAINED
-from rl_conductor.cli.options import Choice
+from rl_conductor.cli.options import RunOptions
 from rl_conductor.conductor import Conductor
 from rl_conductor.config import discovery
-from rl_conductor.config.discovery import EMBEDDED, MOST_SERVED, discover
+from rl_conductor.config.discovery import EMBEDDED, MAX_SERVER_MODELS, discover
 from rl_conductor.config.profiles import ProfileName
 from rl_conductor.errors import ConfigError
 from rl_conductor.types import FREE, Card
@@ -99,7 +99,7 @@ def test_a_pool_file_goes_before_everything_else(tmp_path: Path) -> None:
     ):
         assert list(found.pool) == ["a", "b"]
         assert found.planner.model is found.pool["a"].model
-        assert "'a', also plans" in found.reasons[1]
+        assert "'a' is also the planner" in found.reasons[1]
         assert str(path) in found.reasons[0]
 
 
@@ -107,13 +107,13 @@ def test_a_pool_file_may_name_its_planner(tmp_path: Path) -> None:
     found = discover({}, pool_file=pool_file(tmp_path, planner='[planner]\nmodel = "ollama:conductor"'))
 
     assert found.planner.model.name == "ollama:conductor"
-    assert "its planner plans" in found.reasons[1]
+    assert "using its planner" in found.reasons[1]
 
 
 def test_a_trained_planner_is_asked_as_its_pool_file_says(tmp_path: Path) -> None:
     path = pool_file(tmp_path, planner=TRAINED)
 
-    for made in (Conductor.from_env(pool_file=path), Choice(pool=path).conductor()[0], ultra_over(path)):
+    for made in (Conductor.from_env(pool_file=path), RunOptions(pool=path).conductor()[0], ultra_over(path)):
         planner = made.planner
         assert (planner.form, planner.roster, planner.examples, planner.samples) == ("lines", "ordinals", 0, 2)
         assert (planner.sampling.max_tokens, planner.sampling.temperature) == (200, 0.0)
@@ -166,7 +166,7 @@ def test_a_key_that_is_none_leaves_its_vendor_out() -> None:
     found = discover({"ANTHROPIC_API_KEY": "sk-1\u2019", "GEMINI_API_KEY": "sk-2\n"})
 
     assert {worker.model.name.partition(":")[0] for worker in found.pool.values()} == {"google"}
-    assert "ANTHROPIC_API_KEY holds no key" in found.reasons[1]
+    assert "ANTHROPIC_API_KEY is not a valid API key" in found.reasons[1]
     assert not any("sk-" in reason for reason in found.reasons)
 
 
@@ -182,7 +182,7 @@ def test_a_named_server_is_asked_what_it_serves() -> None:
 
     assert list(found.pool) == ["x", "y"]
     assert all(card.price == FREE for card in found.pool.cards)
-    assert "OPENAI_BASE_URL names it" in found.reasons[0]
+    assert "from OPENAI_BASE_URL" in found.reasons[0]
 
 
 def test_openais_key_is_for_the_server_that_is_named_beside_it() -> None:
@@ -193,7 +193,7 @@ def test_openais_key_is_for_the_server_that_is_named_beside_it() -> None:
 
 
 def test_a_server_elsewhere_has_no_known_price() -> None:
-    assert discovery._at("https://models.example.org/v1", "x", "compatible", None).price is None
+    assert discovery._server_model("https://models.example.org/v1", "x", "compatible", None).price is None
 
 
 def test_a_server_on_this_machine_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -201,12 +201,12 @@ def test_a_server_on_this_machine_is_found(monkeypatch: pytest.MonkeyPatch) -> N
         monkeypatch.setattr(discovery, "SERVERS", {"http://127.0.0.1:1/v1": "vllm", address: "compatible"})
         found = discover({})
 
-    assert len(found.pool) == MOST_SERVED
-    assert "it answers on this machine" in found.reasons[0]
+    assert len(found.pool) == MAX_SERVER_MODELS
+    assert "found on this machine" in found.reasons[0]
 
 
 def test_a_named_server_that_is_not_there_is_an_error() -> None:
-    with pytest.raises(ConfigError, match=r"127\.0\.0\.1:1.*start it or unset it"):
+    with pytest.raises(ConfigError, match=r"127\.0\.0\.1:1.*start the server or unset"):
         discover({"OPENAI_BASE_URL": "http://127.0.0.1:1/v1"})
 
 
@@ -230,8 +230,8 @@ def test_a_key_is_not_taken_where_a_redirect_leads() -> None:
 
     with listening(lambda _: None, heard) as other, listening(send_on, heard) as address:
         assert discovery.served(address, key="sk-1") == []
-    asked, followed = heard
-    assert b"sk-1" in asked
+    request, followed = heard
+    assert b"sk-1" in request
     assert b"sk-1" not in followed
 
 
@@ -266,14 +266,14 @@ def test_a_bare_machine_has_tiny_models_in_process_and_says_so() -> None:
     assert (found.embedded, list(found.pool)) == (True, list(EMBEDDED))
     assert "tiny" in found.reasons[0]
     assert "at most 3 steps" in found.reasons[1]
-    assert Conductor.of(found).limits == found.limits
+    assert Conductor.from_discovered(found).limits == found.limits
 
 
 @pytest.mark.parametrize(("profile", "steps"), [(None, 3), ("mini", 2), ("ultra", 3)])
 def test_no_profile_makes_plans_longer_than_tiny_models_are_good_for(profile: ProfileName | None, steps: int) -> None:
     assert Conductor.from_env(profile=profile).limits.steps == steps
-    assert Choice(profile=profile).conductor()[0].limits.steps == steps
-    assert Choice(profile=profile, steps=5).conductor()[0].limits.steps == 5
+    assert RunOptions(profile=profile).conductor()[0].limits.steps == steps
+    assert RunOptions(profile=profile, steps=5).conductor()[0].limits.steps == 5
 
 
 def test_a_conductor_is_made_from_what_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -29,13 +29,13 @@ from core.runs import (
     worker,
     workflow,
 )
-from rl_conductor.calls.budget import Ledger
-from rl_conductor.calls.model_call import Caller
+from rl_conductor.calls.budget import Budget
+from rl_conductor.calls.model_call import ModelCaller
 from rl_conductor.errors import BadRequestError, ContextLengthError, ModelError, RateLimitError
 from rl_conductor.execution.executor import NO_REPLY, Execution, Hedges
 from rl_conductor.models.scripted import ScriptedModel
 from rl_conductor.pool.pool import WorkerPool
-from rl_conductor.text.delimiters import escaped
+from rl_conductor.text.delimiters import escape_tags
 from rl_conductor.trace.events import AnswerDelta, Event, StepFinished
 from rl_conductor.trace.trace import StepResult
 from rl_conductor.types import Message, Request, Sampling, Tool
@@ -60,7 +60,7 @@ class Bench:
             pool=pool,
             space=space,
             request=options.pop("request", QUESTION),
-            caller=Caller(Ledger(limits), retries=retries),
+            caller=ModelCaller(Budget(limits), retries=retries),
             fence_key="key",
             emit=self.events.append,
             hedges=Hedges(limits.hedges),
@@ -71,7 +71,7 @@ class Bench:
         async with asyncio.timeout(SOON):
             await self.execution.run(flow)
         assert not leftover_tasks()
-        assert self.execution.caller.ledger.reserved.calls == 0
+        assert self.execution.caller.budget.reserved.calls == 0
         return self.execution.results()
 
 
@@ -235,7 +235,7 @@ async def test_a_failed_step_is_shown_as_failed() -> None:
 
     assert results[0].status == "failed"
     assert "out of order" in (results[0].error or "")
-    assert evidence_of(last.requests[0]) == [("1", "x", escaped(NO_REPLY))]
+    assert evidence_of(last.requests[0]) == [("1", "x", escape_tags(NO_REPLY))]
 
 
 # ---------------------------------------------------------------------------- retries, replacement
@@ -359,7 +359,7 @@ async def test_the_final_reply_is_passed_on_as_it_is_made() -> None:
     await bench.run(workflow(("a", "x", ()), ("a", "end", (0,))))
 
     assert [event.text for event in bench.events if isinstance(event, AnswerDelta)] == ["one ", "two ", "three"]
-    assert bench.execution.said == "one two three"
+    assert bench.execution.streamed_text == "one two three"
 
 
 async def test_nothing_is_tried_again_once_a_piece_of_the_answer_was_passed_on() -> None:
@@ -369,7 +369,7 @@ async def test_nothing_is_tried_again_once_a_piece_of_the_answer_was_passed_on()
 
     (result,) = await bench.run(workflow(("a", "x", ())))
 
-    assert (result.status, bench.execution.said) == ("failed", "half an ")
+    assert (result.status, bench.execution.streamed_text) == ("failed", "half an ")
     assert (len(breaks.requests), other.requests) == (1, [])
 
 
@@ -379,7 +379,7 @@ async def test_a_stream_that_fails_before_its_first_piece_is_tried_again() -> No
 
     (result,) = await bench.run(workflow(("a", "x", ())))
 
-    assert (result.text, bench.execution.said) == ("whole", "whole")
+    assert (result.text, bench.execution.streamed_text) == ("whole", "whole")
 
 
 @pytest.mark.parametrize(
@@ -398,7 +398,7 @@ async def test_reasoning_before_the_answer_is_not_passed_on(pieces: list[str | E
     await bench.run(workflow(("a", "x", ())))
 
     deltas = [event.text for event in bench.events if isinstance(event, AnswerDelta)]
-    assert "".join(deltas) == bench.execution.said == said
+    assert "".join(deltas) == bench.execution.streamed_text == said
     assert all(deltas)
 
 
@@ -483,7 +483,7 @@ async def test_who_was_done_while_a_hedge_waited_for_the_plan_is_not_hedged() ->
     await bench.execution.run(flow)
 
     assert [subtask_of(request) for request in other.requests] == ["end"]
-    assert bench.execution.hedges.left == 1
+    assert bench.execution.hedges.remaining == 1
 
 
 async def test_a_hedge_keeps_the_flow_rules() -> None:
@@ -533,7 +533,7 @@ async def test_cancelling_a_run_cancels_every_call_in_flight_and_keeps_what_is_k
     assert results[1].error == "cancelled"
     assert results[4].calls == ()
     assert sorted(finished(bench.events)) == [0, 1, 2, 3, 4]
-    assert bench.execution.caller.ledger.reserved.calls == 0
+    assert bench.execution.caller.budget.reserved.calls == 0
 
 
 async def test_cancelling_reaches_both_calls_of_a_hedge() -> None:
@@ -634,7 +634,7 @@ async def test_a_step_started_ahead_is_kept_when_the_plan_has_it() -> None:
     results = await bench.run(flow)
 
     assert [result.status for result in results] == ["ok", "ok"]
-    assert (len(model.requests), bench.execution.wasted) == (2, ())
+    assert (len(model.requests), bench.execution.abandoned_calls) == (2, ())
 
 
 @pytest.mark.parametrize(
@@ -661,7 +661,7 @@ async def test_a_step_started_ahead_is_dropped_and_accounted_for_when_the_plan_h
     results = await bench.run(flow)
 
     assert results[-1].text == flow.steps[-1].subtask
-    assert [call.outcome for call in bench.execution.wasted] == ["cancelled" if hangs else "ok"]
+    assert [call.outcome for call in bench.execution.abandoned_calls] == ["cancelled" if hangs else "ok"]
     assert [result.step for result in results] == list(flow.steps)
 
 

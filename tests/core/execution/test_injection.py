@@ -17,15 +17,23 @@ from hypothesis import strategies as st
 from core.runs import ACCEPT, evidence_in, evidence_of, plan, pool_of, prompt_of, sections, subtask_of, workflow
 from rl_conductor.conductor import Conductor
 from rl_conductor.models.scripted import ScriptedModel
-from rl_conductor.planning.prompts import REPLY_CHARS, SHOWN, TASK, Evidence, Review, planner_messages, worker_prompt
-from rl_conductor.text.delimiters import escaped
+from rl_conductor.planning.prompts import (
+    REPLY_CHARS,
+    SHOWN,
+    TASK,
+    Evidence,
+    PreviousRound,
+    planner_messages,
+    worker_prompt,
+)
+from rl_conductor.text.delimiters import escape_tags
 from rl_conductor.types import Card, Message, Request
 from rl_conductor.workflow.limits import Limits
 from rl_conductor.workflow.workflow import PlanSpace
 
 ATTACKS = {path.stem: path.read_bytes().decode() for path in sorted((Path(__file__).parent / "attacks").glob("*.txt"))}
 QUESTION = "What is it?"
-SPACE = PlanSpace(roster=("a", "b"), allowed=frozenset("ab"), recalled=frozenset("a"), may_accept=True)
+SPACE = PlanSpace(roster=("a", "b"), allowed=frozenset("ab"), recallable=frozenset("a"), may_accept=True)
 
 fragments = st.sampled_from(
     [
@@ -70,7 +78,7 @@ async def attacked(attack: str) -> None:
     for request in (*replying.requests, *victim.requests):  # who replies with reasoning alone is replaced
         step = FLOW.steps[subtasks.index(subtask_of(request))]
         assert evidence_of(request) == [
-            (str(i + 1), FLOW.steps[i].subtask, escaped(results[i].text)) for i in sorted(step.access)
+            (str(i + 1), FLOW.steps[i].subtask, escape_tags(results[i].text)) for i in sorted(step.access)
         ]
         assert prompt_of(request).startswith(TASK.format(question=QUESTION))
         own = {mark for mark in marks(prompt_of(request)) if f'<subtask step="1" mark="{mark}">' in prompt_of(request)}
@@ -101,7 +109,7 @@ def test_neither_question_nor_subtasks_can_forge_a_step(question: str, subtask: 
 
     # What they say of marks is not the prompt's own, so the fences are read by the one that encloses the last.
     fences = prompt[len(TASK.format(question=question)) : prompt.rindex(SHOWN)]
-    assert evidence_in(fences) == [(str(i), escaped(text), escaped(text)) for i, text in enumerate(quoted)]
+    assert evidence_in(fences) == [(str(i), escape_tags(text), escape_tags(text)) for i, text in enumerate(quoted)]
     own = marks(fences.lstrip("\n").partition("\n")[0])
     assert not any(mark in text for mark in own for text in (question, subtask, *quoted))
 
@@ -125,7 +133,7 @@ def test_nobody_can_compute_a_mark_without_the_key_of_the_run() -> None:
 def reviewed(reply: str) -> str:
     cards = (Card(name="a"), Card(name="b"))
     messages = planner_messages(
-        (Message.user(QUESTION),), SPACE, cards, key="secret", reviews=[Review(plan="plan", reply=reply)]
+        (Message.user(QUESTION),), SPACE, cards, key="secret", previous_rounds=[PreviousRound(plan="plan", reply=reply)]
     )
     return messages[-1].text
 
@@ -137,7 +145,7 @@ def test_no_reply_can_pass_for_the_planners_instructions(name: str) -> None:
 
     (section,) = sections(reviewed(reply))
 
-    assert (section.tag, section.content) == ("reply", escaped(reply[-REPLY_CHARS:]))
+    assert (section.tag, section.content) == ("reply", escape_tags(reply[-REPLY_CHARS:]))
     before, _, after = reviewed("x").partition("\nx\n")
     assert reviewed(reply).startswith(before[: before.index(seen)])
     assert reviewed(reply).endswith(after[after.index(seen) + len(seen) :])
@@ -148,7 +156,7 @@ def test_no_reply_can_pass_for_the_planners_instructions(name: str) -> None:
 def test_no_reply_whatever_can_pass_for_the_planners_instructions(reply: str) -> None:
     (section,) = sections(reviewed(reply))
 
-    assert section.content == escaped(reply[-REPLY_CHARS:])
+    assert section.content == escape_tags(reply[-REPLY_CHARS:])
 
 
 @pytest.mark.parametrize("name", ATTACKS)

@@ -1,4 +1,4 @@
-"""The version of what models are told."""
+"""The prompt version changes with every prompt template."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ TEXTS = (
     *("TASK", "SHOWN", "SUBTASK"),
 )
 
-version = prompt_version.wording_version.__wrapped__
+version = prompt_version.prompt_version.__wrapped__
 
 
 def test_it_stays_while_nothing_changes() -> None:
-    assert version() == version() == prompt_version.wording_version()
+    assert version() == version() == prompt_version.prompt_version()
 
 
 @pytest.mark.parametrize("text", TEXTS)
@@ -73,9 +73,9 @@ def test_it_changes_with_each_worked_example(number: int, monkeypatch: pytest.Mo
         (prompt_version, "REJECTED_PLAN_CHARS", 1),
         (prompt_version, "REJECTION_REASON_CHARS", 1),
         (roster, "MODEL", "Worker {number}"),
-        (prompts, "_shown", lambda message: message.text),
+        (prompts, "_message_text", lambda message: message.text),
         (prompts, "_turn", lambda message, _key: message.text),
-        (prompts, "fenced", lambda _tag, content, _mark, **_attributes: content),
+        (prompts, "delimit", lambda _tag, content, _mark, **_attributes: content),
         (delimiters, "_TAGS", re.compile("Seen")),
         (json_schema, "_how_many", lambda _space: "A few."),
         (forms, "ALL", "everything"),

@@ -150,7 +150,7 @@ async def test_a_plan_that_the_policy_has_come_to_forbid_is_not_resumed() -> Non
 @st.composite
 def interrupted(draw: st.DrawFn) -> tuple[PlanSpace, Workflow, frozenset[int]]:
     """A workflow and the steps that were done before the interruption: with each step all that it reads."""
-    space = draw(spaces().map(lambda space: space.model_copy(update={"last_reads_all": False, "recalled": None})))
+    space = draw(spaces().map(lambda space: space.model_copy(update={"last_reads_all": False, "recallable": None})))
     planned = draw(workflows(space))
     done: set[int] = set()
     for index in sorted(planned.needed):
@@ -200,7 +200,7 @@ async def test_a_plan_that_was_made_apart_is_run_as_it_was_made() -> None:
     trace = steps.finish(await run_stepwise(steps))
     assert trace.text == "y(x())"
     assert trace.rounds[0].plan == record
-    assert not steps.again
+    assert not steps.may_continue
 
 
 async def test_another_round_follows_while_limits_and_policy_allow() -> None:
@@ -208,7 +208,7 @@ async def test_another_round_follows_while_limits_and_policy_allow() -> None:
     one = Conductor(planner, pool_of(a=told), limits=Limits(rounds=2))
     first = one.stepwise("q", await one.plan("q"))
     trace = first.finish(await run_stepwise(first))
-    assert first.again
+    assert first.may_continue
     record = await one.plan("q", before=trace.rounds)
     assert record.workflow is None, "the answer of the round before was accepted"
     with pytest.raises(ConfigError, match="no steps to run"):

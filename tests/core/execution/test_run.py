@@ -617,7 +617,7 @@ async def test_private_data_does_not_reach_a_planner_outside_either() -> None:
 
     assert (refused.value.rule, planner.requests) == ("data_class", [])
     assert isinstance(events[-1], Finished)
-    with pytest.raises(PolicyError, match=r"say what it is with Planner\(model=..., card=Card\("):
+    with pytest.raises(PolicyError, match=r"describe its model with Planner\(model=..., card=Card\("):
         conductor(planner, pool, policy=PRIVATE)
     single = PRIVATE.model_copy(update={"single": "b"})
     assert (await answered(conductor(planner, pool, policy=single))).text == "B"  # no planner is needed

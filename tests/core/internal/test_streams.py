@@ -1,4 +1,4 @@
-"""Work that tells what happens, read as an iterator: nothing is lost, and nobody's work outlives its reader."""
+"""Callbacks as an async iterator: no item is lost, and no task outlives its consumer."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from core.runs import SOON
-from rl_conductor._internal.streams import as_told
+from rl_conductor._internal.streams import callback_to_async_iterator
 
 Tell = Callable[[Any], None]
 
@@ -37,17 +37,17 @@ async def drained(items: AsyncGenerator[Any, None]) -> list[Any]:
     return [item async for item in items]
 
 
-async def test_all_that_was_told_comes_in_its_order_even_none() -> None:
+async def test_items_are_yielded_in_order_even_none() -> None:
     async def work(tell: Tell) -> None:
         tell("a")
         await asyncio.sleep(0)
         tell(None)
         tell("b")
 
-    assert await drained(as_told(work)) == ["a", None, "b"]
+    assert await drained(callback_to_async_iterator(work)) == ["a", None, "b"]
 
 
-async def test_each_item_comes_as_soon_as_it_is_told() -> None:
+async def test_each_item_is_yielded_immediately() -> None:
     read = asyncio.Event()
 
     async def work(tell: Tell) -> None:
@@ -55,34 +55,34 @@ async def test_each_item_comes_as_soon_as_it_is_told() -> None:
         await read.wait()
         tell("b")
 
-    async with asyncio.timeout(SOON), aclosing(as_told(work)) as items:
+    async with asyncio.timeout(SOON), aclosing(callback_to_async_iterator(work)) as items:
         assert await anext(items) == "a"
         read.set()
         assert await anext(items) == "b"
 
 
-async def test_work_that_has_nothing_to_tell_ends_the_iterator() -> None:
+async def test_work_without_items_ends_the_iterator() -> None:
     async def work(_: Tell) -> None:
         await asyncio.sleep(0)
 
-    assert await drained(as_told(work)) == []
+    assert await drained(callback_to_async_iterator(work)) == []
 
 
-async def test_a_failure_before_anything_was_told_is_raised() -> None:
+async def test_an_error_before_the_first_item_is_raised() -> None:
     async def work(_: Tell) -> None:
         raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError):
-        await drained(as_told(work))
+        await drained(callback_to_async_iterator(work))
 
 
-async def test_a_failure_is_raised_after_what_was_told() -> None:
+async def test_an_error_is_raised_after_the_items() -> None:
     async def work(tell: Tell) -> None:
         tell("a")
         tell("b")
         raise ZeroDivisionError
 
-    items = as_told(work)
+    items = callback_to_async_iterator(work)
     assert [await anext(items), await anext(items)] == ["a", "b"]
     with pytest.raises(ZeroDivisionError):
         await anext(items)
@@ -90,14 +90,14 @@ async def test_a_failure_is_raised_after_what_was_told() -> None:
 
 async def test_a_reader_who_leaves_early_cancels_the_work_and_waits_for_its_end() -> None:
     work = Unhurried()
-    async with asyncio.timeout(SOON), aclosing(as_told(work)) as items:
+    async with asyncio.timeout(SOON), aclosing(callback_to_async_iterator(work)) as items:
         assert await anext(items) == "a"
     assert work.ended
 
 
 async def test_cancelling_the_reader_cancels_the_work_and_waits_for_its_end() -> None:
     work = Unhurried()
-    reading = asyncio.create_task(drained(as_told(work)))
+    reading = asyncio.create_task(drained(callback_to_async_iterator(work)))
     await asyncio.sleep(0.01)
     reading.cancel()
     await asyncio.wait([reading], timeout=SOON)
@@ -113,7 +113,7 @@ async def test_a_failure_that_nobody_stayed_for_is_not_complained_about() -> Non
         tell("a")
         raise ZeroDivisionError
 
-    async with aclosing(as_told(work)) as items:
+    async with aclosing(callback_to_async_iterator(work)) as items:
         await anext(items)
     gc.collect()
     await asyncio.sleep(0)
@@ -126,13 +126,13 @@ async def test_nothing_begins_before_somebody_reads() -> None:
     async def work(_: Tell) -> None:
         begun.append(True)
 
-    items = as_told(work)
+    items = callback_to_async_iterator(work)
     await asyncio.sleep(0)
     await items.aclose()
     assert begun == []
 
 
-async def test_the_work_sees_the_context_that_it_is_given() -> None:
+async def test_work_runs_in_the_context_argument() -> None:
     seen: ContextVar[str] = ContextVar("seen", default="the reader's")
 
     async def work(tell: Tell) -> None:
@@ -140,5 +140,5 @@ async def test_the_work_sees_the_context_that_it_is_given() -> None:
 
     context = copy_context()
     context.run(seen.set, "another")
-    assert await drained(as_told(work, context=context)) == ["another"]
-    assert await drained(as_told(work)) == ["the reader's"]
+    assert await drained(callback_to_async_iterator(work, context=context)) == ["another"]
+    assert await drained(callback_to_async_iterator(work)) == ["the reader's"]

@@ -163,7 +163,7 @@ def test_each_loop_has_its_own_and_the_dead_are_forgotten() -> None:
     per_loop = PerLoop(make)
 
     async def twice() -> tuple[int, int, int]:
-        return per_loop.get(), per_loop.get(), len(per_loop._made)
+        return per_loop.get(), per_loop.get(), len(per_loop._by_loop)
 
     held = asyncio.new_event_loop()
     assert held.run_until_complete(twice()) == (0, 0, 1)

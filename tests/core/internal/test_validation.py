@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 from pydantic import BaseModel, ValidationError, field_validator, model_validator
 
-from rl_conductor._internal.validation import first_problem, problems
+from rl_conductor._internal.validation import field_errors, first_field_error
 
 
 class Part(BaseModel):
@@ -34,18 +34,18 @@ def refused(given: object) -> ValidationError:
     return raised.value
 
 
-def test_each_problem_tells_where_it_is_and_our_own_words_stand_alone() -> None:
+def test_field_errors_have_paths_and_messages_of_validators_lose_their_prefix() -> None:
     error = refused({"parts": {"a": {"size": "big", "name": "long"}}})
-    size, name = problems(error)
+    size, name = field_errors(error)
     assert str(size).startswith("parts.a.size: Input should be a valid integer")
     assert str(name) == "parts.a.name: write at most 3 letters"
-    assert (first_problem(error), name.given) == (size, "long")
-    assert str(problems(error, below=2)[1]) == "name: write at most 3 letters"
+    assert (first_field_error(error), name.value) == (size, "long")
+    assert str(field_errors(error, below=2)[1]) == "name: write at most 3 letters"
 
 
-def test_a_problem_of_the_whole_is_at_no_place() -> None:
-    assert str(first_problem(refused({"parts": {}}))) == "name a part"
+def test_an_error_of_the_whole_value_has_no_path() -> None:
+    assert str(first_field_error(refused({"parts": {}}))) == "name a part"
 
 
-def test_what_was_given_is_no_part_of_the_text() -> None:
-    assert "hunter2" not in str(first_problem(refused({"parts": {"a": {"size": "hunter2"}}})))
+def test_the_input_is_not_in_the_message() -> None:
+    assert "hunter2" not in str(first_field_error(refused({"parts": {"a": {"size": "hunter2"}}})))

@@ -175,7 +175,7 @@ def test_a_file_that_is_no_cache_is_a_mistake_of_the_user(model: ScriptedModel, 
     (tmp_path / "notes.txt").write_text("not a database " * 100)
     with pytest.raises(ConfigError, match="notes"):
         CachedModel(model, tmp_path / "notes.txt")
-    with pytest.raises(ConfigError, match="name a new file"):
+    with pytest.raises(ConfigError, match="choose another file"):
         CachedModel(model, tmp_path / "notes.txt" / "below.sqlite")
 
 

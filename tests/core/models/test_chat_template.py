@@ -10,7 +10,12 @@ from jinja2 import Template
 
 from rl_conductor.errors import BadRequestError, ContextLengthError
 from rl_conductor.models.scripted import ScriptedModel
-from rl_conductor.models.transformers.chat_template import ChatTemplate, able, require_able, require_room
+from rl_conductor.models.transformers.chat_template import (
+    ChatTemplate,
+    in_process_capabilities,
+    require_room,
+    require_supported,
+)
 from rl_conductor.types import ImagePart, JsonFormat, Message, Request, Tool, ToolCall
 
 HERMES = (
@@ -103,14 +108,14 @@ def test_arguments_that_are_no_object_reach_the_template_as_one() -> None:
 
 
 @pytest.mark.parametrize(
-    ("template", "able"), [(HERMES, True), (LLAMA, True), (XML, False), (MUTE, False), (PLAIN, False)]
+    ("template", "supports_tools"), [(HERMES, True), (LLAMA, True), (XML, False), (MUTE, False), (PLAIN, False)]
 )
-def test_tools_need_a_template_that_tells_of_them_and_writes_calls_as_json(template: str, able: bool) -> None:
-    assert ChatTemplate(Tokenizer(template), parts=False).capabilities.tools is able
+def test_tools_need_a_template_that_tells_of_them_and_writes_calls_as_json(template: str, supports_tools: bool) -> None:
+    assert ChatTemplate(Tokenizer(template), parts=False).capabilities.tools is supports_tools
 
 
 @pytest.mark.parametrize(
-    ("ending", "begun"),
+    ("ending", "reasoning_prefix"),
     [
         ("<think>\n", "<think>"),
         ("<think>", "<think>"),
@@ -120,12 +125,12 @@ def test_tools_need_a_template_that_tells_of_them_and_writes_calls_as_json(templ
         ("<|channel>thought\n", "<|channel>thought"),
     ],
 )
-def test_reasoning_that_the_template_opens_is_the_beginning_of_the_reply(ending: str, begun: str) -> None:
+def test_reasoning_that_the_template_opens_is_the_beginning_of_the_reply(ending: str, reasoning_prefix: str) -> None:
     template = PLAIN + "{% if add_generation_prompt %}<|assistant|>" + ending + "{% endif %}"
     chat = ChatTemplate(Tokenizer(template), parts=False)
     asked = Request(messages=(Message.user("Hi"),))
-    assert chat.begun(asked) == begun
-    assert chat.begun(asked.model_copy(update={"response_format": JsonFormat()})) == ""
+    assert chat.reasoning_prefix(asked) == reasoning_prefix
+    assert chat.reasoning_prefix(asked.model_copy(update={"response_format": JsonFormat()})) == ""
 
 
 def test_special_tokens_that_delimit_reasoning_stay_in_the_text_of_a_reply() -> None:
@@ -151,7 +156,7 @@ def test_images_stand_in_their_places_among_the_parts() -> None:
 
 
 def test_a_template_that_refuses_is_a_bad_request() -> None:
-    with pytest.raises(BadRequestError, match="refuses the conversation"):
+    with pytest.raises(BadRequestError, match="rejected the conversation"):
         shown(Message.user("hi"), tokenizer=Tokenizer("{{ missing.role.name }}"))
 
 
@@ -163,12 +168,13 @@ def test_a_prompt_must_leave_room_for_one_token() -> None:
 
 def test_tools_for_a_template_without_say_what_to_use() -> None:
     with pytest.raises(BadRequestError, match="--tool-call-parser"):
-        require_able(
-            ScriptedModel("", capabilities=able(tools=False, images=False)), Request(messages=(), tools=(LOOK,))
+        require_supported(
+            ScriptedModel("", capabilities=in_process_capabilities(tools=False, images=False)),
+            Request(messages=(), tools=(LOOK,)),
         )
 
 
 @pytest.mark.parametrize(("tools", "choice"), [((), "required"), ((LOOK,), "lok"), ((), "look")])
 def test_a_choice_that_is_no_tool_is_refused(tools: tuple[Tool, ...], choice: str) -> None:
     with pytest.raises(BadRequestError, match="tool_choice"):
-        require_able(ScriptedModel(""), Request(messages=(), tools=tools, tool_choice=choice))
+        require_supported(ScriptedModel(""), Request(messages=(), tools=tools, tool_choice=choice))

@@ -450,7 +450,7 @@ def test_a_key_that_no_header_can_hold_is_refused_and_not_shown(
     monkeypatch.setenv(variable, key)
     monkeypatch.setenv(address, subject.url)
     for named, options in (("api_key", {"api_key": key}), (variable, {})):
-        with pytest.raises(ConfigError, match=f"^{named} holds no key") as caught:
+        with pytest.raises(ConfigError, match=f"^{named} is not a valid API key") as caught:
             model(f"{subject.adapter.name}:echo", **options)
         assert not _parts_of_the_key_in("".join(traceback.format_exception(caught.value)))
 

@@ -13,7 +13,7 @@ from core.runs import SOON
 from engine_behaviours import asking
 from rl_conductor.errors import BadRequestError, ConfigError
 from rl_conductor.models import Model, model
-from rl_conductor.models.llamacpp.downloads import Adapter, Part, Weights
+from rl_conductor.models.llamacpp.downloads import Adapter, Weights, WheelPart
 from rl_conductor.models.llamacpp.embedded import EmbeddedModel
 from rl_conductor.models.llamacpp.weights import CONDUCTOR, PINNED, adapter_of, fetch
 from rl_conductor.types import FREE, Grammar, Price, Tool
@@ -93,7 +93,7 @@ async def test_weights_that_cannot_be_had_are_a_config_error(nothing_here: Path)
 @pytest.fixture
 def endless(nothing_here: Path) -> Weights:
     """Weights of parts that are all here, so many that joining them is never reached while somebody looks."""
-    parts = tuple(Part("part", str(number), "a.bin") for number in range(10_000))
+    parts = tuple(WheelPart("part", str(number), "a.bin") for number in range(10_000))
     folder = nothing_here / "weights" / "endless.gguf.parts"
     folder.mkdir(parents=True)
     for part in parts:

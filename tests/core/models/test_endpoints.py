@@ -1,16 +1,16 @@
-"""Which key goes where, and what of an address may be shown."""
+"""Endpoints: precedence of arguments and environment, and URLs made safe to print."""
 
 from __future__ import annotations
 
 import pytest
 
 from rl_conductor.errors import ConfigError
-from rl_conductor.models.endpoints import Service, shown_address, usable_key
+from rl_conductor.models.endpoints import Endpoint, shown_address, usable_key
 from rl_conductor.models.prices import price_of
 from rl_conductor.types import FREE
 
-PAID = Service("openai", "https://api.paid.example/v1", "PAID_URL", ("PAID_KEY", "OLD_PAID_KEY"), ("paid.example",))
-OWN = Service("own", "http://localhost:1234/v1", "OWN_URL", ("OWN_KEY",))
+PAID = Endpoint("openai", "https://api.paid.example/v1", "PAID_URL", ("PAID_KEY", "OLD_PAID_KEY"), ("paid.example",))
+OWN = Endpoint("own", "http://localhost:1234/v1", "OWN_URL", ("OWN_KEY",))
 ELSEWHERE = "https://elsewhere.example/v1"
 
 
@@ -21,7 +21,7 @@ def _environment(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize(
-    ("service", "base_url", "variable", "key"),
+    ("endpoint", "base_url", "variable", "key"),
     [
         (PAID, None, None, "paid-key"),
         (PAID, "https://eu.paid.example/v1", None, "paid-key"),
@@ -34,58 +34,58 @@ def _environment(monkeypatch: pytest.MonkeyPatch) -> None:
     ],
 )
 def test_the_environments_key_goes_where_the_user_said_that_its_service_is(
-    monkeypatch: pytest.MonkeyPatch, service: Service, base_url: str | None, variable: str | None, key: str | None
+    monkeypatch: pytest.MonkeyPatch, endpoint: Endpoint, base_url: str | None, variable: str | None, key: str | None
 ) -> None:
     if variable:
-        monkeypatch.setenv(service.address_variable, variable)
-    access = service.access("m", base_url=base_url, api_key=None)
-    assert access.base_url == (base_url or variable or service.base_url)
-    assert access.key == key
+        monkeypatch.setenv(endpoint.address_variable, variable)
+    credentials = endpoint.credentials("m", base_url=base_url, api_key=None)
+    assert credentials.base_url == (base_url or variable or endpoint.base_url)
+    assert credentials.key == key
 
 
 def test_a_key_that_is_passed_goes_where_the_caller_says() -> None:
-    access = PAID.access("m", base_url=ELSEWHERE, api_key="mine")
-    assert (access.base_url, access.key, access.at_home) == (ELSEWHERE, "mine", False)
-    assert "mine" not in repr(access)
+    credentials = PAID.credentials("m", base_url=ELSEWHERE, api_key="mine")
+    assert (credentials.base_url, credentials.key, credentials.is_official) == (ELSEWHERE, "mine", False)
+    assert "mine" not in repr(credentials)
 
 
 def test_an_empty_variable_is_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PAID_KEY", " \n")
     with pytest.raises(ConfigError, match="openai:m needs a key: set PAID_KEY"):
-        PAID.access("m", base_url=None, api_key=None)
+        PAID.credentials("m", base_url=None, api_key=None)
     monkeypatch.setenv("OLD_PAID_KEY", "old")
-    assert PAID.access("m", base_url=None, api_key=None).key == "old"
+    assert PAID.credentials("m", base_url=None, api_key=None).key == "old"
 
 
 def test_prices_are_known_at_home_alone_and_what_users_run_is_free() -> None:
-    at_home, elsewhere = (PAID.access("m", base_url=url, api_key="k") for url in (None, ELSEWHERE))
-    assert PAID.price_of("gpt-5", at_home) == price_of("openai", "gpt-5") is not None
+    is_official, elsewhere = (PAID.credentials("m", base_url=url, api_key="k") for url in (None, ELSEWHERE))
+    assert PAID.price_of("gpt-5", is_official) == price_of("openai", "gpt-5") is not None
     assert PAID.price_of("gpt-5", elsewhere) is None
-    assert OWN.price_of("any", OWN.access("any", base_url=ELSEWHERE, api_key=None)) == FREE
+    assert OWN.price_of("any", OWN.credentials("any", base_url=ELSEWHERE, api_key=None)) == FREE
 
 
 def test_a_password_in_an_address_is_a_secret_too() -> None:
-    assert OWN.access("m", base_url="http://me:pass-word@h/v1", api_key="k").secrets == ("k", "pass-word")
+    assert OWN.credentials("m", base_url="http://me:pass-word@h/v1", api_key="k").secrets == ("k", "pass-word")
 
 
 @pytest.mark.parametrize("url", ["localhost:8000/v1", "ftp://h", "http://", "http://[::1", "http://h:none", " \n"])
 def test_an_address_that_is_none_is_refused(url: str) -> None:
-    with pytest.raises(ConfigError, match="is no address: write one such as"):
-        OWN.access("m", base_url=url, api_key=None)
+    with pytest.raises(ConfigError, match="is not a valid URL: write one such as"):
+        OWN.credentials("m", base_url=url, api_key=None)
 
 
 def test_a_refused_address_is_quoted_without_its_password() -> None:
-    with pytest.raises(ConfigError, match="base_url 'ftp://h/v1' is no address"):
-        OWN.access("m", base_url="ftp://me:pass-word@h/v1", api_key=None)
+    with pytest.raises(ConfigError, match="base_url 'ftp://h/v1' is not a valid URL"):
+        OWN.credentials("m", base_url="ftp://me:pass-word@h/v1", api_key=None)
 
 
 def test_blank_space_around_an_address_is_no_part_of_it() -> None:
-    assert OWN.access("m", base_url=" http://h/v1\n", api_key=None).base_url == "http://h/v1"
+    assert OWN.credentials("m", base_url=" http://h/v1\n", api_key=None).base_url == "http://h/v1"
 
 
 @pytest.mark.parametrize("key", ["two\nlines", "b\u00e4d", "nul\x00", "\ufeffbom", "\u201cquoted\u201d"])
 def test_what_no_header_can_hold_is_no_key(key: str) -> None:
-    with pytest.raises(ConfigError, match=r"^SOME_KEY holds no key") as caught:
+    with pytest.raises(ConfigError, match=r"^SOME_KEY is not a valid API key") as caught:
         usable_key("SOME_KEY", key)
     assert key not in str(caught.value)
 

@@ -1,4 +1,4 @@
-"""What must never be shown: cut out of what others say, and found in whatever holds it."""
+"""Redaction of secrets in messages, and the search for secrets in objects."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ import pytest
 from pydantic import BaseModel, PrivateAttr, SecretStr
 
 from rl_conductor.errors import AuthenticationError
-from rl_conductor.models.redaction import hiding, secrets_in, without_secrets
+from rl_conductor.models.redaction import find_secrets, redact_secrets, redacting
 
 KEY = "sk-0123456789abcdefwxyz"
 
 
 def test_secrets_are_replaced_and_missing_ones_are_not_looked_for() -> None:
     one, other = "sk-0123456789", "another-key"
-    assert without_secrets(f"a key {one} and {other}", [one, None, "", other]) == "a key [secret] and [secret]"
+    assert redact_secrets(f"a key {one} and {other}", [one, None, "", other]) == "a key [secret] and [secret]"
 
 
 @pytest.mark.parametrize(
@@ -36,21 +36,21 @@ def test_secrets_are_replaced_and_missing_ones_are_not_looked_for() -> None:
     ],
 )
 def test_parts_of_a_secret_are_cut_out_too(said: str, shown: str) -> None:
-    assert without_secrets(said, ["sk-0123456789abcdefwxyz"]) == shown
+    assert redact_secrets(said, ["sk-0123456789abcdefwxyz"]) == shown
 
 
 def test_what_only_stands_in_for_a_key_is_a_word_like_others() -> None:
-    assert without_secrets("none of it fits", ["none"]) == "none of it fits"
+    assert redact_secrets("none of it fits", ["none"]) == "none of it fits"
 
 
 def test_a_long_error_is_searched_in_no_time() -> None:
     began = time.process_time()
-    without_secrets("a*" * 500_000, ["sk-" + "0123456789abcdef" * 10])
+    redact_secrets("a*" * 500_000, ["sk-" + "0123456789abcdef" * 10])
     assert time.process_time() - began < 2
 
 
 def test_errors_leave_without_the_key() -> None:
-    with pytest.raises(AuthenticationError, match=r"^m: bad \[secret\]$"), hiding("sk-0123456789"):
+    with pytest.raises(AuthenticationError, match=r"^m: bad \[secret\]$"), redacting("sk-0123456789"):
         raise AuthenticationError("m: bad sk-0123456789", model="m")
 
 
@@ -70,7 +70,7 @@ class Client(BaseModel):
 
 @dataclass
 class Engine:
-    """What is made of clients."""
+    """An object that holds clients."""
 
     parts: Any
 
@@ -101,18 +101,18 @@ def _holding_in_private(key: str) -> Client:
     ],
 )
 def test_keys_are_found_wherever_an_object_keeps_them(holder: object) -> None:
-    assert secrets_in(holder) == {KEY}
+    assert find_secrets(holder) == {KEY}
 
 
 def test_words_without_a_telling_name_are_no_secrets() -> None:
     assert (
-        secrets_in(Engine(parts={"key": "messages", "text_key": "page_content", "tokens": "a few", "monkey": "ape"}))
+        find_secrets(Engine(parts={"key": "messages", "text_key": "page_content", "tokens": "a few", "monkey": "ape"}))
         == set()
     )
 
 
 class Proxy:
-    """Makes what it stands for when it is first asked for anything."""
+    """A lazy proxy that creates its target on first access."""
 
     __slots__ = ()
 
@@ -121,12 +121,12 @@ class Proxy:
 
 
 def test_proxies_are_not_woken_up() -> None:
-    assert secrets_in(Engine(parts=Proxy())) == set()
+    assert find_secrets(Engine(parts=Proxy())) == set()
 
 
 def test_rings_and_crowds_come_to_an_end() -> None:
     ring = Engine(parts=[])
     ring.parts.append(ring)
     began = time.process_time()
-    assert secrets_in(ring) == secrets_in([object() for _ in range(1_000_000)]) == set()
+    assert find_secrets(ring) == find_secrets([object() for _ in range(1_000_000)]) == set()
     assert time.process_time() - began < 2

@@ -11,8 +11,8 @@ from core.runs import SOON
 from rl_conductor import models
 from rl_conductor.errors import ConfigError, ModelError, ModelTimeoutError
 from rl_conductor.models.scripted import ScriptedModel
-from rl_conductor.models.tool_emulation import Reader
-from rl_conductor.models.transformers.token_stream import Feed, Text, completed
+from rl_conductor.models.tool_emulation import ToolCallReader
+from rl_conductor.models.transformers.token_stream import IncrementalDecoder, TokenStream, build_completion
 from rl_conductor.types import Completion, Delta, Message, Price, Request, Usage
 
 
@@ -21,8 +21,8 @@ def decode(tokens: list[int]) -> str:
     return bytes(tokens).decode(errors="replace")
 
 
-def pieces(text: str | bytes, *stop: str) -> tuple[list[str], Text]:
-    grown = Text(decode, stop)
+def pieces(text: str | bytes, *stop: str) -> tuple[list[str], IncrementalDecoder]:
+    grown = IncrementalDecoder(decode, stop)
     found = []
     for token in text.encode() if isinstance(text, str) else text:
         found.append(grown.add(token))
@@ -38,7 +38,7 @@ def pieces(text: str | bytes, *stop: str) -> tuple[list[str], Text]:
 def test_text_comes_a_token_at_a_time() -> None:
     found, text = pieces("four")
     assert found == ["f", "o", "u", "r"]
-    assert text.shown == "four"
+    assert text.text == "four"
     assert text.tokens == list(b"four")
 
 
@@ -52,19 +52,19 @@ def test_bytes_that_are_no_character_come_at_the_end() -> None:
 
 def test_text_ends_before_the_first_stop_string() -> None:
     found, text = pieces("one two three", "three", "two")
-    assert "".join(found) == text.shown == "one "
+    assert "".join(found) == text.text == "one "
     assert text.stopped
 
 
 def test_what_could_begin_a_stop_string_is_held_back() -> None:
-    grown = Text(decode, ["END"])
+    grown = IncrementalDecoder(decode, ["END"])
     assert [grown.add(token) for token in b"aENbEN"] == ["a", "", "", "ENb", "", ""]
     assert grown.end() == "EN"
     assert not grown.stopped
 
 
 def test_an_empty_stop_string_stops_nothing() -> None:
-    assert pieces("all of it", "")[1].shown == "all of it"
+    assert pieces("all of it", "")[1].text == "all of it"
 
 
 # ----------------------------------------------------------------------------------------- replies
@@ -72,9 +72,9 @@ def test_an_empty_stop_string_stops_nothing() -> None:
 
 def test_the_models_price_makes_the_cost() -> None:
     dear = ScriptedModel("four", price=Price(input=Decimal(3), output=Decimal(5)))
-    reply = Reader(Request(messages=(Message.user("?"),)), model=dear.name)
+    reply = ToolCallReader(Request(messages=(Message.user("?"),)), model=dear.name)
     reply.add("four")
-    usage = completed(reply, finish="stop", usage=Usage(input_tokens=2, output_tokens=1), model=dear).usage
+    usage = build_completion(reply, finish="stop", usage=Usage(input_tokens=2, output_tokens=1), model=dear).usage
     assert (usage.calls, usage.cost) == (1, Decimal(11) / 1_000_000)
 
 
@@ -83,7 +83,7 @@ def test_the_models_price_makes_the_cost() -> None:
 LAST = Delta(completion=Completion(message=Message.assistant("ab"), usage=Usage(), model="m"))
 
 
-def fed(feed: Feed, *items: Delta | Exception) -> None:
+def fed(feed: TokenStream, *items: Delta | Exception) -> None:
     def put_all() -> None:
         for item in items:
             feed.put(item)
@@ -92,28 +92,28 @@ def fed(feed: Feed, *items: Delta | Exception) -> None:
 
 
 async def test_deltas_cross_from_another_thread_without_the_empty_ones() -> None:
-    feed = Feed(model="m", timeout=SOON)
+    feed = TokenStream(model="m", timeout=SOON)
     fed(feed, Delta(text="a"), Delta(), Delta(text="b"), LAST)
     assert [delta async for delta in feed.deltas()] == [Delta(text="a"), Delta(text="b"), LAST]
     assert feed.abandoned.is_set()
 
 
 async def test_an_error_crosses_from_another_thread() -> None:
-    feed = Feed(model="m", timeout=None)
+    feed = TokenStream(model="m", timeout=None)
     fed(feed, Delta(text="a"), ModelError("broke", model="m"))
     with pytest.raises(ModelError, match="broke"):
         _ = [delta async for delta in feed.deltas()]
 
 
 async def test_time_that_runs_out_abandons_the_engine() -> None:
-    feed = Feed(model="m", timeout=0.01)
+    feed = TokenStream(model="m", timeout=0.01)
     with pytest.raises(ModelTimeoutError, match=r"0\.01 s"):
         await anext(feed.deltas())
     assert feed.abandoned.is_set()
 
 
 async def test_cancelling_the_reader_abandons_the_engine() -> None:
-    feed = Feed(model="m", timeout=None)
+    feed = TokenStream(model="m", timeout=None)
     reading = asyncio.create_task(anext(feed.deltas()))
     await asyncio.sleep(0)
     reading.cancel()
@@ -122,8 +122,8 @@ async def test_cancelling_the_reader_abandons_the_engine() -> None:
 
 
 def test_an_engine_that_goes_on_after_the_loop_ended_is_not_disturbed() -> None:
-    async def leave() -> Feed:
-        feed = Feed(model="m", timeout=0.01)
+    async def leave() -> TokenStream:
+        feed = TokenStream(model="m", timeout=0.01)
         with pytest.raises(ModelTimeoutError):
             await anext(feed.deltas())
         return feed

@@ -9,13 +9,13 @@ from hypothesis import strategies as st
 
 from rl_conductor.errors import BadResponseError
 from rl_conductor.models.tool_emulation import (
-    Reader,
-    calling,
-    form_with_tools,
-    may_become_call,
-    offered,
-    read_calls,
-    telling,
+    ToolCallReader,
+    may_become_tool_call,
+    offered_tools,
+    parse_tool_calls,
+    response_format_with_tools,
+    tool_call_format,
+    with_schema_in_prompt,
 )
 from rl_conductor.types import Grammar, JsonFormat, Message, Request, Tool
 
@@ -28,18 +28,18 @@ CALL = '{"name": "weather", "arguments": {"city": "Kyiv"}}'
     [CALL, f"\n {CALL}\n", f"```json\n{CALL}\n```", f"```\n{CALL}```", f"<tool_call>\n{CALL}\n</tool_call>"],
 )
 def test_a_bare_or_wrapped_call_is_read(text: str) -> None:
-    [call] = read_calls(text, [WEATHER])
+    [call] = parse_tool_calls(text, [WEATHER])
     assert (call.name, json.loads(call.arguments)) == ("weather", {"city": "Kyiv"})
 
 
 def test_a_list_is_several_calls() -> None:
-    first, second = read_calls(f"[{CALL}, {CALL}]", [WEATHER])
+    first, second = parse_tool_calls(f"[{CALL}, {CALL}]", [WEATHER])
     assert first.id != second.id
     assert first.arguments == second.arguments
 
 
 def test_arguments_may_be_called_parameters() -> None:
-    [call] = read_calls(CALL.replace("arguments", "parameters"), [WEATHER])
+    [call] = parse_tool_calls(CALL.replace("arguments", "parameters"), [WEATHER])
     assert json.loads(call.arguments) == {"city": "Kyiv"}
 
 
@@ -65,13 +65,13 @@ def test_arguments_may_be_called_parameters() -> None:
     ],
 )
 def test_an_answer_is_no_call(text: str) -> None:
-    assert read_calls(text, [WEATHER]) == ()
+    assert parse_tool_calls(text, [WEATHER]) == ()
 
 
 def test_a_schema_is_told_in_the_last_turn_of_the_user() -> None:
     turns = (Message.user("Where?"), Message.assistant("There."), Message.user("In one word."), Message.assistant("Hm"))
     asked = Request(messages=turns, response_format=JsonFormat(json_schema={"title": "Größe"}))
-    first, second, third, fourth = telling(asked).messages
+    first, second, third, fourth = with_schema_in_prompt(asked).messages
     assert (first, second, fourth) == (turns[0], turns[1], turns[3])
     assert third.text == 'In one word.\n\nAnswer in JSON of this schema: {"title": "Größe"}'
 
@@ -79,22 +79,22 @@ def test_a_schema_is_told_in_the_last_turn_of_the_user() -> None:
 @pytest.mark.parametrize("form", [None, JsonFormat(), Grammar(gbnf='root ::= "x"')])
 def test_nothing_is_told_where_there_is_no_schema(form: JsonFormat | Grammar | None) -> None:
     asked = Request(messages=(Message.user("Where?"),), response_format=form)
-    assert telling(asked) == asked
+    assert with_schema_in_prompt(asked) == asked
 
 
 def test_nothing_is_told_where_no_user_speaks() -> None:
     asked = Request(messages=(Message.system("Talk."),), response_format=JsonFormat(json_schema={}))
-    assert telling(asked) == asked
+    assert with_schema_in_prompt(asked) == asked
 
 
 @pytest.mark.parametrize("text", ["", " \n", "{", '{"na', "```", "<tool"])
 def test_a_beginning_that_may_become_a_call_is_held_back(text: str) -> None:
-    assert may_become_call(text)
+    assert may_become_tool_call(text)
 
 
 @pytest.mark.parametrize("text", ["The", "<b>"])
 def test_a_beginning_of_something_else_is_not_held_back(text: str) -> None:
-    assert not may_become_call(text)
+    assert not may_become_tool_call(text)
 
 
 # ------------------------------------------------------------------------------------------ choice
@@ -108,19 +108,21 @@ def choosing(choice: str, **options: Any) -> Request:
 
 
 def test_the_model_is_told_of_the_tools_it_may_call() -> None:
-    told = [offered(choosing(choice)) for choice in ("auto", "required", "other", "none")]
+    told = [offered_tools(choosing(choice)) for choice in ("auto", "required", "other", "none")]
     assert told == [(WEATHER, OTHER), (WEATHER, OTHER), (OTHER,), ()]
 
 
 def test_a_call_is_enforced_only_where_it_must_be() -> None:
     form = Grammar(gbnf='root ::= "yes"')
-    forms = [form_with_tools(choosing(choice, response_format=form)) for choice in ("auto", "none", "other")]
-    assert forms == [form, form, calling([OTHER])]
+    forms = [response_format_with_tools(choosing(choice, response_format=form)) for choice in ("auto", "none", "other")]
+    assert forms == [form, form, tool_call_format([OTHER])]
 
 
 def test_an_answer_of_a_schema_may_be_a_call_instead() -> None:
     form = JsonFormat(json_schema={"type": "integer"})
-    assert form_with_tools(choosing("auto", response_format=form)) == calling([WEATHER, OTHER], instead=form)
+    assert response_format_with_tools(choosing("auto", response_format=form)) == tool_call_format(
+        [WEATHER, OTHER], alternative=form
+    )
 
 
 # ----------------------------------------------------------------------------------------- replies
@@ -128,10 +130,10 @@ def test_an_answer_of_a_schema_may_be_a_call_instead() -> None:
 BLOCK = f"<tool_call>\n{CALL}\n</tool_call>"
 
 
-def read(*pieces: str, request: Request = ASKING, cut: bool = False) -> tuple[list[str], Reader]:
-    reader = Reader(request, model="m")
+def read(*pieces: str, request: Request = ASKING, truncated: bool = False) -> tuple[list[str], ToolCallReader]:
+    reader = ToolCallReader(request, model="m")
     shown = [reader.add(piece) for piece in pieces]
-    shown.append(reader.end(cut=cut))
+    shown.append(reader.end(truncated=truncated))
     assert "".join(shown) == reader.text
     return shown, reader
 
@@ -171,21 +173,21 @@ def test_what_only_began_like_a_call_is_text() -> None:
     "body", ["", "{", CALL[:-1], CALL.replace("weather", "sun"), '{"name": "weather"}', f"{CALL} x"]
 )
 def test_a_block_that_is_no_call_is_a_bad_response(body: str) -> None:
-    with pytest.raises(BadResponseError, match="calls no tool it was offered") as failed:
+    with pytest.raises(BadResponseError, match="made no valid call of an offered tool") as failed:
         read(f"First.<tool_call>{body}</tool_call>")
     assert failed.value.retryable
 
 
 def test_a_call_that_was_cut_off_names_the_cure() -> None:
     with pytest.raises(BadResponseError, match="raise max_tokens") as failed:
-        read(f"<tool_call>{CALL[:-1]}", cut=True)
+        read(f"<tool_call>{CALL[:-1]}", truncated=True)
     assert not failed.value.retryable
 
 
 @pytest.mark.parametrize("choice", ["required", "weather"])
 def test_what_must_be_a_call_and_is_none_is_a_bad_response(choice: str) -> None:
     with pytest.raises(BadResponseError, match="raise max_tokens"):
-        read(CALL[:-1], request=choosing(choice), cut=True)
+        read(CALL[:-1], request=choosing(choice), truncated=True)
     assert len(read(CALL, request=choosing(choice))[1].calls) == 1
 
 
@@ -230,7 +232,7 @@ def test_references_are_found_where_their_schemas_now_stand() -> None:
         "$defs": {"Place": {"enum": ["here", "there"]}},
     }
     answer = JsonFormat(json_schema={"$ref": "#/$defs/N", "$defs": {"N": {"type": "integer"}}})
-    schema = calling([WEATHER, Tool(name="go", parameters=nested)], instead=answer).json_schema
+    schema = tool_call_format([WEATHER, Tool(name="go", parameters=nested)], alternative=answer).json_schema
     assert schema is not None
     go = _resolved(schema, schema["anyOf"][1]["$ref"])["properties"]["arguments"]
     assert _resolved(schema, go["properties"]["at"]["anyOf"][0]["$ref"]) == {"enum": ["here", "there"]}
@@ -241,7 +243,7 @@ def test_references_are_found_where_their_schemas_now_stand() -> None:
 
 def test_a_field_that_is_called_ref_is_left_alone() -> None:
     parameters = {"type": "object", "properties": {"$ref": {"type": "string"}}}
-    schema = calling([Tool(name="look", parameters=parameters)]).json_schema
+    schema = tool_call_format([Tool(name="look", parameters=parameters)]).json_schema
     assert schema is not None
     call = _resolved(schema, schema["anyOf"][0]["$ref"])
     assert call["properties"]["arguments"] == parameters

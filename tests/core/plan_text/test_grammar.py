@@ -201,14 +201,16 @@ def test_workers_and_steps_share_their_rules(form: Form, access: Any) -> None:
 
 @pytest.mark.parametrize("form", TEXT_FORMS)
 def test_a_grammar_past_a_bound_is_refused_by_name(form: Form, monkeypatch: pytest.MonkeyPatch) -> None:
-    space = PlanSpace(roster=NAMES, allowed=frozenset(NAMES), access="positional", unreadable=frozenset({("a", "b")}))
+    space = PlanSpace(
+        roster=NAMES, allowed=frozenset(NAMES), access="positional", forbidden_flows=frozenset({("a", "b")})
+    )
     with pytest.raises(GrammarTooLarge, match="13 steps"):
         constraint(space.model_copy(update={"max_steps": 13}), form)
-    monkeypatch.setattr(gbnf, "MOST_ALTERNATIVES", 50)
+    monkeypatch.setattr(gbnf, "MAX_ALTERNATIVES", 50)
     with pytest.raises(GrammarTooLarge, match="50 alternatives"):
         constraint(space, form, reasoning_chars=1)
     monkeypatch.undo()
-    monkeypatch.setattr(grammar, "MOST_STATES", 5)
+    monkeypatch.setattr(grammar, "MAX_STATES", 5)
     with pytest.raises(GrammarTooLarge, match="5 states"):
         constraint(space, form, reasoning_chars=2)
 
@@ -227,7 +229,7 @@ def test_rules_that_contradict_one_another_are_refused(form: Form) -> None:
         min_steps=2,
         last=frozenset({"b"}),
         last_reads_all=True,
-        unreadable=frozenset({("b", "a"), ("b", "b")}),
+        forbidden_flows=frozenset({("b", "a"), ("b", "b")}),
     )
     with pytest.raises(ConfigError, match="contradict"):
         constraint(verified, form)
@@ -272,7 +274,7 @@ def test_the_schema_bounds_the_number_of_steps_where_the_vendor_takes_that() -> 
 
 
 def test_the_schema_admits_only_allowed_workers_and_known_access() -> None:
-    space = PlanSpace(roster=("a", "b"), allowed=frozenset({"b"}), access="positional", recalled=frozenset("a"))
+    space = PlanSpace(roster=("a", "b"), allowed=frozenset({"b"}), access="positional", recallable=frozenset("a"))
     text = '{"reasoning": "", "steps": [{"subtask": "Do it.", "worker": 1, "access": []}]}'
     assert schema_admits(space, text)
     assert schema_admits(space, text.replace("[]", '["before", 3]'))
@@ -309,9 +311,9 @@ def test_that_a_grammar_is_too_large_is_found_out_once(form: Form) -> None:
         roster=NAMES,
         allowed=frozenset(NAMES),
         access="positional",
-        unreadable=pairs,
+        forbidden_flows=pairs,
         max_steps=6,
-        recalled=frozenset("a"),
+        recallable=frozenset("a"),
     )
     seconds = []
     for _ in range(2):

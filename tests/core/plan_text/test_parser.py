@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from core.strategies import attempts, spaces, workflows
 from rl_conductor.errors import ConfigError, WorkflowError, WorkflowParseError, WorkflowValidationError
 from rl_conductor.plan_text.forms import Form, Plan, render
-from rl_conductor.plan_text.parser import MAX_WRITTEN_STEPS, MOST_CHARS, completed_steps, parse
+from rl_conductor.plan_text.parser import MAX_CHARS, MAX_PARSED_STEPS, completed_steps, parse
 from rl_conductor.workflow.workflow import PlanSpace, Step, Workflow
 
 ALL_FORMS: list[Form] = ["lists", "lines", "object"]
@@ -24,9 +24,9 @@ quick = partial(settings, deadline=None, suppress_health_check=[HealthCheck.filt
 TEAM = PlanSpace(
     roster=("coder", "writer", "critic", "intern"),
     allowed=frozenset({"coder", "writer", "critic"}),
-    unreadable=frozenset({("writer", "critic")}),
+    forbidden_flows=frozenset({("writer", "critic")}),
 )
-LATER = TEAM.model_copy(update={"recalled": frozenset({"coder"}), "may_accept": True})
+LATER = TEAM.model_copy(update={"recallable": frozenset({"coder"}), "may_accept": True})
 TWO = Workflow(
     steps=(
         Step(subtask="Draft.", worker="coder"),
@@ -224,7 +224,7 @@ def test_a_forward_reference_is_refused_by_exact_reading() -> None:
 
 def test_a_text_too_long_to_read_is_refused() -> None:
     with pytest.raises(WorkflowParseError, match="at most"):
-        parse("x" * (MOST_CHARS + 1), TEAM, repair=True)
+        parse("x" * (MAX_CHARS + 1), TEAM, repair=True)
 
 
 def test_positions_are_written_in_rising_order() -> None:
@@ -285,7 +285,7 @@ def test_who_can_ask_again_is_told_what_else_would_be_invented(text: str, proble
 
 
 def test_a_plan_that_repeats_itself_is_not_shortened() -> None:
-    count = MAX_WRITTEN_STEPS + 1
+    count = MAX_PARSED_STEPS + 1
     with pytest.raises(WorkflowValidationError, match="41 steps, but 1 to 5"):
         parse(f"model_id = {[0] * count}\nsubtasks = {['a'] * count}\naccess_list = {[[]] * count}", TEAM, repair=True)
 
@@ -333,7 +333,7 @@ def test_any_text_gives_an_allowed_plan_or_a_workflow_error(
     ],
 )  # fmt: skip
 def test_no_text_takes_long_to_give_up_on(unit: str) -> None:
-    text = "model_id = [" + unit * (MOST_CHARS // len(unit) - 10)
+    text = "model_id = [" + unit * (MAX_CHARS // len(unit) - 10)
     start = process_time()
     with pytest.raises(WorkflowError):
         parse(text, TEAM, repair=True)

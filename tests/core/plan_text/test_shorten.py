@@ -8,7 +8,7 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from core.strategies import spaces, workflows
-from rl_conductor.plan_text.shorten import shortened
+from rl_conductor.plan_text.shorten import shorten_plan
 from rl_conductor.workflow.workflow import PlanSpace, Step, Workflow
 
 SPACE = PlanSpace(roster=("a", "b", "c"), allowed=frozenset("abc"), access="positional")
@@ -19,7 +19,7 @@ def steps(*written: tuple[str, str, Sequence[int]]) -> Workflow:
 
 
 def short(workflow: Workflow, most: int, **rules: object) -> tuple[Workflow, list[str]]:
-    found = shortened(workflow, SPACE.model_copy(update={"max_steps": most, **rules}))
+    found = shorten_plan(workflow, SPACE.model_copy(update={"max_steps": most, **rules}))
     assert found is not None
     return found
 
@@ -82,18 +82,18 @@ def test_a_last_step_that_can_read_nothing_any_more_does_the_work_itself() -> No
 def test_no_plan_is_better_than_a_last_step_without_what_it_combines() -> None:
     plan = steps(("a", "long text", []), ("b", "Combine.", [0]))
 
-    assert shortened(plan, SPACE.model_copy(update={"max_steps": 1, "subtask_chars": 10})) is None
+    assert shorten_plan(plan, SPACE.model_copy(update={"max_steps": 1, "subtask_chars": 10})) is None
 
 
 def test_a_rule_that_the_long_plan_breaks_is_not_lifted_by_leaving_the_step_out() -> None:
     plan = steps(("a", "x", []), ("b", "y", []), ("c", "z", []))
 
-    assert shortened(plan, SPACE.model_copy(update={"max_steps": 1, "allowed": frozenset("bc")})) is None
+    assert shorten_plan(plan, SPACE.model_copy(update={"max_steps": 1, "allowed": frozenset("bc")})) is None
 
 
 def test_merging_does_not_bring_a_reply_to_who_may_not_read_it() -> None:
     plan = steps(("a", "w", []), ("b", "x", []), ("c", "y", [0]), ("c", "z", [2]), ("a", "end", [1, 3]))
-    space = {"unreadable": frozenset({("c", "b")})}
+    space = {"forbidden_flows": frozenset({("c", "b")})}
 
     shorter, _ = short(plan, 4, **space)
 
@@ -108,7 +108,7 @@ def test_what_is_left_may_run_and_ends_as_it_was_written(data: st.DataObject, sp
     plan = data.draw(workflows(space))
     narrow = space.model_copy(update={"max_steps": most})
 
-    found = shortened(plan, narrow)
+    found = shorten_plan(plan, narrow)
 
     if found is not None:
         end, written = found[0].steps[-1], plan.steps[-1]

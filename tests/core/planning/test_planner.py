@@ -1,4 +1,4 @@
-"""A planner by itself: spelling, samples, records."""
+"""The planner alone: response formats, samples, records."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from typing import Any
 import pytest
 
 from core.runs import lines, plan, workflow
-from rl_conductor.calls.budget import Ledger
-from rl_conductor.calls.model_call import Caller
+from rl_conductor.calls.budget import Budget
+from rl_conductor.calls.model_call import ModelCaller
 from rl_conductor.errors import ContextLengthError, ModelError
 from rl_conductor.models.base import Capabilities
 from rl_conductor.models.scripted import ALL, ScriptedModel
 from rl_conductor.plan_text.forms import Form, render
 from rl_conductor.plan_text.grammar import constraint
-from rl_conductor.planning.planner import RESAMPLED, Drafting, Planner
+from rl_conductor.planning.planner import RESAMPLING_TEMPERATURE, Planner, PlanRequest
 from rl_conductor.planning.prompts import REJECTED_PLAN_CHARS
 from rl_conductor.trace.events import Event, PlanDelta, PlanRejected, PlanStarted
 from rl_conductor.trace.trace import PlanRecord
@@ -30,10 +30,10 @@ AS_OBJECT = '{"reasoning": "r", "steps": [{"subtask": "x", "worker": 0, "access"
 NOTHING = Capabilities()
 
 
-async def drafted(planner: Planner, **options: Any) -> tuple[PlanRecord, list[Event]]:
+async def plan_with(planner: Planner, **options: Any) -> tuple[PlanRecord, list[Event]]:
     events: list[Event] = []
-    caller = Caller(Ledger(options.pop("limits", Limits())), retries=0)
-    draft = Drafting(
+    caller = ModelCaller(Budget(options.pop("limits", Limits())), retries=0)
+    plan_request = PlanRequest(
         conversation=(Message.user("What is it?"),),
         space=options.pop("space", SPACE),
         cards=CARDS,
@@ -42,11 +42,11 @@ async def drafted(planner: Planner, **options: Any) -> tuple[PlanRecord, list[Ev
         emit=events.append,
         **options,
     )
-    return await planner.plan(draft), events
+    return await planner.plan(plan_request), events
 
 
 @pytest.mark.parametrize(
-    ("can", "form", "spelled", "held"),
+    ("can", "form", "plan_form", "format_type"),
     [
         (ALL, None, "lists", Grammar),
         (NOTHING, None, "lists", None),
@@ -57,34 +57,32 @@ async def drafted(planner: Planner, **options: Any) -> tuple[PlanRecord, list[Ev
         (Capabilities(json_schema=True), "lists", "lists", None),
     ],
 )
-def test_plans_are_spelled_so_that_the_model_can_be_held_to_it(
-    can: Capabilities, form: Form | None, spelled: Form, held: type | None
+def test_the_response_format_is_one_that_the_model_supports(
+    can: Capabilities, form: Form | None, plan_form: Form, format_type: type | None
 ) -> None:
     planner = Planner(model=ScriptedModel("", capabilities=can), form=form)
 
-    found, held_to = planner.spelling(SPACE)
-
-    assert found == planner.spells == spelled
-    assert type(held_to) is (held or type(None))
+    assert planner.plan_form == plan_form
+    assert type(planner.response_format(SPACE)) is (format_type or type(None))
 
 
 def test_a_space_too_large_for_a_grammar_is_planned_without_one() -> None:
     wide = SPACE.model_copy(update={"max_steps": 20})
 
-    assert Planner(model=ScriptedModel("")).spelling(wide) == ("lists", None)
+    assert Planner(model=ScriptedModel("")).response_format(wide) is None
 
 
 def test_lengths_are_left_to_the_check_where_an_engine_counts_slowly() -> None:
     slow = ScriptedModel("", capabilities=Capabilities(grammar=True, lengths="check"))
-    assert Planner(model=slow).spelling(SPACE) == ("lists", constraint(SPACE, "lists", counted=False))
-    assert Planner(model=ScriptedModel("")).spelling(SPACE) == ("lists", constraint(SPACE, "lists"))
+    assert Planner(model=slow).response_format(SPACE) == constraint(SPACE, "lists", counted=False)
+    assert Planner(model=ScriptedModel("")).response_format(SPACE) == constraint(SPACE, "lists")
 
 
 @pytest.mark.parametrize(("form", "text"), [("lists", TWO), ("lines", AS_LINES), ("object", AS_OBJECT)])
 async def test_a_plan_is_recorded_as_written_and_as_read(form: Form, text: str) -> None:
     model = ScriptedModel([text])
 
-    record, events = await drafted(Planner(model=model, form=form))
+    record, events = await plan_with(Planner(model=model, form=form))
 
     assert (record.source, record.text, record.form, record.constrained) == ("planner", text, form, True)
     assert record.workflow is not None
@@ -99,7 +97,7 @@ async def test_a_plan_is_recorded_as_written_and_as_read(form: Form, text: str) 
 async def test_each_sample_has_a_seed_of_its_own() -> None:
     model = ScriptedModel(["garbage", "garbage", TWO])
 
-    record, events = await drafted(Planner(model=model, sampling=Sampling(seed=7)))
+    record, events = await plan_with(Planner(model=model, sampling=Sampling(seed=7)))
 
     assert [request.sampling.seed for request in model.requests] == [7, 8, 9]
     assert [event.error for event in events if isinstance(event, PlanRejected)] == list(record.errors)
@@ -108,15 +106,15 @@ async def test_each_sample_has_a_seed_of_its_own() -> None:
 async def test_a_greedy_planner_draws_its_further_samples_else_it_would_say_the_same_again() -> None:
     model = ScriptedModel(["garbage", TWO])
 
-    await drafted(Planner(model=model, sampling=Sampling(temperature=0)))
+    await plan_with(Planner(model=model, sampling=Sampling(temperature=0)))
 
-    assert [request.sampling.temperature for request in model.requests] == [0, RESAMPLED]
+    assert [request.sampling.temperature for request in model.requests] == [0, RESAMPLING_TEMPERATURE]
 
 
 async def test_after_so_many_samples_planning_is_given_up() -> None:
     model = ScriptedModel("garbage")
 
-    record, _ = await drafted(Planner(model=model, samples=2))
+    record, _ = await plan_with(Planner(model=model, samples=2))
 
     assert (record.source, record.workflow, len(record.errors), len(record.calls)) == ("fallback", None, 2, 2)
 
@@ -124,7 +122,7 @@ async def test_after_so_many_samples_planning_is_given_up() -> None:
 async def test_a_plan_that_may_not_run_costs_a_sample() -> None:
     model = ScriptedModel([plan((1, "x", [])), plan((0, "x", []))])
 
-    record, _ = await drafted(
+    record, _ = await plan_with(
         Planner(model=model), space=SPACE.model_copy(update={"allowed": frozenset("a"), "last": frozenset("a")})
     )
 
@@ -136,10 +134,10 @@ async def test_a_plan_that_may_not_run_costs_a_sample() -> None:
 async def test_small_mistakes_are_mended_or_cost_a_sample_as_one_likes() -> None:
     careless = "Sure!\n" + TWO.replace("model_id = ", "model_id: ") + "\nDone."
 
-    mended, _ = await drafted(Planner(model=ScriptedModel([careless])))
-    strict, _ = await drafted(Planner(model=ScriptedModel([careless, TWO]), repair=False))
+    repair_steps, _ = await plan_with(Planner(model=ScriptedModel([careless])))
+    strict, _ = await plan_with(Planner(model=ScriptedModel([careless, TWO]), repair=False))
 
-    assert mended.repairs
+    assert repair_steps.repairs
     assert (len(strict.errors), strict.repairs) == (1, ())
 
 
@@ -155,7 +153,7 @@ async def test_small_mistakes_are_mended_or_cost_a_sample_as_one_likes() -> None
 async def test_another_sample_is_drawn_only_where_it_may_help(error: Any, samples: int) -> None:
     model = ScriptedModel([error, TWO])
 
-    record, _ = await drafted(Planner(model=model))
+    record, _ = await plan_with(Planner(model=model))
 
     assert len(model.requests) == samples
     assert record.source == ("planner" if samples == 2 else "fallback")
@@ -165,10 +163,10 @@ async def test_rules_that_leave_no_plan_at_all_are_not_asked_for_one() -> None:
     model = ScriptedModel("never")
     nothing = frozenset((reader, source) for reader in "ab" for source in "ab")
     space = SPACE.model_copy(
-        update={"min_steps": 2, "last_reads_all": True, "last": frozenset("a"), "unreadable": nothing}
+        update={"min_steps": 2, "last_reads_all": True, "last": frozenset("a"), "forbidden_flows": nothing}
     )
 
-    record, _ = await drafted(Planner(model=model), space=space)
+    record, _ = await plan_with(Planner(model=model), space=space)
 
     assert (record.source, model.requests) == ("fallback", [])
     assert "no plan is possible" in record.errors[0]
@@ -178,7 +176,7 @@ async def test_the_calls_made_are_known_even_when_planning_is_cut_short() -> Non
     calls: list[Any] = []
     errors: list[str] = []
     with pytest.raises(AssertionError):
-        await drafted(Planner(model=ScriptedModel(["garbage"])), calls=calls, errors=errors)
+        await plan_with(Planner(model=ScriptedModel(["garbage"])), calls=calls, errors=errors)
 
     assert (len(calls), len(errors)) == (1, 1)
 
@@ -192,7 +190,7 @@ async def test_the_next_request_carries_the_rejected_plan_and_what_was_wrong_wit
     bad = plan((7, "x", []))
     model = ScriptedModel([bad, TWO])
 
-    record, _ = await drafted(Planner(model=model))
+    record, _ = await plan_with(Planner(model=model))
 
     first, second = (request.messages for request in model.requests)
     assert second[: len(first)] == first
@@ -205,7 +203,7 @@ async def test_the_next_request_carries_the_rejected_plan_and_what_was_wrong_wit
 async def test_only_the_last_rejected_plan_is_shown_so_that_requests_stay_bounded() -> None:
     model = ScriptedModel(["one", "two " * REJECTED_PLAN_CHARS, "three", TWO])
 
-    await drafted(Planner(model=model))
+    await plan_with(Planner(model=model))
 
     base = len(model.requests[0].messages)
     assert [len(request.messages) - base for request in model.requests] == [0, 2, 2, 2]
@@ -216,7 +214,7 @@ async def test_only_the_last_rejected_plan_is_shown_so_that_requests_stay_bounde
 async def test_a_plan_that_broke_off_is_asked_for_again_without_blame() -> None:
     model = ScriptedModel([[TWO[:9], ModelError("reset", model="p", retryable=True)], TWO])
 
-    await drafted(Planner(model=model))
+    await plan_with(Planner(model=model))
 
     assert model.requests[0].messages == model.requests[1].messages
 
@@ -224,7 +222,7 @@ async def test_a_plan_that_broke_off_is_asked_for_again_without_blame() -> None:
 async def test_a_rejected_plan_that_makes_the_request_too_long_is_left_out_of_the_next_one() -> None:
     model = ScriptedModel(["garbage", ContextLengthError("too long", model="p"), TWO])
 
-    record, _ = await drafted(Planner(model=model))
+    record, _ = await plan_with(Planner(model=model))
 
     assert record.source == "planner"
     assert model.requests[2].messages == model.requests[0].messages
@@ -233,7 +231,7 @@ async def test_a_rejected_plan_that_makes_the_request_too_long_is_left_out_of_th
 async def test_a_planner_that_never_writes_a_plan_is_asked_as_often_as_configured_and_no_more() -> None:
     model = ScriptedModel(lambda _: "I can't do that.")
 
-    record, _ = await drafted(Planner(model=model, samples=3))
+    record, _ = await plan_with(Planner(model=model, samples=3))
 
     assert (record.source, len(model.requests), len(record.errors)) == ("fallback", 3, 3)
 
@@ -241,7 +239,7 @@ async def test_a_planner_that_never_writes_a_plan_is_asked_as_often_as_configure
 async def test_a_plan_with_too_many_steps_is_asked_for_again_before_it_is_shortened() -> None:
     model = ScriptedModel([SIX, TWO])
 
-    record, _ = await drafted(Planner(model=model))
+    record, _ = await plan_with(Planner(model=model))
 
     assert "6 steps, but 1 to 5 are allowed" in model.requests[1].messages[-1].text
     assert (record.text, record.repairs) == (TWO, ())
@@ -251,7 +249,7 @@ async def test_a_plan_with_too_many_steps_is_asked_for_again_before_it_is_shorte
 async def test_else_it_is_shortened_and_the_step_that_combines_stays_the_last(then: Any) -> None:
     model = ScriptedModel([SIX, *then])
 
-    record, _ = await drafted(Planner(model=model))
+    record, _ = await plan_with(Planner(model=model))
 
     assert record.workflow is not None
     assert record.workflow.steps[-1] == Step(subtask="Combine.", worker="b", access=frozenset(range(4)))
@@ -273,7 +271,7 @@ async def test_a_plan_that_is_cut_off_before_its_last_step_is_rejected(form: For
     )
     model = ScriptedModel([cut, whole])
 
-    record, _ = await drafted(Planner(model=model, form=form), space=space)
+    record, _ = await plan_with(Planner(model=model, form=form), space=space)
 
     assert record.workflow == flow
     assert "cut off at 1024 tokens" in model.requests[1].messages[-1].text
@@ -284,7 +282,7 @@ async def test_a_model_that_goes_on_after_its_plan_has_written_one() -> None:
         message=Message.assistant(f"{TWO}\nAnd so on, and so"), finish_reason="length", model="m", usage=Usage(calls=1)
     )
 
-    record, _ = await drafted(Planner(model=ScriptedModel([rambling])))
+    record, _ = await plan_with(Planner(model=ScriptedModel([rambling])))
 
     assert (record.source, record.errors) == ("planner", ())
 
@@ -293,7 +291,7 @@ async def test_a_model_that_goes_on_after_its_plan_has_written_one() -> None:
 
 
 @pytest.mark.parametrize(
-    ("pieces", "told"),
+    ("pieces", "reported"),
     [
         (lines((0, "x", []), (1, "y", ["all"])), [Step(subtask="x", worker="a")]),
         (["Think.\n", *lines((0, "x", []), (1, "y", []), (1, "z", []))], [Step(subtask="x", worker="a")]),
@@ -301,22 +299,22 @@ async def test_a_model_that_goes_on_after_its_plan_has_written_one() -> None:
         ([*lines((0, "x", [])), "\n"], []),
     ],
 )
-async def test_the_first_step_is_told_once_the_second_begins(pieces: list[str], told: list[Step]) -> None:
+async def test_the_first_step_is_reported_once_the_second_begins(pieces: list[str], reported: list[Step]) -> None:
     found: list[Step] = []
 
-    await drafted(Planner(model=ScriptedModel([pieces]), form="lines", samples=1), first_step=found.append)
+    await plan_with(Planner(model=ScriptedModel([pieces]), form="lines", samples=1), on_first_step=found.append)
 
-    assert found == told
+    assert found == reported
 
 
-async def test_a_first_step_that_may_not_run_is_not_told() -> None:
+async def test_a_first_step_that_may_not_run_is_not_reported() -> None:
     found: list[Step] = []
     space = SPACE.model_copy(update={"allowed": frozenset("b")})
 
-    await drafted(
+    await plan_with(
         Planner(model=ScriptedModel([lines((0, "x", []), (1, "y", []))]), form="lines", samples=1),
         space=space,
-        first_step=found.append,
+        on_first_step=found.append,
     )
 
     assert found == []
@@ -329,6 +327,6 @@ async def test_a_rejected_sample_tells_so_and_takes_the_calls_made_for_it() -> N
         told.append("rejected")
         return ()
 
-    record, _ = await drafted(Planner(model=ScriptedModel(["garbage", TWO])), rejected=rejected)
+    record, _ = await plan_with(Planner(model=ScriptedModel(["garbage", TWO])), on_rejected=rejected)
 
     assert (told, record.source) == (["rejected"], "planner")

@@ -1,4 +1,4 @@
-"""What the Conductor and the workers are told."""
+"""The prompts of the Conductor and the workers."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ from rl_conductor.planning.prompts import (
     SUBTASK,
     TASK,
     Evidence,
+    PreviousRound,
     Rejection,
-    Review,
     last_user,
     planner_messages,
     prompt_in,
@@ -38,7 +38,7 @@ from rl_conductor.planning.prompts import (
     worked_examples,
     worker_prompt,
 )
-from rl_conductor.text.delimiters import fenced, mark
+from rl_conductor.text.delimiters import compute_nonce, delimit
 from rl_conductor.types import FREE, Card, FilePart, ImagePart, Message, Price, Roster, ToolCall
 from rl_conductor.workflow.policy import Policy
 from rl_conductor.workflow.workflow import PlanSpace
@@ -55,7 +55,7 @@ SPACE = PlanSpace(roster=tuple(card.name for card in CARDS), allowed=frozenset(c
 ASKED = (Message.user("What is it?"),)
 
 
-def told(**options: object) -> tuple[Message, ...]:
+def build_messages(**options: object) -> tuple[Message, ...]:
     return planner_messages(ASKED, SPACE, CARDS, key="key", **options)  # type: ignore[arg-type]
 
 
@@ -63,7 +63,7 @@ def told(**options: object) -> tuple[Message, ...]:
 
 
 def test_the_planner_is_told_the_rules_then_shown_examples_then_asked() -> None:
-    messages = told(examples=2)
+    messages = build_messages(examples=2)
 
     assert [message.role for message in messages] == ["system", "user", "assistant", "user", "assistant", "user"]
     assert messages[-1].text == QUESTION.format(question="What is it?")
@@ -71,7 +71,7 @@ def test_the_planner_is_told_the_rules_then_shown_examples_then_asked() -> None:
 
 @pytest.mark.parametrize("count", [0, 1, 4, 9])
 def test_as_many_examples_are_shown_as_are_wanted_and_there_are(count: int) -> None:
-    assert len(told(examples=count)) == 2 + 2 * min(count, len(EXAMPLES))
+    assert len(build_messages(examples=count)) == 2 + 2 * min(count, len(EXAMPLES))
 
 
 @given(spaces())
@@ -149,9 +149,9 @@ def test_the_rules_say_what_the_space_demands() -> None:
 @pytest.mark.parametrize("form", FORMS)
 def test_a_review_shows_the_plan_the_end_of_the_answer_and_how_to_accept_it(form: Form) -> None:
     reply = "x" * REPLY_CHARS + "END"
-    space = SPACE.model_copy(update={"may_accept": True, "recalled": frozenset({"other"})})
+    space = SPACE.model_copy(update={"may_accept": True, "recallable": frozenset({"other"})})
 
-    messages = planner_messages(ASKED, space, CARDS, key="k", form=form, reviews=[Review("PLAN", reply)])
+    messages = planner_messages(ASKED, space, CARDS, key="k", form=form, previous_rounds=[PreviousRound("PLAN", reply)])
 
     assert messages[-2] == Message.assistant("PLAN")
     assert reply[-REPLY_CHARS:] in messages[-1].text
@@ -202,8 +202,8 @@ def test_a_conversation_is_told_with_who_said_what() -> None:
     called = 'Let me see.\n[calls search with {"q": 1}]'
     assert transcript(turns, "key") == (
         "[system]\nBe brief.\n\n[user]\nSee this.\n[image attached: image/png]\n[file attached: application/pdf]\n\n"
-        f"[assistant]\n{fenced('reply', called, mark('key', [called]))}\n\n"
-        f"[tool]\n{fenced('reply', 'found', mark('key', ['found']))}"
+        f"[assistant]\n{delimit('reply', called, compute_nonce('key', [called]))}\n\n"
+        f"[tool]\n{delimit('reply', 'found', compute_nonce('key', ['found']))}"
     )
     assert transcript((Message.user("Just this."),), "key") == "Just this."
     assert transcript((Message.assistant("Not a user."),), "key").startswith("[assistant]")
@@ -236,7 +236,9 @@ def test_braces_in_what_is_said_are_only_text() -> None:
     prompt = worker_prompt(wild, [Evidence("1", wild, wild)], wild, key="key")
 
     assert prompt.count(wild) == 4
-    assert wild in planner_messages((Message.user(wild),), SPACE, CARDS, key="k", reviews=[Review(wild, wild)])[-1].text
+    previous_rounds = [PreviousRound(wild, wild)]
+    messages = planner_messages((Message.user(wild),), SPACE, CARDS, key="k", previous_rounds=previous_rounds)
+    assert wild in messages[-1].text
 
 
 def test_the_prompt_takes_the_place_of_the_last_question_and_leaves_the_rest() -> None:

@@ -15,7 +15,7 @@ from core.capitals import question, tiers
 from core.runs import down, plan, pool_of
 from rl_conductor import Conductor, ConfigError, Limits, Policy, RunError, ScriptedModel, Trace
 from rl_conductor.config.discovery import discover
-from rl_conductor.planning.router import MOST_CHARS, Tiers, words
+from rl_conductor.planning.router import MAX_CHARS, Router, words
 from rl_conductor.replay import differences, replay
 from rl_conductor.trace.trace import Round
 from rl_conductor.types import ImagePart, JsonFormat, Message, Request, Tool
@@ -94,7 +94,7 @@ def test_what_it_has_learned_from_may_be_one_call() -> None:
 def test_a_decision_takes_less_than_five_milliseconds() -> None:
     known = tiers(longest=100_000)
     long = question("the capital of a thing " * 4_000)
-    assert len(long.messages[0].text) > MOST_CHARS
+    assert len(long.messages[0].text) > MAX_CHARS
     known.decide(long)
     began = time.process_time()
     for _ in range(20):
@@ -191,16 +191,16 @@ async def test_a_run_that_was_cut_short_keeps_its_decision() -> None:
 def test_a_file_gives_back_what_was_written(tmp_path: Path) -> None:
     tiers().write(tmp_path / "tiers.json")
 
-    assert Tiers.read(tmp_path / "tiers.json") == tiers()
+    assert Router.read(tmp_path / "tiers.json") == tiers()
     assert json.loads((tmp_path / "tiers.json").read_text())["sha256"] == tiers().sha256
 
 
 @pytest.mark.parametrize(
     ("change", "why"),
     [
-        (lambda kept: kept["tiers"].update(threshold=0.1), "were changed after"),
-        (lambda kept: kept["tiers"].update(worker="b"), "were changed after"),
-        (lambda kept: kept.update(sha256="0" * 64), "were changed after"),
+        (lambda kept: kept["tiers"].update(threshold=0.1), "was modified after"),
+        (lambda kept: kept["tiers"].update(worker="b"), "was modified after"),
+        (lambda kept: kept.update(sha256="0" * 64), "was modified after"),
         (lambda kept: kept["tiers"].update(format=2), "format"),
         (lambda kept: kept["tiers"].update(bias=float("nan")), "bias"),
         (lambda kept: kept["tiers"].update(words={"9999": 1.0}), "words"),
@@ -222,9 +222,9 @@ def test_a_file_that_was_tampered_with_is_refused(tmp_path: Path, change: Any, w
 @pytest.mark.parametrize(
     ("content", "why"),
     [
-        (b"", "holds no tiers"),
-        (b"{}", "holds no tiers"),
-        (b"[1]", "holds no tiers"),
+        (b"", "is not a tiers file"),
+        (b"{}", "is not a tiers file"),
+        (b"[1]", "is not a tiers file"),
         (b"\x80\x04pickled", "it is not text in UTF-8"),
     ],
 )
@@ -232,12 +232,12 @@ def test_what_is_no_such_file_is_refused(tmp_path: Path, content: bytes, why: st
     (tmp_path / "tiers.json").write_bytes(content)
 
     with pytest.raises(ConfigError, match=why):
-        Tiers.read(tmp_path / "tiers.json")
+        Router.read(tmp_path / "tiers.json")
 
 
 def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"nowhere\.json"):
-        Tiers.read(tmp_path / "nowhere.json")
+        Router.read(tmp_path / "nowhere.json")
     with pytest.raises(ConfigError, match="can't write"):
         tiers().write(tmp_path / "no" / "tiers.json")
 

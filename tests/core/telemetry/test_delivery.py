@@ -13,7 +13,7 @@ from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
 
 from core.runs import SOON
-from rl_conductor.telemetry.delivery import PATIENCE, Delivery
+from rl_conductor.telemetry.delivery import SHUTDOWN_TIMEOUT, Delivery
 
 
 class Spans(SpanExporter):
@@ -58,7 +58,7 @@ def delivered(gate: threading.Event, *, taken: bool) -> str:
     for name in "abc":
         delivery.tracers.get_tracer("test").start_span(name).end()
     delivery.meters.get_meter("test").create_counter("seen").add(1)
-    return delivery.end()
+    return delivery.shut_down()
 
 
 def test_when_all_arrives_nothing_is_said(gate: threading.Event) -> None:
@@ -66,7 +66,7 @@ def test_when_all_arrives_nothing_is_said(gate: threading.Event) -> None:
 
 
 def test_without_exporters_nothing_is_missed() -> None:
-    assert Delivery([], [], Resource.create()).end() == ""
+    assert Delivery([], [], Resource.create()).shut_down() == ""
 
 
 def test_what_is_refused_is_counted(gate: threading.Event) -> None:
@@ -77,4 +77,4 @@ def test_who_takes_nothing_is_waited_for_a_short_while(gate: threading.Event) ->
     gate.clear()
     began = time.monotonic()
     assert delivered(gate, taken=True) == "telemetry: 3 spans and the metrics could not be sent within 2 s"
-    assert PATIENCE <= time.monotonic() - began < PATIENCE + SOON
+    assert SHUTDOWN_TIMEOUT <= time.monotonic() - began < SHUTDOWN_TIMEOUT + SOON

@@ -12,22 +12,22 @@ from rl_conductor import Conductor, Limits, RunError, ScriptedModel
 from rl_conductor.errors import LimitError
 from rl_conductor.replay import replay
 from rl_conductor.trace.events import Event, Listener, StepStarted
-from rl_conductor.trace.observers import Begun, observe
+from rl_conductor.trace.observers import RunInfo, observe
 from rl_conductor.types import Request
 
 PLAN = plan((0, "Draft it.", []), (1, "Say it.", ["all"]))
 
 
 class Watching:
-    """An observer that keeps what it is told."""
+    """An observer that stores all events."""
 
     def __init__(self) -> None:
-        self.begun: list[Begun] = []
+        self.begun: list[RunInfo] = []
         self.events: list[Event] = []
         self.left: list[str] = []
 
     @contextmanager
-    def __call__(self, begun: Begun) -> Iterator[Listener]:
+    def __call__(self, begun: RunInfo) -> Iterator[Listener]:
         self.begun.append(begun)
         try:
             yield self.events.append
@@ -106,7 +106,7 @@ async def test_what_a_listener_sets_when_a_step_starts_holds_for_its_call() -> N
     seen: list[tuple[str, str]] = []
 
     @contextmanager
-    def watch(_: Begun) -> Iterator[Listener]:
+    def watch(_: RunInfo) -> Iterator[Listener]:
         def hear(event: Event) -> None:
             if isinstance(event, StepStarted):
                 place.set(event.worker)

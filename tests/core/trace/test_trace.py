@@ -18,7 +18,7 @@ from rl_conductor.models.scripted import ScriptedModel
 from rl_conductor.planning.planner import Planner
 from rl_conductor.pool.pool import WorkerPool
 from rl_conductor.trace.events import Event
-from rl_conductor.trace.trace import Call, PlanRecord, Round, StepResult, TierDecision, Trace
+from rl_conductor.trace.trace import Call, PlanRecord, Round, RoutingDecision, StepResult, Trace
 from rl_conductor.types import Completion, Message, Price, Request, Usage, total
 from rl_conductor.workflow.limits import Limits
 from rl_conductor.workflow.policy import DataRule, Flow, Policy
@@ -201,9 +201,9 @@ def test_whatever_is_asked_and_replied_the_trace_travels(question: str, reply: s
 
 def test_a_tiers_decision_says_what_decided() -> None:
     told: dict[str, Any] = {"worker": "small", "threshold": 0.5, "classifier": "0123456789abcdef"}
-    beyond = TierDecision(tier="conductor", probability=None, because="it is too long", **told)
-    unsure = TierDecision(tier="conductor", probability=0.25, **told)
-    simple = TierDecision(tier="single", probability=0.75, **told)
+    beyond = RoutingDecision(tier="conductor", probability=None, because="it is too long", **told)
+    unsure = RoutingDecision(tier="conductor", probability=0.25, **told)
+    simple = RoutingDecision(tier="single", probability=0.75, **told)
 
     assert beyond.in_words == "planned: it is too long (tiers 0123456789ab)"
     assert unsure.in_words == "planned: right with probability 0.250, below 0.500 (tiers 0123456789ab)"

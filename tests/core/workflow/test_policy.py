@@ -28,7 +28,7 @@ def test_by_default_everybody_may_do_everything() -> None:
     space = Policy().space(CARDS)
 
     assert (space.roster, space.choices) == (("a", "b", "c"), ("a", "b", "c"))
-    assert (space.min_steps, space.max_steps, space.last, space.unreadable) == (1, 5, None, frozenset())
+    assert (space.min_steps, space.max_steps, space.last, space.forbidden_flows) == (1, 5, None, frozenset())
 
 
 @pytest.mark.parametrize(
@@ -131,7 +131,7 @@ def test_an_unknown_class_of_data_goes_nowhere(rules: dict[str, DataRule], known
 def test_flows_are_forbidden_between_all_that_the_selectors_match() -> None:
     policy = Policy(forbid=(Flow(reader="tag:external", source="tag:internal"), Flow(reader="b", source="*")))
 
-    assert policy.space(CARDS).unreadable == {("a", "b"), ("b", "a"), ("b", "b"), ("b", "c")}
+    assert policy.space(CARDS).forbidden_flows == {("a", "b"), ("b", "a"), ("b", "b"), ("b", "c")}
     assert policy.may_read(B, A) is False
     assert policy.may_read(C, B) is True
 

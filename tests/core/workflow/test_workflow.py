@@ -123,12 +123,12 @@ CASES: dict[str, tuple[dict[str, object], Workflow, str]] = {
     ),
     "nothing to recall": ({}, workflow(step(recall=True)), "step 1: there is no earlier round to recall"),
     "all but the earlier rounds": (
-        {"access": "binary", "recalled": frozenset()},
+        {"access": "binary", "recallable": frozenset()},
         workflow(step(), step("ada", 0)),
         "step 2: a step sees the earlier rounds exactly when it sees the earlier steps",
     ),
     "only the earlier rounds": (
-        {"access": "binary", "recalled": frozenset()},
+        {"access": "binary", "recallable": frozenset()},
         workflow(step(), step(recall=True)),
         "step 2: a step sees the earlier rounds exactly when it sees the earlier steps",
     ),
@@ -143,22 +143,22 @@ CASES: dict[str, tuple[dict[str, object], Workflow, str]] = {
         "the last step must see every earlier step",
     ),
     "forbidden edge": (
-        {"unreadable": frozenset({("bob", "ada")})},
+        {"forbidden_flows": frozenset({("bob", "ada")})},
         workflow(step(), step("bob", 0)),
         "step 2: nothing from 'ada' may reach 'bob'",
     ),
     "forbidden flow through another": (
-        {"unreadable": frozenset({("cy", "ada")})},
+        {"forbidden_flows": frozenset({("cy", "ada")})},
         workflow(step(), step("bob", 0), step("cy", 1)),
         "step 3: nothing from 'ada' may reach 'cy'",
     ),
     "forbidden recall": (
-        {"recalled": frozenset({"ada"}), "unreadable": frozenset({("bob", "ada")})},
+        {"recallable": frozenset({"ada"}), "forbidden_flows": frozenset({("bob", "ada")})},
         workflow(step("bob", recall=True)),
         "step 1: nothing from 'ada' may reach 'bob'",
     ),
     "forbidden recall through another": (
-        {"recalled": frozenset({"ada"}), "unreadable": frozenset({("bob", "ada")})},
+        {"recallable": frozenset({"ada"}), "forbidden_flows": frozenset({("bob", "ada")})},
         workflow(step("cy", recall=True), step("bob", 0)),
         "step 2: nothing from 'ada' may reach 'bob'",
     ),
@@ -185,7 +185,7 @@ def test_every_broken_rule_is_named() -> None:
 
 
 def test_in_a_later_round_the_first_step_may_see_the_earlier_rounds_or_not() -> None:
-    later = space(access="binary", recalled=frozenset({"ada"}))
+    later = space(access="binary", recallable=frozenset({"ada"}))
     assert not later.violations(workflow(step(recall=True)))
     assert not later.violations(workflow(step()))
     assert not later.violations(workflow(step(), step("bob", 0, recall=True)))
@@ -203,6 +203,6 @@ def test_nothing_unreadable_reaches_a_reader_in_an_allowed_workflow(data: st.Dat
     made = data.draw(workflows(drawn))
     content: list[set[str]] = []
     for each in made.steps:
-        seen = set().union(*(content[i] for i in each.access), (drawn.recalled or set()) if each.recall else set())
-        assert not {(reader, source) for reader, source in product([each.worker], seen)} & drawn.unreadable
+        seen = set().union(*(content[i] for i in each.access), (drawn.recallable or set()) if each.recall else set())
+        assert not {(reader, source) for reader, source in product([each.worker], seen)} & drawn.forbidden_flows
         content.append(seen | {each.worker})

@@ -19,7 +19,7 @@ from core.runs import ACCEPT, plan, pool_of
 from rl_conductor import Conductor, ConfigError, Limits, ScriptedModel, Trace
 from rl_conductor._internal.jsonl import write_lines
 from rl_conductor.cli.main import app
-from rl_conductor.planning.router import Tiers
+from rl_conductor.planning.router import Router
 from rl_conductor.types import Message, Request, Tool
 from rl_conductor_training.bench.router_data import RouterExample, TraceExamples
 from rl_conductor_training.bench.router_training import select_threshold, train_router
@@ -62,7 +62,7 @@ def test_what_is_written_decides_as_what_was_learned(tmp_path: Path) -> None:
     assert made is not None
     made.write(tmp_path / "tiers.json")
 
-    again = Tiers.read(tmp_path / "tiers.json")
+    again = Router.read(tmp_path / "tiers.json")
 
     assert again.decide(question("What is the capital of Peru?")) == made.decide(
         question("What is the capital of Peru?")
@@ -225,7 +225,7 @@ def test_calibrate_writes_cards_and_tiers_and_tells_how_good_they_are(pool: Path
     said = calibrate(pool, "--task", f"jsonl:{pool.parent / 'many.jsonl'}", "--tiers", str(file))
 
     assert said.exit_code == 0, said.output
-    made = Tiers.read(file)
+    made = Router.read(file)
     assert (made.worker, made.model) == ("adder", "scripted:adder")
     assert made.decide(question("add 7 7")).tier == "single"
     assert made.decide(question("please spell it with 9 letters")).tier == "conductor"
@@ -282,7 +282,7 @@ def test_tiers_are_learned_from_exported_runs(pool: Path) -> None:
     said = calibrate(pool, "--runs", str(runs), "--tiers", str(file))
 
     assert said.exit_code == 0, said.output
-    made = Tiers.read(file)
+    made = Router.read(file)
     assert made.decide(question("What is the capital of place 1 a?")).tier == "single"
     assert made.decide(question("Prove that place 1 a is not compact.")).tier == "conductor"
     assert made.learned.source == "exported runs"

@@ -6,10 +6,10 @@ from itertools import pairwise
 import pytest
 
 from rl_conductor import ConfigError, ScriptedModel, Worker, WorkerPool
-from rl_conductor.calls.budget import Ledger
-from rl_conductor.calls.model_call import Caller
+from rl_conductor.calls.budget import Budget
+from rl_conductor.calls.model_call import ModelCaller
 from rl_conductor.plan_text.grammar import constraint
-from rl_conductor.planning.planner import Drafting, Planner
+from rl_conductor.planning.planner import Planner, PlanRequest
 from rl_conductor.scoring import Sample, Task
 from rl_conductor.types import Card, Message
 from rl_conductor.workflow.limits import Limits
@@ -120,11 +120,11 @@ def test_more_workers_than_there_are_is_a_mistake() -> None:
 async def test_the_prompt_is_the_one_that_serving_sends() -> None:
     model = ScriptedModel('model_id = [0]\nsubtasks = ["Answer."]\naccess_list = [[]]')
     instance = PromptInstance(TASK.samples[0], POOL, PlanSettings(examples=2))
-    draft = Drafting(
+    draft = PlanRequest(
         conversation=(Message.user(instance.sample.question),),
         space=Policy().space(POOL.cards),
         cards=POOL.cards,
-        caller=Caller(Ledger(Limits()), retries=0),
+        caller=ModelCaller(Budget(Limits()), retries=0),
         fence_key="0" * 32,
         emit=lambda _: None,
     )

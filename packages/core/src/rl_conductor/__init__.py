@@ -1,6 +1,6 @@
-"""An open RL Conductor: a language model that answers by writing a workflow over other models and running it.
+"""RL Conductor: a language model that answers by planning and running a workflow of calls to other models.
 
-Each public name is imported when it is first used, so `import rl_conductor` is quick.
+Public names are imported lazily on first use, so `import rl_conductor` is fast.
 """
 
 from importlib import import_module
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from rl_conductor.conductor import Conductor
-    from rl_conductor.config.discovery import Found, discover
+    from rl_conductor.config.discovery import DiscoveredPool, discover
     from rl_conductor.config.profiles import MINI, ULTRA, Profile
     from rl_conductor.errors import (
         ConductorError,
@@ -42,9 +42,9 @@ __all__ = [
     "ConfigError",
     "DataRule",
     "Delta",
+    "DiscoveredPool",
     "Event",
     "Flow",
-    "Found",
     "LimitError",
     "Limits",
     "Message",
@@ -71,9 +71,9 @@ __all__ = [
     "model",
 ]
 
-_HOMES = {
+_EXPORTS = {
     "conductor": ("Conductor",),
-    "config.discovery": ("Found", "discover"),
+    "config.discovery": ("DiscoveredPool", "discover"),
     "config.profiles": ("MINI", "ULTRA", "Profile"),
     "errors": (
         "ConductorError",
@@ -96,7 +96,7 @@ _HOMES = {
     "workflow.policy": ("DataRule", "Flow", "Policy"),
     "workflow.workflow": ("Step", "Workflow"),
 }
-_MODULES = {name: f"rl_conductor.{module}" for module, names in _HOMES.items() for name in names}
+_MODULES = {name: f"rl_conductor.{module}" for module, names in _EXPORTS.items() for name in names}
 
 
 def __getattr__(name: str) -> Any:

@@ -1,4 +1,4 @@
-"""`Conductor`: a model that answers by writing a workflow over other models and running it."""
+"""`Conductor`: a model that answers by planning and running a workflow of calls to other models."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from contextlib import aclosing
 from pathlib import Path
 from typing import Self
 
-from rl_conductor._internal.streams import as_told
+from rl_conductor._internal.streams import callback_to_async_iterator
 from rl_conductor._internal.sync import run_sync
-from rl_conductor.config.discovery import Found, discover
+from rl_conductor.config.discovery import DiscoveredPool, discover
 from rl_conductor.config.profiles import Profile, profile_named
 from rl_conductor.errors import ConfigError
 from rl_conductor.execution.restore import check_resumed
@@ -17,10 +17,10 @@ from rl_conductor.execution.run import Run
 from rl_conductor.execution.stepwise import Stepwise
 from rl_conductor.models import Model, model
 from rl_conductor.planning.planner import Planner
-from rl_conductor.planning.router import Tiers
+from rl_conductor.planning.router import Router
 from rl_conductor.pool.pool import AnyWorker, WorkerPool, close_all, warn_of_lookalikes
 from rl_conductor.trace.events import AnswerDelta, Event, Finished, Listener, ignore
-from rl_conductor.trace.observers import Begun, observed
+from rl_conductor.trace.observers import RunInfo, observe_run
 from rl_conductor.trace.trace import PlanRecord, Round, Trace
 from rl_conductor.types import FREE, Completion, Delta, Message, Price, Request, TextPart
 from rl_conductor.workflow.limits import Limits
@@ -28,14 +28,14 @@ from rl_conductor.workflow.policy import Policy
 from rl_conductor.workflow.workflow import AccessMode, Workflow
 
 Question = str | Sequence[Message] | Request
-"""A question in plain words, a conversation, or a whole request."""
+"""A question as text, a conversation, or a complete request."""
 
 
 class Conductor:
-    """Plans, runs and judges over a pool. It is a `Model` itself, so it can serve wherever one can."""
+    """Plans and runs workflows over a pool of workers. It is a `Model`, so it can be used wherever a model can."""
 
     price: Price | None = FREE
-    """Its calls are priced one by one, at the models it calls."""
+    """Free by itself: every call is priced by the model that it goes to."""
 
     def __init__(
         self,
@@ -47,26 +47,27 @@ class Conductor:
         access: AccessMode = "binary",
         retries: int = 2,
         keep_prompts: bool = True,
-        tiers: Tiers | str | Path | None = None,
+        tiers: Router | str | Path | None = None,
         name: str = "conductor",
     ) -> None:
-        """Set up a conductor.
+        """Creates a conductor from a planner and a pool.
 
         Args:
-            planner: who writes the plans: a `Planner`, a model, or its `provider:model`.
-            pool: the workers; a mapping as for `WorkerPool` will do.
-            policy: what is allowed unless a request says otherwise.
-            limits: what may be used unless a request says otherwise.
-            access: whether a step sees all earlier steps or none (paper), or any subset.
-            retries: most repetitions of a call that failed for a reason that may pass.
-            keep_prompts: whether traces keep what each call was shown, or only its fingerprint. The question, the
-                plans and the replies they always keep.
-            tiers: what sends simple requests to one call of one worker, or its file; see `rl-conductor calibrate`.
-            name: its name as a model.
+            planner: a `Planner`, a model, or a `provider:model` name.
+            pool: the workers, as a `WorkerPool` or a mapping that `WorkerPool` accepts.
+            policy: the default policy of runs.
+            limits: the default limits of runs.
+            access: `binary` if a step reads all earlier steps or none (paper), `positional` if it reads any subset.
+            retries: maximum number of retries of a call that failed with a transient error.
+            keep_prompts: whether traces store the full request of each call, or only its fingerprint. The question,
+                the plans and the replies are always stored.
+            tiers: a router, or the path of its file, that sends simple requests to a single call of one worker; see
+                `rl-conductor calibrate`.
+            name: the conductor's name as a model.
 
         Raises:
-            ConfigError: the tiers can't be read, or are not for this pool.
-            PolicyError: no workflow at all may run, or the planner may see no request.
+            ConfigError: the tiers file can't be read, or does not match the pool.
+            PolicyError: the policy allows no workflow, or does not allow the planner to read requests.
         """
         if isinstance(planner, str):
             planner = model(planner)
@@ -78,9 +79,9 @@ class Conductor:
         self.access = access
         self._retries = retries
         self._keep_prompts = keep_prompts
-        self.tiers = tiers if isinstance(tiers, Tiers | None) else Tiers.read(tiers)
+        self.tiers = tiers if isinstance(tiers, Router | None) else Router.read(tiers)
         if self.tiers is not None:
-            _check_tiers(self.tiers, self.pool)
+            self.tiers.check_pool(self.pool)
         self._closing = False
         self.capabilities = self.pool.capabilities.model_copy(update={"delegates": True, "reasoning_start": "outside"})
         if self.planner.roster == "cards":
@@ -96,46 +97,54 @@ class Conductor:
         policy: Policy | None = None,
         limits: Limits | None = None,
     ) -> Self:
-        """A conductor over what this machine offers: a pool file, vendors' keys, a local server, else embedded models.
+        """Creates a conductor from a pool file, vendors' API keys, a local server, or else the embedded models.
 
-        `discover()` tells what that is, and why.
+        `discover()` returns the selection and its reasons.
+
+        Args:
+            profile: a profile or the name of a built-in one; it orders the workers and sets the limits.
+            pool_file: the path of a pool file; by default the value of `RL_CONDUCTOR_POOL`.
+            policy: the default policy of runs; replaces the discovered one.
+            limits: the default limits of runs; replaces those of the profile or the discovered ones.
 
         Raises:
-            ConfigError: there is no such profile, or what was found can't be used.
+            ConfigError: the profile does not exist, or the discovered configuration is invalid.
         """
-        return cls.of(discover(pool_file=pool_file), profile=profile, policy=policy, limits=limits)
+        return cls.from_discovered(discover(pool_file=pool_file), profile=profile, policy=policy, limits=limits)
 
     @classmethod
-    def of(
+    def from_discovered(
         cls,
-        found: Found,
+        discovered: DiscoveredPool,
         *,
         profile: Profile | str | None = None,
         policy: Policy | None = None,
         limits: Limits | None = None,
         name: str = "conductor",
     ) -> Self:
-        """A conductor over what was found.
+        """Creates a conductor from a discovered pool.
 
         Args:
-            found: who plans and who works, and what is usual for them.
-            profile: orders the workers and brings limits, within which plans are no longer than is usual.
-            policy: in place of the usual one.
-            limits: in place of the profile's, or the usual ones.
-            name: its name as a model.
+            discovered: the planner, the pool and their default settings.
+            profile: a profile or the name of a built-in one; it orders the workers and sets the limits, but plans get
+                no more steps than the discovered limits allow.
+            policy: the default policy of runs; replaces the discovered one.
+            limits: the default limits of runs; replaces those of the profile or the discovered ones.
+            name: the conductor's name as a model.
 
         Raises:
-            ConfigError: there is no such profile, or what was found can't be used.
-            PolicyError: no workflow at all may run, or the planner may see no request.
+            ConfigError: the profile does not exist, or the tiers do not match the pool.
+            PolicyError: the policy allows no workflow, or does not allow the planner to read requests.
         """
-        chosen = profile_named(profile) if isinstance(profile, str) else profile
+        if isinstance(profile, str):
+            profile = profile_named(profile)
         return cls(
-            found.planner,
-            chosen.ordered(found.pool) if chosen else found.pool,
-            policy=policy or found.policy,
-            limits=limits or (chosen.within(found.limits) if chosen else found.limits),
-            access=found.access,
-            tiers=found.tiers,
+            discovered.planner,
+            profile.ordered(discovered.pool) if profile else discovered.pool,
+            policy=policy or discovered.policy,
+            limits=limits or (profile.within(discovered.limits) if profile else discovered.limits),
+            access=discovered.access,
+            tiers=discovered.tiers,
             name=name,
         )
 
@@ -148,11 +157,11 @@ class Conductor:
         access: AccessMode | None = None,
         retries: int | None = None,
     ) -> Self:
-        """This conductor with some parts in place of its own; `None` keeps one.
+        """Returns a copy of this conductor with some parts replaced; `None` keeps a part.
 
         Raises:
-            ConfigError: its tiers are not for such a pool.
-            PolicyError: no workflow at all may run.
+            ConfigError: the tiers do not match the pool.
+            PolicyError: the policy allows no workflow.
         """
         return type(self)(
             planner or self.planner,
@@ -169,13 +178,13 @@ class Conductor:
     # ---------------------------------------------------------------------------- plans and traces
 
     def check(self, request: Request, *, policy: Policy | None = None, limits: Limits | None = None) -> None:
-        """See to it that some workflow may run for `request`, before anybody is asked anything.
+        """Checks, without any model call, that the policy and the workers' capabilities allow `request`.
 
         Raises:
-            PolicyError: none may, or the planner may not see the request; `rule` names the field to change, or is
-                `capabilities`.
+            PolicyError: no workflow is allowed, or the planner may not read the request; `rule` is the name of the
+                policy field to change, or `capabilities`.
         """
-        self._run_of(request, policy, limits, ignore).check()
+        self._create_run(request, policy, limits, ignore).check()
 
     async def plan(
         self,
@@ -187,20 +196,27 @@ class Conductor:
         limits: Limits | None = None,
         on_event: Listener | None = None,
     ) -> PlanRecord:
-        """A plan for `question`, or for the round after those `before`, which is not run.
+        """Plans a workflow for `question` without running it.
 
-        It may take the place of one that was `rejected`, whose calls it takes over: they count towards the limits.
-        When it is cancelled, the last event is `Finished`, which says what it cost.
+        If the call is cancelled, the last event is `Finished`, with the usage so far.
+
+        Args:
+            question: text, a conversation, or a complete request.
+            before: the previous rounds, if this is not the first one.
+            rejected: a plan that the new one replaces; its calls are added to the record and charged to the limits.
+            policy: replaces the conductor's policy.
+            limits: replaces the conductor's limits.
+            on_event: called with every event as it happens.
 
         Raises:
-            PolicyError: no workflow at all may run.
-            WorkflowValidationError: the policy does not allow what the rounds `before` hold.
+            PolicyError: the policy allows no workflow.
+            WorkflowValidationError: the policy does not allow the previous rounds.
         """
-        run = self._run_of(_request(question), policy, limits, on_event or ignore, before)
-        run.check_earlier_rounds()
+        run = self._create_run(_to_request(question), policy, limits, on_event or ignore, before)
+        run.check_previous_rounds()
         calls = rejected.calls if rejected else ()
-        run.caller.carry_on(calls)
-        with observed(self._begun(run), run.emit) as run.emit:
+        run.caller.charge_previous(calls)
+        with observe_run(self._run_info(run), run.emit) as run.emit:
             record = await run.plan()
         return record.model_copy(update={"calls": (*calls, *record.calls)})
 
@@ -215,25 +231,25 @@ class Conductor:
         on_event: Listener | None = None,
         stream: bool = False,
     ) -> Stepwise:
-        """A plan whose steps the caller starts itself, for hosts that schedule and store on their own.
+        """Prepares a plan for step-by-step execution by a host that schedules and stores steps itself.
 
         Args:
-            question: what was asked of `plan`, if that made it.
+            question: text, a conversation, or a complete request; the same as for `plan`, if the plan is from there.
             plan: a record that `plan` returned, or the caller's own workflow.
-            before: the rounds before this one.
-            policy: in place of the conductor's own.
-            limits: in place of the conductor's own.
-            on_event: told of everything as it happens.
-            stream: tell `on_event` the answer as it is written, instead of once it is whole.
+            before: the previous rounds, if this is not the first one.
+            policy: replaces the conductor's policy.
+            limits: replaces the conductor's limits.
+            on_event: called with every event as it happens.
+            stream: whether `on_event` receives the answer in deltas while it is generated, or at once at its end.
 
         Raises:
-            PolicyError: no workflow at all may run.
-            WorkflowValidationError: this one may not run, or the policy does not allow what the rounds `before` hold.
+            PolicyError: the policy allows no workflow.
+            WorkflowValidationError: the workflow is invalid, or the policy does not allow the previous rounds.
         """
-        run = self._run_of(_request(question), policy, limits, on_event or ignore, before)
+        run = self._create_run(_to_request(question), policy, limits, on_event or ignore, before)
         run.stream = stream
         record = plan if isinstance(plan, PlanRecord) else PlanRecord(source="given", workflow=plan)
-        return Stepwise(run, record, lambda: self._begun(run))
+        return Stepwise(run, record, lambda: self._run_info(run))
 
     async def run(
         self,
@@ -247,31 +263,32 @@ class Conductor:
         stream: bool = False,
         run_id: str | None = None,
     ) -> Trace:
-        """Answer `question`; the answer is `trace.completion`.
+        """Answers `question`. The answer is `trace.completion`.
 
         Args:
-            question: plain words, a conversation, or a whole request.
-            workflow: run this instead of planning.
-            resume: the rounds of a run of this question that was cut short. Plans and replies that are in them are
-                not asked for again, and what they used counts towards the limits. What today's policy does not allow
-                is dropped and done again; `PlanRecord.errors` in the trace names the rule.
-            policy: in place of the conductor's own.
-            limits: in place of the conductor's own.
-            on_event: told of everything as it happens; the last event, `Finished`, comes even when cancelled.
-            stream: tell `on_event` the answer as it is written, instead of once it is whole.
-            run_id: the id that the trace gets; one is drawn without it.
+            question: text, a conversation, or a complete request.
+            workflow: a workflow to run instead of planning one.
+            resume: the rounds of an interrupted run of the same question. Their plans and replies are reused, and
+                their usage is charged to the limits. Parts that the current policy does not allow are dropped and
+                repeated; `PlanRecord.errors` in the trace contains the rule.
+            policy: replaces the conductor's policy.
+            limits: replaces the conductor's limits.
+            on_event: called with every event as it happens; the last one is always `Finished`, even on cancellation.
+            stream: whether `on_event` receives the answer in deltas while it is generated, or at once at its end.
+            run_id: the id of the trace; random by default.
 
         Raises:
-            RunError: there is no answer; `error.trace` says why and what it cost.
-            PolicyError: no workflow at all may run.
-            WorkflowValidationError: the caller's own workflow may not run.
-            ConfigError: `workflow` is another than the one that the rounds to `resume` were made by.
+            RunError: there is no answer; `error.trace` contains the errors and the usage.
+            PolicyError: the policy allows no workflow.
+            WorkflowValidationError: `workflow` is invalid.
+            ConfigError: `workflow` differs from the one in the rounds to `resume`.
         """
         check_resumed(workflow, resume)
-        run = self._run_of(_request(question), policy, limits, on_event or ignore, resume)
+        run = self._create_run(_to_request(question), policy, limits, on_event or ignore, resume)
         run.stream = stream
         run.id = run_id or run.id
-        return await self._observed(run, workflow)
+        with observe_run(self._run_info(run), run.emit) as run.emit:
+            return await run.run(workflow)
 
     def run_sync(
         self,
@@ -282,7 +299,7 @@ class Conductor:
         policy: Policy | None = None,
         limits: Limits | None = None,
     ) -> Trace:
-        """`run` for code that is not async."""
+        """Runs `run` from synchronous code and returns its trace."""
         return run_sync(self.run(question, workflow=workflow, resume=resume, policy=policy, limits=limits))
 
     def events(
@@ -294,14 +311,14 @@ class Conductor:
         policy: Policy | None = None,
         limits: Limits | None = None,
     ) -> AsyncGenerator[Event, None]:
-        """Everything as it happens, the answer's text as it is written, and `Finished` last; see `run`.
+        """Runs `run` and yields its events: the answer in deltas while it is generated, and `Finished` last.
 
         Closing the iterator cancels the run.
 
         Raises:
-            RunError: after `Finished`, when there is no answer.
+            RunError: there is no answer; raised after `Finished`.
         """
-        return as_told(
+        return callback_to_async_iterator(
             lambda tell: self.run(
                 question, workflow=workflow, resume=resume, policy=policy, limits=limits, on_event=tell, stream=True
             )
@@ -310,17 +327,17 @@ class Conductor:
     # ------------------------------------------------------------------------------------- a Model
 
     async def complete(self, request: Request) -> Completion:
-        """The answer, with the usage of the whole run.
+        """Answers `request` and returns the completion, with the usage of the whole run.
 
         Raises:
-            RunError: there is no answer; `error.trace` says why and what it cost.
+            RunError: there is no answer; `error.trace` contains the errors and the usage.
         """
         completion = (await self.run(request)).completion
         assert completion is not None
         return completion
 
     async def stream(self, request: Request) -> AsyncGenerator[Delta, None]:
-        """The answer as the final worker writes it."""
+        """Answers `request` and yields the answer while the final worker generates it."""
         async with aclosing(self.events(request)) as events:
             async for event in events:
                 if isinstance(event, AnswerDelta):
@@ -329,20 +346,16 @@ class Conductor:
                     yield Delta(completion=event.trace.completion)
 
     async def aclose(self) -> None:
-        """Close the planner's model and every worker's."""
-        if not self._closing:  # a conductor may be in a pool of its own
+        """Closes the models of the planner and of every worker."""
+        if not self._closing:  # a conductor may be a worker in its own pool
             self._closing = True
             try:
                 await close_all((self.planner.model, *(worker.model for worker in self.pool.values())))
             finally:
                 self._closing = False
 
-    async def _observed(self, run: Run, workflow: Workflow | None) -> Trace:
-        with observed(self._begun(run), run.emit) as run.emit:
-            return await run.go(workflow)
-
-    def _begun(self, run: Run) -> Begun:
-        return Begun(
+    def _run_info(self, run: Run) -> RunInfo:
+        return RunInfo(
             id=run.id,
             conductor=self.name.partition(":")[2],
             planner=self.planner.model.name,
@@ -350,7 +363,7 @@ class Conductor:
             elapsed=run.caller.elapsed(),
         )
 
-    def _run_of(
+    def _create_run(
         self,
         request: Request,
         policy: Policy | None,
@@ -373,24 +386,15 @@ class Conductor:
             retries=self._retries,
             keep_prompts=self._keep_prompts,
             tiers=self.tiers,
-            before=before,
+            previous_rounds=before,
         )
 
 
-def _check_tiers(tiers: Tiers, pool: WorkerPool) -> None:
-    """Raise `ConfigError` unless the worker of whom they were learned is there, as it was."""
-    cure = "make them anew with rl-conductor calibrate --tiers"
-    if tiers.worker not in pool:
-        raise ConfigError(f"the tiers are of worker {tiers.worker!r}, but the pool has {', '.join(pool)}; {cure}")
-    if (now := pool[tiers.worker].model.name) != tiers.model:
-        raise ConfigError(f"the tiers were learned when {tiers.worker!r} was {tiers.model}; now it is {now}: {cure}")
-
-
-def _request(question: Question) -> Request:
+def _to_request(question: Question) -> Request:
     if isinstance(question, str):
         question = (Message.user(question),)
     request = question if isinstance(question, Request) else Request(messages=tuple(question))
     parts = [part for message in request.messages for part in message.content]
     if all(isinstance(part, TextPart) and not part.text.strip() for part in parts):
-        raise ConfigError("the question is empty; ask something")
+        raise ConfigError("the question is empty; write a question")
     return request

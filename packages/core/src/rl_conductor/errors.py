@@ -1,23 +1,23 @@
-"""The errors that callers of this package have to expect, as one tree.
+"""The errors of this package, as one tree.
 
     ConductorError
-    ├── ConfigError                 the user can fix it: says what was given and what to write instead
-    ├── PolicyError                 a rule forbids it; .rule names the rule
-    ├── LimitError                  a limit would be passed, or time is over; .limit .needed .left
+    ├── ConfigError                 the user can fix it: the message has the value and its correction
+    ├── PolicyError                 a policy rule forbids it; .rule names the rule
+    ├── LimitError                  a limit would be exceeded, or has expired; .limit .needed .left
     ├── ModelError                  a call to a model failed; .model .status .retryable .retry_after
     │   ├── AuthenticationError     the key is missing, wrong or not entitled
     │   ├── RateLimitError          too many requests; .retry_after when the vendor said how long
-    │   ├── ModelTimeoutError       no answer in time
+    │   ├── ModelTimeoutError       the model did not answer in time
     │   ├── ContextLengthError      the request is longer than the model can read
     │   ├── BadRequestError         the vendor refused the request as malformed or unsupported
-    │   └── BadResponseError        the reply was empty, truncated or not what the protocol promises
-    ├── WorkflowError               the plan is unusable; .text is what the Conductor wrote
+    │   └── BadResponseError        the reply was empty, truncated or malformed
+    ├── WorkflowError               the plan is unusable; .text is the Conductor's reply
     │   ├── WorkflowParseError      it is not in the plan language
-    │   └── WorkflowValidationError it is, but no such workflow may run; .violations
-    └── RunError                    a whole run ended without an answer; .trace is what happened
+    │   └── WorkflowValidationError it is, but the workflow may not run; .violations
+    └── RunError                    a run ended without an answer; .trace has its steps and cost
 
-Foreign exceptions are translated once, in the adapter that met them. Outside of the tree stand pydantic's own
-`ValidationError` of values that are built wrong, and `ScriptError`, a fault in a test that nobody may get over.
+Adapters translate the exceptions of other libraries. Outside of the tree are pydantic's `ValidationError` for invalid
+values, and `ScriptError`, a fault in a test, which no run may catch.
 """
 
 from __future__ import annotations
@@ -31,15 +31,15 @@ if TYPE_CHECKING:
 
 
 class ConductorError(Exception):
-    """Anything this package raises on purpose."""
+    """Base class of the errors that this package raises."""
 
 
 class ConfigError(ConductorError):
-    """A mistake the user can fix; the message says what was given and what to write instead."""
+    """A configuration mistake; the message names the wrong value and its correction."""
 
 
 class PolicyError(ConductorError):
-    """A policy rule forbids what was asked."""
+    """A policy rule forbids the request; `rule` names it."""
 
     def __init__(self, message: str, *, rule: str) -> None:
         super().__init__(message)
@@ -47,9 +47,9 @@ class PolicyError(ConductorError):
 
 
 class LimitError(ConductorError):
-    """A limit would be passed. Raised before the call that would pass it, so nothing was spent on it.
+    """A limit would be exceeded. Raised before the call that would exceed it, so that call costs nothing.
 
-    Only `seconds` may be over while a call is in flight: that is given up then, and what it cost is counted.
+    Only `seconds` can expire while a call is in flight: the call is then cancelled and its cost counted.
 
     `needed` and `left` are in the limit's own unit (US dollars, tokens, calls, seconds, rounds).
     """
@@ -64,7 +64,7 @@ class LimitError(ConductorError):
 class ModelError(ConductorError):
     """A call to a language model failed.
 
-    `status` is the HTTP status where there was one, `retry_after` the seconds the vendor asked us to wait.
+    `status` is the HTTP status where there was one, `retry_after` the seconds that the vendor asks to wait.
     """
 
     retryable_by_default = False
@@ -90,7 +90,7 @@ class AuthenticationError(ModelError):
 
 
 class RateLimitError(ModelError):
-    """The vendor asks us to slow down, or a quota is used up."""
+    """A rate limit was hit, or a quota is used up."""
 
     retryable_by_default = True
 
@@ -102,7 +102,7 @@ class ModelTimeoutError(ModelError):
 
 
 class ContextLengthError(ModelError):
-    """The request is longer than the model can read."""
+    """The request exceeds the model's context length."""
 
 
 class BadRequestError(ModelError):
@@ -110,13 +110,13 @@ class BadRequestError(ModelError):
 
 
 class BadResponseError(ModelError):
-    """The reply was empty, truncated or not what the protocol promises."""
+    """The reply was empty, truncated or malformed."""
 
     retryable_by_default = True
 
 
 class WorkflowError(ConductorError):
-    """The plan is unusable; `text` is what the Conductor wrote."""
+    """The plan is unusable; `text` is the Conductor's reply."""
 
     def __init__(self, message: str, *, text: str = "") -> None:
         super().__init__(message)
@@ -128,7 +128,7 @@ class WorkflowParseError(WorkflowError):
 
 
 class WorkflowValidationError(WorkflowError):
-    """The plan was read, but no such workflow may run; `violations` lists every broken rule."""
+    """The plan was parsed, but may not run; `violations` lists every broken rule."""
 
     def __init__(self, *violations: str) -> None:
         super().__init__(f"the plan may not run: {'; '.join(violations)}")
@@ -136,7 +136,7 @@ class WorkflowValidationError(WorkflowError):
 
 
 class RunError(ConductorError):
-    """A whole run ended without an answer; `trace` says what happened and what it cost."""
+    """A run ended without an answer; `trace` has its steps, errors and cost."""
 
     def __init__(self, message: str, *, trace: Trace) -> None:
         super().__init__(message)
@@ -144,4 +144,4 @@ class RunError(ConductorError):
 
 
 class ScriptError(AssertionError):
-    """A `ScriptedModel` was asked for more than its script holds: a fault in the test, which no run may get over."""
+    """A `ScriptedModel` got more calls than its script has replies: a fault in the test, which no run may catch."""

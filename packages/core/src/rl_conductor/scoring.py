@@ -1,6 +1,6 @@
-"""What a task is: samples in a fixed order, and a way to score a reply. Benchmark and training use the same.
+"""Tasks: samples in a fixed order with a scorer, shared by benchmark and training.
 
-Nothing here knows a data set, calls a model or reads a clock.
+Nothing here depends on a data set, calls a model or reads a clock.
 """
 
 from __future__ import annotations
@@ -19,39 +19,39 @@ from rl_conductor.types import Text, Value
 
 Split = Literal["train", "validation", "heldout"]
 SHARES: dict[Split, int] = {"train": 60, "validation": 20, "heldout": 20}
-"""Percent of a data set that has no splits of its own."""
+"""Percentages of the splits of a data set without predefined splits."""
 
 
 class Sample(Value):
-    """A question and what is needed to score replies to it."""
+    """A question with the data needed to score replies to it."""
 
     id: str
-    """Unique within its task, and the same every time it is loaded."""
+    """Unique within its task, and stable between loads."""
     question: Text
     answer: Text = ""
-    """The right answer; empty where only a checker knows."""
+    """The expected answer; empty when the scorer computes it."""
     domain: str = ""
-    """What kind of question it is, as in `Card.accuracy`."""
+    """The kind of question, as in `Card.accuracy`."""
     depth: int | None = None
-    """How many different things have to be done one after the other, where that is known."""
+    """The number of sequential steps that the question needs, if known."""
     contrast: str = ""
-    """Samples with the same one are a contrast set (arXiv 2004.02709): nearly the same question, but not to be planned
-    alike. Training asks them one after the other, over the same workers."""
+    """Id of the contrast set (arXiv 2004.02709): nearly the same question, which needs another plan. Training asks the
+    samples of a set one after the other, with the same workers."""
     details: dict[str, Any] = Field(default_factory=dict)
-    """What else its scorer needs, such as tests."""
+    """Other data for the scorer, such as tests."""
 
 
 class Score(Value):
-    """How good a reply is, and why."""
+    """The score of a reply, with its explanation."""
 
     value: float = Field(ge=0, le=1)
     answer: Text | None
-    """The answer as it was found in the reply; `None` when there was none."""
+    """The answer extracted from the reply; `None` when there was none."""
     explanation: Text
 
     @property
     def right(self) -> bool:
-        """Whether it is wholly right."""
+        """Whether the reply is entirely right."""
         return self.value == 1
 
 
@@ -60,7 +60,7 @@ Scorer = Callable[[Sample, str], Awaitable[Score]]
 
 @dataclass(frozen=True)
 class Task:
-    """Samples in a fixed order, and how replies to them are scored."""
+    """Samples in a fixed order, with the scorer of replies."""
 
     name: str
     samples: tuple[Sample, ...]
@@ -69,57 +69,59 @@ class Task:
     def __post_init__(self) -> None:
         if not self.samples:
             raise ConfigError(f"task {self.name!r} has no samples")
-        twice = [name for name, count in Counter(sample.id for sample in self.samples).items() if count > 1]
-        if twice:
-            raise ConfigError(f"task {self.name!r} has several samples with the id {twice[0]!r}: give each its own")
+        duplicates = [name for name, count in Counter(sample.id for sample in self.samples).items() if count > 1]
+        if duplicates:
+            raise ConfigError(
+                f"task {self.name!r} has several samples with the id {duplicates[0]!r}: give each its own"
+            )
 
     async def score(self, sample: Sample, text: str) -> Score:
-        """How good the reply `text` to `sample` is."""
+        """Scores the reply `text` to `sample`."""
         return await self.scorer(sample, text)
 
     def shuffled(self, seed: int) -> Self:
-        """The same samples in an order that `seed` alone decides."""
+        """Returns a copy with the samples in an order determined by `seed`."""
         samples = list(self.samples)
         random.Random(seed).shuffle(samples)  # noqa: S311
         return replace(self, samples=tuple(samples))
 
     def first(self, limit: int) -> Self:
-        """The first `limit` samples."""
+        """Returns a copy with the first `limit` samples."""
         return replace(self, samples=self.samples[:limit])
 
     def where(self, keep: Callable[[Sample], bool]) -> Self:
-        """The samples that `keep` holds true for."""
+        """Returns a copy with the samples for which `keep` is true."""
         return replace(self, samples=tuple(filter(keep, self.samples)))
 
 
 def split_of(name: str) -> Split:
-    """The split that something of this name is in."""
-    place = int.from_bytes(hashlib.sha256(name.encode()).digest()[:4], "big") % 100
+    """Assigns a name to a split by its hash."""
+    bucket = int.from_bytes(hashlib.sha256(name.encode()).digest()[:4], "big") % 100
     for split, share in SHARES.items():
-        if place < share:
+        if bucket < share:
             return split
-        place -= share
+        bucket -= share
     raise AssertionError("the shares sum to less than 100")
 
 
 def wrong(answer: str | None, explanation: str) -> Score:
-    """A score of 0."""
+    """Creates a score of 0."""
     return Score(value=0.0, answer=answer, explanation=explanation)
 
 
 def compared(*, right: bool, answer: str | None, expected: str) -> Score:
-    """1 for a right answer; 0, and what was expected, for a wrong one or none."""
+    """Creates a score of 1 for a right answer; else of 0, with the expected answer in the explanation."""
     if right:
         return Score(value=1.0, answer=answer, explanation=f"{answer!r} is right")
-    found = "no answer was found" if answer is None else f"{answer!r} was found"
-    return wrong(answer, f"{found}, but {expected!r} is right")
+    finding = "no answer was found" if answer is None else f"{answer!r} was found"
+    return wrong(answer, f"{finding}, but {expected!r} is right")
 
 
 def mean(scores: Sequence[Score]) -> tuple[float, float]:
-    """The mean value and its standard error (of a mean of independent samples).
+    """Computes the mean value and its standard error for independent samples.
 
     Raises:
-        ConfigError: there are no scores, so there is no mean.
+        ConfigError: there are no scores.
     """
     if not scores:
         raise ConfigError("there are no scores to take the mean of")

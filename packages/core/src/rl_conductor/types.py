@@ -1,4 +1,4 @@
-"""The values that every part of the package speaks in: messages, requests, replies, usage and prices.
+"""The data model shared by all packages: messages, requests, replies, usage, prices and worker cards.
 
 Pure data: nothing here calls a model, reads a clock or touches a file. Equal content is equal.
 """
@@ -15,49 +15,49 @@ MILLION = Decimal(1_000_000)
 
 
 class Value(BaseModel):
-    """A frozen value that crosses a process: wire, file or trace."""
+    """Base class of frozen values that are serialised: to HTTP, files or traces."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
 
-def _encodable(text: str) -> str:
+def _replace_surrogates(text: str) -> str:
     return text if text.isascii() else text.encode(errors="replace").decode()
 
 
-Text = Annotated[str, AfterValidator(_encodable)]
-"""Text from outside. Half a surrogate pair, which a vendor's JSON may hold but no file or wire of ours, becomes `?`."""
+Text = Annotated[str, AfterValidator(_replace_surrogates)]
+"""Text from outside. Lone surrogates, which JSON may contain but UTF-8 can't encode, become `?`."""
 
 Names = Annotated[frozenset[str], PlainSerializer(sorted, return_type=list[str], when_used="json")]
-"""A set of names. It is written in order, so that equal values are equal text in every process."""
+"""A set of names, serialised in sorted order, so that equal values have equal JSON."""
 
 
-def _in_full(amount: Decimal) -> str:
+def _all_digits(amount: Decimal) -> str:
     return f"{amount:f}" if amount else "0"
 
 
-Dollars = Annotated[Decimal, PlainSerializer(_in_full, return_type=str, when_used="json")]
-"""US dollars. JSON has every digit, as programs that sum up need not know the notation `3E-7`, which `str` gives."""
+Dollars = Annotated[Decimal, PlainSerializer(_all_digits, return_type=str, when_used="json")]
+"""US dollars, serialised with all digits rather than in exponent notation (`3E-7`)."""
 
 
 # ---------------------------------------------------------------------------------------- messages
 
 
 class TextPart(Value):
-    """A piece of plain text."""
+    """A part of a message that is plain text."""
 
     type: Literal["text"] = "text"
     text: Text
 
 
 class ImagePart(Value):
-    """An image, by address or by content."""
+    """An image, by URL or by content."""
 
     type: Literal["image"] = "image"
     media_type: str = "image/png"
     url: str | None = None
-    """An `https:` address the vendor fetches itself; else `data` is set."""
+    """An `https:` URL that the vendor fetches; otherwise `data` is set."""
     data: str | None = None
-    """Base64 content; else `url` is set."""
+    """Base64 content; otherwise `url` is set."""
 
 
 class FilePart(Value):
@@ -71,7 +71,7 @@ class FilePart(Value):
 
 
 class ReasoningPart(Value):
-    """What a model thought before it answered; never part of the answer itself."""
+    """Reasoning that a model wrote before its answer; never part of the answer."""
 
     type: Literal["reasoning"] = "reasoning"
     text: Text
@@ -83,7 +83,7 @@ ContentPart = Annotated[TextPart | ImagePart | FilePart | ReasoningPart, Field(d
 
 
 class ToolCall(Value):
-    """A model's wish to call one of the caller's tools."""
+    """A model's request to call one of the caller's tools."""
 
     id: Text
     name: Text
@@ -92,16 +92,16 @@ class ToolCall(Value):
 
 
 class Continuation(Value):
-    """What the turn that brings tool results needs to go on with the same worker, without planning again.
+    """State to continue with the same worker, without planning again, once tool results arrive.
 
-    It travels inside the assistant message that carries the tool calls, so no server has to remember it.
+    It is part of the assistant message with the tool calls, so the server stays stateless.
     """
 
     worker: str
     prompt: str
-    """The last user message as that worker saw it: evidence in its fence, then the worker's own subtask."""
+    """The last user message as that worker saw it: delimited evidence, then the worker's own subtask."""
     sources: Names | None = None
-    """The workers whose replies are in the prompt, directly or through others; `None` when that was not recorded."""
+    """The workers whose replies are in the prompt, directly or indirectly; `None` when not recorded."""
 
 
 def _as_parts(content: Any) -> Any:
@@ -117,28 +117,28 @@ class Message(Value):
     content: Annotated[tuple[ContentPart, ...], BeforeValidator(_as_parts)] = ()
     tool_calls: tuple[ToolCall, ...] = ()
     tool_call_id: str | None = None
-    """On a `tool` message: which call this is the result of."""
+    """On a `tool` message: the id of the call that this is the result of."""
     name: str | None = None
     continuation: Continuation | None = None
 
     @classmethod
     def system(cls, text: str) -> Self:
-        """A system message of plain text."""
+        """Creates a system message."""
         return cls(role="system", content=(TextPart(text=text),))
 
     @classmethod
     def user(cls, text: str, *parts: ContentPart) -> Self:
-        """A user message: text, then images or files."""
+        """Creates a user message: text, then images or files."""
         return cls(role="user", content=(TextPart(text=text), *parts))
 
     @classmethod
     def assistant(cls, text: str = "", *, tool_calls: Iterable[ToolCall] = ()) -> Self:
-        """An assistant message of plain text, tool calls or both."""
+        """Creates an assistant message with text, tool calls or both."""
         return cls(role="assistant", content=_as_parts(text), tool_calls=tuple(tool_calls))
 
     @classmethod
     def tool(cls, call_id: str, text: str) -> Self:
-        """The result of a tool call."""
+        """Creates the message with the result of a tool call."""
         return cls(role="tool", content=_as_parts(text), tool_call_id=call_id)
 
     @property
@@ -151,7 +151,7 @@ class Message(Value):
 
 
 class Tool(Value):
-    """A function the caller offers; the model may ask for it, the caller runs it."""
+    """A function that the model may request and the caller runs."""
 
     name: str
     description: str = ""
@@ -160,16 +160,16 @@ class Tool(Value):
 
 
 class JsonFormat(Value):
-    """The reply must be JSON of a given schema."""
+    """Requires a reply in JSON, with an optional schema."""
 
     type: Literal["json"] = "json"
     name: str = "reply"
     json_schema: dict[str, Any] | None = None
-    """JSON schema; `None` asks for any JSON object."""
+    """JSON schema; `None` allows any JSON object."""
 
 
 class Grammar(Value):
-    """The reply must be in the language of a context-free grammar."""
+    """Requires a reply that matches a context-free grammar (constrained decoding)."""
 
     type: Literal["grammar"] = "grammar"
     gbnf: str
@@ -180,23 +180,23 @@ ResponseFormat = Annotated[JsonFormat | Grammar, Field(discriminator="type")]
 
 
 Effort = Literal["minimal", "low", "medium", "high"]
-"""How long a reasoning model may think."""
+"""Reasoning effort."""
 
 
 class Sampling(Value):
-    """How tokens are drawn. `None` leaves the vendor's default."""
+    """Sampling parameters. `None` leaves the vendor's default."""
 
     temperature: float | None = None
     top_p: float | None = None
     max_tokens: int | None = None
-    """Most output tokens, reasoning included."""
+    """Maximum output tokens, reasoning included."""
     seed: int | None = None
     stop: tuple[str, ...] = ()
     effort: Effort | None = None
 
 
 class Request(Value):
-    """Everything one call to a model needs."""
+    """The input of one model call."""
 
     messages: tuple[Message, ...]
     tools: tuple[Tool, ...] = ()
@@ -204,14 +204,14 @@ class Request(Value):
     """`auto`, `none`, `required`, or the name of the one tool that must be called."""
     parallel_tool_calls: bool = True
     response_format: ResponseFormat | None = None
-    """`None` is plain text."""
+    """`None` means plain text."""
     sampling: Sampling = Field(default_factory=Sampling)
     timeout: float | None = None
-    """Seconds until the call is given up."""
+    """Seconds until the call is cancelled."""
 
     @property
     def continuation(self) -> Continuation | None:
-        """What the last assistant turn left for the turn that brings its tool results, if this is that turn."""
+        """The continuation of the last assistant message, if this request contains its tool results."""
         before = [message for message in self.messages if message.role != "tool"]
         brings_results = bool(self.messages) and self.messages[-1].role == "tool"
         return before[-1].continuation if brings_results and before and before[-1].role == "assistant" else None
@@ -221,31 +221,31 @@ class Request(Value):
 
 
 class Usage(Value):
-    """What calls consumed. Add two with `+`."""
+    """Tokens, calls and cost; add two with `+`."""
 
     input_tokens: int = Field(default=0, ge=0)
-    """All tokens read, cached ones included."""
+    """All input tokens, cached ones included."""
     cached_tokens: int = Field(default=0, ge=0)
-    """The share of `input_tokens` that the vendor had cached."""
+    """The part of `input_tokens` that was read from the vendor's cache."""
     cache_write_tokens: int = Field(default=0, ge=0)
-    """The share of `input_tokens` that the vendor has cached now, for later calls."""
+    """The part of `input_tokens` that was written to the vendor's cache."""
     output_tokens: int = Field(default=0, ge=0)
-    """All tokens written, reasoning included."""
+    """All output tokens, reasoning included."""
     reasoning_tokens: int = Field(default=0, ge=0)
-    """The share of `output_tokens` spent on reasoning."""
+    """The part of `output_tokens` spent on reasoning."""
     calls: int = Field(default=0, ge=0)
     cost: Dollars = Field(default=Decimal(0), ge=0)
     """US dollars, for the calls whose price is known."""
     unpriced_calls: int = Field(default=0, ge=0)
     """Calls whose price is unknown: when this is not 0, `cost` is a lower bound."""
     cached_calls: int = Field(default=0, ge=0)
-    """Calls answered from a cache of replies: counted as when they were first made, but not made or paid again."""
+    """Calls answered from a reply cache: counted with their original usage, but not made or paid again."""
     cached_seconds: float = Field(default=0.0, ge=0)
-    """How long those took when they were first made, less what was waited for them now."""
+    """The original duration of cached calls, minus the time that their replies took now."""
 
     @property
     def total_tokens(self) -> int:
-        """Tokens read and written."""
+        """Input and output tokens."""
         return self.input_tokens + self.output_tokens
 
     def __add__(self, other: Usage) -> Usage:
@@ -253,24 +253,24 @@ class Usage(Value):
 
 
 def total(usages: Iterable[Usage]) -> Usage:
-    """The sum of `usages`; of none, zero."""
-    each = tuple(usages)
+    """Sums `usages`; zero when there are none."""
+    items = tuple(usages)
     return Usage(
-        input_tokens=sum(one.input_tokens for one in each),
-        cached_tokens=sum(one.cached_tokens for one in each),
-        cache_write_tokens=sum(one.cache_write_tokens for one in each),
-        output_tokens=sum(one.output_tokens for one in each),
-        reasoning_tokens=sum(one.reasoning_tokens for one in each),
-        calls=sum(one.calls for one in each),
-        cost=sum((one.cost for one in each), Decimal(0)),
-        unpriced_calls=sum(one.unpriced_calls for one in each),
-        cached_calls=sum(one.cached_calls for one in each),
-        cached_seconds=sum(one.cached_seconds for one in each),
+        input_tokens=sum(usage.input_tokens for usage in items),
+        cached_tokens=sum(usage.cached_tokens for usage in items),
+        cache_write_tokens=sum(usage.cache_write_tokens for usage in items),
+        output_tokens=sum(usage.output_tokens for usage in items),
+        reasoning_tokens=sum(usage.reasoning_tokens for usage in items),
+        calls=sum(usage.calls for usage in items),
+        cost=sum((usage.cost for usage in items), Decimal(0)),
+        unpriced_calls=sum(usage.unpriced_calls for usage in items),
+        cached_calls=sum(usage.cached_calls for usage in items),
+        cached_seconds=sum(usage.cached_seconds for usage in items),
     )
 
 
 class PriceTier(Value):
-    """Rates that apply to a whole call once its input is longer than `above` tokens."""
+    """Rates for the whole call when its input is longer than `above` tokens."""
 
     above: int
     input: Decimal
@@ -287,26 +287,26 @@ class Price(Value):
     cached_input: Decimal | None = None
     """Rate of cached input; `None` means the full input rate."""
     cache_write: Decimal | None = None
-    """Rate of input that is cached for later; `None` means the full input rate."""
+    """Rate of input that is written to the cache; `None` means the full input rate."""
     per_call: Decimal = Decimal(0)
-    """US dollars for each call, on top."""
+    """US dollars added for each call."""
     tiers: tuple[PriceTier, ...] = ()
-    """Dearer rates for long inputs, in rising order of `above`."""
+    """Higher rates for long inputs, in ascending order of `above`."""
 
     def cost(
         self, *, input_tokens: int, output_tokens: int, cached_tokens: int = 0, cache_write_tokens: int = 0
     ) -> Decimal:
-        """US dollars for one call; cached tokens and those that were cached now are among those of the input."""
+        """Computes the US dollars of one call; `input_tokens` includes `cached_tokens` and `cache_write_tokens`."""
         rates = self._rates(input_tokens)
         cached_rate = rates.input if rates.cached_input is None else rates.cached_input
         write_rate = rates.input if rates.cache_write is None else rates.cache_write
-        # A vendor's numbers need not add up, and must not earn money.
+        # Vendors may report more cached than input tokens, which must not lower the cost.
         fresh = max(input_tokens - cached_tokens - cache_write_tokens, 0)
         read = fresh * rates.input + cached_tokens * cached_rate + cache_write_tokens * write_rate
         return self.per_call + (read + output_tokens * rates.output) / MILLION
 
-    def most(self, *, input_tokens: int, output_tokens: int) -> Decimal:
-        """US dollars for a call that caches nothing of what it reads, or all of it, whichever is dearer."""
+    def max_cost(self, *, input_tokens: int, output_tokens: int) -> Decimal:
+        """Computes the maximum US dollars of one call: no input is cached or all is written, whichever costs more."""
         rates = self._rates(input_tokens)
         rate = rates.input if rates.cache_write is None else max(rates.input, rates.cache_write)
         return self.per_call + (input_tokens * rate + output_tokens * rates.output) / MILLION
@@ -320,7 +320,7 @@ class Price(Value):
 
 
 FREE = Price.model_construct(input=Decimal(0), output=Decimal(0))
-"""The price of a model that runs on the user's own machine."""
+"""The price of models that run locally."""
 
 
 # ----------------------------------------------------------------------------------------- replies
@@ -329,7 +329,7 @@ FinishReason = Literal["stop", "length", "tool_calls", "content_filter"]
 
 
 class Completion(Value):
-    """A model's whole reply."""
+    """A complete reply of a model."""
 
     message: Message
     usage: Usage
@@ -339,12 +339,12 @@ class Completion(Value):
 
     @property
     def text(self) -> str:
-        """The reply's text."""
+        """The text of the reply, without reasoning."""
         return self.message.text
 
 
 class Delta(Value):
-    """A piece of a streamed reply. The last one carries the whole `completion`."""
+    """A chunk of a streamed reply. The last one contains the complete `completion`."""
 
     text: Text = ""
     reasoning: Text = ""
@@ -355,28 +355,28 @@ class Delta(Value):
 
 
 Roster = Literal["ordinals", "anonymous", "cards"]
-"""How the pool is described: `cards` with all that is known of each worker, its name first; `anonymous` without names,
-and with descriptions only where a worker has no strengths; `ordinals` as bare numbers in a fixed order (paper). A
-trained planner needs the form that it was trained with."""
+"""How the planner's prompt lists the workers: `cards` with all fields of their cards; `anonymous` without names, and
+with descriptions only for workers without strengths; `ordinals` as bare numbers in a fixed order (paper). A trained
+planner needs the roster that it was trained with."""
 
 
 class Card(Value):
-    """What is known of a worker: what the Conductor may be told, and what rules may refer to."""
+    """Describes a worker, for planning prompts and for policy selectors."""
 
     name: str
     description: str = ""
-    """What it is and does: given by the user, or the worker's own."""
+    """Description of the worker, set by the user or by the worker itself."""
     strengths: str = ""
-    """What it is good at, in one line."""
+    """The worker's strengths, in one line."""
     accuracy: dict[str, float] = Field(default_factory=dict)
-    """Measured share of right answers by domain, 0 to 1."""
+    """Measured accuracy by domain, 0 to 1."""
     price: Price | None = None
     latency: float | None = None
-    """Median seconds of a call."""
+    """Median duration of a call in seconds."""
     tags: Names = frozenset()
     region: str | None = None
 
     @property
     def mean_accuracy(self) -> float:
-        """Mean over the measured domains; 0 when nothing was measured."""
+        """Mean accuracy over the measured domains; 0 when there are none."""
         return sum(self.accuracy.values()) / len(self.accuracy) if self.accuracy else 0.0

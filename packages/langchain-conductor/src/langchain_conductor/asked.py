@@ -18,7 +18,7 @@ from langchain_conductor.hosts import announcement, write_custom
 from langchain_conductor.messages import NAME, lc_reply, lc_usage
 from langchain_conductor.models import stop_counting
 from langchain_conductor.tracing import UNSEEN, inside, note
-from rl_conductor._internal.streams import as_told
+from rl_conductor._internal.streams import callback_to_async_iterator
 from rl_conductor.conductor import Conductor
 from rl_conductor.trace.events import AnswerDelta, Event, Finished, Listener
 from rl_conductor.trace.summary import Summary
@@ -109,7 +109,7 @@ class Asked:
         config = inside(run)
         with set_config_context(config) as context:
             context.run(stop_counting)
-            async with aclosing(as_told(asking, context=context)) as events:
+            async with aclosing(callback_to_async_iterator(asking, context=context)) as events:
                 async for event in events:
                     if run is not None and (announced := announcement(event)):
                         await _announce(run, config, announced)

@@ -18,7 +18,7 @@ from pydantic_core import to_json
 from typing_extensions import override
 
 from langchain_conductor.messages import NAME, core_messages, core_usage
-from rl_conductor.calls.budget import Reservation, enclosing, holding
+from rl_conductor.calls.budget import Reservation, current_budget, current_reservation
 from rl_conductor.errors import ConfigError, ModelError
 from rl_conductor.models.base import priced
 from rl_conductor.types import Message, Price, Request, Sampling
@@ -39,7 +39,7 @@ class Budget(BaseCallbackHandler):
     def __init__(self, name: str, price: Price | None) -> None:
         """`name` is the runnable's, and `price` that of its models' tokens."""
         self._name, self._price = name, price
-        self._ledger, self._around = enclosing.get(), holding.get()
+        self._ledger, self._around = current_budget.get(), current_reservation.get()
         self._held: dict[UUID, Reservation] = {}
         self._lock = threading.Lock()
         self._closed = False
@@ -54,7 +54,7 @@ class Budget(BaseCallbackHandler):
             return
         with self._open():
             if self._around is not None:
-                self._around.hand_back()
+                self._around.release()
         asked = [message for conversation in messages for message in conversation]
         held = self._ledger.reserve(self._name, upper_bound(_request(asked, kwargs), self._price))
         _enter(held)
@@ -63,7 +63,7 @@ class Budget(BaseCallbackHandler):
                 held.begin()
                 self._held[run_id] = held
         except ModelError:
-            held.ledger.leave(held)
+            held.budget.release(held)
             raise
 
     @override
@@ -75,14 +75,14 @@ class Budget(BaseCallbackHandler):
         for generation in (one for several in response.generations for one in several):
             if isinstance(generation, ChatGeneration) and isinstance(generation.message, AIMessage):
                 told = generation.message.usage_metadata
-                held.settle(priced(core_usage(told), self._price if told else None))
-        held.ledger.leave(held)
+                held.commit(priced(core_usage(told), self._price if told else None))
+        held.budget.release(held)
 
     @override
     def on_llm_error(self, error: BaseException, *, run_id: UUID, **kwargs: Any) -> None:
         """Charge it in full: it may have been billed."""
         if (held := self._taken(run_id)) is not None:
-            held.ledger.leave(held)
+            held.budget.release(held)
 
     def close(self) -> None:
         """Give back what is still held: LangChain tells nobody of calls that were cancelled."""
@@ -90,7 +90,7 @@ class Budget(BaseCallbackHandler):
             self._closed = True
             abandoned, self._held = self._held, {}
         for held in abandoned.values():
-            held.ledger.leave(held)
+            held.budget.release(held)
 
     @contextmanager
     def _open(self) -> Iterator[None]:
@@ -107,7 +107,7 @@ class Budget(BaseCallbackHandler):
 
 def _enter(held: Reservation) -> None:
     """Wait for room, in a thread of its own as LangChain calls back; on a loop's own thread nobody could make any."""
-    entering = held.ledger.enter(held)
+    entering = held.budget.acquire(held)
     try:
         asyncio.get_running_loop()
     except RuntimeError:
@@ -149,5 +149,5 @@ def budgeted(name: str, price: Price | None) -> Iterator[None]:
 
 
 def leave_to_the_conductor() -> None:
-    """Leave the calls of this context to a conductor, whose ledger reserves them itself."""
+    """Leave the calls of this context to a conductor, whose budget reserves them itself."""
     _budget.set(None)

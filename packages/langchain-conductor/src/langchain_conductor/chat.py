@@ -24,7 +24,7 @@ from langchain_conductor.structured import Method, Schema, response_format, stru
 from langchain_conductor.tracing import identified, unreported
 from rl_conductor._internal.sync import iterate_sync, run_sync
 from rl_conductor.conductor import Conductor
-from rl_conductor.config.discovery import Found
+from rl_conductor.config.discovery import DiscoveredPool
 from rl_conductor.planning.planner import Planner
 from rl_conductor.pool.worker import Worker
 from rl_conductor.workflow.limits import Limits
@@ -77,7 +77,7 @@ class ChatConductor(BaseChatModel):
     streaming: bool = False
     """Whether `invoke` streams too, for handlers that want each token."""
 
-    _found: Found | None = PrivateAttr(default=None)
+    _found: DiscoveredPool | None = PrivateAttr(default=None)
     """Who plans and works."""
     _conductor: Conductor | None = PrivateAttr(default=None)
     _run: BaseRunManager | None = PrivateAttr(default=None)

@@ -23,7 +23,7 @@ from rl_conductor.errors import (
     RateLimitError,
 )
 from rl_conductor.models.openai.wire import refusal
-from rl_conductor.models.redaction import secrets_in, without_secrets
+from rl_conductor.models.redaction import find_secrets, redact_secrets
 
 ERRORS: dict[type[Exception], type[ModelError]] = {
     lc_errors.ContextOverflowError: ContextLengthError,
@@ -52,7 +52,7 @@ def translated(name: str, runnable: Runnable[Any, Any]) -> Iterator[None]:
 
 
 def _refusal(error: Exception, name: str, runnable: Runnable[Any, Any]) -> ModelError:
-    said = without_secrets(str(error), secrets_in(runnable))[:1000] or type(error).__name__
+    said = redact_secrets(str(error), find_secrets(runnable))[:1000] or type(error).__name__
     if is_loop_error(error):
         exclude_running_loop()
         return ModelError(f"{name} raised {type(error).__name__}: {said}", model=name, retryable=True)

@@ -157,7 +157,7 @@ class _Node:
 
     async def _judged(self, stepwise: Stepwise, steps: Update) -> Command[str]:
         trace = stepwise.finish(results_in(steps))
-        if not stepwise.again:
+        if not stepwise.may_continue:
             return self._end(self._replied(trace), trace)
         done = [one.model_dump(mode="json") for one in trace.rounds]
         return Command(goto="plan", update={ROUNDS: done, OBJECTIONS: []})

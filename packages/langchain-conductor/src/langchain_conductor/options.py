@@ -9,7 +9,7 @@ from langchain_core.messages import BaseMessage
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from langchain_conductor.messages import core_messages, core_tool, core_tool_choice
-from rl_conductor._internal.validation import first_problem
+from rl_conductor._internal.validation import first_field_error
 from rl_conductor.errors import ConfigError
 from rl_conductor.types import Effort, JsonFormat, Request, Sampling
 from rl_conductor.workflow.limits import Limits
@@ -53,8 +53,8 @@ class CallOptions(BaseModel):
         try:
             return cls.model_validate(dict(given))
         except ValidationError as error:
-            wrong = first_problem(error)
-            raise ConfigError(f"the option {wrong.where} is {wrong.given!r}: {wrong.message}") from None
+            wrong = first_field_error(error)
+            raise ConfigError(f"the option {wrong.path} is {wrong.value!r}: {wrong.message}") from None
 
     def request(self, messages: Sequence[BaseMessage]) -> Request:
         """The request for these messages.

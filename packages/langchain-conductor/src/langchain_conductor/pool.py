@@ -14,7 +14,7 @@ from langchain_conductor.messages import NAME
 from langchain_conductor.models import ChatModel, RunnableModel
 from langchain_conductor.tracing import reported_planner, reported_pool
 from rl_conductor.conductor import Conductor
-from rl_conductor.config.discovery import Found, discover
+from rl_conductor.config.discovery import DiscoveredPool, discover
 from rl_conductor.config.profiles import Profile, profile_named
 from rl_conductor.errors import ConfigError
 from rl_conductor.models import Model, model
@@ -112,7 +112,7 @@ def _planner_among(pool: WorkerPool) -> Planner:
     """The first worker that is a language model; an agent or a chain would do the task instead of planning it."""
     for worker in pool.values():
         if not isinstance(worker.model, RunnableModel):
-            return Planner.like(worker)
+            return Planner.from_worker(worker)
     raise ConfigError(f"none of {', '.join(pool)} can plan, as all are agents or chains; give planner=... a chat model")
 
 
@@ -124,7 +124,9 @@ def _profile(name: str) -> Profile:
         raise ConfigError(f"{error}; a model to work with goes into workers={{'name': 'provider:model'}}") from None
 
 
-def found_of(workers: Mapping[str, AnyWorker] | None = None, planner: AnyModel | Planner | None = None) -> Found:
+def found_of(
+    workers: Mapping[str, AnyWorker] | None = None, planner: AnyModel | Planner | None = None
+) -> DiscoveredPool:
     """`workers`, or what this machine offers, and who plans over it; their calls show in LangChain's traces.
 
     Raises:
@@ -136,7 +138,7 @@ def found_of(workers: Mapping[str, AnyWorker] | None = None, planner: AnyModel |
     else:
         pool = pool_of(workers)
         plans = _planner(planner) if planner else _planner_among(pool)
-        found = Found(pool, plans, ())
+        found = DiscoveredPool(pool, plans, ())
     return replace(found, planner=reported_planner(plans), pool=reported_pool(found.pool))
 
 
@@ -146,7 +148,7 @@ def named(profile: str | None) -> str:
 
 
 def conductor_of(
-    found: Found,
+    found: DiscoveredPool,
     *,
     profile: str | None = None,
     policy: Policy | None = None,
@@ -169,7 +171,7 @@ def conductor_of(
         PolicyError: no workflow at all may run.
     """
     chosen = _profile(profile) if profile else None
-    made = Conductor.of(found, profile=chosen, policy=policy, limits=limits, name=named(profile))
+    made = Conductor.from_discovered(found, profile=chosen, policy=policy, limits=limits, name=named(profile))
     held = made.limits if rounds is None else made.limits.model_copy(update={"rounds": rounds})
     return made.replaced(limits=held, retries=retries)
 

@@ -13,7 +13,7 @@ from sqlalchemy.exc import InterfaceError, OperationalError
 from starlette.middleware.trustedhost import TrustedHostMiddleware
 from starlette.requests import ClientDisconnect
 
-from rl_conductor._internal.validation import message
+from rl_conductor._internal.validation import clean_message
 from rl_conductor.errors import ConductorError, RunError
 from rl_conductor.telemetry import called_by
 from rl_conductor_server.api.anthropic_messages.endpoint import Messages
@@ -90,7 +90,7 @@ async def _refused(_: Request, error: Exception) -> Response:
 async def _misread(http: Request, error: Exception) -> Response:
     assert isinstance(error, RequestValidationError)
     first = error.errors()[0]
-    return await _refused(http, refused(message(first["msg"]), param=str(first["loc"][-1])))
+    return await _refused(http, refused(clean_message(first["msg"]), param=str(first["loc"][-1])))
 
 
 def _known(error: Exception) -> ApiError:

@@ -10,11 +10,11 @@ from functools import cached_property
 
 from rl_conductor._internal.version import package_version
 from rl_conductor.conductor import Conductor
-from rl_conductor.config.discovery import Found
+from rl_conductor.config.discovery import DiscoveredPool
 from rl_conductor.config.profiles import MINI, ULTRA
 from rl_conductor.errors import ConfigError
-from rl_conductor.execution.prompt_version import wording_version
-from rl_conductor.planning.router import Tiers
+from rl_conductor.execution.prompt_version import prompt_version
+from rl_conductor.planning.router import Router
 from rl_conductor_server.errors import ApiError
 from rl_conductor_server.settings import ProfileEntry
 from rl_conductor_server.store import Side
@@ -55,7 +55,7 @@ class Served:
     def fingerprint(self) -> str:
         """Of what decides its answers: code, prompts, limits, planner, tiers and pool."""
         made = self.conductor
-        parts = [package_version(), wording_version(), made.limits.model_dump_json(), made.planner.model.name]
+        parts = [package_version(), prompt_version(), made.limits.model_dump_json(), made.planner.model.name]
         parts += [made.access, made.planner.setup.model_dump_json(exclude={"can"})]  # which may become known only later
         parts += [made.tiers.sha256] if made.tiers else []
         parts += [
@@ -90,7 +90,7 @@ class Catalogue:
             await one.conductor.aclose()
 
 
-def catalogue(found: Found, entries: dict[str, ProfileEntry]) -> Catalogue:
+def catalogue(found: DiscoveredPool, entries: dict[str, ProfileEntry]) -> Catalogue:
     """Our own two and those of the settings, over the pool that was found.
 
     Raises:
@@ -100,14 +100,14 @@ def catalogue(found: Found, entries: dict[str, ProfileEntry]) -> Catalogue:
     if taken:
         raise ConfigError(f"profiles.{taken[0]}: this name is taken; choose another, such as {taken[0]}-house")
     own = [
-        Served(name, released, Conductor.of(found, profile=profile, name=name))
+        Served(name, released, Conductor.from_discovered(found, profile=profile, name=name))
         for name, (profile, released) in OWN.items()
     ]
     return Catalogue(own + [_from_entry(name, entry, found) for name, entry in entries.items()])
 
 
-def _from_entry(name: str, entry: ProfileEntry, found: Found) -> Served:
-    own = replace(found, tiers=Tiers.read(entry.tiers)) if entry.tiers else found
-    usual = Conductor.of(own, profile=entry.base, policy=entry.policy, name=name)
+def _from_entry(name: str, entry: ProfileEntry, found: DiscoveredPool) -> Served:
+    own = replace(found, tiers=Router.read(entry.tiers)) if entry.tiers else found
+    usual = Conductor.from_discovered(own, profile=entry.base, policy=entry.policy, name=name)
     written = {limit: getattr(entry.limits, limit) for limit in entry.limits.model_fields_set}
     return Served(name, entry.released, usual.replaced(limits=usual.limits.model_copy(update=written)))

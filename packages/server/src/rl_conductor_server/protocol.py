@@ -9,7 +9,7 @@ from typing import Annotated, Any, Protocol, TypeVar
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
-from rl_conductor._internal.validation import message
+from rl_conductor._internal.validation import clean_message
 from rl_conductor.trace.trace import Trace
 from rl_conductor.types import Effort, Request, Value
 from rl_conductor_server.errors import ApiError, refused
@@ -128,7 +128,7 @@ def _unreadable(error: ValidationError) -> ApiError:
         case "json_invalid":
             return refused(f"the body is not JSON: {first['msg']}", code="invalid_json")
         case _:
-            return refused(message(first["msg"]), param=param)
+            return refused(clean_message(first["msg"]), param=param)
 
 
 def only(*neutral: object) -> AfterValidator:

@@ -1,4 +1,4 @@
-"""Small tools for this project's own packages: files, TOML, formatting, sync over async, intervals.
+"""Utilities shared by this project's packages: files, TOML, formatting, sync bridges, confidence intervals.
 
-Nothing that a user imports; names may change in any release.
+Not part of the public API; names may change in any release.
 """

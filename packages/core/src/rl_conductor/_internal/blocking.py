@@ -24,12 +24,12 @@ _LOOP_ERRORS = ("event loop is closed", "bound to a different event loop", "atta
 
 _lock = threading.Lock()
 _client_loop: ref[asyncio.AbstractEventLoop] | None = None
-"""Open connections keep their loop alive, so once this is gone another loop can take its place."""
+"""Open connections keep their loop alive, so once this loop is collected another one can replace it."""
 _excluded_loops: WeakSet[asyncio.AbstractEventLoop] = WeakSet()
 
 
 def can_await_clients() -> bool:
-    """Whether async methods of a host's models may be awaited on the running loop."""
+    """Returns whether async methods of a host's models may be awaited on the running loop."""
     global _client_loop  # noqa: PLW0603  (one for each process, as the clients are)
     if is_background_thread():
         return False
@@ -43,13 +43,13 @@ def can_await_clients() -> bool:
 
 
 def exclude_running_loop() -> None:
-    """Stop awaiting async methods on the running loop, because a client turned out to be bound to another one."""
+    """Stops awaiting async methods on the running loop, because a client turned out to be bound to another one."""
     with _lock:
         _excluded_loops.add(asyncio.get_running_loop())
 
 
 def is_loop_error(error: BaseException | None) -> bool:
-    """Whether `error`, or an error that caused it, says that a client is bound to another event loop."""
+    """Returns whether `error`, or an error that caused it, says that a client is bound to another event loop."""
     seen: set[int] = set()
     while error is not None and id(error) not in seen:
         seen.add(id(error))
@@ -60,7 +60,7 @@ def is_loop_error(error: BaseException | None) -> bool:
 
 
 async def call(awaited: Callable[[], Awaitable[T]], blocking: Callable[[], T] | None) -> T:
-    """The result of `awaited` on the loop that may await clients, else that of `blocking` in a thread.
+    """Awaits `awaited` on the loop that may await clients; elsewhere runs `blocking` in a thread.
 
     Where there is no sync method (`None`, or the library raises `NotImplementedError`), `awaited` is used on any loop.
     """
@@ -73,16 +73,16 @@ async def call(awaited: Callable[[], Awaitable[T]], blocking: Callable[[], T] | 
 async def stream(
     awaited: Callable[[], AsyncIterator[T]], blocking: Callable[[], Iterable[T]] | None
 ) -> AsyncGenerator[T, None]:
-    """The items of `awaited` or of `blocking`, chosen as `call` does. Closing the generator closes theirs."""
+    """Iterates over `awaited` or `blocking`, chosen as `call` does. Closing the generator closes theirs."""
     if blocking is not None and not can_await_clients():
-        begun = False
+        started = False
         try:
             async with aclosing(iterate_in_thread(blocking)) as items:
                 async for item in items:
-                    begun = True
+                    started = True
                     yield item
         except NotImplementedError:
-            if begun:
+            if started:
                 raise
         else:
             return
@@ -96,7 +96,7 @@ async def stream(
 
 
 async def in_thread(work: Callable[[], T]) -> T:
-    """The result of `work`, called in a thread of its own in a copy of this context.
+    """Runs `work` in a new thread, in a copy of the current context, and returns its result.
 
     Cancelling drops the result but can't stop the thread. An abandoned thread does not keep the process from exiting.
     """
@@ -105,7 +105,7 @@ async def in_thread(work: Callable[[], T]) -> T:
 
 
 async def iterate_in_thread(work: Callable[[], Iterable[T]]) -> AsyncGenerator[T, None]:
-    """The items of what `work` returns, iterated in a thread of its own in a copy of this context.
+    """Iterates over the return value of `work` in a new thread, in a copy of the current context.
 
     Closing this generator ends the iteration at the next item, and closes the generator that `work` returned.
     """
@@ -114,7 +114,7 @@ async def iterate_in_thread(work: Callable[[], Iterable[T]]) -> AsyncGenerator[T
     closed = threading.Event()
 
     def send(item: tuple[T] | BaseException | None) -> None:
-        with suppress(RuntimeError):  # the loop is closed, so nobody waits any more
+        with suppress(RuntimeError):  # the loop is closed, so there is no consumer any more
             loop.call_soon_threadsafe(queue.put_nowait, item)
 
     def iterate() -> None:
@@ -126,7 +126,7 @@ async def iterate_in_thread(work: Callable[[], Iterable[T]]) -> AsyncGenerator[T
                     break
             if isinstance(items, Generator):
                 items.close()
-        except BaseException as error:  # it is raised again where the items are awaited
+        except BaseException as error:  # re-raised in the consumer
             send(error)
         else:
             send(None)

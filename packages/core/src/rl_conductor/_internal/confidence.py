@@ -1,4 +1,4 @@
-"""How sure a share or a mean is, from counts and amounts alone. Pure."""
+"""Confidence intervals of proportions and means. Pure."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from statistics import NormalDist, mean, stdev
 
 from rl_conductor.types import Value
 
-LEVEL = 0.95
-"""Of the intervals that are reported."""
+CONFIDENCE_LEVEL = 0.95
+"""The confidence level of reported intervals."""
 
 
 class Interval(Value):
-    """A share or a mean, and the interval that holds the true one with the level's probability."""
+    """A proportion or a mean with its confidence interval."""
 
     value: float
     low: float
@@ -20,28 +20,31 @@ class Interval(Value):
     n: int
 
 
-def share(some: int, of: int, *, level: float = LEVEL) -> Interval:
-    """`some` of so many, with Wilson's interval; of none, nothing is known.
+def wilson_interval(successes: int, trials: int, *, level: float = CONFIDENCE_LEVEL) -> Interval:
+    """Returns the proportion of successes with its Wilson score interval; 0 to 1 when there are no trials.
 
     Wilson, "Probable inference, the law of succession, and statistical inference" (1927).
     """
-    if not of:
+    if not trials:
         return Interval(value=0.0, low=0.0, high=1.0, n=0)
-    z = _deviations(level)
-    p, spread = some / of, z * z / of
+    z = _z_score(level)
+    p, spread = successes / trials, z * z / trials
     middle = (p + spread / 2) / (1 + spread)
-    half = z * ((p * (1 - p) + spread / 4) / of) ** 0.5 / (1 + spread)
-    return Interval(value=p, low=min(p, max(0.0, middle - half)), high=max(p, min(1.0, middle + half)), n=of)
+    half = z * ((p * (1 - p) + spread / 4) / trials) ** 0.5 / (1 + spread)
+    return Interval(value=p, low=min(p, max(0.0, middle - half)), high=max(p, min(1.0, middle + half)), n=trials)
 
 
-def average(amounts: Sequence[float], *, level: float = LEVEL) -> Interval | None:
-    """The mean, with the normal interval, which wants some 30 amounts or more; `None` of fewer than two."""
-    if len(amounts) < 2:
+def mean_interval(values: Sequence[float], *, level: float = CONFIDENCE_LEVEL) -> Interval | None:
+    """Returns the mean with its normal confidence interval; `None` for fewer than two values.
+
+    The normal approximation needs about 30 values or more.
+    """
+    if len(values) < 2:
         return None
-    middle = mean(amounts)
-    half = _deviations(level) * stdev(amounts) / len(amounts) ** 0.5
-    return Interval(value=middle, low=middle - half, high=middle + half, n=len(amounts))
+    middle = mean(values)
+    half = _z_score(level) * stdev(values) / len(values) ** 0.5
+    return Interval(value=middle, low=middle - half, high=middle + half, n=len(values))
 
 
-def _deviations(level: float) -> float:
+def _z_score(level: float) -> float:
     return NormalDist().inv_cdf((1 + level) / 2)

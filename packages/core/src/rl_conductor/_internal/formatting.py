@@ -1,4 +1,4 @@
-"""Money, tokens and seconds as people read and write them. Pure."""
+"""Formats costs, token counts, durations and sizes for people. Pure."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from rl_conductor.types import Usage
 
 
 def dollars(amount: Decimal) -> str:
-    """US dollars with the digits that matter."""
+    """Formats US dollars: two decimals from $1 on, four or more significant ones below."""
     if amount == 0:
         return "$0"
     if amount >= 1:
@@ -19,26 +19,26 @@ def dollars(amount: Decimal) -> str:
 
 
 def cost(usage: Usage) -> str:
-    """What `usage` cost, briefly: `≥` where some calls have no known price, `?` where none has."""
+    """Formats the cost of `usage`: `≥` when some calls have no known price, `?` when none has."""
     if usage.unpriced_calls:
         return f"≥ {dollars(usage.cost)}" if usage.cost else "?"
     return dollars(usage.cost)
 
 
 def cost_in_words(usage: Usage) -> str:
-    """What `usage` cost, and how sure that is."""
+    """Formats the cost of `usage`, with the number of calls that have no known price."""
     if not usage.unpriced_calls:
         return dollars(usage.cost)
     return f"at least {dollars(usage.cost)} ({counted(usage.unpriced_calls, 'call')} unpriced)"
 
 
 def tokens(usage: Usage) -> str:
-    """Tokens read and written."""
+    """Formats the total of input and output tokens."""
     return f"{usage.total_tokens:,} tokens"
 
 
 def seconds(span: float) -> str:
-    """A span of time: `0.42 s`, `12.3 s`, `3 min 05 s`."""
+    """Formats a duration: `0.42 s`, `12.3 s`, `3 min 05 s`."""
     if span < 1:
         return f"{span:.2f} s"
     if span < 99.95:
@@ -48,7 +48,7 @@ def seconds(span: float) -> str:
 
 
 def seconds_in(text: str | None) -> float | None:
-    """The seconds that a user or a vendor wrote (`7` or `7.5s`); `None` when these are none that can be waited."""
+    """Parses a duration such as `7` or `7.5s`; returns `None` unless it is a finite number of 0 or more seconds."""
     try:
         value = float((text or "").strip().removesuffix("s"))
     except ValueError:
@@ -57,10 +57,10 @@ def seconds_in(text: str | None) -> float | None:
 
 
 def megabytes(size: int) -> str:
-    """Bytes as vendors count them."""
+    """Formats a number of bytes in decimal megabytes or gigabytes."""
     return f"{size / 1e6:,.0f} MB" if size < 1e9 else f"{size / 1e9:,.1f} GB"
 
 
 def counted(number: int, noun: str) -> str:
-    """`1 step`, `2 steps`."""
+    """Formats a count with its noun: `1 step`, `2 steps`."""
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

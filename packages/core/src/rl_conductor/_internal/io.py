@@ -1,4 +1,4 @@
-"""Files that a user names: what the system says against one is told in the same words wherever it is opened."""
+"""Reads and writes files named by the user, and reports failures as `ConfigError` with the path."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from rl_conductor.errors import ConfigError
 
 
 @contextmanager
-def reading(path: str | Path) -> Iterator[None]:
-    """Stands around whatever reads this file.
+def reading_errors(path: str | Path) -> Iterator[None]:
+    """Translates the errors of reading `path`.
 
     Raises:
-        ConfigError: it can't be read, or is not the text that it is read as.
+        ConfigError: the file can't be read or is not UTF-8.
     """
     try:
         yield
@@ -25,11 +25,11 @@ def reading(path: str | Path) -> Iterator[None]:
 
 
 @contextmanager
-def writing(path: str | Path) -> Iterator[None]:
-    """Stands around whatever writes this file.
+def writing_errors(path: str | Path) -> Iterator[None]:
+    """Translates the errors of writing `path`.
 
     Raises:
-        ConfigError: it can't be written.
+        ConfigError: the file can't be written.
     """
     try:
         yield
@@ -38,42 +38,44 @@ def writing(path: str | Path) -> Iterator[None]:
 
 
 @contextmanager
-def written(path: Path) -> Iterator[Callable[[str], None]]:
-    """What writes a file anew, line by line. Whatever else fails meanwhile is no failure of this file.
+def open_for_writing(path: Path) -> Iterator[Callable[[str], None]]:
+    """Opens `path` for writing and yields a function that writes one line.
+
+    Errors in the body of the `with` statement that don't come from this file pass through unchanged.
 
     Raises:
-        ConfigError: it can't be written.
+        ConfigError: the file can't be written.
     """
-    with writing(path):
+    with writing_errors(path):
         file = path.open("w", encoding="utf-8", newline="\n")
 
     def write(line: str) -> None:
-        with writing(path):
+        with writing_errors(path):
             file.write(f"{line}\n")
 
     try:
         yield write
     finally:
-        with writing(path):
+        with writing_errors(path):
             file.close()
 
 
 def read_text(path: str | Path) -> str:
-    """The text in a file.
+    """Reads a UTF-8 text file.
 
     Raises:
-        ConfigError: it can't be read, or holds no text.
+        ConfigError: the file can't be read or is not UTF-8.
     """
-    with reading(path):
+    with reading_errors(path):
         return Path(path).read_text(encoding="utf-8")
 
 
-def writable(path: Path) -> Path:
-    """`path` itself, once it is sure that a file can be there: better than to find out when all is paid.
+def check_writable(path: Path) -> Path:
+    """Returns `path` after checking that it can be written, so that a run doesn't fail after its calls are paid.
 
     Raises:
-        ConfigError: none can.
+        ConfigError: the file can't be written.
     """
-    with writing(path):
+    with writing_errors(path):
         path.open("a").close()
     return path

@@ -1,4 +1,4 @@
-"""Files of JSON values, one a line or one in all. They are written whole, or what was there before stays."""
+"""Atomic reading and writing of JSON and JSON Lines files."""
 
 from __future__ import annotations
 
@@ -8,27 +8,27 @@ from typing import TypeVar
 
 from pydantic import BaseModel, ValidationError
 
-from rl_conductor._internal.io import read_text, writing
-from rl_conductor._internal.validation import first_problem
+from rl_conductor._internal.io import read_text, writing_errors
+from rl_conductor._internal.validation import first_field_error
 from rl_conductor.errors import ConfigError
 
 V = TypeVar("V", bound=BaseModel)
 
 
 def read_lines(path: Path, kind: type[V]) -> list[V]:
-    """The values of a file.
+    """Reads a JSON Lines file; blank lines are skipped.
 
     Raises:
-        ConfigError: the file can't be read or a line is wrong; the message names it.
+        ConfigError: the file can't be read or a line is invalid; the message names the line.
     """
-    lines = read_text(path).split("\n")  # a text may hold what `splitlines` takes for an end
+    lines = read_text(path).split("\n")  # JSON strings may contain characters that `splitlines` treats as line ends
     return [
         _read(f"line {number} of {str(path)!r}", line, kind) for number, line in enumerate(lines, 1) if line.strip()
     ]
 
 
 def write_lines(path: Path, values: Iterable[BaseModel]) -> None:
-    """Write a value a line.
+    """Writes one JSON value per line.
 
     Raises:
         ConfigError: the file can't be written.
@@ -37,16 +37,16 @@ def write_lines(path: Path, values: Iterable[BaseModel]) -> None:
 
 
 def read_value(path: Path, kind: type[V]) -> V:
-    """The value of a file.
+    """Reads a file that contains one JSON value.
 
     Raises:
-        ConfigError: the file can't be read, was cut short, or another release wrote it.
+        ConfigError: the file can't be read, is truncated, or was written by another release.
     """
-    return _read(repr(str(path)), read_text(path), kind, cure=". It was cut short or is of another release: remove it")
+    return _read(repr(str(path)), read_text(path), kind, hint=". It was cut short or is of another release: remove it")
 
 
 def write_value(path: Path, value: BaseModel) -> None:
-    """Write a value, for people to read, too.
+    """Writes one JSON value, indented.
 
     Raises:
         ConfigError: the file can't be written.
@@ -55,15 +55,15 @@ def write_value(path: Path, value: BaseModel) -> None:
 
 
 def _write(path: Path, text: str) -> None:
-    half = path.with_name(f"{path.name}.half")
-    with writing(path):
+    temporary = path.with_name(f"{path.name}.half")
+    with writing_errors(path):
         path.parent.mkdir(parents=True, exist_ok=True)
-        half.write_text(text, encoding="utf-8")
-        half.replace(path)
+        temporary.write_text(text, encoding="utf-8")
+        temporary.replace(path)
 
 
-def _read(what: str, text: str, kind: type[V], *, cure: str = "") -> V:
+def _read(source: str, text: str, kind: type[V], *, hint: str = "") -> V:
     try:
         return kind.model_validate_json(text)
     except ValidationError as error:
-        raise ConfigError(f"{what} is wrong: {first_problem(error)}{cure}") from error
+        raise ConfigError(f"{source} is wrong: {first_field_error(error)}{hint}") from error

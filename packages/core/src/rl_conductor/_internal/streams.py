@@ -1,4 +1,4 @@
-"""The one bridge from work that tells what happens, by calling a function, to an async iterator of what it told."""
+"""Turns a callback API into an async iterator."""
 
 from __future__ import annotations
 
@@ -9,25 +9,27 @@ from typing import Any, TypeVar
 
 T = TypeVar("T")
 
-Telling = Callable[[Callable[[T], None]], Coroutine[Any, Any, object]]
-"""Work that passes whatever it has to tell to the function that it is given."""
+CallbackFunction = Callable[[Callable[[T], None]], Coroutine[Any, Any, object]]
+"""An async function that reports items by calling the callback passed to it."""
 
 
-async def as_told(work: Telling[T], *, context: Context | None = None) -> AsyncGenerator[T, None]:
-    """What `work` tells, as it tells it; at the end, raises what the work raised.
+async def callback_to_async_iterator(
+    work: CallbackFunction[T], *, context: Context | None = None
+) -> AsyncGenerator[T, None]:
+    """Runs `work` in a task and yields each item that it passes to its callback.
 
-    Closing the iterator cancels the work and waits for its clean-up.
+    An error of `work` is raised after the last item. Closing the iterator cancels `work` and waits for its clean-up.
 
     Args:
-        work: what is done, in a task of its own. It never waits for the reader.
-        context: what that task runs in; else in a copy of the caller's.
+        work: the function to run. It never waits for the consumer.
+        context: the context of its task; by default a copy of the caller's.
     """
     queue: asyncio.Queue[tuple[T] | None] = asyncio.Queue()
     task = asyncio.create_task(work(lambda item: queue.put_nowait((item,))), context=context)
     task.add_done_callback(lambda _: queue.put_nowait(None))
     try:
-        while (told := await queue.get()) is not None:
-            yield told[0]
+        while (boxed := await queue.get()) is not None:
+            yield boxed[0]
         await task
     finally:
         task.cancel()

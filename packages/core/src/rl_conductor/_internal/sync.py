@@ -1,7 +1,7 @@
-"""The one bridge from sync code to the async inside.
+"""Runs coroutines and async generators for sync callers.
 
-One background event loop serves every sync caller of the process, so that connections opened by one
-call are still good in the next. Async callers never come here.
+One background event loop serves every sync caller of the process, so that connections opened by one call can be
+reused by the next. Async callers don't use it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ T = TypeVar("T")
 THREAD = "rl-conductor"
 
 
-_one_starts_it = threading.Lock()
+_start_lock = threading.Lock()
 
 
 @cache
@@ -34,30 +34,30 @@ def _background_loop() -> asyncio.AbstractEventLoop:
 
 
 if sys.platform != "win32":
-    os.register_at_fork(after_in_child=_background_loop.cache_clear)  # a fork leaves the thread behind
+    os.register_at_fork(after_in_child=_background_loop.cache_clear)  # threads don't survive a fork
 
 
 def is_background_thread() -> bool:
-    """Whether this code runs on the background loop, on behalf of a sync caller."""
+    """Returns whether this code runs on the background loop, on behalf of a sync caller."""
     return threading.current_thread().name == THREAD
 
 
 def run_sync(work: Coroutine[Any, Any, T]) -> T:
-    """The result of `work`, awaited on the background loop. Ctrl-C cancels it and waits for its clean-up.
+    """Awaits `work` on the background loop and returns its result. Ctrl-C cancels it and waits for its clean-up.
 
     Raises:
-        ConfigError: called by code that runs on that loop itself, which would wait for itself for ever.
+        ConfigError: called on the background loop itself, which would deadlock.
     """
     if is_background_thread():
         work.close()
         raise ConfigError("run_sync() inside of a run would never return; await the async method instead")
-    with _one_starts_it:
+    with _start_lock:
         loop = _background_loop()
     outcome: Future[T] = Future()
     tasks: list[asyncio.Task[None]] = []
 
     def start() -> None:
-        tasks.append(loop.create_task(_settled(outcome, work)))
+        tasks.append(loop.create_task(_resolve(outcome, work)))
 
     def cancel() -> None:
         tasks[0].cancel()
@@ -72,63 +72,63 @@ def run_sync(work: Coroutine[Any, Any, T]) -> T:
 
 
 def iterate_sync(items: AsyncGenerator[T, None]) -> Generator[T, None, None]:
-    """`items`, for code that is not async, made on the background loop; leaving the loop early closes them.
+    """Iterates over `items` on the background loop; leaving the `for` loop early closes them.
 
     Raises:
-        ConfigError: as `run_sync` does.
+        ConfigError: called on the background loop itself.
     """
     end = object()
 
-    async def following() -> Any:
+    async def next_item() -> Any:
         return await anext(items, end)
 
-    async def closed() -> None:
+    async def close() -> None:
         await items.aclose()
 
     try:
-        while (item := run_sync(following())) is not end:
+        while (item := run_sync(next_item())) is not end:
             yield item
     finally:
-        run_sync(closed())
+        run_sync(close())
 
 
-async def _settled(outcome: Future[T], work: Coroutine[Any, Any, T]) -> None:
-    """Await `work` and say what came of it, even `SystemExit`, which would end the loop before anybody is told."""
+async def _resolve(outcome: Future[T], work: Coroutine[Any, Any, T]) -> None:
+    """Stores the result or the error of `work`, even `SystemExit`, which would otherwise end the loop."""
     try:
         outcome.set_result(await work)
-    except BaseException as error:  # it is raised again in the thread that waits
+    except BaseException as error:  # re-raised in the waiting thread
         outcome.set_exception(error)
 
 
 class PerLoop(Generic[T]):
-    """One `T` for each event loop: what asyncio binds to a loop (clients, semaphores) can't cross to another."""
+    """Keeps one `T` per event loop, for objects that asyncio binds to a loop (clients, semaphores)."""
 
-    def __init__(self, make: Callable[[], T]) -> None:
-        self._make = make
-        self._made: WeakKeyDictionary[asyncio.AbstractEventLoop, T] = WeakKeyDictionary()
-        self._lock = threading.Lock()  # each loop is in a thread of its own
+    def __init__(self, factory: Callable[[], T]) -> None:
+        self._factory = factory
+        self._by_loop: WeakKeyDictionary[asyncio.AbstractEventLoop, T] = WeakKeyDictionary()
+        self._lock = threading.Lock()  # each loop runs in its own thread
 
     def __reduce__(self) -> tuple[type[PerLoop[T]], tuple[Callable[[], T]]]:
-        return type(self), (self._make,)  # elsewhere there are other loops
+        return type(self), (self._factory,)  # other processes have other loops
 
     def get(self) -> T:
-        """The running loop's own `T`, made on first use."""
+        """Returns the `T` of the running loop, created on first use."""
         loop = asyncio.get_running_loop()
         with self._lock:
-            if loop not in self._made:
-                self._forget_the_dead()
-                self._made[loop] = self._make()
-            return self._made[loop]
+            if loop not in self._by_loop:
+                self._drop_closed_loops()
+                self._by_loop[loop] = self._factory()
+            return self._by_loop[loop]
 
     def drop(self) -> T | None:
-        """Forget the running loop's `T` and return it, for closing."""
+        """Removes the `T` of the running loop and returns it, for closing."""
         with self._lock:
-            self._forget_the_dead()
-            return self._made.pop(asyncio.get_running_loop(), None)
+            self._drop_closed_loops()
+            return self._by_loop.pop(asyncio.get_running_loop(), None)
 
-    def _forget_the_dead(self) -> None:
-        # An open connection holds its loop, so a weak key alone keeps the sockets of every `asyncio.run` for good.
-        for reference in self._made.keyrefs():  # a snapshot: other threads' loops come and go meanwhile
+    def _drop_closed_loops(self) -> None:
+        # An open connection references its loop, so weak keys alone would leak the sockets of every `asyncio.run`.
+        for reference in self._by_loop.keyrefs():  # a snapshot, since other threads change the set
             loop = reference()
             if loop is not None and loop.is_closed():
-                self._made.pop(loop, None)
+                self._by_loop.pop(loop, None)

@@ -1,4 +1,4 @@
-"""What is wrong with a value that pydantic refused, in the words of our errors: `where: message`."""
+"""Formats pydantic validation errors as `path: message`."""
 
 from __future__ import annotations
 
@@ -7,36 +7,38 @@ from typing import Any, NamedTuple
 from pydantic import ValidationError
 
 
-class Problem(NamedTuple):
-    """One thing that is wrong."""
+class FieldError(NamedTuple):
+    """One invalid field of a value that pydantic rejected."""
 
-    where: str
-    """The path to it, such as `workers.ada.model`; empty where it is the whole that is wrong."""
+    path: str
+    """The path of the field, such as `workers.ada.model`; empty when the error concerns the value itself."""
     message: str
-    given: Any
-    """What was found there. It may be long or secret, so it is no part of the text."""
+    value: Any
+    """The rejected input. It may be long or secret, so `str` leaves it out."""
 
     def __str__(self) -> str:
-        """As it stands in an error."""
-        return f"{self.where}: {self.message}" if self.where else self.message
+        return f"{self.path}: {self.message}" if self.path else self.message
 
 
-def problems(error: ValidationError, *, below: int = 0) -> list[Problem]:
-    """All that is wrong, in pydantic's order.
+def field_errors(error: ValidationError, *, below: int = 0) -> list[FieldError]:
+    """Lists every invalid field, in pydantic's order.
 
     Args:
-        error: what pydantic raised.
-        below: how many names to leave out at the beginning of each path.
+        error: the exception that pydantic raised.
+        below: the number of leading names to drop from each path.
     """
-    found = error.errors(include_url=False, include_context=False)
-    return [Problem(".".join(map(str, one["loc"][below:])), message(one["msg"]), one["input"]) for one in found]
+    details = error.errors(include_url=False, include_context=False)
+    return [
+        FieldError(".".join(map(str, detail["loc"][below:])), clean_message(detail["msg"]), detail["input"])
+        for detail in details
+    ]
 
 
-def first_problem(error: ValidationError) -> Problem:
-    """What is wrong first, for errors of one line."""
-    return problems(error)[0]
+def first_field_error(error: ValidationError) -> FieldError:
+    """Returns the first invalid field, for error messages of one line."""
+    return field_errors(error)[0]
 
 
-def message(text: str) -> str:
-    """A message of pydantic's; of an error that a validator of ours raised, its own words."""
+def clean_message(text: str) -> str:
+    """Removes the prefix that pydantic adds to the messages of validators."""
     return text.removeprefix("Value error, ")

@@ -7,7 +7,7 @@ from functools import cache
 
 @cache
 def package_version() -> str:
-    """As installed."""
-    from importlib.metadata import version  # noqa: PLC0415 - it brings along what reads mail and archives
+    """Returns the installed version of `rl-conductor`."""
+    from importlib.metadata import version  # noqa: PLC0415 - slow import: it loads `email` and `zipfile`
 
     return version("rl-conductor")

@@ -1,7 +1,7 @@
-"""Spending within `Limits`: a call is reserved at its most before it is made and settled at its real use after.
+"""Enforces `Limits` on every model call: its upper bound is reserved before, and its real usage committed after.
 
-A call that does not fit beside those in flight waits until they are settled, because they usually cost less
-than was reserved; a call that would not fit even then is refused, before anything is spent on it.
+A call that does not fit beside those in flight waits until they end, because they usually cost less than was reserved;
+a call that would not fit even then is refused before anything is spent on it.
 """
 
 from __future__ import annotations
@@ -18,23 +18,23 @@ from rl_conductor.errors import LimitError
 from rl_conductor.types import Usage
 from rl_conductor.workflow.limits import Limits, UpperBound
 
-enclosing: ContextVar[Ledger | None] = ContextVar("enclosing", default=None)
-"""The ledger of the run inside which this code runs: a conductor in another's pool spends on both."""
+current_budget: ContextVar[Budget | None] = ContextVar("current_budget", default=None)
+"""The budget of the run that this code is part of: a conductor in another's pool spends from both."""
 
-holding: ContextVar[Reservation | None] = ContextVar("holding", default=None)
-"""What the call inside which this code runs holds there."""
+current_reservation: ContextVar[Reservation | None] = ContextVar("current_reservation", default=None)
+"""The reservation of the call that this code is part of."""
 
-reports: ContextVar[list[Usage] | None] = ContextVar("reports", default=None)
-"""Where a run that a call sets off tells that call what it used, however it ends."""
+usage_sink: ContextVar[list[Usage] | None] = ContextVar("usage_sink", default=None)
+"""Collects the usage of nested runs for the call that started them, however they end."""
 
 
 _UP, _DOWN = Context(prec=2, rounding=ROUND_CEILING), Context(prec=2, rounding=ROUND_FLOOR)
-"""How errors round dollars, so that what they tell holds: up what is needed, down what is left."""
+"""How errors round dollars so that they stay true: up for amounts that are needed, down for amounts that are left."""
 
 
 @dataclass(frozen=True)
 class Amount:
-    """What is spent, reserved or wanted."""
+    """An amount of money, tokens and calls that is spent, reserved or requested."""
 
     usd: Decimal = Decimal(0)
     tokens: int = 0
@@ -42,7 +42,7 @@ class Amount:
 
     @classmethod
     def of(cls, usage: Usage) -> Self:
-        """What `usage` comes to, as far as it is known."""
+        """The amount that `usage` reports; calls without a known price count as free."""
         return cls(usage.cost, usage.total_tokens, usage.calls)
 
     def __add__(self, other: Amount) -> Amount:
@@ -54,66 +54,69 @@ class Amount:
 
 @dataclass(eq=False)
 class Reservation:
-    """Room held for one call. A call that was begun but not settled is charged in full: it may have been billed."""
+    """Part of a budget, reserved for one call while the block of an `async with` runs.
 
-    ledger: Ledger
+    A call that began but committed no usage is charged in full, because the vendor may have billed it.
+    """
+
+    budget: Budget
     model: str
     bound: UpperBound
     used: Amount = field(default=Amount(), init=False)
-    handed_back: bool = field(default=False, init=False)
+    is_released: bool = field(default=False, init=False)
 
     def __post_init__(self) -> None:
         self.amount = Amount(self.bound.cost or Decimal(0), self.bound.tokens, 1)
 
     async def __aenter__(self) -> Self:
-        await self.ledger.enter(self)
+        await self.budget.acquire(self)
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        if not self.handed_back:
-            self.ledger.leave(self)
+        if not self.is_released:
+            self.budget.release(self)
 
-    def hand_back(self) -> None:
-        """Hold and charge nothing any more: a run inside this call does so for each call of its own.
+    def release(self) -> None:
+        """Ends the reservation early and charges nothing, because a run inside of this call reserves its own calls.
 
-        Else that run would wait for room that the call around it holds, and be charged twice.
+        Otherwise that run would wait for the amount that the call around it has reserved, and be charged twice.
         """
-        if not self.handed_back:
-            self.used, self.handed_back = Amount(), True
-            self.ledger.leave(self)
+        if not self.is_released:
+            self.used, self.is_released = Amount(), True
+            self.budget.release(self)
 
     def begin(self) -> None:
-        """From here on the vendor may bill the call, whatever comes of it."""
+        """Marks the call as sent: from now on the vendor may bill it, however it ends."""
         self.used = self.amount
 
-    def settle(self, usage: Usage) -> None:
-        """Replace what was held by what the call really used, as far as the vendor tells.
+    def commit(self, usage: Usage) -> None:
+        """Charges the usage that the vendor reported instead of the reserved amount.
 
-        One that tells no tokens is charged in full, unless it costs nothing: a look-up, say, uses none.
+        A call without reported tokens is charged in full, unless it is free: a search, for example, uses none.
         """
         if usage.total_tokens or self.bound.cost == 0:
             usd = self.amount.usd if usage.unpriced_calls else usage.cost
             self.used = Amount(usd, usage.total_tokens, 1)
 
-    def release(self) -> None:
-        """Charge the attempt but neither money nor tokens: the vendor refused the call."""
+    def refund(self) -> None:
+        """Charges the attempt but neither money nor tokens, because the vendor refused the call."""
         self.used = Amount(calls=1)
 
 
-class Ledger:
-    """What one run has spent and reserved, checked against its limits and those of the runs around it.
+class Budget:
+    """The spending of one run, checked against its limits and those of the runs around it.
 
-    Calls may come from several event loops: a worker that is not async may set off a run on another.
+    Thread-safe: a worker that is not async may start a run on another event loop.
     """
 
     def __init__(self, limits: Limits) -> None:
         self.limits = limits
         self.deadline: float | None = None
-        """When `limits.seconds` are over, on the clock of `time.monotonic`, where several runs share them."""
-        self.parent = enclosing.get()
-        self._around = holding.get()
+        """When `limits.seconds` are over, on `time.monotonic`, if several runs share this budget."""
+        self.parent = current_budget.get()
+        self._outer_reservation = current_reservation.get()
         self.depth: int = 1 if self.parent is None else self.parent.depth + 1
-        self._capped = any(cap is not None for cap in (limits.usd, limits.tokens, limits.calls))
+        self._is_limited = any(limit is not None for limit in (limits.usd, limits.tokens, limits.calls))
         self.spent = Amount()
         self.reserved = Amount()
         self._in_flight = 0
@@ -122,96 +125,96 @@ class Ledger:
 
     @property
     def counts_tokens(self) -> bool:
-        """Whether a limit here or around depends on how many tokens a call may use."""
+        """Whether a limit here or in a run around depends on the number of tokens that a call may use."""
         here = self.limits.usd is not None or self.limits.tokens is not None
         return here or (self.parent is not None and self.parent.counts_tokens)
 
     def shared_deadline(self) -> tuple[float, float] | None:
-        """The earliest `deadline` here or around, and the `limits.seconds` behind it."""
-        found: list[tuple[float, float]] = []
-        ledger: Ledger | None = self
-        while ledger is not None:
-            if ledger.deadline is not None:
-                found.append((ledger.deadline, ledger.limits.seconds or 0.0))
-            ledger = ledger.parent
-        return min(found, default=None)
+        """The earliest `deadline` of this budget and those around it, and its `limits.seconds`."""
+        deadlines: list[tuple[float, float]] = []
+        budget: Budget | None = self
+        while budget is not None:
+            if budget.deadline is not None:
+                deadlines.append((budget.deadline, budget.limits.seconds or 0.0))
+            budget = budget.parent
+        return min(deadlines, default=None)
 
     def check_depth(self) -> None:
-        """Raise `LimitError` when conductors sit deeper in one another than any of them allows."""
-        ledger: Ledger | None = self
-        while ledger is not None:
-            levels = self.depth - ledger.depth + 1
-            if levels > ledger.limits.depth:
+        """Raises `LimitError` when conductors are nested deeper than any of them allows."""
+        budget: Budget | None = self
+        while budget is not None:
+            levels = self.depth - budget.depth + 1
+            if levels > budget.limits.depth:
                 raise LimitError(
-                    f"conductors call one another {levels} deep, but limits.depth is {ledger.limits.depth}",
+                    f"conductors call one another {levels} deep, but limits.depth is {budget.limits.depth}",
                     limit="depth",
                     needed=levels,
-                    left=ledger.limits.depth,
+                    left=budget.limits.depth,
                 )
-            ledger = ledger.parent
+            budget = budget.parent
 
     def charge(self, amount: Amount) -> None:
-        """Count what was spent on this run before, in a process that is gone or under another host."""
+        """Adds spending from elsewhere, such as an interrupted run's earlier process."""
         with self._lock:
             self.spent += amount
 
     def reserve(self, model: str, bound: UpperBound) -> Reservation:
-        """Room for one call to `model`, held while the block of an `async with` runs.
+        """Returns a reservation for one call to `model`, to be entered by `async with`.
 
-        Entering waits until it fits, and raises `LimitError` when it would not fit even beside nothing in flight.
+        Entering waits until the call fits, and raises `LimitError` if it would not fit with no other call in flight.
         """
         return Reservation(self, model, bound)
 
-    async def enter(self, wanted: Reservation) -> None:
-        """Hold room here and in every run around this one, once there is; see `reserve`."""
-        self._refuse_unpriced(wanted.model, wanted.bound)
-        while (change := self._hold(wanted)) is not None:
+    async def acquire(self, reservation: Reservation) -> None:
+        """Waits until `reservation` fits into this budget and those around it, and reserves its amount there."""
+        self._refuse_unpriced(reservation.model, reservation.bound)
+        while (change := self._try_reserve(reservation)) is not None:
             try:
                 await change
             finally:
                 self._waiting.discard(change)
-        if self._around is not None:
-            self._around.hand_back()
+        if self._outer_reservation is not None:
+            self._outer_reservation.release()
         if self.parent is not None:
             try:
-                await self.parent.enter(wanted)
+                await self.parent.acquire(reservation)
             except BaseException:
-                self._withdraw(wanted.amount, Amount())
+                self._release(reservation.amount, Amount())
                 raise
 
-    def leave(self, held: Reservation) -> None:
-        """Give the room back, less what was used."""
-        self._withdraw(held.amount, held.used)
+    def release(self, reservation: Reservation) -> None:
+        """Frees the reserved amount, and charges the part of it that was used."""
+        self._release(reservation.amount, reservation.used)
         if self.parent is not None:
-            self.parent.leave(held)
+            self.parent.release(reservation)
 
-    def _hold(self, wanted: Reservation) -> asyncio.Future[None] | None:
-        """Hold room if there is some now; else what to wait for before it is worth asking again."""
+    def _try_reserve(self, reservation: Reservation) -> asyncio.Future[None] | None:
+        """Reserves the amount if it fits now; otherwise returns a future to await before the next try."""
         with self._lock:
-            if self._fits(wanted.amount):
-                self.reserved += wanted.amount
+            if self._fits(reservation.amount):
+                self.reserved += reservation.amount
                 self._in_flight += 1
                 return None
-            self._refuse_excess(wanted.model, wanted.amount)
+            self._refuse_excess(reservation.model, reservation.amount)
             change = asyncio.get_running_loop().create_future()
             self._waiting.add(change)
             return change
 
-    def _withdraw(self, held: Amount, used: Amount) -> None:
+    def _release(self, amount: Amount, used: Amount) -> None:
         with self._lock:
-            self.reserved -= held
+            self.reserved -= amount
             self.spent += used
             self._in_flight -= 1
             waiting = tuple(self._waiting)
         for change in waiting:
-            with suppress(RuntimeError):  # its event loop was closed: nobody waits any more
-                change.get_loop().call_soon_threadsafe(_come, change)
+            with suppress(RuntimeError):  # its event loop was closed, so nothing waits there any more
+                change.get_loop().call_soon_threadsafe(_wake, change)
 
     def _fits(self, amount: Amount) -> bool:
-        most = self.limits.concurrency
-        if most is not None and self._in_flight >= most:
+        max_in_flight = self.limits.concurrency
+        if max_in_flight is not None and self._in_flight >= max_in_flight:
             return False
-        return not self._capped or not self._excess(self.spent + self.reserved + amount)
+        return not self._is_limited or not self._excess(self.spent + self.reserved + amount)
 
     def _excess(self, amount: Amount) -> tuple[str, Decimal | int, Decimal | int] | None:
         limits = self.limits
@@ -227,40 +230,40 @@ class Ledger:
         excess = self._excess(self.spent + amount)
         if excess is None:
             return
-        limit, enough, cap = excess
-        needed: Decimal | int = getattr(amount, limit)
-        left: Decimal | int = cap - getattr(self.spent, limit)
-        takes = {
-            "usd": f"may cost up to ${_shown(needed, _UP)}",
-            "tokens": f"may use up to {needed} tokens",
-            "calls": "is one more",
-        }
-        rest = ("$" if limit == "usd" else "") + _shown(max(left, 0), _DOWN)
-        raise LimitError(
-            f"a call to {model} {takes[limit]}, but limits.{limit}={_shown(cap)} leaves {rest}; "
-            f"write limits.{limit}={_shown(enough, _UP)} or more",
-            limit=limit,
-            needed=needed,
-            left=left,
-        )
+        name, required_limit, limit = excess
+        needed: Decimal | int = getattr(amount, name)
+        remaining: Decimal | int = limit - getattr(self.spent, name)
+        if name == "calls":
+            message = (
+                f"limits.calls={limit} is used up; raise it to {required_limit} or more to allow a call to {model}"
+            )
+        else:
+            dollars = name == "usd"
+            need = f"cost up to ${_format(needed, _UP)}" if dollars else f"use up to {needed} tokens"
+            rest = ("$" if dollars else "") + _format(max(remaining, 0), _DOWN)
+            message = (
+                f"a call to {model} may {need}, but limits.{name}={_format(limit)} leaves {rest}; "
+                f"write limits.{name}={_format(required_limit, _UP)} or more"
+            )
+        raise LimitError(message, limit=name, needed=needed, left=remaining)
 
     def _refuse_unpriced(self, model: str, bound: UpperBound) -> None:
         if self.limits.usd is not None and bound.cost is None:
             raise LimitError(
-                f"the price of {model} is unknown, so limits.usd can't be kept; give its worker a price",
+                f"the price of {model} is unknown, so limits.usd can't be enforced; give its worker a price",
                 limit="usd",
                 needed=Decimal("Infinity"),
                 left=self.limits.usd - self.spent.usd,
             )
 
 
-def _come(change: asyncio.Future[None]) -> None:
+def _wake(change: asyncio.Future[None]) -> None:
     if not change.done():
         change.set_result(None)
 
 
-def _shown(amount: Decimal | int, digits: Context | None = None) -> str:
-    """Dollars in so many digits, or exactly; what can be counted, exactly."""
+def _format(amount: Decimal | int, rounding: Context | None = None) -> str:
+    """Formats dollars rounded by `rounding`, if given; counts are exact."""
     if isinstance(amount, int):
         return str(amount)
-    return f"{digits.create_decimal(amount) if digits else amount:f}"
+    return f"{rounding.create_decimal(amount) if rounding else amount:f}"

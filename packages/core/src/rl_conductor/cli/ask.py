@@ -6,19 +6,20 @@ from typing import Annotated
 
 import typer
 
-from rl_conductor.cli import conducting, options, plan
-from rl_conductor.cli.embedded import get_ready
+from rl_conductor.cli import options, plan, runner
+from rl_conductor.cli.embedded import prepare_models
 from rl_conductor.types import Request
 
 
 def ask(
     question: Annotated[
-        str | None, typer.Argument(metavar="QUESTION", help="What to answer; without it, stdin.", show_default=False)
+        str | None,
+        typer.Argument(metavar="QUESTION", help="The question; read from stdin if omitted.", show_default=False),
     ] = None,
     *,
     file: options.Files = None,
     plan_only: Annotated[
-        bool, typer.Option("--plan-only", help="Draw the plan and do not run it.", rich_help_panel=options.OUTPUT)
+        bool, typer.Option("--plan-only", help="Print the plan without running it.", rich_help_panel=options.OUTPUT)
     ] = False,
     show_trace: options.ShowTrace = False,
     as_json: options.AsJson = False,
@@ -33,7 +34,7 @@ def ask(
     deadline: options.Deadline = None,
     tokens: options.Tokens = None,
 ) -> None:
-    """Answer a question: plan who does what, run it, print the answer.
+    """Answer a question: plan a workflow, run it, print the answer.
 
     The answer goes to stdout; progress and the summary go to stderr.
 
@@ -44,8 +45,8 @@ def ask(
       git diff | rl-conductor ask "Review this change." --file -
       rl-conductor ask --budget 0.05 --deadline 60 --save run.json "..."
     """
-    asked = options.request_of(question, file)
-    choice = options.Choice(
+    request = options.build_request(question, file)
+    run_options = options.RunOptions(
         pool=pool,
         workers=worker,
         denied=deny,
@@ -56,14 +57,14 @@ def ask(
         deadline=deadline,
         tokens=tokens,
     )
-    output = conducting.Output(as_json=as_json, show_trace=show_trace, save=save)
-    _ask(asked, choice, output, plan_only=plan_only)
+    output = runner.OutputOptions(as_json=as_json, show_trace=show_trace, save=save)
+    _ask(request, run_options, output, plan_only=plan_only)
 
 
-def _ask(asked: Request, choice: options.Choice, output: conducting.Output, *, plan_only: bool) -> None:
-    conductor, found = choice.conductor()
-    get_ready(conductor, found, runs=not plan_only)
+def _ask(request: Request, run_options: options.RunOptions, output: runner.OutputOptions, *, plan_only: bool) -> None:
+    conductor, discovered = run_options.conductor()
+    prepare_models(conductor, discovered, runs=not plan_only)
     if plan_only:
-        plan.show(conducting.plan(conductor, asked), "json" if output.as_json else "text")
+        plan.show(runner.make_plan(conductor, request), "json" if output.as_json else "text")
     else:
-        conducting.conduct(conductor, asked, output)
+        runner.run_and_print(conductor, request, output)

@@ -1,4 +1,4 @@
-"""`doctor`: what this machine has, what is missing, and how to get it."""
+"""`doctor`: checks the installation and suggests fixes."""
 
 from __future__ import annotations
 
@@ -16,8 +16,9 @@ from rich.table import Table
 from rich.text import Text
 
 from rl_conductor._internal.formatting import megabytes
-from rl_conductor.cli import conducting, console
-from rl_conductor.config.discovery import POOL_VARIABLE, SERVERS, VENDORS, Found, discover, served
+from rl_conductor.cli import runner
+from rl_conductor.cli.output import console
+from rl_conductor.config.discovery import POOL_VARIABLE, SERVERS, VENDORS, DiscoveredPool, discover, served
 from rl_conductor.errors import ConfigError
 from rl_conductor.models.endpoints import shown_address
 
@@ -40,17 +41,17 @@ PLACES = (POOL_VARIABLE, "RL_CONDUCTOR_WEIGHTS", "RL_CONDUCTOR_CACHE")
 
 
 class Finding(NamedTuple):
-    """One thing that was looked at."""
+    """The result of one check."""
 
     good: bool
-    what: str
+    subject: str
     state: str
     cure: str = ""
-    """What to do about it."""
+    """Command or advice that fixes it."""
 
 
 def doctor() -> None:
-    """Check what could run here: libraries, keys, servers, weights, memory, the sandbox.
+    """Check the installation: libraries, keys, servers, weights, memory, the sandbox.
 
     Keys are named, never shown. The exit code is 1 only when nothing at all could run.
     """
@@ -65,32 +66,32 @@ def doctor() -> None:
     sections |= {entry.name: entry.load()() for entry in entry_points(group=ENTRY_POINTS)}
     for title, findings in sections.items():
         out.print(Text(title, style="bold"))
-        out.print(_listed(findings))
+        out.print(_findings_table(findings))
         out.print()
     try:
-        found = discover()
+        discovered = discover()
     except ConfigError as error:
         console.fail(f"nothing can run yet: {error}")
-        raise typer.Exit(conducting.NO_ANSWER) from error
-    out.print(_verdict(found))
+        raise typer.Exit(runner.NO_ANSWER) from error
+    out.print(_verdict(discovered))
 
 
-def _listed(findings: Iterator[Finding]) -> Table:
-    listed = Table.grid(padding=(0, 2, 0, 0))
+def _findings_table(findings: Iterator[Finding]) -> Table:
+    table = Table.grid(padding=(0, 2, 0, 0))
     for finding in findings:
         mark = Text("✓", style="green") if finding.good else Text("·", style="dim")
         state = Text(console.one_line(finding.state), style="" if finding.good else "dim")
         if finding.cure:
             state.append(f"  {finding.cure}", style="cyan not dim")
-        listed.add_row(mark, Text(finding.what), state)
-    return listed
+        table.add_row(mark, Text(finding.subject), state)
+    return table
 
 
-def _verdict(found: Found) -> Group:
-    workers = ", ".join(f"{name} ({worker.model.name})" for name, worker in found.pool.items())
-    lines = [*found.reasons, f"workers: {workers}"]
-    told = Padding(Text("\n".join(console.one_line(line) for line in lines)), (0, 0, 0, 2))
-    return Group(Text("What would run now", style="bold"), told)
+def _verdict(discovered: DiscoveredPool) -> Group:
+    workers = ", ".join(f"{name} ({worker.model.name})" for name, worker in discovered.pool.items())
+    lines = [*discovered.reasons, f"workers: {workers}"]
+    details = Padding(Text("\n".join(console.one_line(line) for line in lines)), (0, 0, 0, 2))
+    return Group(Text("What would run now", style="bold"), details)
 
 
 def machine() -> Iterator[Finding]:
@@ -127,21 +128,21 @@ def libraries() -> Iterator[Finding]:
 
 
 def settings(environ: Mapping[str, str]) -> Iterator[Finding]:
-    """Which keys are set, and what other variables hold."""
+    """API keys that are set, and the values of other variables."""
     for key in KEYS:
-        known = bool(environ.get(key))
-        yield Finding(known, key, "set" if known else "not set")
+        is_set = bool(environ.get(key))
+        yield Finding(is_set, key, "set" if is_set else "not set")
     for name in (*ADDRESSES, *PLACES):
         if environ.get(name):
             yield Finding(True, name, shown_address(environ[name]) if name in ADDRESSES else environ[name])
 
 
 def servers() -> Iterator[Finding]:
-    """What listens where local servers usually do."""
+    """Models of servers on the usual local ports."""
     for address in SERVERS:
         names = served(address)
-        what = ", ".join(names) if names else "nothing answers"
-        yield Finding(bool(names), address, what)
+        subject = ", ".join(names) if names else "nothing answers"
+        yield Finding(bool(names), address, subject)
 
 
 def weights() -> Iterator[Finding]:
@@ -152,7 +153,7 @@ def weights() -> Iterator[Finding]:
     # Imported here because it needs the `local` extra, which may be what is missing.
     from rl_conductor.models.llamacpp.weights import PINNED, cached  # noqa: PLC0415
 
-    for name, one in PINNED.items():
+    for name, entry in PINNED.items():
         here = cached(name) is not None
         cure = "" if here else f"rl-conductor models fetch {name}"
-        yield Finding(here, name, megabytes(one.size) + ("" if here else " to fetch:"), cure)
+        yield Finding(here, name, megabytes(entry.size) + ("" if here else " to fetch:"), cure)

@@ -1,4 +1,4 @@
-"""What the user is told of the models in this process, and the wait for their weights."""
+"""Announces the embedded models and downloads their weights with a progress bar."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ from rich.table import Table
 from rich.text import Text
 
 from rl_conductor._internal.formatting import megabytes
-from rl_conductor.cli import console
+from rl_conductor.cli.output import console
 from rl_conductor.conductor import Conductor
-from rl_conductor.config.discovery import VENDORS, Found
+from rl_conductor.config.discovery import VENDORS, DiscoveredPool
 
 PREFIX = "embedded:"
 
 
-def get_ready(conductor: Conductor, found: Found, *, runs: bool = True) -> None:
-    """Say what kind of models these are, if they are the tiny ones, and fetch the weights that are missing.
+def prepare_models(conductor: Conductor, discovered: DiscoveredPool, *, runs: bool = True) -> None:
+    """Announces the embedded models, if they are used, and downloads missing weights.
 
     Raises:
         ConfigError: the weights are nowhere to be had.
     """
-    if found.embedded:
-        _introduce(found, console.stderr())
+    if discovered.embedded:
+        _introduce(discovered, console.stderr())
     models = [conductor.planner.model]
     if runs:
         policy = conductor.policy
@@ -32,13 +32,13 @@ def get_ready(conductor: Conductor, found: Found, *, runs: bool = True) -> None:
     fetch(dict.fromkeys(model.name.removeprefix(PREFIX) for model in models if model.name.startswith(PREFIX)))
 
 
-def _introduce(found: Found, error: Console) -> None:
-    console.note(error, "No key, no local server and no pool file was found: tiny models in this process do it all.")
-    listed = Table.grid(padding=(0, 2))
-    for name, worker in found.pool.items():
-        does = "plans and works" if worker.model is found.planner.model else "works"
-        listed.add_row(*(Text(cell, style="dim") for cell in (f"  {name}", worker.model.name, does)))
-    error.print(listed)
+def _introduce(discovered: DiscoveredPool, error: Console) -> None:
+    console.note(error, "No API key, local server or pool file was found: using the built-in tiny models.")
+    table = Table.grid(padding=(0, 2))
+    for name, worker in discovered.pool.items():
+        roles = "plans and works" if worker.model is discovered.planner.model else "works"
+        table.add_row(*(Text(cell, style="dim") for cell in (f"  {name}", worker.model.name, roles)))
+    error.print(table)
     console.note(error, f"They are often wrong. For better ones {better()}.")
 
 
@@ -54,13 +54,13 @@ def fetch(names: Iterable[str]) -> None:
     Raises:
         ConfigError: no such weights, or they are nowhere to be had.
     """
-    wanted = list(names)
-    if not wanted:
+    names_to_fetch = list(names)
+    if not names_to_fetch:
         return
     # Imported here because it needs the `local` extra, which those who use vendors' models can do without.
     from rl_conductor.models.llamacpp import weights  # noqa: PLC0415
 
-    missing = [name for name in wanted if name not in weights.PINNED or weights.cached(name) is None]
+    missing = [name for name in names_to_fetch if name not in weights.PINNED or weights.cached(name) is None]
     if not missing:
         return
     error = console.stderr()
@@ -88,4 +88,4 @@ def _bars(error: Console) -> Progress:
 
 def _tick(bars: Progress, name: str, size: int) -> Callable[[int, int], None]:
     task = bars.add_task(f"fetching {name}, once", total=size)
-    return lambda done, total: bars.update(task, completed=done, total=total)
+    return lambda received, total: bars.update(task, completed=received, total=total)

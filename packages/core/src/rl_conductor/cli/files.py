@@ -8,8 +8,8 @@ from typing import TypeVar
 
 from pydantic import ValidationError
 
-from rl_conductor._internal.io import reading
-from rl_conductor._internal.validation import first_problem
+from rl_conductor._internal.io import reading_errors
+from rl_conductor._internal.validation import first_field_error
 from rl_conductor.errors import ConfigError
 from rl_conductor.trace.trace import Trace
 from rl_conductor.types import Value
@@ -37,9 +37,9 @@ def read_workflow(name: str) -> Workflow:
 
 
 def _read(name: str, kind: type[V], what: str) -> V:
-    with reading(name):
+    with reading_errors(name):
         text = sys.stdin.read() if name == "-" else Path(name).read_text(encoding="utf-8")
     try:
         return kind.model_validate_json(text)
     except ValidationError as error:
-        raise ConfigError(f"{name!r} is not {what}: {first_problem(error)}") from error
+        raise ConfigError(f"{name!r} is not {what}: {first_field_error(error)}") from error

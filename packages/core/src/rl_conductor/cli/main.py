@@ -18,7 +18,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from rl_conductor.cli import console
+from rl_conductor.cli.output import console
 from rl_conductor.errors import ConductorError, ConfigError, WorkflowError
 
 MISTAKE = 2
@@ -62,7 +62,7 @@ class Cli(TyperGroup):
     """Imports a command when it is used, and turns this package's errors into one line and an exit code."""
 
     def list_commands(self, ctx: Any) -> list[str]:  # noqa: ARG002 - typer passes it
-        """The installed commands, then those whose package is missing."""
+        """Lists installed commands, then those of packages that are not installed."""
         return list(dict.fromkeys([*installed_commands(), *ADD_ONS]))
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:  # noqa: ARG002 - typer passes it
@@ -72,7 +72,7 @@ class Cli(TyperGroup):
         return _missing_command(cmd_name, ADD_ONS[cmd_name]) if cmd_name in ADD_ONS else None
 
     def invoke(self, ctx: Any) -> Any:
-        """Run the command."""
+        """Runs the command and turns our errors into one line and an exit code."""
         try:
             return super().invoke(ctx)
         except ConductorError as error:
@@ -115,8 +115,8 @@ app = typer.Typer(
 )
 
 
-def _print_version(wanted: bool) -> None:
-    if wanted:
+def _print_version(requested: bool) -> None:
+    if requested:
         sys.stdout.write(f"rl-conductor {version('rl-conductor')}\n")
         raise typer.Exit
 
@@ -128,7 +128,7 @@ def rl_conductor(
         bool, typer.Option("--version", help="Print the version.", callback=_print_version, is_eager=True)
     ] = False,
 ) -> None:
-    """A language model that answers by planning who does what among other models, and running it.
+    """A language model that answers by planning and running workflows of other models.
 
     \b
     Start here:

@@ -9,7 +9,8 @@ from rich.table import Table
 from rich.text import Text
 
 from rl_conductor._internal.formatting import megabytes
-from rl_conductor.cli import console, embedded
+from rl_conductor.cli import embedded
+from rl_conductor.cli.output import console
 
 app = typer.Typer(help="The small models that run in this process.", no_args_is_help=True, add_completion=False)
 
@@ -19,15 +20,15 @@ def list_models() -> None:
     """List the models that need no key and no server, and which weights are here."""
     from rl_conductor.models.llamacpp import weights  # noqa: PLC0415 - needs the `local` extra, which others can do without
 
-    listed = Table(box=None, padding=(0, 3, 0, 0), header_style="dim", pad_edge=False)
+    table = Table(box=None, padding=(0, 3, 0, 0), header_style="dim", pad_edge=False)
     for name in ("model", "size", "licence", "weights"):
-        listed.add_column(name, justify="right" if name == "size" else "left")
+        table.add_column(name, justify="right" if name == "size" else "left")
     files = {name: weights.cached(name) for name in weights.PINNED}
-    for name, one in weights.PINNED.items():
+    for name, entry in weights.PINNED.items():
         where = Text("here", style="green") if files[name] else Text("not here yet", style="dim")
-        listed.add_row(Text(f"embedded:{name}", style="bold"), megabytes(one.size), one.license, where)
+        table.add_row(Text(f"embedded:{name}", style="bold"), megabytes(entry.size), entry.license, where)
     out = console.stdout()
-    out.print(listed)
+    out.print(table)
     for folder in dict.fromkeys(file.parent for file in files.values() if file):
         out.print(Text(f"in {folder}", style="dim"), soft_wrap=True)
 
@@ -49,10 +50,10 @@ def fetch(
     from rl_conductor.config.discovery import EMBEDDED  # noqa: PLC0415
     from rl_conductor.models.llamacpp import weights  # noqa: PLC0415 - needs the `local` extra, which others can do without
 
-    wanted = names or [model for model, _ in EMBEDDED.values()]
-    wanted = [name.removeprefix(embedded.PREFIX) for name in wanted]
-    for name in wanted:
+    selected = names or [model for model, _ in EMBEDDED.values()]
+    selected = [name.removeprefix(embedded.PREFIX) for name in selected]
+    for name in selected:
         weights.pinned(name)  # a slip in the last name must not show after the first gigabyte
-    embedded.fetch(wanted)
-    for name in wanted:
+    embedded.fetch(selected)
+    for name in selected:
         console.stdout().print(Text.assemble((f"{name} ", "bold"), str(weights.cached(name))), soft_wrap=True)

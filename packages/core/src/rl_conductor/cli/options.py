@@ -1,4 +1,4 @@
-"""The options that several commands share, and what they amount to: a request, a conductor, limits and a policy."""
+"""Options shared by several commands, and the request, conductor, limits and policy built from them."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from typing import Annotated, Any
 import typer
 
 from rl_conductor._internal.formatting import seconds_in
-from rl_conductor._internal.io import reading
+from rl_conductor._internal.io import reading_errors
 from rl_conductor.conductor import Conductor
-from rl_conductor.config.discovery import Found, discover
+from rl_conductor.config.discovery import DiscoveredPool, discover
 from rl_conductor.config.profiles import ProfileName
 from rl_conductor.errors import ConfigError, PolicyError
 from rl_conductor.types import ContentPart, FilePart, ImagePart, Message, Request, TextPart
 from rl_conductor.workflow.limits import Limits
 from rl_conductor.workflow.policy import Policy
 
-WHO = "Who works"
+WHO = "Workers"
 LIMITS = "Limits"
 OUTPUT = "Output"
 
@@ -47,7 +47,7 @@ def _seconds(text: str) -> float:
 
 PoolOption = Annotated[
     Path | None,
-    typer.Option("--pool", metavar="FILE", help="A pool file, instead of what is found.", rich_help_panel=WHO),
+    typer.Option("--pool", metavar="FILE", help="A pool file; disables discovery.", rich_help_panel=WHO),
 ]
 Workers = Annotated[
     list[str] | None,
@@ -101,7 +101,7 @@ Deadline = Annotated[
         "--deadline",
         parser=_seconds,
         metavar="SECONDS",
-        help="When to give up all that is in flight.",
+        help="Time limit of the run, in seconds.",
         rich_help_panel=LIMITS,
     ),
 ]
@@ -123,17 +123,17 @@ AsJson = Annotated[
     bool, typer.Option("--json", help="Print the whole trace as JSON, and nothing else.", rich_help_panel=OUTPUT)
 ]
 ShowTrace = Annotated[
-    bool, typer.Option("--show-trace", help="Tell the whole run afterwards, on stderr.", rich_help_panel=OUTPUT)
+    bool, typer.Option("--show-trace", help="Print a full report of the run to stderr.", rich_help_panel=OUTPUT)
 ]
 Save = Annotated[
     Path | None,
-    typer.Option("--save", metavar="FILE", help="Keep the trace, for 'trace show'.", rich_help_panel=OUTPUT),
+    typer.Option("--save", metavar="FILE", help="Save the trace, for 'trace show'.", rich_help_panel=OUTPUT),
 ]
 
 
 @dataclass(frozen=True)
-class Choice:
-    """What the options chose; `None` leaves the default."""
+class RunOptions:
+    """Values of the shared options; `None` keeps the default."""
 
     pool: Path | None = None
     workers: list[str] | None = None
@@ -145,36 +145,36 @@ class Choice:
     deadline: float | None = None
     tokens: int | None = None
 
-    def conductor(self) -> tuple[Conductor, Found]:
-        """A conductor as chosen, and what it was made of."""
-        found = discover(pool_file=self.pool)
-        usual = Conductor.of(found, profile=self.profile, policy=self.policy(found))
-        return usual.replaced(limits=self._limits(usual.limits)), found
+    def conductor(self) -> tuple[Conductor, DiscoveredPool]:
+        """Builds the conductor, and returns it with the discovered pool."""
+        discovered = discover(pool_file=self.pool)
+        defaults = Conductor.from_discovered(discovered, profile=self.profile, policy=self.policy(discovered))
+        return defaults.replaced(limits=self._limits(defaults.limits)), discovered
 
-    def _limits(self, usual: Limits) -> Limits:
-        asked = {
+    def _limits(self, defaults: Limits) -> Limits:
+        values = {
             "usd": self.budget,
             "tokens": self.tokens,
             "seconds": self.deadline,
             "rounds": self.rounds,
             "steps": self.steps,
         }
-        return usual.model_copy(update={name: value for name, value in asked.items() if value is not None})
+        return defaults.model_copy(update={name: value for name, value in values.items() if value is not None})
 
-    def policy(self, found: Found) -> Policy:
+    def policy(self, discovered: DiscoveredPool) -> Policy:
         """The policy that was found, as far as the options leave it."""
-        changed: dict[str, Any] = {}
+        changes: dict[str, Any] = {}
         if self.workers:
-            changed["allow"] = frozenset(self.workers)
+            changes["allow"] = frozenset(self.workers)
         if self.denied:
-            changed["deny"] = found.policy.deny | frozenset(self.denied)
-        policy = found.policy.model_copy(update=changed)
+            changes["deny"] = discovered.policy.deny | frozenset(self.denied)
+        policy = discovered.policy.model_copy(update=changes)
         try:
-            policy.check_selectors(found.pool.cards, planners=[found.planner.card])
-        except PolicyError as slip:
-            raise ConfigError(as_options(str(slip))) from slip
-        usual = policy.final
-        if changed and usual and policy.forbidden_because(found.pool[usual].card):
+            policy.check_selectors(discovered.pool.cards, planners=[discovered.planner.card])
+        except PolicyError as error:
+            raise ConfigError(with_option_names(str(error))) from error
+        defaults = policy.final
+        if changes and defaults and policy.forbidden_because(discovered.pool[defaults].card):
             return policy.model_copy(update={"final": None})  # what was asked for goes before what was found
         return policy
 
@@ -182,7 +182,7 @@ class Choice:
 # ---------------------------------------------------------------------------------------- the question
 
 
-def request_of(question: str | None, files: list[str] | None = None) -> Request:
+def build_request(question: str | None, files: list[str] | None = None) -> Request:
     """The question, from the argument or stdin, with its files.
 
     Raises:
@@ -194,15 +194,15 @@ def request_of(question: str | None, files: list[str] | None = None) -> Request:
         raise ConfigError("stdin can't be both the question and a file; give the question as an argument")
     text = sys.stdin.read() if question in (None, "-") else str(question)
     if not text.strip():
-        raise ConfigError("the question is empty; ask something")
+        raise ConfigError("the question is empty; write a question")
     return Request(messages=(Message.user(text, *(_part(name) for name in files or ())),))
 
 
 def _part(name: str) -> ContentPart:
     if name == "-":
-        return _attached("stdin", sys.stdin.read())
+        return _text_attachment("stdin", sys.stdin.read())
     path = Path(name)
-    with reading(path):
+    with reading_errors(path):
         content = path.read_bytes()
     kind = mimetypes.guess_type(path.name)[0] or ""
     if kind.startswith("image/") and kind != "image/svg+xml":
@@ -210,16 +210,16 @@ def _part(name: str) -> ContentPart:
     if kind == "application/pdf":
         return FilePart(name=path.name, data=base64.b64encode(content).decode())
     try:
-        return _attached(path.name, content.decode())
+        return _text_attachment(path.name, content.decode())
     except UnicodeDecodeError:
         raise ConfigError(f"can't send {name!r}: it is neither an image, a PDF nor a text") from None
 
 
-def _attached(name: str, text: str) -> TextPart:
+def _text_attachment(name: str, text: str) -> TextPart:
     return TextPart(text=f"\n\n[{name}]\n{text}")
 
 
-def as_options(error: str) -> str:
+def with_option_names(error: str) -> str:
     """`error`, which names limits and rules as code writes them, with the options that set them."""
     for limit, option in (("usd", "--budget"), ("tokens", "--tokens"), ("seconds", "--deadline")):
         error = error.replace(f"limits.{limit}=", f"{option} ")

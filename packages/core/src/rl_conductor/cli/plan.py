@@ -1,4 +1,4 @@
-"""`plan`: who would do what, without running it."""
+"""`plan`: plans a request without running it."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ from typing import Annotated, Literal
 
 import typer
 
-from rl_conductor.cli import conducting, console, graph, options
-from rl_conductor.cli.embedded import get_ready
-from rl_conductor.cli.report import counted_once, heading
+from rl_conductor.cli import options, runner
+from rl_conductor.cli.embedded import prepare_models
+from rl_conductor.cli.output import console, diagram
+from rl_conductor.cli.output.report import deduplicate, plan_heading
 from rl_conductor.errors import ConfigError
 from rl_conductor.trace.trace import PlanRecord
 
@@ -19,7 +20,7 @@ Form = Literal["text", "json", "mermaid"]
 def plan(
     question: Annotated[
         str | None,
-        typer.Argument(metavar="QUESTION", help="What to plan for; without it, stdin.", show_default=False),
+        typer.Argument(metavar="QUESTION", help="The question; read from stdin if omitted.", show_default=False),
     ] = None,
     *,
     file: options.Files = None,
@@ -39,7 +40,7 @@ def plan(
     deadline: options.Deadline = None,
     tokens: options.Tokens = None,
 ) -> None:
-    """Plan who would do what for a question, and run nothing.
+    """Plan a workflow for a question without running it.
 
     \b
     Examples:
@@ -49,8 +50,8 @@ def plan(
     """
     if as_json and mermaid:
         raise ConfigError("--json and --mermaid can't both be printed; choose one")
-    asked = options.request_of(question, file)
-    choice = options.Choice(
+    request = options.build_request(question, file)
+    run_options = options.RunOptions(
         pool=pool,
         workers=worker,
         denied=deny,
@@ -60,9 +61,9 @@ def plan(
         deadline=deadline,
         tokens=tokens,
     )
-    conductor, found = choice.conductor()
-    get_ready(conductor, found, runs=False)
-    show(conducting.plan(conductor, asked), "json" if as_json else "mermaid" if mermaid else "text")
+    conductor, discovered = run_options.conductor()
+    prepare_models(conductor, discovered, runs=False)
+    show(runner.make_plan(conductor, request), "json" if as_json else "mermaid" if mermaid else "text")
 
 
 def show(record: PlanRecord, form: Form) -> None:
@@ -76,7 +77,7 @@ def show(record: PlanRecord, form: Form) -> None:
     error = console.stderr()
     if form == "text":
         out = console.stdout()
-        out.print(graph.outline(workflow, out.width))
+        out.print(diagram.outline(workflow, out.width))
     elif form == "json":
         console.write_json(workflow.model_dump_json(indent=2))
     else:
@@ -85,7 +86,7 @@ def show(record: PlanRecord, form: Form) -> None:
         console.note(error, console.one_line(record.reasoning))
     for repair in record.repairs:
         console.note(error, f"changed: {console.one_line(repair)}", "yellow")
-    error.print(heading(None, "the planner", record))
+    error.print(plan_heading(None, "the planner", record))
     if record.source == "fallback":
-        console.fail("the planner wrote no plan, so this is the fall-back: " + "; ".join(counted_once(record.errors)))
-        raise typer.Exit(conducting.NO_ANSWER)
+        console.fail("the planner wrote no plan, so this is the fall-back: " + "; ".join(deduplicate(record.errors)))
+        raise typer.Exit(runner.NO_ANSWER)

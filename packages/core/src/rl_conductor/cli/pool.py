@@ -1,4 +1,4 @@
-"""`pool`: the workers that were found, and whether they answer."""
+"""`pool`: lists the discovered workers and probes them."""
 
 from __future__ import annotations
 
@@ -12,11 +12,12 @@ from rich.table import Table
 from rich.text import Text
 
 from rl_conductor._internal.formatting import cost, cost_in_words, dollars, seconds
-from rl_conductor.calls.budget import Ledger
-from rl_conductor.calls.model_call import Caller
-from rl_conductor.cli import conducting, console, options
+from rl_conductor.calls.budget import Budget
+from rl_conductor.calls.model_call import ModelCaller
+from rl_conductor.cli import options, runner
 from rl_conductor.cli.embedded import PREFIX, fetch
-from rl_conductor.config.discovery import Found, discover
+from rl_conductor.cli.output import console
+from rl_conductor.config.discovery import DiscoveredPool, discover
 from rl_conductor.errors import ConductorError
 from rl_conductor.models.base import Capabilities
 from rl_conductor.pool.worker import Worker
@@ -37,39 +38,39 @@ def pool(
     probe: Annotated[bool, typer.Option("--probe", help="Ask each worker for one word.")] = False,
     budget: options.Budget = PROBE_BUDGET,
 ) -> None:
-    """Show the workers: what was found and why, what each can take, what it costs.
+    """List the discovered workers with their capabilities and prices.
 
     \b
     Examples:
       rl-conductor pool
       rl-conductor pool --pool pool.toml --probe --budget 0.01
     """
-    found = discover(pool_file=file)
+    discovered = discover(pool_file=file)
     out = console.stdout()
-    for reason in found.reasons:
+    for reason in discovered.reasons:
         console.note(out, console.one_line(reason))
     out.print()
-    out.print(_workers(found))
-    if probe and not _all_answer(found, budget):
-        raise typer.Exit(conducting.NO_ANSWER)
+    out.print(_workers(discovered))
+    if probe and not _probe_pool(discovered, budget):
+        raise typer.Exit(runner.NO_ANSWER)
 
 
-def _workers(found: Found) -> Table:
-    listed = Table(box=None, padding=(0, 2, 0, 0), header_style="dim", pad_edge=False)
-    listed.add_column("worker", no_wrap=True)
-    listed.add_column("model", overflow="fold")
-    listed.add_column("$ in/out a Mtok", justify="right")
-    listed.add_column("takes")
-    listed.add_column("known for")
-    for name, worker in found.pool.items():
-        listed.add_row(
+def _workers(discovered: DiscoveredPool) -> Table:
+    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim", pad_edge=False)
+    table.add_column("worker", no_wrap=True)
+    table.add_column("model", overflow="fold")
+    table.add_column("$ in/out a Mtok", justify="right")
+    table.add_column("takes")
+    table.add_column("known for")
+    for name, worker in discovered.pool.items():
+        table.add_row(
             Text(console.one_line(name), style="bold"),
             Text(console.one_line(worker.model.name)),
             price_in_words(worker.card.price),
-            able(worker.model.capabilities),
+            capability_names(worker.model.capabilities),
             Text(console.one_line(_known_for(worker)), style="dim"),
         )
-    return listed
+    return table
 
 
 def price_in_words(price: Price | None) -> str:
@@ -81,10 +82,15 @@ def price_in_words(price: Price | None) -> str:
     return f"{dollars(price.input)} / {dollars(price.output)}".replace("$", "")
 
 
-def able(can: Capabilities) -> str:
-    """What a model takes beside text."""
-    names = {"tools": can.tools, "images": can.images, "files": can.files, "json": can.json_schema}
-    return ", ".join(name for name, yes in (names | {"grammar": can.grammar}).items() if yes)
+def capability_names(capabilities: Capabilities) -> str:
+    """The features of a model besides text."""
+    names = {
+        "tools": capabilities.tools,
+        "images": capabilities.images,
+        "files": capabilities.files,
+        "json": capabilities.json_schema,
+    }
+    return ", ".join(name for name, yes in (names | {"grammar": capabilities.grammar}).items() if yes)
 
 
 def _known_for(worker: Worker) -> str:
@@ -98,10 +104,10 @@ def _known_for(worker: Worker) -> str:
 # ------------------------------------------------------------------------------------------ probing
 
 
-def _all_answer(found: Found, budget: Decimal | None) -> bool:
-    models = [worker.model.name for worker in found.pool.values()]
+def _probe_pool(discovered: DiscoveredPool, budget: Decimal | None) -> bool:
+    models = [worker.model.name for worker in discovered.pool.values()]
     fetch(dict.fromkeys(name.removeprefix(PREFIX) for name in models if name.startswith(PREFIX)))
-    calls = asyncio.run(_probed(found, Limits(usd=budget)))
+    calls = asyncio.run(_probe_workers(discovered, Limits(usd=budget)))
     out = console.stdout()
     out.print()
     for name, call in calls.items():
@@ -110,28 +116,28 @@ def _all_answer(found: Found, budget: Decimal | None) -> bool:
     return all(call.outcome == "ok" for call in calls.values())
 
 
-async def _probed(found: Found, limits: Limits) -> dict[str, Call]:
+async def _probe_workers(discovered: DiscoveredPool, limits: Limits) -> dict[str, Call]:
     """One tiny call to each worker, all at once, under one budget."""
-    caller = Caller(Ledger(limits), retries=0)
+    caller = ModelCaller(Budget(limits), retries=0)
     try:
-        calls = await asyncio.gather(*(_probe(caller, worker) for worker in found.pool.values()))
+        calls = await asyncio.gather(*(_probe(caller, worker) for worker in discovered.pool.values()))
     finally:
-        await found.pool.aclose()
-    return dict(zip(found.pool, calls, strict=True))
+        await discovered.pool.aclose()
+    return dict(zip(discovered.pool, calls, strict=True))
 
 
-async def _probe(caller: Caller, worker: Worker) -> Call:
+async def _probe(caller: ModelCaller, worker: Worker) -> Call:
     calls: list[Call] = []
     with suppress(ConductorError):  # what came of it stands in the record
-        await caller.ask(worker.model, PROBE, calls=calls, raw_text=True)
+        await caller.complete(worker.model, PROBE, calls=calls, raw_text=True)
     return calls[-1]
 
 
 def _outcome(name: str, call: Call) -> Text:
     if call.completion is None:
-        why = options.as_options(call.error or call.outcome)
+        why = options.with_option_names(call.error or call.outcome)
         return Text.assemble(("✗ ", "red"), (name, "bold"), f" {console.one_line(why)}")
     who = console.one_line(call.completion.model)
-    said = console.one_line(call.completion.text)[:40]
+    reply = console.one_line(call.completion.text)[:40]
     took = f"{seconds(call.seconds)}, {cost(call.usage)}"
-    return Text.assemble(("✓ ", "green"), (name, "bold"), f" {took}, answered by {who}: ", (repr(said), "dim"))
+    return Text.assemble(("✓ ", "green"), (name, "bold"), f" {took}, answered by {who}: ", (repr(reply), "dim"))

@@ -1,4 +1,4 @@
-"""`run`: a workflow that is given, not planned."""
+"""`run`: runs a workflow from a file, without planning."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from typing import Annotated
 
 import typer
 
-from rl_conductor.cli import conducting, options
-from rl_conductor.cli.embedded import get_ready
+from rl_conductor.cli import options, runner
+from rl_conductor.cli.embedded import prepare_models
 from rl_conductor.cli.files import read_workflow
 
 
@@ -18,7 +18,7 @@ def run(
     question: Annotated[
         str | None,
         typer.Argument(
-            metavar="QUESTION", help="The overall task; without it, the last step's subtask.", show_default=False
+            metavar="QUESTION", help="The overall task; the last step's subtask by default.", show_default=False
         ),
     ] = None,
     *,
@@ -33,26 +33,26 @@ def run(
     deadline: options.Deadline = None,
     tokens: options.Tokens = None,
 ) -> None:
-    """Run a workflow that is written down already.
+    """Run a workflow from a file.
 
     \b
     Examples:
       rl-conductor run workflow.json "What is 12 * 12?"
       rl-conductor plan --json "..." | rl-conductor run - "..."
     """
-    given = read_workflow(workflow)
-    asked = options.request_of(question or given.steps[-1].subtask, file)
-    choice = options.Choice(
+    given_workflow = read_workflow(workflow)
+    request = options.build_request(question or given_workflow.steps[-1].subtask, file)
+    run_options = options.RunOptions(
         pool=pool,
         workers=worker,
         denied=deny,
         rounds=1,
-        steps=len(given.steps),
+        steps=len(given_workflow.steps),
         budget=budget,
         deadline=deadline,
         tokens=tokens,
     )
-    conductor, found = choice.conductor()
-    get_ready(conductor, found)
-    output = conducting.Output(as_json=as_json, show_trace=show_trace, save=save)
-    conducting.conduct(conductor, asked, output, workflow=given)
+    conductor, discovered = run_options.conductor()
+    prepare_models(conductor, discovered)
+    output = runner.OutputOptions(as_json=as_json, show_trace=show_trace, save=save)
+    runner.run_and_print(conductor, request, output, workflow=given_workflow)

@@ -1,16 +1,16 @@
-"""Telemetry of what a command runs, where the environment asks for it."""
+"""OpenTelemetry export for commands, configured by `OTEL_*` variables."""
 
 from __future__ import annotations
 
 import os
 from contextlib import AbstractContextManager, nullcontext
 
-from rl_conductor.cli import console
+from rl_conductor.cli.output import console
 from rl_conductor.errors import ConfigError
 
 
-def exported() -> AbstractContextManager[None]:
-    """Export what runs in the block as the standard `OTEL_*` variables say; stderr is told what could not be sent.
+def export_telemetry() -> AbstractContextManager[None]:
+    """Exports telemetry of the block as the `OTEL_*` variables configure; failures are printed to stderr.
 
     Raises:
         ConfigError: a variable asks for what is not installed.

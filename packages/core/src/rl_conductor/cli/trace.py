@@ -1,4 +1,4 @@
-"""`trace`: what a run did, read from its file, and the same run once more."""
+"""`trace`: shows a saved run, or replays it."""
 
 from __future__ import annotations
 
@@ -9,13 +9,14 @@ import typer
 from rich.console import Group
 from rich.text import Text
 
-from rl_conductor.cli import conducting, console, report
+from rl_conductor.cli import runner
 from rl_conductor.cli.files import read_trace
+from rl_conductor.cli.output import console, report
 from rl_conductor.errors import ConfigError
 from rl_conductor.replay import differences, replay
 from rl_conductor.trace.trace import Trace
 
-app = typer.Typer(help="Look at runs that were kept with --save.", no_args_is_help=True, add_completion=False)
+app = typer.Typer(help="Show or replay runs that were saved with --save.", no_args_is_help=True, add_completion=False)
 
 File = Annotated[str, typer.Argument(metavar="FILE", help="A trace; '-' is stdin.")]
 
@@ -27,7 +28,7 @@ Steps = Annotated[
         "-s",
         min=0,
         metavar="N",
-        help="Also what this step was shown and said, in full; 0 is the planner; may be repeated.",
+        help="Also print all messages of this step; 0 is the planner; may be repeated.",
         show_default=False,
     ),
 ]
@@ -35,36 +36,36 @@ Steps = Annotated[
 
 @app.command()
 def show(file: File, step: Steps = None) -> None:
-    """Tell a run: who did what, what it cost, what went wrong.
+    """Show a run: its steps, costs and problems.
 
     \b
     Examples:
       rl-conductor trace show run.json
       rl-conductor trace show run.json --step 0 --step 2
     """
-    tell(read_trace(file), step)
+    print_trace(read_trace(file), step)
 
 
-def tell(trace: Trace, steps: list[int] | None) -> None:
-    """Print what a run did, and in full what these steps were shown and said.
+def print_trace(trace: Trace, steps: list[int] | None) -> None:
+    """Prints the report of a run, and all messages of the given steps.
 
     Raises:
         ConfigError: there is no such step.
     """
     exchanges = [_exchange(trace, number) for number in steps or ()]
     out = console.stdout()
-    out.print(report.story(trace))
-    for told in exchanges:
+    out.print(report.full_report(trace))
+    for exchange in exchanges:
         out.print()
-        out.print(told)
+        out.print(exchange)
 
 
 def _exchange(trace: Trace, number: int) -> Group:
-    told = list(report.exchange(trace, number))
-    if not told:
-        steps = max((len(one.results) for one in trace.rounds), default=0)
+    exchange = list(report.step_exchange(trace, number))
+    if not exchange:
+        steps = max((len(round_.results) for round_ in trace.rounds), default=0)
         raise ConfigError(f"no call was made for step {number}: there are steps 1 to {steps}, and 0 for the planner")
-    return Group(*told)
+    return Group(*exchange)
 
 
 @app.command("replay")
@@ -80,12 +81,12 @@ def replay_file(file: File) -> None:
     """
     trace = read_trace(file)
     again = asyncio.run(replay(trace))
-    found = differences(trace, again)
+    mismatches = differences(trace, again)
     out = console.stdout()
-    for line in found:
+    for line in mismatches:
         out.print(Text.assemble(("≠ ", "yellow"), console.one_line(line)), soft_wrap=not out.is_terminal)
-    if found:
-        console.fail(f"the replay differs in {len(found)} {'place' if len(found) == 1 else 'places'}")
-        raise typer.Exit(conducting.NO_ANSWER)
+    if mismatches:
+        console.fail(f"the replay differs in {len(mismatches)} {'place' if len(mismatches) == 1 else 'places'}")
+        raise typer.Exit(runner.NO_ANSWER)
     calls = sum(1 for _ in again.calls())
     out.print(Text.assemble(("✓ ", "green"), f"the same run: all {calls} calls were answered from the record"))

@@ -1,4 +1,4 @@
-"""What this machine and its files offer: discovery of keys, servers and models, pool files, profiles.
+"""Configuration: discovery of API keys, local servers and pool files, and profiles.
 
 In: environment variables and TOML. Out: a planner, a pool, a policy and limits.
 """

@@ -1,4 +1,4 @@
-"""Profiles: named balances of quality against time and money."""
+"""Profiles: named trade-offs between quality, latency and cost."""
 
 from __future__ import annotations
 
@@ -12,25 +12,25 @@ from rl_conductor.pool.worker import Worker
 from rl_conductor.workflow.limits import Limits
 
 ProfileName = Literal["mini", "ultra"]
-"""The profiles that can be asked for by name."""
+"""The names of the built-in profiles."""
 
 
 @dataclass(frozen=True)
 class Profile:
-    """A named balance of quality against time and money."""
+    """A named trade-off between quality, latency and cost."""
 
     name: str
     limits: Limits
     economy: bool = False
-    """List cheap and fast workers first, so that ties and fall-backs go to them."""
+    """Whether cheap and fast workers come first, so that they win ties and are used as fallback."""
 
     def ordered(self, pool: WorkerPool) -> WorkerPool:
-        """`pool` in the order that this profile prefers."""
+        """Returns `pool` in the order that the profile prefers."""
         return WorkerPool(sorted(pool.values(), key=_expense)) if self.economy else pool
 
-    def within(self, usual: Limits) -> Limits:
-        """Its limits, with plans no longer than `usual` for a pool: tiny models are lost in long ones."""
-        return self.limits.model_copy(update={"steps": min(self.limits.steps, usual.steps)})
+    def within(self, defaults: Limits) -> Limits:
+        """Returns the profile's limits with at most `defaults.steps` steps, because tiny models fail at long plans."""
+        return self.limits.model_copy(update={"steps": min(self.limits.steps, defaults.steps)})
 
 
 MINI = Profile("mini", Limits.model_construct(steps=2, rounds=1, seconds=60.0), economy=True)
@@ -41,10 +41,10 @@ PROFILES = {profile.name: profile for profile in (MINI, ULTRA)}
 
 
 def profile_named(name: str) -> Profile:
-    """The profile of this name.
+    """Returns the built-in profile with this name.
 
     Raises:
-        ConfigError: there is none.
+        ConfigError: the name is unknown.
     """
     if name not in PROFILES:
         raise ConfigError(f"no profile {name!r}: write {' or '.join(map(repr, PROFILES))}")
@@ -52,7 +52,7 @@ def profile_named(name: str) -> Profile:
 
 
 def _expense(worker: Worker) -> tuple[Decimal, float]:
-    """What a call of a thousand tokens either way costs, and how long it takes."""
+    """Returns the cost of a call with 1,000 input and 1,000 output tokens, and its latency."""
     price = worker.card.price
     cost = Decimal("Infinity") if price is None else price.cost(input_tokens=1_000, output_tokens=1_000)
     return cost, worker.card.latency or float("inf")

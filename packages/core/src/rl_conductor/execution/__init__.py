@@ -1,4 +1,4 @@
-"""Runs workflows: rounds, steps in parallel, worker prompts, and the choice of the answer.
+"""Runs workflows: rounds of planning, steps in parallel, and the selection of the answer.
 
 In: a conversation and a planner, or a workflow. Out: a `Trace`.
 """

@@ -1,4 +1,4 @@
-"""Which reply of a run is its answer, and what the caller gets of it. Pure."""
+"""Selects the reply that is a run's answer, and builds the completion that the caller gets. Pure."""
 
 from __future__ import annotations
 
@@ -10,43 +10,43 @@ from rl_conductor.trace.trace import Answer, Round, StepResult, Trace
 from rl_conductor.types import Completion, Message, TextPart, Usage
 
 
-def answer_in(rounds: Sequence[Round], *, said: str, settle: bool) -> Answer | None:
-    """The newest final reply; else, where one may `settle` for it, the newest reply there is.
+def select_answer(rounds: Sequence[Round], *, streamed_text: str, allow_evidence: bool) -> Answer | None:
+    """Selects the newest final reply, or else the newest reply of an earlier step.
 
     Args:
-        rounds: what was done.
-        said: what was passed on of an answer that broke off; another one can't take its place any more.
-        settle: whether an earlier step's reply may do.
+        rounds: the rounds so far.
+        streamed_text: the part of the newest answer that was passed on already; an older one can't replace it.
+        allow_evidence: whether an earlier step's reply may be the answer.
     """
-    for number, one in reversed(list(enumerate(rounds))):
-        if one.results and one.results[-1].reply is not None:
-            source: Literal["tool_calls", "final"] = "tool_calls" if one.results[-1].reply.tool_calls else "final"
-            return Answer(source=source, round=number, step=len(one.results) - 1)
-        if said:
+    for number, round_ in reversed(list(enumerate(rounds))):
+        if round_.results and round_.results[-1].reply is not None:
+            source: Literal["tool_calls", "final"] = "tool_calls" if round_.results[-1].reply.tool_calls else "final"
+            return Answer(source=source, round=number, step=len(round_.results) - 1)
+        if streamed_text:
             return None
-    if not settle:
+    if not allow_evidence:
         return None
-    for number, one in reversed(list(enumerate(rounds))):
-        for result in reversed(one.results):
+    for number, round_ in reversed(list(enumerate(rounds))):
+        for result in reversed(round_.results):
             if result.reply is not None:
                 return Answer(source="evidence", round=number, step=result.index)
     return None
 
 
-def failures_in(rounds: Sequence[Round]) -> Sequence[str]:
-    """What went wrong in planning and in the steps."""
-    found = list(dict.fromkeys(f"planning: {error}" for one in rounds for error in one.plan.errors))
-    found += [
+def list_failures(rounds: Sequence[Round]) -> Sequence[str]:
+    """Lists the errors of planning, each once, and those of failed steps."""
+    failures = list(dict.fromkeys(f"planning: {error}" for round_ in rounds for error in round_.plan.errors))
+    failures += [
         f"step {result.index + 1}: {result.error}"
-        for one in rounds
-        for result in one.results
+        for round_ in rounds
+        for result in round_.results
         if result.status == "failed"
     ]
-    return found
+    return failures
 
 
-def answered(trace: Trace) -> Trace:
-    """The trace itself, if it has an answer.
+def raise_if_unanswered(trace: Trace) -> Trace:
+    """Returns the trace if it has an answer.
 
     Raises:
         RunError: it has none; the error carries it.
@@ -56,17 +56,17 @@ def answered(trace: Trace) -> Trace:
     return trace
 
 
-def completion_of(result: StepResult, usage: Usage, said: str) -> Completion:
-    """The answer as the caller gets it: the text that was streamed, if any was, with the usage of the whole run."""
+def to_completion(result: StepResult, usage: Usage, streamed_text: str) -> Completion:
+    """Builds the caller's completion: the text that was streamed, if any, and the usage of the whole run."""
     message = result.reply
     assert message is not None
-    made = next(call.completion for call in result.calls if call.completion and _says(call.completion, message))
-    if said and said != message.text:
-        kept = tuple(part for part in message.content if not isinstance(part, TextPart))
-        message = message.model_copy(update={"content": (*kept, TextPart(text=said))})
-    return made.model_copy(update={"message": message, "usage": usage})
+    original = next(call.completion for call in result.calls if call.completion and _contains(call.completion, message))
+    if streamed_text and streamed_text != message.text:
+        other_parts = tuple(part for part in message.content if not isinstance(part, TextPart))
+        message = message.model_copy(update={"content": (*other_parts, TextPart(text=streamed_text))})
+    return original.model_copy(update={"message": message, "usage": usage})
 
 
-def _says(completion: Completion, message: Message) -> bool:
-    said = completion.message
-    return (said.content, said.tool_calls) == (message.content, message.tool_calls)
+def _contains(completion: Completion, message: Message) -> bool:
+    own = completion.message
+    return (own.content, own.tool_calls) == (message.content, message.tool_calls)

@@ -1,7 +1,7 @@
-"""The version of what a run tells models, so that measurements of one wording are never taken for those of another.
+"""Hashes every prompt template, so that results measured with different prompts are never mixed up.
 
-It covers what the planner and the workers are told. What a vendor's adapter or a worker with a base model of its own
-adds is theirs, and changes with their name or the package.
+It covers the prompts of the planner and the workers. Text that a vendor's adapter or a delegating worker adds is not
+included; it changes with their name or with the package version.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from rl_conductor.planning.prompts import (
     REJECTION_REASON_CHARS,
     REPLY_CHARS,
     Evidence,
+    PreviousRound,
     Rejection,
-    Review,
     planner_messages,
     rejection_messages,
     worker_prompt,
@@ -44,7 +44,7 @@ _SPACES = (
     _SPACE.model_copy(update={"last": frozenset("ab")}),
     _SPACE.model_copy(update={"last": frozenset("b"), "last_reads_all": True, "min_steps": 2}),
 )
-_LATER = _SPACE.model_copy(update={"recalled": frozenset("a"), "may_accept": True})
+_LATER = _SPACE.model_copy(update={"recallable": frozenset("a"), "may_accept": True})
 _CONVERSATION = (
     Message.system("Be brief."),
     Message.user("What is it?", ImagePart(url="https://image"), FilePart(name="file.pdf", data="")),
@@ -54,13 +54,13 @@ _CONVERSATION = (
 
 
 @cache
-def wording_version() -> str:
-    """Changes whenever anything that a run tells models changes: 12 hex digits."""
-    return hashlib.sha256("\0".join(_told()).encode()).hexdigest()[:12]
+def prompt_version() -> str:
+    """A hash of all prompt templates, 12 hex digits; stored in traces."""
+    return hashlib.sha256("\0".join(_prompts()).encode()).hexdigest()[:12]
 
 
-def _told() -> Iterator[str]:
-    """Everything that may be told, each of it at least once."""
+def _prompts() -> Iterator[str]:
+    """Yields every prompt template at least once."""
     for form, access in product(get_args(Form), get_args(AccessMode)):
         yield from _planning(_LATER.model_copy(update={"access": access}), form=form)
     for space in _SPACES:
@@ -82,7 +82,7 @@ def _planning(space: PlanSpace, *, form: Form = "lists", roster: Roster = "cards
         form=form,
         roster=roster,
         examples=len(EXAMPLES),
-        reviews=[Review(plan="", reply="It is.")],
+        previous_rounds=[PreviousRound(plan="", reply="It is.")],
     )
     yield from (f"{message.role}: {message.text}" for message in messages)
     yield json.dumps(plan_schema(space))

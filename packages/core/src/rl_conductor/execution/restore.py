@@ -1,7 +1,7 @@
-"""What today's policy still allows of a run that was interrupted. Pure.
+"""Selects the parts of an interrupted run that the current policy still allows. Pure.
 
-The run may have begun under another policy or another pool. A reply that its worker may not give now, or may not have
-read for now, is dropped with every reply that was made from it.
+The run may have begun under another policy or pool. A reply is dropped when its worker is no longer allowed or may no
+longer read its inputs, and so is every reply that was generated from it.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from rl_conductor.errors import ConfigError, WorkflowValidationError
-from rl_conductor.planning.recursion import later_space, may_hear
+from rl_conductor.planning.recursion import can_read, next_round_space
 from rl_conductor.pool.pool import WorkerPool
 from rl_conductor.trace.trace import Call, PlanRecord, Round, StepResult
 from rl_conductor.types import Card, Continuation, Request
@@ -19,11 +19,11 @@ from rl_conductor.workflow.workflow import PlanSpace, Workflow
 
 
 @dataclass(frozen=True)
-class Restored:
+class RestoredRound:
     """The results of an interrupted round."""
 
-    kept: tuple[StepResult, ...]
-    """Of the steps that stay done."""
+    results: tuple[StepResult, ...]
+    """The results that are reused."""
     abandoned_calls: tuple[Call, ...]
     """Calls of the steps that have to run again."""
     errors: tuple[str, ...]
@@ -32,23 +32,23 @@ class Restored:
 
 @dataclass(frozen=True)
 class Rules:
-    """A policy, and the workers it is applied to."""
+    """A policy applied to a pool, with reasons for the rules that are broken."""
 
     policy: Policy
     pool: WorkerPool
 
-    def broken_by(self, workflow: Workflow, space: PlanSpace) -> tuple[str, ...]:
-        """Every rule of `space` that `workflow` breaks, and the fields of the policy behind them."""
+    def violations(self, workflow: Workflow, space: PlanSpace) -> tuple[str, ...]:
+        """Lists the rules of `space` that `workflow` breaks, and the policy fields behind them."""
         violations = space.violations(workflow)
         return (*violations, *self._fields(workflow, space)) if violations else ()
 
-    def against(self, continuation: Continuation, space: PlanSpace) -> str | None:
-        """Why a worker may not go on after its tool calls; `None` when it may.
+    def continuation_error(self, continuation: Continuation, space: PlanSpace) -> str | None:
+        """Returns why a worker may not continue after its tool calls; `None` when it may.
 
-        The message that names it may be forged, so it has to be one that may answer.
+        The message that names the worker may be forged, so it has to be one that may give the answer.
         """
         worker = continuation.worker
-        if worker not in space.last_choices:
+        if worker not in space.final_workers:
             return self._why(worker) or f"worker {worker!r} may not give the answer"
         for source in sorted(continuation.sources or ()):
             if why := self._why(source):
@@ -67,15 +67,15 @@ class Rules:
         workers = dict.fromkeys(step.worker for step in workflow.steps)
         yield from (why for worker in workers if worker in self.pool and (why := self._why(worker)))
         if any(
-            not space.may_read(reader, source) for reader in workers for source in (*workers, *(space.recalled or ()))
+            not space.may_read(reader, source) for reader in workers for source in (*workers, *(space.recallable or ()))
         ):
             yield "policy.forbid keeps replies of some workers from others"
 
 
-def restored(workflow: Workflow, results: Sequence[StepResult], space: PlanSpace, rules: Rules) -> Restored:
-    """Which `results` stay, beside the steps of `workflow` that still have to run; it may run in `space` itself."""
-    steps, kept, dropped, errors = list(workflow.steps), [], set[int](), []
-    for result in sorted(results, key=lambda one: one.index):
+def restore_results(workflow: Workflow, results: Sequence[StepResult], space: PlanSpace, rules: Rules) -> RestoredRound:
+    """Selects the `results` that are reused; the other steps of `workflow`, which `space` allows, run again."""
+    steps, reused, dropped, errors = list(workflow.steps), [], set[int](), []
+    for result in sorted(results, key=lambda result: result.index):
         if result.status != "ok":
             continue
         planned = workflow.steps[result.index] if result.index < len(steps) else None
@@ -84,39 +84,41 @@ def restored(workflow: Workflow, results: Sequence[StepResult], space: PlanSpace
             dropped.add(result.index)
             continue
         steps[result.index] = result.step
-        broken = rules.broken_by(Workflow(steps=tuple(steps)), space)
+        violations = rules.violations(Workflow(steps=tuple(steps)), space)
         stale = sorted(dropped & result.step.access)
-        if broken or stale:
+        if violations or stale:
             steps[result.index] = planned
             dropped.add(result.index)
-            why = "; ".join(broken) or f"it was made from the reply of step {stale[0] + 1}"
+            why = "; ".join(violations) or f"it was made from the reply of step {stale[0] + 1}"
             errors.append(f"step {result.index + 1} runs again, and its earlier reply is dropped: {why}")
         else:
-            kept.append(result)
-    again = (result for result in results if result not in kept)
-    return Restored(tuple(kept), tuple(call for result in again for call in result.calls), tuple(errors))
+            reused.append(result)
+    repeated = (result for result in results if result not in reused)
+    return RestoredRound(tuple(reused), tuple(call for result in repeated for call in result.calls), tuple(errors))
 
 
-def resumable(rounds: Sequence[Round], first: PlanSpace, rules: Rules, planner: Card) -> tuple[list[Round], list[str]]:
-    """The rounds that stay, of which the last is to be taken up again, and why those after it are dropped.
+def resumable_rounds(
+    rounds: Sequence[Round], first: PlanSpace, rules: Rules, planner: Card
+) -> tuple[list[Round], list[str]]:
+    """Selects the rounds that are reused, of which the last is resumed, and says why those after it are dropped.
 
-    Their calls count as calls of the last one's plan, for they were made and have to be paid.
+    Calls of dropped rounds are added to the last round's plan, because they have been paid for.
     """
     errors = list(_refused(rounds, first, rules, planner))
     if not errors:
         return list(rounds), []
     end = _first_refused(rounds, first, rules, planner)
     last = rounds[end]
-    calls = tuple(call for one in rounds[end + 1 :] for call in one.calls)
+    calls = tuple(call for round_ in rounds[end + 1 :] for call in round_.calls)
     plan = last.plan.model_copy(update={"calls": (*last.plan.calls, *calls)})
     return [*rounds[:end], last.model_copy(update={"plan": plan})], errors
 
 
 def check_history(rounds: Sequence[Round], first: PlanSpace, rules: Rules, planner: Card) -> None:
-    """Check the rounds before a new one, which a host keeps itself.
+    """Checks the rounds before a new one, for a host that stores them itself.
 
     Raises:
-        WorkflowValidationError: the policy does not allow what they hold.
+        WorkflowValidationError: the policy does not allow them.
     """
     errors = tuple(_refused((*rounds, Round(plan=PlanRecord(source="planner"))), first, rules, planner))
     if errors:
@@ -124,12 +126,12 @@ def check_history(rounds: Sequence[Round], first: PlanSpace, rules: Rules, plann
 
 
 def check_resumed(workflow: Workflow | None, resume: Sequence[Round]) -> None:
-    """Check that a caller's workflow is not another than that of the run to resume.
+    """Checks that a caller's workflow equals the plan of the run to resume.
 
     Raises:
-        ConfigError: it is.
+        ConfigError: it does not.
     """
-    if workflow is not None and resume and resume[-1].plan.is_made and resume[-1].plan.workflow != workflow:
+    if workflow is not None and resume and resume[-1].plan.is_complete and resume[-1].plan.workflow != workflow:
         raise ConfigError(
             f"workflow=... is not the plan of round {len(resume)} of the run to resume: leave out workflow to go on "
             "with that plan, or leave out resume to run the workflow from its start"
@@ -137,7 +139,7 @@ def check_resumed(workflow: Workflow | None, resume: Sequence[Round]) -> None:
 
 
 def without_continuation(request: Request) -> Request:
-    """The request as workers are shown it: a conductor in the pool would take a continuation for its own."""
+    """Removes the continuation from the request, because a conductor in the pool would take it for its own."""
     if all(turn.continuation is None for turn in request.messages):
         return request
     turns = tuple(turn.model_copy(update={"continuation": None}) for turn in request.messages)
@@ -145,29 +147,33 @@ def without_continuation(request: Request) -> Request:
 
 
 def _refused(rounds: Sequence[Round], first: PlanSpace, rules: Rules, planner: Card) -> Iterator[str]:
-    """Why rounds before the last may not stay as they are; nothing when they may."""
+    """Yields why rounds before the last are not allowed as they are; nothing if they are."""
     end = _first_refused(rounds, first, rules, planner)
     if end + 1 < len(rounds):
-        why = _broken(rounds, end, first, rules) or ("policy.forbid keeps its replies from the planner",)
+        why = _violations(rounds, end, first, rules) or ("policy.forbid keeps its replies from the planner",)
         yield f"what followed round {end + 1} is dropped: {'; '.join(why)}"
 
 
 def _first_refused(rounds: Sequence[Round], first: PlanSpace, rules: Rules, planner: Card) -> int:
-    """The first round whose replies may not lead to another one; else the last."""
+    """Number of the first round that no other round may follow, or else of the last round."""
     for number in range(len(rounds) - 1):
-        if _broken(rounds, number, first, rules):
+        if _violations(rounds, number, first, rules):
             return number
-        if not may_hear(planner, rounds[: number + 1], rules.pool, rules.policy):
+        if not can_read(planner, rounds[: number + 1], rules.pool, rules.policy):
             return number
     return len(rounds) - 1
 
 
-def _broken(rounds: Sequence[Round], number: int, first: PlanSpace, rules: Rules) -> Iterable[str]:
-    """The rules of the policy that a whole round breaks, as it was run; not those of form, nor limits."""
+def _violations(rounds: Sequence[Round], number: int, first: PlanSpace, rules: Rules) -> Iterable[str]:
+    """Lists the policy rules that a round breaks as it was run, ignoring rules of form and limits."""
     workflow = rounds[number].workflow
     if workflow is None:
         return ()
-    space = later_space(first, rounds[:number], rules.pool, rules.policy) if number else first
-    longest = max(len(step.subtask) for step in workflow.steps)
-    relaxed = {"access": "positional", "subtask_chars": longest, "max_steps": max(space.max_steps, len(workflow.steps))}
-    return rules.broken_by(workflow, space.model_copy(update=relaxed))
+    space = next_round_space(first, rounds[:number], rules.pool, rules.policy) if number else first
+    max_chars = max(len(step.subtask) for step in workflow.steps)
+    relaxed = {
+        "access": "positional",
+        "subtask_chars": max_chars,
+        "max_steps": max(space.max_steps, len(workflow.steps)),
+    }
+    return rules.violations(workflow, space.model_copy(update=relaxed))

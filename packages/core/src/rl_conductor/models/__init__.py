@@ -1,7 +1,7 @@
 """Language models behind one interface: a request goes in, a completion or a stream of deltas comes out.
 
-`model("provider:name")` makes any of them. Each provider has a folder of its own, and its vendor's library is imported
-only when a model of it is made. Other packages add providers through the entry point group `rl_conductor.models`.
+`model("provider:name")` creates any of them. Each provider has its own folder; its vendor's library is imported only
+when one of its models is created. Other packages add providers through the entry point group `rl_conductor.models`.
 """
 
 from __future__ import annotations
@@ -32,31 +32,31 @@ PROVIDERS = {
 
 @cache
 def providers() -> Mapping[str, str]:
-    """Every installed provider's name and `module:class`; those of this package can't be replaced."""
+    """Returns all installed providers as name and `module:class`; those of this package can't be overridden."""
     from importlib.metadata import entry_points  # noqa: PLC0415 - slow to import, and only needed here
 
     return {entry.name: entry.value for entry in entry_points(group=ENTRY_POINTS)} | PROVIDERS
 
 
 def model(name: str, **options: Any) -> Model:
-    """Make the model called `provider:name`, such as `openai:gpt-5`.
+    """Creates the model called `provider:name`, such as `openai:gpt-5`.
 
     Args:
         name: provider, a colon, and the model as that provider names it (a path or hub name for local ones).
         options: passed to the adapter, such as `base_url`, `api_key` or `price`.
 
     Raises:
-        ConfigError: no such provider, a missing library or a missing key; the message names the cure.
+        ConfigError: the provider is unknown, or its library or key is missing; the message says what to do.
     """
     provider, colon, rest = name.partition(":")
-    known = PROVIDERS if provider in PROVIDERS else providers()
-    if not colon or not rest or provider not in known:
+    adapters = PROVIDERS if provider in PROVIDERS else providers()
+    if not colon or not rest or provider not in adapters:
         raise ConfigError(
             f"no model {name!r}: write 'provider:model' with a provider of {', '.join(sorted(providers()))}"
         )
-    module, _, attribute = known[provider].partition(":")
-    made: Model = getattr(import_module(module), attribute)(rest, **options)
-    return made
+    module, _, attribute = adapters[provider].partition(":")
+    instance: Model = getattr(import_module(module), attribute)(rest, **options)
+    return instance
 
 
 __all__ = ["PROVIDERS", "Capabilities", "Model", "model", "providers"]

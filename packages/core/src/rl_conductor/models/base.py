@@ -1,7 +1,7 @@
-"""`Model`, the one interface of the Conductor's own brain, of every worker and of the Conductor itself.
+"""`Model`, the interface that planners, workers and the Conductor itself implement.
 
-An adapter translates requests, replies and errors of one vendor's library; it does not retry (the
-executor does, and the two would multiply), it does not log, and it imports its library when it is built.
+An adapter translates requests, replies and errors of one vendor's library. It does not retry, because the executor
+does, and it does not log. Its module imports the vendor's library.
 """
 
 from __future__ import annotations
@@ -40,13 +40,13 @@ from rl_conductor.types import (
 T = TypeVar("T")
 
 DEFAULT_TIMEOUT = 600.0
-"""Seconds that a request without a timeout of its own may be silent, for services that are told a number."""
+"""Timeout in seconds for requests without one, for APIs that require a number."""
 
-LONGEST_ERROR = 1000
-"""Characters of a vendor's message that are worth quoting."""
+MAX_ERROR_LENGTH = 1000
+"""Maximum number of characters quoted from a vendor's error message."""
 
-MALFORMED = (ValueError, TypeError, LookupError, AttributeError)
-"""What vendors' libraries trip over when a reply is not what the protocol promises, for they do not check it."""
+MALFORMED_REPLY_ERRORS = (ValueError, TypeError, LookupError, AttributeError)
+"""Errors that vendors' libraries raise for a malformed reply, because they do not validate it."""
 
 MAX_TOKENS_PER_CALL = 10**9
 """Most tokens that one call can report: a vendor's counts are untrusted, and larger ones fit no database."""
@@ -63,33 +63,33 @@ ERRORS_BY_STATUS: dict[int, type[ModelError]] = {
     429: RateLimitError,
     504: ModelTimeoutError,
 }
-"""What an HTTP status means; any other 4xx is a `BadRequestError`, any other 5xx a retryable `ModelError`."""
+"""Error class by HTTP status; any other 4xx is a `BadRequestError`, any other 5xx a retryable `ModelError`."""
 
 
 class Capabilities(Value):
-    """What a model can take and do; asking for more raises `BadRequestError` before the call."""
+    """Features that a model supports; a request for any other raises `BadRequestError` before the call."""
 
     tools: bool = False
     images: bool = False
     files: bool = False
     json_schema: bool = False
     array_bounds: bool = False
-    """A JSON schema may bound how many items an array has (`minItems`, `maxItems`)."""
+    """JSON schemas may use `minItems` and `maxItems`."""
     grammar: bool = False
-    """Decoding can be held to a `Grammar`."""
+    """Decoding can be constrained by a `Grammar`."""
     lengths: Literal["grammar", "check"] = "grammar"
-    """What bounds lengths in a plan: its grammar, or the check afterwards where the engine counts slowly (XGrammar)."""
+    """How length limits in plans are enforced: by the grammar, or by validation if grammars are slow (XGrammar)."""
     delegates: bool = False
-    """Makes its calls through an executor that reserves and settles each one itself (a Conductor)."""
+    """The model makes calls of its own and accounts for each of them itself (a Conductor)."""
     reasoning_start: ReasoningStart = "unknown"
-    """Where its replies begin: `inside` reasoning that its chat template has opened, or `outside` of it."""
+    """Whether replies begin `inside` reasoning, which the chat template has opened, or `outside` of it."""
     context: int | None = None
-    """Most tokens that it reads and writes in one call, where that is known without asking it."""
+    """Maximum tokens of prompt and reply together, if known without a call."""
 
     @property
     def names(self) -> frozenset[str]:
-        """The names of what it can do."""
-        return frozenset(name for name, able in self if able is True)
+        """The names of the supported features."""
+        return frozenset(name for name, value in self if value is True)
 
 
 @runtime_checkable
@@ -102,72 +102,72 @@ class Model(Protocol):
 
     @property
     def capabilities(self) -> Capabilities:
-        """What it can take and do."""
+        """The features that the model supports."""
 
     @property
     def price(self) -> Price | None:
-        """Its price; `None` when unknown."""
+        """The price of a call; `None` if unknown."""
 
     async def complete(self, request: Request) -> Completion:
-        """The whole reply. Raises `ModelError`; never returns an empty success."""
+        """Returns the complete reply. Raises `ModelError`, also for an empty reply."""
 
     def stream(self, request: Request) -> AsyncGenerator[Delta, None]:
-        """The reply as it is made; the last delta carries the `Completion`, whose text is that of all deltas.
+        """Streams the reply; the last delta carries the `Completion`, whose text is that of all deltas together.
 
-        Closing the generator before its end stops the call.
+        Closing the generator early cancels the call.
         """
 
     async def aclose(self) -> None:
-        """Close connections and free memory; the model may be used again afterwards."""
+        """Closes connections and frees memory; the model can be used again afterwards."""
 
 
 class WrapperModel:
-    """A model around another. What it is and can do is the other's, whenever asked: loading may settle that."""
+    """Base class of models that wrap another; name, capabilities and price are read from it on every access."""
 
     def __init__(self, model: Model) -> None:
         self.model = model
 
     @property
     def name(self) -> str:
-        """The model's."""
+        """The name of the wrapped model."""
         return self.model.name
 
     @property
     def capabilities(self) -> Capabilities:
-        """The model's."""
+        """The capabilities of the wrapped model, which may change when it is loaded."""
         return self.model.capabilities
 
     @property
     def price(self) -> Price | None:
-        """The model's."""
+        """The price of the wrapped model."""
         return self.model.price
 
     async def aclose(self) -> None:
-        """Close the model."""
+        """Closes the wrapped model."""
         await self.model.aclose()
 
 
 def require(model: Model, request: Request) -> None:
-    """Raise `BadRequestError` when `request` asks for what `model` can't do."""
-    can = model.capabilities
+    """Raises `BadRequestError` if `request` needs a feature that `model` does not support."""
+    capabilities = model.capabilities
     parts = [part for message in request.messages for part in message.content]
     missing = [
-        what
-        for what, asked, able in (
-            ("tools", bool(request.tools), can.tools),
-            ("images", any(isinstance(part, ImagePart) for part in parts), can.images),
-            ("files", any(isinstance(part, FilePart) for part in parts), can.files),
-            ("a JSON schema", isinstance(request.response_format, JsonFormat), can.json_schema),
-            ("a grammar", isinstance(request.response_format, Grammar), can.grammar),
+        name
+        for name, is_requested, is_supported in (
+            ("tools", bool(request.tools), capabilities.tools),
+            ("images", any(isinstance(part, ImagePart) for part in parts), capabilities.images),
+            ("files", any(isinstance(part, FilePart) for part in parts), capabilities.files),
+            ("a JSON schema", isinstance(request.response_format, JsonFormat), capabilities.json_schema),
+            ("a grammar", isinstance(request.response_format, Grammar), capabilities.grammar),
         )
-        if asked and not able
+        if is_requested and not is_supported
     ]
     if missing:
         raise BadRequestError(f"model {model.name!r} can't take {' or '.join(missing)}", model=model.name)
 
 
 def priced(usage: Usage, price: Price | None) -> Usage:
-    """`usage` of one call with its cost filled in; marked as unpriced where the price, or the tokens, are not known.
+    """Adds the cost to the usage of one call, or counts it as unpriced if its price or its tokens are unknown.
 
     Counts above `MAX_TOKENS_PER_CALL` are lowered to it.
     """
@@ -186,7 +186,7 @@ def priced(usage: Usage, price: Price | None) -> Usage:
 
 
 def checked(completion: Completion) -> Completion:
-    """`completion` itself, or `BadResponseError` when it holds neither text nor a tool call."""
+    """Returns `completion`, or raises `BadResponseError` if it has neither text nor a tool call."""
     if completion.text.strip() or completion.message.tool_calls:
         return completion
     only_reasoning = any(isinstance(part, ReasoningPart) for part in completion.message.content)
@@ -205,20 +205,20 @@ def checked(completion: Completion) -> Completion:
 
 
 async def collect(deltas: AsyncIterator[Delta]) -> Completion:
-    """The completion at the end of a stream; `BadResponseError` when it broke off before."""
+    """Reads a stream to its end and returns the completion; raises `BadResponseError` if it ends early."""
     async for delta in deltas:
         if delta.completion is not None:
             return delta.completion
     raise BadResponseError("the stream ended before the reply was complete", model="unknown")
 
 
-def broke_off(problem: BaseException | None) -> bool:
-    """Whether a connection ended before the reply did; told by name, for some libraries speak httpx, some httpx2."""
-    return type(problem).__name__ in ("ReadError", "RemoteProtocolError", "DecodingError")
+def is_connection_lost(error: BaseException | None) -> bool:
+    """Whether the connection was lost during the reply; compares class names, since libraries use httpx or httpx2."""
+    return type(error).__name__ in ("ReadError", "RemoteProtocolError", "DecodingError")
 
 
 def status_error(message: str, *, model: str, status: int, retry_after: float | None = None) -> ModelError:
-    """The error that an HTTP `status` means."""
+    """Builds the error for an HTTP status."""
     if 300 <= status < 400:
         why = "redirects are not followed, for key and question would go along; write the final address as base_url"
         return BadRequestError(f"{model}: HTTP status {status}: {why}", model=model, status=status)
@@ -229,9 +229,9 @@ def status_error(message: str, *, model: str, status: int, retry_after: float | 
     return ModelError(message, model=model, status=status, retryable=True, retry_after=retry_after)
 
 
-async def within(limit: float | None, items: AsyncGenerator[T, None]) -> AsyncGenerator[T, None]:
-    """`items`, closed at the end; `TimeoutError` once they took `limit` seconds, the reader's own time included."""
-    deadline = None if limit is None else asyncio.get_running_loop().time() + limit
+async def within(seconds: float | None, items: AsyncGenerator[T, None]) -> AsyncGenerator[T, None]:
+    """Yields from `items` and closes it; raises `TimeoutError` after `seconds`, the consumer's time included."""
+    deadline = None if seconds is None else asyncio.get_running_loop().time() + seconds
     async with aclosing(items):
         while True:
             # A timeout around the whole loop would cancel the reader instead, wherever it is between two items.
@@ -244,7 +244,7 @@ async def within(limit: float | None, items: AsyncGenerator[T, None]) -> AsyncGe
 
 
 def arguments_of(call: ToolCall) -> dict[str, Any]:
-    """The arguments as an object, for vendors that take no text; what is none stands under `invalid_json`."""
+    """Parses the arguments of a tool call into an object; invalid JSON is returned under the key `invalid_json`."""
     try:
         arguments = json.loads(call.arguments or "{}")
     except (ValueError, RecursionError):

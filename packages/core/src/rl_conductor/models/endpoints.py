@@ -1,7 +1,7 @@
-"""Where vendors' services are, which key goes there, and what of an address may be shown; no library is needed.
+"""Endpoints of providers: their addresses, the environment variables for their keys, and URLs made safe to print.
 
-A key of the environment goes to its own service and to the address that the environment names for that service; one
-that the caller passes goes where the caller says. No adapter follows redirects, which would take it anywhere.
+A key from the environment is sent only to the official endpoint or to the address that the environment names for it; a
+key that the caller passes is sent to the caller's `base_url`. No adapter follows redirects, which could leak the key.
 """
 
 from __future__ import annotations
@@ -16,97 +16,97 @@ from rl_conductor.errors import ConfigError
 from rl_conductor.models.prices import price_of
 from rl_conductor.types import FREE, Price
 
-_CREDENTIALS = re.compile(r"^(\w+://)?.*@", re.DOTALL)
+_USER_INFO = re.compile(r"^(\w+://)?.*@", re.DOTALL)
 
 
 @dataclass(frozen=True)
-class Access:
-    """An address and the key that goes there."""
+class Credentials:
+    """A base URL and the API key that is sent to it."""
 
     base_url: str
     key: str | None = field(repr=False)
-    at_home: bool
-    """The address is the service's own, not that of one that imitates it."""
+    is_official: bool
+    """The URL belongs to the provider itself, not to a compatible server."""
 
     @property
     def secrets(self) -> tuple[str | None, ...]:
-        """What no error may show."""
+        """The values that must not appear in errors."""
         return self.key, urlsplit(self.base_url).password
 
 
 @dataclass(frozen=True)
-class Service:
-    """Where a provider is found and what it needs."""
+class Endpoint:
+    """A provider's default URL and the environment variables that configure it."""
 
     provider: str
     base_url: str
     address_variable: str
     key_variables: tuple[str, ...]
     hosts: tuple[str, ...] = ()
-    """The hosts of a paid service, which needs a key; empty for a server that users run themselves, anywhere."""
+    """Hosts of a paid service, which requires a key; empty for self-hosted servers, which may run anywhere."""
 
-    def is_at(self, base_url: str) -> bool:
-        """Whether `base_url` leads to this service; what users run themselves is wherever they say it is."""
+    def matches(self, base_url: str) -> bool:
+        """Whether `base_url` belongs to this provider; always true for self-hosted servers."""
         host = urlsplit(base_url).hostname or ""
         return not self.hosts or any(host == name or host.endswith(f".{name}") for name in self.hosts)
 
-    def price_of(self, model: str, access: Access) -> Price | None:
-        """What `model` costs there: nothing where users run it themselves, `None` where it is not known."""
-        if not access.at_home:
+    def price_of(self, model: str, credentials: Credentials) -> Price | None:
+        """The price of `model` at this endpoint: free if self-hosted, `None` if unknown."""
+        if not credentials.is_official:
             return None
         return price_of(self.provider, model) if self.hosts else FREE
 
-    def access(self, model: str, *, base_url: str | None, api_key: str | None) -> Access:
-        """The way to `model`: arguments go before the environment, and that before the service's own address.
+    def credentials(self, model: str, *, base_url: str | None, api_key: str | None) -> Credentials:
+        """Resolves URL and key for `model`: arguments take precedence over the environment, and that over the defaults.
 
         Raises:
-            ConfigError: no usable key or address was found.
+            ConfigError: the key is missing or the URL is invalid.
         """
         address = _address(base_url or os.environ.get(self.address_variable) or self.base_url)
-        at_home = self.is_at(address)
+        is_official = self.matches(address)
         key = usable_key("api_key", api_key)
-        if key is None and (at_home or not base_url):
-            key = self.key_in(os.environ)
-        if key is None and at_home and self.hosts:
+        if key is None and (is_official or not base_url):
+            key = self.key_from(os.environ)
+        if key is None and is_official and self.hosts:
             raise ConfigError(
                 f"{self.provider}:{model} needs a key: set {self.key_variables[0]} or pass api_key=..., "
                 "or pass base_url=... for a server that needs none"
             )
-        return Access(address, key, at_home)
+        return Credentials(address, key, is_official)
 
-    def key_in(self, environ: Mapping[str, str]) -> str | None:
-        """The key that the environment holds for this service."""
+    def key_from(self, environ: Mapping[str, str]) -> str | None:
+        """Returns the first API key that is set in `environ`, or `None`."""
         keys = (usable_key(name, environ.get(name)) for name in self.key_variables)
         return next((key for key in keys if key), None)
 
 
 def usable_key(origin: str, text: str | None) -> str | None:
-    """The key in `text`, less the blank space around it that files of secrets often bring; `None` without one.
+    """Strips the white space that secret files often add around a key; returns `None` for an empty one.
 
     Raises:
-        ConfigError: no header can hold it; the message names `origin` (a variable or an argument), never the key.
+        ConfigError: the key can't be sent in a header. The message contains `origin` (a variable or argument) only.
     """
     key = (text or "").strip()
     if not (key.isascii() and key.isprintable()):
         raise ConfigError(
-            f"{origin} holds no key: there is a line break, a typographic quote or the like in it; copy the key again"
+            f"{origin} is not a valid API key: it contains a line break or a non-ASCII character; copy the key again"
         )
     return key or None
 
 
 def shown_address(url: str) -> str:
-    """`url` as it may be shown: without a name and password, and without its query, which may hold a key."""
-    return re.split("[?#]", _CREDENTIALS.sub(r"\1", url))[0]
+    """Removes user name, password, query and fragment from `url`, so that it can be printed."""
+    return re.split("[?#]", _USER_INFO.sub(r"\1", url))[0]
 
 
 def _address(url: str) -> str:
     address = url.strip()
     try:
         parts = urlsplit(address)
-        good = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
-    except ValueError:  # half of an IPv6 address, or a port that is no number
-        good = False
-    if not good:
-        shown = shown_address(address)
-        raise ConfigError(f"base_url {shown!r} is no address: write one such as 'http://localhost:8000/v1'")
+        is_valid = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:  # an incomplete IPv6 address, or a port that is not a number
+        is_valid = False
+    if not is_valid:
+        redacted = shown_address(address)
+        raise ConfigError(f"base_url {redacted!r} is not a valid URL: write one such as 'http://localhost:8000/v1'")
     return address

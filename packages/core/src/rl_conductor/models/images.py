@@ -1,4 +1,4 @@
-"""Images of a conversation, decoded for an engine in this process. It needs pillow."""
+"""Decodes the images of a conversation for an in-process engine. Requires pillow."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from rl_conductor.errors import BadRequestError
 from rl_conductor.types import ImagePart, Request
 
 FORMATS = ("PNG", "JPEG", "WEBP", "GIF")
-"""Pillow knows others, for some of which it starts programs."""
+"""Accepted formats; pillow supports others, some of which start external programs."""
 
 
 def images_of(request: Request, *, model: str) -> list[Image.Image]:
-    """The images of the conversation, in order.
+    """Decodes all images of the conversation, in order.
 
     Raises:
-        BadRequestError: one is given by address, or can't be decoded.
+        BadRequestError: an image is given by URL, or can't be decoded.
     """
     parts = [part for message in request.messages for part in message.content if isinstance(part, ImagePart)]
     return [_decoded(part, model) for part in parts]
@@ -26,7 +26,9 @@ def images_of(request: Request, *, model: str) -> list[Image.Image]:
 
 def _decoded(part: ImagePart, model: str) -> Image.Image:
     if part.data is None:
-        raise BadRequestError(f"{model} fetches no image from {part.url!r}: give its content in `data`", model=model)
+        raise BadRequestError(
+            f"{model} can't fetch images by URL ({part.url!r}): pass the content in `data`", model=model
+        )
     try:
         with Image.open(BytesIO(base64.b64decode(part.data)), formats=FORMATS) as image:
             return image.convert("RGB")

@@ -1,7 +1,7 @@
-"""What vendors charge, from the maintained data that the `genai-prices` package carries; no network is used.
+"""Looks up vendors' prices in the data of the `genai-prices` package, without network access.
 
-Rates for text only: audio, pictures and vendors' own tools (web search) are not in a `Price`. What is cached counts at
-the vendor's usual rate, which at Anthropic is that of five minutes; no adapter of ours asks for an hour.
+Covers text only: a `Price` has no rates for audio, images or vendors' own tools (web search). Cache writes use the
+vendor's default rate, which for Anthropic is the five-minute cache, the only one that our adapter uses.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ THOUSAND = Decimal(1000)
 
 @cache
 def price_of(provider: str, model: str) -> Price | None:
-    """Today's price of `model` as `provider` names it; `None` when it is not known.
+    """Returns today's price of `model`, as `provider` names it, or `None` if it is unknown.
 
     `provider` is one of the price data's ids, such as `openai`, `anthropic`, `google` or `openrouter`.
     """
@@ -41,8 +41,8 @@ def _price(rates: ModelPrice) -> Price | None:
     return Price(
         input=_rate(rates.input_mtok, 0),
         output=_rate(rates.output_mtok, 0),
-        cached_input=_known(rates.cache_read_mtok, 0),
-        cache_write=_known(rates.cache_write_mtok, 0),
+        cached_input=_optional_rate(rates.cache_read_mtok, 0),
+        cache_write=_optional_rate(rates.cache_write_mtok, 0),
         per_call=per_thousand / THOUSAND,
         tiers=tuple(_tier(rates, above) for above in _thresholds(rates)),
     )
@@ -53,8 +53,8 @@ def _tier(rates: ModelPrice, above: int) -> PriceTier:
         above=above,
         input=_rate(rates.input_mtok, above + 1),
         output=_rate(rates.output_mtok, above + 1),
-        cached_input=_known(rates.cache_read_mtok, above + 1),
-        cache_write=_known(rates.cache_write_mtok, above + 1),
+        cached_input=_optional_rate(rates.cache_read_mtok, above + 1),
+        cache_write=_optional_rate(rates.cache_write_mtok, above + 1),
     )
 
 
@@ -65,12 +65,12 @@ def _thresholds(rates: ModelPrice) -> list[int]:
     )
 
 
-def _known(kind: Decimal | TieredPrices | None, tokens: int) -> Decimal | None:
+def _optional_rate(kind: Decimal | TieredPrices | None, tokens: int) -> Decimal | None:
     return None if kind is None else _rate(kind, tokens)
 
 
 def _rate(kind: Decimal | TieredPrices | None, tokens: int) -> Decimal:
-    """The rate of one kind of token in a call whose input has `tokens`; what has no rate is free."""
+    """The rate for one kind of token in a call with `tokens` input tokens; zero if the vendor lists none."""
     if kind is None or isinstance(kind, Decimal):
         return kind or Decimal(0)
     return next((tier.price for tier in reversed(kind.tiers) if tokens > tier.start), kind.base)

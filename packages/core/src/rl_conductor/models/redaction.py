@@ -1,4 +1,4 @@
-"""Keys stay out of errors: they are found in whatever holds them, and cut out of what others say."""
+"""Redacts API keys from error messages, and finds the keys that an object graph holds."""
 
 from __future__ import annotations
 
@@ -13,53 +13,53 @@ from pydantic import SecretStr
 
 from rl_conductor.errors import ModelError
 
-HIDDEN = "[secret]"
-TELLING = 8
-"""Characters in a row that give a part of a key away."""
-MOST = 10_000
-"""Objects that are looked through for keys; whoever uses a key is nearer than that."""
+REDACTED = "[secret]"
+MIN_MATCH = 8
+"""Minimum length of a fragment of a key that is redacted. Shorter secrets are taken for placeholders."""
+MAX_OBJECTS = 10_000
+"""Maximum number of objects searched for keys; a client is never further than that from its key."""
 
-_KINDS_OF_KEY = "access|account|api|app|auth|private|secret|subscription"
-_NAME = re.compile(rf"({_KINDS_OF_KEY})[-_]?key|secret|password|authorization|(^|_)token$", re.IGNORECASE)
-"""Names of what holds a key. A plain `key` is none: that of a dictionary is often called so."""
+_KEY_KINDS = "access|account|api|app|auth|private|secret|subscription"
+_SECRET_NAME = re.compile(rf"({_KEY_KINDS})[-_]?key|secret|password|authorization|(^|_)token$", re.IGNORECASE)
+"""Names of fields and headers that hold a key. A plain `key` is left out, because mappings often use it."""
 _TOKEN = re.compile(r"[\w*.…•-]+")
 _MASK = re.compile(r"[*•]{2,}|\.{3,}|…")
 
 
 @contextmanager
-def hiding(*secrets: str | None) -> Iterator[None]:
-    """Our errors leave the block without these: vendors quote keys, in whole, in part or behind stars."""
+def redacting(*secrets: str | None) -> Iterator[None]:
+    """Redacts these secrets from any `ModelError` raised in the block. Vendors quote keys whole, in part or masked."""
     try:
         yield
     except ModelError as error:
-        error.args = (without_secrets(str(error), secrets),)
+        error.args = (redact_secrets(str(error), secrets),)
         raise
 
 
-# ----------------------------------------------------------------------------------- cutting out
+# ------------------------------------------------------------------------------------- redacting
 
 
-def without_secrets(text: str, secrets: Iterable[str | None]) -> str:
-    """`text` with each of `secrets` replaced, also where only a part of it stands."""
-    for secret in (one for one in secrets if one and len(one) >= TELLING):  # shorter ones stand in for a key
+def redact_secrets(text: str, secrets: Iterable[str | None]) -> str:
+    """Replaces each of `secrets` in `text`, and masked forms and fragments of them."""
+    for secret in (value for value in secrets if value and len(value) >= MIN_MATCH):  # shorter ones are placeholders
         masked = {token for token in _TOKEN.findall(text) if _is_masked(token, secret)}
         for token in sorted(masked, key=len, reverse=True):
-            text = text.replace(token, HIDDEN)
-        text = _without_parts(text, secret)
+            text = text.replace(token, REDACTED)
+        text = _redact_fragments(text, secret)
     return text
 
 
-def _without_parts(text: str, secret: str) -> str:
-    """`text` without what it shares with `secret` for `TELLING` characters or more."""
-    for start in range(len(secret) - TELLING + 1):
-        if secret[start : start + TELLING] in text:
-            for end in range(len(secret), start + TELLING - 1, -1):
-                text = text.replace(secret[start:end], HIDDEN)
+def _redact_fragments(text: str, secret: str) -> str:
+    """Replaces every fragment of `secret` of at least `MIN_MATCH` characters."""
+    for start in range(len(secret) - MIN_MATCH + 1):
+        if secret[start : start + MIN_MATCH] in text:
+            for end in range(len(secret), start + MIN_MATCH - 1, -1):
+                text = text.replace(secret[start:end], REDACTED)
     return text
 
 
 def _is_masked(token: str, secret: str) -> bool:
-    """Whether this is the beginning or the end of `secret` beside a mask."""
+    """Whether `token` is the start or the end of `secret` next to a mask such as `****`."""
     ends = (end for part in _MASK.split(token) if len(end := part.strip(".")) >= 3)
     return _MASK.search(token) is not None and any(secret.startswith(end) or secret.endswith(end) for end in ends)
 
@@ -67,54 +67,56 @@ def _is_masked(token: str, secret: str) -> bool:
 # --------------------------------------------------------------------------------------- finding
 
 
-def secrets_in(thing: object) -> set[str]:
-    """The keys in an object and in what it is made of: pydantic's secrets, and texts with a telling name."""
-    found: set[str] = set()
-    for name, part in parts_of(thing):
+def find_secrets(root: object) -> set[str]:
+    """Returns the keys reachable from an object: pydantic secrets, and strings under a name such as `api_key`."""
+    secrets: set[str] = set()
+    for name, part in parts_of(root):
         if isinstance(part, SecretStr):
-            found.add(part.get_secret_value())
-        elif isinstance(part, str) and part and _NAME.search(name):
-            found.add(part)
-    return found
+            secrets.add(part.get_secret_value())
+        elif isinstance(part, str) and part and _SECRET_NAME.search(name):
+            secrets.add(part)
+    return secrets
 
 
-def parts_of(thing: object) -> Iterator[tuple[str, object]]:
-    """Yields an object and the objects that can be reached from it, the nearest first, each with a name."""
+def parts_of(root: object) -> Iterator[tuple[str, object]]:
+    """Yields an object and all objects reachable from it, breadth first, each with its name."""
     seen: set[int] = set()
-    ahead: deque[tuple[str, object]] = deque([("", thing)])
-    while ahead and len(seen) < MOST:
-        name, part = ahead.popleft()
+    queue: deque[tuple[str, object]] = deque([("", root)])
+    while queue and len(seen) < MAX_OBJECTS:
+        name, part = queue.popleft()
         if isinstance(part, str | SecretStr):
             yield name, part
         elif id(part) not in seen:
             seen.add(id(part))
             yield name, part
-            ahead.extend(_parts(name, part))
+            queue.extend(_children(name, part))
 
 
-def _parts(name: str, held: object) -> Iterator[tuple[str, object]]:
-    """What `held` is made of, by name."""
-    match held:
+def _children(name: str, value: object) -> Iterator[tuple[str, object]]:
+    """Yields the direct children of `value` with their names."""
+    match value:
         case dict():
-            yield from ((key if isinstance(key, str) else name, part) for key, part in tuple(held.items())[:MOST])
+            yield from (
+                (key if isinstance(key, str) else name, part) for key, part in tuple(value.items())[:MAX_OBJECTS]
+            )
         case list() | tuple() | set() | frozenset():
-            yield from ((name, part) for part in tuple(held)[:MOST])
+            yield from ((name, part) for part in tuple(value)[:MAX_OBJECTS])
         case partial():
-            yield from ((name, part) for part in (held.func, held.args, held.keywords))
+            yield from ((name, part) for part in (value.func, value.args, value.keywords))
         case MethodType():
-            yield name, held.__self__
+            yield name, value.__self__
         case FunctionType():
-            yield from _closed_over(held)
+            yield from _closure_variables(value)
         case type() | ModuleType():
             return
         case _:
             for fields in ("__dict__", "__pydantic_private__"):
-                with suppress(AttributeError):  # `getattr` would wake up proxies
-                    yield name, object.__getattribute__(held, fields)
+                with suppress(AttributeError):  # `getattr` would make lazy proxies load
+                    yield name, object.__getattribute__(value, fields)
 
 
-def _closed_over(function: FunctionType) -> Iterator[tuple[str, object]]:
-    """The variables from around a function: an agent has its model there."""
+def _closure_variables(function: FunctionType) -> Iterator[tuple[str, object]]:
+    """Yields the closure variables of a function; agents often hold their model there."""
     for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
-        with suppress(ValueError):  # it holds nothing yet
+        with suppress(ValueError):  # an empty cell
             yield name, cell.cell_contents

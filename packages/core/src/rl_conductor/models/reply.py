@@ -1,4 +1,4 @@
-"""Splits the reply to one request into reasoning and answer, and remembers where a model's replies begin. Pure."""
+"""Splits replies into reasoning and answer, and learns whether a model's replies begin inside reasoning."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ _TEMPLATES_THAT_OPEN = re.compile(r"deepseek[-_.]?r1|qwq|thinking|minimax-m2", r
 
 @dataclass
 class ReasoningMemory:
-    """Where the replies of one model were last seen to begin."""
+    """Remembers whether the last replies of a model began inside or outside of reasoning."""
 
     start: ReasoningStart = "unknown"
 
     def expected(self, declared: ReasoningStart, name: str, *, streamed: bool) -> ReasoningStart:
-        """Where the next reply of the model called `name` is expected to begin.
+        """Predicts whether the next reply of the model called `name` begins inside reasoning.
 
-        What is declared goes first, then what was observed, then the name. A stream is held back on such grounds only.
+        The declared value takes precedence, then earlier replies, then the name. Without them a stream is not delayed.
         """
         if declared != "unknown":
             return declared
@@ -30,7 +30,7 @@ class ReasoningMemory:
         return "outside" if streamed else "unknown"
 
     def observe(self, text: str, split: Split) -> None:
-        """Learns from a reply of the model that came to its natural end."""
+        """Updates the prediction from a reply that ended naturally."""
         if split.closed_unopened or split_reasoning(text).closed_unopened:
             self.start = "inside"
         elif not split.reasoning:
@@ -38,7 +38,7 @@ class ReasoningMemory:
 
 
 class ReplyReader:
-    """Reads one reply: its pieces, if it is streamed, and then the whole."""
+    """Separates reasoning from the answer in one reply, streamed or complete."""
 
     def __init__(self, memory: ReasoningMemory, declared: ReasoningStart, name: str, *, streamed: bool) -> None:
         """`declared` is the model's `Capabilities.reasoning_start`, and `name` its name."""
@@ -47,7 +47,7 @@ class ReplyReader:
         self._filter: ReasoningFilter | None = None
 
     def add(self, delta: Delta) -> str:
-        """Takes a piece of a stream and returns what is certain to be its answer."""
+        """Adds a delta and returns the text that certainly belongs to the answer."""
         if delta.reasoning and self._filter is None:
             self._start = "outside"  # the vendor sends it apart
         if not delta.text:
@@ -56,11 +56,11 @@ class ReplyReader:
         return self._filter.add(delta.text)
 
     def rest(self, completion: Completion) -> str:
-        """The rest of a stream's answer."""
+        """Returns the remaining answer text at the end of a stream."""
         return self._filter.end(truncated=_is_truncated(completion)) if self._filter else ""
 
     def split(self, completion: Completion, *, learn: bool) -> Completion:
-        """The whole reply, its reasoning as a part of its own; `learn` whether the next one will begin alike."""
+        """Moves the reasoning of a complete reply into its own part; `learn` updates the memory from it."""
         message = completion.message
         if self._filter is None and any(isinstance(part, ReasoningPart) for part in message.content):
             self._start = "outside"

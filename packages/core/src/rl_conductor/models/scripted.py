@@ -1,7 +1,7 @@
-"""`ScriptedModel`: a real `Model` whose replies are written down beforehand, for tests without a network.
+"""`ScriptedModel`: a `Model` with predefined replies, for tests without a network.
 
 Unlike a mock it obeys the whole contract (streaming, usage, prices, capabilities, errors, cancellation),
-and `assert_complete` shows the replies that nobody asked for.
+and `assert_complete` fails if replies are left over.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ stream, of which one may be the error that breaks it off."""
 
 
 class ScriptedModel:
-    """Answers each request with the next reply of its script, or with what a function makes of the request."""
+    """Answers each request with the next predefined reply, or with the result of a function of the request."""
 
     def __init__(
         self,
@@ -33,15 +33,15 @@ class ScriptedModel:
         price: Price | None = FREE,
         capabilities: Capabilities = ALL,
     ) -> None:
-        """`delay` is the seconds before each reply. A string is one reply, said every time."""
+        """`delay` is in seconds, before each reply. A string as `replies` is returned for every request."""
         self.name = f"scripted:{name}"
         self.price = price
         self.capabilities = capabilities
         self.requests: list[Request] = []
-        """Every request so far, refused and cancelled ones included."""
+        """All requests so far, including failed and cancelled ones."""
         self.in_flight = 0
         self.peak = 0
-        """Most calls that were in flight at once."""
+        """The maximum number of concurrent calls so far."""
         self._replies: list[Scripted] = []
         if callable(replies):
             self._make = replies
@@ -53,7 +53,7 @@ class ScriptedModel:
         self._delay = delay
 
     async def complete(self, request: Request) -> Completion:
-        """The next reply, whole."""
+        """Returns the next reply."""
         completion = None
         async for delta in self.stream(request):
             completion = delta.completion
@@ -61,7 +61,7 @@ class ScriptedModel:
         return completion
 
     async def stream(self, request: Request) -> AsyncGenerator[Delta, None]:
-        """The next reply, a word at a time."""
+        """Streams the next reply word by word."""
         require(self, request)
         self.requests.append(request)
         self.in_flight += 1
@@ -78,10 +78,10 @@ class ScriptedModel:
             self.in_flight -= 1
 
     async def aclose(self) -> None:
-        """Nothing to close."""
+        """Does nothing; there are no resources to release."""
 
     def assert_complete(self) -> None:
-        """Fail when replies of the script were never asked for."""
+        """Raises `AssertionError` if any predefined reply was not used."""
         assert not self._replies, f"{self.name} still has {len(self._replies)} replies: {self._replies!r}"
 
     def _next(self) -> Scripted:

@@ -1,4 +1,4 @@
-"""Tool calls that models write as JSON, bare or in `<tool_call>` blocks: pure translation, no model's own dialect."""
+"""Tool calls for models without native ones: the model writes JSON, bare or in `<tool_call>` blocks."""
 
 from __future__ import annotations
 
@@ -19,48 +19,52 @@ WRAPPING = re.compile(rf"^(?:```(?:json)?|{OPENING})?\s*([{{\[].*[}}\]])\s*(?:``
 # ---------------------------------------------------------------------------------------- requests
 
 
-def offered(request: Request) -> tuple[Tool, ...]:
-    """The tools that the model is told of: all, the one that must be called, or none."""
+def offered_tools(request: Request) -> tuple[Tool, ...]:
+    """The tools to offer to the model: all, the one that `tool_choice` names, or none."""
     if request.tool_choice in ("auto", "required"):
         return request.tools
     return tuple(tool for tool in request.tools if tool.name == request.tool_choice)
 
 
-def form_with_tools(request: Request) -> ResponseFormat | None:
-    """The format to hold the reply to, which enforces the choice among the tools."""
-    tools, form = offered(request), request.response_format
+def response_format_with_tools(request: Request) -> ResponseFormat | None:
+    """The response format that enforces `tool_choice`."""
+    tools, form = offered_tools(request), request.response_format
     if tools and request.tool_choice != "auto":
-        return calling(tools)
+        return tool_call_format(tools)
     if tools and isinstance(form, JsonFormat):
-        return calling(tools, instead=form)
+        return tool_call_format(tools, alternative=form)
     return form
 
 
-def telling(request: Request) -> Request:
-    """`request` with the schema of its reply in the user's last turn, as vendors tell it on their side.
+def with_schema_in_prompt(request: Request) -> Request:
+    """Appends the JSON schema of the reply to the last user message, as vendors do on their side.
 
-    A grammar holds a model to a schema but does not tell it: a small one then goes on in a string until it is cut off.
+    A grammar enforces a schema but does not show it to the model; a small one then writes an endless string.
     """
-    form, turns = request.response_format, list(request.messages)
-    last = max((place for place, turn in enumerate(turns) if turn.role == "user"), default=None)
-    if last is None or not isinstance(form, JsonFormat) or form.json_schema is None:
+    form, messages = request.response_format, list(request.messages)
+    last_user = max((position for position, message in enumerate(messages) if message.role == "user"), default=None)
+    if last_user is None or not isinstance(form, JsonFormat) or form.json_schema is None:
         return request
-    told = TextPart(text=f"\n\nAnswer in JSON of this schema: {json.dumps(form.json_schema, ensure_ascii=False)}")
-    turns[last] = turns[last].model_copy(update={"content": (*turns[last].content, told)})
-    return request.model_copy(update={"messages": tuple(turns)})
+    instruction = TextPart(
+        text=f"\n\nAnswer in JSON of this schema: {json.dumps(form.json_schema, ensure_ascii=False)}"
+    )
+    messages[last_user] = messages[last_user].model_copy(
+        update={"content": (*messages[last_user].content, instruction)}
+    )
+    return request.model_copy(update={"messages": tuple(messages)})
 
 
-def calling(tools: Sequence[Tool], *, instead: JsonFormat | None = None) -> JsonFormat:
-    """The format of a reply that calls one of `tools`, or else is of the format `instead`."""
-    shapes = {f"call{place}": _call_of(tool, f"call{place}") for place, tool in enumerate(tools)}
-    if instead is not None:
-        shapes["reply"] = _moved(instead.json_schema or {"type": "object"}, "reply")
+def tool_call_format(tools: Sequence[Tool], *, alternative: JsonFormat | None = None) -> JsonFormat:
+    """The format of a reply that calls one of `tools` or follows the `alternative` format."""
+    shapes = {f"call{position}": _call_schema(tool, f"call{position}") for position, tool in enumerate(tools)}
+    if alternative is not None:
+        shapes["reply"] = _rebase_references(alternative.json_schema or {"type": "object"}, "reply")
     choices = [{"$ref": f"#/$defs/{name}"} for name in shapes]
     return JsonFormat(json_schema={"anyOf": choices, "$defs": shapes})
 
 
-def _call_of(tool: Tool, place: str) -> dict[str, Any]:
-    arguments = _moved(tool.parameters, f"{place}/properties/arguments")
+def _call_schema(tool: Tool, position: str) -> dict[str, Any]:
+    arguments = _rebase_references(tool.parameters, f"{position}/properties/arguments")
     return {
         "type": "object",
         "properties": {"name": {"const": tool.name}, "arguments": arguments},
@@ -69,106 +73,111 @@ def _call_of(tool: Tool, place: str) -> dict[str, Any]:
     }
 
 
-def _moved(schema: Any, place: str) -> Any:
-    """`schema` as it stands at `place` of the definitions: its references are counted from the root."""
+def _rebase_references(schema: Any, position: str) -> Any:
+    """Rewrites the `$ref`s of `schema` for its new position below `$defs`."""
     if isinstance(schema, list):
-        return [_moved(item, place) for item in schema]
+        return [_rebase_references(item, position) for item in schema]
     if not isinstance(schema, dict):
         return schema
-    moved = {key: _moved(value, place) for key, value in schema.items()}
+    moved = {key: _rebase_references(value, position) for key, value in schema.items()}
     reference = schema.get("$ref")
     if isinstance(reference, str) and reference.startswith("#"):
-        moved["$ref"] = f"#/$defs/{place}{reference[1:]}"
+        moved["$ref"] = f"#/$defs/{position}{reference[1:]}"
     return moved
 
 
 # ----------------------------------------------------------------------------------------- replies
 
 
-class Reader:
-    """A reply that grows: its text is passed on at once, what may be a call is held back until the end."""
+class ToolCallReader:
+    """Reads a streamed reply: passes text on at once and buffers anything that may be a tool call."""
 
     def __init__(self, request: Request, *, model: str) -> None:
-        """`model`: its name, for errors."""
+        """`model` is the name to use in errors."""
         self.text = ""
         self.calls: tuple[ToolCall, ...] = ()
-        """Known at the end."""
-        self._tools = offered(request)
-        self._must = request.tool_choice not in ("auto", "none")
-        self._most = None if request.parallel_tool_calls else 1
+        """The parsed tool calls; empty until `end` is called."""
+        self._tools = offered_tools(request)
+        self._call_required = request.tool_choice not in ("auto", "none")
+        self._max_calls = None if request.parallel_tool_calls else 1
         self._model = model
-        self._held = ""
+        self._pending = ""
 
     def add(self, piece: str) -> str:
-        """Take a piece of the reply; the text that is certain now."""
-        self._held += piece
-        size = self._certain()
-        shown, self._held = self._held[:size], self._held[size:]
-        self.text += shown
-        return shown
+        """Adds a piece of the reply and returns the text that is certainly not part of a tool call."""
+        self._pending += piece
+        size = self._certain_length()
+        certain, self._pending = self._pending[:size], self._pending[size:]
+        self.text += certain
+        return certain
 
-    def end(self, *, cut: bool) -> str:
-        """Read the calls; the text that was held back. `cut`: the reply was ended by its limit of tokens.
+    def end(self, *, truncated: bool) -> str:
+        """Parses the tool calls and returns the remaining text.
+
+        Args:
+            truncated: the reply hit its token limit.
 
         Raises:
-            BadResponseError: a `<tool_call>`, or a reply that must be a call, is no call of a tool that was offered.
+            BadResponseError: a `<tool_call>` block, or a required call, does not call an offered tool.
         """
-        calls, rest = read_calls(self._held, self._tools), ""
+        calls, rest = parse_tool_calls(self._pending, self._tools), ""
         if not calls:
             blocks = self._blocks()
-            calls = tuple(call for block in blocks for call in self._read(block, cut=cut))
-            rest = BLOCK.sub("", self._held) if blocks else self._held
-        self.calls = calls[: self._most]
+            calls = tuple(call for block in blocks for call in self._parse_block(block, truncated=truncated))
+            rest = BLOCK.sub("", self._pending) if blocks else self._pending
+        self.calls = calls[: self._max_calls]
         rest = "" if calls and not rest.strip() else rest
         self.text += rest
         return rest
 
     def _blocks(self) -> list[str]:
-        if self._must:
-            return [self._held]
-        return BLOCK.findall(self._held) if self._tools else []
+        if self._call_required:
+            return [self._pending]
+        return BLOCK.findall(self._pending) if self._tools else []
 
-    def _read(self, block: str, *, cut: bool) -> tuple[ToolCall, ...]:
-        calls = read_calls(block, self._tools)
+    def _parse_block(self, block: str, *, truncated: bool) -> tuple[ToolCall, ...]:
+        calls = parse_tool_calls(block, self._tools)
         if not calls:
-            why = "ran out of output tokens in a tool call; raise max_tokens" if cut else "calls no tool it was offered"
-            raise BadResponseError(f"{self._model} {why}: {block[:200]!r}", model=self._model, retryable=not cut)
+            why = "made no valid call of an offered tool"
+            if truncated:
+                why = "ran out of output tokens in a tool call; raise max_tokens"
+            raise BadResponseError(f"{self._model} {why}: {block[:200]!r}", model=self._model, retryable=not truncated)
         return calls
 
-    def _certain(self) -> int:
-        """How many of the characters held back are text for certain."""
+    def _certain_length(self) -> int:
+        """How many pending characters are certainly text."""
         if not self._tools:
-            return len(self._held)
-        if not self.text and may_become_call(self._held):
+            return len(self._pending)
+        if not self.text and may_become_tool_call(self._pending):
             return 0
-        if OPENING in self._held:
-            return self._held.index(OPENING)
-        begun = (size for size in range(1, len(OPENING)) if self._held.endswith(OPENING[:size]))
-        return len(self._held) - max(begun, default=0)
+        if OPENING in self._pending:
+            return self._pending.index(OPENING)
+        prefixes = (size for size in range(1, len(OPENING)) if self._pending.endswith(OPENING[:size]))
+        return len(self._pending) - max(prefixes, default=0)
 
 
-def may_become_call(text: str) -> bool:
-    """Whether a reply that begins with `text` could still turn out to be a call, and nothing besides."""
-    begun = text.lstrip()
-    return begun[:1] in ("", "{", "[", "`") or OPENING.startswith(begun[: len(OPENING)])
+def may_become_tool_call(text: str) -> bool:
+    """Whether a reply that begins with `text` could still be nothing but tool calls."""
+    prefixes = text.lstrip()
+    return prefixes[:1] in ("", "{", "[", "`") or OPENING.startswith(prefixes[: len(OPENING)])
 
 
-def read_calls(text: str, tools: Sequence[Tool]) -> tuple[ToolCall, ...]:
-    """The calls that `text` is, one or a list, and nothing besides; none when it is an answer."""
+def parse_tool_calls(text: str, tools: Sequence[Tool]) -> tuple[ToolCall, ...]:
+    """Parses `text` as a tool call or a list of them; returns no calls if it is anything else."""
     wrapped = WRAPPING.match(text.strip())
     try:
-        read = json.loads(wrapped[1]) if wrapped else None
+        value = json.loads(wrapped[1]) if wrapped else None
     except (ValueError, RecursionError):
         return ()
-    calls = [_call_in(entry, tools) for entry in (read if isinstance(read, list) else [read])]
+    calls = [_parse_call(entry, tools) for entry in (value if isinstance(value, list) else [value])]
     return tuple(call for call in calls if call) if all(calls) else ()
 
 
-def _call_in(entry: Any, tools: Sequence[Tool]) -> ToolCall | None:
+def _parse_call(entry: Any, tools: Sequence[Tool]) -> ToolCall | None:
     if not isinstance(entry, dict) or set(entry) not in ({"name", "arguments"}, {"name", "parameters"}):
         return None
     arguments = entry.get("arguments", entry.get("parameters"))
     if entry["name"] not in [tool.name for tool in tools] or not isinstance(arguments, dict):
         return None
-    # Nine letters and digits: there are templates that take no other id.
+    # Some chat templates accept only ids of nine letters and digits.
     return ToolCall(id=uuid4().hex[:9], name=entry["name"], arguments=json.dumps(arguments))

@@ -1,6 +1,6 @@
-"""The plan language: how a workflow is spelled, parsed, repaired, and held to by constrained decoding. Pure.
+"""The plan language: rendering, parsing and repairing workflows, and constraints for decoding them. Pure.
 
-In: text and a `PlanSpace`. Out: a `Workflow` and what was repaired; or a grammar or JSON schema for decoding.
+In: text and a `PlanSpace`. Out: a `Plan` (workflow, reasoning and repairs); or a grammar or JSON schema for decoding.
 """
 
 from rl_conductor.plan_text.forms import Plan, render

@@ -1,12 +1,12 @@
-"""The plan language: three forms, and the one way to spell a workflow in each.
+"""The three forms of plan text, and the canonical rendering of a workflow in each.
 
-    lists    reasoning, then the paper's three lists, a line each
-    lines    reasoning, then a JSON object a line for each step, so that a step can start while the next is written
-    object   one JSON object, for vendors that decode by a JSON schema
+    lists    reasoning, then the paper's three lists, one line each
+    lines    reasoning, then one JSON object per line for each step, so that steps can start early
+    object   one JSON object, for vendors that support a JSON schema
 
-A worker is written as its position in the roster. Access is `[]` or `["all"]` in a binary space, and earlier
-positions in a positional one. In a later round `"all"` covers the earlier rounds too; positional access says
-`"before"` for them. An empty plan accepts the answer of the round before.
+A worker is written as its position in the roster. Access is `[]` or `["all"]` in a binary space, and a list of earlier
+positions in a positional one. In a later round `"all"` includes the earlier rounds; positional access writes
+`"before"` for them. An empty plan accepts the answer of the previous round.
 """
 
 from __future__ import annotations
@@ -27,19 +27,19 @@ BEFORE = "before"
 
 
 class Plan(Value):
-    """What a plan text says."""
+    """A parsed plan with its reasoning and repairs."""
 
     workflow: Workflow | None
-    """`None` accepts the answer of the round before."""
+    """`None` accepts the answer of the previous round."""
     reasoning: str = ""
-    """What stood before the plan."""
+    """The text before the plan."""
     repairs: tuple[str, ...] = ()
-    """What had to be put right to read it, in plain words."""
+    """Descriptions of the mistakes that were repaired."""
     form: Form = "lists"
 
 
-class WrittenStep(NamedTuple):
-    """A step as it was written, whatever that is."""
+class RawStep(NamedTuple):
+    """The fields of a step as parsed, before validation."""
 
     subtask: Any
     worker: Any
@@ -47,10 +47,10 @@ class WrittenStep(NamedTuple):
 
 
 def render(workflow: Workflow | None, space: PlanSpace, form: Form = "lists", *, reasoning: str = "") -> str:
-    """`workflow` in the plan language; `None` is the plan that accepts the answer of the round before.
+    """Renders `workflow` as plan text; `None` renders the plan that accepts the answer of the previous round.
 
     Raises:
-        ConfigError: a worker is not in the roster, or a binary space can't spell what a step reads.
+        ConfigError: a worker is not in the roster, or a binary space can't express the access list of a step.
     """
     steps = workflow.steps if workflow else ()
     rows = [_record(step, index, space) for index, step in enumerate(steps)]
@@ -64,7 +64,7 @@ def render(workflow: Workflow | None, space: PlanSpace, form: Form = "lists", *,
 
 
 def dumps(value: Any) -> str:
-    """`value` as JSON in the one spelling that plans use."""
+    """Serialises `value` as canonical JSON of plans."""
     return json.dumps(value, ensure_ascii=False)
 
 
@@ -76,7 +76,7 @@ def _record(step: Step, index: int, space: PlanSpace) -> dict[str, Any]:
 
 
 def access_text(step: Step, index: int, space: PlanSpace) -> list[str | int]:
-    """The access list that says what `step`, at position `index`, may read."""
+    """Renders the access list of `step` at position `index`."""
     if space.access == "positional":
         return [*([BEFORE] if step.recall else []), *sorted(step.access)]
     if step.access not in (frozenset(), frozenset(range(index))):

@@ -1,12 +1,12 @@
-"""What can be said: a grammar of exactly the plans that a `PlanSpace` allows.
+"""Creates the grammar of exactly the plans that a `PlanSpace` allows, for constrained decoding.
 
-A model that is held to it can't write a forbidden worker, a step too many, a forward reference or an edge that the
-policy closes. The grammar is a finite automaton over the steps: a state is what the rest of the plan still depends
-on, and each rule stands for one state.
+With it, a model can't generate a forbidden worker, too many steps, a forward reference or a forbidden flow. The grammar
+is a finite automaton over the steps: a state contains everything that the rest of the plan depends on, and each rule
+is one state.
 
-What flow rules forbid is carried in bit masks called `closed`: bit `r` is set when reader `r` must not see a reply.
-In `lines`, where each worker stands beside its access, a reader is a kind of worker; in `lists`, where all workers
-are known before the first access, a reader is a later step.
+Flow rules are tracked in bit masks called `closed`: bit `r` is set when reader `r` must not see a reply. In `lines`,
+where each worker is written next to its access list, a reader is a kind of worker; in `lists`, where all workers are
+written before the first access list, a reader is a later step.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from rl_conductor.types import Grammar, JsonFormat
 from rl_conductor.workflow.workflow import PlanSpace
 
 REASONING_CHARS = 300
-"""Longest reasoning before a plan, so that even a model that never learnt to stop gets to the plan."""
-MOST_STATES = 20_000
-"""Most states we walk to write one grammar."""
-MOST_STEPS = 12
-"""Longest plan we write a grammar for: the subsets of earlier steps double with each step."""
+"""Maximum length of the reasoning before a plan, so that a model that doesn't stop still reaches the plan."""
+MAX_STATES = 20_000
+"""Maximum states of one grammar."""
+MAX_STEPS = 12
+"""Maximum steps of a grammar: the subsets of earlier steps double with each step."""
 
 __all__ = ["REASONING_CHARS", "GrammarTooLarge", "constraint"]
 
@@ -42,83 +42,88 @@ def constraint(
     counted: bool = True,
     array_bounds: bool = True,
 ) -> Grammar | JsonFormat:
-    """What holds a model to the plans of `space`, written in `form`.
+    """Creates the constraint that limits decoding to the plans of `space` in `form`.
 
-    A `Grammar` admits exactly what `parse` accepts strictly, after at most one line of `reasoning_chars` characters
-    (0 for none). The `JsonFormat` of `object` can say less: `PlanSpace.check` finds the rest. Unless `counted`,
-    reasoning and subtasks may have any length, which the check finds, too. XGrammar takes up to half a second to count
-    for one token, and near the limit it offers tokens that it then refuses. Without `array_bounds`, the `JsonFormat`
-    leaves the number of steps to the check.
+    A `Grammar` matches exactly the texts that `parse` accepts strictly, after at most one line of reasoning. The
+    `JsonFormat` of `object` is less exact; `PlanSpace.check` rejects the rest.
+
+    Args:
+        space: the allowed plans.
+        form: the form of plan text.
+        reasoning_chars: the maximum length of the reasoning; 0 for none.
+        counted: whether the grammar limits the length of reasoning and subtasks; otherwise only the check does.
+            XGrammar takes up to half a second per token for this, and near the limit offers tokens that it rejects.
+        array_bounds: whether the `JsonFormat` limits the number of steps; otherwise only the check does.
 
     Raises:
-        ConfigError: no plan at all is allowed.
-        GrammarTooLarge: decode without one, and let the check find what breaks the rules.
+        ConfigError: no plan is allowed.
+        GrammarTooLarge: the grammar would be too large; decode without one and rely on `PlanSpace.check`.
     """
-    made = _made(space, form, reasoning_chars, counted, array_bounds)
-    if isinstance(made, ConfigError):
-        raise type(made)(*made.args)
-    return made
+    result = _cached_constraint(space, form, reasoning_chars, counted, array_bounds)
+    if isinstance(result, ConfigError):
+        raise type(result)(*result.args)
+    return result
 
 
 @lru_cache(maxsize=256)
-def _made(
+def _cached_constraint(
     space: PlanSpace, form: Form, reasoning_chars: int, counted: bool, array_bounds: bool
 ) -> Grammar | JsonFormat | ConfigError:
-    """The constraint, or why there is none: to find that a grammar is too large takes longest of all."""
+    """Returns the constraint or the error; errors are cached, too, as they take longest."""
     try:
-        return _make(space, form, reasoning_chars, counted, array_bounds)
+        return _create_constraint(space, form, reasoning_chars, counted, array_bounds)
     except ConfigError as error:
         return error.with_traceback(None)
 
 
-def _make(
+def _create_constraint(
     space: PlanSpace, form: Form, reasoning_chars: int, counted: bool, array_bounds: bool
 ) -> Grammar | JsonFormat:
     if not space.choices:
         raise ConfigError(f"no plan is possible: no worker of the roster ({', '.join(space.roster)}) is allowed")
     if form == "object":
         return JsonFormat(name="plan", json_schema=plan_schema(space, array_bounds=array_bounds))
-    if space.max_steps > MOST_STEPS:
-        raise GrammarTooLarge(f"plans of up to {space.max_steps} steps; a grammar is written for at most {MOST_STEPS}")
+    if space.max_steps > MAX_STEPS:
+        raise GrammarTooLarge(f"plans of up to {space.max_steps} steps; a grammar is written for at most {MAX_STEPS}")
     return Grammar(gbnf=_Writer(space).write(form, reasoning_chars, counted))
 
 
 class _Kind(NamedTuple):
-    """Workers that the flow rules treat alike."""
+    """A group of workers that the flow rules treat identically."""
 
     ids: tuple[int, ...]
     last_ids: tuple[int, ...]
-    """Those of them that may do the last step."""
+    """The ids of those that may do the last step."""
     closed: int
-    """The kinds that must not see their replies."""
+    """Mask of the kinds that must not see their replies."""
 
 
 class _Read(NamedTuple):
-    """One access list that a step may write."""
+    """One possible access list of a step."""
 
     text: str
     closed: int
-    """The readers that must not see the reply of a step that has read this. In a binary space those closed to what is
-    read are left out, since who reads that reply reads all of it too."""
-    whole: bool
-    """It names every earlier step."""
+    """Mask of the readers that must not see the reply of a step with this access list. A binary space leaves out the
+    readers that are closed to the steps in the list, since readers of the reply read all of these steps too."""
+    reads_all: bool
+    """Whether the list includes every earlier step."""
 
 
 class _Writer:
-    """Writes the rules of one space; the rule of a state that leads nowhere is `None`."""
+    """Writes the rules of one space; the rule of a state without any valid continuation is `None`."""
 
     def __init__(self, space: PlanSpace) -> None:
         self.space = space
-        alike = _alike(space)
-        self.kinds = tuple(_kind(space, alike, workers) for workers in alike)
-        self.recalled = None if space.recalled is None else _closed(space, alike, space.recalled)
-        """The kinds that must not see the earlier rounds; `None` when there are none."""
+        worker_groups = _group_workers(space)
+        self.kinds = tuple(_kind(space, worker_groups, workers) for workers in worker_groups)
+        self.closed_to_recall = None if space.recallable is None else _closed(space, worker_groups, space.recallable)
+        """Mask of the kinds that must not see the earlier rounds; `None` in the first round."""
         self.rules = Rules()
-        self._known: dict[tuple[object, ...], str | None] = {}
+        self._rule_names: dict[tuple[object, ...], str | None] = {}
         self._states = 0
 
     def write(self, form: Form, reasoning_chars: int, counted: bool) -> str:
-        """The whole grammar."""
+        """Writes the grammar in GBNF."""
         start = self._workers(()) if form == "lists" else self._line(0, ())
         opening = f"{quoted(f'{LABELS[0]} = [')} " if form == "lists" else ""
         plans = [opening + start] if start else []
@@ -134,34 +139,34 @@ class _Writer:
 
     # -------------------------------------------------------------------------------- the form `lists`
 
-    def _workers(self, chosen: tuple[int, ...]) -> str | None:
-        """The rest of a plan whose first list has named workers of the kinds `chosen`."""
+    def _workers(self, prefix: tuple[int, ...]) -> str | None:
+        """Adds the rule for the rest of a plan after a first list that starts with workers of the kinds `prefix`."""
         self._count()
-        return self.rules.add(self._next_workers(chosen))
+        return self.rules.add(self._next_workers(prefix))
 
-    def _next_workers(self, chosen: tuple[int, ...]) -> Iterator[str]:
-        count = len(chosen) + 1
+    def _next_workers(self, prefix: tuple[int, ...]) -> Iterator[str]:
+        count = len(prefix) + 1
         for number, kind in enumerate(self.kinds):
-            if count < self.space.max_steps and (more := self._workers((*chosen, number))):
+            if count < self.space.max_steps and (more := self._workers((*prefix, number))):
                 yield f'{self._ids(kind.ids)} ", " {more}'
-            if count >= self.space.min_steps and kind.last_ids and (end := self._subtasks((*chosen, number))):
+            if count >= self.space.min_steps and kind.last_ids and (end := self._subtasks((*prefix, number))):
                 yield f"{self._ids(kind.last_ids)} {end}"
 
-    def _subtasks(self, chosen: tuple[int, ...]) -> str | None:
-        """The second and third list, when the first has named workers of the kinds `chosen`."""
-        own = tuple(_by_step(self.kinds[number].closed, chosen) >> step for step, number in enumerate(chosen))
-        recalled = None if self.recalled is None else _by_step(self.recalled, chosen)
+    def _subtasks(self, prefix: tuple[int, ...]) -> str | None:
+        """Adds the rule for the second and third list after a first list of workers of the kinds `prefix`."""
+        own = tuple(_by_step(self.kinds[number].closed, prefix) >> step for step, number in enumerate(prefix))
+        recalled = None if self.closed_to_recall is None else _by_step(self.closed_to_recall, prefix)
         access = self._access(0, (), own, recalled)
-        strings = ' ", " '.join(["string"] * len(chosen))
+        strings = ' ", " '.join(["string"] * len(prefix))
         opening, closing = quoted(f"]\n{LABELS[1]} = ["), quoted(f"]\n{LABELS[2]} = [")
         return self.rules.add([f"{opening} {strings} {closing} {access}"]) if access else None
 
     def _access(self, index: int, past: tuple[int, ...], own: tuple[int, ...], recalled: int | None) -> str | None:
-        """The access lists from step `index` on. In every mask bit 0 is that step, and `own` starts with its own."""
-        if (key := ("access", index, past, own, recalled)) not in self._known:
+        """Adds the rule for the access lists from step `index` on; bit 0 of every mask is that step."""
+        if (key := ("access", index, past, own, recalled)) not in self._rule_names:
             self._count()
-            self._known[key] = self.rules.grouped(self._next_access(index, past, own, recalled))
-        return self._known[key]
+            self._rule_names[key] = self.rules.add_grouped(self._next_access(index, past, own, recalled))
+        return self._rule_names[key]
 
     def _next_access(
         self, index: int, past: tuple[int, ...], own: tuple[int, ...], recalled: int | None
@@ -171,32 +176,34 @@ class _Writer:
             if len(own) > 1:
                 rest = self._access(index + 1, tuple(mask >> 1 for mask in self._after(past, read)), own[1:], later)
                 yield read.text, rest and f'", " {rest}'
-            elif read.whole or not self.space.last_reads_all:
+            elif read.reads_all or not self.space.last_reads_all:
                 yield read.text, '"]"'
 
     # -------------------------------------------------------------------------------- the form `lines`
 
     def _line(self, index: int, past: tuple[int, ...]) -> str | None:
-        """The lines from step `index` on."""
-        if (key := ("line", index, past)) not in self._known:
+        """Adds the rule for the lines from step `index` on."""
+        if (key := ("line", index, past)) not in self._rule_names:
             self._count()
             tail = self.rules.add(self._line_ends(index, past))
-            self._known[key] = tail and self.rules.add([f'"{{\\"subtask\\": " string ", \\"worker\\": " {tail}'])
-        return self._known[key]
+            self._rule_names[key] = tail and self.rules.add([f'"{{\\"subtask\\": " string ", \\"worker\\": " {tail}'])
+        return self._rule_names[key]
 
     def _line_ends(self, index: int, past: tuple[int, ...]) -> Iterator[str]:
         for number, kind in enumerate(self.kinds):
             inner = tuple(i for i in kind.ids if i not in kind.last_ids)
             for ids, may_end in ((inner, False), (kind.last_ids, True)):
-                reads = self._reads(index, past, reader=number, own=kind.closed, recalled=self.recalled)
-                access = self.rules.grouped((read.text, self._after_line(index, past, read, may_end)) for read in reads)
+                reads = self._reads(index, past, reader=number, own=kind.closed, recalled=self.closed_to_recall)
+                access = self.rules.add_grouped(
+                    (read.text, self._after_line(index, past, read, may_end)) for read in reads
+                )
                 if ids and access:
                     yield f'{self._ids(ids)} ", \\"access\\": " {access}'
 
     def _after_line(self, index: int, past: tuple[int, ...], read: _Read, may_end: bool) -> str | None:
         count = index + 1
         more = self._line(count, self._after(past, read)) if count < self.space.max_steps else None
-        ends = may_end and count >= self.space.min_steps and (read.whole or not self.space.last_reads_all)
+        ends = may_end and count >= self.space.min_steps and (read.reads_all or not self.space.last_reads_all)
         if more:
             return f'"}}" ("\\n" {more})?' if ends else f'"}}\\n" {more}'
         return '"}"' if ends else None
@@ -206,7 +213,7 @@ class _Writer:
     def _reads(
         self, index: int, past: tuple[int, ...], *, reader: int, own: int, recalled: int | None
     ) -> Iterator[_Read]:
-        """What step `index` may read, when `past` says to whom each earlier step is closed."""
+        """Yields the access lists that step `index` may have; `past` has the `closed` mask of each earlier step."""
         before = recalled is not None and not recalled >> reader & 1
         seen = [step for step, closed in enumerate(past) if not closed >> reader & 1]
         if self.space.access == "binary":
@@ -221,7 +228,7 @@ class _Writer:
                     yield _Read(dumps([BEFORE] * recall + list(steps)), closed, count == index)
 
     def _after(self, past: tuple[int, ...], read: _Read) -> tuple[int, ...]:
-        """To whom each earlier step is closed, once one has read `read`; in a binary space they count as one."""
+        """Returns the `closed` masks of the earlier steps after a step with `read`; a binary space has one mask."""
         return (_union(past) | read.closed,) if self.space.access == "binary" else (*past, read.closed)
 
     def _ids(self, ids: tuple[int, ...]) -> str | None:
@@ -229,13 +236,13 @@ class _Writer:
 
     def _count(self) -> None:
         self._states += 1
-        if self._states > MOST_STATES:
-            raise GrammarTooLarge(f"the rules of this space take more than {MOST_STATES} states")
+        if self._states > MAX_STATES:
+            raise GrammarTooLarge(f"the rules of this space take more than {MAX_STATES} states")
 
 
-def _alike(space: PlanSpace) -> tuple[tuple[str, ...], ...]:
-    """The allowed workers, those together that read alike and are read alike."""
-    sources = [*space.choices, *sorted(space.recalled or ())]
+def _group_workers(space: PlanSpace) -> tuple[tuple[str, ...], ...]:
+    """Groups the allowed workers by identical flow rules, as readers and as sources."""
+    sources = [*space.choices, *sorted(space.recallable or ())]
     groups: dict[object, list[str]] = {}
     for worker in space.choices:
         reads = tuple(space.may_read(worker, source) for source in sources)
@@ -244,24 +251,27 @@ def _alike(space: PlanSpace) -> tuple[tuple[str, ...], ...]:
     return tuple(tuple(group) for group in groups.values())
 
 
-def _kind(space: PlanSpace, alike: tuple[tuple[str, ...], ...], workers: tuple[str, ...]) -> _Kind:
+def _kind(space: PlanSpace, worker_groups: tuple[tuple[str, ...], ...], workers: tuple[str, ...]) -> _Kind:
     return _Kind(
         ids=tuple(space.roster.index(worker) for worker in workers),
-        last_ids=tuple(space.roster.index(worker) for worker in workers if worker in space.last_choices),
-        closed=_closed(space, alike, workers[:1]),
+        last_ids=tuple(space.roster.index(worker) for worker in workers if worker in space.final_workers),
+        closed=_closed(space, worker_groups, workers[:1]),
     )
 
 
-def _closed(space: PlanSpace, alike: tuple[tuple[str, ...], ...], sources: Iterable[str]) -> int:
-    """The kinds whose workers must not see anything from one of `sources`."""
+def _closed(space: PlanSpace, worker_groups: tuple[tuple[str, ...], ...], sources: Iterable[str]) -> int:
+    """Returns the mask of the kinds that must not see content of any of `sources`."""
     return _union(
-        1 << number for number, group in enumerate(alike) for source in sources if not space.may_read(group[0], source)
+        1 << number
+        for number, group in enumerate(worker_groups)
+        for source in sources
+        if not space.may_read(group[0], source)
     )
 
 
-def _by_step(closed: int, chosen: tuple[int, ...]) -> int:
-    """A mask over kinds as a mask over the steps that workers of the kinds `chosen` do."""
-    return _union(1 << step for step, kind in enumerate(chosen) if closed >> kind & 1)
+def _by_step(closed: int, kinds: tuple[int, ...]) -> int:
+    """Converts a mask over kinds into a mask over steps; `kinds` has the kind of each step's worker."""
+    return _union(1 << step for step, kind in enumerate(kinds) if closed >> kind & 1)
 
 
 def _union(masks: Iterable[int]) -> int:

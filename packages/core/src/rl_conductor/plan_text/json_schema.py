@@ -1,7 +1,7 @@
-"""The JSON schema of a plan, for vendors that decode by one.
+"""The JSON schema of a plan, for vendors with structured output.
 
-Only keywords that the strict modes of OpenAI, Anthropic and Google all take; what they can't say (how long a subtask,
-with some vendors also how many steps) stands in descriptions, and `PlanSpace.check` finds what breaks it.
+It uses only keywords that the strict modes of OpenAI, Anthropic and Google all support. Other limits (the
+length of subtasks, with some vendors the number of steps) are in descriptions, and `PlanSpace.check` enforces them.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from rl_conductor.workflow.workflow import PlanSpace
 
 
 def plan_schema(space: PlanSpace, *, array_bounds: bool = True) -> dict[str, Any]:
-    """The schema of the form `object`: every property required, no others, workers and access by enumeration.
+    """Creates the schema of the form `object`: all properties required, workers and access as enumerations.
 
     Args:
-        space: what may be planned.
-        array_bounds: whether `minItems` and `maxItems` bound the number of steps; not every vendor takes them.
+        space: the allowed plans.
+        array_bounds: whether `minItems` and `maxItems` bound the number of steps; not every vendor supports them.
     """
     step = {
         "subtask": {"type": "string", "description": f"At most {space.subtask_chars} characters."},
@@ -44,9 +44,9 @@ def _access(space: PlanSpace) -> dict[str, Any]:
     words = {"type": "string", "enum": [word]}
     if space.access == "binary":
         return words
-    # An enumeration can't be empty, so even a space of one step names position 0.
+    # An enumeration can't be empty, so even a space of one step lists position 0.
     positions = {"type": "integer", "enum": list(range(max(1, space.max_steps - 1)))}
-    return positions if space.recalled is None else {"anyOf": [words, positions]}
+    return positions if space.recallable is None else {"anyOf": [words, positions]}
 
 
 def _how_many(space: PlanSpace) -> str:

@@ -1,7 +1,7 @@
-"""Reads lists, objects and scalars the way models misspell them: any quotes, missing brackets, comments, bare words.
+"""Parses malformed JSON and Python literals from models: any quotes, missing brackets, comments, bare words.
 
-Nothing is evaluated and nothing fails: what makes no sense is skipped, and every liberty taken is noted. The work is
-bounded, whatever the text.
+Nothing is evaluated and parsing never fails: unrecognised text is skipped, and every repair is noted. The work is
+bounded for any text.
 """
 
 from __future__ import annotations
@@ -11,16 +11,16 @@ from bisect import bisect_right
 from functools import cache
 from typing import Any
 
-MOST_VALUES = 2_000
-MOST_DEPTH = 8
-MOST_STRING = 10_000
+MAX_VALUES = 2_000
+MAX_DEPTH = 8
+MAX_STRING = 10_000
 
 QUOTES = "\"'`“”„‘’«"
 CLOSING = {"“": '”“"', "”": '”“"', "„": '”“"', "‘": "’‘'", "’": "’‘'", "«": "»"}
-"""The characters that may end a string, by the one that began it; the others end with themselves."""
+"""The characters that may close a string, by opening quote; other quotes close with themselves."""
 VALUE = rf"[{QUOTES}\[\](){{}}\d#+-]|\w+\s*[:=]|(?i:true|false|none|null|all|(?:model|worker)[ _]?\d+)\b"
 ENDING = rf"(?:\s*(?:\Z|[\]}}):#]|,\s*(?:\Z|{VALUE}))|[ \t]*\n\s*[{QUOTES}{{])"
-"""What follows a quote that ends a string; a quote before anything else belongs to the text."""
+"""Text after a quote that closes a string; before anything else a quote is part of the string."""
 SKIPPED = re.compile(r"(?:[\s,]|(?:#(?!\d)|//)[^\n]*)*")
 BARE = re.compile(r"[^\[\](){},\n\"“”„«»]+")
 KEY = re.compile(rf"[{QUOTES}]?([A-Za-z][\w -]{{0,30}})[{QUOTES}]?\s{{0,9}}[:=]")
@@ -38,8 +38,8 @@ UNENDED = "a string without an end was ended with its line"
 UNQUOTED = "a word without quotes was taken as text"
 
 
-class Reader:
-    """Reads values from `text`, moving `at`; none reaches past the next of `stops`, where something else begins."""
+class LenientReader:
+    """Parses values from `text` at the offset `at` and advances it; no value extends past the next of `stops`."""
 
     def __init__(self, text: str, stops: list[int]) -> None:
         self.text = text
@@ -49,9 +49,9 @@ class Reader:
         self._values = 0
 
     def value(self, depth: int = 0) -> Any:
-        """The value that begins at `at`: a list, a dict, a string, a number, a boolean or `None`."""
+        """Parses the value at `at`: a list, a dict, a string, a number, a boolean or `None`."""
         self._values += 1
-        if self._values > MOST_VALUES or depth > MOST_DEPTH:
+        if self._values > MAX_VALUES or depth > MAX_DEPTH:
             self.notes.append(CUT)
             self.at = len(self.text)
             return None
@@ -63,7 +63,7 @@ class Reader:
         return self._string(sign) if sign in QUOTES else self._bare()
 
     def values(self) -> list[Any]:
-        """Every value from `at` on."""
+        """Parses all values from `at` on."""
         items = []
         while self._next(len(self.text)):
             items.append(self.value())
@@ -90,32 +90,32 @@ class Reader:
         return items
 
     def _string(self, sign: str) -> str:
-        stop = min(self._stop(), self.at + MOST_STRING)
+        stop = min(self._stop(), self.at + MAX_STRING)
         wide = self.text.startswith(sign * 3, self.at)
         if sign != '"' or wide:
             self.notes.append(REQUOTED)
-        found = _string_from(sign * 3 if wide else sign).match(self.text, self.at, stop)
-        if found is None:
+        match = _string_from(sign * 3 if wide else sign).match(self.text, self.at, stop)
+        if match is None:
             self.notes.append(UNENDED)
             line = self.text[self.at + 1 : stop].split("\n", 1)[0]
             self.at += 1 + len(line)
-            return unescaped(line.rstrip(" \t\r,)]}"))
-        self.at = found.end()
-        return unescaped(found[1])
+            return unescape(line.rstrip(" \t\r,)]}"))
+        self.at = match.end()
+        return unescape(match[1])
 
     def _bare(self) -> Any:
         stop = self._stop()
         if number := INTEGER.match(self.text, self.at, stop):
             self.at = number.end()
             return int(float(number[0]))
-        found = BARE.match(self.text, self.at, stop)
-        self.at = found.end() if found else self.at + 1
-        word = found[0].strip(" \t\r'`*_;") if found else "none"
+        match = BARE.match(self.text, self.at, stop)
+        self.at = match.end() if match else self.at + 1
+        word = match[0].strip(" \t\r'`*_;") if match else "none"
         self.notes += [] if word in CONSTANTS else [UNQUOTED]
         return CONSTANTS.get(word.lower(), word)
 
     def _next(self, stop: int) -> str:
-        """The next character that is neither blank, comma nor comment, moved to; empty when `stop` comes first."""
+        """Skips whitespace, commas and comments, and returns the next character; empty when `stop` comes first."""
         skipped = SKIPPED.match(self.text, self.at, stop)
         if skipped and skipped[0]:
             self.at = skipped.end()
@@ -130,9 +130,9 @@ class Reader:
         return self._stops[bisect_right(self._stops, self.at, hi=len(self._stops) - 1)]
 
 
-def unescaped(text: str) -> str:
-    """`text` with the escapes of JSON read; other backslashes, as in formulas, stay."""
-    text = ESCAPE.sub(lambda found: ESCAPED.get(found[1]) or _character(found[1]), text)
+def unescape(text: str) -> str:
+    """Decodes JSON escapes in `text`; other backslashes, such as in formulas, stay."""
+    text = ESCAPE.sub(lambda match: ESCAPED.get(match[1]) or _character(match[1]), text)
     return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
@@ -142,6 +142,6 @@ def _character(escape: str) -> str:
 
 @cache
 def _string_from(opening: str) -> re.Pattern[str]:
-    """Matches a string that began with `opening`; group 1 is its content."""
+    """Compiles the pattern of a string that starts with `opening`; group 1 is its content."""
     ends = f"[{CLOSING.get(opening, opening)}]" if len(opening) == 1 else opening
     return re.compile(rf"{opening}((?:\\.|(?!{ends}{ENDING})[^\\])*+){ends}", re.DOTALL)

@@ -1,8 +1,7 @@
-"""From plan text to `Plan`: exactly, as `render` and the grammar write it, or with repairs. Pure.
+"""Parses plan text into a `Plan`, strictly or with repairs. Pure.
 
-Exact reading accepts what `render` writes and nothing else; only the JSON of `object` may be spaced and ordered
-freely, since vendors do so. Either way `PlanSpace.check` has the last word: what the space forbids is never repaired
-into something allowed.
+Strict parsing accepts only the output of `render`; just the JSON of `object` may have any whitespace and order of keys,
+since vendors differ. In both cases `PlanSpace.check` decides: a forbidden plan is never repaired into an allowed one.
 """
 
 from __future__ import annotations
@@ -13,38 +12,38 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from rl_conductor._internal.validation import problems
+from rl_conductor._internal.validation import field_errors
 from rl_conductor.errors import WorkflowError, WorkflowParseError, WorkflowValidationError
-from rl_conductor.plan_text.extract import salvaged
-from rl_conductor.plan_text.forms import ACCEPT, ALL, BEFORE, LABELS, Form, Plan, WrittenStep, render
-from rl_conductor.plan_text.repair import mended
-from rl_conductor.plan_text.shorten import shortened
+from rl_conductor.plan_text.extract import extract_plan
+from rl_conductor.plan_text.forms import ACCEPT, ALL, BEFORE, LABELS, Form, Plan, RawStep, render
+from rl_conductor.plan_text.repair import repair_steps
+from rl_conductor.plan_text.shorten import shorten_plan
 from rl_conductor.workflow.workflow import PlanSpace, Step, Workflow
 
-MOST_CHARS = 200_000
-"""Longest text that is read at all."""
-MAX_WRITTEN_STEPS = 40
-"""Longest plan that is read so that it can be shortened; a longer one is a model that repeats itself."""
+MAX_CHARS = 200_000
+"""Maximum length of the text."""
+MAX_PARSED_STEPS = 40
+"""Maximum steps of a plan that is shortened; longer ones come from models that repeat themselves."""
 
 
 def parse(text: str, space: PlanSpace, *, form: Form = "lists", repair: bool, shorten: bool = True) -> Plan:
-    """The plan that `text` writes, if `space` allows it.
+    """Parses `text` and checks the plan against `space`.
 
     Args:
-        text: what the Conductor wrote; its reasoning may stand before the plan.
-        space: what may be planned.
-        form: the form that was asked for; with `repair` any form is recognised.
-        repair: put right what is misspelled and say so in `Plan.repairs`, rather than take the exact form only.
+        text: the Conductor's reply; reasoning may precede the plan.
+        space: the allowed plans.
+        form: the requested form; with `repair` any form is recognised.
+        repair: repair mistakes and list them in `Plan.repairs`, instead of accepting the exact form only.
         shorten: with `repair`, whether a plan with too many steps is shortened and a missing access list completed;
-            otherwise such a plan is an error, for whoever can ask the model again.
+            otherwise such a plan is an error, for callers that can retry.
 
     Raises:
         WorkflowParseError: the text is not in the plan language.
-        WorkflowValidationError: it is, but the space does not allow the plan.
+        WorkflowValidationError: the plan was parsed, but `space` does not allow it.
     """
     try:
-        if len(text) > MOST_CHARS:
-            raise WorkflowParseError(f"a text of {len(text)} characters; at most {MOST_CHARS} are read")
+        if len(text) > MAX_CHARS:
+            raise WorkflowParseError(f"a text of {len(text)} characters; at most {MAX_CHARS} are read")
         try:
             return _exact(text, space, form)
         except WorkflowError:
@@ -57,14 +56,14 @@ def parse(text: str, space: PlanSpace, *, form: Form = "lists", repair: bool, sh
 
 
 def completed_steps(text: str, space: PlanSpace) -> tuple[Step, ...]:
-    """The steps of an unfinished plan in `lines` that are complete and allowed, so that they can start already.
+    """Parses the complete and allowed steps of an unfinished plan in `lines`, so that they can start early.
 
-    A step is complete at the end of its line; the first line that is not exactly an allowed step ends the reading.
+    A step is complete at the end of its line; parsing stops at the first line that is not exactly an allowed step.
     """
     steps: tuple[Step, ...] = ()
     for line in _split_lines(text)[1][:-1][: space.max_steps]:
         try:
-            workflow = _workflow((*steps, _step(_written(_json(line)), len(steps), space)))
+            workflow = _workflow((*steps, _step(_raw_step(_json(line)), len(steps), space)))
         except WorkflowError:
             break
         if render(workflow, space, "lines").split("\n")[-1] != line or space.step_violations(workflow):
@@ -74,34 +73,34 @@ def completed_steps(text: str, space: PlanSpace) -> tuple[Step, ...]:
 
 
 def _exact(text: str, space: PlanSpace, form: Form) -> Plan:
-    reasoning, plan, written = READERS[form](text)
-    steps = tuple(_step(one, index, space) for index, one in enumerate(written))
+    reasoning, plan, raw_steps = READERS[form](text)
+    steps = tuple(_step(raw, index, space) for index, raw in enumerate(raw_steps))
     workflow = _workflow(steps) if steps else None
-    spelled = render(workflow, space, form, reasoning=reasoning if form == "object" else "")
-    if plan != (_sorted(json.loads(spelled)) if form == "object" else spelled):
-        raise WorkflowParseError(f"the plan is not spelled exactly; write {spelled!r}")
+    canonical = render(workflow, space, form, reasoning=reasoning if form == "object" else "")
+    if plan != (_sorted(json.loads(canonical)) if form == "object" else canonical):
+        raise WorkflowParseError(f"the plan is not spelled exactly; write {canonical!r}")
     return _allowed(workflow, space, reasoning=reasoning, form=form)
 
 
 def _repaired(text: str, space: PlanSpace, form: Form, *, shorten: bool) -> Plan:
-    found = salvaged(text, form, complete=shorten)
-    if found.form != form:
+    extracted = extract_plan(text, form, complete=shorten)
+    if extracted.form != form:
         with suppress(WorkflowError):
-            return _exact(text, space, found.form).model_copy(update={"repairs": tuple(found.repairs)})
-    if (written := len(found.steps)) > max(MAX_WRITTEN_STEPS, space.max_steps):
-        raise WorkflowValidationError(space.wrong_count(written))
-    steps, repairs = mended(found.steps, space)
+            return _exact(text, space, extracted.form).model_copy(update={"repairs": tuple(extracted.repairs)})
+    if (count := len(extracted.steps)) > max(MAX_PARSED_STEPS, space.max_steps):
+        raise WorkflowValidationError(space.wrong_count(count))
+    steps, repairs = repair_steps(extracted.steps, space)
     workflow = _workflow(steps) if steps else None
-    if shorten and workflow is not None and (shorter := shortened(workflow, space)) is not None:
+    if shorten and workflow is not None and (shorter := shorten_plan(workflow, space)) is not None:
         workflow, changes = shorter
         repairs += changes
-    said = dict.fromkeys((*found.repairs, *repairs))
+    all_repairs = dict.fromkeys((*extracted.repairs, *repairs))
     return _allowed(
         workflow,
         space,
-        reasoning=found.reasoning,
-        form=found.form,
-        repairs=tuple(said) or ("the plan was not spelled exactly",),
+        reasoning=extracted.reasoning,
+        form=extracted.form,
+        repairs=tuple(all_repairs) or ("the plan was not spelled exactly",),
     )
 
 
@@ -119,13 +118,13 @@ def _workflow(steps: tuple[Step, ...]) -> Workflow:
     try:
         return Workflow(steps=steps)
     except ValidationError as invalid:
-        raise WorkflowValidationError(*(problem.message for problem in problems(invalid))) from invalid
+        raise WorkflowValidationError(*(field.message for field in field_errors(invalid))) from invalid
 
 
 # ------------------------------------------------------------------------------------- exactly, by form
 
 
-def _read_lists(text: str) -> tuple[str, str, list[WrittenStep]]:
+def _read_lists(text: str) -> tuple[str, str, list[RawStep]]:
     lines = _encodable(text).split("\n")
     if len(lines) < 3 or not all(map(str.startswith, lines[-3:], (f"{label} = " for label in LABELS))):
         raise WorkflowParseError(f"the last three lines must be {', '.join(f'`{label} = [...]`' for label in LABELS)}")
@@ -133,50 +132,51 @@ def _read_lists(text: str) -> tuple[str, str, list[WrittenStep]]:
     if not all(isinstance(column, list) for column in columns) or len({len(column) for column in columns}) > 1:
         raise WorkflowParseError(f"{', '.join(LABELS)} must be three lists of one length")
     workers, subtasks, access = columns
-    return "\n".join(lines[:-3]), "\n".join(lines[-3:]), list(map(WrittenStep, subtasks, workers, access))
+    return "\n".join(lines[:-3]), "\n".join(lines[-3:]), list(map(RawStep, subtasks, workers, access))
 
 
-def _read_lines(text: str) -> tuple[str, str, list[WrittenStep]]:
+def _read_lines(text: str) -> tuple[str, str, list[RawStep]]:
     reasoning, lines = _split_lines(_encodable(text))
     if not lines:
         raise WorkflowParseError("no step was written: write a JSON object a line for each")
-    return reasoning, "\n".join(lines), [] if lines == [ACCEPT] else [_written(_json(line)) for line in lines]
+    return reasoning, "\n".join(lines), [] if lines == [ACCEPT] else [_raw_step(_json(line)) for line in lines]
 
 
-def _read_object(text: str) -> tuple[str, str, list[WrittenStep]]:
+def _read_object(text: str) -> tuple[str, str, list[RawStep]]:
     data = _json(_encodable(text))
     if not isinstance(data, dict) or not isinstance(data.get("steps"), list):
         raise WorkflowParseError('the plan must be a JSON object: {"reasoning": "...", "steps": [...]}')
-    return str(data.get("reasoning")), _sorted(data), [_written(step) for step in data["steps"]]
+    return str(data.get("reasoning")), _sorted(data), [_raw_step(step) for step in data["steps"]]
 
 
 READERS = {"lists": _read_lists, "lines": _read_lines, "object": _read_object}
-"""For each form: the reasoning, the plan as spelled, and its steps as written."""
+"""For each form, a function that splits text into reasoning, plan text and raw steps."""
 
 
 def _split_lines(text: str) -> tuple[str, list[str]]:
-    """What stands before the first line that opens an object, and the lines from there on."""
+    """Splits `text` at the first line that opens a JSON object."""
     lines = text.split("\n")
     start = next((number for number, line in enumerate(lines) if line.startswith("{")), len(lines))
     return "\n".join(lines[:start]), lines[start:]
 
 
-def _written(data: Any) -> WrittenStep:
+def _raw_step(data: Any) -> RawStep:
     if not isinstance(data, dict) or data.keys() != {"subtask", "worker", "access"}:
         raise WorkflowParseError('a step must be written {"subtask": "...", "worker": 0, "access": []}')
-    return WrittenStep(**data)
+    return RawStep(**data)
 
 
-def _step(written: WrittenStep, index: int, space: PlanSpace) -> Step:
-    if not isinstance(written.subtask, str) or type(written.worker) is not int or not isinstance(written.access, list):
-        raise WorkflowParseError(f"step {index + 1} must have a text, a number and a list, not {tuple(written)!r}")
-    worker = space.worker(written.worker, where=f"step {index + 1}")
+def _step(raw: RawStep, index: int, space: PlanSpace) -> Step:
+    if not isinstance(raw.subtask, str) or type(raw.worker) is not int or not isinstance(raw.access, list):
+        raise WorkflowParseError(f"step {index + 1} must have a text, a number and a list, not {tuple(raw)!r}")
+    worker = space.worker(raw.worker, where=f"step {index + 1}")
     if space.access == "binary":
-        whole = ALL in written.access
-        access, recall = frozenset(range(index) if whole else ()), whole and space.recalled is not None
+        reads_all = ALL in raw.access
+        access = frozenset(range(index) if reads_all else ())
+        recall = reads_all and space.recallable is not None
     else:
-        access, recall = frozenset(i for i in written.access if type(i) is int), BEFORE in written.access
-    return Step(subtask=_encodable(written.subtask), worker=worker, access=access, recall=recall)
+        access, recall = frozenset(i for i in raw.access if type(i) is int), BEFORE in raw.access
+    return Step(subtask=_encodable(raw.subtask), worker=worker, access=access, recall=recall)
 
 
 def _encodable(text: str) -> str:
@@ -195,11 +195,11 @@ def _json(text: str) -> Any:
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    if len(found := dict(pairs)) < len(pairs):
+    if len(result := dict(pairs)) < len(pairs):
         raise ValueError(f"a name appears twice among {', '.join(name for name, _ in pairs)}")
-    return found
+    return result
 
 
 def _sorted(data: Any) -> str:
-    """`data` as JSON that does not depend on the order of names; unlike `==` it tells `1` from `true`."""
+    """Serialises `data` with sorted keys, for comparison; unlike `==` this distinguishes `1` from `true`."""
     return json.dumps(data, sort_keys=True)

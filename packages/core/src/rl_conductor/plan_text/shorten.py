@@ -1,7 +1,8 @@
-"""Shortens a plan that has too many steps, so that its last step, which writes the answer, always survives. Pure.
+"""Shortens plans with too many steps. Pure.
 
-Steps that the answer does not depend on are dropped first, then steps are merged, and only then a step that is needed
-is dropped: whoever read it reads what it read instead. The result breaks no rule that the long plan kept.
+Steps that the answer does not depend on are dropped first, then steps are merged, and only then a needed step is
+dropped: its readers then read the steps that it read. The last step, which writes the answer, always stays. The result
+breaks no rule that the long plan satisfied.
 """
 
 from __future__ import annotations
@@ -14,38 +15,38 @@ from rl_conductor.workflow.workflow import PlanSpace, Step, Workflow
 
 
 class _Draft(NamedTuple):
-    """A plan on its way to fewer steps."""
+    """A partially shortened plan."""
 
     steps: tuple[Step, ...]
     numbers: tuple[tuple[int, ...], ...]
-    """For each step, the numbers that its parts had in the plan as written."""
+    """For each step, the numbers of the original steps that were merged into it."""
     unneeded: tuple[int, ...] = ()
-    """The numbers of dropped steps that the answer did not depend on."""
+    """Numbers of dropped steps that the answer did not depend on."""
     lost: tuple[int, ...] = ()
-    """The numbers of dropped steps that it did depend on."""
+    """Numbers of dropped steps that the answer depended on."""
 
 
-def shortened(workflow: Workflow, space: PlanSpace) -> tuple[Workflow, list[str]] | None:
+def shorten_plan(workflow: Workflow, space: PlanSpace) -> tuple[Workflow, list[str]] | None:
     """Returns `workflow` with at most `space.max_steps` steps, and a description of each change.
 
-    Returns `None` if the plan breaks another rule of `space` too, or if what is left could not answer: a last step
-    that only combines replies is no answer once there are none to combine.
+    Returns `None` if the plan also breaks another rule of `space`, or if the last step would be left without replies to
+    combine.
     """
-    written = len(workflow.steps)
-    if written <= space.max_steps:
+    count = len(workflow.steps)
+    if count <= space.max_steps:
         return workflow, []
-    roomy = space.model_copy(update={"max_steps": written})
-    if roomy.violations(workflow):
+    unlimited = space.model_copy(update={"max_steps": count})
+    if unlimited.violations(workflow):
         return None
-    draft = _Draft(workflow.steps, tuple((number + 1,) for number in range(written)))
+    draft = _Draft(workflow.steps, tuple((number + 1,) for number in range(count)))
     while len(draft.steps) > space.max_steps:
-        allowed = (one for one in _candidates(draft) if not roomy.violations(Workflow(steps=one.steps)))
-        shorter = next(allowed, None)
+        candidates = _candidates(draft)
+        shorter = next((c for c in candidates if not unlimited.violations(Workflow(steps=c.steps))), None)
         if shorter is None:
             return None
         draft = shorter
     return Workflow(steps=draft.steps), [
-        f"a plan of {written} steps was shortened to {space.max_steps}",
+        f"a plan of {count} steps was shortened to {space.max_steps}",
         *_changes(draft),
     ]
 
@@ -65,7 +66,7 @@ def _listed(numbers: Iterable[int]) -> str:
 
 
 def _candidates(draft: _Draft) -> Iterator[_Draft]:
-    """The plans with one step fewer, the one that loses least first."""
+    """Yields plans with one step fewer, in order of increasing loss."""
     steps, last = draft.steps, len(draft.steps) - 1
     needed = Workflow(steps=steps).needed
     yield from (_dropped(draft, i) for i in range(last) if i not in needed)
@@ -87,7 +88,7 @@ def _workers_differ(steps: tuple[Step, ...], first: int, second: int) -> bool:
 
 
 def _dropped(draft: _Draft, index: int) -> _Draft:
-    """The plan without one step, whose readers read what it read."""
+    """Drops a step; its readers then read the steps that it read."""
     gone, number = draft.steps[index], draft.numbers[index]
     needed = index in Workflow(steps=draft.steps).needed
     return draft._replace(
@@ -99,7 +100,7 @@ def _dropped(draft: _Draft, index: int) -> _Draft:
 
 
 def _merged(draft: _Draft, first: int, second: int) -> _Draft:
-    """The plan in which the worker of one step does the subtask of a later one too, which reads the same."""
+    """Merges a step into an earlier one with the same access list."""
     steps, numbers = draft.steps, list(draft.numbers)
     both = steps[first].model_copy(update={"subtask": f"{steps[first].subtask}\n{steps[second].subtask}"})
     rest = _without((*steps[:first], both, *steps[first + 1 :]), second, frozenset({first}), recall=False)
@@ -108,7 +109,7 @@ def _merged(draft: _Draft, first: int, second: int) -> _Draft:
 
 
 def _merged_into_last(draft: _Draft, index: int) -> _Draft:
-    """The plan in which the worker of the last step does the subtask of one that it reads too, first."""
+    """Merges a step into the last one, which reads it."""
     gone, numbers = draft.steps[index], list(draft.numbers)
     *rest, last = _without(draft.steps, index, gone.access, recall=gone.recall)
     both = last.model_copy(update={"subtask": f"{gone.subtask}\n{last.subtask}"})
@@ -117,7 +118,7 @@ def _merged_into_last(draft: _Draft, index: int) -> _Draft:
 
 
 def _without(steps: tuple[Step, ...], gone: int, instead: frozenset[int], *, recall: bool) -> tuple[Step, ...]:
-    """The steps but for the one at `gone`; those that read it read `instead`, and later steps move up by one."""
+    """Removes the step at `gone`; its readers read `instead`, and later steps move up by one."""
     return (*steps[:gone], *(_rewired(step, gone, instead, recall=recall) for step in steps[gone + 1 :]))
 
 

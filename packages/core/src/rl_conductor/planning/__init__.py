@@ -1,4 +1,4 @@
-"""From a request to a plan: the planner and its prompts, recursion, the router, and fallback plans.
+"""Planning: the planner and its prompts, recursion, the router, and fallback plans.
 
-In: a conversation and a pool. Out: a `PlanRecord` with a workflow that may run.
+In: a conversation and a pool. Out: a `PlanRecord` with a valid workflow.
 """

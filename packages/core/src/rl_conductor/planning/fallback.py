@@ -1,4 +1,4 @@
-"""Who of a pool can serve one request, and the plainest workflow that may run. Pure."""
+"""Filters workers by capability and builds the fallback workflow."""
 
 from __future__ import annotations
 
@@ -13,51 +13,61 @@ ANSWER = "Answer the overall task."
 VERIFY = "Check the earlier reply, correct what is wrong in it, and give the complete answer to the overall task."
 
 
-def capable(space: PlanSpace, pool: WorkerPool, request: Request) -> PlanSpace:
-    """`space` for the workers that can take what `request` holds, and a last step by one that can give what it asks.
+def filter_capable(space: PlanSpace, pool: WorkerPool, request: Request) -> PlanSpace:
+    """Restricts `space` to the workers with the capabilities that `request` needs.
+
+    All workers must support its images and files; the worker of the last step also its tools and response format.
 
     Raises:
-        PolicyError: none is left.
+        PolicyError: no worker can do the last step.
     """
     parts = {type(part) for message in request.messages for part in message.content}
-    holds = {"images": ImagePart in parts, "files": FilePart in parts}
-    asks = {
+    input_needs = {"images": ImagePart in parts, "files": FilePart in parts}
+    answer_needs = {
         "tools": bool(request.tools),
         "json_schema": isinstance(request.response_format, JsonFormat),
         "grammar": isinstance(request.response_format, Grammar),
     }
-    if not any((*holds.values(), *asks.values())):
+    if not any((*input_needs.values(), *answer_needs.values())):
         return space
-    allowed = _able(space.choices, pool, holds)
-    last = allowed & _able(space.last_choices, pool, asks)
+    allowed = _with_capabilities(space.choices, pool, input_needs)
+    last = allowed & _with_capabilities(space.final_workers, pool, answer_needs)
     if not last:
-        needs = " and ".join(what for what, needed in (holds | asks).items() if needed)
-        who = ", ".join(space.last_choices)
+        needs = " and ".join(capability for capability, needed in (input_needs | answer_needs).items() if needed)
+        candidates = ", ".join(space.final_workers)
         raise PolicyError(
-            f"the request needs {needs}, which no worker that may answer takes ({who}); add or allow one that does",
+            f"the request needs {needs}, which no worker that may answer takes ({candidates}); "
+            "add or allow one that does",
             rule="capabilities",
         )
     return space.model_copy(update={"allowed": allowed, "last": last})
 
 
-def _able(names: Sequence[str], pool: WorkerPool, needs: Mapping[str, bool]) -> frozenset[str]:
-    wanted = [what for what, needed in needs.items() if needed]
-    return frozenset(name for name in names if all(getattr(pool[name].model.capabilities, what) for what in wanted))
+def _with_capabilities(names: Sequence[str], pool: WorkerPool, needs: Mapping[str, bool]) -> frozenset[str]:
+    required = [capability for capability, needed in needs.items() if needed]
+    capabilities = {name: pool[name].model.capabilities for name in names}
+    return frozenset(name for name in names if all(getattr(capabilities[name], needed) for needed in required))
 
 
-def one_call(worker: str) -> Workflow:
-    """One step, in which this worker answers alone."""
+def single_step(worker: str) -> Workflow:
+    """Builds the workflow of one step in which `worker` answers alone."""
     return Workflow(steps=(Step(subtask=ANSWER, worker=worker),))
 
 
 def fallback_workflow(space: PlanSpace, pool: WorkerPool) -> Workflow:
-    """The plainest workflow that may run: the best worker answers, checked by the verifier if there must be one."""
-    best = sorted(space.choices, key=lambda name: -pool[name].card.mean_accuracy)
-    able = [name for name in best if name in space.last_choices]
-    alone = {name: one_call(name) for name in best}
-    checks = [Step(subtask=VERIFY, worker=name, access=frozenset({0})) for name in able]
-    checked = (Workflow(steps=(*first.steps, check)) for first in alone.values() for check in checks)
-    for workflow in (*(alone[name] for name in able), *checked):
+    """Builds the simplest workflow that the policy allows.
+
+    The most accurate worker answers alone; if the policy demands a verifier, that one checks the answer.
+
+    Raises:
+        PolicyError: the policy allows no workflow.
+    """
+    ranked = sorted(space.choices, key=lambda name: -pool[name].card.mean_accuracy)
+    final_workers = [name for name in ranked if name in space.final_workers]
+    single_steps = {name: single_step(name) for name in ranked}
+    checks = [Step(subtask=VERIFY, worker=name, access=frozenset({0})) for name in final_workers]
+    verified = (Workflow(steps=(*first.steps, check)) for first in single_steps.values() for check in checks)
+    for workflow in (*(single_steps[name] for name in final_workers), *verified):
         if not space.violations(workflow):
             return workflow
-    raise PolicyError("the policy lets no workflow run: no worker may read what the last one must", rule="forbid")
+    raise PolicyError("the policy allows no workflow: no worker may read what the last step must read", rule="forbid")

@@ -1,4 +1,4 @@
-"""Makes a model write a plan: the prompt, the grammar, samples until one may run. Knows nothing of running plans."""
+"""Generates plans with a model: builds the prompt and the grammar, and samples until a plan is valid."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Self
 
-from rl_conductor.calls.model_call import Caller
+from rl_conductor.calls.model_call import ModelCaller
 from rl_conductor.errors import (
     ConductorError,
     ConfigError,
@@ -22,7 +22,7 @@ from rl_conductor.plan_text.forms import Form, Plan
 from rl_conductor.plan_text.grammar import GrammarTooLarge, constraint
 from rl_conductor.plan_text.lenient_json import CLOSED, UNENDED
 from rl_conductor.plan_text.parser import completed_steps, parse
-from rl_conductor.planning.prompts import Rejection, Review, planner_messages, rejection_messages
+from rl_conductor.planning.prompts import PreviousRound, Rejection, planner_messages, rejection_messages
 from rl_conductor.pool.pool_file import PlannerEntry
 from rl_conductor.pool.worker import Worker
 from rl_conductor.trace.events import Listener, PlanDelta, PlanRejected, PlanStarted
@@ -32,78 +32,77 @@ from rl_conductor.workflow.limits import PLAN_TOKENS
 from rl_conductor.workflow.workflow import PlanSpace, Step
 
 PLANNING_SHARE = 0.5
-"""Share of the time left that planning a round may take, all samples together: the rest is for the answer, be it that
-of a single worker."""
-RESAMPLED = 0.7
-"""Temperature of further samples of a greedy planner, which would write the same plan again."""
+"""Share of the remaining time that planning a round may take, all samples together; the rest is for the steps."""
+RESAMPLING_TEMPERATURE = 0.7
+"""Temperature of every sample after the first of a greedy planner, which would repeat the same plan otherwise."""
 
 
 def _ignore_step(_: Step) -> None:
     pass
 
 
-async def _abandon_nothing() -> tuple[Call, ...]:
+async def _no_calls() -> tuple[Call, ...]:
     return ()
 
 
 @dataclass(frozen=True, kw_only=True)
-class Drafting:
-    """What one planning needs of the run around it."""
+class PlanRequest:
+    """The input of `Planner.plan`: the conversation, the plan space, and the run's caller and callbacks."""
 
     conversation: Sequence[Message]
     space: PlanSpace
     cards: Sequence[Card]
-    caller: Caller
+    caller: ModelCaller
     fence_key: str
     emit: Listener
-    number: int = 0
-    """Which round, from 0."""
-    reviews: Sequence[Review] = ()
-    """The rounds before, with their answers."""
+    round_index: int = 0
+    """Index of the round, from 0."""
+    previous_rounds: Sequence[PreviousRound] = ()
+    """Plans and answers of the previous rounds, oldest first."""
     calls: list[Call] = field(default_factory=list)
-    """Filled with every call made, so that they are known even when planning is cut short."""
+    """Output: every model call, appended as it is made, so that none is lost when planning is cancelled."""
     errors: list[str] = field(default_factory=list)
-    """Filled with why plans were rejected."""
-    first_step: Callable[[Step], None] = _ignore_step
-    """Told the first step while the second is being written (`lines` form only)."""
-    rejected: Callable[[], Awaitable[tuple[Call, ...]]] = _abandon_nothing
-    """Called when a sample is rejected; returns the calls that were made on its account."""
+    """Output: why each rejected plan was rejected."""
+    on_first_step: Callable[[Step], None] = _ignore_step
+    """Called with the first step while the second is still being generated (`lines` form only)."""
+    on_rejected: Callable[[], Awaitable[tuple[Call, ...]]] = _no_calls
+    """Called when a sample is rejected; returns the calls already made for steps of that sample."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Planner:
-    """A model, and the manner in which it is asked for plans."""
+    """A model and the settings with which it is prompted for plans."""
 
     model: Model
     form: Form | None = None
-    """How plans are spelled; `None` takes what the model can be held to: `lists` with a grammar or with
-    nothing, `object` with a JSON schema."""
+    """Output format of plans. `None` selects it by the model's capabilities: `object` for a model that supports JSON
+    schemas but no grammars, otherwise `lists`."""
     roster: Roster = "cards"
     examples: int = 3
-    """Worked examples in the prompt, at most 4."""
+    """Number of worked examples in the prompt, at most 4."""
     samples: int = 5
-    """Most samples before planning is given up (supplement: 5). Each one after the first is shown the last plan that
-    was rejected, and why."""
+    """Maximum number of samples (supplement: 5). Every sample after the first sees the last rejected plan and the
+    reason for its rejection."""
     repair: bool = True
-    """Whether what is wrong with a plan is repaired where that is possible, or costs a sample. One with too many steps
-    is asked for again first."""
+    """Whether invalid plans are repaired where possible instead of resampled. A plan with too many steps is resampled
+    before it is shortened."""
     sampling: Sampling = field(default_factory=lambda: Sampling(max_tokens=PLAN_TOKENS))
     timeout: float | None = 120.0
-    """Seconds a sample may take."""
+    """Seconds for one sample."""
     card: Card = field(default_factory=lambda: Card(name="planner"))
-    """What data rules are held against: the planner reads the user's conversation too."""
+    """Checked against the policy's data rules, because the planner reads the user's conversation, too."""
 
     @classmethod
-    def like(cls, worker: Worker) -> Self:
-        """A worker's model, which the same data may reach."""
+    def from_worker(cls, worker: Worker) -> Self:
+        """Creates a planner from a worker's model, with the worker's tags and region."""
         return cls(model=worker.model, card=Card(name="planner", tags=worker.card.tags, region=worker.card.region))
 
     @classmethod
-    def of(cls, entry: PlannerEntry) -> Self:
-        """The planner that a pool file describes.
+    def from_entry(cls, entry: PlannerEntry) -> Self:
+        """Creates the planner of a pool file's `[planner]` table.
 
         Raises:
-            ConfigError: there is no such model, or its options don't fit.
+            ConfigError: the model does not exist, or its options are invalid.
         """
         return cls(
             model=entry.build(),
@@ -117,7 +116,7 @@ class Planner:
 
     @cached_property
     def setup(self) -> PlannerSetup:
-        """What a trace says of it."""
+        """The settings that are stored in traces."""
         return PlannerSetup(
             card=self.card,
             can=self.model.capabilities.names,
@@ -129,53 +128,56 @@ class Planner:
             sampling=self.sampling,
         )
 
-    async def plan(self, draft: Drafting) -> PlanRecord:
-        """A plan that may run. Its `source` is `fallback`, and its workflow `None`, when no sample was one."""
+    async def plan(self, plan_request: PlanRequest) -> PlanRecord:
+        """Samples plans until one is valid.
+
+        If no sample was valid, the record's `source` is `fallback` and its `workflow` is `None`.
+        """
         try:
-            form, held_to = self.spelling(draft.space)
+            response_format = self.response_format(plan_request.space)
         except ConfigError as error:
             return PlanRecord(source="fallback", errors=(str(error),))
         messages = planner_messages(
-            draft.conversation,
-            draft.space,
-            draft.cards,
-            key=draft.fence_key,
-            form=form,
+            plan_request.conversation,
+            plan_request.space,
+            plan_request.cards,
+            key=plan_request.fence_key,
+            form=self.plan_form,
             roster=self.roster,
             examples=self.examples,
-            reviews=draft.reviews,
+            previous_rounds=plan_request.previous_rounds,
         )
-        draft.emit(PlanStarted(round=draft.number))
-        return await _Sampler(self, draft, form, held_to, messages).plan()
+        plan_request.emit(PlanStarted(round=plan_request.round_index))
+        return await _Sampler(self, plan_request, self.plan_form, response_format, messages).plan()
 
     @property
-    def spells(self) -> Form:
-        """The form of the plans."""
+    def plan_form(self) -> Form:
+        """The output format of plans: `form`, or the default for the model's capabilities."""
         can = self.model.capabilities
         return self.form or ("lists" if can.grammar or not can.json_schema else "object")
 
-    def spelling(self, space: PlanSpace) -> tuple[Form, ResponseFormat | None]:
-        """The form of the plan, and what decoding is held to; `None` when the model can't be held to it.
+    def response_format(self, space: PlanSpace) -> ResponseFormat | None:
+        """Builds the grammar or JSON schema that constrains decoding; `None` if the model supports neither.
 
         Raises:
-            ConfigError: no plan at all is possible.
+            ConfigError: `space` contains no plan.
         """
-        can, form = self.model.capabilities, self.spells
-        able = can.json_schema if form == "object" else can.grammar
+        can, form = self.model.capabilities, self.plan_form
+        is_supported = can.json_schema if form == "object" else can.grammar
+        if not is_supported:
+            return None
         try:
-            if not able:
-                return form, None
-            return form, constraint(space, form, counted=can.lengths == "grammar", array_bounds=can.array_bounds)
-        except GrammarTooLarge:  # the parser and the space still catch what could not be ruled out beforehand
-            return form, None
+            return constraint(space, form, counted=can.lengths == "grammar", array_bounds=can.array_bounds)
+        except GrammarTooLarge:  # plans are still validated after they are parsed
+            return None
 
     def request(self, messages: Sequence[Message], response_format: ResponseFormat | None, sample: int) -> Request:
-        """The request for a sample, counted from 0."""
+        """Builds the model request for the sample with this index, from 0."""
         changed: dict[str, float] = {}
         if self.sampling.seed is not None:
             changed["seed"] = self.sampling.seed + sample
         if sample and self.sampling.temperature == 0:
-            changed["temperature"] = RESAMPLED
+            changed["temperature"] = RESAMPLING_TEMPERATURE
         sampling = self.sampling.model_copy(update=changed)
         return Request(
             messages=tuple(messages), response_format=response_format, sampling=sampling, timeout=self.timeout
@@ -184,106 +186,109 @@ class Planner:
 
 @dataclass
 class _Sampler:
-    """Asks for plans until one may run, each time with what was wrong with the one before."""
+    """Samples plans until one is valid, feeding each rejection back to the model."""
 
     planner: Planner
-    draft: Drafting
+    plan_request: PlanRequest
     form: Form
     response_format: ResponseFormat | None
     prompt: Sequence[Message]
     rejection: Rejection | None = None
-    """The last plan that was rejected, and why."""
+    """The last rejected plan and the reason."""
     shortened: PlanRecord | None = None
-    """The last plan that was rejected only for something that a repair can put right, repaired."""
+    """The last rejected plan that became valid when it was shortened, in its shortened form."""
     deadline: float | None = None
-    """When planning is given up, in seconds since the run began; `None` without a limit."""
+    """Deadline of planning, in seconds since the start of the run; `None` without a limit."""
 
     async def plan(self) -> PlanRecord:
-        """The first plan that may run; else one that was shortened; else a record that leaves it to the fallback."""
-        draft = self.draft
-        self.deadline = draft.caller.deadline_after(PLANNING_SHARE)
+        """Returns the first valid plan, else a shortened one, else a `fallback` record without a workflow."""
+        plan_request = self.plan_request
+        self.deadline = plan_request.caller.deadline_after(PLANNING_SHARE)
         for sample in range(self.planner.samples):
-            watch = _Watch(draft, self.form)
+            watcher = PlanStreamWatcher(plan_request, self.form)
             try:
-                return await self._sample(sample, watch)
+                return await self._sample(sample, watcher)
             except ConductorError as error:
-                draft.errors.append(str(error))
-                draft.calls.extend(await draft.rejected())
-                draft.emit(PlanRejected(round=draft.number, error=str(error)))
-                if not self._may_ask_again(error, watch):
+                plan_request.errors.append(str(error))
+                plan_request.calls.extend(await plan_request.on_rejected())
+                plan_request.emit(PlanRejected(round=plan_request.round_index, error=str(error)))
+                if not self._should_resample(error, watcher):
                     break
         record = self.shortened or PlanRecord(source="fallback", form=self.form)
-        return record.model_copy(update={"errors": tuple(draft.errors), "calls": tuple(draft.calls)})
+        return record.model_copy(update={"errors": tuple(plan_request.errors), "calls": tuple(plan_request.calls)})
 
-    async def _sample(self, sample: int, watch: _Watch) -> PlanRecord:
+    async def _sample(self, sample: int, watcher: PlanStreamWatcher) -> PlanRecord:
         messages = self.prompt
         if self.rejection is not None:
-            messages = (*messages, *rejection_messages(self.rejection, key=self.draft.fence_key))
+            messages = (*messages, *rejection_messages(self.rejection, key=self.plan_request.fence_key))
         request = self.planner.request(messages, self.response_format, sample)
-        completion = await self.draft.caller.ask(
+        completion = await self.plan_request.caller.complete(
             self.planner.model,
             request,
-            calls=self.draft.calls,
-            on_text=watch.read,
+            calls=self.plan_request.calls,
+            on_text=watcher.feed,
             raw_text=True,
             deadline=self.deadline,
         )
         try:
-            return self._read(completion, shorten=self.shortened is not None)
+            return self._parse(completion, shorten=self.shortened is not None)
         except WorkflowError:
             with suppress(WorkflowError):
-                self.shortened = self._read(completion, shorten=True)
+                self.shortened = self._parse(completion, shorten=True)
             raise
 
-    def _read(self, completion: Completion, *, shorten: bool) -> PlanRecord:
-        text, space = completion.text, self.draft.space
+    def _parse(self, completion: Completion, *, shorten: bool) -> PlanRecord:
+        text, space = completion.text, self.plan_request.space
         plan = parse(text, space, form=self.form, repair=self.planner.repair, shorten=shorten)
-        if completion.finish_reason == "length" and _breaks_off(plan):
-            most = self.planner.sampling.max_tokens
-            raise WorkflowParseError(f"the plan was cut off at {most} tokens; write a shorter one", text=text)
+        if completion.finish_reason == "length" and _may_be_truncated(plan):
+            max_tokens = self.planner.sampling.max_tokens
+            raise WorkflowParseError(f"the plan was cut off at {max_tokens} tokens; write a shorter one", text=text)
         return PlanRecord(
             source="planner",
             text=text,
             reasoning=plan.reasoning,
             repairs=plan.repairs,
-            errors=tuple(self.draft.errors),
+            errors=tuple(self.plan_request.errors),
             workflow=plan.workflow,
             form=plan.form,
             constrained=self.response_format is not None,
-            calls=tuple(self.draft.calls),
+            calls=tuple(self.plan_request.calls),
         )
 
-    def _may_ask_again(self, error: ConductorError, watch: _Watch) -> bool:
-        """Another sample helps against a bad plan and one that broke off; what never began was retried already."""
+    def _should_resample(self, error: ConductorError, watcher: PlanStreamWatcher) -> bool:
+        """Returns whether another sample can help: after an invalid plan or an interrupted stream.
+
+        A call that failed before its first token was already retried by the caller.
+        """
         if isinstance(error, WorkflowError):
             self.rejection = Rejection(error.text, str(error))
             return True
         if isinstance(error, ContextLengthError) and self.rejection is not None:
             self.rejection = None  # without it the request fits: the first one did
             return True
-        return isinstance(error, ModelError) and error.retryable and bool(watch.text)
+        return isinstance(error, ModelError) and error.retryable and bool(watcher.text)
 
 
-def _breaks_off(plan: Plan) -> bool:
-    """Whether a text that ended at the limit of tokens may have ended inside its plan, before its last step."""
+def _may_be_truncated(plan: Plan) -> bool:
+    """Returns whether a text that reached the token limit may have ended before the last step of its plan."""
     return plan.form == "lines" or not {CLOSED, UNENDED}.isdisjoint(plan.repairs)
 
 
 @dataclass
-class _Watch:
-    """Reads a plan while it is written, and reports its first step once that is known not to be the last."""
+class PlanStreamWatcher:
+    """Emits the deltas of a streamed plan, and reports its first step as soon as a second one begins."""
 
-    draft: Drafting
+    plan_request: PlanRequest
     form: Form
     text: str = ""
-    told: bool = False
+    reported_first_step: bool = False
 
-    def read(self, piece: str) -> None:
-        """Read the next piece."""
-        self.draft.emit(PlanDelta(round=self.draft.number, text=piece))
-        self.text += piece
-        if self.form == "lines" and not self.told and self.text.rpartition("\n")[2].startswith("{"):
-            steps = completed_steps(self.text, self.draft.space)
+    def feed(self, delta: str) -> None:
+        """Processes the next text delta."""
+        self.plan_request.emit(PlanDelta(round=self.plan_request.round_index, text=delta))
+        self.text += delta
+        if self.form == "lines" and not self.reported_first_step and self.text.rpartition("\n")[2].startswith("{"):
+            steps = completed_steps(self.text, self.plan_request.space)
             if steps:
-                self.told = True
-                self.draft.first_step(steps[0])
+                self.reported_first_step = True
+                self.plan_request.on_first_step(steps[0])

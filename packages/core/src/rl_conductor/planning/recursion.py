@@ -1,11 +1,11 @@
-"""What the Conductor of a later round is shown of the rounds before, and what it may write then. Pure."""
+"""Recursion: the prompt input and the plan space of the second and later planning rounds."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 from rl_conductor.plan_text.forms import Form, render
-from rl_conductor.planning.prompts import Review
+from rl_conductor.planning.prompts import PreviousRound
 from rl_conductor.pool.pool import WorkerPool
 from rl_conductor.trace.trace import Round
 from rl_conductor.types import Card
@@ -13,35 +13,37 @@ from rl_conductor.workflow.policy import Policy
 from rl_conductor.workflow.workflow import PlanSpace
 
 
-def reviews(rounds: Sequence[Round], first: PlanSpace, form: Form) -> list[Review]:
-    """Each plan that was carried out, as it was written, and the answer it gave.
+def collect_previous_rounds(rounds: Sequence[Round], first: PlanSpace, form: Form) -> list[PreviousRound]:
+    """Collects the plans that were executed, as written, with their answers.
 
     Args:
-        rounds: oldest first.
-        first: the space of the first round.
-        form: how a plan is spelled that the caller gave as a workflow.
+        rounds: the rounds so far, oldest first.
+        first: the plan space of the first round.
+        form: the output format used to render workflows that the caller passed.
     """
-    return [_review(one, first, form) for one in rounds if one.results]
+    return [_previous_round(executed, first, form) for executed in rounds if executed.results]
 
 
-def later_space(first: PlanSpace, rounds: Sequence[Round], pool: WorkerPool, policy: Policy) -> PlanSpace:
-    """What may be planned after `rounds`: the answer may be accepted, and what was replied may be recalled.
+def next_round_space(first: PlanSpace, rounds: Sequence[Round], pool: WorkerPool, policy: Policy) -> PlanSpace:
+    """Returns the plan space after `rounds`, in which plans may accept the answer or recall earlier replies.
 
-    The planner has read an answer, and may pass it on in any subtask: so only those may work who may read it.
+    The planner may quote the answer in any subtask, so only workers that may read it are allowed.
     """
-    allowed = frozenset(name for name in first.allowed if may_hear(pool[name].card, rounds, pool, policy))
-    return first.model_copy(update={"recalled": _heard(rounds), "may_accept": True, "allowed": allowed})
+    allowed = frozenset(name for name in first.allowed if can_read(pool[name].card, rounds, pool, policy))
+    return first.model_copy(update={"recallable": _replied_workers(rounds), "may_accept": True, "allowed": allowed})
 
 
-def may_hear(card: Card, rounds: Sequence[Round], pool: WorkerPool, policy: Policy) -> bool:
-    """Whether everything that was replied in `rounds` may reach this model."""
-    return all(policy.may_read(card, pool[name].card) for name in _heard(rounds))
+def can_read(card: Card, rounds: Sequence[Round], pool: WorkerPool, policy: Policy) -> bool:
+    """Returns whether the policy lets the model with this card read every reply in `rounds`."""
+    return all(policy.may_read(card, pool[name].card) for name in _replied_workers(rounds))
 
 
-def _heard(rounds: Sequence[Round]) -> frozenset[str]:
-    return frozenset(result.step.worker for one in rounds for result in one.results if result.reply is not None)
+def _replied_workers(rounds: Sequence[Round]) -> frozenset[str]:
+    results = (result for executed in rounds for result in executed.results)
+    return frozenset(result.step.worker for result in results if result.reply is not None)
 
 
-def _review(one: Round, first: PlanSpace, form: Form) -> Review:
-    plan = one.plan.text or render(one.plan.workflow, first.model_copy(update={"access": "positional"}), form)
-    return Review(plan=plan, reply=one.results[-1].text)
+def _previous_round(executed: Round, first: PlanSpace, form: Form) -> PreviousRound:
+    record = executed.plan
+    plan = record.text or render(record.workflow, first.model_copy(update={"access": "positional"}), form)
+    return PreviousRound(plan=plan, reply=executed.results[-1].text)

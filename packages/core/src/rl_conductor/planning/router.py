@@ -1,8 +1,8 @@
-"""`Tiers`: a light classifier, learned from the user's own requests, of those that one call of one worker answers.
+"""`Router`: a lightweight classifier that sends simple requests to a single call of one worker.
 
-It is a logistic regression over the words of the user's last message, its length, and what else the request holds. The
-whole of it is one JSON file, which holds numbers only; `rl-conductor calibrate` makes it. It calls no model and learns
-nothing: that is done in `bench.tiers`.
+It is a logistic regression over the words of the user's last message, the message's length, and features of the request
+such as images or tools. It is stored as one JSON file of numbers, which `rl-conductor calibrate --tiers` creates from
+the user's own requests. This module only loads and applies it; the training package trains it.
 """
 
 from __future__ import annotations
@@ -20,17 +20,19 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, ValidationError
 
-from rl_conductor._internal.io import read_text, writing
-from rl_conductor._internal.validation import first_problem
+from rl_conductor._internal.io import read_text, writing_errors
+from rl_conductor._internal.validation import first_field_error
 from rl_conductor.errors import ConfigError
 from rl_conductor.planning.prompts import prompt_in
-from rl_conductor.trace.trace import TierDecision
+from rl_conductor.pool.pool import WorkerPool
+from rl_conductor.trace.trace import RoutingDecision
 from rl_conductor.types import FilePart, ImagePart, Names, Request, Value
 
 BUCKETS = 4_096
-"""Places for words; words that share one by chance count as the same."""
-MOST_CHARS = 4_000
-"""How much of a message is read: more would take longer than it is worth."""
+"""Number of hash buckets for words and pairs of words."""
+MAX_CHARS = 4_000
+"""Characters of a message that are read, which bounds the time of a decision."""
+RECREATE = "create the tiers file again with rl-conductor calibrate --tiers"
 _WORD = re.compile(r"\w+|[^\w\s]")
 _DIGIT = re.compile(r"\d")
 
@@ -38,108 +40,123 @@ Finite = Annotated[float, Field(allow_inf_nan=False)]
 
 
 class Learned(Value):
-    """What a classifier was made from, for whoever wonders later."""
+    """Training data and guarantees of a router, stored for reference."""
 
     source: str
-    """The task or the store."""
+    """The task or run store that the requests came from."""
     requests: int
     right: int
-    """How many of them one call answered."""
+    """Number of requests that one call answered correctly."""
     risk: Finite
-    """The share of wrong answers among those of a single call that was asked for, at most."""
+    """Upper bound on the share of wrong answers among requests sent to a single call."""
     made: str
-    """The day, by UTC."""
+    """Date of the training in UTC, as `YYYY-MM-DD`."""
 
 
-class Tiers(Value):
-    """Who answers simple requests alone, and how they are known."""
+class Router(Value):
+    """A worker that answers simple requests alone, and the classifier that recognizes them."""
 
     format: Literal[1] = 1
     worker: str
     model: str
-    """The worker's model when it was measured, as `provider:name`."""
+    """The worker's model during training, as `provider:name`."""
     threshold: Finite = Field(gt=0, le=1)
-    """The least probability that one call is right at which it is made."""
+    """Minimum probability of a correct answer at which a request is sent to the worker alone."""
     longest: int = Field(gt=0)
-    """Characters of the longest message that it judges."""
+    """Maximum length in characters of messages that are classified; longer ones are planned."""
     seen: Names = frozenset()
-    """What requests held that it has learned from, by the names of `holds`."""
+    """Request features that occurred in training, as named by `holds`."""
     bias: Finite
     length: Finite
-    """Weight of the message's length."""
+    """Weight of the message length."""
     held: dict[str, Finite] = Field(default_factory=dict)
-    """Weights of what a request holds, by the names of `holds`."""
+    """Weights of the request features, as named by `holds`."""
     words: dict[Annotated[int, Field(ge=0, lt=BUCKETS)], Finite]
-    """Weights of words by their place; those that are not there weigh nothing."""
+    """Weights of words by hash bucket; missing buckets have weight 0."""
     learned: Learned
 
     @cached_property
     def sha256(self) -> str:
-        """Its fingerprint, which stands in traces."""
-        whole = json.dumps(self.model_dump(mode="json"), sort_keys=True, separators=(",", ":"))
-        return hashlib.sha256(whole.encode()).hexdigest()
+        """SHA-256 of the router's canonical JSON, which is stored in traces."""
+        canonical = json.dumps(self.model_dump(mode="json"), sort_keys=True, separators=(",", ":"))
+        return hashlib.sha256(canonical.encode()).hexdigest()
 
     @classmethod
     def read(cls, path: str | Path) -> Self:
-        """The classifier in a file.
+        """Loads a router from a file.
 
         Raises:
-            ConfigError: there is none, it is of another format, or it is not as it was written.
+            ConfigError: the file can't be read, has another format, or does not match its checksum.
         """
-        made = "make it anew with rl-conductor calibrate --tiers"
         try:
-            kept = _Kept.model_validate_json(read_text(path))
-            tiers = cls.model_validate(kept.tiers)
+            content = _RouterFile.model_validate_json(read_text(path))
+            router = cls.model_validate(content.tiers)
         except ValidationError as error:
-            raise ConfigError(f"{str(path)!r} holds no tiers ({first_problem(error)}); {made}") from error
-        if tiers.sha256 != kept.sha256:
-            raise ConfigError(f"the tiers {str(path)!r} were changed after they were made; {made}")
-        return tiers
+            raise ConfigError(f"{str(path)!r} is not a tiers file ({first_field_error(error)}); {RECREATE}") from error
+        if router.sha256 != content.sha256:
+            raise ConfigError(f"the tiers file {str(path)!r} was modified after it was created; {RECREATE}")
+        return router
 
     def write(self, path: Path) -> None:
-        """Keep it in a file.
+        """Saves the router to a file.
 
         Raises:
-            ConfigError: it can't be written.
+            ConfigError: the file can't be written.
         """
-        kept = _Kept(sha256=self.sha256, tiers=self.model_dump(mode="json"))
-        with writing(path):
-            path.write_text(kept.model_dump_json() + "\n", encoding="utf-8")
+        content = _RouterFile(sha256=self.sha256, tiers=self.model_dump(mode="json"))
+        with writing_errors(path):
+            path.write_text(content.model_dump_json() + "\n", encoding="utf-8")
 
-    def decide(self, request: Request) -> TierDecision:
-        """Whether one call will do. What goes beyond what it has learned from is the Conductor's."""
-        unknown = self._unknown(request)
-        likely = None if unknown else self.probability(request)
-        return TierDecision(
-            tier="single" if likely is not None and likely >= self.threshold else "conductor",
+    def check_pool(self, pool: WorkerPool) -> None:
+        """Checks that `pool` contains the worker with the model that the router was trained for.
+
+        Raises:
+            ConfigError: the worker is missing or has another model.
+        """
+        if self.worker not in pool:
+            raise ConfigError(
+                f"the tiers are for worker {self.worker!r}, but the pool has {', '.join(pool)}; {RECREATE}"
+            )
+        if (model_name := pool[self.worker].model.name) != self.model:
+            raise ConfigError(
+                f"the tiers were trained when {self.worker!r} was {self.model}, but now it is {model_name}; {RECREATE}"
+            )
+
+    def decide(self, request: Request) -> RoutingDecision:
+        """Decides whether a request is sent to a single call or planned.
+
+        Requests unlike those it was trained on are always planned.
+        """
+        reason = self._out_of_domain_reason(request)
+        probability = None if reason else self.probability(request)
+        return RoutingDecision(
+            tier="single" if probability is not None and probability >= self.threshold else "conductor",
             worker=self.worker,
-            probability=likely,
+            probability=probability,
             threshold=self.threshold,
             classifier=self.sha256,
-            because=unknown,
+            because=reason,
         )
 
     def probability(self, request: Request) -> float:
-        """How likely it is that one call of the worker answers right."""
+        """Returns the probability that one call of the worker answers correctly."""
         message = prompt_in(request.messages)
         score = self.bias + self.length * length(message)
         score += sum(self.held.get(name, 0.0) for name in holds(request))
-        score += sum(self.words.get(place, 0.0) * value for place, value in words(message).items())
+        score += sum(self.words.get(bucket, 0.0) * value for bucket, value in words(message).items())
         return 1 / (1 + exp(-max(min(score, 500.0), -500.0)))
 
-    def _unknown(self, request: Request) -> str:
-        """What it has not learned to judge, in words; empty when there is nothing."""
+    def _out_of_domain_reason(self, request: Request) -> str:
+        """Returns why the request is unlike the training data; empty if it is not."""
         message = prompt_in(request.messages)
-        if strange := sorted(holds(request) - self.seen):
-            return f"it has learned from no request with {' and '.join(strange)}"
+        if untrained := sorted(holds(request) - self.seen):
+            return f"the router was not trained on requests with {' and '.join(untrained)}"
         if len(message) > self.longest:
-            return f"it judges no message longer than {self.longest:,} characters"
-        return "" if message.strip() else "there is no text to judge by"
+            return f"the message is longer than {self.longest:,} characters"
+        return "" if message.strip() else "the message has no text"
 
 
-class _Kept(Value):
-    """The file."""
-
+class _RouterFile(Value):
     sha256: str
     tiers: dict[str, object]
 
@@ -148,36 +165,36 @@ class _Kept(Value):
 
 
 def holds(request: Request) -> frozenset[str]:
-    """What a request holds beside the user's words."""
+    """Returns the names of the request's features other than the words of the last message."""
     parts = {type(part) for message in request.messages for part in message.content}
-    there = {
+    features = {
         "images": ImagePart in parts,
         "files": FilePart in parts,
         "tools": bool(request.tools),
         "a format of the answer": request.response_format is not None,
         "earlier turns": any(message.role in ("assistant", "tool") for message in request.messages),
     }
-    return frozenset(name for name, is_there in there.items() if is_there)
+    return frozenset(name for name, is_present in features.items() if is_present)
 
 
 def length(message: str) -> float:
-    """Of the order of 1."""
+    """Returns the length feature: the logarithm of the message length, scaled to the order of 1."""
     return log1p(len(message)) / 8
 
 
 def words(message: str) -> dict[int, float]:
-    """Which words and pairs of words there are, by their places, as a vector of length 1."""
-    found: dict[int, float] = {}
+    """Hashes the words and word pairs of a message into a sparse vector of norm 1, as values by bucket."""
+    counts: dict[int, float] = {}
     for term in dict.fromkeys(_terms(message)):
         digest = zlib.crc32(term.encode())
-        place = digest % BUCKETS
-        found[place] = found.get(place, 0.0) + (1.0 if digest >> 31 else -1.0)  # so that what collides may cancel
-    size = sqrt(sum(value * value for value in found.values()))
-    return {place: value / size for place, value in found.items()} if size else {}
+        bucket = digest % BUCKETS
+        counts[bucket] = counts.get(bucket, 0.0) + (1.0 if digest >> 31 else -1.0)  # random sign: collisions cancel
+    norm = sqrt(sum(value * value for value in counts.values()))
+    return {bucket: value / norm for bucket, value in counts.items()} if norm else {}
 
 
 def _terms(message: str) -> Iterator[str]:
-    """Words and pairs; of numbers only how long they are."""
-    each = [_DIGIT.sub("0", word) for word in _WORD.findall(message[:MOST_CHARS].lower())]
-    yield from each
-    yield from map(" ".join, pairwise(each))
+    """Yields the words and pairs of neighbouring words, with every digit replaced by 0."""
+    tokens = [_DIGIT.sub("0", word) for word in _WORD.findall(message[:MAX_CHARS].lower())]
+    yield from tokens
+    yield from map(" ".join, pairwise(tokens))

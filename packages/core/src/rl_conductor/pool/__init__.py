@@ -1,4 +1,4 @@
-"""The workers: a model with a name, a card and settings, and the pool of them.
+"""Workers, worker pools and pool files. A worker is a model with a name, a card and settings.
 
 In: models, names of models, pool files. Out: `Worker` and `WorkerPool`.
 """

@@ -1,4 +1,4 @@
-"""`WorkerPool`: the workers by name, in a fixed order."""
+"""`WorkerPool`: an ordered mapping of names to workers."""
 
 from __future__ import annotations
 
@@ -19,55 +19,55 @@ from rl_conductor.types import Card
 log = logging.getLogger("rl_conductor")
 
 AnyWorker = Worker | Model | str | Mapping[str, Any]
-"""A worker, a model, its `provider:model`, or one of the two last with what is known of it, as in
-`{"model": "openai:gpt-5", "description": "checks numbers"}`; the keys are those of a worker in a pool file."""
+"""A worker, a model, a `provider:model` name, or a mapping with a model and the settings of a pool file's worker, as in
+`{"model": "openai:gpt-5", "description": "checks numbers"}`."""
 
 
 class WorkerPool(Mapping[str, Worker]):
-    """Workers by name, in a fixed order: a worker's position is the number by which the Conductor knows it."""
+    """Workers by name, in a fixed order: the position of a worker is its number in plans."""
 
     def __init__(self, workers: Iterable[Worker] | Mapping[str, AnyWorker]) -> None:
-        """Workers, or models (or their `provider:name`, or entries with a description) by the names they shall have.
+        """Creates a pool from workers, or from a mapping of names to workers, models or `provider:model` names.
 
         Raises:
-            ConfigError: no worker at all, two of one name, or something that is none.
+            ConfigError: the pool is empty, two workers have the same name, or an item is not a worker.
         """
         if isinstance(workers, Mapping):
-            workers = [_called(name, one) for name, one in workers.items()]
+            workers = [_create_worker(name, spec) for name, spec in workers.items()]
         self._workers: dict[str, Worker] = {}
         for worker in workers:
             if not isinstance(worker, Worker):
-                raise ConfigError(f"{worker!r} has no name to be a worker by; write {{'name': {worker!r}}}")
+                raise ConfigError(f"{worker!r} is not a Worker and has no name; write {{'name': {worker!r}}}")
             if worker.name in self._workers:
-                raise ConfigError(f"two workers are called {worker.name!r}; give each a name of its own")
+                raise ConfigError(f"two workers are named {worker.name!r}; worker names must be unique")
             self._workers[worker.name] = worker
         if not self._workers:
             raise ConfigError("a pool needs at least one worker, such as WorkerPool({'fast': 'openai:gpt-5-mini'})")
 
     @classmethod
     def from_toml(cls, path: str | Path) -> Self:
-        """The pool that a TOML file describes; see `docs/pools.md` for its keys.
+        """Loads a pool from a TOML file; `docs/pools.md` documents its keys.
 
         Raises:
-            ConfigError: no such file, not TOML, or an unknown or ill-typed key; the message names it.
+            ConfigError: the file does not exist, is not TOML, or has an unknown or invalid key.
         """
         return cls(read_pool_file(path).build())
 
     @property
     def cards(self) -> tuple[Card, ...]:
-        """What is known of each worker, in order."""
+        """The cards of the workers, in order."""
         return tuple(worker.card for worker in self._workers.values())
 
     @property
     def capabilities(self) -> Capabilities:
-        """What at least one worker can take and do."""
-        able = [worker.model.capabilities for worker in self._workers.values()]
+        """The capabilities that at least one worker has."""
+        supported = [worker.model.capabilities for worker in self._workers.values()]
         return Capabilities(
-            tools=any(one.tools for one in able),
-            images=any(one.images for one in able),
-            files=any(one.files for one in able),
-            json_schema=any(one.json_schema for one in able),
-            grammar=any(one.grammar for one in able),
+            tools=any(capabilities.tools for capabilities in supported),
+            images=any(capabilities.images for capabilities in supported),
+            files=any(capabilities.files for capabilities in supported),
+            json_schema=any(capabilities.json_schema for capabilities in supported),
+            grammar=any(capabilities.grammar for capabilities in supported),
         )
 
     def __getitem__(self, name: str) -> Worker:
@@ -80,42 +80,41 @@ class WorkerPool(Mapping[str, Worker]):
         return len(self._workers)
 
     async def aclose(self) -> None:
-        """Close every model, even if one can't be closed; then its error is raised."""
+        """Closes every model, then raises the first error, if any."""
         await close_all(worker.model for worker in self._workers.values())
 
 
 async def close_all(models: Iterable[Model]) -> None:
-    """Close each of `models`, whatever comes of the others; the first error is raised afterwards."""
-    failed: list[Exception] = []
-    for one in models:
+    """Closes every model even if some fail, then raises the first error, if any."""
+    errors: list[Exception] = []
+    for model in models:
         try:
-            await one.aclose()
-        except Exception as error:  # it is raised below
-            failed.append(error)
-    if failed:
-        raise failed[0]
+            await model.aclose()
+        except Exception as error:  # raised below
+            errors.append(error)
+    if errors:
+        raise errors[0]
 
 
 def warn_of_lookalikes(pool: WorkerPool) -> None:
-    """Logs a warning, once for each set of names, about workers that a planner can't tell apart by their cards."""
+    """Logs a warning about workers that a planner can't tell apart by their cards, once for each set of names."""
     for names in indistinguishable(pool.cards):
-        _warn_of(names)
+        _log_lookalikes(names)
 
 
 @lru_cache(maxsize=256)
-def _warn_of(names: tuple[str, ...]) -> None:
-    """Warn once that the planner can't choose between these workers."""
+def _log_lookalikes(names: tuple[str, ...]) -> None:
     log.warning(
-        "workers %s are described alike, so the planner can't choose between them; say what each is for, "
+        "workers %s have equal descriptions, so the planner can't choose between them; describe what each is for, "
         "as in {%r: {'model': ..., 'description': 'checks numbers'}}",
         ", ".join(map(repr, names)),
         names[0],
     )
 
 
-def _called(name: str, given: AnyWorker) -> Worker:
-    if isinstance(given, Mapping):
-        return worker_from(name, given, _called)
-    if not isinstance(given, Worker):
-        return Worker.of(name, given)
-    return replace(given, name=name, card=given.card.model_copy(update={"name": name}))
+def _create_worker(name: str, spec: AnyWorker) -> Worker:
+    if isinstance(spec, Mapping):
+        return worker_from(name, spec, _create_worker)
+    if not isinstance(spec, Worker):
+        return Worker.of(name, spec)
+    return replace(spec, name=name, card=spec.card.model_copy(update={"name": name}))

@@ -1,4 +1,4 @@
-"""Pool files: the TOML tables `[workers.NAME]` and `[planner]`, checked and built."""
+"""Pool files: parses and validates the TOML tables `[workers.NAME]` and `[planner]`, and builds the workers."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from rl_conductor._internal.toml import read_toml
-from rl_conductor._internal.validation import problems
+from rl_conductor._internal.validation import field_errors
 from rl_conductor.errors import ConfigError
 from rl_conductor.models import Model, model
 from rl_conductor.plan_text.forms import Form
@@ -20,7 +20,7 @@ from rl_conductor.workflow.limits import PLAN_TOKENS
 from rl_conductor.workflow.workflow import AccessMode
 
 MAX_EXAMPLES = 4
-"""Worked examples that the planner's prompt has."""
+"""Number of worked examples available to the planner's prompt."""
 
 
 class _Entry(BaseModel):
@@ -32,28 +32,32 @@ class ModelEntry(_Entry):
 
     model: str
     options: dict[str, Any] = Field(default_factory=dict)
-    """Passed to the adapter, such as `base_url`; never a key: keys belong in the environment."""
+    """Keyword arguments of the adapter, such as `base_url`. API keys are rejected; they belong in the environment."""
     price: Price | None = None
-    """Overrides the price that is looked up."""
+    """Overrides the price from the price table."""
     tags: frozenset[str] = frozenset()
     region: str | None = None
 
     def build(self) -> Model:
-        """The model itself."""
+        """Creates the model with its options and price.
+
+        Raises:
+            ConfigError: the model does not exist, or an option is invalid or an API key.
+        """
         if "api_key" in self.options:
-            raise ConfigError(f"{self.model}: a key must not stand in a file; set it in the environment")
+            raise ConfigError(f"{self.model}: options.api_key is not allowed in a file; set it in the environment")
         options = self.options if self.price is None else {**self.options, "price": self.price}
         try:
             return model(self.model, **options)
-        except TypeError as wrong:
-            raise ConfigError(f"{self.model}: its options don't fit: {wrong}") from wrong
+        except TypeError as error:
+            raise ConfigError(f"{self.model}: invalid options: {error}") from error
 
 
 class WorkerSettings(_Entry):
-    """What is known of a worker, and how it is asked."""
+    """A worker's card and the settings of its calls; the part of `[workers.NAME]` without the model."""
 
     description: str = ""
-    """What it is and does."""
+    """The worker's purpose, which the planner reads."""
     strengths: str = ""
     accuracy: dict[str, float] = Field(default_factory=dict)
     latency: float | None = None
@@ -65,16 +69,17 @@ class WorkerSettings(_Entry):
     concurrency: int | None = Field(default=None, ge=1)
 
     def applied_to(self, worker: Worker) -> Worker:
-        """`worker` with what is set here in place of its own."""
-        known = {name: getattr(self, name) for name in self.model_fields_set}
-        card = worker.card.model_copy(update={name: known[name] for name in known.keys() & Card.model_fields.keys()})
+        """Returns a copy of `worker` in which the settings that were specified replace its own."""
+        settings = {name: getattr(self, name) for name in self.model_fields_set}
+        card_settings = {name: settings[name] for name in settings.keys() & Card.model_fields.keys()}
+        call_settings = {name: settings[name] for name in settings.keys() & {"timeout", "hedge_after"}}
+        card = worker.card.model_copy(update=card_settings)
         slots = worker.slots if self.concurrency is None else slots_for(self.concurrency)
-        asked = {name: known[name] for name in known.keys() & {"timeout", "hedge_after"}}
         sampling = worker.sampling
-        if "sampling" in known:
-            most = self.sampling.max_tokens or sampling.max_tokens
-            sampling = self.sampling.model_copy(update={"max_tokens": most})
-        return replace(worker, card=card, sampling=sampling, slots=slots, **asked)
+        if "sampling" in settings:
+            max_tokens = self.sampling.max_tokens or sampling.max_tokens
+            sampling = self.sampling.model_copy(update={"max_tokens": max_tokens})
+        return replace(worker, card=card, sampling=sampling, slots=slots, **call_settings)
 
 
 class WorkerEntry(ModelEntry, WorkerSettings):
@@ -82,26 +87,26 @@ class WorkerEntry(ModelEntry, WorkerSettings):
 
 
 class PlanManner(_Entry):
-    """How plans are asked for. A trained planner must be asked as it was trained."""
+    """Settings of the planner's prompt. A trained planner needs the settings that it was trained with."""
 
     form: Form | None = None
-    """How plans are spelled; `None` takes what the model can be held to."""
+    """Output format of plans; `None` selects it by the model's capabilities."""
     roster: Roster = "cards"
     examples: int = Field(default=3, ge=0, le=MAX_EXAMPLES)
-    """Worked examples in the prompt; a trained planner mostly needs none."""
+    """Number of worked examples in the prompt; a trained planner usually needs none."""
     access: AccessMode = "binary"
     max_tokens: int = Field(default=PLAN_TOKENS, ge=1)
-    """Most tokens of a plan; a longer one is no plan."""
+    """Maximum tokens of a plan; a longer one is rejected."""
 
 
 class PlannerEntry(ModelEntry, PlanManner):
-    """Who plans, in a pool file: `[planner]`."""
+    """The planner in a pool file: `[planner]`."""
 
     steps: int = Field(default=5, ge=1)
-    """Most steps of a plan, unless a caller's limits say otherwise."""
+    """Maximum steps of a plan, unless overridden by the caller's limits."""
     temperature: float | None = Field(default=None, ge=0)
     samples: int = Field(default=5, ge=1)
-    """Most plans that are drawn until one may run."""
+    """Maximum number of plans that are sampled until one is valid."""
 
 
 class PoolFile(_Entry):
@@ -110,18 +115,18 @@ class PoolFile(_Entry):
     workers: dict[str, WorkerEntry]
     planner: PlannerEntry | None = None
     tiers: Path | None = None
-    """What sends simple requests to one call; `rl-conductor calibrate --tiers` makes it."""
+    """Path of a tiers file, relative to the pool file; `rl-conductor calibrate --tiers` creates it."""
 
     def build(self) -> list[Worker]:
-        """The workers, in the order of the file."""
+        """Creates the workers, in the order of the file."""
         return [entry.applied_to(Worker.of(name, entry.build())) for name, entry in self.workers.items()]
 
 
 def read_pool_file(path: str | Path) -> PoolFile:
-    """The checked content of a pool file.
+    """Reads and validates a pool file.
 
     Raises:
-        ConfigError: no such file, not TOML, or an unknown or ill-typed key; the message names it.
+        ConfigError: the file does not exist, is not TOML, or has an unknown or invalid key.
     """
     content = read_toml(path, PoolFile, "pool file")
     if content.tiers is None:
@@ -130,22 +135,22 @@ def read_pool_file(path: str | Path) -> PoolFile:
 
 
 def worker_from(name: str, entry: Mapping[str, Any], worker_of: Callable[[str, Any], Worker]) -> Worker:
-    """The worker of an entry such as `{"model": ..., "description": ...}`.
+    """Creates a worker from a mapping such as `{"model": ..., "description": ...}`.
 
     Args:
-        name: what it is called in the pool.
-        entry: what a pool file could say of it; but its `model` may be an object.
-        worker_of: makes a worker of such an object.
+        name: the worker's name in the pool.
+        entry: the keys of `[workers.NAME]` in a pool file, except that `model` may be an object.
+        worker_of: creates a worker from a name and such an object.
 
     Raises:
-        ConfigError: an unknown or ill-typed key; the message names it.
+        ConfigError: a key is unknown or has an invalid value.
     """
-    by_name = isinstance(entry.get("model", ""), str)
+    is_model_name = isinstance(entry.get("model", ""), str)
     try:
-        if by_name:
+        if is_model_name:
             return PoolFile.model_validate({"workers": {name: entry}}).build()[0]
         settings = WorkerSettings.model_validate({key: value for key, value in entry.items() if key != "model"})
     except ValidationError as error:
-        wrong = "; ".join(map(str, problems(error, below=2 if by_name else 0)))
-        raise ConfigError(f"worker {name!r} is wrong: {wrong}") from None
+        errors = "; ".join(map(str, field_errors(error, below=2 if is_model_name else 0)))
+        raise ConfigError(f"worker {name!r} is invalid: {errors}") from None
     return settings.applied_to(worker_of(name, entry["model"]))

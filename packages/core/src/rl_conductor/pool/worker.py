@@ -18,31 +18,31 @@ from rl_conductor.workflow.limits import DEFAULT_OUTPUT_TOKENS
 
 @runtime_checkable
 class Described(Protocol):
-    """A model that says itself what it is for, such as an agent; its worker's card then says so too."""
+    """A model with a description of its own, such as an agent, which becomes the default description of its worker."""
 
     @property
     def description(self) -> str:
-        """What it is and does."""
+        """The model's purpose and skills."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Worker:
-    """A model with a name in the pool and the manner in which it is asked."""
+    """A model with a name in the pool, a card, and settings for its calls."""
 
     name: str
     model: Model
     card: Card
     sampling: Sampling = field(default_factory=lambda: Sampling(max_tokens=DEFAULT_OUTPUT_TOKENS))
-    """Defaults; what the caller asks for goes before them in the final step."""
+    """Default sampling parameters; the caller's take precedence in the final step."""
     timeout: float | None = 300.0
-    """Seconds a call may take."""
+    """Seconds for one call."""
     hedge_after: float | None = None
-    """Seconds after which a second worker is asked as well, within `Limits.hedges`."""
+    """Seconds after which a hedge call goes to a second worker, within `Limits.hedges`."""
     slots: PerLoop[asyncio.Semaphore] | None = field(default=None, compare=False, repr=False)
-    """Bounds how many calls are in flight at once; `None` leaves them unbounded. A conductor's own calls take the
-    slots of the workers that they go to, not its own."""
+    """Semaphore that limits concurrent calls; `None` means no limit. Calls of a conductor in the pool take the slots
+    of its workers instead."""
     reasoning: ReasoningMemory = field(default_factory=ReasoningMemory, compare=False, repr=False)
-    """Where its model's replies were seen to begin."""
+    """Remembers whether the replies of its model begin inside reasoning."""
 
     @classmethod
     def of(
@@ -57,34 +57,42 @@ class Worker:
         hedge_after: float | None = None,
         concurrency: int | None = None,
     ) -> Self:
-        """A worker from a model or its `provider:name`; the card's name and price come from the two.
+        """Creates a worker from a model or its `provider:model` name.
 
-        The `description` tells the planner what the worker is for; without one, the card's or the model's own is used.
+        Args:
+            name: the worker's name, which replaces the card's.
+            model_or_name: a model or its `provider:model` name.
+            description: the worker's purpose, for the planner; by default the card's or the model's own.
+            card: the worker's card; its price defaults to the model's.
+            sampling: default sampling parameters of its calls.
+            timeout: seconds for one call.
+            hedge_after: seconds after which a hedge call goes to a second worker.
+            concurrency: maximum number of concurrent calls.
 
         Raises:
-            ConfigError: there is no such model, or `concurrency` leaves room for no call.
+            ConfigError: the model does not exist, or `concurrency` is less than 1.
         """
         if concurrency is not None and concurrency < 1:
-            raise ConfigError(f"worker {name!r} with a concurrency of {concurrency} could never work; write 1 or more")
-        made = model(model_or_name) if isinstance(model_or_name, str) else model_or_name
-        if not isinstance(made, Model):
-            raise ConfigError(f"worker {name!r} can't be {made!r}; give it a model, or 'provider:model'")
-        told = (card or Card(name=name)).model_copy(update={"name": name})
-        if told.price is None:
-            told = told.model_copy(update={"price": made.price})
-        if description is None and not told.description and isinstance(made, Described):
-            description = made.description
+            raise ConfigError(f"worker {name!r}: concurrency={concurrency} allows no call; write 1 or more")
+        worker_model = model(model_or_name) if isinstance(model_or_name, str) else model_or_name
+        if not isinstance(worker_model, Model):
+            raise ConfigError(f"worker {name!r}: {worker_model!r} is not a model; pass a model or 'provider:model'")
+        card = (card or Card(name=name)).model_copy(update={"name": name})
+        if card.price is None:
+            card = card.model_copy(update={"price": worker_model.price})
+        if description is None and not card.description and isinstance(worker_model, Described):
+            description = worker_model.description
         if description is not None:
-            told = told.model_copy(update={"description": description})
-        asked = sampling or Sampling()
-        if asked.max_tokens is None:
-            asked = asked.model_copy(update={"max_tokens": DEFAULT_OUTPUT_TOKENS})
+            card = card.model_copy(update={"description": description})
+        sampling = sampling or Sampling()
+        if sampling.max_tokens is None:
+            sampling = sampling.model_copy(update={"max_tokens": DEFAULT_OUTPUT_TOKENS})
         slots = None if concurrency is None else slots_for(concurrency)
         return cls(
             name=name,
-            model=made,
-            card=told,
-            sampling=asked,
+            model=worker_model,
+            card=card,
+            sampling=sampling,
             timeout=timeout,
             hedge_after=hedge_after,
             slots=slots,
@@ -92,11 +100,12 @@ class Worker:
 
     @cached_property
     def setup(self) -> WorkerSetup:
-        """What a trace says of it."""
-        able = self.model.capabilities.names
-        return WorkerSetup(card=self.card, model=self.model.name, can=able, sampling=self.sampling)
+        """The card and settings that are stored in traces."""
+        return WorkerSetup(
+            card=self.card, model=self.model.name, can=self.model.capabilities.names, sampling=self.sampling
+        )
 
 
 def slots_for(count: int) -> PerLoop[asyncio.Semaphore]:
-    """Makes the semaphore that bounds how many calls a worker has in flight, one for each event loop."""
+    """Creates a semaphore for each event loop that limits a worker to `count` concurrent calls."""
     return PerLoop(partial(asyncio.Semaphore, count))

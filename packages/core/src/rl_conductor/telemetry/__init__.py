@@ -1,6 +1,7 @@
-"""Runs as OpenTelemetry spans and metrics, by the conventions for generative AI; made from events, by `observing`.
+"""Reports runs as OpenTelemetry spans and metrics, following the semantic conventions for generative AI.
 
-What was said is left out unless it is asked for. Only the API is needed: where no SDK is set up, nothing is recorded.
+In: a run's events, through an observer. Out: spans and metrics, without message content unless it is enabled. Only the
+API is needed; without an SDK nothing is recorded.
 """
 
 from rl_conductor.errors import ConfigError

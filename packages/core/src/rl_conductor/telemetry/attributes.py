@@ -1,4 +1,4 @@
-"""What spans and metrics say of calls, runs and their errors. Values in, attributes out."""
+"""Converts calls, runs and their errors to attributes of spans and metrics. Pure."""
 
 from __future__ import annotations
 
@@ -13,24 +13,24 @@ Attributes = dict[str, AttributeValue]
 NO_ANSWER = "no_answer"
 
 
-def model_of(full_name: str) -> Attributes:
-    """The provider and the model of a name such as `openai:gpt-5`."""
+def model_attributes(full_name: str) -> Attributes:
+    """Splits a name such as `openai:gpt-5` into provider and model."""
     provider, _, model = full_name.partition(":")
     return {name.PROVIDER: name.PROVIDERS.get(provider, provider), name.REQUEST_MODEL: model or provider}
 
 
-def error_of(ended: Call | Trace) -> Attributes:
-    """How a call or a run failed, in a word; nothing if it did not."""
-    if isinstance(ended, Call):
-        return {} if ended.outcome == "ok" else {name.ERROR: ended.outcome}
-    if ended.completion is not None:
+def error_attributes(finished: Call | Trace) -> Attributes:
+    """The error type of a call or run; empty if it succeeded."""
+    if isinstance(finished, Call):
+        return {} if finished.outcome == "ok" else {name.ERROR: finished.outcome}
+    if finished.completion is not None:
         return {}
-    return {name.ERROR: "cancelled" if ended.error == "cancelled" else NO_ANSWER}
+    return {name.ERROR: "cancelled" if finished.error == "cancelled" else NO_ANSWER}
 
 
-def usage_of(usage: Usage) -> Attributes:
-    """What was used, and what it cost."""
-    said: Attributes = {
+def usage_attributes(usage: Usage) -> Attributes:
+    """The token counts and the cost in US dollars."""
+    attributes: Attributes = {
         name.INPUT_TOKENS: usage.input_tokens,
         name.CACHED_TOKENS: usage.cached_tokens,
         name.CACHE_WRITE_TOKENS: usage.cache_write_tokens,
@@ -38,17 +38,17 @@ def usage_of(usage: Usage) -> Attributes:
         name.REASONING_TOKENS: usage.reasoning_tokens,
         name.COST: float(usage.cost),
     }
-    return said | ({name.UNPRICED: usage.unpriced_calls} if usage.unpriced_calls else {})
+    return attributes | ({name.UNPRICED: usage.unpriced_calls} if usage.unpriced_calls else {})
 
 
-def asked_of(request: Request) -> Attributes:
-    """How tokens were to be drawn."""
+def sampling_attributes(request: Request) -> Attributes:
+    """The sampling parameters that the request sets."""
     sampling = request.sampling
-    said: dict[str, AttributeValue | None] = {
+    parameters: dict[str, AttributeValue | None] = {
         name.REQUEST_TEMPERATURE: sampling.temperature,
         name.REQUEST_TOP_P: sampling.top_p,
         name.REQUEST_MAX_TOKENS: sampling.max_tokens,
         name.REQUEST_SEED: sampling.seed,
         name.REQUEST_STOP: sampling.stop or None,
     }
-    return {key: value for key, value in said.items() if value is not None}
+    return {key: value for key, value in parameters.items() if value is not None}

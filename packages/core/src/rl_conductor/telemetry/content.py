@@ -1,4 +1,4 @@
-"""What was said, as spans carry it when that is asked for. Of images and files, only that they were there."""
+"""Formats message content for spans, which carry it only if enabled. Images and files are reduced to their type."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ CAPTURE = "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT"
 ON_SPANS = {"true", "span_only", "span_and_event"}
 
 
-def is_asked_for() -> bool:
-    """Whether the environment asks for what was said."""
+def is_enabled() -> bool:
+    """Whether the environment enables message content on spans."""
     return os.environ.get(CAPTURE, "").strip().lower() in ON_SPANS
 
 
 def input_messages(messages: Sequence[Message]) -> str:
-    """What a model was shown, in JSON."""
-    return json.dumps([_message(one) for one in messages], ensure_ascii=False)
+    """Formats the conversation that a model was sent as JSON."""
+    return json.dumps([_message(message) for message in messages], ensure_ascii=False)
 
 
 def output_messages(completion: Completion) -> str:
-    """What it said."""
+    """Formats a model's reply as JSON."""
     reason = completion.finish_reason.removesuffix("s") if completion.message.tool_calls else completion.finish_reason
     return json.dumps([_message(completion.message) | {"finish_reason": reason}], ensure_ascii=False)
 

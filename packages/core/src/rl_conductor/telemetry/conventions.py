@@ -1,15 +1,15 @@
-"""The names of OpenTelemetry's conventions for generative AI, pinned: they are still in development and may change.
+"""Attribute names of OpenTelemetry's semantic conventions for generative AI, which are not stable yet.
 
-Spans and metrics by github.com/open-telemetry/semantic-conventions-genai at VERSION. What the conventions have no word
-for is named `rl_conductor.*`.
+Spans and metrics follow github.com/open-telemetry/semantic-conventions-genai at VERSION. Attributes without a
+convention are named `rl_conductor.*`.
 """
 
 from __future__ import annotations
 
 VERSION = "e8fc5751506258db1459d1bde47994e01dee922e"
-"""The commit."""
+"""A commit of that repository."""
 SCHEMA = "https://opentelemetry.io/schemas/1.41.0"
-"""Of everything else, such as `error.type`."""
+"""Schema of all other attributes, such as `error.type`."""
 
 OPERATION = "gen_ai.operation.name"
 INVOKE_WORKFLOW, PLAN, INVOKE_AGENT, CHAT = "invoke_workflow", "plan", "invoke_agent", "chat"
@@ -36,7 +36,7 @@ TOKEN_TYPE = "gen_ai.token.type"  # noqa: S105
 ERROR = "error.type"
 
 PROVIDERS = {"google": "gcp.gemini"}
-"""Where the conventions call a provider otherwise than we do."""
+"""Providers that have another name in the conventions."""
 
 TOKEN_USAGE = "gen_ai.client.token.usage"  # noqa: S105
 OPERATION_DURATION = "gen_ai.client.operation.duration"

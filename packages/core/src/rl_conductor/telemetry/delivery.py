@@ -1,4 +1,4 @@
-"""An SDK that knows what it has not delivered, and that does not wait long for a collector that is away."""
+"""Sets up an OpenTelemetry SDK that counts undelivered data and shuts down quickly if the collector is unreachable."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter, Spa
 
 from rl_conductor._internal.formatting import counted
 
-PATIENCE = 2.0
-"""Seconds that the end of a program waits until all is sent."""
+SHUTDOWN_TIMEOUT = 2.0
+"""Seconds that the end of a program waits until everything is sent."""
 
 
 class Delivery:
-    """Where spans and metrics of this program go."""
+    """The tracer and meter providers of this program."""
 
     def __init__(self, spans: Sequence[SpanExporter], metrics: Sequence[MetricExporter], resource: Resource) -> None:
         self._spans = [_Spans(exporter) for exporter in spans]
@@ -35,50 +35,50 @@ class Delivery:
         readers = [PeriodicExportingMetricReader(exporter) for exporter in self._metrics]
         self.meters = MeterProvider(readers, resource=resource, shutdown_on_exit=False)
 
-    def end(self) -> str:
-        """Send what is left, and say what did not arrive; empty when all did."""
-        _within(PATIENCE, self.tracers.shutdown, self.meters.shutdown)
+    def shut_down(self) -> str:
+        """Sends the remaining data, and returns a warning about undelivered data, or an empty string."""
+        _run_within(SHUTDOWN_TIMEOUT, self.tracers.shutdown, self.meters.shutdown)
         spans = max((processor.unsent for processor in self._spans), default=0)
         lost = [counted(spans, "span")] if spans else []
         lost += ["the metrics"] if any(exporter.unsent for exporter in self._metrics) else []
-        return f"telemetry: {' and '.join(lost)} could not be sent within {PATIENCE:g} s" if lost else ""
+        return f"telemetry: {' and '.join(lost)} could not be sent within {SHUTDOWN_TIMEOUT:g} s" if lost else ""
 
 
-def _within(seconds: float, *works: Callable[[], object]) -> None:
-    """Do all of this at once, and leave behind what takes longer: the SDK's own deadlines bound no call under way."""
-    until = time.monotonic() + seconds
-    threads = [threading.Thread(target=work, daemon=True) for work in works]
+def _run_within(seconds: float, *functions: Callable[[], object]) -> None:
+    """Runs all functions in parallel, and abandons those that take longer: the SDK's timeouts don't stop a call."""
+    deadline = time.monotonic() + seconds
+    threads = [threading.Thread(target=function, daemon=True) for function in functions]
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(max(0.0, until - time.monotonic()))
+        thread.join(max(0.0, deadline - time.monotonic()))
 
 
 class _Spans(BatchSpanProcessor):
-    """Counts the spans of which nobody has said that they arrived."""
+    """Batch processor that counts the spans without confirmed delivery."""
 
     def __init__(self, exporter: SpanExporter) -> None:
         self.unsent = 0
-        super().__init__(_SpanExporter(exporter, self._arrived))
+        super().__init__(_SpanExporter(exporter, self._delivered))
 
     def on_end(self, span: ReadableSpan) -> None:
         if span.context is not None and span.context.trace_flags.sampled:
             self.unsent += 1
         super().on_end(span)
 
-    def _arrived(self, spans: int) -> None:
+    def _delivered(self, spans: int) -> None:
         self.unsent -= spans
 
 
 class _SpanExporter(SpanExporter):
-    def __init__(self, exporter: SpanExporter, arrived: Callable[[int], None]) -> None:
+    def __init__(self, exporter: SpanExporter, delivered: Callable[[int], None]) -> None:
         self._exporter = exporter
-        self._arrived = arrived
+        self._delivered = delivered
 
     def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
         result = self._exporter.export(spans)
         if result is SpanExportResult.SUCCESS:
-            self._arrived(len(spans))
+            self._delivered(len(spans))
         return result
 
     def shutdown(self) -> None:
@@ -86,10 +86,10 @@ class _SpanExporter(SpanExporter):
 
 
 class _Metrics(MetricExporter):
-    """Knows whether the newest numbers arrived; they hold all before."""
+    """Remembers whether the newest metrics, which include all earlier ones, were delivered."""
 
     def __init__(self, exporter: MetricExporter) -> None:
-        # As the SDK's own reader does: there is no other way to ask.
+        # As the SDK's own reader does: there is no public attribute.
         super().__init__(exporter._preferred_temporality, exporter._preferred_aggregation)  # noqa: SLF001
         self._exporter = exporter
         self.unsent = False

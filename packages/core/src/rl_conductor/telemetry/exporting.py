@@ -1,4 +1,4 @@
-"""Where spans and metrics go, by the standard `OTEL_*` variables, for programs of ours: `ask`, `run` and the server."""
+"""Exports telemetry of the command line and the server, configured by the standard `OTEL_*` variables."""
 
 from __future__ import annotations
 
@@ -27,37 +27,37 @@ Signal = Literal["traces", "metrics"]
 SIGNALS: tuple[Signal, ...] = ("traces", "metrics")
 
 PROTOCOLS = {"http/protobuf": "otlp_proto_http", "grpc": "otlp_proto_grpc"}
-"""The exporters of each protocol, as they are registered."""
+"""The entry point name of each protocol's exporter."""
 
 
 @contextmanager
-def exporting(tell: Callable[[str], object] = log.warning) -> Iterator[None]:
-    """Export what runs in the block as the `OTEL_*` variables say; without them, nothing is set up.
+def exporting(warn: Callable[[str], object] = log.warning) -> Iterator[None]:
+    """Exports telemetry of runs in the block as configured by `OTEL_*` variables; without them, nothing is set up.
 
-    Where the application or `opentelemetry-instrument` has set up an SDK already, that one is used. Else the end of the
-    block waits a short while until all is sent, and has `tell` say what was not.
+    An SDK that the application or `opentelemetry-instrument` has set up is used as it is. Otherwise the end of the
+    block waits up to `SHUTDOWN_TIMEOUT` for delivery, and calls `warn` if data is lost.
 
     Raises:
-        ConfigError: a variable asks for what is not installed.
+        ConfigError: a variable names an exporter that is not installed.
     """
-    with ExitStack() as ending:
+    with ExitStack() as stack:
         if not isinstance(get_tracer_provider(), ProxyTracerProvider):
-            ending.callback(instrument())
+            stack.callback(instrument())
         elif _exporters("traces") or _exporters("metrics"):
             delivery = _set_up()
-            ending.callback(lambda: tell(lost) if (lost := delivery.end()) else None)
-            ending.callback(instrument(tracer_provider=delivery.tracers, meter_provider=delivery.meters))
+            stack.callback(lambda: warn(lost) if (lost := delivery.shut_down()) else None)
+            stack.callback(instrument(tracer_provider=delivery.tracers, meter_provider=delivery.meters))
         yield
 
 
 @contextmanager
 def called_by(headers: Mapping[str, str]) -> Iterator[None]:
-    """Runs that begin in the block belong to the trace that a request's `traceparent` names, if it names one."""
-    before = context.attach(TraceContextTextMapPropagator().extract(headers))
+    """Makes runs in the block part of the trace in a request's `traceparent` header, if there is one."""
+    token = context.attach(TraceContextTextMapPropagator().extract(headers))
     try:
         yield
     finally:
-        context.detach(before)
+        context.detach(token)
 
 
 def _set_up() -> Delivery:
@@ -65,37 +65,38 @@ def _set_up() -> Delivery:
         from rl_conductor.telemetry.delivery import Delivery  # noqa: PLC0415  slow to import, and only needed here
     except ImportError as missing:
         raise ConfigError("exporting telemetry needs more: pip install 'rl-conductor[telemetry]'") from missing
-    spans, metrics = ([_made(signal, name) for name in _exporters(signal)] for signal in SIGNALS)
+    spans, metrics = ([_create_exporter(signal, name) for name in _exporters(signal)] for signal in SIGNALS)
     return Delivery(spans, metrics, _resource())
 
 
 def _resource() -> Resource:
-    """This service, under our own name unless the variables give another."""
+    """The resource of this service, named `rl-conductor` unless the variables name it."""
     from opentelemetry.sdk.resources import OTELResourceDetector, Resource  # noqa: PLC0415
 
     return Resource.create({"service.name": "rl-conductor"}).merge(OTELResourceDetector().detect())
 
 
 def _exporters(signal: Signal) -> list[str]:
-    """The exporters that the variables name.
+    """Names of the exporters that the variables configure.
 
-    Elsewhere `otlp` on this machine is assumed when nothing is said; but nobody should wait for a collector they lack.
+    Unlike other SDKs, the default is none instead of `otlp` on localhost, so that programs don't wait for a collector
+    that does not exist.
     """
     if os.environ.get("OTEL_SDK_DISABLED", "").strip().lower() == "true":
         return []
-    at = any(_variable("OTEL_EXPORTER_OTLP", part, "ENDPOINT") for part in ("", signal))
-    named = _variable("OTEL", signal, "EXPORTER") or ("otlp" if at else "none")
-    return [name for name in (part.strip() for part in named.split(",")) if name not in ("none", "")]
+    has_endpoint = any(_variable("OTEL_EXPORTER_OTLP", part, "ENDPOINT") for part in ("", signal))
+    names = _variable("OTEL", signal, "EXPORTER") or ("otlp" if has_endpoint else "none")
+    return [name for name in (part.strip() for part in names.split(",")) if name not in ("none", "")]
 
 
-def _made(signal: Signal, name: str) -> Any:
-    """An exporter, configured by the variables that are its own."""
+def _create_exporter(signal: Signal, name: str) -> Any:
+    """Creates an exporter, which reads its own variables."""
     if name == "otlp":
-        said = (_variable("OTEL_EXPORTER_OTLP", part, "PROTOCOL") for part in (signal, ""))
-        protocol = next(filter(None, said), "http/protobuf")
+        protocols = (_variable("OTEL_EXPORTER_OTLP", part, "PROTOCOL") for part in (signal, ""))
+        protocol = next(filter(None, protocols), "http/protobuf")
         name = PROTOCOLS.get(protocol, protocol)
-    for found in entry_points(group=f"opentelemetry_{signal}_exporter", name=name):
-        return found.load()()
+    for entry_point in entry_points(group=f"opentelemetry_{signal}_exporter", name=name):
+        return entry_point.load()()
     raise ConfigError(
         f"no exporter {name!r} for {signal} is installed, which an OTEL_* variable asks for: install it, or use "
         "'otlp' with the protocol 'http/protobuf' (pip install 'rl-conductor[telemetry]'), or 'none'"

@@ -1,4 +1,4 @@
-"""`instrument`: from then on every run of this process is told to OpenTelemetry."""
+"""Instruments all runs of this process with OpenTelemetry."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from rl_conductor.telemetry.conventions import SCHEMA
 from rl_conductor.telemetry.metrics import Meters
 from rl_conductor.telemetry.spans import RunSpans, fail, make_current
 from rl_conductor.trace.events import Event, Finished, Listener
-from rl_conductor.trace.observers import Begun, observe
+from rl_conductor.trace.observers import RunInfo, observe
 
 LIBRARY = "rl_conductor"
 
@@ -26,38 +26,38 @@ def instrument(
     meter_provider: MeterProvider | None = None,
     with_content: bool | None = None,
 ) -> Callable[[], None]:
-    """Make spans and metrics of every run that begins from now on, until what is returned is called.
+    """Records spans and metrics of all runs that begin from now on, and returns a function that stops it.
 
     Args:
-        tracer_provider: where spans go; the global one without it.
-        meter_provider: where metrics go; the global one without it.
-        with_content: put what was said on the spans; else `OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT` decides,
-            which must be `true`, `span_only` or `span_and_event` for that.
+        tracer_provider: receives the spans; the global provider by default.
+        meter_provider: receives the metrics; the global provider by default.
+        with_content: put message content on spans; by default, if `OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT`
+            is `true`, `span_only` or `span_and_event`.
     """
     package = version("rl-conductor")
     tracer = get_tracer(LIBRARY, package, tracer_provider, SCHEMA)
     meters = Meters(get_meter(LIBRARY, package, meter_provider, SCHEMA))
-    told_all = content.is_asked_for() if with_content is None else with_content
+    include_content = content.is_enabled() if with_content is None else with_content
 
     @contextmanager
-    def watch(begun: Begun) -> Iterator[Listener]:
-        spans = RunSpans(tracer, begun, with_content=told_all)
+    def watch(run_info: RunInfo) -> Iterator[Listener]:
+        spans = RunSpans(tracer, run_info, with_content=include_content)
 
-        def hear(event: Event) -> None:
+        def record(event: Event) -> None:
             spans(event)
             if isinstance(event, Finished):
-                meters.run_over(begun, event.trace)
+                meters.record_run(run_info, event.trace)
 
-        before = context.attach(context.get_current())
+        token = context.attach(context.get_current())
         make_current(spans.span)
         try:
-            yield hear
+            yield record
         except Exception as error:
-            if not spans.over:  # it never came so far as to say how it ended
+            if not spans.is_finished:  # it failed before `Finished` was emitted
                 fail(spans.span, type(error).__name__)
             raise
         finally:
-            context.detach(before)
+            context.detach(token)
             spans.span.end()
 
     return observe(watch)

@@ -1,17 +1,17 @@
-"""What runs add to the meters: tokens, seconds and dollars of each call, and seconds of each run."""
+"""Records metrics: the tokens, duration and cost of each call, and the duration of each run."""
 
 from __future__ import annotations
 
 from opentelemetry.metrics import Meter
 
 from rl_conductor.telemetry import conventions as name
-from rl_conductor.telemetry.attributes import error_of, model_of
-from rl_conductor.trace.observers import Begun
+from rl_conductor.telemetry.attributes import error_attributes, model_attributes
+from rl_conductor.trace.observers import RunInfo
 from rl_conductor.trace.trace import Call, Trace
 
 
 class Meters:
-    """The instruments."""
+    """The OpenTelemetry instruments that runs are recorded with."""
 
     def __init__(self, meter: Meter) -> None:
         self._tokens = meter.create_histogram(
@@ -28,26 +28,26 @@ class Meters:
         )
         self._dollars = meter.create_counter(name.COST, "{USD}", "US dollars spent.")
 
-    def run_over(self, begun: Begun, trace: Trace) -> None:
-        """Count a run and the calls that this process made for it."""
-        workflow = {name.WORKFLOW: begun.conductor} | error_of(trace)
-        self._workflow_seconds.record(trace.seconds - begun.elapsed, workflow)
+    def record_run(self, run_info: RunInfo, trace: Trace) -> None:
+        """Records a finished run and the calls that this process made for it."""
+        workflow = {name.WORKFLOW: run_info.conductor} | error_attributes(trace)
+        self._workflow_seconds.record(trace.seconds - run_info.elapsed, workflow)
         for call in trace.calls():
-            if call.started >= begun.elapsed and _was_made(call):
-                self._count(call)
+            if call.started >= run_info.elapsed and _is_counted(call):
+                self._record_call(call)
 
-    def _count(self, call: Call) -> None:
-        said = {name.OPERATION: name.CHAT, **model_of(call.model)}
+    def _record_call(self, call: Call) -> None:
+        attributes = {name.OPERATION: name.CHAT, **model_attributes(call.model)}
         if call.completion is not None:
-            said[name.RESPONSE_MODEL] = call.completion.model
-        self._seconds.record(call.seconds, said | error_of(call))
+            attributes[name.RESPONSE_MODEL] = call.completion.model
+        self._seconds.record(call.seconds, attributes | error_attributes(call))
         for kind, count in (("input", call.usage.input_tokens), ("output", call.usage.output_tokens)):
             if count:
-                self._tokens.record(count, {**said, name.TOKEN_TYPE: kind})
-        self._dollars.add(float(call.usage.cost), said)
+                self._tokens.record(count, {**attributes, name.TOKEN_TYPE: kind})
+        self._dollars.add(float(call.usage.cost), attributes)
 
 
-def _was_made(call: Call) -> bool:
-    """Not one that was refused or answered from a cache; and a conductor in the pool counts its own calls."""
+def _is_counted(call: Call) -> bool:
+    """Whether a vendor was called: not for refused or cached calls; a conductor in the pool records its own calls."""
     fresh = call.usage.calls > call.usage.cached_calls
     return fresh and not call.model.startswith("conductor:")

@@ -1,7 +1,7 @@
-"""The spans of one run, begun and ended as its events come.
+"""Starts and ends the spans of one run on its events.
 
-A run is `invoke_workflow`; below it stand `plan` and, for each step, `invoke_agent`, linked to the steps that it reads;
-below those, a `chat` for each attempt.
+A run is an `invoke_workflow` span. Its children are `plan` and, for each step, `invoke_agent`, linked to the steps in
+its access list; their children are a `chat` span for each attempt.
 """
 
 from __future__ import annotations
@@ -16,7 +16,13 @@ from opentelemetry.trace import Link, Span, SpanKind, Status, StatusCode, Tracer
 
 from rl_conductor.telemetry import content
 from rl_conductor.telemetry import conventions as name
-from rl_conductor.telemetry.attributes import Attributes, asked_of, error_of, model_of, usage_of
+from rl_conductor.telemetry.attributes import (
+    Attributes,
+    error_attributes,
+    model_attributes,
+    sampling_attributes,
+    usage_attributes,
+)
 from rl_conductor.trace.events import (
     Event,
     Finished,
@@ -26,7 +32,7 @@ from rl_conductor.trace.events import (
     StepStarted,
     WorkflowPlanned,
 )
-from rl_conductor.trace.observers import Begun
+from rl_conductor.trace.observers import RunInfo
 from rl_conductor.trace.trace import Call, PlanRecord, StepResult, Trace
 from rl_conductor.workflow.workflow import Workflow
 
@@ -36,32 +42,33 @@ SECOND = 1_000_000_000
 
 @dataclass
 class _Step:
-    """A step that has begun."""
+    """The open spans of one step."""
 
     span: Span
     attempts: dict[tuple[str, int], Span] = field(default_factory=dict)
-    """By worker, and the number of its attempt."""
+    """By worker and attempt number."""
 
 
 class RunSpans:
-    """Listens to one run."""
+    """Listener that records one run as spans."""
 
-    def __init__(self, tracer: Tracer, begun: Begun, *, with_content: bool) -> None:
+    def __init__(self, tracer: Tracer, run_info: RunInfo, *, with_content: bool) -> None:
         self._tracer = tracer
-        self._begun = begun
+        self._run_info = run_info
         self._with_content = with_content
-        self._zero = time.time_ns() - int(begun.elapsed * SECOND)
+        self._zero = time.time_ns() - int(run_info.elapsed * SECOND)
         self._plans: dict[int, Span] = {}
         self._workflows: dict[int, Workflow] = {}
         self._steps: dict[tuple[int, int], _Step] = {}
         self._links: dict[tuple[int, int], Link] = {}
-        known: Attributes = {name.OPERATION: name.INVOKE_WORKFLOW, name.WORKFLOW: begun.conductor, name.RUN: begun.id}
-        self.span = tracer.start_span(f"{name.INVOKE_WORKFLOW} {begun.conductor}", attributes=known)
-        """Of the run itself, inside of the caller's."""
-        self.over = False
+        attributes: Attributes = {name.OPERATION: name.INVOKE_WORKFLOW, name.WORKFLOW: run_info.conductor}
+        attributes[name.RUN] = run_info.id
+        self.span = tracer.start_span(f"{name.INVOKE_WORKFLOW} {run_info.conductor}", attributes=attributes)
+        """The run's own span, a child of the caller's."""
+        self.is_finished = False
 
     def __call__(self, event: Event) -> None:
-        """Begin and end what the event begins and ends."""
+        """Starts and ends spans as `event` requires."""
         match event:
             case PlanStarted():
                 self._plan_started(event.round)
@@ -81,8 +88,8 @@ class RunSpans:
     # ---------------------------------------------------------------------------------------- plans
 
     def _plan_started(self, number: int) -> None:
-        known: Attributes = {name.OPERATION: name.PLAN, name.AGENT: self._begun.conductor, name.ROUND: number}
-        span = self._below(self.span, f"{name.PLAN} {self._begun.conductor}", known)
+        attributes: Attributes = {name.OPERATION: name.PLAN, name.AGENT: self._run_info.conductor, name.ROUND: number}
+        span = self._start_child(self.span, f"{name.PLAN} {self._run_info.conductor}", attributes)
         self._plans[number] = span
         make_current(span)
 
@@ -94,7 +101,7 @@ class RunSpans:
 
     def _end_plan(self, number: int, plan: PlanRecord) -> None:
         span = self._plans.pop(number, None)
-        if span is None:  # nobody planned, or somebody did before the run was interrupted
+        if span is None:  # there was no planning, or only before the run was interrupted
             return
         for call in plan.calls:
             if call.worker is None:
@@ -112,35 +119,36 @@ class RunSpans:
 
     def _attempt(self, event: StepStarted) -> None:
         step = self._step(event.round, event.index, event.worker)
-        span = self._chat(step.span, self._begun.workers[event.worker])
+        span = self._chat(step.span, self._run_info.workers[event.worker])
         span.set_attribute(name.ATTEMPT, event.attempt)
-        again = step.attempts.pop((event.worker, event.attempt), None)
-        if again is not None:  # it was begun ahead of a plan that had no use for it
-            end_failed(again, CANCELLED)
+        abandoned = step.attempts.pop((event.worker, event.attempt), None)
+        if abandoned is not None:  # the step started early and is not in the plan
+            end_failed(abandoned, CANCELLED)
         step.attempts[event.worker, event.attempt] = span
         make_current(span)
 
     def _step(self, number: int, index: int, worker: str) -> _Step:
         if (number, index) not in self._steps:
-            known: Attributes = {name.OPERATION: name.INVOKE_AGENT, name.AGENT: worker, name.ROUND: number}
-            known |= {name.STEP: index, name.ACCESS: self._access(number, index)}
-            links = [self._links[number, seen] for seen in self._access(number, index) if (number, seen) in self._links]
-            span = self._below(self.span, f"{name.INVOKE_AGENT} {worker}", known, links=links)
+            access = self._access(number, index)
+            attributes: Attributes = {name.OPERATION: name.INVOKE_AGENT, name.AGENT: worker, name.ROUND: number}
+            attributes |= {name.STEP: index, name.ACCESS: access}
+            links = [self._links[number, source] for source in access if (number, source) in self._links]
+            span = self._start_child(self.span, f"{name.INVOKE_AGENT} {worker}", attributes, links=links)
             self._steps[number, index] = _Step(span)
             self._links[number, index] = Link(span.get_span_context())
         return self._steps[number, index]
 
     def _access(self, number: int, index: int) -> list[int]:
-        """What a step may read; nothing where its plan is still being written, since only a first step runs then."""
+        """The access list of a step; empty while its plan is being written, because only a first step runs then."""
         workflow = self._workflows.get(number)
         return sorted(workflow.steps[index].access) if workflow else []
 
     def _step_finished(self, number: int, result: StepResult) -> None:
         make_current(self.span)
         if result.status == "failed":
-            self._step(number, result.index, result.step.worker)  # limits may have refused it before it began
+            self._step(number, result.index, result.step.worker)  # a limit may have refused it before its first attempt
         step = self._steps.pop((number, result.index), None)
-        if step is None:  # skipped, or done before the run was interrupted
+        if step is None:  # skipped, or finished before the run was interrupted
             return
         attempts: Counter[str] = Counter()
         for call in result.calls:
@@ -166,75 +174,81 @@ class RunSpans:
     # ------------------------------------------------------------------------------------------ run
 
     def _finished(self, trace: Trace) -> None:
-        for number, one in enumerate(trace.rounds):
-            self._end_plan(number, one.plan)
+        for number, round_ in enumerate(trace.rounds):
+            self._end_plan(number, round_.plan)
             self._drop_steps(number)
-        self.span.set_attributes(usage_of(trace.usage))
+        self.span.set_attributes(usage_attributes(trace.usage))
         if trace.answer is not None:
             self.span.set_attribute(name.ANSWER, trace.answer.source)
-        self._say(self.span, trace)
-        for kind in error_of(trace).values():
+        self._set_content(self.span, trace)
+        for kind in error_attributes(trace).values():
             fail(self.span, str(kind))
-        self.over = True
+        self.is_finished = True
 
     def _end_call(self, span: Span, call: Call) -> None:
-        span.set_attributes(usage_of(call.usage))
+        span.set_attributes(usage_attributes(call.usage))
         if call.request is not None:
-            span.set_attributes(asked_of(call.request))
+            span.set_attributes(sampling_attributes(call.request))
         if call.completion is not None:
             span.set_attribute(name.RESPONSE_MODEL, call.completion.model)
             span.set_attribute(name.FINISH_REASONS, [call.completion.finish_reason])
-        self._say(span, call)
+        self._set_content(span, call)
         if call.outcome != "ok":
             fail(span, call.outcome)
         span.end(self._at(call.started + call.seconds))
 
-    def _say(self, span: Span, said: Call | Trace) -> None:
+    def _set_content(self, span: Span, source: Call | Trace) -> None:
         if not self._with_content:
             return
-        if said.request is not None:
-            span.set_attribute(name.INPUT_MESSAGES, content.input_messages(said.request.messages))
-        if said.completion is not None:
-            span.set_attribute(name.OUTPUT_MESSAGES, content.output_messages(said.completion))
+        if source.request is not None:
+            span.set_attribute(name.INPUT_MESSAGES, content.input_messages(source.request.messages))
+        if source.completion is not None:
+            span.set_attribute(name.OUTPUT_MESSAGES, content.output_messages(source.completion))
 
     # ---------------------------------------------------------------------------------------- spans
 
     def _chat(self, parent: Span, model: str, *, start: int | None = None) -> Span:
-        known = {name.OPERATION: name.CHAT, **model_of(model)}
-        title = f"{name.CHAT} {known[name.REQUEST_MODEL]}"
-        return self._below(parent, title, known, kind=SpanKind.CLIENT, start=start)
+        attributes = {name.OPERATION: name.CHAT, **model_attributes(model)}
+        title = f"{name.CHAT} {attributes[name.REQUEST_MODEL]}"
+        return self._start_child(parent, title, attributes, kind=SpanKind.CLIENT, start=start)
 
-    def _below(
+    def _start_child(
         self,
         parent: Span,
         title: str,
-        known: Attributes,
+        attributes: Attributes,
         *,
         kind: SpanKind = SpanKind.INTERNAL,
         links: Iterable[Link] = (),
         start: int | None = None,
     ) -> Span:
-        inside = set_span_in_context(parent)
-        return self._tracer.start_span(title, inside, kind=kind, attributes=known, links=tuple(links), start_time=start)
+        return self._tracer.start_span(
+            title,
+            set_span_in_context(parent),
+            kind=kind,
+            attributes=attributes,
+            links=tuple(links),
+            start_time=start,
+        )
 
     def _at(self, seconds: float) -> int:
-        """Nanoseconds since 1970 of a moment of the run."""
+        """Converts seconds since the run began to nanoseconds since 1970."""
         return self._zero + int(seconds * SECOND)
 
 
 def make_current(span: Span) -> None:
-    """What is begun from here on in this task, by whomever, stands below `span`."""
+    """Makes `span` the parent of spans that this task starts from now on."""
     context.attach(set_span_in_context(span))
 
 
 def fail(span: Span, kind: str) -> None:
-    """Mark a span as failed. The message stays out: a vendor's may quote what it was asked."""
+    """Marks a span as failed, without the message, because vendors may quote the prompt in it."""
     span.set_attribute(name.ERROR, kind)
     span.set_status(Status(StatusCode.ERROR))
 
 
 def end_failed(span: Span, kind: str) -> None:
-    """End a span that came to nothing."""
+    """Marks a span as failed and ends it."""
     fail(span, kind)
     span.end()
 

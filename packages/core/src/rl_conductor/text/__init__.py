@@ -1,1 +1,4 @@
-"""Text from models: delimiters that no reply can forge, and the separation of reasoning from answer. Pure."""
+"""Handles text written by models. Pure.
+
+`delimiters` encloses untrusted text in tags that no reply can forge; `reasoning` separates reasoning from the answer.
+"""

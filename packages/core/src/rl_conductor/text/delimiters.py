@@ -1,8 +1,8 @@
-"""Fences around text that models wrote, so that no reply can pass for anything but data. Pure.
+"""Encloses text from models in tags that the text can't forge, as a defence against prompt injection. Pure.
 
-A fence carries a mark computed, under a key that is random for each run, from everything it encloses. A
-reply can't contain its own mark: it would have to contain a keyed hash of itself. On top of that, anything
-in a reply that looks like one of our tags is escaped, so that a careless model is not fooled either.
+Each pair of tags carries a nonce: a hash of the enclosed text, keyed with a random key per run. A reply can't contain
+its own nonce, since it would have to contain a keyed hash of itself. In addition, anything in the text that looks like
+one of these tags is escaped.
 """
 
 from __future__ import annotations
@@ -14,23 +14,23 @@ from collections.abc import Sequence
 from typing import Literal, get_args
 
 Tag = Literal["error", "passage", "reply", "subtask", "task"]
-"""What a fence can be around."""
+"""The kinds of enclosed text."""
 
-MARK = 'mark="[0-9a-f]{16}"'
-"""The pattern of a fence's mark in its tags."""
+NONCE_ATTR = 'mark="[0-9a-f]{16}"'
+"""The regular expression of the attribute that carries the nonce."""
 
-_MARK_IN_JSON = re.compile(MARK.replace('"', r'\\"'))
-# Possessive, since a reply may hold thousands of spaces after a `<` and must not make us try every split of them.
+_NONCE_IN_JSON = re.compile(NONCE_ATTR.replace('"', r'\\"'))
+# Possessive quantifiers, so that thousands of spaces after a `<` don't cause quadratic backtracking.
 _TAGS = re.compile(rf"<(?=\s*+/?+\s*+(?:{'|'.join(get_args(Tag))})\b)", re.IGNORECASE)
 
 
-def new_key() -> str:
-    """A random key for the fences of one run, as hex."""
+def new_delimiter_key() -> str:
+    """Generates the random key of one run, as hex."""
     return secrets.token_hex(16)
 
 
-def mark(key: str, contents: Sequence[str]) -> str:
-    """The mark of a fence around `contents`: 16 hex digits of a keyed BLAKE2b."""
+def compute_nonce(key: str, contents: Sequence[str]) -> str:
+    """Computes the nonce of tags around `contents`: 16 hex digits of a keyed BLAKE2b hash."""
     digest = hashlib.blake2b(key=key.encode(), digest_size=8)
     for content in contents:
         digest.update(len(content).to_bytes(8, "big"))
@@ -38,17 +38,17 @@ def mark(key: str, contents: Sequence[str]) -> str:
     return digest.hexdigest()
 
 
-def fenced(tag: Tag, content: str, mark: str, **attributes: int | str) -> str:
-    """`content`, escaped, between an opening and a closing tag that bear `mark`."""
-    named = "".join(f' {name}="{value}"' for name, value in attributes.items())
-    return f'<{tag}{named} mark="{mark}">\n{escaped(content)}\n</{tag} mark="{mark}">'
+def delimit(tag: Tag, content: str, nonce: str, **attributes: int | str) -> str:
+    """Escapes `content` and encloses it in tags that carry `nonce`."""
+    rendered = "".join(f' {name}="{value}"' for name, value in attributes.items())
+    return f'<{tag}{rendered} mark="{nonce}">\n{escape_tags(content)}\n</{tag} mark="{nonce}">'
 
 
-def without_marks(json: str) -> str:
-    """`json` without the marks of fences in its strings: they are drawn anew for each run."""
-    return _MARK_IN_JSON.sub("", json)
+def strip_nonces(json: str) -> str:
+    """Removes the nonces from the strings in `json`, since they differ from run to run."""
+    return _NONCE_IN_JSON.sub("", json)
 
 
-def escaped(content: str) -> str:
-    """`content` with the `<` of anything that looks like one of our tags written as `&lt;`."""
+def escape_tags(content: str) -> str:
+    """Replaces the `<` of anything that looks like one of the tags with `&lt;`."""
     return _TAGS.sub("&lt;", content)

@@ -2,7 +2,7 @@
 
 Models write their reasoning in front of the answer, between delimiters that differ from family to family (`FORMATS`).
 Some chat templates write the opening delimiter into the prompt, so that the reply holds only the closing one. Then text
-alone can't tell, at its first token, whether a closing delimiter will follow. `ReasoningStart` says what is known:
+alone can't show, at its first token, whether a closing delimiter will follow. `ReasoningStart` is the prior knowledge:
 
 - `outside`: only an opening delimiter at the very start of the reply begins reasoning. Everything else is the answer,
   passed on at once.
@@ -24,27 +24,27 @@ from dataclasses import dataclass
 from typing import Literal
 
 ReasoningStart = Literal["inside", "outside", "unknown"]
-"""Where a model's replies begin: in reasoning that its chat template has opened, outside of it, or that is unknown."""
+"""Whether a model's replies start inside reasoning (opened by its chat template), outside of it, or unknown."""
 
 
 @dataclass(frozen=True)
 class Format:
-    """How one family of models delimits its reasoning."""
+    """The delimiters of one model family's reasoning."""
 
     openings: tuple[str, ...]
     closing: str
     pattern: str = ""
-    """A regular expression in place of `closing`; it matches at most `LONGEST` characters."""
+    """A regular expression in place of `closing`; it matches at most `MAX_DELIMITER_CHARS` characters."""
     needs_closing: bool = False
-    """Whether the opening is too weak a sign by itself: without a closing delimiter the text is an answer."""
+    """Whether text without a closing delimiter is an answer, because the opening alone is ambiguous."""
     keeps_opening: bool = False
     """Whether the opening may be part of the closing delimiter as well."""
     ends: tuple[str, ...] = ()
     """Delimiters that may stand at the end of the answer."""
 
 
-LONGEST = 64
-"""Characters of the longest delimiter."""
+MAX_DELIMITER_CHARS = 64
+"""Length of the longest delimiter."""
 
 HARMONY = Format(
     ("<|channel|>", "<|start|>assistant<|channel|>"),
@@ -53,7 +53,7 @@ HARMONY = Format(
     keeps_opening=True,
     ends=("<|return|>", "<|end|>"),
 )
-"""Of gpt-oss. What a model writes on other channels than `final` is reasoning."""
+"""The format of gpt-oss: every channel but `final` is reasoning."""
 FORMATS = (
     Format(("<think>",), "</think>"),  # DeepSeek, GLM, Qwen and most others
     Format(("[THINK]",), "[/THINK]"),  # Mistral
@@ -64,9 +64,9 @@ FORMATS = (
     HARMONY,
 )
 BARE_HARMONY = Format(("analysis",), "assistantfinal", needs_closing=True)
-"""What is left of harmony where a server drops special tokens: `analysisWe need to...assistantfinalIt is 4.`"""
+"""Harmony without its special tokens, which some servers drop: `analysisWe need to...assistantfinalIt is 4.`"""
 SPECIAL_TOKENS = ("[THINK]", "[/THINK]", "<|channel>", "<channel|>", "<|channel|>", "<|message|>")
-"""Delimiters that are special tokens to some tokenizers, which leave such tokens out of the text by default."""
+"""Delimiters that are special tokens in some tokenizers, which omit them from decoded text by default."""
 
 _TAGS = {opening: form for form in FORMATS for opening in form.openings}
 _OPENINGS = _TAGS | {"analysis": BARE_HARMONY}
@@ -96,7 +96,7 @@ class Split:
     reasoning: str
     answer: str
     closed_unopened: bool = False
-    """Whether the reply closed a block that it had not opened: so will the model's next ones."""
+    """Whether the reply closed a block that it had not opened; the model's later replies will then do so too."""
 
 
 def split_reasoning(text: str, *, start: ReasoningStart = "unknown", truncated: bool = False) -> Split:
@@ -107,13 +107,13 @@ def split_reasoning(text: str, *, start: ReasoningStart = "unknown", truncated: 
 
 
 def opening_at_end(prompt: str) -> str:
-    """The delimiter by which `prompt` opens the reasoning of the reply to it; empty when it opens none."""
-    shown = prompt.rstrip()
-    return next((opening for opening in _IN_TEMPLATES if shown.endswith(opening)), "")
+    """Returns the opening delimiter at the end of `prompt`; empty when there is none."""
+    stripped = prompt.rstrip()
+    return next((opening for opening in _IN_TEMPLATES if stripped.endswith(opening)), "")
 
 
 class ReasoningFilter:
-    """Takes a reply in pieces and returns those of its answer. How it is cut into pieces makes no difference."""
+    """Extracts the answer from a streamed reply; the result does not depend on how the reply is split into chunks."""
 
     def __init__(self, start: ReasoningStart = "outside") -> None:
         self.start = start
@@ -122,23 +122,23 @@ class ReasoningFilter:
         self._state: Callable[[], str] = self._begin
         self._next: ReasoningStart = start
         self._text = ""
-        """What is not decided yet, from `_at` on."""
+        """Undecided text, from `_at` on."""
         self._at = 0
-        self._held: list[str] = []
-        """Text before `_text` that is reasoning unless it turns out to be an answer."""
+        self._pending: list[str] = []
+        """Text before `_text` that is reasoning unless it turns out to be the answer."""
         self._blocks: list[str] = []
         self._format = _UNOPENED
         self._ended = self._truncated = False
 
-    def add(self, piece: str) -> str:
-        """Takes the next piece of the reply and returns what is certain to be its answer."""
-        self._text += piece
-        shown = self._run()
+    def add(self, chunk: str) -> str:
+        """Adds a chunk of the reply and returns the text that is certainly part of the answer."""
+        self._text += chunk
+        answer = self._run()
         self._text, self._at = self._text[self._at :], 0
-        return shown
+        return answer
 
     def end(self, *, truncated: bool) -> str:
-        """Returns the rest of the answer. `truncated`: the reply was cut off by its limit of tokens."""
+        """Returns the rest of the answer; `truncated` says that the reply hit its token limit."""
         self._ended, self._truncated = True, truncated
         return self._run()
 
@@ -151,44 +151,43 @@ class ReasoningFilter:
     # --------------------------------------------------------------------------------------- states
 
     def _run(self) -> str:
-        shown, state = [], None
+        answer, state = [], None
         while state != self._state:
             state = self._state
-            shown.append(state())
-        return "".join(shown)
+            answer.append(state())
+        return "".join(answer)
 
     def _begin(self) -> str:
-        """Between blocks: another one opens, or the answer begins."""
+        """State between blocks: another block opens, or the answer begins."""
         while True:
             blank = _BLANK.match(self._text, self._at)
             assert blank is not None
-            self._hold(blank.end())
+            self._defer(blank.end())
             if self._blocks:
-                self._held.clear()
-            if self._waits():
+                self._pending.clear()
+            if self._is_ambiguous():
                 return ""
-            stray = next((one for one in _STRAY if self._text.startswith(one, self._at)), None)
+            stray = next((tag for tag in _STRAY if self._text.startswith(tag, self._at)), None)
             if stray is None:
                 break
             self._close(self._at, self._at + len(stray), unopened=not self._blocks)
-        opening = next((one for one in _OPENINGS if self._text.startswith(one, self._at)), "")
+        opening = next((tag for tag in _OPENINGS if self._text.startswith(tag, self._at)), "")
         if opening and self._opens(opening):
             self._open(opening)
         elif self._next == "outside":
             self._state = self._answer
-            return self._released()
+            return self._release()
         else:
             self._format = _UNOPENED
             self._state = self._inside if self._next == "inside" else self._undecided
         return ""
 
-    def _waits(self) -> bool:
-        """Whether more text must come to tell what the reply begins with."""
-        left = len(self._text) - self._at
-        if self._ended or left > LONGEST:
+    def _is_ambiguous(self) -> bool:
+        """Returns whether the text so far could still become a delimiter."""
+        if self._ended or len(self._text) - self._at > MAX_DELIMITER_CHARS:
             return False
         rest = self._text[self._at :]
-        return any(one.startswith(rest) for one in (*_OPENINGS, *_STRAY))
+        return any(tag.startswith(rest) for tag in (*_OPENINGS, *_STRAY))
 
     def _opens(self, opening: str) -> bool:
         after = self._at + len(opening)
@@ -197,38 +196,38 @@ class ReasoningFilter:
     def _open(self, opening: str) -> None:
         self._format, self._state = _OPENINGS[opening], self._inside
         if self._format.needs_closing:
-            self._hold(self._at + len(opening))
+            self._defer(self._at + len(opening))
         else:
-            self._held.clear()
+            self._pending.clear()
             self._at += 0 if self._format.keeps_opening else len(opening)
 
     def _inside(self) -> str:
-        """In a block, up to its closing delimiter."""
-        known = self._at
+        """State inside a block, up to its closing delimiter."""
+        searched = self._at
         for closing in _CLOSINGS[self._format].finditer(self._text, self._at):
-            if closing.end() == len(self._text) and not self._ended:  # what follows tells whether it is quoted
-                self._hold(max(closing.start() - 1, self._at))
+            if closing.end() == len(self._text) and not self._ended:  # the next character decides whether it is quoted
+                self._defer(max(closing.start() - 1, self._at))
                 return ""
             if not _is_quoted(self._text, closing):
                 self._close(closing.start(), closing.end(), unopened=self._format is _UNOPENED)
                 self._state = self._begin
                 return ""
-            known = closing.end()
+            searched = closing.end()
         if not self._ended:
-            self._hold(max(known, len(self._text) - LONGEST - 1))
+            self._defer(max(searched, len(self._text) - MAX_DELIMITER_CHARS - 1))
             return ""
-        self._hold(len(self._text))
+        self._defer(len(self._text))
         if self._format.needs_closing or (self._format is _UNOPENED and not self._truncated):
-            return self._released()
+            return self._release()
         self._close(self._at, self._at, unopened=False)
         return ""
 
     def _undecided(self) -> str:
-        """In a whole reply of which nobody knows where it begins."""
-        self._hold(len(self._text))
+        """State for `unknown`: waits for the end of the reply."""
+        self._defer(len(self._text))
         if not self._ended:
             return ""
-        self._text, self._at = self._released(), 0
+        self._text, self._at = self._release(), 0
         closing = _unopened_closing(self._text)
         if closing is not None and (self._truncated or self._text[closing.end() :].strip()):
             self._close(closing.start(), closing.end(), unopened=True)
@@ -238,30 +237,30 @@ class ReasoningFilter:
         return ""
 
     def _answer(self) -> str:
-        """In the answer."""
+        """State inside the answer."""
         rest = self._text[self._at :]
         if self._ended:
-            kept = "" if rest in self._format.ends else rest
+            answer = "" if rest in self._format.ends else rest
         else:
-            kept = rest[: len(rest) - _unfinished(rest, self._format.ends)]
-        self._at += len(rest) if self._ended else len(kept)
-        return kept
+            answer = rest[: len(rest) - _unfinished(rest, self._format.ends)]
+        self._at += len(rest) if self._ended else len(answer)
+        return answer
 
     # ------------------------------------------------------------------------------------- movements
 
-    def _hold(self, end: int) -> None:
+    def _defer(self, end: int) -> None:
         if end > self._at:
-            self._held.append(self._text[self._at : end])
+            self._pending.append(self._text[self._at : end])
             self._at = end
 
-    def _released(self) -> str:
-        text = "".join(self._held)
-        self._held.clear()
+    def _release(self) -> str:
+        text = "".join(self._pending)
+        self._pending.clear()
         return text
 
     def _close(self, end: int, after: int, *, unopened: bool) -> None:
-        self._hold(end)
-        block = self._released()
+        self._defer(end)
+        block = self._release()
         self._blocks.append(block.lstrip().removeprefix("analysis") if self._format is BARE_HARMONY else block)
         self._at, self._next = after, "outside"
         self.closed_unopened = self.closed_unopened or unopened
@@ -273,21 +272,21 @@ def _is_quoted(text: str, closing: re.Match[str]) -> bool:
 
 
 def _unopened_closing(text: str) -> re.Match[str] | None:
-    """The delimiter that ends reasoning at the start of `text`, which nothing opened."""
+    """Finds the closing delimiter of reasoning that starts at the beginning of `text` without an opening one."""
     in_code = False
     opened = min((at for opening in _TAGS if (at := text.find(opening)) >= 0), default=len(text))
-    for found in _CANDIDATES.finditer(text):
-        if found["fence"]:
+    for match in _CANDIDATES.finditer(text):
+        if match["fence"]:
             in_code = not in_code
-        elif not in_code and not _is_quoted(text, found):
-            if opened < found.start():  # it speaks of delimiters
+        elif not in_code and not _is_quoted(text, match):
+            if opened < match.start():  # the text mentions delimiters
                 return None
-            if found["line_start"] is not None or found["delimits"] is not None:
-                return found
+            if match["line_start"] is not None or match["delimits"] is not None:
+                return match
     return None
 
 
 def _unfinished(text: str, ends: tuple[str, ...]) -> int:
-    """How many of the last characters could be one of `ends`, or the start of one."""
+    """Returns how many of the last characters could be one of `ends` or its beginning."""
     sizes = (size for end in ends for size in range(1, len(end) + 1) if text.endswith(end[:size]))
     return max(sizes, default=0)

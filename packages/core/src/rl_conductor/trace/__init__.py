@@ -1,6 +1,6 @@
-"""A run as data: the trace, events while it goes on, the summary, the audit record, observers.
+"""A run as data: the trace, events, the summary, the audit record, and observers of all runs.
 
-In: what execution reports. Out: values that can be stored, replayed and reported.
+In: events and results of the execution. Out: values that can be stored, replayed and reported.
 """
 
 from rl_conductor.trace.events import (
@@ -15,13 +15,12 @@ from rl_conductor.trace.events import (
     StepStarted,
     WorkflowPlanned,
 )
-from rl_conductor.trace.observers import Begun, observe
+from rl_conductor.trace.observers import RunInfo, observe
 from rl_conductor.trace.summary import Summary, progress
 from rl_conductor.trace.trace import Call, PlanRecord, Round, StepResult, Trace
 
 __all__ = [
     "AnswerDelta",
-    "Begun",
     "Call",
     "Event",
     "Finished",
@@ -31,6 +30,7 @@ __all__ = [
     "PlanRejected",
     "PlanStarted",
     "Round",
+    "RunInfo",
     "StepFinished",
     "StepResult",
     "StepStarted",

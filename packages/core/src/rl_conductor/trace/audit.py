@@ -1,8 +1,8 @@
-"""The audit record: who decided what in each run, chained by hashes so that no later change goes unseen. Pure.
+"""Tamper-evident audit records of runs, linked in a hash chain. Pure.
 
-A record holds names, counts and fingerprints. No word that was said is in it, and no secret, so that it may be kept
-when the traces are long gone. Each names the hash of the one before it; the last hash, the chain's *head*, stands for
-all of them, and whoever noted it elsewhere can tell later that nothing before it was changed, not even by us.
+A record holds names, counts and hashes but neither conversation text nor secrets, so that it may be kept longer than
+the trace. Each record contains the hash of the one before it. The last hash, the chain's *head*, covers all of them: a
+copy of the head that is stored elsewhere proves later that no record before it was changed.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from rl_conductor.trace.trace import Call, CallOutcome, PlanSource, Round, StepR
 from rl_conductor.types import Dollars, Usage, Value
 
 BEGINNING = "0" * 64
-"""What the first record names in place of a hash."""
+"""The `previous` of the first record."""
 
 
 class Used(Value):
-    """What a call, or all of them, consumed."""
+    """The tokens and cost of one call or of a whole run."""
 
     input_tokens: int
     output_tokens: int
@@ -31,37 +31,37 @@ class Used(Value):
 
 
 class AuditedCall(Value):
-    """One call to one model."""
+    """One call to a model, without its content."""
 
     worker: str | None
     """`None` for the planner."""
     requested: str
     answered: str | None
-    """The model that really answered."""
+    """The model that answered, as reported by its vendor."""
     shown: str
-    """Fingerprint of all that it was shown."""
+    """`fingerprint` of the request."""
     outcome: CallOutcome
     used: Used
     started_ms: int
-    """Since the run began."""
+    """Milliseconds since the run began."""
     ms: int
 
 
 class AuditedStep(Value):
-    """One step: who did what, having read what."""
+    """One step: its worker, its access list, and hashes of its texts."""
 
     worker: str
     planned_worker: str
     access: tuple[int, ...]
     status: str
     subtask: str
-    """SHA-256, as all that was said."""
+    """SHA-256, like all texts."""
     reply: str | None
     calls: tuple[AuditedCall, ...]
 
 
 class AuditedRound(Value):
-    """One plan, as it was written and as it was run."""
+    """One plan, as it was written and as it ran."""
 
     source: PlanSource
     plan: str
@@ -75,17 +75,17 @@ class AuditedRound(Value):
 
 
 class Ended(Value):
-    """What is known of a run beside its trace."""
+    """Metadata of a finished run that is not in its trace."""
 
     run: str
     key: str
-    """Name of the API key that paid."""
+    """Name of the API key that was charged."""
     api: str
     model: str
-    """The pinned name of the model that was asked."""
+    """The pinned name of the requested model."""
     status: str
     trace: str | None
-    """SHA-256 of the whole trace in JSON: whoever has it can tell that it is the one. `None` when there is none."""
+    """SHA-256 of the whole trace in JSON, which proves that a stored trace is unchanged; `None` without a trace."""
 
 
 class Record(Ended):
@@ -97,9 +97,9 @@ class Record(Ended):
     sequence: int
     """From 1, without gaps."""
     previous: str
-    """Hash of the record before."""
+    """Hash of the previous record."""
     began: str
-    """ISO 8601, by UTC."""
+    """Start time in UTC, as ISO 8601."""
     ms: int
     package: str | None
     prompts: str | None
@@ -110,17 +110,17 @@ class Record(Ended):
     answer: str | None
     """SHA-256 of the answer's text."""
     answered_by: tuple[int, int] | None
-    """Round and step that gave it."""
+    """Round and step of the answer."""
     used: Used
 
     @property
     def line(self) -> str:
-        """The record as it is kept: canonical JSON (RFC 8785), a line of it."""
+        """The record as one line of canonical JSON (RFC 8785)."""
         return _canonical(self.model_dump(mode="json"))
 
 
 def record_of(trace: Trace, ended: Ended, *, sequence: int, previous: str) -> Record:
-    """The record of a run that is over."""
+    """Creates the record of a finished run."""
     answer = trace.answer
     return Record(
         **dict(ended),
@@ -170,12 +170,12 @@ def unfinished_record_of(
 
 
 def digest_of(text: str) -> str:
-    """SHA-256, in hex."""
+    """Hashes a text by SHA-256, in hex."""
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def _round(one: Round) -> AuditedRound:
-    plan = one.plan
+def _round(round_: Round) -> AuditedRound:
+    plan = round_.plan
     return AuditedRound(
         source=plan.source,
         plan=digest_of(plan.text),
@@ -183,7 +183,7 @@ def _round(one: Round) -> AuditedRound:
         repairs=len(plan.repairs),
         rejected=len(plan.errors),
         calls=tuple(map(_call, plan.calls)),
-        steps=tuple(map(_step, one.results)),
+        steps=tuple(map(_step, round_.results)),
     )
 
 
@@ -234,40 +234,40 @@ def _canonical(value: Any) -> str:
 
 @dataclass
 class Chain:
-    """A chain as far as it was read."""
+    """The state of a chain's verification after the records read so far."""
 
     records: int = 0
     head: str = BEGINNING
-    """Hash of the last record."""
+    """The hash of the last record."""
     heads: set[str] = field(default_factory=set)
-    """What the head ever was."""
+    """All heads of the chain so far."""
     broken: str | None = None
-    """Where it is broken first, in words."""
+    """Describes the first broken link; `None` if the chain is intact."""
 
     def read(self, line: str) -> None:
-        """The next record."""
+        """Verifies the next record."""
         self.records += 1
-        known = _names(line)
-        if self.broken is None and known != (self.records, self.head):
-            self.broken = self._why(known)
+        link = _parse_link(line)
+        if self.broken is None and link != (self.records, self.head):
+            self.broken = self._describe_break(link)
         self.head = digest_of(line)
         self.heads.add(self.head)
 
-    def _why(self, known: tuple[object, object] | None) -> str:
-        if known is None:
+    def _describe_break(self, link: tuple[object, object] | None) -> str:
+        if link is None:
             return f"record {self.records} can't be read"
-        if known[0] != self.records:
+        if link[0] != self.records:
             return f"record {self.records} is missing or out of place"
         return f"record {self.records} names another predecessor: record {self.records - 1} was changed, or this one"
 
     @property
     def seal(self) -> str:
-        """The line that closes an export, so that nothing can be cut off unseen."""
+        """The last line of an export, which reveals truncation."""
         return _canonical({"head": self.head, "records": self.records})
 
 
 def read_export(content: bytes) -> Chain:
-    """The chain of an exported file; `broken` says where any byte was changed."""
+    """Verifies an exported file; `broken` of the returned chain says where it was changed."""
     chain = Chain()
     try:
         *lines, last = content.decode().split("\n")[:-1] or [""]
@@ -281,10 +281,10 @@ def read_export(content: bytes) -> Chain:
     return chain
 
 
-def _names(line: str) -> tuple[object, object] | None:
-    """The number of a record and the hash that it names; `None` when it is no record."""
+def _parse_link(line: str) -> tuple[object, object] | None:
+    """Returns a record's sequence number and the previous record's hash; `None` if it can't be parsed."""
     try:
-        known = json.loads(line)
-        return known["sequence"], known["previous"]
+        record = json.loads(line)
+        return record["sequence"], record["previous"]
     except (ValueError, TypeError, KeyError, RecursionError):
         return None

@@ -1,4 +1,4 @@
-"""What is told of a run while it goes on. Pure."""
+"""The events that a run emits while it is in progress. Pure."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from rl_conductor.types import Text, Value
 
 
 class PlanStarted(Value):
-    """The Conductor begins to write a plan."""
+    """The planner starts to write a plan."""
 
     type: Literal["plan_started"] = "plan_started"
     round: int
 
 
 class PlanDelta(Value):
-    """A piece of the plan, as it is written."""
+    """A piece of the plan's text, as the planner writes it."""
 
     type: Literal["plan_delta"] = "plan_delta"
     round: int
@@ -27,7 +27,7 @@ class PlanDelta(Value):
 
 
 class PlanRejected(Value):
-    """A sample of the planner was no usable plan; another is drawn, or the fall-back is taken."""
+    """A sample of the planner was not a valid plan; another is sampled, or the fallback is used."""
 
     type: Literal["plan_rejected"] = "plan_rejected"
     round: int
@@ -35,7 +35,7 @@ class PlanRejected(Value):
 
 
 class WorkflowPlanned(Value):
-    """The plan is made; `plan.workflow` is `None` when it accepts the previous answer."""
+    """The round's plan is ready; `plan.workflow` is `None` if it accepts the previous answer."""
 
     type: Literal["workflow_planned"] = "workflow_planned"
     round: int
@@ -43,7 +43,7 @@ class WorkflowPlanned(Value):
 
 
 class StepStarted(Value):
-    """A worker is asked. Comes again when a step is retried or moves to another worker."""
+    """A worker is called for a step; repeated for each retry and when the step moves to another worker."""
 
     type: Literal["step_started"] = "step_started"
     round: int
@@ -53,7 +53,7 @@ class StepStarted(Value):
 
 
 class StepFinished(Value):
-    """A step is done, failed or skipped."""
+    """A step succeeded, failed or was skipped."""
 
     type: Literal["step_finished"] = "step_finished"
     round: int
@@ -61,14 +61,14 @@ class StepFinished(Value):
 
 
 class AnswerDelta(Value):
-    """A piece of the answer, as the final worker writes it."""
+    """A piece of the answer's text, as the final worker writes it."""
 
     type: Literal["answer_delta"] = "answer_delta"
     text: Text
 
 
 class Finished(Value):
-    """The run is over; always the last event."""
+    """The run has ended; always the last event."""
 
     type: Literal["finished"] = "finished"
     trace: Trace
@@ -80,8 +80,8 @@ Event = Annotated[
 ]
 
 Listener = Callable[[Event], None]
-"""Told of everything in a run as it happens."""
+"""Called with every event of a run, as it happens."""
 
 
 def ignore(_: Event) -> None:
-    """A listener to whom nothing matters."""
+    """A listener that ignores every event."""

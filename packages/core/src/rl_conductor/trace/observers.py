@@ -1,4 +1,4 @@
-"""The one hook for tracing, metrics and logs of one's own: who is told of every run in this process."""
+"""Observers of all runs in this process: the hook for tracing, metrics and logging."""
 
 from __future__ import annotations
 
@@ -10,48 +10,49 @@ from rl_conductor.trace.events import Event, Listener
 
 
 @dataclass(frozen=True)
-class Begun:
-    """What is known of a run when it begins."""
+class RunInfo:
+    """The metadata of a run at its start."""
 
     id: str
     conductor: str
-    """Its conductor's name."""
+    """The conductor's name."""
     planner: str
     """The Conductor's own model, as `provider:name`."""
     workers: Mapping[str, str]
     """The model of each worker."""
     elapsed: float = 0.0
-    """Seconds since the run began: more than 0 when it goes on where it was cut short."""
+    """Seconds since the run began: more than 0 when an interrupted run is resumed."""
 
 
-Observer = Callable[[Begun], AbstractContextManager[Listener]]
-"""Entered when a run begins and left when it is over; what it yields is told of every event, before the caller is.
+Observer = Callable[[RunInfo], AbstractContextManager[Listener]]
+"""A context manager entered when a run begins and left when it ends; it yields a listener for the run's events.
 
-Where a host starts the steps itself, it is entered for the plan, for each step and for the end, perhaps in several
-processes.
+The listener is called before the caller's own. Where a host starts the steps itself, the observer is entered for the
+plan, for each step and for the end, perhaps in several processes.
 
-All of that happens in the run's own context, but `StepStarted` comes in that of the task which then makes the call:
-what a listener sets there holds for the call, so that a conductor in the pool, or a vendor's SDK, is seen in its step.
+Events are emitted in the run's own context, except that `StepStarted` is emitted in the context of the task which then
+makes the call: context variables that a listener sets there apply to the call, so that spans of a conductor in the pool
+or of a vendor's SDK become children of the step's span.
 """
 
 _observers: list[Observer] = []
 
 
 def observe(observer: Observer) -> Callable[[], None]:
-    """Have `observer` told of every run that begins from now on, until what is returned is called."""
+    """Registers `observer` for all runs that begin from now on, and returns a function that removes it."""
     _observers.append(observer)
     return lambda: _observers.remove(observer)
 
 
 @contextmanager
-def observed(begun: Begun, emit: Listener) -> Iterator[Listener]:
-    """What a run tells its events to: all observers, then `emit`."""
-    with ExitStack() as watching:
-        told = [watching.enter_context(observer(begun)) for observer in _observers]
+def observe_run(info: RunInfo, emit: Listener) -> Iterator[Listener]:
+    """Enters all observers, and yields a listener that calls theirs and then `emit`."""
+    with ExitStack() as stack:
+        listeners = [stack.enter_context(observer(info)) for observer in _observers]
 
-        def tell(event: Event) -> None:
-            for one in told:
-                one(event)
+        def notify(event: Event) -> None:
+            for listener in listeners:
+                listener(event)
             emit(event)
 
-        yield tell if told else emit
+        yield notify if listeners else emit

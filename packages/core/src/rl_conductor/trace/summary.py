@@ -1,6 +1,6 @@
-"""A run in brief: what every host tells of it beside the answer, when it is over and while it goes on. Pure.
+"""Summarises a run for hosts: metadata returned beside the answer, and progress while it runs. Pure.
 
-Fields have the names that they have in the `Trace`, and rounds and steps count from 0 as they do there.
+Fields have the same names as in the `Trace`; rounds and steps count from 0.
 """
 
 from __future__ import annotations
@@ -8,52 +8,52 @@ from __future__ import annotations
 from typing import Any, Literal, Self
 
 from rl_conductor.trace.events import Event, PlanRejected, StepFinished, StepStarted, WorkflowPlanned
-from rl_conductor.trace.trace import Answer, PlanRecord, PlanSource, Round, StepResult, TierDecision, Trace
+from rl_conductor.trace.trace import Answer, PlanRecord, PlanSource, Round, RoutingDecision, StepResult, Trace
 from rl_conductor.types import Text, Usage, Value, total
 from rl_conductor.workflow.workflow import Step
 
 
 class PlannedStep(Value):
-    """A step of a plan."""
+    """A step of a plan, before it runs."""
 
     step: int
     """Its position in the plan."""
     worker: str
     subtask: str
     access: tuple[int, ...]
-    """Positions of the steps whose replies it may see."""
+    """Positions of the steps whose replies it may read."""
 
     @classmethod
     def of(cls, index: int, step: Step) -> Self:
-        """The step at this position."""
+        """Converts a workflow's step."""
         return cls(step=index, worker=step.worker, subtask=step.subtask, access=tuple(sorted(step.access)))
 
 
 class StepSummary(PlannedStep):
-    """What became of a step."""
+    """A step that finished, failed or was skipped, with its cost and duration."""
 
     status: Literal["ok", "failed", "skipped"]
     error: Text | None
     model: str | None
-    """The model that really answered, as its vendor names it."""
+    """The model that answered, as reported by its vendor."""
     seconds: float
     usage: Usage
 
 
 class PlanSummary(Value):
-    """How a plan came about."""
+    """The origin and cost of a plan."""
 
     source: PlanSource
-    tier: TierDecision | None
+    tier: RoutingDecision | None
     repairs: tuple[Text, ...] = ()
-    """What was changed in the plan as written, such as steps that were too many."""
+    """Changes to the plan as written, such as removed surplus steps."""
     errors: tuple[Text, ...] = ()
-    """Why plans before this one were rejected, and asked for again."""
+    """Why earlier samples were rejected."""
     usage: Usage
 
     @classmethod
     def of(cls, plan: PlanRecord) -> Self:
-        """The plan in brief."""
+        """Summarises a plan record."""
         return cls(
             source=plan.source,
             tier=plan.tier,
@@ -64,21 +64,21 @@ class PlanSummary(Value):
 
 
 class RoundSummary(Value):
-    """One plan and what came of its steps."""
+    """One plan and the results of its steps."""
 
     plan: PlanSummary
     steps: tuple[StepSummary, ...]
 
     @classmethod
-    def of(cls, one: Round) -> Self:
-        """The round in brief."""
-        return cls(plan=PlanSummary.of(one.plan), steps=tuple(map(_step, one.results)))
+    def of(cls, round_: Round) -> Self:
+        """Summarises a round of a trace."""
+        return cls(plan=PlanSummary.of(round_.plan), steps=tuple(map(_step, round_.results)))
 
 
 class Summary(Value):
-    """Who did what in a run, in which time and for how much.
+    """The workers, steps, duration and cost of a run.
 
-    Beside subtasks, errors and repairs, which may quote, it holds no word that was said.
+    Apart from subtasks, errors and repairs, which may quote it, a summary contains no conversation text.
     """
 
     run: str
@@ -86,23 +86,23 @@ class Summary(Value):
     planner: str
     """The Conductor's own model."""
     model: str | None
-    """The model that really gave the answer, as its vendor names it; `None` when there is no answer."""
+    """The model that gave the answer, as reported by its vendor; `None` without an answer."""
     answer: Answer | None
     error: Text | None
     rounds: tuple[RoundSummary, ...]
     depth: int
-    """How many steps stood one behind the other, over all rounds."""
+    """The number of sequential steps on the longest path, summed over all rounds."""
     seconds: float
     usage: Usage
-    """Of the whole run."""
+    """The usage of the whole run."""
     planning: Usage
-    """The share of planning."""
+    """The part of it that planning used."""
     workers: dict[str, Usage]
-    """The share of each worker, by its name."""
+    """The part of it that each worker used, by name."""
 
     @classmethod
     def of(cls, trace: Trace) -> Self:
-        """The run in brief."""
+        """Summarises a finished run."""
         return cls(
             run=trace.id,
             planner=trace.planner,
@@ -119,30 +119,30 @@ class Summary(Value):
 
 
 def depth(trace: Trace) -> int:
-    """How many steps stood one behind the other, over all rounds."""
-    return sum(len(one.workflow.layers) for one in trace.rounds if one.workflow)
+    """The number of sequential steps on the longest path, summed over all rounds."""
+    return sum(len(round_.workflow.layers) for round_ in trace.rounds if round_.workflow)
 
 
 def progress(event: Event) -> dict[str, Any] | None:
-    """What is told of `event` while the run goes on, as plain JSON; `None` when there is nothing to tell.
+    """Converts `event` to a JSON object for progress reports; `None` for events that are not reported.
 
-    How pieces of the answer and the end are told is for each host to say.
+    Pieces of the answer and the end of the run are not reported, because every host has its own format for them.
     """
-    told: dict[str, Any]
+    fields: dict[str, Any]
     match event:
         case WorkflowPlanned(plan=plan):
             steps = plan.workflow.steps if plan.workflow else ()
             planned = [PlannedStep.of(index, step).model_dump(mode="json") for index, step in enumerate(steps)]
-            told = {"plan": PlanSummary.of(plan).model_dump(mode="json"), "steps": planned}
+            fields = {"plan": PlanSummary.of(plan).model_dump(mode="json"), "steps": planned}
         case PlanRejected(error=error):
-            told = {"error": error}
+            fields = {"error": error}
         case StepStarted():
-            told = {"step": event.index, "worker": event.worker, "attempt": event.attempt}
+            fields = {"step": event.index, "worker": event.worker, "attempt": event.attempt}
         case StepFinished(result=result):
-            told = _step(result).model_dump(mode="json")
+            fields = _step(result).model_dump(mode="json")
         case _:
             return None
-    return {"type": event.type, "round": event.round, **told}
+    return {"type": event.type, "round": event.round, **fields}
 
 
 def _step(result: StepResult) -> StepSummary:

@@ -1,7 +1,7 @@
-"""The whole run as data: calls, steps, plans, rounds, and the trace itself.
+"""The `Trace` of a run, and its calls, steps, plans and rounds.
 
-A `Trace` is one frozen value with JSON both ways. Everything that is told about a run (cost reports, the
-drawing in the terminal, replay, rewards) is computed from it and from nothing else. Pure.
+A `Trace` is one frozen value that converts to JSON and back. All reports about a run (costs, the drawing in the
+terminal, replay, rewards) are computed from it alone. Pure.
 """
 
 from __future__ import annotations
@@ -20,32 +20,32 @@ from rl_conductor.workflow.policy import Policy
 from rl_conductor.workflow.workflow import AccessMode, Step, Workflow
 
 CallOutcome = Literal["ok", "error", "timeout", "cancelled", "refused"]
-"""How a call ended; `refused` means that a limit stopped it before it was made."""
+"""How a call ended; `refused` means that a limit stopped it before it was sent."""
 
 
 def fingerprint(request: Request) -> str:
-    """SHA-256 of a request as sent, in hex: what a worker was shown, without showing it."""
+    """SHA-256 of a request in hex, without its timeout; identifies a prompt without revealing it."""
     return hashlib.sha256(request.model_dump_json(exclude={"timeout"}).encode()).hexdigest()
 
 
 class Call(Value):
-    """One call to one model, whatever came of it."""
+    """One attempt at a call to a model, successful or not."""
 
     model: str
-    """The model asked for, as `provider:name`."""
+    """The requested model, as `provider:name`."""
     worker: str | None = None
-    """The worker asked; `None` for the planner."""
+    """The worker that was called; `None` for the planner."""
     fingerprint: str
     """`fingerprint` of the request."""
     request: Request | None = None
-    """What the model was shown; `None` when content is not kept."""
+    """The request as sent; `None` when prompts are not kept."""
     completion: Completion | None = None
-    """The reply; its `model` is the one that really answered."""
+    """The reply; its `model` is the one that answered."""
     outcome: CallOutcome = "ok"
     error: Text | None = None
     retryable: bool = False
     broke_off: bool = False
-    """Whether a part of the reply had been passed on when it failed, so that the failure was final."""
+    """Whether a part of the reply had been streamed to the caller when the call failed, so that it was not retried."""
     usage: Usage = Field(default_factory=Usage)
     started: float
     """Seconds since the run began."""
@@ -53,21 +53,21 @@ class Call(Value):
 
 
 class StepResult(Value):
-    """What became of one step."""
+    """The result of one step: its reply or error, and its calls."""
 
     index: int
     step: Step
-    """The step as run: `worker` is the one that did it, which may have replaced the planned one."""
+    """The step as run: its `worker` may have replaced the planned one."""
     planned_worker: str
     status: Literal["ok", "failed", "skipped"]
-    """`skipped`: the answer could not depend on it, so it never ran."""
+    """`skipped`: the answer does not depend on the step, so it never ran."""
     reply: Message | None = None
     error: Text | None = None
     calls: tuple[Call, ...] = ()
     started: float = 0.0
-    """Seconds from the run's beginning until every reply it reads was there."""
+    """Seconds since the run began at which the steps in its access list had finished."""
     seconds: float = 0.0
-    """Seconds from then until it was done, waiting for a free slot included."""
+    """Seconds from then until it finished, including the wait for a free slot."""
 
     @property
     def text(self) -> str:
@@ -76,72 +76,73 @@ class StepResult(Value):
 
 
 PlanSource = Literal["planner", "given", "single", "tier", "fallback", "continuation"]
-"""Who chose the workflow: the planner, the caller, a policy that leaves one choice, a classifier to which the request
-looks simple, the fall-back after the planner failed, or the tool call that this turn answers."""
+"""The origin of the workflow: the planner, the caller (`given`), a policy that leaves one choice (`single`), a
+classifier that rates the request as simple (`tier`), the fallback after the planner failed, or a continuation of the
+worker's tool calls."""
 
 
-class TierDecision(Value):
-    """What a classifier made of a request before anything was planned."""
+class RoutingDecision(Value):
+    """A classifier's decision, before planning, whether a request needs a plan."""
 
     tier: Literal["single", "conductor"]
     """One call of one worker, or a plan."""
     worker: str
-    """Whose call it would be."""
+    """The worker of that one call."""
     probability: float | None
-    """That this call answers right; `None` when the request goes beyond what the classifier knows."""
+    """Probability that this call's answer is correct; `None` if the request differs too much from the training data."""
     threshold: float
-    """The probability from which on one call is made."""
+    """The minimum probability for a single call."""
     classifier: str
-    """SHA-256 of the classifier."""
+    """SHA-256 of the classifier that decided."""
     because: str = ""
-    """Why it is not one call whatever the probability; empty when that alone decided."""
+    """Why a plan is needed regardless of the probability; empty when the probability alone decided."""
 
     @property
     def in_words(self) -> str:
-        """The decision and its reason, in a sentence without an end."""
+        """The decision and its reason, as a sentence without a period."""
         reason = self.because
         if self.probability is not None and not reason:
-            side = "from" if self.tier == "single" else "below"
-            reason = f"right with probability {self.probability:.3f}, {side} {self.threshold:.3f}"
-        what = f"one call of {self.worker}" if self.tier == "single" else "planned"
-        return f"{what}: {reason} (tiers {self.classifier[:12]})"
+            comparison = "from" if self.tier == "single" else "below"
+            reason = f"right with probability {self.probability:.3f}, {comparison} {self.threshold:.3f}"
+        choice = f"one call of {self.worker}" if self.tier == "single" else "planned"
+        return f"{choice}: {reason} (tiers {self.classifier[:12]})"
 
 
 class PlanRecord(Value):
-    """How a workflow came about."""
+    """A plan with its origin, its text as written, and the calls that produced it."""
 
     source: PlanSource
     text: Text = ""
     """The plan as written."""
     reasoning: Text = ""
     repairs: tuple[Text, ...] = ()
-    """What was changed in the plan as written, in words."""
+    """Descriptions of the changes to the plan as written."""
     errors: tuple[Text, ...] = ()
-    """Why plans before this one were rejected, and what of an interrupted run the policy no longer allows."""
+    """Why earlier samples were rejected, and parts of an interrupted run that the policy no longer allows."""
     workflow: Workflow | None = None
     """The plan as parsed; `None` accepts the answer of the round before."""
     form: str | None = None
     constrained: bool = False
-    """Whether decoding was held to the grammar of the pool and policy."""
+    """Whether decoding was constrained to the grammar of the pool and policy."""
     calls: tuple[Call, ...] = ()
-    tier: TierDecision | None = None
+    tier: RoutingDecision | None = None
     """What a classifier decided before; `None` when none was asked."""
 
     @property
-    def is_made(self) -> bool:
-        """Whether planning came to an end, be it that the answer of the round before is accepted."""
+    def is_complete(self) -> bool:
+        """Whether planning ended, with a workflow or by accepting the answer of the round before."""
         return self.workflow is not None or bool(self.text) or self.source == "fallback"
 
 
 class Round(Value):
-    """One plan and what came of its steps."""
+    """One plan and the results of its steps."""
 
     plan: PlanRecord
     results: tuple[StepResult, ...] = ()
 
     @property
     def workflow(self) -> Workflow | None:
-        """The workflow as run, with the workers that did the steps."""
+        """The workflow as run, with the workers that ran the steps."""
         return Workflow(steps=tuple(result.step for result in self.results)) if self.results else None
 
     @property
@@ -151,7 +152,7 @@ class Round(Value):
 
 
 class Answer(Value):
-    """Where the answer came from."""
+    """The step that gave the answer."""
 
     source: Literal["final", "evidence", "tool_calls"]
     """The last step; the best earlier step because the last one failed; or a tool call for the caller."""
@@ -160,15 +161,15 @@ class Answer(Value):
 
 
 class Versions(Value):
-    """What the run was made with."""
+    """Versions of the package and of the prompts."""
 
     package: str
     prompt: str
-    """Fingerprint of the texts that planner and workers are told."""
+    """A hash of all prompt templates; see `prompt_version`."""
 
 
 class WorkerSetup(Value):
-    """A worker of the pool as the run found it."""
+    """The configuration of one worker of the pool."""
 
     card: Card
     model: str
@@ -179,7 +180,7 @@ class WorkerSetup(Value):
 
 
 class PlannerSetup(Value):
-    """The manner in which plans were asked for."""
+    """The configuration of the planner."""
 
     card: Card
     can: frozenset[str]
@@ -193,7 +194,7 @@ class PlannerSetup(Value):
 
 
 class Setup(Value):
-    """What decided the calls beside the request, its policy and its limits; a replay makes equal ones from it."""
+    """The conductor's configuration, from which a replay makes the same requests."""
 
     planner: PlannerSetup
     workers: tuple[WorkerSetup, ...]
@@ -208,7 +209,7 @@ class Trace(Value):
     id: str
     created: datetime
     request: Request
-    """What the caller asked."""
+    """The caller's request."""
     policy: Policy
     limits: Limits
     planner: str
@@ -216,14 +217,14 @@ class Trace(Value):
     rounds: tuple[Round, ...] = ()
     answer: Answer | None = None
     completion: Completion | None = None
-    """The answer, with the usage of the whole run; `None` when there is none."""
+    """The answer, with the usage of the whole run; `None` without an answer."""
     error: Text | None = None
     seconds: float = 0.0
     fence_key: str
-    """Secret of the fences while the run lasted; a replay needs it to make equal requests."""
+    """The key of the delimiters in prompts; a replay needs it to make the same requests."""
     versions: Versions
     setup: Setup | None = None
-    """`None` in a trace that was not made by a run; it can't be replayed."""
+    """`None` in a trace that no run produced, which can't be replayed."""
 
     @property
     def text(self) -> str:
@@ -231,51 +232,51 @@ class Trace(Value):
         return self.completion.text if self.completion else ""
 
     def calls(self) -> Iterator[Call]:
-        """Every call of the run."""
-        for one in self.rounds:
-            yield from one.calls
+        """Iterates over every call of the run."""
+        for round_ in self.rounds:
+            yield from round_.calls
 
     @property
     def usage(self) -> Usage:
-        """What the whole run used, planning and failed calls included."""
+        """The usage of the whole run, including planning and failed calls."""
         return total(call.usage for call in self.calls())
 
     @property
     def planning(self) -> Usage:
-        """What planning used."""
+        """The usage of the planner's calls."""
         return total(call.usage for call in self.calls() if call.worker is None)
 
     def usage_by_worker(self) -> dict[str, Usage]:
-        """What each worker used, by worker name, in the order in which they first worked."""
-        used: dict[str, Usage] = {}
+        """The usage of each worker by name, in the order of their first calls."""
+        usages: dict[str, Usage] = {}
         for call in self.calls():
             if call.worker is not None:
-                used[call.worker] = used.get(call.worker, Usage()) + call.usage
-        return used
+                usages[call.worker] = usages.get(call.worker, Usage()) + call.usage
+        return usages
 
     def results(self) -> Iterator[StepResult]:
-        """Every step of every round."""
-        for one in self.rounds:
-            yield from one.results
+        """Iterates over the results of every step of every round."""
+        for round_ in self.rounds:
+            yield from round_.results
 
     @property
     def critical_path(self) -> float:
-        """Seconds that the answer had to wait: planning plus the longest chain of steps, over all rounds."""
-        return self._longest(lambda call: call.seconds, lambda result: result.seconds)
+        """Seconds of planning plus the longest path of steps, summed over all rounds."""
+        return self._path_seconds(lambda call: call.seconds, lambda result: result.seconds)
 
     @property
     def latency(self) -> float:
-        """Seconds of the calls on that path, each as long as when it was first made: a cache makes none shorter."""
-        return self._longest(_first_took, lambda result: sum(map(_first_took, result.calls)))
+        """Seconds of the calls on that path; cached replies count with the time of the original call."""
+        return self._path_seconds(_uncached_seconds, lambda result: sum(map(_uncached_seconds, result.calls)))
 
-    def _longest(self, planning: Callable[[Call], float], step: Callable[[StepResult], float]) -> float:
-        length = 0.0
-        for one in self.rounds:
-            length += sum(planning(call) for call in one.plan.calls if call.worker is None)
-            if one.workflow:
-                length += one.workflow.critical_path(tuple(map(step, one.results)))
-        return length
+    def _path_seconds(self, planning: Callable[[Call], float], step: Callable[[StepResult], float]) -> float:
+        seconds = 0.0
+        for round_ in self.rounds:
+            seconds += sum(planning(call) for call in round_.plan.calls if call.worker is None)
+            if round_.workflow:
+                seconds += round_.workflow.critical_path(tuple(map(step, round_.results)))
+        return seconds
 
 
-def _first_took(call: Call) -> float:
+def _uncached_seconds(call: Call) -> float:
     return call.seconds + call.usage.cached_seconds

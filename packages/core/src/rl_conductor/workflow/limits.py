@@ -1,4 +1,4 @@
-"""How much: `Limits` on one request, and the `UpperBound` of a call, checked before it is made. Pure."""
+"""`Limits` of one request, and the `UpperBound` of a call, which is checked before the call is made. Pure."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from pydantic import Field
 from rl_conductor.types import Dollars, FilePart, ImagePart, JsonFormat, Message, Price, Request, Value
 
 TOKENS_PER_MESSAGE = 16
-"""What chat templates add around a message, generously."""
+"""A generous estimate of the tokens that a chat template adds per message."""
 TOKENS_PER_IMAGE = 3_000
 """More than any vendor counts for one image at its default detail."""
 BASE64_BYTES_PER_FILE_TOKEN = 4
-"""Of documents that are no text, such as a PDF: an estimate, since how much text and how many pictures of pages a
-vendor reads out of one can't be told from its size."""
+"""An estimate for documents that are not plain text, such as PDFs: their size does not determine how much text and how
+many page images a vendor extracts."""
 DEFAULT_OUTPUT_TOKENS = 4_096
-"""Most output tokens of a call that names no other bound (paper: workers in training)."""
+"""Default limit of output tokens per call (paper: workers in training)."""
 PLAN_TOKENS = 1_024
-"""Most tokens of a plan (paper, table of hyper-parameters)."""
+"""Maximum tokens of a plan (paper, table of hyper-parameters)."""
 USD_DIGITS = 60
 """Most digits of a limit in dollars, half of them after the point: clients write limits, and told in full, a few
 characters such as `1e-999999999` would take a gigabyte."""
@@ -29,7 +29,7 @@ databases can hold."""
 
 
 class Limits(Value):
-    """What one request may use. Each is checked before a call, on a reservation that is settled afterwards."""
+    """Limits on one request, enforced before each call by reserving the call's upper bound."""
 
     usd: Dollars | None = Field(default=None, ge=0, max_digits=USD_DIGITS, decimal_places=USD_DIGITS // 2)
     """US dollars, planning included."""
@@ -40,20 +40,20 @@ class Limits(Value):
     seconds: float | None = Field(default=None, gt=0, le=MAX_LIMIT)
     """Wall time until everything in flight is given up."""
     rounds: int = Field(default=1, ge=1)
-    """Most plans that are run one after the other; 2 is the paper's recursion."""
+    """Maximum number of plans that are run one after the other; 2 is the paper's recursion."""
     steps: int = Field(default=5, ge=1)
-    """Most steps of one plan."""
+    """Maximum steps of one plan."""
     concurrency: int | None = Field(default=None, ge=1)
-    """Most calls in flight at once."""
+    """Maximum calls in flight at the same time."""
     depth: int = Field(default=2, ge=1)
-    """How deep conductors may sit in one another's pools."""
+    """Maximum nesting depth of conductors in one another's pools."""
     hedges: int = Field(default=0, ge=0)
-    """Most second calls made because a first one is slow (see `Worker.hedge_after`)."""
+    """Maximum number of hedged calls (see `Worker.hedge_after`)."""
 
 
 @dataclass(frozen=True)
 class UpperBound:
-    """The most that a call can use."""
+    """The maximum usage of one call."""
 
     input_tokens: int
     output_tokens: int
@@ -62,19 +62,19 @@ class UpperBound:
 
     @property
     def tokens(self) -> int:
-        """Tokens read and written."""
+        """Input and output tokens."""
         return self.input_tokens + self.output_tokens
 
 
 def upper_bound(request: Request, price: Price | None) -> UpperBound:
-    """The most that `request` can use: a token is never less than one byte, so bytes bound the input."""
-    read = sum(_tokens(message) for message in request.messages)
-    read += sum(_bytes(tool.model_dump_json()) for tool in request.tools)
+    """Computes the maximum usage of `request`: a token is at least one byte, so the bytes bound the input tokens."""
+    input_tokens = sum(_tokens(message) for message in request.messages)
+    input_tokens += sum(_bytes(tool.model_dump_json()) for tool in request.tools)
     if isinstance(request.response_format, JsonFormat):
-        read += _bytes(request.response_format.model_dump_json())
-    written = request.sampling.max_tokens or DEFAULT_OUTPUT_TOKENS
-    cost = None if price is None else price.most(input_tokens=read, output_tokens=written)
-    return UpperBound(input_tokens=read, output_tokens=written, cost=cost)
+        input_tokens += _bytes(request.response_format.model_dump_json())
+    output_tokens = request.sampling.max_tokens or DEFAULT_OUTPUT_TOKENS
+    cost = None if price is None else price.max_cost(input_tokens=input_tokens, output_tokens=output_tokens)
+    return UpperBound(input_tokens=input_tokens, output_tokens=output_tokens, cost=cost)
 
 
 def _tokens(message: Message) -> int:

@@ -1,7 +1,7 @@
-"""Who may do what: `Policy`, and how it becomes the `PlanSpace` of one request. Pure.
+"""`Policy`, and its conversion into the `PlanSpace` of one request. Pure.
 
-A policy never trusts the Conductor: the grammar decodes only what the space allows, the parser's result is
-checked against it, and the executor asks it again before it puts another worker in a failed one's place.
+A policy does not rely on the Conductor: the grammar decodes only plans that the space allows, the parser checks its
+result against the space, and the executor checks again before it replaces a failed worker.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ Selector = str
 
 
 class DataRule(Value):
-    """Where data of one class may go."""
+    """The workers that may see data of one class."""
 
     tags: Names = frozenset()
-    """Tags that a worker must all carry."""
+    """Tags that a worker must have, all of them."""
     regions: Names | None = None
-    """Regions of which a worker must be in one; `None` allows any."""
+    """Regions in which a worker may be; `None` allows any."""
 
 
 class Flow(Value):
@@ -34,17 +34,17 @@ class Flow(Value):
     source: Selector
 
     def is_possible(self, cards: Sequence[Card]) -> bool:
-        """Whether it means somebody of these on both sides."""
+        """Returns whether both selectors match at least one of `cards`."""
         return all(any(_matches(selector, card) for card in cards) for selector in (self.reader, self.source))
 
 
 class Policy(Value):
-    """What a request allows. The default allows everything."""
+    """Restricts the workers and data flows of a request. The default allows everything."""
 
     allow: Names = frozenset({"*"})
     """Selectors of workers."""
     deny: Names = frozenset()
-    """Wins over `allow`."""
+    """Selectors of forbidden workers; takes precedence over `allow`."""
     data_class: str | None = None
     """The class of the user's own data in this request; one of `data_rules`."""
     data_rules: dict[str, DataRule] = Field(default_factory=dict)
@@ -58,32 +58,32 @@ class Policy(Value):
 
     @property
     def pinned(self) -> str | None:
-        """The worker that must give the answer, by whichever rule; `None` leaves it open."""
+        """The worker that must give the answer (`single`, `verifier` or `final`); `None` if any may."""
         return self.single or self.verifier or self.final
 
     def check_selectors(self, cards: Sequence[Card], *, planners: Sequence[Card] = ()) -> None:
-        """See to it that every selector means somebody: one that is misspelt would keep nobody out.
+        """Checks that every selector matches a worker, since a misspelt one would have no effect.
 
         Args:
-            cards: of the whole pool, not just of those whom some rule leaves.
-            planners: of whoever may plan: flow rules may name them, too.
+            cards: the cards of the whole pool, including forbidden workers.
+            planners: the cards of the planners, which flow rules may name as well.
 
         Raises:
-            PolicyError: one means nobody; `rule` names the field.
+            PolicyError: a selector matches nothing; `rule` names the field.
         """
         flows = frozenset(selector for flow in self.forbid for selector in (flow.reader, flow.source))
-        for rule, selectors, known in (
+        for rule, selectors, candidates in (
             ("allow", self.allow, cards),
             ("deny", self.deny, cards),
             ("forbid", flows, (*cards, *planners)),
         ):
             for selector in sorted(selectors):
-                if not any(_matches(selector, card) for card in known):
-                    there = ", ".join(_selectors(known))
-                    raise PolicyError(f"policy.{rule} names {selector!r}, but there are only {there}", rule=rule)
+                if not any(_matches(selector, card) for card in candidates):
+                    valid = ", ".join(_selectors(candidates))
+                    raise PolicyError(f"policy.{rule} names {selector!r}, but there are only {valid}", rule=rule)
 
     def forbidden_because(self, card: Card) -> str | None:
-        """The rule that keeps this worker out, in words; `None` when it may work."""
+        """Describes the rule that forbids this worker; `None` when it is allowed."""
         if self.single is not None and card.name != self.single:
             return f"policy.single is {self.single!r}"
         if any(_matches(selector, card) for selector in self.deny):
@@ -93,14 +93,14 @@ class Policy(Value):
         return self.data_refused_because(card)
 
     def data_refused_because(self, card: Card) -> str | None:
-        """The data rule that keeps the user's data from this model, in words; `None` when it may see it."""
+        """Describes the data rule that forbids this model to see the user's data; `None` when it is allowed."""
         if self.data_class is None:
             return None
         rule = self.data_rules.get(self.data_class)
         if rule is None:
-            known = ", ".join(sorted(self.data_rules)) or "none"
+            defined = ", ".join(sorted(self.data_rules)) or "none"
             raise PolicyError(
-                f"policy.data_class is {self.data_class!r}, but policy.data_rules has {known}", rule="data_class"
+                f"policy.data_class is {self.data_class!r}, but policy.data_rules has {defined}", rule="data_class"
             )
         missing = rule.tags - card.tags
         if missing:
@@ -111,7 +111,7 @@ class Policy(Value):
         return None
 
     def may_read(self, reader: Card, source: Card) -> bool:
-        """Whether content of `source` may reach `reader`."""
+        """Returns whether content of `source` may reach `reader`."""
         return not any(_matches(flow.reader, reader) and _matches(flow.source, source) for flow in self.forbid)
 
     def space(
@@ -121,10 +121,10 @@ class Policy(Value):
         max_steps: int = 5,
         access: AccessMode = "binary",
     ) -> PlanSpace:
-        """The workflows that this policy lets run over workers of these `cards`.
+        """Computes the workflows that this policy allows for workers with these `cards`.
 
         Raises:
-            PolicyError: no workflow at all could run; `rule` names the field to change.
+            PolicyError: the policy allows no workflow; `rule` names the field to change.
         """
         refused = {card.name: why for card in cards if (why := self.forbidden_because(card))}
         allowed = frozenset(card.name for card in cards) - refused.keys()
@@ -143,32 +143,32 @@ class Policy(Value):
             max_steps=1 if self.single else max_steps,
             min_steps=2 if verified else 1,
             access=access,
-            unreadable=self._unreadable(cards),
+            forbidden_flows=self._forbidden_flows(cards),
             last=None if last is None else frozenset({last}),
             last_reads_all=verified,
         )
 
-    def _unreadable(self, cards: Sequence[Card]) -> frozenset[tuple[str, str]]:
+    def _forbidden_flows(self, cards: Sequence[Card]) -> frozenset[tuple[str, str]]:
         if not self.forbid:
             return frozenset()
         return frozenset((a.name, b.name) for a in cards for b in cards if not self.may_read(a, b))
 
     def _last_worker(self, allowed: frozenset[str], refused: dict[str, str]) -> str | None:
-        named = {"single": self.single, "verifier": self.verifier, "final": self.final}
-        wanted = {rule: name for rule, name in named.items() if name is not None}
-        for rule, name in wanted.items():
+        rules = {"single": self.single, "verifier": self.verifier, "final": self.final}
+        required = {rule: name for rule, name in rules.items() if name is not None}
+        for rule, name in required.items():
             if name not in allowed:
-                known = ", ".join(sorted(allowed | refused.keys()))
-                why = refused.get(name, f"the pool has only {known}")
+                workers = ", ".join(sorted(allowed | refused.keys()))
+                why = refused.get(name, f"the pool has only {workers}")
                 raise PolicyError(f"policy.{rule} is {name!r}, which can't work: {why}", rule=rule)
-        if len(set(wanted.values())) > 1:
-            clash = " and ".join(f"policy.{rule}={name!r}" for rule, name in wanted.items())
-            raise PolicyError(f"{clash} can't all do the last step", rule=next(iter(wanted)))
+        if len(set(required.values())) > 1:
+            clash = " and ".join(f"policy.{rule}={name!r}" for rule, name in required.items())
+            raise PolicyError(f"{clash} can't all do the last step", rule=next(iter(required)))
         return self.pinned
 
 
 def _selectors(cards: Sequence[Card]) -> list[Selector]:
-    """Every selector that means one of these, but for `*`."""
+    """Lists every selector but `*` that matches one of `cards`."""
     tags = sorted({f"tag:{tag}" for card in cards for tag in card.tags})
     regions = sorted({f"region:{card.region}" for card in cards if card.region is not None})
     return [*dict.fromkeys(card.name for card in cards), *tags, *regions]

@@ -11,7 +11,7 @@ from functools import partial
 from starlette.responses import StreamingResponse
 from starlette.types import Message, Receive, Scope, Send
 
-from rl_conductor._internal.streams import as_told
+from rl_conductor._internal.streams import callback_to_async_iterator
 from rl_conductor.trace.events import AnswerDelta, Event, Finished
 from rl_conductor.trace.summary import progress
 from rl_conductor_server.errors import api_error
@@ -45,7 +45,7 @@ async def frames(ask: Ask, stream: Stream, lives: Sequence[Live]) -> AsyncGenera
     for frame in stream.start():
         yield frame
     try:
-        async with aclosing(as_told(partial(_listened, lives))) as news:
+        async with aclosing(callback_to_async_iterator(partial(_listened, lives))) as news:
             async for choice, event in news:
                 for frame in _frames(ask, stream, choice, event):
                     yield frame

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from datetime import UTC, datetime
 
-from rl_conductor.calls.budget import Amount, Ledger
+from rl_conductor.calls.budget import Amount, Budget
 from rl_conductor.types import Usage
 from rl_conductor.workflow.limits import Limits
 from rl_conductor_server.errors import ApiError
@@ -26,10 +26,10 @@ class Purse:
         self._store = store
         self._since: float | None = None
         self._elsewhere = Amount()
-        self._budget: Ledger | None = None
+        self._budget: Budget | None = None
         self._counting = asyncio.Lock()
 
-    async def budget(self) -> Ledger | None:
+    async def budget(self) -> Budget | None:
         """What may still be spent in the period at hand; `None` when anything may be.
 
         Raises:
@@ -42,7 +42,7 @@ class Purse:
         async with self._counting:  # who comes meanwhile must see what was spent before, too
             if self._budget is None or since != self._since:
                 elsewhere = await self._store.charged_elsewhere(self.name, since=since)
-                self._budget = Ledger(Limits(usd=allowed.usd, tokens=allowed.tokens, depth=ANY_DEPTH))
+                self._budget = Budget(Limits(usd=allowed.usd, tokens=allowed.tokens, depth=ANY_DEPTH))
                 self._budget.charge(elsewhere)
                 self._since, self._elsewhere = since, elsewhere
         self._check(self._budget.spent)

@@ -13,8 +13,9 @@ import typer
 from rich.text import Text
 
 from rl_conductor._internal.formatting import counted, dollars, seconds
-from rl_conductor._internal.io import reading, written
-from rl_conductor.cli import conducting, console, report
+from rl_conductor._internal.io import open_for_writing, reading_errors
+from rl_conductor.cli import runner
+from rl_conductor.cli.output import console, report
 from rl_conductor.errors import ConfigError
 from rl_conductor.trace.audit import AuditedCall, Chain, Record, read_export
 from rl_conductor_server.cli import stored
@@ -71,7 +72,7 @@ def audit(
 
 
 def _read_file(file: Path) -> Chain:
-    with reading(file):
+    with reading_errors(file):
         return read_export(file.read_bytes())
 
 
@@ -80,7 +81,7 @@ def _read(store: str | None, config: Path | None, export: Path | None) -> Chain:
     chain, path = Chain(), export or Path(os.devnull)
 
     async def look(kept: Store) -> None:
-        with written(path) as write:
+        with open_for_writing(path) as write:
             async for line in kept.records(chain):
                 write(line)
             write(chain.seal)
@@ -114,7 +115,7 @@ def _settle(chain: Chain, head: str | None) -> None:
         chain.broken = f"the head that you noted, {head}, is not in it: the record was written anew, or cut"
     if chain.broken is not None:
         console.fail(f"the audit record was changed: {chain.broken}")
-        raise typer.Exit(conducting.NO_ANSWER)
+        raise typer.Exit(runner.NO_ANSWER)
     _confirm(f"{counted(chain.records, 'record')}, none of which was changed; the head is {chain.head}")
 
 
@@ -127,7 +128,7 @@ def _settle_trace(recorded: str | None, kept: str | None) -> None:
         _confirm("its trace is the one that was recorded")
     else:
         console.fail("its trace was changed: it is not the one that was recorded")
-        raise typer.Exit(conducting.NO_ANSWER)
+        raise typer.Exit(runner.NO_ANSWER)
 
 
 def _confirm(what: str) -> None:
@@ -137,7 +138,7 @@ def _confirm(what: str) -> None:
 def _tell(records: Sequence[Record]) -> None:
     out = console.stdout()
     for record in records:
-        out.print(report.facts(_facts(record)))
+        out.print(report.key_value_table(_facts(record)))
         out.print()
         for number, one in enumerate(record.rounds, 1):
             out.print(f"round {number}: {one.source}, plan {one.plan[:SHOWN]}")

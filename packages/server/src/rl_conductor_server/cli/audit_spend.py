@@ -11,8 +11,8 @@ import typer
 from rich.table import Table
 
 from rl_conductor._internal.formatting import cost, cost_in_words, counted, dollars
-from rl_conductor._internal.io import reading
-from rl_conductor.cli import console
+from rl_conductor._internal.io import reading_errors
+from rl_conductor.cli.output import console
 from rl_conductor.errors import ConfigError
 from rl_conductor_server.experiments.log_formats import Logged, read
 from rl_conductor_server.experiments.spend_audit import (
@@ -56,7 +56,7 @@ def audit_spend(
 
 def _calls(logs: list[Path], unread: list[str]) -> Iterator[Logged]:
     for path in logs:
-        with reading(path), path.open(encoding="utf-8", errors="replace") as file:
+        with reading_errors(path), path.open(encoding="utf-8", errors="replace") as file:
             for number, line in enumerate(file, 1):
                 if line.strip():
                     yield from _call(line, f"{path}:{number}", unread)

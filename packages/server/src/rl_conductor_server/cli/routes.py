@@ -13,7 +13,7 @@ from rich.table import Table
 
 from rl_conductor._internal.confidence import Interval
 from rl_conductor._internal.formatting import cost_in_words, counted, dollars, seconds, tokens
-from rl_conductor.cli import console
+from rl_conductor.cli.output import console
 from rl_conductor.errors import ConfigError
 from rl_conductor_server.cli import stored
 from rl_conductor_server.experiments.results import Trial, trials

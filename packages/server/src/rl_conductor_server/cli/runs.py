@@ -13,7 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from rl_conductor._internal.formatting import cost, counted, seconds
-from rl_conductor.cli import console
+from rl_conductor.cli.output import console
 from rl_conductor_server.cli import stored
 from rl_conductor_server.store import RunRow, Search, Store
 
@@ -42,8 +42,10 @@ WorkerOption = Annotated[
 KeyOption = Annotated[
     str | None, typer.Option("--key", metavar="NAME", help="On whose account.", rich_help_panel=WHICH)
 ]
-SinceOption = Annotated[datetime | None, typer.Option("--since", help="Begun then or later.", rich_help_panel=WHICH)]
-BeforeOption = Annotated[datetime | None, typer.Option("--before", help="Begun earlier.", rich_help_panel=WHICH)]
+SinceOption = Annotated[
+    datetime | None, typer.Option("--since", help="Started at this time or later.", rich_help_panel=WHICH)
+]
+BeforeOption = Annotated[datetime | None, typer.Option("--before", help="Started earlier.", rich_help_panel=WHICH)]
 MostOption = Annotated[int, typer.Option("--most", "-n", min=1, metavar="N", help="How many.", rich_help_panel=WHICH)]
 MostExported = Annotated[int, typer.Option("--most", "-n", min=1, metavar="N", help="How many.", rich_help_panel=WHICH)]
 AsJson = Annotated[bool, typer.Option("--json", help="Print them as JSON, and nothing else.")]

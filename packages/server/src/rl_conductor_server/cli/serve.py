@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from pydantic import TypeAdapter, ValidationError
 
-from rl_conductor.cli import console, options
-from rl_conductor.cli.embedded import get_ready
-from rl_conductor.cli.telemetry import exported
-from rl_conductor.config.discovery import Found, discover, from_file
+from rl_conductor.cli import options
+from rl_conductor.cli.embedded import prepare_models
+from rl_conductor.cli.output import console
+from rl_conductor.cli.telemetry import export_telemetry
+from rl_conductor.config.discovery import DiscoveredPool, discover, from_file
 from rl_conductor.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -75,14 +76,14 @@ def _serve(settings: Settings) -> None:
     inline = settings.inline_pool
     found = from_file(inline, "the settings describe it") if inline else discover(pool_file=settings.pool)
     served = catalogue(found, settings.profiles)
-    get_ready(next(iter(served)).conductor, found)
+    prepare_models(next(iter(served)).conductor, found)
     # uvicorn drains, and then raises the signal once more, which by default would end us before telemetry is sent.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
-    with exported(), listening_socket(settings) as listener, suppress(KeyboardInterrupt):
+    with export_telemetry(), listening_socket(settings) as listener, suppress(KeyboardInterrupt):
         asyncio.run(_until_told(settings, served, found, listener))
 
 
-async def _until_told(settings: Settings, served: Catalogue, found: Found, listener: socket.socket) -> None:
+async def _until_told(settings: Settings, served: Catalogue, found: DiscoveredPool, listener: socket.socket) -> None:
     from rl_conductor_server.listen import http_server  # noqa: PLC0415
     from rl_conductor_server.service import Service  # noqa: PLC0415
 
@@ -91,7 +92,7 @@ async def _until_told(settings: Settings, served: Catalogue, found: Found, liste
     await http_server(service).serve(sockets=[listener])
 
 
-def _introduce(settings: Settings, served: Catalogue, found: Found, listener: socket.socket) -> None:
+def _introduce(settings: Settings, served: Catalogue, found: DiscoveredPool, listener: socket.socket) -> None:
     from rl_conductor_server.store.database import shown  # noqa: PLC0415
 
     host, port = listener.getsockname()[:2]

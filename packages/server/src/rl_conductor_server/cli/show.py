@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from rl_conductor._internal.formatting import cost_in_words, counted, tokens
-from rl_conductor.cli import console, report
 from rl_conductor.cli import trace as traces
+from rl_conductor.cli.output import console, report
 from rl_conductor.errors import ConfigError
 from rl_conductor.trace.trace import Round, Trace
 from rl_conductor_server.cli import stored
@@ -43,7 +43,7 @@ def show(
     if trace is not None and as_json:
         console.write_json(trace.model_dump_json(indent=2))
     elif trace is not None:
-        traces.tell(trace, step)
+        traces.print_trace(trace, step)
     elif as_json or step:
         raise ConfigError(f"there is no trace of run {run!r}: {_why_none(row)}")
     else:
@@ -66,7 +66,7 @@ def _tell_what_there_is(row: RunRow, so_far: Sequence[Round]) -> None:
         "error": row.error or "",
         "so far": f"{tokens(row.usage)}, {cost_in_words(row.usage)}, {counted(row.usage.calls, 'call')}",
     }
-    out.print(report.facts({name: value for name, value in facts.items() if value}))
+    out.print(report.key_value_table({name: value for name, value in facts.items() if value}))
     for one in so_far:
         if one.plan.workflow is not None:
             out.print()

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from rl_conductor._internal.confidence import average, share
+from rl_conductor._internal.confidence import mean_interval, wilson_interval
 from rl_conductor_server.settings import Guards
 from rl_conductor_server.store.models import Answered, PairVerdict
 
@@ -37,11 +37,11 @@ def _broken(guards: Guards, answers: Sequence[Answered], verdicts: Sequence[Pair
 
 
 def _beyond(guard: str, most: float, bad: Sequence[bool]) -> Iterator[str]:
-    if share(sum(bad), len(bad), level=LEVEL).low > most:
+    if wilson_interval(sum(bad), len(bad), level=LEVEL).low > most:
         yield f"{guard} is broken: {sum(bad)} of {len(bad)}"
 
 
 def _dear(most: float, costs: Sequence[float]) -> Iterator[str]:
-    mean = average(costs, level=LEVEL)
+    mean = mean_interval(costs, level=LEVEL)
     if mean is not None and mean.low > most:
         yield f"usd={most:g} is broken: ${mean.value:.4f} an answer, of {mean.n}"

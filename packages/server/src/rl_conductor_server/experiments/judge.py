@@ -18,7 +18,7 @@ from pydantic import Field, ValidationError
 from rl_conductor.errors import ConductorError, ConfigError
 from rl_conductor.planning.prompts import prompt_in
 from rl_conductor.scoring import Sample, Scorer
-from rl_conductor.text.delimiters import fenced, mark, new_key
+from rl_conductor.text.delimiters import compute_nonce, delimit, new_delimiter_key
 from rl_conductor.types import JsonFormat, Message, ReasoningPart, Request, Sampling, Text, TextPart, Value
 from rl_conductor_server.store.models import PairVerdict
 
@@ -108,11 +108,11 @@ async def _opinion(request: Request, ours: Message, theirs: Message, judge: Aski
 def judge_request(request: Request, first: Message, second: Message) -> Request:
     """What a judge is asked; which answer is whose can't be told from it."""
     contents = ["\n\n".join(f"{turn.role}: {plain(turn)}" for turn in request.messages), plain(first), plain(second)]
-    marked = mark(new_key(), contents)
+    marked = compute_nonce(new_delimiter_key(), contents)
     text = ASK.format(
-        conversation=fenced("task", contents[0], marked),
-        first=fenced("reply", contents[1], marked),
-        second=fenced("reply", contents[2], marked),
+        conversation=delimit("task", contents[0], marked),
+        first=delimit("reply", contents[1], marked),
+        second=delimit("reply", contents[2], marked),
     )
     sampling = Sampling(temperature=0.0, max_tokens=TOKENS)
     return Request(messages=(Message.user(text),), response_format=FORM, sampling=sampling)

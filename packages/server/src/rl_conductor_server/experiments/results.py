@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from rl_conductor._internal.confidence import Interval, average, share
+from rl_conductor._internal.confidence import Interval, mean_interval, wilson_interval
 from rl_conductor.types import Usage, Value
 from rl_conductor_server.experiments.spend_audit import Spread
 from rl_conductor_server.store import Canary, Pair, Store
@@ -31,7 +31,7 @@ class Compared(Value):
         if not amounts:
             return None
         theirs, ours = zip(*amounts, strict=True)
-        more = average([our - their for their, our in amounts])
+        more = mean_interval([our - their for their, our in amounts])
         return cls(incumbent=Spread.of(theirs), conductor=Spread.of(ours), more=more)
 
 
@@ -71,11 +71,11 @@ def _trial(canary: Canary, pairs: Sequence[Pair], spent: Usage) -> Trial:
         canary=canary,
         spent=spent,
         pairs=len(pairs),
-        wins=share(wins, len(pairs)),
-        ties=share(ties, len(pairs)),
-        losses=share(losses, len(pairs)),
-        as_good=share(wins + ties, len(pairs)),
-        decided=share(wins, wins + losses),
+        wins=wilson_interval(wins, len(pairs)),
+        ties=wilson_interval(ties, len(pairs)),
+        losses=wilson_interval(losses, len(pairs)),
+        as_good=wilson_interval(wins + ties, len(pairs)),
+        decided=wilson_interval(wins, wins + losses),
         seconds=Compared.of((pair.incumbent_seconds, pair.conductor_seconds) for pair in pairs),
         dollars=Compared.of((float(pair.incumbent_cost or 0), float(pair.conductor_cost or 0)) for pair in priced),
     )

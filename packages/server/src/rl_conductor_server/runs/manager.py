@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from rl_conductor.calls.budget import Amount, Ledger, enclosing
+from rl_conductor.calls.budget import Amount, Budget, current_budget
 from rl_conductor.errors import ConductorError, RunError
 from rl_conductor.trace.events import Event, Finished, StepFinished, WorkflowPlanned
 from rl_conductor.trace.trace import Round, Trace
@@ -135,7 +135,7 @@ class _Conducting:
     metrics: Metrics
     on_answer: Callable[[Asked, Trace], None]
     trace: Trace | None = None
-    charged: Ledger = field(init=False)
+    charged: Budget = field(init=False)
     """Counts what the run is charged, whether it is on a budget or not."""
     used: dict[tuple[int, int], Usage] = field(default_factory=dict)
     """By round and step, planning included."""
@@ -181,17 +181,17 @@ class _Conducting:
             self.asked.check_shared(error)
             raise
 
-    def _count_on(self, budget: Ledger | None) -> None:
+    def _count_on(self, budget: Budget | None) -> None:
         """Have each call counted for the run, and on the budget if there is one."""
         if budget is not None and self.claim.inherited:
             budget.charge(self.claim.charged)
-        enclosing.set(budget)
+        current_budget.set(budget)
         if self.asked.shared is not None:
             self.asked.shared.charge(self.claim.charged)
-            enclosing.set(self.asked.shared.ledger())
-        self.charged = Ledger(Limits(depth=ANY_DEPTH))
+            current_budget.set(self.asked.shared.ledger())
+        self.charged = Budget(Limits(depth=ANY_DEPTH))
         self.charged.charge(self.claim.charged)
-        enclosing.set(self.charged)
+        current_budget.set(self.charged)
 
     async def _conduct(self) -> Trace:
         asked = self.asked
@@ -207,7 +207,7 @@ class _Conducting:
                 run_id=self.live.id,
             )
 
-    def _check_budget(self, error: RunError, budget: Ledger | None) -> None:
+    def _check_budget(self, error: RunError, budget: Budget | None) -> None:
         """Raise `ApiError` if the run failed because the key's budget does not suffice."""
         refused = any(call.outcome == "refused" for call in error.trace.calls())
         left = list(self._left(budget, self.asked.used(error.trace))) if budget is not None and refused else []
@@ -215,7 +215,7 @@ class _Conducting:
             message = f"{' and '.join(left)} is left of this key's budget, which is not enough: {error.trace.error}"
             raise ApiError(message, status=429, code="insufficient_quota") from error
 
-    def _left(self, budget: Ledger, used: Amount) -> Iterator[str]:
+    def _left(self, budget: Budget, used: Amount) -> Iterator[str]:
         """What is left of the budget, where that is less than the request itself might have used further."""
         asked = self.asked.limits
         if budget.limits.usd is not None:

@@ -7,7 +7,7 @@ import secrets
 import time
 from dataclasses import dataclass, field
 
-from rl_conductor.calls.budget import Amount, Ledger
+from rl_conductor.calls.budget import Amount, Budget
 from rl_conductor.errors import RunError
 from rl_conductor.planning.prompts import prompt_in
 from rl_conductor.trace.trace import Trace
@@ -34,7 +34,7 @@ class SharedLimits:
         self._limits = limits.model_copy(update={"depth": ANY_DEPTH})
         self.spent = Amount()
         """What was spent before any run began, by another process or under the same `Idempotency-Key`."""
-        self._ledger: Ledger | None = None
+        self._ledger: Budget | None = None
 
     def charge(self, amount: Amount) -> None:
         """Count what earlier attempts at one of the answers have spent."""
@@ -42,10 +42,10 @@ class SharedLimits:
         if self._ledger is not None:
             self._ledger.charge(amount)
 
-    def ledger(self) -> Ledger:
+    def ledger(self) -> Budget:
         """What all runs spend on, inside of what encloses the first; the clock starts with that one."""
         if self._ledger is None:
-            self._ledger = Ledger(self._limits)
+            self._ledger = Budget(self._limits)
             self._ledger.charge(self.spent)
             if self._limits.seconds is not None:
                 self._ledger.deadline = time.monotonic() + self._limits.seconds

@@ -6,7 +6,7 @@ from typing import TypeVar
 
 from pydantic import ValidationError
 
-from rl_conductor._internal.validation import first_problem
+from rl_conductor._internal.validation import first_field_error
 from rl_conductor.errors import ConfigError
 from rl_conductor.types import Value
 
@@ -28,5 +28,5 @@ def read(kind: type[V], text: str, *, run: str) -> V:
     except ValidationError as error:
         raise OtherReleaseError(
             f"run {run!r} was kept by another release of rl-conductor, in a form that this one can't read "
-            f"({first_problem(error)}); read it with that release"
+            f"({first_field_error(error)}); read it with that release"
         ) from error

@@ -13,7 +13,7 @@ from typing import Any
 import tomlkit
 from tomlkit.items import Item, Table
 
-from rl_conductor._internal.io import read_text, writing
+from rl_conductor._internal.io import read_text, writing_errors
 from rl_conductor.errors import ConfigError
 from rl_conductor.pool.pool import WorkerPool
 from rl_conductor.pool.pool_file import read_pool_file
@@ -105,7 +105,7 @@ def _update_entry(worker: Any, measurement: WorkerMeasurement, comment: str) -> 
 def _write_validated(path: Path, text: str) -> None:
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     try:
-        with writing(path):
+        with writing_errors(path):
             temporary.write_text(text, encoding="utf-8")
             read_pool_file(temporary)
             temporary.replace(path)

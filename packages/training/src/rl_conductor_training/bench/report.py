@@ -16,7 +16,7 @@ from pathlib import Path
 from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape
 
 from rl_conductor._internal.formatting import cost, cost_in_words, counted, dollars, seconds, tokens
-from rl_conductor.execution.prompt_version import wording_version
+from rl_conductor.execution.prompt_version import prompt_version
 from rl_conductor.types import Usage, total
 from rl_conductor_training.bench import plots
 from rl_conductor_training.bench.runner import Bench, SystemResult, TaskResult
@@ -181,7 +181,7 @@ def _versions() -> list[str]:
             versions.append(f"{library} {version(library)}")
         except ModuleNotFoundError:  # most are optional
             continue
-    return [*versions, f"prompts {wording_version()}"]
+    return [*versions, f"prompts {prompt_version()}"]
 
 
 # -------------------------------------------------------------------------------------- one section

@@ -13,7 +13,7 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from rl_conductor._internal.formatting import counted
-from rl_conductor._internal.io import writing
+from rl_conductor._internal.io import writing_errors
 from rl_conductor.errors import ConfigError
 from rl_conductor.types import Text, Usage, Value
 
@@ -90,7 +90,7 @@ class ResultFile:
         self.path = path
         self._results: dict[ResultKey, SampleResult] = {}
         self._attempted: set[ResultKey] = set()
-        with writing(path):
+        with writing_errors(path):
             path.parent.mkdir(parents=True, exist_ok=True)
             with path.open("a+b") as file:
                 file.seek(0)
@@ -110,7 +110,7 @@ class ResultFile:
         """Appends a result to the file, before anything else is paid for."""
         self._results[result.key] = result
         self._attempted.add(result.key)
-        with writing(self.path), self.path.open("a", encoding="utf-8") as file:
+        with writing_errors(self.path), self.path.open("a", encoding="utf-8") as file:
             file.write(result.model_dump_json(exclude_defaults=True) + "\n")
 
     def _parse_row(self, line: bytes, number: int) -> SampleResult:

@@ -20,7 +20,7 @@ from scipy.special import expit
 from sklearn.linear_model import LogisticRegression
 
 from rl_conductor.errors import ConfigError
-from rl_conductor.planning.router import BUCKETS, Learned, Tiers, holds, length, words
+from rl_conductor.planning.router import BUCKETS, Learned, Router, holds, length, words
 from rl_conductor.types import Value
 from rl_conductor_training.bench.router_data import RouterExample
 from rl_conductor_training.bench.statistics import Estimate, Floats, estimate
@@ -78,7 +78,7 @@ class RouterReport(Value):
 
 def train_router(
     examples: Sequence[RouterExample], *, worker: str, model: str, risk: float, source: str
-) -> tuple[Tiers | None, RouterReport]:
+) -> tuple[Router | None, RouterReport]:
     """Trains a router and evaluates it; it is `None` if no share of the requests can be sent at that risk.
 
     Args:
@@ -222,11 +222,11 @@ def _router(
     model: str,
     threshold: float,
     learned: Learned,
-) -> Tiers:
+) -> Router:
     kinds = _kinds(examples)
     counts = Counter(name for example in examples for name in holds(example.request))
     rounded = [round(float(weight), DIGITS) for weight in weights]
-    return Tiers(
+    return Router(
         worker=worker,
         model=model,
         threshold=threshold,

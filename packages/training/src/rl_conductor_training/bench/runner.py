@@ -10,7 +10,7 @@ from decimal import Decimal
 from rl_conductor._internal.formatting import dollars
 from rl_conductor._internal.paths import cache_folder
 from rl_conductor.errors import ConductorError, ConfigError, LimitError
-from rl_conductor.execution.prompt_version import wording_version
+from rl_conductor.execution.prompt_version import prompt_version
 from rl_conductor.pool.pool import WorkerPool
 from rl_conductor.scoring import wrong
 from rl_conductor.trace.trace import PlanRecord
@@ -127,7 +127,7 @@ class _TaskRun:
             settings.pools[pool].identity,
             *(sample.model_dump_json() for sample in calibration_samples),
             str(settings.seed),
-            wording_version(),
+            prompt_version(),
         )
         """What affects every result of this run."""
 

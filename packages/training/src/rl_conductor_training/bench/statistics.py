@@ -12,11 +12,11 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import binomtest, norm, permutation_test, sem
 
-from rl_conductor._internal.confidence import LEVEL
+from rl_conductor._internal.confidence import CONFIDENCE_LEVEL
 from rl_conductor.types import Value
 
 RESAMPLES = 10_000
-TAIL = (1 - LEVEL) / 2
+TAIL = (1 - CONFIDENCE_LEVEL) / 2
 
 Floats = NDArray[np.float64]
 
@@ -51,7 +51,7 @@ def estimate(question_means: Sequence[float]) -> Estimate:
         raise ValueError("there are no questions to take a mean of")
     error = float(sem(values)) if values.size > 1 else None
     if set(values) <= {0.0, 1.0}:
-        wilson = binomtest(int(values.sum()), values.size).proportion_ci(LEVEL, method="wilson")
+        wilson = binomtest(int(values.sum()), values.size).proportion_ci(CONFIDENCE_LEVEL, method="wilson")
         low, high = float(wilson.low), float(wilson.high)
     else:
         low, high = adjusted_wald_interval(values, lower=0)
@@ -84,7 +84,7 @@ class Difference(Value):
     @property
     def significant(self) -> bool:
         """Whether both the test and the interval exclude zero."""
-        return self.p < 1 - LEVEL and (self.low > 0 or self.high < 0)
+        return self.p < 1 - CONFIDENCE_LEVEL and (self.low > 0 or self.high < 0)
 
 
 def mean_difference(ours: Sequence[float], theirs: Sequence[float]) -> Difference:

@@ -18,8 +18,9 @@ from rich.table import Table
 from rich.text import Text
 
 from rl_conductor._internal.formatting import counted, dollars, tokens
-from rl_conductor.cli import conducting, console, options
+from rl_conductor.cli import options, runner
 from rl_conductor.cli.embedded import PREFIX, fetch
+from rl_conductor.cli.output import console
 
 if TYPE_CHECKING:
     from rl_conductor_training.bench.report import Report
@@ -128,7 +129,7 @@ def show_progress(bench_run: Bench) -> Iterator[None]:
         console.fail(
             f"stopped; {_format_usage(bench_run)}; the same command resumes from {str(bench_run.results.path)!r}"
         )
-        raise typer.Exit(conducting.INTERRUPTED) from None
+        raise typer.Exit(runner.INTERRUPTED) from None
 
 
 # --------------------------------------------------------------------------------------- table

@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from rl_conductor._internal.formatting import cost, seconds
-from rl_conductor.cli import console
+from rl_conductor.cli.output import console
 from rl_conductor.errors import ConfigError
 from rl_conductor_training.cli import router
 from rl_conductor_training.cli.bench import fetch_weights, show_progress

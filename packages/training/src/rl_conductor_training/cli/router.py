@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from rl_conductor._internal.jsonl import read_lines
-from rl_conductor.cli import console
+from rl_conductor.cli.output import console
 from rl_conductor.errors import ConfigError
 from rl_conductor.pool.pool import WorkerPool
 from rl_conductor.trace.trace import Trace

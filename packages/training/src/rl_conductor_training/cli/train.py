@@ -14,8 +14,8 @@ from rich.live import Live
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table
 
-from rl_conductor.cli import console
 from rl_conductor.cli.embedded import PREFIX, fetch
+from rl_conductor.cli.output import console
 from rl_conductor_training.train.config import Reporter, TrainConfig, read_config
 from rl_conductor_training.train.pools import open_pool
 

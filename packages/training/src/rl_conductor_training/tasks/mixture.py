@@ -16,7 +16,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from rl_conductor._internal.validation import first_problem
+from rl_conductor._internal.validation import first_field_error
 from rl_conductor.errors import ConfigError
 from rl_conductor.scoring import Sample, Score, Task
 from rl_conductor_training.tasks import TaskEntry
@@ -60,7 +60,7 @@ def _parse_part(name: str, part: Any) -> TaskEntry:
     try:
         return TaskEntry.model_validate(part)
     except ValidationError as error:
-        raise ConfigError(f"part {name!r} of the mixture: {first_problem(error)}") from error
+        raise ConfigError(f"part {name!r} of the mixture: {first_field_error(error)}") from error
 
 
 def _with_prefix(part: str, sample: Sample) -> Sample:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
-from rl_conductor._internal.io import reading
+from rl_conductor._internal.io import reading_errors
 from rl_conductor.errors import ConfigError
 
 MAX_PASSAGE_CHARS = 1_200
@@ -81,7 +81,7 @@ class PassageIndex:
 
 
 def _read_passages(file: Path) -> Iterable[Passage]:
-    with reading(file):
+    with reading_errors(file):
         text = file.read_text(encoding="utf-8", errors="replace")
     for paragraph in re.split(r"\n\s*\n", text):
         for piece in _split_text(" ".join(paragraph.split())):

@@ -10,11 +10,11 @@ from itertools import count
 
 from rl_conductor.errors import ConfigError
 from rl_conductor.planning.prompts import planner_messages
-from rl_conductor.planning.recursion import later_space, reviews
+from rl_conductor.planning.recursion import collect_previous_rounds, next_round_space
 from rl_conductor.pool.pool import WorkerPool
 from rl_conductor.pool.worker import Worker
 from rl_conductor.scoring import Sample, Task
-from rl_conductor.text.delimiters import new_key
+from rl_conductor.text.delimiters import new_delimiter_key
 from rl_conductor.trace.trace import Round
 from rl_conductor.types import Message
 from rl_conductor.workflow.policy import Policy
@@ -37,7 +37,7 @@ class PromptInstance:
     """How plans are prompted for."""
     index: int = 0
     """Position in the order of training, from 0."""
-    delimiter_key: str = field(default_factory=new_key)
+    delimiter_key: str = field(default_factory=new_delimiter_key)
     """Key of the delimiters around the replies that the prompt quotes."""
     previous_rounds: tuple[Round, ...] = ()
     """Finished rounds, whose answer the next plan revises or accepts."""
@@ -51,7 +51,7 @@ class PromptInstance:
         """The plans that are allowed in this round."""
         if not self.previous_rounds:
             return self._first_space
-        return later_space(self._first_space, self.previous_rounds, self.pool, POLICY)
+        return next_round_space(self._first_space, self.previous_rounds, self.pool, POLICY)
 
     @cached_property
     def messages(self) -> tuple[Message, ...]:
@@ -64,7 +64,7 @@ class PromptInstance:
             form=self.plan.form,
             roster=self.plan.roster,
             examples=self.plan.examples,
-            reviews=reviews(self.previous_rounds, self._first_space, self.plan.form),
+            previous_rounds=collect_previous_rounds(self.previous_rounds, self._first_space, self.plan.form),
         )
 
     @cached_property

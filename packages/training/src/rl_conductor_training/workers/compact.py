@@ -12,13 +12,13 @@ from contextlib import aclosing
 
 from rl_conductor.models.base import WrapperModel
 from rl_conductor.planning.prompts import SHOWN, SUBTASK, Evidence, prompt_in, with_prompt, worker_prompt
-from rl_conductor.text.delimiters import MARK
+from rl_conductor.text.delimiters import NONCE_ATTR
 from rl_conductor.types import Completion, Delta, Request
 
 # What is inside of a fence holds no tag like its own. To stop at the next one keeps searching linear in the prompt.
-_SUBTASKS = re.compile(rf"<subtask [^<>\n]*{MARK}>\n(?:(?!</?subtask\b).)*+</subtask {MARK}>\n*", re.DOTALL)
-_FENCES = re.compile(rf"</?(?:reply|passage)\b[^<>\n]*{MARK}>\n?")
-_REPLIES = re.compile(rf"<reply [^<>\n]*{MARK}>\n((?:(?!</?reply\b).)*+)</reply {MARK}>", re.DOTALL)
+_SUBTASKS = re.compile(rf"<subtask [^<>\n]*{NONCE_ATTR}>\n(?:(?!</?subtask\b).)*+</subtask {NONCE_ATTR}>\n*", re.DOTALL)
+_FENCES = re.compile(rf"</?(?:reply|passage)\b[^<>\n]*{NONCE_ATTR}>\n?")
+_REPLIES = re.compile(rf"<reply [^<>\n]*{NONCE_ATTR}>\n((?:(?!</?reply\b).)*+)</reply {NONCE_ATTR}>", re.DOTALL)
 _ENDING = SUBTASK.rpartition("{subtask}")[2]
 
 

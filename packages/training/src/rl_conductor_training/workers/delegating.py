@@ -8,8 +8,8 @@ from copy import copy
 from dataclasses import dataclass, field
 from typing import Self
 
-from rl_conductor.calls.budget import Ledger
-from rl_conductor.calls.model_call import Caller
+from rl_conductor.calls.budget import Budget
+from rl_conductor.calls.model_call import ModelCaller
 from rl_conductor.models import Capabilities, Model, model
 from rl_conductor.models.base import require
 from rl_conductor.trace.trace import Call
@@ -25,12 +25,12 @@ class BaseModelSession:
     request: Request
     """The request to the worker; its sampling and timeout apply to each call of the base model."""
     calls: list[Call] = field(default_factory=list)
-    _caller: Caller = field(default_factory=lambda: Caller(Ledger(Limits()), retries=0))
+    _caller: ModelCaller = field(default_factory=lambda: ModelCaller(Budget(Limits()), retries=0))
 
     async def ask(self, messages: tuple[Message, ...], response_format: ResponseFormat | None = None) -> str:
         """Returns the base model's reply to `messages`, constrained to `response_format`."""
         request = self.request.model_copy(update={"messages": messages, "response_format": response_format})
-        return (await self._caller.ask(self.model, request, calls=self.calls)).text
+        return (await self._caller.complete(self.model, request, calls=self.calls)).text
 
     def reply(self, text: str) -> Completion:
         """Builds the worker's reply with the usage of all calls so far."""

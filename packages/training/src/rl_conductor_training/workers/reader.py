@@ -9,7 +9,7 @@ from pathlib import Path
 from rl_conductor.models import Model
 from rl_conductor.plan_text.gbnf import quoted
 from rl_conductor.planning.prompts import prompt_in, with_prompt
-from rl_conductor.text.delimiters import fenced, mark, new_key
+from rl_conductor.text.delimiters import compute_nonce, delimit, new_delimiter_key
 from rl_conductor.types import Grammar
 from rl_conductor_training.tasks.retrieval import Passage, PassageIndex
 from rl_conductor_training.workers.compact import example_prompt, last_reply
@@ -68,8 +68,8 @@ class ReaderModel(DelegatingModel):
         lines = [_format_passage(passage) for passage in self._candidates(task)]
         if not lines:
             return NO_PASSAGE
-        delimiter_mark = mark(new_key(), lines)
-        passages = "\n".join(fenced("passage", line, delimiter_mark) for line in lines)
+        delimiter_mark = compute_nonce(new_delimiter_key(), lines)
+        passages = "\n".join(delimit("passage", line, delimiter_mark) for line in lines)
         messages = PROMPT.to_messages(with_prompt(session.request.messages, f"{passages}\n\n{task}"))
         response_format = _choice_grammar(lines) if session.model.capabilities.grammar else None
         reply = (await session.ask(messages, response_format)).strip()

@@ -1,8 +1,8 @@
 """`AnthropicModel`: Anthropic's models, through the vendor's own SDK.
 
-The protocol itself is in `messages_api`; here are keys, connections, deadlines and errors. What the API has no
-word for raises `BadRequestError` before the call: a seed, a grammar, JSON of no given schema. `temperature` and
-`top_p` are sent as given, though the SDK no longer names them: models that stopped taking them refuse the call.
+The protocol is in `wire`; this module handles keys, connections, deadlines and errors. Features that the API lacks
+raise `BadRequestError` before the call: a seed, a grammar, JSON without a schema. `temperature` and `top_p` are sent
+although the SDK no longer declares them; models that do not support them reject the call.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ from rl_conductor._internal.sync import PerLoop
 from rl_conductor.errors import BadResponseError, ConfigError, ContextLengthError, ModelError, ModelTimeoutError
 from rl_conductor.models.anthropic.wire import FINISH, Parameters, parameters_of, parts_of, usage_of
 from rl_conductor.models.base import (
-    LONGEST_ERROR,
-    MALFORMED,
+    MALFORMED_REPLY_ERRORS,
+    MAX_ERROR_LENGTH,
     Capabilities,
-    broke_off,
     checked,
+    is_connection_lost,
     priced,
     require,
     status_error,
     within,
 )
-from rl_conductor.models.endpoints import Service, shown_address
-from rl_conductor.models.redaction import hiding
+from rl_conductor.models.endpoints import Endpoint, shown_address
+from rl_conductor.models.redaction import redacting
 from rl_conductor.types import Completion, Delta, Message, Price, Request
 
 try:
@@ -53,15 +53,15 @@ STATUS_BY_TYPE = {
     "timeout_error": 504,
     "overloaded_error": 529,
 }
-"""For errors in the middle of a stream, whose HTTP status is 200."""
+"""Status by error type, for errors inside a stream, whose HTTP status is 200."""
 
 TOO_LONG = ("prompt is too long", "exceed context limit", "context window")
 
 
 class AnthropicModel:
-    """One of Anthropic's models, or one behind a server that speaks its Messages API."""
+    """A model of Anthropic, or of a server that implements the Messages API."""
 
-    service: ClassVar = Service(
+    endpoint: ClassVar = Endpoint(
         provider="anthropic",
         base_url="https://api.anthropic.com",
         address_variable="ANTHROPIC_BASE_URL",
@@ -78,7 +78,7 @@ class AnthropicModel:
         price: Price | None = None,
         capabilities: Capabilities = CAPABILITIES,
     ) -> None:
-        """Connect to nothing yet.
+        """Configure the model; the connection is opened by the first call.
 
         Args:
             name: the model as Anthropic names it.
@@ -89,45 +89,45 @@ class AnthropicModel:
             capabilities: what the model can take.
 
         Raises:
-            ConfigError: no usable key or address was found.
+            ConfigError: the key is missing or the URL is invalid.
         """
         self.name = f"anthropic:{name}"
         self.capabilities = capabilities
-        self._access = self.service.access(name, base_url=base_url, api_key=api_key)
-        self.price = price or self.service.price_of(name, self._access)
+        self._credentials = self.endpoint.credentials(name, base_url=base_url, api_key=api_key)
+        self.price = price or self.endpoint.price_of(name, self._credentials)
         self._clients = PerLoop(self._client)
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.name.partition(':')[2]!r})"
 
     async def complete(self, request: Request) -> Completion:
-        """The whole reply."""
+        """Returns the complete reply."""
         require(self, request)
         parameters = parameters_of(request, model=self.name)
-        with hiding(*self._access.secrets), self._translated():
+        with redacting(*self._credentials.secrets), self._translate_errors():
             async with asyncio.timeout(request.timeout):
                 message = await self._clients.get().messages.create(**parameters)
             return self._completion(message, {})
 
     async def stream(self, request: Request) -> AsyncGenerator[Delta, None]:
-        """The reply as it is made."""
+        """Streams the reply as deltas."""
         require(self, request)
         parameters = parameters_of(request, model=self.name)
-        with hiding(*self._access.secrets), self._translated():
+        with redacting(*self._credentials.secrets), self._translate_errors():
             async with aclosing(within(request.timeout, self._deltas(parameters))) as deltas:
                 async for delta in deltas:
                     yield delta
 
     async def aclose(self) -> None:
-        """Close this event loop's connections."""
+        """Closes the connections of the running event loop."""
         client = self._clients.drop()
         if client is not None:
             await client.close()
 
     def _client(self) -> anthropic.AsyncAnthropic:
         return anthropic.AsyncAnthropic(
-            api_key=self._access.key or "none",  # without one the library would look for others and send those
-            base_url=self._access.base_url,
+            api_key=self._credentials.key or "none",  # without one the library would look for others and send those
+            base_url=self._credentials.base_url,
             max_retries=0,
             # The library's own default closes itself when it is collected, on whatever event loop then runs.
             http_client=anthropic.DefaultAsyncHttpxClient(follow_redirects=False),
@@ -164,35 +164,35 @@ class AnthropicModel:
         return checked(completion)
 
     @contextmanager
-    def _translated(self) -> Iterator[None]:
+    def _translate_errors(self) -> Iterator[None]:
         try:
             yield
-        except (anthropic.AnthropicError, httpx2.HTTPError, TimeoutError, *MALFORMED) as problem:
-            raise self._error(problem) from None  # the SDK's own error may quote the key
+        except (anthropic.AnthropicError, httpx2.HTTPError, TimeoutError, *MALFORMED_REPLY_ERRORS) as error:
+            raise self._error(error) from None  # the SDK's own error may quote the key
 
-    def _error(self, problem: Exception) -> ModelError:
-        text = f"{self.name}: {_said(problem)}"[:LONGEST_ERROR]
-        if isinstance(problem, anthropic.APIStatusError):
-            return self._refusal(problem, text)
-        if isinstance(problem, anthropic.APITimeoutError | httpx2.TimeoutException | TimeoutError):
+    def _error(self, error: Exception) -> ModelError:
+        text = f"{self.name}: {_error_message(error)}"[:MAX_ERROR_LENGTH]
+        if isinstance(error, anthropic.APIStatusError):
+            return self._status_error(error, text)
+        if isinstance(error, anthropic.APITimeoutError | httpx2.TimeoutException | TimeoutError):
             return ModelTimeoutError(f"{self.name}: no answer in time", model=self.name)
-        cause = problem.__cause__ or problem
-        if broke_off(cause):
+        cause = error.__cause__ or error
+        if is_connection_lost(cause):
             return BadResponseError(f"{self.name}: the connection closed before the reply did", model=self.name)
-        if isinstance(problem, anthropic.APIConnectionError):
-            where = shown_address(self._access.base_url)
+        if isinstance(error, anthropic.APIConnectionError):
+            where = shown_address(self._credentials.base_url)
             return ModelError(f"{self.name}: can't reach {where}: {cause}", model=self.name, retryable=True)
         return BadResponseError(text, model=self.name)
 
-    def _refusal(self, problem: anthropic.APIStatusError, text: str) -> ModelError:
-        status = problem.status_code if problem.status_code >= 300 else STATUS_BY_TYPE.get(str(problem.type), 500)
+    def _status_error(self, error: anthropic.APIStatusError, text: str) -> ModelError:
+        status = error.status_code if error.status_code >= 300 else STATUS_BY_TYPE.get(str(error.type), 500)
         if status == 400 and any(phrase in text for phrase in TOO_LONG):
             return ContextLengthError(text, model=self.name, status=status)
-        wait = seconds_in(problem.response.headers.get("retry-after"))
+        wait = seconds_in(error.response.headers.get("retry-after"))
         return status_error(text, model=self.name, status=status, retry_after=wait)
 
 
-def _said(problem: Exception) -> str:
-    if isinstance(problem, anthropic.APIStatusError):
-        return str(problem.api_message or problem.message)
-    return f"{type(problem).__name__}: {problem}"
+def _error_message(error: Exception) -> str:
+    if isinstance(error, anthropic.APIStatusError):
+        return str(error.api_message or error.message)
+    return f"{type(error).__name__}: {error}"

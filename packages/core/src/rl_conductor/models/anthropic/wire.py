@@ -1,7 +1,7 @@
-"""Anthropic's Messages API: our requests in its words, its replies in ours. Pure translation.
+"""Translates requests to Anthropic's Messages API and its replies back, without I/O.
 
-Thoughts carry their signature, marked as Anthropic's, so that they go back unchanged and another vendor's are
-never sent there. Arguments that are no JSON object go back as what the model wrote, under a key that says so.
+Reasoning keeps its signature, prefixed with `anthropic:`, so that it is sent back unchanged and reasoning of other
+vendors is left out. Tool call arguments that are not a JSON object are sent back under the key `invalid_json`.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ if TYPE_CHECKING:
     from anthropic import types as wire
 
     MediaBlock: TypeAlias = wire.TextBlockParam | wire.ImageBlockParam | wire.DocumentBlockParam
-    ThoughtBlock: TypeAlias = wire.ThinkingBlockParam | wire.RedactedThinkingBlockParam
-    Block: TypeAlias = MediaBlock | ThoughtBlock | wire.ToolUseBlockParam | wire.ToolResultBlockParam
+    ReasoningBlock: TypeAlias = wire.ThinkingBlockParam | wire.RedactedThinkingBlockParam
+    Block: TypeAlias = MediaBlock | ReasoningBlock | wire.ToolUseBlockParam | wire.ToolResultBlockParam
 
 DEFAULT_MAX_TOKENS = 4096
-"""Sent when the request names no limit, for the API wants one."""
+"""Output limit for requests without one, because the API requires it."""
 
 FINISH: dict[str | None, FinishReason] = {
     "tool_use": "tool_calls",
@@ -47,10 +47,10 @@ FINISH: dict[str | None, FinishReason] = {
     "pause_turn": "length",
     "refusal": "content_filter",
 }
-"""The rest (`end_turn`, `stop_sequence`) is `stop`."""
+"""Finish reason by `stop_reason`; any other (`end_turn`, `stop_sequence`) is `stop`."""
 
-THINKING = "anthropic:thinking:"
-REDACTED = "anthropic:redacted:"
+THINKING_PREFIX = "anthropic:thinking:"
+REDACTED_PREFIX = "anthropic:redacted:"
 
 ImageType = Literal["image/jpeg", "image/png", "image/gif", "image/webp"]
 IMAGE_TYPES: dict[str, ImageType] = {
@@ -62,7 +62,7 @@ IMAGE_TYPES: dict[str, ImageType] = {
 
 
 class Parameters(TypedDict, total=False):
-    """What `messages.create` and `messages.stream` are both called with."""
+    """Keyword arguments of `messages.create` and `messages.stream`."""
 
     model: Required[str]
     max_tokens: Required[int]
@@ -80,33 +80,33 @@ class Parameters(TypedDict, total=False):
 
 
 def parameters_of(request: Request, *, model: str) -> Parameters:
-    """The call's parameters. Raises `BadRequestError` for what the API has no word for."""
+    """Builds the parameters of a call. Raises `BadRequestError` for features that the API lacks."""
     sampling = request.sampling
     if sampling.seed is not None:
-        raise BadRequestError(f"{model} takes no seed: leave sampling.seed out", model=model)
-    made = Parameters(
+        raise BadRequestError(f"{model} does not support sampling.seed: remove it", model=model)
+    result = Parameters(
         model=model.partition(":")[2],
         max_tokens=sampling.max_tokens or DEFAULT_MAX_TOKENS,
         messages=_turns(model, request),
         timeout=request.timeout or DEFAULT_TIMEOUT,
     )
     if system := "\n\n".join(message.text for message in request.messages if message.role == "system"):
-        made["system"] = system
+        result["system"] = system
     if sampling.stop:
-        made["stop_sequences"] = list(sampling.stop)
+        result["stop_sequences"] = list(sampling.stop)
     if request.tools:
-        made["tools"] = [_tool(tool) for tool in request.tools]
-        made["tool_choice"] = _tool_choice(request)
+        result["tools"] = [_tool(tool) for tool in request.tools]
+        result["tool_choice"] = _tool_choice(request)
     if output := _output_config(model, request):
-        made["output_config"] = output
-    if drawn := _drawn(sampling):
-        made["extra_body"] = drawn
-    return made
+        result["output_config"] = output
+    if sampling_fields := _sampling_fields(sampling):
+        result["extra_body"] = sampling_fields
+    return result
 
 
-def _drawn(sampling: Sampling) -> dict[str, object]:
-    given = {"temperature": sampling.temperature, "top_p": sampling.top_p}
-    return {name: value for name, value in given.items() if value is not None}
+def _sampling_fields(sampling: Sampling) -> dict[str, object]:
+    fields = {"temperature": sampling.temperature, "top_p": sampling.top_p}
+    return {name: value for name, value in fields.items() if value is not None}
 
 
 def _tool(tool: Tool) -> wire.ToolParam:
@@ -114,59 +114,61 @@ def _tool(tool: Tool) -> wire.ToolParam:
 
 
 def _tool_choice(request: Request) -> wire.ToolChoiceParam:
-    one = not request.parallel_tool_calls
+    single = not request.parallel_tool_calls
     match request.tool_choice:
         case "auto":
-            return {"type": "auto", "disable_parallel_tool_use": one}
+            return {"type": "auto", "disable_parallel_tool_use": single}
         case "required":
-            return {"type": "any", "disable_parallel_tool_use": one}
+            return {"type": "any", "disable_parallel_tool_use": single}
         case "none":
             return {"type": "none"}
         case name:
-            return {"type": "tool", "name": name, "disable_parallel_tool_use": one}
+            return {"type": "tool", "name": name, "disable_parallel_tool_use": single}
 
 
 def _output_config(model: str, request: Request) -> wire.OutputConfigParam:
-    made: wire.OutputConfigParam = {}
+    result: wire.OutputConfigParam = {}
     if request.sampling.effort:
-        made["effort"] = "low" if request.sampling.effort == "minimal" else request.sampling.effort
+        result["effort"] = "low" if request.sampling.effort == "minimal" else request.sampling.effort
     if isinstance(request.response_format, JsonFormat):
         schema = request.response_format.json_schema
         if schema is None:
-            raise BadRequestError(f"{model} writes JSON only of a schema: give json_schema", model=model)
-        made["format"] = {"type": "json_schema", "schema": _strict(schema)}
-    return made
+            raise BadRequestError(f"{model} writes JSON only with a schema: set json_schema", model=model)
+        result["format"] = {"type": "json_schema", "schema": _supported_schema(schema)}
+    return result
 
 
-def _strict(schema: dict[str, Any]) -> dict[str, Any]:
-    """`schema` in the words that the API takes, as the SDK puts it; what that can't read, the API has to judge."""
-    # Inside, because the adapter says it in our words when the SDK is missing.
+def _supported_schema(schema: dict[str, Any]) -> dict[str, Any]:
+    """Converts `schema` with the SDK to the subset that the API supports; passes it on unchanged if that fails."""
+    # Imported here, because the adapter reports a missing SDK with a better message.
     from anthropic import transform_schema  # noqa: PLC0415
 
     try:
-        return transform_schema(_one_type_each(schema))
+        return transform_schema(_split_type_lists(schema))
     except (ValueError, AssertionError):
         return schema
 
 
-def _one_type_each(schema: Any) -> Any:
-    """`schema` with lists of types as alternatives, which is how the SDK reads them."""
+def _split_type_lists(schema: Any) -> Any:
+    """Rewrites lists of types in `schema` as `anyOf`, the form that the SDK supports."""
     if isinstance(schema, list):
-        return [_one_type_each(one) for one in schema]
+        return [_split_type_lists(item) for item in schema]
     if not isinstance(schema, dict):
         return schema
-    made = {name: _one_type_each(value) for name, value in schema.items()}
-    if not isinstance(made.get("type"), list):
-        return made
-    kinds = made.pop("type")
-    return {"anyOf": [{"type": kind} if kind == "null" else {**made, "type": kind} for kind in kinds]}
+    result = {name: _split_type_lists(value) for name, value in schema.items()}
+    if not isinstance(result.get("type"), list):
+        return result
+    types = result.pop("type")
+    return {
+        "anyOf": [{"type": type_name} if type_name == "null" else {**result, "type": type_name} for type_name in types]
+    }
 
 
 def _turns(model: str, request: Request) -> list[wire.MessageParam]:
-    """Turns of user and assistant, who alternate; tool results are the user's."""
-    said = [message for message in request.messages if message.role != "system"]
+    """Merges messages into alternating turns of user and assistant; tool results belong to the user."""
+    conversation = [message for message in request.messages if message.role != "system"]
     turns: list[wire.MessageParam] = []
-    for assistant, messages in groupby(said, key=lambda message: message.role == "assistant"):
+    for assistant, messages in groupby(conversation, key=lambda message: message.role == "assistant"):
         blocks = [block for message in messages for block in _blocks(model, message)]
         if blocks:
             turns.append(_turn(assistant, blocks))
@@ -185,17 +187,17 @@ def _blocks(model: str, message: Message) -> Iterator[Block]:
         yield {"type": "tool_result", "tool_use_id": message.tool_call_id or "", "content": content}
         return
     for part in message.content:
-        yield from _thought(part) if isinstance(part, ReasoningPart) else _media(model, part)
+        yield from _reasoning_block(part) if isinstance(part, ReasoningPart) else _media(model, part)
     for call in message.tool_calls:
         yield {"type": "tool_use", "id": call.id, "name": call.name, "input": arguments_of(call)}
 
 
-def _thought(part: ReasoningPart) -> Iterator[Block]:
+def _reasoning_block(part: ReasoningPart) -> Iterator[Block]:
     signature = part.signature or ""
-    if signature.startswith(THINKING):
-        yield {"type": "thinking", "thinking": part.text, "signature": signature.removeprefix(THINKING)}
-    elif signature.startswith(REDACTED):
-        yield {"type": "redacted_thinking", "data": signature.removeprefix(REDACTED)}
+    if signature.startswith(THINKING_PREFIX):
+        yield {"type": "thinking", "thinking": part.text, "signature": signature.removeprefix(THINKING_PREFIX)}
+    elif signature.startswith(REDACTED_PREFIX):
+        yield {"type": "redacted_thinking", "data": signature.removeprefix(REDACTED_PREFIX)}
 
 
 def _media(model: str, part: ContentPart) -> Iterator[MediaBlock]:
@@ -235,30 +237,30 @@ def _document(model: str, part: FilePart) -> wire.Base64PDFSourceParam | wire.Pl
 def parts_of(
     blocks: Iterable[wire.ContentBlock], arguments: dict[int, str]
 ) -> tuple[tuple[ContentPart, ...], tuple[ToolCall, ...]]:
-    """What a reply says and the calls it makes; `arguments` by block, as streamed, else as the SDK read them."""
+    """Converts content blocks to parts and tool calls; `arguments` are the streamed ones by block, if any."""
     parts: list[ContentPart] = []
     calls: list[ToolCall] = []
     for index, block in enumerate(blocks):
         if block.type == "text":
             parts.append(TextPart(text=block.text))
         elif block.type == "thinking":
-            parts.append(ReasoningPart(text=block.thinking, signature=THINKING + block.signature))
+            parts.append(ReasoningPart(text=block.thinking, signature=THINKING_PREFIX + block.signature))
         elif block.type == "redacted_thinking":
-            parts.append(ReasoningPart(text="", signature=REDACTED + block.data))
+            parts.append(ReasoningPart(text="", signature=REDACTED_PREFIX + block.data))
         elif block.type == "tool_use":
-            written = arguments.get(index) or json.dumps(block.input)
-            calls.append(ToolCall(id=block.id, name=block.name, arguments=written))
+            text = arguments.get(index) or json.dumps(block.input)
+            calls.append(ToolCall(id=block.id, name=block.name, arguments=text))
     return tuple(parts), tuple(calls)
 
 
 def usage_of(usage: wire.Usage) -> Usage:
-    """Tokens as we count them: the API counts cached ones, and those it cached just now, beside the fresh ones."""
-    cached, kept = usage.cache_read_input_tokens or 0, usage.cache_creation_input_tokens or 0
+    """Converts the usage: the API reports cache reads and writes separately from other input tokens."""
+    cache_reads, cache_writes = usage.cache_read_input_tokens or 0, usage.cache_creation_input_tokens or 0
     details = usage.output_tokens_details
     return Usage(
-        input_tokens=usage.input_tokens + cached + kept,
-        cached_tokens=cached,
-        cache_write_tokens=kept,
+        input_tokens=usage.input_tokens + cache_reads + cache_writes,
+        cached_tokens=cache_reads,
+        cache_write_tokens=cache_writes,
         output_tokens=usage.output_tokens,
         reasoning_tokens=details.thinking_tokens if details else 0,
     )

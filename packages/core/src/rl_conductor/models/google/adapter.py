@@ -1,7 +1,7 @@
 """`GoogleModel`: Google's Gemini models, through the vendor's own SDK (google-genai) and its Gemini API.
 
-The protocol itself is in `generate_content`; here are keys, connections, deadlines and errors. What the API has
-no word for raises `BadRequestError` before the call: a grammar, tools of which only one may be called.
+The protocol is in `wire`; this module handles keys, connections, deadlines and errors. Features that the API lacks
+raise `BadRequestError` before the call: a grammar, disabled parallel tool calls.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ from rl_conductor.errors import (
     ModelTimeoutError,
 )
 from rl_conductor.models.base import (
-    LONGEST_ERROR,
-    MALFORMED,
+    MALFORMED_REPLY_ERRORS,
+    MAX_ERROR_LENGTH,
     Capabilities,
-    broke_off,
     checked,
+    is_connection_lost,
     require,
     status_error,
     within,
 )
-from rl_conductor.models.endpoints import Service, shown_address
-from rl_conductor.models.redaction import hiding
+from rl_conductor.models.endpoints import Endpoint, shown_address
+from rl_conductor.models.redaction import redacting
 from rl_conductor.types import Completion, Delta, Price, Request
 
 try:
@@ -56,22 +56,22 @@ TOO_LONG = re.compile(r"token count.*exceeds|exceeds.*number of tokens", re.IGNO
 
 RETRY_DELAY = re.compile(r'"retryDelay": "([^"]*)"')
 
-_ANSWERING: ContextVar[httpx2.Response | None] = ContextVar("_ANSWERING", default=None)
-"""The response to the latest call of this task, for the SDK leaves it open when a stream is left early."""
+_LATEST_RESPONSE: ContextVar[httpx2.Response | None] = ContextVar("_LATEST_RESPONSE", default=None)
+"""The latest response of this task, to close it: the SDK leaves it open when a stream is closed early."""
 
 
-async def _remember(response: httpx2.Response) -> None:
-    _ANSWERING.set(response)
+async def _store_response(response: httpx2.Response) -> None:
+    _LATEST_RESPONSE.set(response)
 
 
 def _connections() -> httpx2.AsyncClient:
-    return httpx2.AsyncClient(event_hooks={"response": [_remember]})
+    return httpx2.AsyncClient(event_hooks={"response": [_store_response]})
 
 
 class GoogleModel:
-    """One of Google's models, or one behind a server that speaks its Gemini API."""
+    """A model of Google, or of a server that implements the Gemini API."""
 
-    service: ClassVar = Service(
+    endpoint: ClassVar = Endpoint(
         provider="google",
         base_url="https://generativelanguage.googleapis.com/",
         address_variable="GOOGLE_GEMINI_BASE_URL",
@@ -88,7 +88,7 @@ class GoogleModel:
         price: Price | None = None,
         capabilities: Capabilities = CAPABILITIES,
     ) -> None:
-        """Connect to nothing yet.
+        """Configure the model; the connection is opened by the first call.
 
         Args:
             name: the model as Google names it.
@@ -99,14 +99,14 @@ class GoogleModel:
             capabilities: what the model can take.
 
         Raises:
-            ConfigError: no usable key or address was found.
+            ConfigError: the key is missing or the URL is invalid.
         """
         self.name = f"google:{name}"
         self.capabilities = capabilities
         self._model = name
-        self._access = self.service.access(name, base_url=base_url, api_key=api_key)
-        self.price = price or self.service.price_of(name, self._access)
-        # Of its own accord the SDK takes aiohttp where that is installed, with other errors and retries of its own.
+        self._credentials = self.endpoint.credentials(name, base_url=base_url, api_key=api_key)
+        self.price = price or self.endpoint.price_of(name, self._credentials)
+        # By default the SDK uses aiohttp if it is installed, with different errors and its own retries.
         self._connections = PerLoop(_connections)
         self._clients = PerLoop(self._client)
 
@@ -114,31 +114,31 @@ class GoogleModel:
         return f"{type(self).__name__}({self._model!r})"
 
     async def complete(self, request: Request) -> Completion:
-        """The whole reply."""
+        """Returns the complete reply."""
         require(self, request)
         contents, config = contents_of(request, model=self.name), config_of(request, model=self.name)
         reply = Reply(request, model=self.name)
-        with hiding(*self._access.secrets), self._translated():
+        with redacting(*self._credentials.secrets), self._translate_errors():
             async with asyncio.timeout(request.timeout):
                 models = self._clients.get().aio.models
                 reply.add(await models.generate_content(model=self._model, contents=contents, config=config))
             return checked(reply.completion(self.price))
 
     async def stream(self, request: Request) -> AsyncGenerator[Delta, None]:
-        """The reply as it is made."""
+        """Streams the reply as deltas."""
         require(self, request)
         reply = Reply(request, model=self.name)
         chunks = self._chunks(contents_of(request, model=self.name), config_of(request, model=self.name))
-        with hiding(*self._access.secrets), self._translated():
-            async with aclosing(within(request.timeout, chunks)) as arriving:
-                async for chunk in arriving:
+        with redacting(*self._credentials.secrets), self._translate_errors():
+            async with aclosing(within(request.timeout, chunks)) as chunks_in_time:
+                async for chunk in chunks_in_time:
                     delta = reply.add(chunk)
                     if delta.text or delta.reasoning:
                         yield delta
             yield Delta(completion=checked(reply.completion(self.price)))
 
     async def aclose(self) -> None:
-        """Close the running event loop's connections; the next call opens new ones."""
+        """Closes the connections of the running event loop; the next call opens new ones."""
         self._clients.drop()
         connections = self._connections.drop()
         if connections is not None:
@@ -146,11 +146,11 @@ class GoogleModel:
 
     def _client(self) -> genai.Client:
         options = wire.HttpOptions(
-            base_url=self._access.base_url,
+            base_url=self._credentials.base_url,
             httpx_async_client=self._connections.get(),
             retry_options=wire.HttpRetryOptions(attempts=1),
         )
-        key = self._access.key or "none"  # without one the SDK would look for others and send those
+        key = self._credentials.key or "none"  # without one the SDK would look for others and send those
         return genai.Client(vertexai=False, api_key=key, http_options=options)
 
     async def _chunks(
@@ -161,7 +161,7 @@ class GoogleModel:
         response = None
         try:
             async for chunk in stream:
-                response = response or _ANSWERING.get()
+                response = response or _LATEST_RESPONSE.get()
                 yield chunk
         finally:
             if response is not None:
@@ -170,34 +170,34 @@ class GoogleModel:
     # --------------------------------------------------------------------------------------- errors
 
     @contextmanager
-    def _translated(self) -> Iterator[None]:
+    def _translate_errors(self) -> Iterator[None]:
         try:
             yield
-        except (errors.APIError, httpx2.HTTPError, TimeoutError, *MALFORMED) as problem:
-            raise self._error(problem) from None  # the SDK's own error may quote the key
+        except (errors.APIError, httpx2.HTTPError, TimeoutError, *MALFORMED_REPLY_ERRORS) as error:
+            raise self._error(error) from None  # the SDK's own error may quote the key
 
-    def _error(self, problem: Exception) -> ModelError:
-        if isinstance(problem, errors.APIError):
-            return self._refusal(problem)
-        if isinstance(problem, httpx2.TimeoutException | TimeoutError):
+    def _error(self, error: Exception) -> ModelError:
+        if isinstance(error, errors.APIError):
+            return self._api_error(error)
+        if isinstance(error, httpx2.TimeoutException | TimeoutError):
             return ModelTimeoutError(f"{self.name}: no answer in time", model=self.name)
-        if broke_off(problem):
+        if is_connection_lost(error):
             return BadResponseError(f"{self.name}: the connection closed before the reply did", model=self.name)
-        if isinstance(problem, httpx2.TransportError):
-            where = shown_address(self._access.base_url)
-            return ModelError(f"{self.name}: can't reach {where}: {problem}", model=self.name, retryable=True)
-        return BadResponseError(self._quoted(f"{type(problem).__name__}: {problem}"), model=self.name)
+        if isinstance(error, httpx2.TransportError):
+            where = shown_address(self._credentials.base_url)
+            return ModelError(f"{self.name}: can't reach {where}: {error}", model=self.name, retryable=True)
+        return BadResponseError(self._message(f"{type(error).__name__}: {error}"), model=self.name)
 
-    def _refusal(self, problem: errors.APIError) -> ModelError:
-        details = json.dumps(problem.details)
-        text = self._quoted(str(problem.message or problem.details))
-        if problem.code == 400 and "API_KEY_INVALID" in details:
-            return AuthenticationError(text, model=self.name, status=problem.code)
-        if problem.code == 400 and TOO_LONG.search(text):
-            return ContextLengthError(text, model=self.name, status=problem.code)
-        said = RETRY_DELAY.search(details)
-        wait = seconds_in(problem.response.headers.get("retry-after")) or seconds_in(said and said[1])
-        return status_error(text, model=self.name, status=problem.code, retry_after=wait)
+    def _api_error(self, error: errors.APIError) -> ModelError:
+        details = json.dumps(error.details)
+        text = self._message(str(error.message or error.details))
+        if error.code == 400 and "API_KEY_INVALID" in details:
+            return AuthenticationError(text, model=self.name, status=error.code)
+        if error.code == 400 and TOO_LONG.search(text):
+            return ContextLengthError(text, model=self.name, status=error.code)
+        delay = RETRY_DELAY.search(details)
+        wait = seconds_in(error.response.headers.get("retry-after")) or seconds_in(delay and delay[1])
+        return status_error(text, model=self.name, status=error.code, retry_after=wait)
 
-    def _quoted(self, text: str) -> str:
-        return f"{self.name}: {text}"[:LONGEST_ERROR]
+    def _message(self, text: str) -> str:
+        return f"{self.name}: {text}"[:MAX_ERROR_LENGTH]

@@ -1,8 +1,8 @@
-"""Google's `generateContent` protocol: our requests in its words, its replies in ours. Pure translation.
+"""Translates requests to Google's `generateContent` API and its replies back, without I/O.
 
-Calls that come without an id get one that is unique in the conversation. Thought signatures travel in
-`ReasoningPart`s, marked as Google's and with what they sign, so that the next turn sends them back in place and
-another vendor's are never sent there. A whole reply is read as a stream of one chunk, so there is one reader.
+Tool calls without an id get one that is unique in the conversation. Thought signatures are stored in `ReasoningPart`s
+with a prefix that names Google and the kind of part they sign, so that the next request sends them back in place and
+those of other vendors are left out. A complete reply is parsed as a stream of one chunk.
 """
 
 from __future__ import annotations
@@ -46,28 +46,29 @@ FINISH: dict[str, FinishReason] = {
     "ESCALATION": "content_filter",
     "MODEL_ARMOR": "content_filter",
 }
-"""The rest (`MALFORMED_FUNCTION_CALL`, `OTHER` ...) leaves no reply that could be used."""
+"""Finish reasons of usable replies; any other (`MALFORMED_FUNCTION_CALL`, `OTHER` ...) is an error."""
 
-BUDGETS = {"minimal": 1024, "low": 1024, "medium": 8192, "high": 24576}
-"""Thinking tokens by effort for the 2.5 models, which know no levels; the numbers are the vendor's own mapping."""
+THINKING_BUDGETS = {"minimal": 1024, "low": 1024, "medium": 8192, "high": 24576}
+"""Thinking tokens by effort for the 2.5 models, which have no levels; the vendor's own mapping."""
 
-THOUGHT = "google:thought:"
-TEXT = "google:text:"
-CALL = "google:call:"
-"""Marks of what a signature signs. The last is followed by the signature, a colon and the call's id."""
+THOUGHT_PREFIX = "google:thought:"
+TEXT_PREFIX = "google:text:"
+CALL_PREFIX = "google:call:"
+"""Prefixes by the kind of part that a signature signs. The last is followed by signature, colon and call id."""
 
-UNSIGNED = b"skip_thought_signature_validator"
-"""What the vendor wants as the signature of a call that none of its models made."""
+PLACEHOLDER_SIGNATURE = b"skip_thought_signature_validator"
+"""The vendor's placeholder signature for a tool call that another model made."""
 
 # ----------------------------------------------------------------------------------------- requests
 
 
 def config_of(request: Request, *, model: str) -> wire.GenerateContentConfig:
-    """All but the conversation. Raises `BadRequestError` for what the API has no word for."""
+    """Builds everything except the conversation. Raises `BadRequestError` for features that the API lacks."""
     sampling = request.sampling
     form = request.response_format
+    system = "\n\n".join(message.text for message in request.messages if message.role == "system")
     return wire.GenerateContentConfig(
-        system_instruction="\n\n".join(said.text for said in request.messages if said.role == "system") or None,
+        system_instruction=system or None,
         temperature=sampling.temperature,
         top_p=sampling.top_p,
         max_output_tokens=sampling.max_tokens,
@@ -79,18 +80,18 @@ def config_of(request: Request, *, model: str) -> wire.GenerateContentConfig:
         response_mime_type="application/json" if isinstance(form, JsonFormat) else None,
         response_json_schema=form.json_schema if isinstance(form, JsonFormat) else None,
         http_options=wire.HttpOptions(timeout=round(1000 * (request.timeout or DEFAULT_TIMEOUT)) or 1),
-        # Both would make calls of their own accord, which nobody reserved and nobody counts.
+        # Both would make calls that no budget accounts for.
         automatic_function_calling=wire.AutomaticFunctionCallingConfig(disable=True),
         automatic_continuation=False,
     )
 
 
 def contents_of(request: Request, *, model: str) -> list[wire.Content]:
-    """The conversation: turns of `user`, to whom tool results belong, and `model`."""
+    """Merges messages into turns of `user` (with tool results) and `model`."""
     names = {call.id: call.name for message in request.messages for call in message.tool_calls}
-    said = [message for message in request.messages if message.role != "system"]
+    conversation = [message for message in request.messages if message.role != "system"]
     contents = []
-    for assistant, messages in groupby(said, key=lambda message: message.role == "assistant"):
+    for assistant, messages in groupby(conversation, key=lambda message: message.role == "assistant"):
         parts = [part for message in messages for part in _parts(message, names, model)]
         if parts:
             contents.append(wire.Content(role="model" if assistant else "user", parts=parts))
@@ -102,31 +103,32 @@ def _thinking(request: Request, model: str) -> wire.ThinkingConfig | None:
     if effort is None:
         return None
     if "gemini-2.5" in model:
-        return wire.ThinkingConfig(include_thoughts=True, thinking_budget=BUDGETS[effort])
+        return wire.ThinkingConfig(include_thoughts=True, thinking_budget=THINKING_BUDGETS[effort])
     return wire.ThinkingConfig(include_thoughts=True, thinking_level=wire.ThinkingLevel(effort.upper()))
 
 
 def _tools(request: Request) -> list[wire.Tool] | None:
-    declared = [
+    declarations = [
         wire.FunctionDeclaration(
             name=tool.name, description=tool.description or None, parameters_json_schema=tool.parameters
         )
         for tool in request.tools
     ]
-    return [wire.Tool(function_declarations=declared)] if declared else None
+    return [wire.Tool(function_declarations=declarations)] if declarations else None
 
 
 def _tool_config(request: Request, model: str) -> wire.ToolConfig | None:
     if not request.tools:
         return None
     if not request.parallel_tool_calls and request.tool_choice != "none":
-        raise BadRequestError(f"{model} can't be held to one tool call: leave parallel_tool_calls on", model=model)
+        raise BadRequestError(f"{model} can't be limited to one tool call: leave parallel_tool_calls on", model=model)
     mode = {"auto": "AUTO", "none": "NONE"}.get(request.tool_choice, "ANY")
-    named = request.tool_choice not in ("auto", "none", "required")
-    calling = wire.FunctionCallingConfig(
-        mode=wire.FunctionCallingConfigMode(mode), allowed_function_names=[request.tool_choice] if named else None
+    is_tool_name = request.tool_choice not in ("auto", "none", "required")
+    calling_config = wire.FunctionCallingConfig(
+        mode=wire.FunctionCallingConfigMode(mode),
+        allowed_function_names=[request.tool_choice] if is_tool_name else None,
     )
-    return wire.ToolConfig(function_calling_config=calling)
+    return wire.ToolConfig(function_calling_config=calling_config)
 
 
 def _parts(message: Message, names: dict[str, str], model: str) -> Iterator[wire.Part]:
@@ -134,30 +136,34 @@ def _parts(message: Message, names: dict[str, str], model: str) -> Iterator[wire
         yield wire.Part(function_response=_function_response(message, names, model))
         return
     for part in message.content:
-        yield from _thought(part) if isinstance(part, ReasoningPart) else _media(part, model)
+        yield from _reasoning_parts(part) if isinstance(part, ReasoningPart) else _media(part, model)
     yield from _calls(message)
 
 
-def _thought(part: ReasoningPart) -> Iterator[wire.Part]:
+def _reasoning_parts(part: ReasoningPart) -> Iterator[wire.Part]:
     signature = part.signature or ""
-    if signature.startswith(THOUGHT):
-        yield wire.Part(text=part.text, thought=True, thought_signature=_signed(signature, THOUGHT))
-    elif signature.startswith(TEXT):
-        yield wire.Part(text="", thought_signature=_signed(signature, TEXT))
+    if signature.startswith(THOUGHT_PREFIX):
+        yield wire.Part(text=part.text, thought=True, thought_signature=_decode_signature(signature, THOUGHT_PREFIX))
+    elif signature.startswith(TEXT_PREFIX):
+        yield wire.Part(text="", thought_signature=_decode_signature(signature, TEXT_PREFIX))
 
 
 def _calls(message: Message) -> Iterator[wire.Part]:
-    """The calls with their signatures. Only the first needs one, and a conversation may come from other models."""
+    """Yields the tool calls with their signatures. Only the first call needs one; other models' calls have none."""
     signatures = [part.signature for part in message.content if isinstance(part, ReasoningPart) and part.signature]
-    signed = {s.partition(CALL)[2].partition(":")[2]: _signed(s, CALL) for s in signatures if s.startswith(CALL)}
+    signatures_by_call = {
+        signature.partition(CALL_PREFIX)[2].partition(":")[2]: _decode_signature(signature, CALL_PREFIX)
+        for signature in signatures
+        if signature.startswith(CALL_PREFIX)
+    }
     for index, call in enumerate(message.tool_calls):
         function = wire.FunctionCall(id=call.id, name=call.name, args=arguments_of(call))
-        unsigned = None if index or signed else UNSIGNED
-        yield wire.Part(function_call=function, thought_signature=signed.get(call.id, unsigned))
+        unsigned = None if index or signatures_by_call else PLACEHOLDER_SIGNATURE
+        yield wire.Part(function_call=function, thought_signature=signatures_by_call.get(call.id, unsigned))
 
 
-def _signed(signature: str, mark: str) -> bytes:
-    return b64decode(signature.removeprefix(mark).partition(":")[0])
+def _decode_signature(signature: str, prefix: str) -> bytes:
+    return b64decode(signature.removeprefix(prefix).partition(":")[0])
 
 
 def _media(part: TextPart | ImagePart | FilePart, model: str) -> Iterator[wire.Part]:
@@ -198,11 +204,11 @@ def _response_part(part: ImagePart | FilePart, model: str) -> wire.FunctionRespo
 
 
 class Reply:
-    """A reply as it grows, chunk by chunk."""
+    """Accumulates a reply from its chunks."""
 
     def __init__(self, request: Request, *, model: str) -> None:
-        """`model` is the name asked for; what the service says of itself comes before it."""
-        self._asked = model
+        """`model` is the requested name; a model name in the reply takes precedence."""
+        self._requested = model
         self._model = model.partition(":")[2]
         self._earlier_calls = sum(len(message.tool_calls) for message in request.messages)
         self._content: list[ContentPart] = []
@@ -211,7 +217,7 @@ class Reply:
         self._usage = Usage()
 
     def add(self, chunk: wire.GenerateContentResponse) -> Delta:
-        """What `chunk` adds."""
+        """Adds a chunk and returns its delta."""
         self._model = chunk.model_version or self._model
         self._usage = _usage(chunk.usage_metadata) if chunk.usage_metadata else self._usage
         if chunk.prompt_feedback and chunk.prompt_feedback.block_reason:
@@ -226,11 +232,13 @@ class Reply:
         return Delta(text=text, reasoning=reasoning)
 
     def completion(self, price: Price | None) -> Completion:
-        """The whole. Raises `BadResponseError` when it is incomplete or of no use."""
+        """Builds the completion. Raises `BadResponseError` if the reply is incomplete or unusable."""
         if self._finish is None:
-            raise BadResponseError(f"{self._asked}: the reply broke off before it was complete", model=self._asked)
+            raise BadResponseError(
+                f"{self._requested}: the reply broke off before it was complete", model=self._requested
+            )
         if self._finish not in FINISH:
-            raise BadResponseError(f"{self._asked}: the reply ended with {self._finish!r}", model=self._asked)
+            raise BadResponseError(f"{self._requested}: the reply ended with {self._finish!r}", model=self._requested)
         finish = FINISH[self._finish]
         return Completion(
             message=Message(role="assistant", content=tuple(self._content), tool_calls=tuple(self._calls)),
@@ -245,41 +253,41 @@ class Reply:
             call = self._tool_call(part.function_call)
             self._calls.append(call)
             if signature:
-                self._content.append(ReasoningPart(text="", signature=f"{CALL}{signature}:{call.id}"))
+                self._content.append(ReasoningPart(text="", signature=f"{CALL_PREFIX}{signature}:{call.id}"))
         elif part.thought:
-            self._think(part.text or "", signature)
+            self._add_reasoning(part.text or "", signature)
         else:
-            self._say(part.text or "")
+            self._add_text(part.text or "")
             if signature:
-                self._content.append(ReasoningPart(text="", signature=TEXT + signature))
+                self._content.append(ReasoningPart(text="", signature=TEXT_PREFIX + signature))
 
     def _tool_call(self, call: wire.FunctionCall) -> ToolCall:
         if not call.name:
-            raise BadResponseError(f"{self._asked}: a function call names no function", model=self._asked)
-        made_up = f"call_{self._earlier_calls + len(self._calls)}"
-        return ToolCall(id=call.id or made_up, name=call.name, arguments=json.dumps(call.args or {}))
+            raise BadResponseError(f"{self._requested}: a function call names no function", model=self._requested)
+        generated_id = f"call_{self._earlier_calls + len(self._calls)}"
+        return ToolCall(id=call.id or generated_id, name=call.name, arguments=json.dumps(call.args or {}))
 
-    def _say(self, text: str) -> None:
+    def _add_text(self, text: str) -> None:
         last = self._content[-1] if self._content else None
         if isinstance(last, TextPart):
             self._content[-1] = TextPart(text=last.text + text)
         elif text:
             self._content.append(TextPart(text=text))
 
-    def _think(self, text: str, signature: str) -> None:
+    def _add_reasoning(self, text: str, signature: str) -> None:
         last = self._content[-1] if self._content else None
-        marked = THOUGHT + signature if signature else None
+        prefixed = THOUGHT_PREFIX + signature if signature else None
         if isinstance(last, ReasoningPart) and last.signature is None:
-            self._content[-1] = ReasoningPart(text=last.text + text, signature=marked)
+            self._content[-1] = ReasoningPart(text=last.text + text, signature=prefixed)
         elif text or signature:
-            self._content.append(ReasoningPart(text=text, signature=marked))
+            self._content.append(ReasoningPart(text=text, signature=prefixed))
 
 
 def _usage(usage: wire.GenerateContentResponseUsageMetadata) -> Usage:
-    thought = usage.thoughts_token_count or 0
+    reasoning = usage.thoughts_token_count or 0
     return Usage(
         input_tokens=(usage.prompt_token_count or 0) + (usage.tool_use_prompt_token_count or 0),
         cached_tokens=usage.cached_content_token_count or 0,
-        output_tokens=(usage.candidates_token_count or 0) + thought,
-        reasoning_tokens=thought,
+        output_tokens=(usage.candidates_token_count or 0) + reasoning,
+        reasoning_tokens=reasoning,
     )

@@ -1,1 +1,1 @@
-"""llama.cpp in this process: GGUF files of your own, and small pinned models whose weights are downloaded."""
+"""In-process llama.cpp: GGUF files, and small pinned models that are downloaded on first use."""

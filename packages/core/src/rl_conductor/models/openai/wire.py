@@ -1,7 +1,7 @@
-"""The Chat Completions protocol, as OpenAI's service and the many that imitate it speak it: pure translation.
+"""Translates requests to the Chat Completions API of OpenAI and compatible servers and replies back, without I/O.
 
-Nothing here opens a connection or knows a vendor's library. What a server sends is untrusted: it is validated
-before it is read, and a whole reply is read as a stream of one frame, so that there is one reader.
+Does not depend on a vendor's library. Replies are untrusted and therefore validated; a complete reply is parsed as a
+stream of one frame.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AliasChoices, BaseModel, Field, ValidationError
 
-from rl_conductor._internal.validation import first_problem
+from rl_conductor._internal.validation import first_field_error
 from rl_conductor.errors import BadResponseError, ContextLengthError, ModelError, RateLimitError
-from rl_conductor.models.base import LONGEST_ERROR, priced, status_error
+from rl_conductor.models.base import MAX_ERROR_LENGTH, priced, status_error
 from rl_conductor.text.reasoning import ReasoningStart
 from rl_conductor.types import (
     Completion,
@@ -39,16 +39,16 @@ from rl_conductor.types import (
 
 @dataclass(frozen=True)
 class Dialect:
-    """Where a server departs from the others."""
+    """Differences between servers that implement the API."""
 
     max_tokens: str = "max_tokens"
-    """What the limit of output tokens is called."""
+    """Name of the field for the output limit."""
     files: bool = False
-    """Takes documents."""
+    """Whether the server accepts documents."""
     array_bounds: bool = False
     """As in `Capabilities`; `False` where a model behind the server may refuse them."""
     grammar: Callable[[str], dict[str, Any]] | None = None
-    """The fields by which a GBNF grammar is sent; `None` where decoding can't be held to one."""
+    """Builds the fields for a GBNF grammar; `None` if the server does not support grammars."""
     lengths: Literal["grammar", "check"] = "grammar"
     """As in `Capabilities`."""
     reasoning_start: ReasoningStart = "unknown"
@@ -60,7 +60,7 @@ DIALECTS = {
     "openrouter": Dialect(files=True),
     "compatible": Dialect(),
     "llama.cpp": Dialect(array_bounds=True, grammar=lambda gbnf: {"grammar": gbnf}),
-    # vLLM ignores the older `guided_grammar` without a word. A grammar takes a special token for the text of its name.
+    # vLLM ignores the older `guided_grammar` silently. A grammar matches a special token by the text of its name.
     "vllm": Dialect(
         array_bounds=True,
         grammar=lambda gbnf: {"structured_outputs": {"grammar": gbnf}, "skip_special_tokens": False},
@@ -72,7 +72,7 @@ DIALECTS = {
 
 
 def options_of(request: Request, dialect: Dialect) -> dict[str, Any]:
-    """The fields of the request's body; what the caller left open is left to the server."""
+    """Builds the fields of the request body; options that are not set are left out."""
     sampling = request.sampling
     options = {
         "messages": [_message(message) for message in request.messages],
@@ -91,7 +91,7 @@ def options_of(request: Request, dialect: Dialect) -> dict[str, Any]:
 
 
 def extra_fields(request: Request, dialect: Dialect) -> dict[str, Any]:
-    """The fields that OpenAI's own service doesn't know."""
+    """Builds the fields that are no part of OpenAI's own API."""
     if dialect.grammar is not None and isinstance(request.response_format, Grammar):
         return dialect.grammar(request.response_format.gbnf)
     return {}
@@ -110,12 +110,12 @@ def _message(message: Message) -> dict[str, Any]:
 
 
 def _content(message: Message) -> str | list[dict[str, Any]]:
-    """Plain text where that says it all, because not every server reads parts.
+    """Returns plain text if possible, because not every server accepts a list of parts.
 
-    Some servers take pictures in the results of tools; the others refuse them, which is better than losing them.
+    Some servers accept images in tool results; others reject the request, which is better than dropping the images.
     """
-    spoken = message.role not in ("user", "tool")
-    if spoken or all(isinstance(part, TextPart | ReasoningPart) for part in message.content):
+    is_text_only = message.role not in ("user", "tool")
+    if is_text_only or all(isinstance(part, TextPart | ReasoningPart) for part in message.content):
         return message.text
     return [_part(part) for part in message.content if not isinstance(part, ReasoningPart)]
 
@@ -151,17 +151,21 @@ def _choice(request: Request) -> str | dict[str, Any] | None:
     return {"type": "function", "function": {"name": request.tool_choice}}
 
 
-def _format(form: JsonFormat | Grammar | None) -> dict[str, Any] | None:
-    if not isinstance(form, JsonFormat):
+def _format(response_format: JsonFormat | Grammar | None) -> dict[str, Any] | None:
+    if not isinstance(response_format, JsonFormat):
         return None
-    if form.json_schema is None:
+    if response_format.json_schema is None:
         return {"type": "json_object"}
-    schema = {"name": form.name, "schema": form.json_schema, "strict": _is_strict(form.json_schema)}
+    schema = {
+        "name": response_format.name,
+        "schema": response_format.json_schema,
+        "strict": _is_strict(response_format.json_schema),
+    }
     return {"type": "json_schema", "json_schema": schema}
 
 
 def _is_strict(schema: Any) -> bool:
-    """Whether OpenAI can hold decoding to it: it refuses `strict` for an object with optional or unnamed fields."""
+    """Whether OpenAI accepts `strict`: not for objects with optional or additional properties."""
     if isinstance(schema, list):
         return all(map(_is_strict, schema))
     if not isinstance(schema, dict):
@@ -180,24 +184,24 @@ class _Function(BaseModel):
 
 
 class _Fragment(BaseModel):
-    """A tool call or the next piece of one."""
+    """A tool call, or a streamed piece of one."""
 
     index: int | None = None
-    """Which call it continues; whole replies have none."""
+    """Index of the tool call that it continues; absent in complete replies."""
     id: str | None = None
     function: _Function = _Function()
 
 
-class _Said(BaseModel):
+class _Message(BaseModel):
     content: str | None = None
     refusal: str | None = None
-    """OpenAI's own "I can't help with that", which comes instead of content."""
+    """Refusal message, sent instead of content."""
     reasoning: str | None = Field(None, validation_alias=AliasChoices("reasoning_content", "reasoning"))
     tool_calls: list[_Fragment] | None = None
 
 
 class _Choice(BaseModel):
-    said: _Said = Field(validation_alias=AliasChoices("message", "delta"))
+    message: _Message = Field(validation_alias=AliasChoices("message", "delta"))
     finish_reason: str | None = None
 
 
@@ -218,26 +222,26 @@ class _Usage(BaseModel):
     prompt_tokens_details: _InputDetails | None = None
     completion_tokens_details: _OutputDetails | None = None
 
-    def counted(self) -> Usage:
-        read, written = self.prompt_tokens or 0, self.completion_tokens or 0
+    def to_usage(self) -> Usage:
+        input_tokens, output_tokens = self.prompt_tokens or 0, self.completion_tokens or 0
         cached = self.prompt_tokens_details.cached_tokens if self.prompt_tokens_details else None
-        thought = self.completion_tokens_details.reasoning_tokens if self.completion_tokens_details else None
+        reasoning_tokens = self.completion_tokens_details.reasoning_tokens if self.completion_tokens_details else None
         return Usage(
-            input_tokens=read,
-            cached_tokens=min(cached or 0, read),
-            output_tokens=written,
-            reasoning_tokens=min(thought or 0, written),
+            input_tokens=input_tokens,
+            cached_tokens=min(cached or 0, input_tokens),
+            output_tokens=output_tokens,
+            reasoning_tokens=min(reasoning_tokens or 0, output_tokens),
         )
 
 
 class _Frame(BaseModel):
-    """A whole reply, or a chunk of one."""
+    """A complete reply, or a chunk of a stream."""
 
     model: str | None = None
     choices: list[_Choice] | None = None
     usage: _Usage | None = None
     error: Any = None
-    """What a gateway sends in place of choices when it had already promised success."""
+    """Error that a gateway sends instead of choices after a status of 200."""
 
 
 @dataclass
@@ -249,11 +253,11 @@ class _Call:
 
 
 class Reply:
-    """A reply as it grows, frame by frame."""
+    """Accumulates a reply from its frames."""
 
     def __init__(self, model: str) -> None:
-        """`model` is the name asked for."""
-        self._asked = self._model = model
+        """`model` is the requested name."""
+        self._requested = self._model = model
         self._text: list[str] = []
         self._reasoning: list[str] = []
         self._calls: list[_Call] = []
@@ -262,23 +266,27 @@ class Reply:
         self._usage = Usage()
 
     def add(self, frame: object) -> Delta:
-        """What `frame`, a library's object or a mapping, adds. Raises `ModelError`."""
+        """Adds a frame, an SDK object or a mapping, and returns its delta. Raises `ModelError`."""
         try:
-            read = _Frame.model_validate(frame, from_attributes=True)
+            parsed = _Frame.model_validate(frame, from_attributes=True)
         except ValidationError as error:
-            raise self._unreadable(error) from None
-        if read.error:
-            raise refusal(read.error, model=self._asked)
-        if read.choices is None:
-            raise BadResponseError(f"{self._asked}: not a chat completion: it has no choices", model=self._asked)
-        self._model = read.model or self._model
-        self._usage = read.usage.counted() if read.usage else self._usage
-        return self._add(read.choices[0]) if read.choices else Delta()
+            raise self._invalid_reply(error) from None
+        if parsed.error:
+            raise refusal(parsed.error, model=self._requested)
+        if parsed.choices is None:
+            raise BadResponseError(
+                f"{self._requested}: not a chat completion: it has no choices", model=self._requested
+            )
+        self._model = parsed.model or self._model
+        self._usage = parsed.usage.to_usage() if parsed.usage else self._usage
+        return self._add(parsed.choices[0]) if parsed.choices else Delta()
 
     def completion(self, price: Price | None) -> Completion:
-        """The whole. Raises `BadResponseError` when the server stopped before the reply was complete."""
+        """Builds the completion. Raises `BadResponseError` if the reply is incomplete."""
         if self._finish in ("", "error", "abort"):
-            raise BadResponseError(f"{self._asked}: the reply broke off before it was complete", model=self._asked)
+            raise BadResponseError(
+                f"{self._requested}: the reply broke off before it was complete", model=self._requested
+            )
         reasoning, text = "".join(self._reasoning), "".join(self._text)
         content: list[ContentPart] = [ReasoningPart(text=reasoning)] if reasoning else []
         content += [TextPart(text=text)] if text else []
@@ -291,13 +299,13 @@ class Reply:
         )
 
     def _add(self, choice: _Choice) -> Delta:
-        said = choice.said
-        text, reasoning = said.content or said.refusal or "", said.reasoning or ""
+        message = choice.message
+        text, reasoning = message.content or message.refusal or "", message.reasoning or ""
         self._text.append(text)
         self._reasoning.append(reasoning)
-        for fragment in said.tool_calls or ():
+        for fragment in message.tool_calls or ():
             self._add_call(fragment)
-        self._refused = self._refused or bool(said.refusal)
+        self._refused = self._refused or bool(message.refusal)
         self._finish = choice.finish_reason or self._finish
         return Delta(text=text, reasoning=reasoning)
 
@@ -312,14 +320,16 @@ class Reply:
 
     def _tool_call(self, call: _Call) -> ToolCall:
         if not call.name:
-            raise BadResponseError(f"{self._asked}: a tool call names no tool", model=self._asked)
+            raise BadResponseError(f"{self._requested}: a tool call names no tool", model=self._requested)
         return ToolCall(id=call.id, name=call.name, arguments=call.arguments or "{}")
 
-    def _unreadable(self, error: ValidationError) -> BadResponseError:
-        return BadResponseError(f"{self._asked}: not a chat completion: {first_problem(error)}", model=self._asked)
+    def _invalid_reply(self, error: ValidationError) -> BadResponseError:
+        return BadResponseError(
+            f"{self._requested}: not a chat completion: {first_field_error(error)}", model=self._requested
+        )
 
     def _finish_reason(self) -> FinishReason:
-        """Servers have more words for a natural end than we could list (`eos`, `stop_sequence`...)."""
+        """Maps the server's reason; anything unknown (`eos`, `stop_sequence`...) counts as a natural end."""
         if self._finish == "length":
             return "length"
         if self._refused or self._finish == "content_filter":
@@ -330,18 +340,18 @@ class Reply:
 # ------------------------------------------------------------------------------------------- errors
 
 TOO_LONG = re.compile(r"context (length|size|window)", re.IGNORECASE)
-"""How servers that give no code say that a request is too long."""
+"""Matches messages about a too long request from servers that send no error code."""
 
 
 def refusal(body: object, *, model: str, status: int | None = None, retry_after: float | None = None) -> ModelError:
-    """The error that a server's `error` object means; without an HTTP `status`, its own `code` may hold one."""
+    """Converts a server's `error` object to an error; without an HTTP `status`, its `code` may contain one."""
     fields = body if isinstance(body, Mapping) else {"message": body}
-    said = str(fields.get("message") or fields.get("detail") or body)[:LONGEST_ERROR]
+    detail = str(fields.get("message") or fields.get("detail") or body)[:MAX_ERROR_LENGTH]
     code = str(fields.get("code"))
     if status is None and re.fullmatch("[45]..", code):
         status = int(code)
-    message = f"{model}: {said}"
-    if (status or 400) < 429 and (code == "context_length_exceeded" or TOO_LONG.search(said)):
+    message = f"{model}: {detail}"
+    if (status or 400) < 429 and (code == "context_length_exceeded" or TOO_LONG.search(detail)):
         return ContextLengthError(message, model=model, status=status)
     if code == "insufficient_quota":
         return RateLimitError(message, model=model, status=status, retryable=False)

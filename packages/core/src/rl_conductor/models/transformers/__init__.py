@@ -1,1 +1,1 @@
-"""Hugging Face transformers in this process, with grammars and chat templates."""
+"""In-process Hugging Face transformers, with chat templates and grammar-constrained decoding."""

@@ -1,7 +1,7 @@
-"""Hugging Face transformers, in process: any language or vision-language model from a folder, a GGUF file or the hub.
+"""`TransformersModel`: runs a language or vision-language model from a folder, a GGUF file or the hub in process.
 
-One request at a time: concurrent ones take turns on the model's own thread, in the order they came. It is the
-adapter for trying a checkpoint and for tests of training; where many requests must share a GPU, use `vllm`.
+Requests run one at a time, in order, on the model's own thread. Use it to try a checkpoint and in tests of training;
+use `vllm` to serve many requests on one GPU.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from pathlib import Path
 
 from rl_conductor.errors import BadRequestError, ConductorError, ConfigError, ModelError
 from rl_conductor.models.base import collect
-from rl_conductor.models.tool_emulation import Reader, form_with_tools
-from rl_conductor.models.transformers.chat_template import able, require_able, require_room
-from rl_conductor.models.transformers.token_stream import Feed, Text, completed
+from rl_conductor.models.tool_emulation import ToolCallReader, response_format_with_tools
+from rl_conductor.models.transformers.chat_template import in_process_capabilities, require_room, require_supported
+from rl_conductor.models.transformers.token_stream import IncrementalDecoder, TokenStream, build_completion
 from rl_conductor.types import FREE, Completion, Delta, FinishReason, Price, Request, Usage
 
 try:
@@ -24,13 +24,13 @@ try:
 
     from rl_conductor.models.images import images_of
     from rl_conductor.models.transformers.causal_lm import CausalLM
-    from rl_conductor.models.transformers.checkpoint import expected
+    from rl_conductor.models.transformers.checkpoint import expected_capabilities
 except ImportError as missing:
     raise ConfigError(f"transformers models need {missing.name}: pip install 'rl-conductor[transformers]'") from missing
 
 
 class TransformersModel:
-    """A model that is loaded on first use and kept in memory until `aclose`."""
+    """A model that is loaded by the first call and unloaded by `aclose`."""
 
     def __init__(
         self,
@@ -42,18 +42,18 @@ class TransformersModel:
         dtype: str = "auto",
         price: Price | None = FREE,
     ) -> None:
-        """Load nothing yet.
+        """Configure the model; the weights are loaded by the first call.
 
         Args:
             source: a folder, a `.gguf` file, or a name on the hub.
             gguf_file: the GGUF file to take from a folder or hub name; its weights are unpacked when loaded.
-            adapter: a folder or hub name of a LoRA adapter (peft), put on top.
-            device: such as `cuda:1`; `auto` spreads the model over what there is.
-            dtype: such as `bfloat16`; `auto` takes the checkpoint's own.
-            price: what a call is accounted as; your own hardware counts as free.
+            adapter: a folder or hub name of a LoRA adapter (peft).
+            device: such as `cuda:1`; `auto` distributes the model over the available devices.
+            dtype: such as `bfloat16`; `auto` uses that of the checkpoint.
+            price: the price of a call; free by default.
 
         Raises:
-            ConfigError: a library is missing, or `source` is a path where nothing is.
+            ConfigError: a library is missing, or `source` is a path that does not exist.
         """
         path = Path(source).expanduser()
         if (path.suffix == ".gguf" or path.is_absolute() or source.startswith(".")) and not path.exists():
@@ -62,8 +62,12 @@ class TransformersModel:
         if path.suffix == ".gguf":
             self._source, self._gguf_file = str(path.parent), path.name
         self.name = f"transformers:{source}"
-        # To read a GGUF file's vocabulary takes seconds.
-        self.capabilities = able(tools=True, images=False) if self._gguf_file else expected(self._source)
+        # Reading the vocabulary of a GGUF file takes seconds.
+        self.capabilities = (
+            in_process_capabilities(tools=True, images=False)
+            if self._gguf_file
+            else expected_capabilities(self._source)
+        )
         self.price = price
         self._adapter = adapter
         self._device = device
@@ -72,23 +76,23 @@ class TransformersModel:
         self._thread: ThreadPoolExecutor | None = None
 
     async def complete(self, request: Request) -> Completion:
-        """The whole reply."""
+        """Returns the complete reply."""
         async with aclosing(self.stream(request)) as deltas:
             return await collect(deltas)
 
     async def stream(self, request: Request) -> AsyncGenerator[Delta, None]:
-        """The reply as it is made. Leaving early or running out of time ends it at the next token."""
-        require_able(self, request)
-        feed = Feed(model=self.name, timeout=request.timeout)
+        """Streams the reply. Closing the generator early, or a timeout, stops generation at the next token."""
+        require_supported(self, request)
+        stream = TokenStream(model=self.name, timeout=request.timeout)
         if self._thread is None:
             self._thread = ThreadPoolExecutor(1, thread_name_prefix=self.name)
-        self._thread.submit(self._answer, request, feed)
-        async with aclosing(feed.deltas()) as deltas:
+        self._thread.submit(self._answer, request, stream)
+        async with aclosing(stream.deltas()) as deltas:
             async for delta in deltas:
                 yield delta
 
     async def aclose(self) -> None:
-        """Let the memory go, after the requests that were made before."""
+        """Frees the memory after all earlier requests are done."""
         thread, self._thread = self._thread, None
         if thread is not None:
             thread.submit(self._unload)
@@ -97,61 +101,68 @@ class TransformersModel:
     def _unload(self) -> None:
         self._engine = None
 
-    def _answer(self, request: Request, feed: Feed) -> None:
-        if feed.abandoned.is_set():
+    def _answer(self, request: Request, stream: TokenStream) -> None:
+        if stream.abandoned.is_set():
             return
         try:
-            feed.put(Delta(completion=self._completion(request, feed)))
-        except ConductorError as known:
-            feed.put(known)
-        except Exception as foreign:  # it leaves this thread as data
-            full = isinstance(foreign, torch.OutOfMemoryError)
-            error = ModelError(f"{self.name}: {type(foreign).__name__}: {foreign}", model=self.name, retryable=full)
-            error.__cause__ = foreign
-            feed.put(error)
+            stream.put(Delta(completion=self._completion(request, stream)))
+        except ConductorError as error:
+            stream.put(error)
+        except Exception as error:  # passed to the caller's event loop
+            is_out_of_memory = isinstance(error, torch.OutOfMemoryError)
+            message = f"{self.name}: {type(error).__name__}: {error}"
+            model_error = ModelError(message, model=self.name, retryable=is_out_of_memory)
+            model_error.__cause__ = error
+            stream.put(model_error)
 
-    def _completion(self, request: Request, feed: Feed) -> Completion:
-        engine = self._loaded()
-        require_able(self, request)  # again: only now it is certain what the template can take
+    def _completion(self, request: Request, stream: TokenStream) -> Completion:
+        engine = self._get_engine()
+        require_supported(self, request)  # again: the capabilities are only certain once loaded
         prompt = engine.chat.render(request, images_of(request, model=self.name), model=self.name, return_tensors="pt")
-        length: int = prompt["input_ids"].shape[1]
-        require_room(length, limit=engine.limit, model=self.name)
-        reply = Reader(request, model=self.name)
-        feed.put(Delta(text=reply.add(engine.chat.begun(request))))
-        text = self._written(engine, prompt, request, reply=reply, feed=feed)
+        prompt_tokens: int = prompt["input_ids"].shape[1]
+        require_room(prompt_tokens, limit=engine.limit, model=self.name)
+        reply = ToolCallReader(request, model=self.name)
+        stream.put(Delta(text=reply.add(engine.chat.reasoning_prefix(request))))
+        text = self._generate_text(engine, prompt, request, reply=reply, stream=stream)
         finish: FinishReason = "stop" if text.stopped or text.tokens[-1] in engine.ends else "length"
-        feed.put(Delta(text=reply.add(text.end()) + reply.end(cut=finish == "length")))
-        usage = Usage(input_tokens=length, output_tokens=len(text.tokens))
-        return completed(reply, finish=finish, usage=usage, model=self)
+        stream.put(Delta(text=reply.add(text.end()) + reply.end(truncated=finish == "length")))
+        usage = Usage(input_tokens=prompt_tokens, output_tokens=len(text.tokens))
+        return build_completion(reply, finish=finish, usage=usage, model=self)
 
-    def _written(
-        self, engine: CausalLM, prompt: Mapping[str, torch.Tensor], request: Request, *, reply: Reader, feed: Feed
-    ) -> Text:
-        text = Text(engine.decode, request.sampling.stop)
+    def _generate_text(
+        self,
+        engine: CausalLM,
+        prompt: Mapping[str, torch.Tensor],
+        request: Request,
+        *,
+        reply: ToolCallReader,
+        stream: TokenStream,
+    ) -> IncrementalDecoder:
+        text = IncrementalDecoder(engine.decode, request.sampling.stop)
 
-        def take(token: int) -> bool:
-            feed.put(Delta(text=reply.add(text.add(token))))
-            return text.stopped or feed.abandoned.is_set()
+        def on_token(token: int) -> bool:
+            stream.put(Delta(text=reply.add(text.add(token))))
+            return text.stopped or stream.abandoned.is_set()
 
-        room = engine.limit - prompt["input_ids"].shape[1]
+        max_new_tokens = engine.limit - prompt["input_ids"].shape[1]
         engine.generate(
             prompt,
             sampling=request.sampling,
             grammar=self._grammar(engine, request),
-            max_tokens=min(request.sampling.max_tokens or room, room),
-            on_token=take,
+            max_tokens=min(request.sampling.max_tokens or max_new_tokens, max_new_tokens),
+            on_token=on_token,
         )
         return text
 
     def _grammar(self, engine: CausalLM, request: Request) -> CompiledGrammar | None:
-        form = form_with_tools(request)
+        response_format = response_format_with_tools(request)
         try:
-            return None if form is None else engine.compiled(form)
-        except RuntimeError as refused:
-            why = f"{self.name}: xgrammar can't read the response format: {refused}"
-            raise BadRequestError(why, model=self.name) from refused
+            return None if response_format is None else engine.compile_grammar(response_format)
+        except RuntimeError as error:
+            message = f"{self.name}: xgrammar can't read the response format: {error}"
+            raise BadRequestError(message, model=self.name) from error
 
-    def _loaded(self) -> CausalLM:
+    def _get_engine(self) -> CausalLM:
         if self._engine is None:
             try:
                 self._engine = CausalLM(
@@ -161,7 +172,7 @@ class TransformersModel:
                     device=self._device,
                     dtype=self._dtype,
                 )
-            except (OSError, ValueError, ImportError) as failed:
-                raise ModelError(f"{self.name} can't be loaded: {failed}", model=self.name) from failed
+            except (OSError, ValueError, ImportError) as error:
+                raise ModelError(f"{self.name} can't be loaded: {error}", model=self.name) from error
             self.capabilities = self._engine.chat.capabilities
         return self._engine

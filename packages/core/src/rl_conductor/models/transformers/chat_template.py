@@ -1,6 +1,6 @@
-"""Prompts by the chat template that comes with a checkpoint: turns, tools and images, made safe to quote.
+"""Renders prompts with the chat template of a checkpoint, and escapes special tokens in quoted text.
 
-Nothing here knows torch, transformers or vLLM; it is imported without any of them.
+Does not import torch, transformers or vLLM.
 """
 
 from __future__ import annotations
@@ -12,13 +12,19 @@ from typing import Any, Protocol
 
 from rl_conductor.errors import BadRequestError, ContextLengthError
 from rl_conductor.models.base import Capabilities, Model, arguments_of, require
-from rl_conductor.models.tool_emulation import CLOSING, OPENING, form_with_tools, offered, telling
+from rl_conductor.models.tool_emulation import (
+    CLOSING,
+    OPENING,
+    offered_tools,
+    response_format_with_tools,
+    with_schema_in_prompt,
+)
 from rl_conductor.text.reasoning import SPECIAL_TOKENS, opening_at_end
 from rl_conductor.types import ImagePart, Message, Request, TextPart, Tool, ToolCall
 
 ZERO_WIDTH_SPACE = "\N{ZERO WIDTH SPACE}"
-MARKUP = (OPENING, CLOSING, "<tool_response>", "</tool_response>")
-"""What tells calls and results from text, though to many tokenizers it is not special."""
+TOOL_DELIMITERS = (OPENING, CLOSING, "<tool_response>", "</tool_response>")
+"""Delimiters of tool calls and results, which many tokenizers do not mark as special."""
 
 PROBE = Tool(
     name="look",
@@ -26,44 +32,44 @@ PROBE = Tool(
     parameters={"type": "object", "properties": {"at": {"type": "string"}}, "required": ["at"]},
 )
 PROBE_CALL = ToolCall(id="123456789", name="look", arguments='{"at": "home"}')
-PROBE_READ = re.compile(r'"(?:arguments|parameters)":\s*\{"at":\s*"home"\}')
+PROBE_CALL_PATTERN = re.compile(r'"(?:arguments|parameters)":\s*\{"at":\s*"home"\}')
 
 
 class Renderer(Protocol):
-    """What renders a conversation: a Hugging Face tokenizer, or the processor that it is part of."""
+    """Renders conversations: a Hugging Face tokenizer or processor."""
 
     def apply_chat_template(self, conversation: list[dict[str, Any]], **options: Any) -> Any:
-        """The conversation as the model was trained to read it."""
+        """Renders the conversation in the format that the model was trained on."""
 
 
 class Tokenizer(Renderer, Protocol):
-    """What we need of a Hugging Face tokenizer."""
+    """The subset of the Hugging Face tokenizer interface used here."""
 
     @property
     def all_special_tokens(self) -> Sequence[str]:
-        """Those with a role in its settings, such as the one that ends a reply."""
+        """Special tokens with a role in the configuration, such as the end-of-sequence token."""
 
     @property
     def added_tokens_decoder(self) -> Mapping[int, Any]:
-        """All that were added, with their `content` and whether they are `special`, even if only templates use them."""
+        """All added tokens by id, with `content` and `special`, including those that only templates use."""
 
 
 def silent_tokens(tokenizer: Tokenizer) -> set[int]:
-    """The special tokens, which are no part of a reply; not so the marks of a call."""
+    """Returns the ids of the special tokens, except the delimiters of tool calls, which are part of a reply."""
     added = tokenizer.added_tokens_decoder.items()
-    return {place for place, token in added if token.special and token.content not in MARKUP}
+    return {index for index, token in added if token.special and token.content not in TOOL_DELIMITERS}
 
 
 class ChatTemplate:
-    """The chat template of a checkpoint, and what it can take."""
+    """The chat template of a checkpoint and the capabilities that it implies."""
 
     def __init__(self, tokenizer: Tokenizer, *, parts: bool, processor: Renderer | None = None) -> None:
-        """Ask the template what it can take.
+        """Probe the template for tool support and an opened reasoning block.
 
         Args:
-            tokenizer: whose special tokens no text may hold.
-            parts: the model sees images, and its template wants the content of a turn as a list of parts.
-            processor: what renders in place of the tokenizer, and prepares images, too.
+            tokenizer: the tokenizer; its special tokens are escaped in all text.
+            parts: whether the model supports images, so that its template expects content as a list of parts.
+            processor: renders instead of the tokenizer and prepares images.
         """
         added = [token.content for token in tokenizer.added_tokens_decoder.values() if token.special]
         self.silent = silent_tokens(tokenizer)
@@ -72,73 +78,73 @@ class ChatTemplate:
             for i, token in tokenizer.added_tokens_decoder.items()
             if i in self.silent and token.content not in SPECIAL_TOKENS
         }
-        """The special tokens that are left out of a reply's text. Those that delimit reasoning stay in it."""
+        """Special tokens to drop from the text of a reply; delimiters of reasoning are kept."""
         self.has_special_delimiters = not {OPENING, *SPECIAL_TOKENS}.isdisjoint(added)
-        """The tokenizer would leave delimiters of calls or of reasoning out of the text, as other special tokens."""
-        self._special = tuple(dict.fromkeys((*tokenizer.all_special_tokens, *added, *MARKUP)))
+        """Whether delimiters of tool calls or reasoning are special tokens, which decoding drops by default."""
+        self._special = tuple(dict.fromkeys((*tokenizer.all_special_tokens, *added, *TOOL_DELIMITERS)))
         self._renderer = processor or tokenizer
         self._parts = parts
-        self._reasoning_opening = opening_at_end(self._shown(Message.user("Hello."), add_generation_prompt=True))
-        self.capabilities = able(tools=self._knows_tools(), images=parts)
+        self._reasoning_opening = opening_at_end(self._render_text(Message.user("Hello."), add_generation_prompt=True))
+        self.capabilities = in_process_capabilities(tools=self._supports_tools(), images=parts)
 
     def render(self, request: Request, images: Sequence[Any], *, model: str, **options: Any) -> Any:
-        """The tokens of the conversation and its tools, ready for a reply, and what else a processor makes.
+        """Renders the conversation and its tools to model inputs that end where the reply begins.
 
         Args:
             request: the conversation, and the tools it offers.
-            images: those of the conversation, in order.
-            model: its name, for errors.
-            options: what is passed on to the tokenizer or processor.
+            images: the images of the conversation, in order.
+            model: the name to use in errors.
+            options: passed to the tokenizer or processor.
 
         Raises:
-            BadRequestError: there is no template, or it refuses this order of roles.
+            BadRequestError: there is no template, or it rejects the conversation.
         """
-        pictures = iter(images)
-        turns = [self._turn(message, pictures) for message in telling(request).messages]
-        tools = [self._told(tool) for tool in offered(request)] or None
+        image_iterator = iter(images)
+        turns = [self._turn(message, image_iterator) for message in with_schema_in_prompt(request).messages]
+        tools = [self._tool_schema(tool) for tool in offered_tools(request)] or None
         try:
             return self._renderer.apply_chat_template(
                 turns, tools=tools, add_generation_prompt=True, tokenize=True, return_dict=True, **options
             )
-        except Exception as refused:  # a template is code from the model's author and raises what it likes
+        except Exception as error:  # templates are code of the model's author and may raise anything
             raise BadRequestError(
-                f"{model}: its chat template refuses the conversation: {refused}", model=model
-            ) from refused
+                f"{model}: its chat template rejected the conversation: {error}", model=model
+            ) from error
 
-    def begun(self, request: Request) -> str:
-        """The delimiter by which the template opens the reply's reasoning; empty when it opens none.
+    def reasoning_prefix(self, request: Request) -> str:
+        """The delimiter with which the template opens the reasoning of the reply, or an empty string.
 
-        Also empty where the reply is held to a form, for then the model can't close the reasoning.
+        Empty if the reply has a response format, because then the model can't close the reasoning.
         """
-        return self._reasoning_opening if form_with_tools(request) is None else ""
+        return self._reasoning_opening if response_format_with_tools(request) is None else ""
 
-    def _knows_tools(self) -> bool:
-        """Whether it tells of tools, and writes calls in a form that `json_calls` reads back."""
+    def _supports_tools(self) -> bool:
+        """Whether the template renders tools, and tool calls in a format that `tool_emulation` parses."""
         call = Message.assistant(tool_calls=[PROBE_CALL])
-        shown = self._shown(Message.user("Where?"), call, tools=[self._told(PROBE)])
-        return PROBE.description in shown and PROBE_READ.search(shown) is not None
+        rendered = self._render_text(Message.user("Where?"), call, tools=[self._tool_schema(PROBE)])
+        return PROBE.description in rendered and PROBE_CALL_PATTERN.search(rendered) is not None
 
-    def _shown(self, *messages: Message, tools: list[dict[str, Any]] | None = None, **options: Any) -> str:
-        """What it makes of `messages`; nothing, where it refuses them."""
+    def _render_text(self, *messages: Message, tools: list[dict[str, Any]] | None = None, **options: Any) -> str:
+        """Renders `messages` as text; empty if the template rejects them."""
         turns = [self._turn(message, iter(())) for message in messages]
         try:
-            shown: str = self._renderer.apply_chat_template(turns, tools=tools, tokenize=False, **options)
-        except Exception:  # as above
+            rendered: str = self._renderer.apply_chat_template(turns, tools=tools, tokenize=False, **options)
+        except Exception:  # as in `render`
             return ""
-        return shown
+        return rendered
 
     def _turn(self, message: Message, images: Iterator[Any]) -> dict[str, Any]:
         turn: dict[str, Any] = {"role": message.role}
         if self._parts:
             turn["content"] = list(self._parts_of(message, images))
         else:
-            turn["content"] = self._defused(message.text)
+            turn["content"] = self._escape(message.text)
         if message.tool_calls:
             turn["tool_calls"] = [self._call(call) for call in message.tool_calls]
         if message.tool_call_id is not None:
             turn["tool_call_id"] = message.tool_call_id
         if message.name is not None:
-            turn["name"] = self._defused(message.name)
+            turn["name"] = self._escape(message.name)
         return turn
 
     def _parts_of(self, message: Message, images: Iterator[Any]) -> Iterator[dict[str, Any]]:
@@ -146,18 +152,18 @@ class ChatTemplate:
             if isinstance(part, ImagePart):
                 yield {"type": "image", "image": next(images)}
             elif isinstance(part, TextPart):
-                yield {"type": "text", "text": self._defused(part.text)}
+                yield {"type": "text", "text": self._escape(part.text)}
 
     def _call(self, call: ToolCall) -> dict[str, Any]:
-        arguments = arguments_of(call.model_copy(update={"arguments": self._defused(call.arguments)}))
-        function = {"name": self._defused(call.name), "arguments": arguments}
+        arguments = arguments_of(call.model_copy(update={"arguments": self._escape(call.arguments)}))
+        function = {"name": self._escape(call.name), "arguments": arguments}
         return {"id": call.id, "type": "function", "function": function}
 
-    def _told(self, tool: Tool) -> dict[str, Any]:
-        return {"type": "function", "function": json.loads(self._defused(json.dumps(dict(tool), ensure_ascii=False)))}
+    def _tool_schema(self, tool: Tool) -> dict[str, Any]:
+        return {"type": "function", "function": json.loads(self._escape(json.dumps(dict(tool), ensure_ascii=False)))}
 
-    def _defused(self, text: str) -> str:
-        """`text` in which no special token is left: else a reply could end its own turn and forge the next one."""
+    def _escape(self, text: str) -> str:
+        """Breaks up special tokens in `text`; otherwise quoted text could end its turn and forge the next one."""
         for token in self._special:
             if token in text:
                 text = text.replace(token, token[0] + ZERO_WIDTH_SPACE + token[1:])
@@ -167,10 +173,10 @@ class ChatTemplate:
 # ------------------------------------------------------------------------------------------ checks
 
 
-def able(*, tools: bool, images: bool) -> Capabilities:
-    """What a model in process can take: its replies can always be held to a format.
+def in_process_capabilities(*, tools: bool, images: bool) -> Capabilities:
+    """Capabilities of an in-process model, which always supports response formats.
 
-    They begin outside of reasoning, because what the template has opened is put back; see `ChatTemplate.begun`.
+    Replies begin outside of reasoning, because `ChatTemplate.reasoning_prefix` restores an opened block.
     """
     return Capabilities(
         tools=tools,
@@ -183,8 +189,8 @@ def able(*, tools: bool, images: bool) -> Capabilities:
     )
 
 
-def require_able(model: Model, request: Request) -> None:
-    """Raise `BadRequestError` when `request` asks for what `model`, or its chat template, can't do."""
+def require_supported(model: Model, request: Request) -> None:
+    """Raises `BadRequestError` if `model` or its chat template does not support `request`."""
     names = [tool.name for tool in request.tools]
     if names and not model.capabilities.tools:
         raise BadRequestError(
@@ -192,14 +198,14 @@ def require_able(model: Model, request: Request) -> None:
             "checkpoint whose template does, or a vllm-server that was started with a --tool-call-parser for this one",
             model=model.name,
         )
-    if request.tool_choice not in ("auto", "none") and not offered(request):
+    if request.tool_choice not in ("auto", "none") and not offered_tools(request):
         why = f"{model.name}: tool_choice is {request.tool_choice!r} and the tools are {names}: name one of them"
         raise BadRequestError(why, model=model.name)
     require(model, request)
 
 
 def require_room(tokens: int, *, limit: int, model: str) -> None:
-    """Raise `ContextLengthError` when no token of reply fits behind a prompt of `tokens`."""
+    """Raises `ContextLengthError` if a prompt of `tokens` leaves no room for a reply."""
     if tokens >= limit:
         raise ContextLengthError(
             f"{model}: the conversation is {tokens} tokens long and the model reads at most {limit - 1}", model=model

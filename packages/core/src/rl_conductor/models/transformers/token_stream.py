@@ -1,6 +1,6 @@
-"""What the engines that run inside this process share: text made of tokens, replies, and a bridge of threads.
+"""Shared code of in-process engines: incremental decoding, completions, and deltas passed between threads.
 
-Nothing here knows torch, transformers or vLLM; it is imported without any of them.
+Does not import torch, transformers or vLLM.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from contextlib import aclosing
 
 from rl_conductor.errors import ModelTimeoutError
 from rl_conductor.models.base import Model, checked, priced, within
-from rl_conductor.models.tool_emulation import Reader
+from rl_conductor.models.tool_emulation import ToolCallReader
 from rl_conductor.types import Completion, Delta, FinishReason, Message, Usage
 
 REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
@@ -21,53 +21,53 @@ REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
 # -------------------------------------------------------------------------------------------- text
 
 
-class Text:
-    """A reply that grows a token at a time; it ends before the first stop string.
+class IncrementalDecoder:
+    """Decodes tokens one at a time and stops before the first stop string.
 
-    What may yet turn out to be part of a character or of a stop string is held back.
+    Text that may be part of an incomplete character or stop string is buffered.
     """
 
     def __init__(self, decode: Callable[[list[int]], str], stop: Sequence[str] = ()) -> None:
         self.tokens: list[int] = []
-        self.shown = ""
+        self.text = ""
         self.stopped = False
-        """A stop string was met."""
+        """Whether a stop string was found."""
         self._decode = decode
         self._stop = tuple(filter(None, stop))
-        self._held = ""
+        self._pending = ""
         self._start = 0
         self._read = 0
 
     def add(self, token: int) -> str:
-        """Take a token; the piece of text that is certain now."""
+        """Adds a token and returns the text that is complete now."""
         self.tokens.append(token)
-        fresh = self._fresh()
-        if not fresh or fresh.endswith(REPLACEMENT):  # in the middle of a character
+        new_text = self._new_text()
+        if not new_text or new_text.endswith(REPLACEMENT):  # an incomplete character
             return ""
         self._start, self._read = self._read, len(self.tokens)
-        return self._show(self._held + fresh)
+        return self._emit(self._pending + new_text)
 
     def end(self) -> str:
-        """No more tokens; the piece that was held back."""
-        rest = self._held + self._fresh()
+        """Returns the buffered text at the end of the reply."""
+        rest = self._pending + self._new_text()
         self._read = len(self.tokens)
-        return "" if self.stopped else self._show(rest, last=True)
+        return "" if self.stopped else self._emit(rest, is_last=True)
 
-    def _fresh(self) -> str:
-        # A token's text depends on its neighbour (spaces, characters of many bytes): decode with one token before it.
-        known = self._decode(self.tokens[self._start : self._read])
-        return self._decode(self.tokens[self._start :])[len(known) :]
+    def _new_text(self) -> str:
+        # The text of a token depends on the previous one (spaces, multi-byte characters), so decode both.
+        already_decoded = self._decode(self.tokens[self._start : self._read])
+        return self._decode(self.tokens[self._start :])[len(already_decoded) :]
 
-    def _show(self, text: str, *, last: bool = False) -> str:
-        cuts = [text.find(stop) for stop in self._stop if stop in text]
-        self.stopped = bool(cuts)
-        cut = min(cuts) if cuts else len(text) - (0 if last else self._open(text))
-        self._held = "" if cuts else text[cut:]
-        self.shown += text[:cut]
-        return text[:cut]
+    def _emit(self, text: str, *, is_last: bool = False) -> str:
+        stop_positions = [text.find(stop) for stop in self._stop if stop in text]
+        self.stopped = bool(stop_positions)
+        end = min(stop_positions) if stop_positions else len(text) - (0 if is_last else self._stop_prefix_length(text))
+        self._pending = "" if stop_positions else text[end:]
+        self.text += text[:end]
+        return text[:end]
 
-    def _open(self, text: str) -> int:
-        """How many of the last characters could begin a stop string."""
+    def _stop_prefix_length(self, text: str) -> int:
+        """Length of the longest suffix that could start a stop string."""
         sizes = (size for stop in self._stop for size in range(1, len(stop)) if text.endswith(stop[:size]))
         return max(sizes, default=0)
 
@@ -75,8 +75,8 @@ class Text:
 # ----------------------------------------------------------------------------------------- replies
 
 
-def completed(reply: Reader, *, finish: FinishReason, usage: Usage, model: Model) -> Completion:
-    """The completion that a reply, read to its end, makes."""
+def build_completion(reply: ToolCallReader, *, finish: FinishReason, usage: Usage, model: Model) -> Completion:
+    """Builds the completion from a reply that was read to its end."""
     return checked(
         Completion(
             message=Message.assistant(reply.text, tool_calls=reply.calls),
@@ -90,39 +90,39 @@ def completed(reply: Reader, *, finish: FinishReason, usage: Usage, model: Model
 # ------------------------------------------------------------------------------------------ threads
 
 
-class Feed:
-    """Deltas that an engine makes on its own thread, read in the caller's event loop."""
+class TokenStream:
+    """Passes deltas from an engine's thread to the caller's event loop."""
 
     def __init__(self, *, model: str, timeout: float | None) -> None:
-        """Belongs to the running loop; `timeout` is in seconds."""
+        """Binds to the running event loop; `timeout` is in seconds."""
         self.abandoned = threading.Event()
-        """Nobody reads any more; the engine must stop."""
+        """Set when the caller stops reading; the engine must then stop."""
         self._model = model
         self._timeout = timeout
         self._loop = asyncio.get_running_loop()
         self._items: asyncio.Queue[Delta | Exception] = asyncio.Queue()
 
     def put(self, item: Delta | Exception) -> None:
-        """Pass on a delta that says something, or the error that ends the reply; from any thread."""
+        """Adds a delta, or the error that ends the reply, from any thread; empty deltas are dropped."""
         if item != Delta() and not self.abandoned.is_set():
             self._loop.call_soon_threadsafe(self._items.put_nowait, item)
 
     async def deltas(self) -> AsyncGenerator[Delta, None]:
-        """What was put in, until the delta with the completion or an error."""
+        """Yields deltas until the one with the completion; raises an error that was put in."""
         try:
             async with aclosing(within(self._timeout, self._read())) as deltas:
                 async for delta in deltas:
                     yield delta
-        except TimeoutError as late:
-            raise ModelTimeoutError(f"{self._model}: no answer within {self._timeout} s", model=self._model) from late
+        except TimeoutError as error:
+            raise ModelTimeoutError(f"{self._model}: no answer within {self._timeout} s", model=self._model) from error
         finally:
             self.abandoned.set()
 
     async def _read(self) -> AsyncGenerator[Delta, None]:
-        ended = False
-        while not ended:
+        is_finished = False
+        while not is_finished:
             item = await self._items.get()
             if isinstance(item, Exception):
                 raise item
             yield item
-            ended = item.completion is not None
+            is_finished = item.completion is not None

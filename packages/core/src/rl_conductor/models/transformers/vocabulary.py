@@ -1,7 +1,7 @@
-"""The tokens that a grammar may be spelled with.
+"""Builds XGrammar's vocabulary without special tokens.
 
-XGrammar takes a special token for the text of its name, which is wherever a grammar leaves the words free. But replies
-are read without special tokens, so that what was allowed would not be what is read.
+XGrammar matches a special token by the text of its name, wherever a grammar allows free text. Replies are decoded
+without special tokens, so the decoded text would not match the grammar.
 """
 
 from __future__ import annotations
@@ -15,20 +15,20 @@ from rl_conductor.models.transformers.chat_template import silent_tokens
 
 
 def vocabulary(tokenizer: Any, *, size: int, ends: Sequence[int]) -> TokenizerInfo:
-    """What XGrammar is to know of a Hugging Face tokenizer.
+    """Builds the XGrammar vocabulary of a Hugging Face tokenizer, with empty text for silent tokens.
 
     Args:
-        tokenizer: it.
-        size: how many tokens the model gives a probability to.
-        ends: the tokens that end a reply.
+        tokenizer: the tokenizer of the model.
+        size: number of logits of the model.
+        ends: ids of the tokens that end a reply.
     """
     silent = silent_tokens(tokenizer)
-    told = TokenizerInfo.from_huggingface(tokenizer, vocab_size=size, stop_token_ids=list(ends))
-    words = [b"" if token in silent else word for token, word in enumerate(told.decoded_vocab)]
+    info = TokenizerInfo.from_huggingface(tokenizer, vocab_size=size, stop_token_ids=list(ends))
+    token_bytes = [b"" if token in silent else raw for token, raw in enumerate(info.decoded_vocab)]
     return TokenizerInfo(
-        words,
+        token_bytes,
         VocabType.RAW,
         vocab_size=size,
         stop_token_ids=list(ends),
-        add_prefix_space=told.add_prefix_space,
+        add_prefix_space=info.add_prefix_space,
     )

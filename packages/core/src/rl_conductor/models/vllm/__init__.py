@@ -1,1 +1,1 @@
-"""vLLM in this process."""
+"""In-process vLLM engines, shared by models with the same options."""

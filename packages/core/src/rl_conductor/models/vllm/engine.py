@@ -1,6 +1,6 @@
-"""vLLM engines of this process: one for each set of engine options, on an event loop of its own, shared by its users.
+"""In-process vLLM engines: one for each set of engine options, on its own event loop, shared by all models using it.
 
-It needs vLLM; `vllm` is the adapter around it.
+Requires vLLM.
 """
 
 from __future__ import annotations
@@ -20,61 +20,61 @@ from rl_conductor.models.transformers.chat_template import ChatTemplate
 from rl_conductor.models.transformers.checkpoint import sees_images
 
 DEFAULTS: dict[str, Any] = {
-    # Where blanks are free, a weak model writes blanks until its tokens are used up. The engine takes this switch
-    # only beside a named backend, and ignores the one on a request.
+    # With free white space, a weak model may write nothing else until its tokens are used up. The engine accepts this
+    # option only with an explicit backend, and ignores it on requests.
     "structured_outputs_config": {"backend": "xgrammar", "disable_any_whitespace": True},
 }
-"""Engine arguments unless the user gives others."""
+"""Default engine arguments."""
 
 
 class Engine:
-    """One `AsyncLLM` on an event loop and thread of its own. Call `started` and use what it returns only there."""
+    """An `AsyncLLM` with its own event loop and thread. Call `start`, and use its result, on that loop only."""
 
     chat: ChatTemplate
-    """Set by `started`."""
+    """Set by `start`."""
 
     def __init__(self, options: dict[str, Any]) -> None:
         self.users = 0
         self.loop = asyncio.new_event_loop()
-        """Where everything but `close` has to happen."""
+        """All methods except `close` must be called on this loop."""
         self._thread = threading.Thread(target=self.loop.run_forever, name="rl-conductor-vllm", daemon=True)
         self._options = options
         self._llm: AsyncLLM | None = None
         self._loras: dict[str, LoRARequest] = {}
         self._thread.start()
-        atexit.register(self.close)  # before vLLM's own hooks, which tear its processes from under it
+        atexit.register(self.close)  # before vLLM's own hooks, which kill its processes
 
-    def started(self, name: str) -> AsyncLLM:
-        """The engine. The first call starts it, for which it keeps its loop busy: others queue up behind it."""
+    def start(self, name: str) -> AsyncLLM:
+        """Returns the running engine. The first call starts it and blocks the loop meanwhile; others wait."""
         if self._llm is None or self._llm.errored:
             self._shut_down()
             try:
                 self._llm = llm = AsyncLLM.from_engine_args(AsyncEngineArgs(**self._options))
                 self.chat = ChatTemplate(llm.get_tokenizer(), parts=sees_images(llm.model_config.hf_config))
-            except Exception as failed:  # vLLM raises many kinds: no such model, no device, too little memory
-                raise ModelError(f"{name} can't be started: {failed}", model=name) from failed
+            except Exception as error:  # vLLM raises many kinds: no such model, no device, too little memory
+                raise ModelError(f"{name} can't be started: {error}", model=name) from error
         return self._llm
 
     def lora(self, folder: str | None) -> LoRARequest | None:
-        """The request for the adapter in `folder`. vLLM tells adapters apart by this number alone."""
+        """Returns the LoRA request for `folder`, with a unique number, by which vLLM identifies adapters."""
         if folder is None:
             return None
         return self._loras.setdefault(folder, LoRARequest(folder, len(self._loras) + 1, folder))
 
     def close(self) -> None:
-        """Shut the engine down, end what still runs on its loop, and end its thread."""
+        """Shuts the engine down, cancels the tasks on its loop and joins its thread."""
         atexit.unregister(self.close)
-        asyncio.run_coroutine_threadsafe(self._end(), self.loop).result()
+        asyncio.run_coroutine_threadsafe(self._stop(), self.loop).result()
         self.loop.call_soon_threadsafe(self.loop.stop)
         self._thread.join()
         self.loop.close()
 
-    async def _end(self) -> None:
+    async def _stop(self) -> None:
         self._shut_down()
-        left = asyncio.all_tasks() - {asyncio.current_task()}
-        for task in left:
+        tasks = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in tasks:
             task.cancel()
-        await asyncio.gather(*left, return_exceptions=True)
+        await asyncio.gather(*tasks, return_exceptions=True)
 
     def _shut_down(self) -> None:
         llm, self._llm = self._llm, None
@@ -87,7 +87,7 @@ _engines_lock = threading.Lock()
 
 
 def lease(options: dict[str, Any]) -> Engine:
-    """The process's one engine for `options`, with one user more."""
+    """Returns the shared engine for `options` and counts one more user."""
     with _engines_lock:
         key = json.dumps(options, sort_keys=True, default=repr)
         if key not in _engines:
@@ -97,11 +97,11 @@ def lease(options: dict[str, Any]) -> Engine:
 
 
 def release(engine: Engine) -> None:
-    """One user less; without users it is closed."""
+    """Counts one user less; the last one closes the engine."""
     with _engines_lock:
         engine.users -= 1
         if engine.users:
             return
-        for key in [key for key, known in _engines.items() if known is engine]:
+        for key in [key for key, other in _engines.items() if other is engine]:
             del _engines[key]
     engine.close()

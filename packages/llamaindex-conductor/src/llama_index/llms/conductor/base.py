@@ -35,7 +35,7 @@ from typing_extensions import override
 
 import rl_conductor
 from rl_conductor import Event, Limits, Model, Planner, Policy, Request, Sampling, Trace, Worker, WorkerPool
-from rl_conductor._internal.streams import as_told
+from rl_conductor._internal.streams import callback_to_async_iterator
 from rl_conductor._internal.sync import iterate_sync, run_sync
 from rl_conductor.config.profiles import ProfileName
 from rl_conductor.errors import ConfigError
@@ -123,7 +123,7 @@ class Conductor(Structuring):
         )
         found = found_of(self.workers, self.planner)
         self._pool = found.pool
-        self._core = rl_conductor.Conductor.of(
+        self._core = rl_conductor.Conductor.from_discovered(
             replace(observed(found), access=self.access or found.access),
             profile=self.profile,
             policy=self.policy,
@@ -168,7 +168,7 @@ class Conductor(Structuring):
     @override
     def _final_workers(self) -> list[Worker]:
         space = self._core.policy.space(self._pool.cards, max_steps=self._core.limits.steps)
-        return [self._pool[name] for name in space.last_choices]
+        return [self._pool[name] for name in space.final_workers]
 
     # -------------------------------------------------------------------------------- asking it
 
@@ -219,7 +219,7 @@ class Conductor(Structuring):
 
             return self._core.run(request, on_event=hear, stream=True)
 
-        return as_told(run, context=context)
+        return callback_to_async_iterator(run, context=context)
 
     @override
     def chat(self, messages: Sequence[ChatMessage], **kwargs: Any) -> ChatResponse:

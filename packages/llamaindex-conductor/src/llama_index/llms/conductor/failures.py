@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 from rl_conductor import ConductorError, ModelError
 from rl_conductor._internal.blocking import exclude_running_loop, is_loop_error
-from rl_conductor.models.redaction import secrets_in, without_secrets
+from rl_conductor.models.redaction import find_secrets, redact_secrets
 
 
 @contextmanager
@@ -18,7 +18,7 @@ def translated(name: str, asked: object) -> Iterator[None]:
     except (ConductorError, AssertionError, TimeoutError):
         raise
     except Exception as error:
-        said = without_secrets(str(error), secrets_in(asked))
+        said = redact_secrets(str(error), find_secrets(asked))
         wrong_loop = is_loop_error(error)
         if wrong_loop:
             exclude_running_loop()

@@ -23,7 +23,7 @@ from llama_index_instrumentation.base import BaseEvent
 from llama_index_instrumentation.events.span import SpanDropEvent
 from llama_index_instrumentation.span import active_span_id
 
-from rl_conductor import Completion, Event, Found, Model, Request, Trace, WorkerPool
+from rl_conductor import Completion, DiscoveredPool, Event, Model, Request, Trace, WorkerPool
 from rl_conductor.models.base import WrapperModel
 from rl_conductor.trace.events import AnswerDelta, Finished, PlanDelta
 from rl_conductor.types import Delta
@@ -108,7 +108,7 @@ class Report:
 # --------------------------------------------------------------------------------- the calls inside
 
 
-def observed(found: Found) -> Found:
+def observed(found: DiscoveredPool) -> DiscoveredPool:
     """`found`, the calls of whose planner and workers are spans."""
     planner = replace(found.planner, model=Observed(found.planner.model, span="plan", tags={}))
     pool = WorkerPool(

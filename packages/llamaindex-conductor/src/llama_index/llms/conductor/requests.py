@@ -9,7 +9,7 @@ from llama_index.core.base.llms.types import ChatMessage
 from pydantic import BaseModel, ValidationError
 
 from rl_conductor import Request, Sampling
-from rl_conductor._internal.validation import first_problem
+from rl_conductor._internal.validation import first_field_error
 from rl_conductor.errors import ConfigError
 from rl_conductor.types import JsonFormat, Tool
 
@@ -42,8 +42,8 @@ def core_request(messages: Sequence[ChatMessage], keywords: Mapping[str, Any], *
             **{name: given[name] for name in PLAIN & given.keys()},
         )
     except ValidationError as error:
-        wrong = first_problem(error)
-        raise ConfigError(f"the option {wrong.where} is {wrong.given!r}: {wrong.message}") from None
+        wrong = first_field_error(error)
+        raise ConfigError(f"the option {wrong.path} is {wrong.value!r}: {wrong.message}") from None
 
 
 def tool_choice(wanted: str | Mapping[str, Any] | None, tools: Sequence[Tool]) -> str:

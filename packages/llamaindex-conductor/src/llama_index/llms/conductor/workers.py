@@ -12,7 +12,7 @@ from llama_index.core.constants import DEFAULT_CONTEXT_WINDOW
 from llama_index.core.llms import LLM
 from llama_index.core.tools import BaseTool, QueryEngineTool, RetrieverTool
 
-from rl_conductor import Card, Conductor, Found, Model, Planner, Sampling, Worker, WorkerPool, discover, model
+from rl_conductor import Card, Conductor, DiscoveredPool, Model, Planner, Sampling, Worker, WorkerPool, discover, model
 from rl_conductor.errors import ConfigError
 from rl_conductor.pool.pool_file import WorkerEntry, worker_from
 from rl_conductor.pool.worker import Described
@@ -111,7 +111,7 @@ def model_of(given: AnyWorker, *, name: str) -> Model:
     )
 
 
-def found_of(workers: AnyWorkers | None, planner: AnyWorker | Planner | None) -> Found:
+def found_of(workers: AnyWorkers | None, planner: AnyWorker | Planner | None) -> DiscoveredPool:
     """`workers`, or what this machine offers, and who plans over it.
 
     Raises:
@@ -121,7 +121,7 @@ def found_of(workers: AnyWorkers | None, planner: AnyWorker | Planner | None) ->
         found = discover()
         return found if planner is None else replace(found, planner=_planner(planner))
     pool = pool_of(workers)
-    return Found(pool, _planner_among(pool) if planner is None else _planner(planner), ())
+    return DiscoveredPool(pool, _planner_among(pool) if planner is None else _planner(planner), ())
 
 
 def _planner(given: AnyWorker | Planner) -> Planner:
@@ -133,7 +133,7 @@ def _planner_among(pool: WorkerPool) -> Planner:
     """The first worker that is a language model."""
     for worker in pool.values():
         if not isinstance(worker.model, Lookup):
-            return Planner.like(worker)
+            return Planner.from_worker(worker)
     raise ConfigError("no worker is a language model that could plan; write planner='provider:model' or an LLM")
 
 

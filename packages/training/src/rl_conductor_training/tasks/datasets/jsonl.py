@@ -8,7 +8,7 @@ from typing import Any, Literal, Self
 
 from pydantic import Field, ValidationError, model_validator
 
-from rl_conductor._internal.validation import problems
+from rl_conductor._internal.validation import field_errors
 from rl_conductor.errors import ConfigError
 from rl_conductor.models import Model, model
 from rl_conductor.scoring import Sample, Score, Scorer, Split, Task
@@ -108,7 +108,7 @@ def _sample(row: DataRow, number: int) -> Sample:
     try:
         return TaskLine.model_validate(row).sample(number)
     except ValidationError as error:
-        raise ValueError("; ".join(map(str, problems(error)))) from error
+        raise ValueError("; ".join(map(str, field_errors(error)))) from error
 
 
 def _is_number(text: str) -> bool:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rl_conductor._internal.io import reading
+from rl_conductor._internal.io import reading_errors
 from rl_conductor.errors import ConfigError
 from rl_conductor.scoring import Sample, Scorer, Split, Task, split_of
 
@@ -64,7 +64,7 @@ def build_task(
 
 
 def _read_file(path: Path) -> Iterator[DataRow]:
-    with reading(path):
+    with reading_errors(path):
         if path.suffix == ".parquet":
             yield from _read_parquet(path)
         else:

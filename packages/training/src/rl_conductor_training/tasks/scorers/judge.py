@@ -9,11 +9,11 @@ from __future__ import annotations
 import asyncio
 import re
 
-from rl_conductor.calls.budget import Ledger, reports
-from rl_conductor.calls.model_call import Caller
+from rl_conductor.calls.budget import Budget, usage_sink
+from rl_conductor.calls.model_call import ModelCaller
 from rl_conductor.models import Model
 from rl_conductor.scoring import Sample, Score, compared, wrong
-from rl_conductor.text.delimiters import fenced, mark, new_key
+from rl_conductor.text.delimiters import compute_nonce, delimit, new_delimiter_key
 from rl_conductor.trace.trace import Call
 from rl_conductor.types import Message, Request, Sampling
 from rl_conductor.workflow.limits import Limits
@@ -62,11 +62,11 @@ class Judge:
         return [verdict for verdict in verdicts if isinstance(verdict, bool)]
 
     async def _is_same(self, question: str, first: str, second: str) -> bool:
-        delimiter_mark = mark(new_key(), [question, first, second])
+        delimiter_mark = compute_nonce(new_delimiter_key(), [question, first, second])
         prompt = ASK.format(
-            question=fenced("task", question, delimiter_mark),
-            first=fenced("reply", first, delimiter_mark),
-            second=fenced("reply", second, delimiter_mark),
+            question=delimit("task", question, delimiter_mark),
+            first=delimit("reply", first, delimiter_mark),
+            second=delimit("reply", second, delimiter_mark),
         )
         request = Request(messages=(Message.user(prompt),), sampling=Sampling(temperature=0.0))
         reply = await self._complete(request)
@@ -79,7 +79,9 @@ class Judge:
         """Calls the model and adds the usage to the current usage report, if there is one."""
         calls: list[Call] = []
         try:
-            return (await Caller(Ledger(Limits()), retries=RETRIES).ask(self._model, request, calls=calls)).text
+            return (
+                await ModelCaller(Budget(Limits()), retries=RETRIES).complete(self._model, request, calls=calls)
+            ).text
         finally:
-            if (usages := reports.get()) is not None:
+            if (usages := usage_sink.get()) is not None:
                 usages += [call.usage for call in calls]

@@ -1,4 +1,4 @@
-"""Draws a workflow: a line a step, and at its left how replies flow from step to step.
+"""Draws a workflow: one line per step, with lines at the left that connect steps to the replies they read.
 
 ╭── 1 ✓ coder   Solve it.            2.1 s   143   $0.0012
 │╭─ 2 ✓ writer  Solve it otherwise.  1.2 s    98   $0.0004
@@ -15,14 +15,14 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from rl_conductor.cli.console import one_line
+from rl_conductor.cli.output.console import one_line
 from rl_conductor.workflow.workflow import Workflow
 
 WORKER_WIDTH = 24
 
 
 class Gutter(NamedTuple):
-    """What stands at the left of a step: on its first line, and on lines below that belong to it."""
+    """The lines drawn at the left of a step: on its first line, and on its continuation lines."""
 
     first: str
     below: str
@@ -30,7 +30,7 @@ class Gutter(NamedTuple):
 
 @dataclass(frozen=True)
 class StepRow:
-    """What is told of one step."""
+    """The cells of one step in the table."""
 
     mark: str
     style: str
@@ -42,16 +42,16 @@ class StepRow:
 
 
 def table(workflow: Workflow, rows: Sequence[StepRow]) -> Table:
-    """The steps with what became of them, a line each; long subtasks are cut."""
-    drawn = Table.grid(padding=(0, 1), expand=True)
-    drawn.add_column(no_wrap=True)
-    drawn.add_column(no_wrap=True)
-    drawn.add_column(no_wrap=True, max_width=WORKER_WIDTH, overflow="ellipsis")
-    drawn.add_column(no_wrap=True, ratio=1, overflow="ellipsis")
+    """A table with one line per step and its status; long subtasks are truncated."""
+    grid = Table.grid(padding=(0, 1), expand=True)
+    grid.add_column(no_wrap=True)
+    grid.add_column(no_wrap=True)
+    grid.add_column(no_wrap=True, max_width=WORKER_WIDTH, overflow="ellipsis")
+    grid.add_column(no_wrap=True, ratio=1, overflow="ellipsis")
     for _ in range(3):
-        drawn.add_column(no_wrap=True, justify="right")
+        grid.add_column(no_wrap=True, justify="right")
     for number, (gutter, row) in enumerate(zip(gutters(workflow), rows, strict=True), 1):
-        drawn.add_row(
+        grid.add_row(
             Text.assemble((gutter.first, "dim"), str(number)),
             Text(row.mark, style=row.style),
             Text(f"{one_line(row.worker)} ", style="bold" if number == len(rows) else ""),
@@ -60,11 +60,11 @@ def table(workflow: Workflow, rows: Sequence[StepRow]) -> Table:
             Text(row.tokens),
             Text(row.cost, style="green"),
         )
-    return drawn
+    return grid
 
 
 def outline(workflow: Workflow, width: int) -> Text:
-    """The steps with their whole subtasks, wrapped to `width`."""
+    """The steps with their complete subtasks, wrapped to `width`."""
     lines = Text()
     names = [one_line(step.worker) for step in workflow.steps]
     widest = min(max(map(len, names)), WORKER_WIDTH)
@@ -82,9 +82,9 @@ def _wrapped(text: str, width: int) -> list[Text]:
 
 
 def gutters(workflow: Workflow) -> list[Gutter]:
-    """The drawing at the left of each step: a lane for each reply that a later step reads."""
+    """Computes the gutter of each step: one lane for each reply that a later step reads."""
     lanes: list[int | None] = []
-    drawn: list[tuple[str, str, bool]] = []
+    rows: list[tuple[str, str, bool]] = []
     for index, step in enumerate(workflow.steps):
         reading = {place for place, source in enumerate(lanes) if source in step.access}
         ending = {place for place in reading if _last_reader(workflow, lanes[place]) == index}
@@ -97,10 +97,10 @@ def gutters(workflow: Workflow) -> list[Gutter]:
         for place in ending:
             lanes[place] = None
         below = "".join(" " if source is None else "│" for source in lanes)
-        drawn.append((line, below, bool(reading)))
+        rows.append((line, below, bool(reading)))
     width = len(lanes)
     blank = width + 2 if width else 0
-    return [Gutter(_headed(line, width, reads=reads), below.ljust(blank)) for line, below, reads in drawn]
+    return [Gutter(_headed(line, width, reads=reads), below.ljust(blank)) for line, below, reads in rows]
 
 
 def _last_reader(workflow: Workflow, source: int | None) -> int | None:
@@ -121,7 +121,7 @@ def _glyph(place: int, lanes: Sequence[int | None], reading: set[int], ending: s
 
 
 def _headed(line: str, width: int, *, reads: bool) -> str:
-    """`line` led on to its step, with an arrow where the step reads something."""
+    """Extends `line` to its step, with an arrow if the step reads a reply."""
     if not width:
         return ""
     fill = "─" if line.strip("│ ") else " "

@@ -1,4 +1,4 @@
-"""The two streams, and how text that others wrote is made fit for a terminal.
+"""Consoles for stdout and stderr, and escaping of untrusted text for terminals.
 
 Answers and data go to stdout; progress, summaries and errors to stderr.
 """
@@ -18,37 +18,37 @@ _RAW = re.compile(r"[\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]")
 
 
 def stdout() -> Console:
-    """Where answers go."""
+    """The console for answers and data."""
     return Console(markup=False, highlight=False, emoji=False)
 
 
 def stderr() -> Console:
-    """Where everything goes that is not the answer."""
+    """The console for progress, summaries and errors."""
     return Console(stderr=True, markup=False, highlight=False, emoji=False)
 
 
 def clean(text: str) -> str:
-    """`text` without what could move the cursor, change colours or reorder letters; lines and tabs stay."""
+    """Removes escape sequences and control characters from `text`, except line breaks and tabs."""
     return _UNFIT.sub("", text)
 
 
 def one_line(text: str) -> str:
-    """`text`, clean, on one line."""
+    """Cleans `text` and joins its lines."""
     return " ".join(clean(text).split())
 
 
 def write_json(json: str) -> None:
-    """Print JSON text; control characters that JSON leaves alone become escapes, so that its meaning stays."""
-    sys.stdout.write(_RAW.sub(lambda found: f"\\u{ord(found[0]):04x}", json) + "\n")
+    """Prints JSON text, with control characters escaped that JSON permits unescaped."""
+    sys.stdout.write(_RAW.sub(lambda match: f"\\u{ord(match[0]):04x}", json) + "\n")
 
 
 def note(console: Console, text: str, style: str = "dim") -> None:
-    """A remark: wrapped in a terminal, and a single line in a log."""
+    """Prints a remark: wrapped in a terminal, as a single line in a log."""
     console.print(Text(text, style=style), soft_wrap=not console.is_terminal)
 
 
 def fail(message: str) -> None:
-    """The one line that says what went wrong."""
+    """Prints an error to stderr in one line."""
     console = stderr()
     line = Text.assemble(("error: ", "bold red"), one_line(message))
     console.print(line, soft_wrap=not console.is_terminal)

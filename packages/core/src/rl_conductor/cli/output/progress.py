@@ -1,4 +1,4 @@
-"""Shows a run while it lasts: a picture that changes in a terminal, plain lines anywhere else."""
+"""Shows the progress of a run: a live display in a terminal, plain lines elsewhere."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from rich.live import Live
 from rich.text import Text
 
 from rl_conductor._internal.formatting import cost, counted, seconds, tokens
-from rl_conductor.cli import console
-from rl_conductor.cli.console import clean, one_line
-from rl_conductor.cli.graph import StepRow, table
-from rl_conductor.cli.report import SOURCES, heading, row_of, waiting_row
+from rl_conductor.cli.output import console
+from rl_conductor.cli.output.console import clean, one_line
+from rl_conductor.cli.output.diagram import StepRow, table
+from rl_conductor.cli.output.report import SOURCES, plan_heading, step_row, waiting_row
 from rl_conductor.trace.events import (
     AnswerDelta,
     Event,
@@ -35,18 +35,18 @@ from rl_conductor.types import total
 
 FRAMES = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 FRAMES_A_SECOND = 10
-ROOM = 3
-"""Columns left free at the right, for the `^C` that a terminal writes where the picture ends."""
+RIGHT_MARGIN = 3
+"""Columns left free at the right, for the `^C` that terminals print at the end of the display."""
 
 
 class Display(Protocol):
-    """Told of every event of a run."""
+    """Displays the events of a run."""
 
     def show(self, event: Event) -> None:
-        """Show one event."""
+        """Handles an event of the run."""
 
     def stop(self) -> None:
-        """Leave the terminal to others."""
+        """Stops the live display, so that others can write to the terminal."""
 
 
 @dataclass
@@ -54,39 +54,39 @@ class Watcher:
     """Passes events on to the display and the answer's text to stdout, and keeps the trace."""
 
     display: Display
-    speak: bool = True
+    print_answer: bool = True
     """Whether the answer is written to stdout as it is made."""
     trace: Trace | None = None
-    """What happened, once the run is over, also when it was cancelled."""
-    _ended: str = ""
+    """The trace, once the run has ended or was cancelled."""
+    _last_character: str = ""
 
     def __call__(self, event: Event) -> None:
-        """Show one event."""
+        """Handles an event of the run."""
         if isinstance(event, Finished):
             self.trace = event.trace
-        if isinstance(event, AnswerDelta) and self.speak:
-            self._say(event.text)
+        if isinstance(event, AnswerDelta) and self.print_answer:
+            self._write(event.text)
         else:
             self.end_line()
             self.display.show(event)
 
     def end_line(self) -> None:
         """Finish the answer's last line."""
-        if self._ended and self._ended != "\n":
-            self._say("\n")
+        if self._last_character and self._last_character != "\n":
+            self._write("\n")
 
-    def _say(self, text: str) -> None:
+    def _write(self, text: str) -> None:
         if sys.stdout.isatty():
             self.display.stop()
         text = clean(text)
         sys.stdout.write(text)
         sys.stdout.flush()
-        self._ended = text[-1:] or self._ended
+        self._last_character = text[-1:] or self._last_character
 
 
 @contextmanager
-def watching(planner: str, *, speak: bool = True) -> Iterator[Watcher]:
-    """A watcher of one run, as the terminal allows."""
+def watch_run(planner: str, *, print_answer: bool = True) -> Iterator[Watcher]:
+    """Creates the watcher of one run, with a live display if the terminal supports it."""
     error = console.stderr()
     if error.is_terminal and not error.is_dumb_terminal:
         board = Board(planner)
@@ -99,9 +99,9 @@ def watching(planner: str, *, speak: bool = True) -> Iterator[Watcher]:
             redirect_stderr=False,
         ) as live:
             board.live = live
-            yield Watcher(board, speak=speak)
+            yield Watcher(board, print_answer=print_answer)
     else:
-        yield Watcher(Lines(error, planner), speak=speak)
+        yield Watcher(Lines(error, planner), print_answer=print_answer)
 
 
 # ----------------------------------------------------------------------------------- in a terminal
@@ -109,7 +109,7 @@ def watching(planner: str, *, speak: bool = True) -> Iterator[Watcher]:
 
 @dataclass
 class _Attempt:
-    """A step at which a worker is busy."""
+    """A running attempt at a step."""
 
     worker: str
     number: int
@@ -118,10 +118,10 @@ class _Attempt:
 
 @dataclass
 class _RoundView:
-    """One round as far as it is known."""
+    """The state of one round, collected from events."""
 
     since: float
-    written: int = 0
+    characters: int = 0
     rejected: int = 0
     plan: PlanRecord | None = None
     attempts: dict[int, _Attempt] = field(default_factory=dict)
@@ -129,7 +129,7 @@ class _RoundView:
 
 
 class Board:
-    """The rounds so far, drawn anew several times a second."""
+    """Live display of the rounds so far."""
 
     def __init__(self, planner: str) -> None:
         self.live: Live | None = None
@@ -137,7 +137,7 @@ class Board:
         self._rounds: dict[int, _RoundView] = {}
 
     def show(self, event: Event) -> None:
-        """Note what happened; the next frame shows it."""
+        """Records the event for the next frame; the beginning of a phase is drawn at once."""
         if isinstance(event, Finished | AnswerDelta):
             return
         view = self._rounds.setdefault(event.round, _RoundView(since=time.monotonic()))
@@ -145,40 +145,42 @@ class Board:
             case PlanStarted():
                 view.since = time.monotonic()
             case PlanDelta():
-                view.written += len(event.text)
+                view.characters += len(event.text)
             case PlanRejected():
-                view.rejected, view.written = view.rejected + 1, 0
+                view.rejected, view.characters = view.rejected + 1, 0
             case WorkflowPlanned():
                 view.plan = event.plan
             case StepStarted():
                 view.attempts[event.index] = _Attempt(event.worker, event.attempt, time.monotonic())
             case StepFinished():
                 view.results[event.result.index] = event.result
+        if self.live is not None and isinstance(event, PlanStarted | WorkflowPlanned):
+            self.live.refresh()  # so that a phase shorter than a frame is shown, too
 
     def stop(self) -> None:
-        """Clear the picture, so that the answer stands where it was."""
+        """Clears the display, so that the answer takes its place."""
         if self.live is not None:
             self.live.stop()
 
     def __rich_console__(self, _: Console, options: ConsoleOptions) -> RenderResult:
-        yield Constrain(Group(*self._parts()), options.max_width - ROOM)
+        yield Constrain(Group(*self._parts()), options.max_width - RIGHT_MARGIN)
 
     def _parts(self) -> Iterator[RenderableType]:
         now = time.monotonic()
         for number, view in sorted(self._rounds.items()):
-            shown = number + 1 if len(self._rounds) > 1 else None
+            round_number = number + 1 if len(self._rounds) > 1 else None
             if view.plan is None:
-                yield self._planning(shown, view, now)
+                yield self._planning(round_number, view, now)
             else:
-                yield heading(shown, self._planner, view.plan)
+                yield plan_heading(round_number, self._planner, view.plan)
             if view.plan is not None and view.plan.workflow is not None:
                 steps = enumerate(view.plan.workflow.steps)
                 yield table(view.plan.workflow, [_row(view, index, waiting_row(step), now) for index, step in steps])
 
     def _planning(self, number: int | None, view: _RoundView, now: float) -> Text:
         parts = [f"planning with {one_line(self._planner)}", seconds(now - view.since)]
-        if view.written:
-            parts.append(f"{view.written:,} characters")
+        if view.characters:
+            parts.append(f"{view.characters:,} characters")
         if view.rejected:
             parts.append(f"{counted(view.rejected, 'plan')} rejected")
         return Text.assemble((f"{_frame(now)} ", "cyan"), f"round {number}: " if number else "", " · ".join(parts))
@@ -186,7 +188,7 @@ class Board:
 
 def _row(view: _RoundView, index: int, otherwise: StepRow, now: float) -> StepRow:
     if index in view.results:
-        return row_of(view.results[index])
+        return step_row(view.results[index])
     attempt = view.attempts.get(index)
     if attempt is None:
         return otherwise
@@ -203,20 +205,20 @@ def _frame(now: float) -> str:
 
 @dataclass
 class Lines:
-    """A line for each thing that happens, for logs and pipes."""
+    """Prints one line per event, for logs and pipes."""
 
     console: Console
     planner: str
 
     def show(self, event: Event) -> None:
-        """Say what happened, if it is worth a line."""
-        for line in self._said(event):
+        """Prints the event, if it is worth a line."""
+        for line in self._lines(event):
             self.console.print(Text(line), soft_wrap=True)
 
     def stop(self) -> None:
-        """Nothing is drawn, so there is nothing to clear."""
+        """Does nothing; there is no live display."""
 
-    def _said(self, event: Event) -> Iterator[str]:
+    def _lines(self, event: Event) -> Iterator[str]:
         match event:
             case PlanStarted():
                 yield f"planning with {self.planner}"

@@ -1,4 +1,4 @@
-"""One run from the command line: shown while it lasts, printed, summed up, and its exit code."""
+"""Runs a request for the command line: progress, answer, summary and exit code."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from typing import Any, TypeVar
 import typer
 
 from rl_conductor._internal.formatting import cost_in_words, counted, tokens
-from rl_conductor._internal.io import writable, writing
-from rl_conductor.cli import console, report
-from rl_conductor.cli.options import as_options
-from rl_conductor.cli.progress import Watcher, watching
-from rl_conductor.cli.telemetry import exported
+from rl_conductor._internal.io import check_writable, writing_errors
+from rl_conductor.cli.options import with_option_names
+from rl_conductor.cli.output import console, report
+from rl_conductor.cli.output.progress import Watcher, watch_run
+from rl_conductor.cli.telemetry import export_telemetry
 from rl_conductor.conductor import Conductor
 from rl_conductor.errors import RunError
 from rl_conductor.trace.events import Event, Listener
@@ -32,64 +32,66 @@ INTERRUPTED = 130
 
 
 @dataclass(frozen=True)
-class Output:
-    """What is printed and kept of a run."""
+class OutputOptions:
+    """Options for printing and saving a run."""
 
     as_json: bool = False
     show_trace: bool = False
     save: Path | None = None
 
 
-def conduct(conductor: Conductor, request: Request, output: Output, *, workflow: Workflow | None = None) -> None:
-    """Run, print the answer as it is made, sum up, and end with the exit code that fits.
+def run_and_print(
+    conductor: Conductor, request: Request, output: OutputOptions, *, workflow: Workflow | None = None
+) -> None:
+    """Runs a request, streams the answer, prints a summary, and exits with the matching code.
 
     Raises:
         ConductorError: nothing was run.
         typer.Exit: there is no answer, or Ctrl-C.
     """
-    path = writable(output.save) if output.save else None
-    with exported():
+    path = check_writable(output.save) if output.save else None
+    with export_telemetry():
         _conduct(conductor, request, output, workflow, path)
 
 
 def _conduct(
-    conductor: Conductor, request: Request, output: Output, workflow: Workflow | None, path: Path | None
+    conductor: Conductor, request: Request, output: OutputOptions, workflow: Workflow | None, path: Path | None
 ) -> None:
     code = 0
-    with watching(conductor.planner.model.name, speak=not output.as_json) as watcher:
+    with watch_run(conductor.planner.model.name, print_answer=not output.as_json) as watcher:
         try:
-            asyncio.run(_until_heard(conductor, lambda show: _run(conductor, request, workflow, show), watcher))
+            asyncio.run(_run_until_closed(conductor, lambda show: _run(conductor, request, workflow, show), watcher))
         except RunError:
             code = NO_ANSWER
         except BrokenPipeError:
             code = NO_ANSWER
-            _silence()
+            _discard_stdout()
         except KeyboardInterrupt:
             code = INTERRUPTED
     if watcher.trace is None:
         raise typer.Exit(code)
     watcher.end_line()
     _print(watcher.trace, output, path)
-    _sum_up(watcher.trace, output, code)
+    _print_summary(watcher.trace, output, code)
     if code:
         raise typer.Exit(code)
 
 
-def plan(conductor: Conductor, request: Request) -> PlanRecord:
-    """A plan that is not run, shown while it is written.
+def make_plan(conductor: Conductor, request: Request) -> PlanRecord:
+    """Makes a plan without running it, and shows its progress.
 
     Raises:
         ConductorError: no plan may be made at all.
         typer.Exit: Ctrl-C.
     """
-    with watching(conductor.planner.model.name) as watcher:
-        work = _until_heard(conductor, lambda show: conductor.plan(request, on_event=show), watcher)
+    with watch_run(conductor.planner.model.name) as watcher:
+        work = _run_until_closed(conductor, lambda show: conductor.plan(request, on_event=show), watcher)
         try:
             return asyncio.run(work)
         except KeyboardInterrupt:
             pass
     if watcher.trace is not None:
-        console.fail(f"stopped; {spent(watcher.trace)}")
+        console.fail(f"stopped; {usage_summary(watcher.trace)}")
     raise typer.Exit(INTERRUPTED)
 
 
@@ -97,19 +99,21 @@ async def _run(conductor: Conductor, request: Request, workflow: Workflow | None
     return await conductor.run(request, workflow=workflow, on_event=show, stream=True)
 
 
-async def _until_heard(conductor: Conductor, work: Callable[[Listener], Coroutine[Any, Any, T]], watcher: Watcher) -> T:
-    """The result of `work`, which is cancelled once nobody reads on: an answer that is not heard may cost no more.
+async def _run_until_closed(
+    conductor: Conductor, work: Callable[[Listener], Coroutine[Any, Any, T]], watcher: Watcher
+) -> T:
+    """Awaits `work`; cancels it when stdout is closed, so that an answer that nobody reads costs no more.
 
     Raises:
-        BrokenPipeError: nobody reads on.
+        BrokenPipeError: stdout was closed.
     """
-    hung_up: list[BrokenPipeError] = []
+    broken_pipes: list[BrokenPipeError] = []
 
     def show(event: Event) -> None:
         try:
             watcher(event)
-        except BrokenPipeError as gone:
-            hung_up.append(gone)
+        except BrokenPipeError as error:
+            broken_pipes.append(error)
             running.cancel()
 
     running = asyncio.create_task(work(show))
@@ -119,52 +123,52 @@ async def _until_heard(conductor: Conductor, work: Callable[[Listener], Coroutin
         running.cancel()
         await asyncio.gather(running, return_exceptions=True)
         await conductor.aclose()
-    if hung_up:
-        raise hung_up[0]
+    if broken_pipes:
+        raise broken_pipes[0]
     return running.result()
 
 
-def _silence() -> None:
-    """Keep Python from flushing into a pipe that is gone."""
+def _discard_stdout() -> None:
+    """Redirects stdout to /dev/null, so that Python does not flush into a closed pipe."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-def _print(trace: Trace, output: Output, path: Path | None) -> None:
+def _print(trace: Trace, output: OutputOptions, path: Path | None) -> None:
     if output.as_json:
         console.write_json(trace.model_dump_json(indent=2))
     if path is not None:
-        with writing(path):
+        with writing_errors(path):
             path.write_text(trace.model_dump_json(indent=2) + "\n", encoding="utf-8")
 
 
-def _sum_up(trace: Trace, output: Output, code: int) -> None:
+def _print_summary(trace: Trace, output: OutputOptions, code: int) -> None:
     error = console.stderr()
     if not output.as_json and (output.show_trace or not _was_refused(trace)):
         error.print()
-        error.print(report.story(trace) if output.show_trace else report.summary(trace))
+        error.print(report.full_report(trace) if output.show_trace else report.summary(trace))
     if output.save:
         console.note(error, f"the trace is in {output.save}: rl-conductor trace show {output.save}")
     if code == INTERRUPTED:
-        console.fail(f"stopped; {spent(trace)}")
+        console.fail(f"stopped; {usage_summary(trace)}")
     elif code:
-        console.fail(why_none(trace))
+        console.fail(failure_reason(trace))
 
 
-def spent(trace: Trace) -> str:
-    """What a run that was cut short had used."""
+def usage_summary(trace: Trace) -> str:
+    """Describes the usage of an interrupted run."""
     used = trace.usage
     if not used.calls:
         return "nothing was spent"
     return f"spent until then: {cost_in_words(used)}, {tokens(used)}, {counted(used.calls, 'call')}"
 
 
-def why_none(trace: Trace) -> str:
-    """Why nobody got an answer, in a sentence."""
+def failure_reason(trace: Trace) -> str:
+    """Explains in one sentence why there is no answer."""
     if _was_refused(trace):
-        return f"refused before anything was spent: {as_options(next(trace.calls()).error or '')}"
+        return f"refused before anything was spent: {with_option_names(next(trace.calls()).error or '')}"
     if trace.completion is not None or trace.error == "cancelled":
-        return f"nobody read the answer to its end; {spent(trace)}"
-    return f"there is no answer: {as_options(trace.error or '')}; {spent(trace)}"
+        return f"nobody read the answer to its end; {usage_summary(trace)}"
+    return f"there is no answer: {with_option_names(trace.error or '')}; {usage_summary(trace)}"
 
 
 def _was_refused(trace: Trace) -> bool:

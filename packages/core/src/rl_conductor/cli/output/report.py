@@ -1,4 +1,4 @@
-"""What a trace tells: the steps of each round, what went wrong, what it cost. Values in, renderables out."""
+"""Renders a trace: the steps of each round, problems and costs. Returns rich renderables and prints nothing."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from rich.table import Table
 from rich.text import Text
 
 from rl_conductor._internal.formatting import cost, cost_in_words, counted, seconds, tokens
-from rl_conductor.cli.console import clean, one_line
-from rl_conductor.cli.graph import StepRow, table
+from rl_conductor.cli.output.console import clean, one_line
+from rl_conductor.cli.output.diagram import StepRow, table
 from rl_conductor.trace.trace import PlanRecord, Round, StepResult, Trace
 from rl_conductor.types import FilePart, ImagePart, Message, Request, Usage, total
 from rl_conductor.workflow.workflow import Step, Workflow
@@ -27,34 +27,34 @@ SOURCES = {
     "fallback": "no plan could be used: the best worker answers alone",
     "continuation": "goes on with the worker whose tools were called",
 }
-"""How a workflow came about, in words."""
+"""Description of the source of a workflow."""
 
 
 def summary(trace: Trace) -> RenderableType:
-    """Who did what, what went wrong, and what all of it took."""
-    return Group(*_rounds(trace), *troubles(trace), Text(), totals(trace))
+    """The rounds with their steps, the problems, and the totals."""
+    return Group(*_rounds(trace), *problems(trace), Text(), totals(trace))
 
 
 def _rounds(trace: Trace) -> Iterator[RenderableType]:
-    for number, one in enumerate(trace.rounds, 1):
-        yield heading(number if len(trace.rounds) > 1 else None, trace.planner, one.plan)
-        if one.workflow is not None:
-            yield table(one.workflow, [row_of(result) for result in one.results])
+    for number, round_ in enumerate(trace.rounds, 1):
+        yield plan_heading(number if len(trace.rounds) > 1 else None, trace.planner, round_.plan)
+        if round_.workflow is not None:
+            yield table(round_.workflow, [step_row(result) for result in round_.results])
 
 
-def heading(number: int | None, planner: str, plan: PlanRecord) -> Text:
-    """Who planned a round, and what that took."""
+def plan_heading(number: int | None, planner: str, plan: PlanRecord) -> Text:
+    """The heading of a round: the planner, and the time, tokens and cost of planning."""
     used = total(call.usage for call in plan.calls)
-    spent = [seconds(sum(call.seconds for call in plan.calls)), tokens(used), cost(used)]
+    parts = [seconds(sum(call.seconds for call in plan.calls)), tokens(used), cost(used)]
     words = "the answer stands" if plan.workflow is None and plan.source == "planner" else SOURCES[plan.source]
     who = f"{words} by {planner}" if plan.source == "planner" and plan.workflow is not None else words
     line = Text(f"round {number}: " if number else "", style="dim").append(one_line(who))
-    line.append(f" · {' · '.join(spent)}" if plan.calls else "")
+    line.append(f" · {' · '.join(parts)}" if plan.calls else "")
     return line.append(f"\ntier: {one_line(plan.tier.in_words)}" if plan.tier else "", style="dim")
 
 
-def row_of(result: StepResult) -> StepRow:
-    """What became of a step."""
+def step_row(result: StepResult) -> StepRow:
+    """The table row of a finished step."""
     mark, style = MARKS[result.status]
     used = total(call.usage for call in result.calls)
     ran = bool(result.calls)
@@ -69,28 +69,28 @@ def row_of(result: StepResult) -> StepRow:
     )
 
 
-def troubles(trace: Trace) -> list[Text]:
-    """What went wrong on the way, a line each; empty when nothing did."""
-    found = []
-    for number, one in enumerate(trace.rounds, 1):
+def problems(trace: Trace) -> list[Text]:
+    """Rejected plans, repairs and failed calls, one line each."""
+    lines = []
+    for number, round_ in enumerate(trace.rounds, 1):
         where = f"round {number}, " if len(trace.rounds) > 1 else ""
-        found += [f"{where}plan: {error}" for error in counted_once(one.plan.errors)]
-        found += [f"{where}plan, changed: {repair}" for repair in one.plan.repairs]
-        for result in one.results:
-            found += [f"{where}step {result.index + 1}: {line}" for line in _step_troubles(result)]
+        lines += [f"{where}plan: {error}" for error in deduplicate(round_.plan.errors)]
+        lines += [f"{where}plan, changed: {repair}" for repair in round_.plan.repairs]
+        for result in round_.results:
+            lines += [f"{where}step {result.index + 1}: {line}" for line in _step_troubles(result)]
     if trace.answer is not None and trace.answer.source == "evidence":
-        found.append(f"the last step failed: the answer is the reply of step {trace.answer.step + 1}")
-    return [Text.assemble(("! ", "yellow"), (one_line(line), "yellow dim")) for line in found]
+        lines.append(f"the last step failed: the answer is the reply of step {trace.answer.step + 1}")
+    return [Text.assemble(("! ", "yellow"), (one_line(line), "yellow dim")) for line in lines]
 
 
-def counted_once(problems: Iterable[str]) -> list[str]:
-    """Each problem once, with how often it came."""
-    return [one if times == 1 else f"{one} ({times} times)" for one, times in Counter(problems).items()]
+def deduplicate(problems: Iterable[str]) -> list[str]:
+    """Removes duplicates and adds their number of occurrences."""
+    return [round_ if times == 1 else f"{round_} ({times} times)" for round_, times in Counter(problems).items()]
 
 
 def _step_troubles(result: StepResult) -> Iterator[str]:
     failed = [f"{call.worker}: {call.error or call.outcome}" for call in result.calls if call.outcome != "ok"]
-    yield from counted_once(failed)
+    yield from deduplicate(failed)
     if result.error and not failed:
         yield result.error
     if result.step.worker != result.planned_worker:
@@ -111,25 +111,25 @@ def totals(trace: Trace) -> Text:
     return Text(" · ".join(parts), style="bold")
 
 
-# ---------------------------------------------------------------------------------- the whole story
+# ---------------------------------------------------------------------------------- the complete report
 
 
-def story(trace: Trace) -> RenderableType:
-    """Everything about a run but what was shown and said in full."""
+def full_report(trace: Trace) -> RenderableType:
+    """The complete report of a run, without the messages of its calls."""
     sections: list[Iterable[RenderableType]] = [
         [_head(trace)],
-        *(_round_story(number, one, trace) for number, one in enumerate(trace.rounds, 1)),
-        troubles(trace),
+        *(_round_story(number, round_, trace) for number, round_ in enumerate(trace.rounds, 1)),
+        problems(trace),
         [by_worker(trace)],
         _answer(trace),
         [totals(trace)],
     ]
-    told = [Group(*parts) for section in sections if (parts := list(section))]
-    return Group(*(line for part in told[:-1] for line in (part, Text())), told[-1])
+    blocks = [Group(*parts) for section in sections if (parts := list(section))]
+    return Group(*(line for part in blocks[:-1] for line in (part, Text())), blocks[-1])
 
 
 def _head(trace: Trace) -> Table:
-    return facts(
+    return key_value_table(
         {
             "run": trace.id,
             "made": f"{trace.created:%Y-%m-%d %H:%M:%S %Z}",
@@ -140,18 +140,18 @@ def _head(trace: Trace) -> Table:
     )
 
 
-def facts(known: Mapping[str, str]) -> Table:
-    """What is known of a run, a line each."""
-    drawn = Table.grid(padding=(0, 2))
-    drawn.add_column(style="dim", no_wrap=True)
-    drawn.add_column()
-    for name, value in known.items():
-        drawn.add_row(name, Text(clean(value)))
-    return drawn
+def key_value_table(values: Mapping[str, str]) -> Table:
+    """A two-column table of names and values."""
+    grid = Table.grid(padding=(0, 2))
+    grid.add_column(style="dim", no_wrap=True)
+    grid.add_column()
+    for name, value in values.items():
+        grid.add_row(name, Text(clean(value)))
+    return grid
 
 
 def last_turn(request: Request) -> str:
-    """The last thing the caller said, with what was attached."""
+    """The last message of the request, with its attachments."""
     if not request.messages:
         return ""
     parts = request.messages[-1].content
@@ -159,23 +159,23 @@ def last_turn(request: Request) -> str:
     return "\n".join([request.messages[-1].text, *attached])
 
 
-def _round_story(number: int, one: Round, trace: Trace) -> Iterator[RenderableType]:
-    yield heading(number if len(trace.rounds) > 1 else None, trace.planner, one.plan)
-    if one.plan.reasoning:
-        yield Padding(Text(clean(one.plan.reasoning.strip()), style="italic dim"), (0, 0, 0, 2))
-    if one.workflow is not None:
-        yield table(one.workflow, [row_of(result) for result in one.results])
+def _round_story(number: int, round_: Round, trace: Trace) -> Iterator[RenderableType]:
+    yield plan_heading(number if len(trace.rounds) > 1 else None, trace.planner, round_.plan)
+    if round_.plan.reasoning:
+        yield Padding(Text(clean(round_.plan.reasoning.strip()), style="italic dim"), (0, 0, 0, 2))
+    if round_.workflow is not None:
+        yield table(round_.workflow, [step_row(result) for result in round_.results])
 
 
 def by_worker(trace: Trace) -> Table:
-    """What planning and each worker used."""
-    drawn = Table(box=None, padding=(0, 2, 0, 0), header_style="dim", pad_edge=False)
-    drawn.add_column("who")
+    """Calls, tokens and cost of planning and of each worker."""
+    grid = Table(box=None, padding=(0, 2, 0, 0), header_style="dim", pad_edge=False)
+    grid.add_column("who")
     for name in ("calls", "read", "cached", "written", "cost"):
-        drawn.add_column(name, justify="right")
+        grid.add_column(name, justify="right")
     for name, used in {"planning": trace.planning, **trace.usage_by_worker()}.items():
-        drawn.add_row(Text(one_line(name)), *_usage_cells(used))
-    return drawn
+        grid.add_row(Text(one_line(name)), *_usage_cells(used))
+    return grid
 
 
 def _usage_cells(used: Usage) -> tuple[str, ...]:
@@ -191,30 +191,30 @@ def _answer(trace: Trace) -> Iterator[RenderableType]:
     yield Text(clean(trace.completion.text))
 
 
-# --------------------------------------------------------------------------- what was shown and said
+# --------------------------------------------------------------------------- messages of calls
 
 
-def exchange(trace: Trace, number: int) -> Iterator[RenderableType]:
-    """What the step of this number (0 is the planner) was shown and said, in every round, call by call."""
-    for place, one in enumerate(trace.rounds, 1):
+def step_exchange(trace: Trace, number: int) -> Iterator[RenderableType]:
+    """All messages of the calls of one step (0 is the planner), in every round."""
+    for place, round_ in enumerate(trace.rounds, 1):
         title = f"round {place}, " if len(trace.rounds) > 1 else ""
-        calls = one.plan.calls if number == 0 else ()
+        calls = round_.plan.calls if number == 0 else ()
         who = "planner"
-        if 0 < number <= len(one.results):
-            result = one.results[number - 1]
+        if 0 < number <= len(round_.results):
+            result = round_.results[number - 1]
             calls, who = result.calls, f"step {number}, {result.step.worker}"
         for attempt, call in enumerate(calls, 1):
             yield Text(one_line(f"── {title}{who}, call {attempt} to {call.model}: {call.outcome}"), style="bold")
-            yield from _shown(call.request)
+            yield from _request_messages(call.request)
             if call.completion is not None:
                 yield from _message(call.completion.message)
             elif call.error:
                 yield Text(clean(call.error), style="red")
 
 
-def _shown(request: Request | None) -> Iterator[RenderableType]:
+def _request_messages(request: Request | None) -> Iterator[RenderableType]:
     if request is None:
-        yield Text("what it was shown was not kept", style="dim")
+        yield Text("the request was not recorded", style="dim")
         return
     for message in request.messages:
         yield from _message(message)
@@ -233,16 +233,16 @@ def _message(message: Message) -> Iterator[RenderableType]:
 
 
 def unfinished(workflow: Workflow, results: Sequence[StepResult]) -> Table:
-    """The steps of a round that is not over, as far as they are done."""
-    done = {result.index: row_of(result) for result in results}
-    return table(workflow, [done.get(index, row) for index, row in enumerate(waiting(workflow))])
+    """The steps of a running round, finished or waiting."""
+    finished = {result.index: step_row(result) for result in results}
+    return table(workflow, [finished.get(index, row) for index, row in enumerate(waiting(workflow))])
 
 
 def waiting(workflow: Workflow) -> list[StepRow]:
-    """The rows of steps of which none has begun."""
+    """The rows of a workflow whose steps have not started."""
     return [waiting_row(step) for step in workflow.steps]
 
 
 def waiting_row(step: Step) -> StepRow:
-    """The row of a step that has not begun."""
+    """The row of a step that has not started."""
     return StepRow(mark="○", style="dim", worker=step.worker, subtask=step.subtask)

@@ -1,0 +1,43 @@
+"""Classifies failed calls for the trace and formats their errors for the log."""
+
+from __future__ import annotations
+
+import logging
+
+from rl_conductor.errors import (
+    AuthenticationError,
+    BadRequestError,
+    ConductorError,
+    ContextLengthError,
+    LimitError,
+    ModelError,
+    ModelTimeoutError,
+    RateLimitError,
+)
+from rl_conductor.models.base import MAX_ERROR_LENGTH, Model
+from rl_conductor.models.redaction import find_secrets, redact_secrets
+from rl_conductor.trace.trace import CallOutcome
+
+log = logging.getLogger("rl_conductor.run")
+
+REFUSALS = (AuthenticationError, BadRequestError, ContextLengthError, RateLimitError)
+REFUSAL_STATUSES = (400, 401, 403, 404, 413, 422, 429)
+"""Vendors reject these calls before they generate anything, so they cost nothing."""
+
+
+def is_refusal(error: Exception | None) -> bool:
+    """Whether the vendor rejected the call before it generated anything."""
+    return isinstance(error, ModelError) and (isinstance(error, REFUSALS) or error.status in REFUSAL_STATUSES)
+
+
+def outcome_of(error: ConductorError) -> CallOutcome:
+    """The `CallOutcome` of a call that raised `error`."""
+    if isinstance(error, LimitError):
+        return "timeout" if error.limit == "seconds" else "refused"
+    return "timeout" if isinstance(error, ModelTimeoutError) else "error"
+
+
+def format_for_log(error: object, model: Model) -> str:
+    """Formats an error on one line, without unprintable characters or the API keys in `model`."""
+    text = redact_secrets(str(error), find_secrets(model))[:MAX_ERROR_LENGTH]
+    return "".join(character if character.isprintable() else " " for character in text)

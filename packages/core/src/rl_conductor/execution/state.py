@@ -1,0 +1,178 @@
+"""The state of one run: its inputs and rounds so far, and the allowed plans, answer and trace that follow."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from functools import cached_property
+
+from rl_conductor._internal.version import package_version
+from rl_conductor.calls.budget import Budget
+from rl_conductor.calls.model_call import ModelCaller
+from rl_conductor.errors import PolicyError
+from rl_conductor.execution.answer import list_failures, select_answer, to_completion
+from rl_conductor.execution.executor import Execution, Hedges
+from rl_conductor.execution.prompt_version import prompt_version
+from rl_conductor.execution.restore import Rules, check_history, without_continuation
+from rl_conductor.planning.fallback import filter_capable
+from rl_conductor.planning.planner import Planner
+from rl_conductor.planning.recursion import next_round_space
+from rl_conductor.planning.router import Router
+from rl_conductor.pool.pool import WorkerPool
+from rl_conductor.text.delimiters import new_delimiter_key
+from rl_conductor.trace.events import Listener
+from rl_conductor.trace.trace import Answer, Round, Setup, Trace, Versions
+from rl_conductor.types import Request, total
+from rl_conductor.workflow.limits import Limits
+from rl_conductor.workflow.policy import Policy
+from rl_conductor.workflow.workflow import AccessMode, PlanSpace
+
+
+@dataclass
+class RunState:
+    """One request, the conductor's configuration for it, and the rounds so far."""
+
+    planner: Planner
+    pool: WorkerPool
+    request: Request
+    policy: Policy
+    limits: Limits
+    emit: Listener
+    access: AccessMode = "binary"
+    stream: bool = False
+    """Pass the answer on while it is generated, if it is certain to be the answer."""
+    retries: int = 2
+    keep_prompts: bool = True
+    tiers: Router | None = None
+    fence_key: str = field(default_factory=new_delimiter_key)
+    previous_rounds: Sequence[Round] = ()
+    """Rounds that this run made before it was interrupted, or under another host."""
+    rounds: list[Round] = field(default_factory=list)
+    streamed_text: str = ""
+    """The part of the answer that was passed on while it was generated."""
+    dropped: list[str] = field(default_factory=list)
+    """Why parts of an interrupted run are not reused; recorded as errors of the next plan."""
+
+    def __post_init__(self) -> None:
+        self.caller = ModelCaller(Budget(self.limits), retries=self.retries, keep_prompts=self.keep_prompts)
+        self.hedges = Hedges(self.limits.hedges)
+        self.id = f"run-{secrets.token_hex(8)}"
+        self.created = datetime.now(UTC)
+        self.caller.charge_previous(call for round_ in self.previous_rounds for call in round_.calls)
+        self.rounds.extend(self.previous_rounds)
+
+    @property
+    def number(self) -> int:
+        """The number of the current round, from 0."""
+        return len(self.rounds)
+
+    def execution(self) -> Execution:
+        """Returns the current round's execution, with no step started."""
+        return Execution(
+            pool=self.pool,
+            space=self.space(),
+            request=self._worker_request,
+            caller=self.caller,
+            fence_key=self.fence_key,
+            emit=self.emit,
+            number=self.number,
+            previous_rounds=tuple(self.rounds),
+            hedges=self.hedges,
+        )
+
+    @cached_property
+    def _worker_request(self) -> Request:
+        return without_continuation(self.request)
+
+    # -------------------------------------------------------------------------------- allowed plans
+
+    @cached_property
+    def rules(self) -> Rules:
+        """The policy, applied to the pool."""
+        return Rules(self.policy, self.pool)
+
+    @cached_property
+    def first_space(self) -> PlanSpace:
+        """The plans that the first round may have."""
+        self.policy.check_selectors(self.pool.cards, planners=[self.planner.card])
+        space = self.policy.space(self.pool.cards, max_steps=self.limits.steps, access=self.access)
+        return filter_capable(space, self.pool, self.request)
+
+    def space(self) -> PlanSpace:
+        """The plans that the current round may have, for this policy, these limits and this request.
+
+        Raises:
+            PolicyError: no workflow is allowed.
+        """
+        if not self.rounds:
+            return self.first_space
+        return next_round_space(self.first_space, self.rounds, self.pool, self.policy)
+
+    def check(self) -> None:
+        """Checks that some workflow is allowed, and that the planner may see the request if one has to be planned.
+
+        Raises:
+            PolicyError: otherwise.
+        """
+        if not self.space().leaves_no_choice and self.tiers is None:
+            self.check_planner_access()
+
+    def check_planner_access(self) -> None:
+        """Raises `PolicyError` unless the policy lets the planner see the request."""
+        reason = self.policy.data_refused_because(self.planner.card)
+        if reason is not None:
+            raise PolicyError(
+                f"the planner {self.planner.model.name} may not see this request: {reason}; describe its model with "
+                "Planner(model=..., card=Card(tags=..., region=...))",
+                rule="data_class",
+            )
+
+    def check_previous_rounds(self) -> None:
+        """Checks the rounds so far against the policy, for a host that stores them itself.
+
+        Raises:
+            WorkflowValidationError: the policy does not allow them.
+        """
+        check_history(self.rounds, self.first_space, self.rules, self.planner.card)
+
+    # -------------------------------------------------------------------------------- answer and trace
+
+    def answer(self) -> Answer | None:
+        """Selects the answer from the rounds so far."""
+        # An earlier step's reply won't do where the policy says who answers, or where only the last step was told the
+        # response format.
+        allow_evidence = self.policy.pinned is None and self.request.response_format is None
+        return select_answer(self.rounds, streamed_text=self.streamed_text, allow_evidence=allow_evidence)
+
+    def trace(self, interruption: str | None) -> Trace:
+        """Builds the trace of the run as it is now.
+
+        Args:
+            interruption: why the run ended early; it has no answer then.
+        """
+        usage = total(call.usage for round_ in self.rounds for call in round_.calls)
+        answer = self.answer() if interruption is None else None
+        result = answer and self.rounds[answer.round].results[answer.step]
+        return Trace(
+            id=self.id,
+            created=self.created,
+            request=self.request,
+            policy=self.policy,
+            limits=self.limits,
+            planner=self.planner.model.name,
+            rounds=tuple(self.rounds),
+            answer=answer,
+            completion=to_completion(result, usage, self.streamed_text) if result else None,
+            error=None if answer else interruption or "; ".join(list_failures(self.rounds)),
+            seconds=self.caller.elapsed(),
+            fence_key=self.fence_key,
+            versions=Versions(package=package_version(), prompt=prompt_version()),
+            setup=Setup(
+                planner=self.planner.setup,
+                workers=tuple(worker.setup for worker in self.pool.values()),
+                access=self.access,
+                retries=self.retries,
+            ),
+        )
