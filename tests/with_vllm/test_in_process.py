@@ -94,7 +94,7 @@ async def test_adapters_share_an_engine_and_each_says_its_own(engine: VLLMModel,
 
 
 def test_a_bare_model_beside_adapters_is_refused_on_a_cpu(tiny: Path) -> None:
-    with pytest.raises(ConfigError, match="leave out enable_lora"):
+    with pytest.raises(ConfigError, match="remove enable_lora"):
         VLLMModel(str(tiny), enable_lora=True)
 
 
