@@ -330,7 +330,7 @@ def main() -> None:
 def show(console: Console, title: str, outcome: Outcome) -> None:
     """Print what happened and what came of it."""
     books = outcome.books
-    ended = Counter(call.ended for call in books.vendor)
+    ended = Counter(call.outcome for call in books.vendor)
     happened = {
         "questions": len(books.answers),
         "attempts of clients": outcome.attempts,
