@@ -8,7 +8,7 @@ from langchain_core.runnables import RunnableConfig
 from langgraph.graph import START, MessagesState, StateGraph
 
 from core.runs import evidence_of, plan, pool_of, subtask_of
-from langchain_conductor.subgraph import Graph
+from langchain_conductor.graph.step_graph import Graph
 from rl_conductor import Conductor, Request, ScriptedModel
 
 DIAMOND = plan((0, "look", []), (1, "count", []), (0, "join", [0, 1]), (1, "tell", [2]))

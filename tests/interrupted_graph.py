@@ -20,8 +20,8 @@ from langgraph.checkpoint.sqlite.aio import AsyncSqliteSaver
 
 from conductor_graphs import DIAMOND, THREAD, around, told
 from core.runs import Gated, forever, pool_of, subtask_of
-from langchain_conductor.node import create_conductor
-from langchain_conductor.subgraph import Graph
+from langchain_conductor.graph.node import create_conductor
+from langchain_conductor.graph.step_graph import Graph
 from rl_conductor import Conductor, Request
 
 ASYNC = "async:"

@@ -11,6 +11,8 @@ from pytest_examples import CodeExample, EvalExample, find_examples
 
 ROOT = Path(__file__).parents[1]
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
+REAL_MODELS = {"llamaindex_swap", "quickstart", "rag_swap"}
+"""Examples that run the embedded models."""
 PAGES = [ROOT / "README.md", *sorted(ROOT.glob("packages/*/README.md")), *sorted((ROOT / "docs").glob("*.md"))]
 
 
@@ -33,8 +35,11 @@ def test_a_block_of_the_docs_prints_what_it_says(
     known.update(eval_example.run_print_check(block, module_globals=known))
 
 
-@pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.stem)
-@pytest.mark.timeout(300)
+@pytest.mark.parametrize(
+    "example",
+    [pytest.param(path, id=path.stem, marks=[pytest.mark.slow] * (path.stem in REAL_MODELS)) for path in EXAMPLES],
+)
+@pytest.mark.timeout(900)
 def test_an_example_runs(example: Path) -> None:
     done = subprocess.run([sys.executable, "-W", "error", str(example)], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr

@@ -12,9 +12,9 @@ from typing import Any, NamedTuple
 from rl_conductor.errors import ModelError, RateLimitError
 from rl_conductor.models import Model
 from rl_conductor.models.scripted import ScriptedModel
-from rl_conductor.planning.prompts import TASK, prompt_in, subtask_in
 from rl_conductor.pool.pool import WorkerPool
 from rl_conductor.pool.worker import Worker
+from rl_conductor.pool.worker_prompt import TASK, prompt_in, subtask_in
 from rl_conductor.trace.events import Event, StepFinished, StepStarted
 from rl_conductor.types import Card, Completion, Delta, Message, Request, Usage
 from rl_conductor.workflow.workflow import Step, Workflow

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from importlib import import_module
+
+import pytest
 
 import rl_conductor
 
@@ -26,6 +29,7 @@ PUBLIC = {
     "Message",
     "Model",
     "ModelError",
+    "PlanExample",
     "Planner",
     "Policy",
     "PolicyError",
@@ -66,3 +70,15 @@ def test_importing_the_package_loads_no_vendors_library() -> None:
     loaded = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
 
     assert loaded.stdout == "[]\n"
+
+
+DOCUMENTED = ("", ".integration", ".models", ".plan_text", ".pool", ".trace", ".types", ".workflow")
+
+
+@pytest.mark.parametrize("package", [f"rl_conductor{name}" for name in DOCUMENTED])
+def test_every_public_function_and_class_has_a_docstring_that_says_something(package: str) -> None:
+    module = import_module(package)
+    public = getattr(module, "__all__", [name for name in vars(module) if not name.startswith("_")])
+    for thing in (getattr(module, name) for name in public):
+        if callable(thing) and str(getattr(thing, "__module__", "")).startswith("rl_conductor"):
+            assert len((thing.__doc__ or "").split()) > 3, f"{package}: {thing}"

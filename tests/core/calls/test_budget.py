@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from core.runs import SOON
-from rl_conductor.calls.budget import Amount, Budget, Reservation, current_budget
+from rl_conductor.calls.budget import Amount, Budget, Reservation
 from rl_conductor.errors import LimitError
 from rl_conductor.types import Usage
 from rl_conductor.workflow.limits import Limits, UpperBound
@@ -25,11 +25,7 @@ NOTHING = Amount()
 
 
 def inside(parent: Budget, limits: Limits | None = None) -> Budget:
-    token = current_budget.set(parent)
-    try:
-        return Budget(limits or Limits())
-    finally:
-        current_budget.reset(token)
+    return Budget(limits or Limits(), parent=parent)
 
 
 async def soon(reservation: Reservation) -> Reservation:

@@ -12,7 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from core.runs import SOON, leftover_tasks, plan, worker, workflow
-from rl_conductor.calls.budget import Amount, Budget, current_budget
+from rl_conductor.calls.budget import Amount, Budget
+from rl_conductor.calls.scope import current_scope
 from rl_conductor.conductor import Conductor
 from rl_conductor.errors import ModelError, RateLimitError, RunError
 from rl_conductor.models import Model
@@ -80,7 +81,7 @@ class Vendor:
 
     def _check(self) -> None:
         """As a call begins, all that is spent and reserved lies within the limits of every run around it."""
-        budget = current_budget.get()
+        budget = current_scope.get().budget
         assert budget is not None
         while budget is not None:
             self.budgets.append(budget)

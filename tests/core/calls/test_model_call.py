@@ -12,9 +12,10 @@ from typing import Any
 import pytest
 
 from core.runs import SOON, Gated, forever
-from rl_conductor.calls.budget import Amount, Budget, current_budget
-from rl_conductor.calls.model_call import ModelCaller
-from rl_conductor.calls.retry import MAX_RETRY_AFTER
+from rl_conductor.calls.budget import Amount, Budget
+from rl_conductor.calls.context import RunContext
+from rl_conductor.calls.model_call import MAX_RETRY_AFTER, ModelCall
+from rl_conductor.calls.scope import call_scope
 from rl_conductor.errors import (
     BadRequestError,
     BadResponseError,
@@ -36,17 +37,18 @@ PRICE = Price(input=Decimal(1), output=Decimal(1))
 
 async def ask(model: Model, limits: Limits | None = None, **options: Any) -> tuple[Any, list[Call], Budget]:
     """The completion or the error, the record, and the budget."""
-    caller = ModelCaller(
-        Budget(limits or Limits()), retries=options.pop("retries", 2), keep_prompts=options.pop("keep_prompts", True)
+    run = RunContext(
+        limits=limits or Limits(), retries=options.pop("retries", 2), keep_prompts=options.pop("keep_prompts", True)
     )
     calls: list[Call] = []
+    call = ModelCall(run=run, model=model, request=options.pop("request", REQUEST), calls=calls, **options)
     try:
         async with asyncio.timeout(SOON):
-            came: Any = await caller.complete(model, options.pop("request", REQUEST), calls=calls, **options)
+            outcome: Any = await call.complete()
     except (ModelError, LimitError) as error:
-        came = error
-    assert caller.budget.reserved == Amount()
-    return came, calls, caller.budget
+        outcome = error
+    assert run.budget.reserved == Amount()
+    return outcome, calls, run.budget
 
 
 async def test_a_call_is_recorded_with_all_that_is_known_of_it() -> None:
@@ -182,14 +184,14 @@ async def test_whoever_asks_for_a_wait_beyond_the_deadline_is_given_up_at_once()
 
 async def test_after_the_deadline_no_call_is_begun() -> None:
     model = ScriptedModel("never")
-    caller = ModelCaller(Budget(Limits(seconds=0.001)))
+    run = RunContext(limits=Limits(seconds=0.001))
     await asyncio.sleep(0.01)
     calls: list[Call] = []
 
     with pytest.raises(LimitError, match=r"limits\.seconds=0\.001 was over") as late:
-        await caller.complete(model, REQUEST, calls=calls)
+        await ModelCall(run=run, model=model, request=REQUEST, calls=calls).complete()
 
-    assert (late.value.limit, model.requests, caller.budget.spent) == ("seconds", [], Amount())
+    assert (late.value.limit, model.requests, run.budget.spent) == ("seconds", [], Amount())
     assert [(call.outcome, call.usage) for call in calls] == [("timeout", Usage())]
 
 
@@ -207,23 +209,24 @@ async def test_a_call_is_given_up_at_its_own_timeout_and_at_the_deadline_whichev
 
 
 async def test_room_that_comes_free_after_the_deadline_is_not_waited_for() -> None:
-    caller = ModelCaller(Budget(Limits(concurrency=1, seconds=0.03)))
-    async with caller.budget.reserve("other", upper_bound(REQUEST, None)):
+    run = RunContext(limits=Limits(concurrency=1, seconds=0.03))
+    call = ModelCall(run=run, model=ScriptedModel("never"), request=REQUEST, calls=[])
+    async with run.budget.reserve("other", upper_bound(REQUEST, None)):
         with pytest.raises(LimitError, match="seconds"):
-            await asyncio.wait_for(caller.complete(ScriptedModel("never"), REQUEST, calls=[]), SOON)
+            await asyncio.wait_for(call.complete(), SOON)
 
 
 async def test_cancelling_is_recorded_and_passed_on() -> None:
     hangs = Gated("never", forever, price=PRICE)
-    caller, calls = ModelCaller(Budget(Limits())), list[Call]()
-    task = asyncio.create_task(caller.complete(hangs, REQUEST, calls=calls))
+    run, calls = RunContext(), list[Call]()
+    task = asyncio.create_task(ModelCall(run=run, model=hangs, request=REQUEST, calls=calls).complete())
     await asyncio.wait_for(hangs.asked.wait(), SOON)
     task.cancel()
 
     with pytest.raises(asyncio.CancelledError):
         await task
     assert [(call.outcome, call.usage) for call in calls] == [("cancelled", Usage(calls=1, unpriced_calls=1))]
-    assert caller.budget.spent.calls == 1  # charged in full: the vendor may go on and bill it
+    assert run.budget.spent.calls == 1  # charged in full: the vendor may go on and bill it
     assert hangs.held == 0
 
 
@@ -252,7 +255,7 @@ STUBBORN = [ValueError("already executing"), ModelError("busy", model="m", retry
 @pytest.mark.parametrize("made", STUBBORN, ids=str)
 async def test_a_model_that_does_not_heed_its_cancellation_is_cancelled_all_the_same(made: Exception | None) -> None:
     model, calls = Stubborn(made), list[Call]()
-    task = asyncio.create_task(ModelCaller(Budget(Limits())).complete(model, REQUEST, calls=calls))
+    task = asyncio.create_task(ModelCall(run=RunContext(), model=model, request=REQUEST, calls=calls).complete())
     await asyncio.wait_for(model.asked.wait(), SOON)
     task.cancel()
 
@@ -266,7 +269,8 @@ async def test_who_was_cancelled_before_may_still_ask() -> None:
         try:
             await asyncio.sleep(SOON)
         except asyncio.CancelledError:
-            return await ModelCaller(Budget(Limits())).complete(ScriptedModel("goodbye"), REQUEST, calls=[])
+            call = ModelCall(run=RunContext(), model=ScriptedModel("goodbye"), request=REQUEST, calls=[])
+            return await call.complete()
         raise AssertionError
 
     task = asyncio.create_task(says_goodbye())
@@ -368,13 +372,10 @@ async def test_half_a_surrogate_pair_from_a_vendor_breaks_nothing() -> None:
 async def test_a_call_ends_at_the_deadline_that_its_run_shares_with_others() -> None:
     shared = Budget(Limits(seconds=7, depth=9))
     shared.deadline = time.monotonic()
-    around = current_budget.set(shared)
-    try:
+    with call_scope(budget=shared):
         model = ScriptedModel("never")
         failure, (call,), _ = await ask(model, Limits(seconds=60, depth=9))
         own, _, _ = await ask(ScriptedModel("never"), Limits(seconds=1e-9, depth=9))
-    finally:
-        current_budget.reset(around)
     assert isinstance(failure, LimitError)
     assert str(failure) == "limits.seconds=7 was over before scripted:scripted had answered"
     assert (call.outcome, model.requests) == ("timeout", [])

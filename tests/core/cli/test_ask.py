@@ -27,19 +27,19 @@ def test_the_answer_alone_goes_to_stdout(cli: Cli, pool: Pool) -> None:
 
 
 def test_progress_and_summary_go_to_stderr(cli: Cli, pool: Pool) -> None:
-    told = cli("ask", "--pool", pool(), "What is 6 * 7?").stderr.splitlines()
+    output = cli("ask", "--pool", pool(), "What is 6 * 7?").stderr.splitlines()
 
-    assert told[:5] == [
-        "planning with openai:plan-three",
-        "planned: 3 steps",
+    assert output[0] == "planning with openai:plan-three"
+    planned = output.index("planned: 3 steps")  # a step may start before its plan is complete
+    assert output[planned + 1 : planned + 4] == [
         "  1. solver: Solve it.",
         "  2. second: Solve it otherwise.",
         "  3. solver: Compare the two. (reads 1, 2)",
     ]
-    assert told[-5].startswith("╭── 1 ✓ solver  Solve it.")
-    assert told[-3].startswith("╰┴▶ 3 ✓ solver  Compare the two.")
-    assert told[-1].startswith("3 steps · 2 workers · 440 tokens · $0.0011 · ")
-    assert "critical path" in told[-1]
+    assert output[-5].startswith("╭── 1 ✓ solver  Solve it.")
+    assert output[-3].startswith("╰┴▶ 3 ✓ solver  Compare the two.")
+    assert output[-1].startswith("3 steps · 2 workers · 440 tokens · $0.0011 · ")
+    assert "critical path" in output[-1]
 
 
 def test_a_cost_that_is_not_known_is_said_to_be_a_lower_bound(cli: Cli, pool: Pool) -> None:
@@ -113,7 +113,7 @@ def test_files_that_cannot_be_sent_are_named(cli: Cli, pool: Pool, tmp_path: Pat
     twice = cli("ask", "--pool", pool(), "-f", "-", text="Look.")
 
     assert (unreadable.exit_code, missing.exit_code, twice.exit_code) == (2, 2, 2)
-    assert "neither an image, a PDF nor a text" in unreadable.stderr
+    assert "not an image, a PDF or UTF-8 text" in unreadable.stderr
     assert "can't read 'missing.png': No such file" in missing.stderr
     assert "stdin can't be both" in twice.stderr
 
@@ -186,7 +186,7 @@ def test_no_answer_is_said_in_one_line_with_what_was_spent(cli: Cli, pool: Pool)
 
     assert (result.exit_code, result.stdout) == (1, "")
     assert result.stderr.splitlines()[-1].startswith("error: there is no answer: step 1: bad-request")
-    assert "spent until then: $0.00028" in result.stderr.splitlines()[-1]
+    assert "spent so far: $0.00028" in result.stderr.splitlines()[-1]
 
 
 def test_what_went_wrong_on_the_way_is_told(cli: Cli, pool: Pool) -> None:
@@ -194,7 +194,7 @@ def test_what_went_wrong_on_the_way_is_told(cli: Cli, pool: Pool) -> None:
 
     assert (result.exit_code, result.stdout) == (0, "It is 43.\n")
     assert "! step 1: bad-request: " in result.stderr
-    assert "! step 1: second took the place of bad-request" in result.stderr
+    assert "! step 1: second replaced bad-request" in result.stderr
 
 
 def test_a_planner_that_writes_no_plan_is_reported_once_however_often_it_was_asked(cli: Cli, pool: Pool) -> None:
@@ -203,7 +203,7 @@ def test_a_planner_that_writes_no_plan_is_reported_once_however_often_it_was_ask
     assert result.exit_code == 0
     assert result.stderr.count("no plan: neither the lists") == 1
     assert "(5 times)" in " ".join(result.stderr.split())
-    assert "no plan could be used: the best worker answers alone" in result.stderr
+    assert "no valid plan: the best worker answers alone" in result.stderr
 
 
 def test_plan_only_runs_no_worker(cli: Cli, pool: Pool, service: Service) -> None:
@@ -218,7 +218,7 @@ def test_show_trace_tells_the_whole_run_on_stderr(cli: Cli, pool: Pool) -> None:
 
     assert result.stdout == "It is [bold]42[/bold].\n"
     assert "Two work, one compares." in result.stderr
-    assert "who       calls  read  cached  written" in result.stderr
+    assert "worker    calls  input  cached  output" in result.stderr
 
 
 def test_a_saved_trace_is_the_run(cli: Cli, pool: Pool, tmp_path: Path) -> None:
@@ -261,4 +261,19 @@ def test_a_simple_request_is_one_call_and_its_tier_is_told(cli: Cli, pool: Pool,
     assert result.stdout == "It is [bold]42[/bold].\n"
     assert service.asked() == ["solver"]
     told = " ".join(result.stderr.split())
-    assert "a simple request tier: one call of solver: right with probability 0.998, from 0.900" in told
+    assert "simple request, no planning tier: one call of solver: right with probability 0.998, from 0.900" in told
+
+
+def test_a_server_that_is_down_is_named_once(cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rl_conductor.calls.model_call.MAX_BACKOFF", 0.01)
+    monkeypatch.setenv("OPENAI_API_KEY", "none")
+    path, server = tmp_path / "pool.toml", 'options = { base_url = "http://127.0.0.1:9/v1" }'
+    path.write_text(f'[workers.a]\nmodel = "openai:x"\n{server}\n[workers.b]\nmodel = "openai:y"\n{server}\n')
+
+    result = cli("ask", "--pool", str(path), "Hello?")
+
+    assert result.exit_code == 1
+    assert result.stderr.count("can't reach http://127.0.0.1:9/v1") == 1
+    last = result.stderr.splitlines()[-1]
+    assert last.startswith("error: there is no answer: can't reach http://127.0.0.1:9/v1: ")
+    assert last.endswith("; nothing was spent")

@@ -55,7 +55,7 @@ def test_a_planner_that_writes_no_plan_leaves_the_fall_back_and_an_error(cli: Cl
 
     assert result.exit_code == 1
     assert result.stdout == "1 solver  Answer the overall task.\n"
-    assert "error: the planner wrote no plan, so this is the fall-back" in result.stderr
+    assert "error: the planner wrote no valid plan, so this is the fallback" in result.stderr
     assert result.stderr.count("no plan: neither the lists") == 1
 
 
@@ -63,7 +63,7 @@ def test_a_plan_that_had_to_be_repaired_says_so(cli: Cli, pool: Pool) -> None:
     result = cli("plan", "--pool", pool(planner="plan-lists"), "Hello?")
 
     assert result.stdout == "1 solver  Solve it.\n"
-    assert "changed: the plan was in the form 'lists'" in result.stderr
+    assert "repaired: the plan was in the form 'lists'" in result.stderr
 
 
 def test_a_plan_cannot_steer_the_terminal(cli: Cli, pool: Pool) -> None:

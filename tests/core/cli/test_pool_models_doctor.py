@@ -38,7 +38,7 @@ def test_pool_tells_what_was_found_and_why(cli: Cli, pool: Pool, service: Servic
 
     assert result.exit_code == 0
     assert "using its planner: openai:plan-three" in result.stdout
-    assert "solver  openai:solver      2.00 / 8.00  tools, images, json" in result.stdout
+    assert "solver  openai:solver        2.00 / 8.00  tools, images, json" in result.stdout
     assert service.requests == []
 
 
@@ -73,8 +73,8 @@ def test_models_lists_which_weights_are_here(cli: Cli, tmp_path: Path) -> None:
 
     lines = cli("models", "list").stdout.splitlines()
 
-    assert any("embedded:smollm2-135m" in line and line.rstrip().endswith("here") for line in lines)
-    assert any("embedded:qwen2.5-coder-0.5b" in line and line.rstrip().endswith("not here yet") for line in lines)
+    assert any("embedded:smollm2-135m" in line and line.rstrip().endswith("  downloaded") for line in lines)
+    assert any("embedded:qwen2.5-coder-0.5b" in line and line.rstrip().endswith("not downloaded") for line in lines)
     assert lines[-1] == f"in {file.parent}"
 
 
@@ -90,7 +90,7 @@ def test_a_slip_in_the_last_name_shows_before_anything_is_fetched(cli: Cli) -> N
     result = cli("models", "fetch", "smollm2-135m", "smollm3")
 
     assert result.exit_code == 2
-    assert result.stderr.startswith("error: no pinned weights 'smollm3'")
+    assert result.stderr.startswith("error: unknown embedded model 'smollm3'")
 
 
 def test_weights_that_are_nowhere_to_be_had_are_a_line(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -101,7 +101,7 @@ def test_weights_that_are_nowhere_to_be_had_are_a_line(cli: Cli, monkeypatch: py
     result = cli("models", "fetch", "smollm2-135m")
 
     assert result.exit_code == 2
-    assert result.stderr.splitlines()[0] == "fetching the weights of smollm2-135m: 98 MB, once"
+    assert result.stderr.splitlines()[0] == "downloading the weights of smollm2-135m once: 98 MB"
     assert result.stderr.splitlines()[1].startswith("error: smollm2-135m can't be fetched: ")
 
 
@@ -164,7 +164,7 @@ def test_doctor_fails_only_when_nothing_could_run(cli: Cli, monkeypatch: pytest.
 
     assert result.exit_code == 1
     assert "RL_CONDUCTOR_POOL   missing.toml" in result.stdout
-    assert "error: nothing can run yet: can't read 'missing.toml'" in result.stderr
+    assert "error: no model is available: can't read 'missing.toml'" in result.stderr
 
 
 def test_settings_count_an_empty_key_as_none() -> None:
@@ -198,5 +198,5 @@ def test_servers_are_looked_for_where_they_usually_are() -> None:
 
 
 def test_weights_of_no_name_are_refused() -> None:
-    with pytest.raises(ConfigError, match="no pinned weights"):
+    with pytest.raises(ConfigError, match="unknown embedded model"):
         embedded.fetch(["gpt-6"])

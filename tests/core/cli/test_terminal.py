@@ -105,7 +105,7 @@ def test_a_terminal_without_a_question_is_not_waited_for(command: str) -> None:
     with terminal(command, "ask") as opened:
         assert opened.end() == 2
 
-    assert "there is no question" in opened.shown
+    assert "no question was given" in opened.shown
 
 
 def test_the_answer_appears_as_it_is_written_and_ctrl_c_says_what_was_spent(
@@ -119,7 +119,7 @@ def test_the_answer_appears_as_it_is_written_and_ctrl_c_says_what_was_spent(
         assert opened.end() == 130
 
     assert "Traceback" not in opened.shown
-    assert "error: stopped; spent until then: at least $0.00028 (1 call unpriced), 110 tokens, 2 calls" in settled(
+    assert "error: interrupted; spent so far: at least $0.00028 (1 call unpriced), 110 tokens, 2 calls" in settled(
         opened.shown
     )
     assert Trace.model_validate_json(kept.read_text()).error == "cancelled"
@@ -132,7 +132,18 @@ def test_ctrl_c_while_planning_ends_at_once(command: str, pool: Pool) -> None:
         assert opened.end() == 130
 
     assert "Traceback" not in opened.shown
-    assert "error: stopped; spent until then: " in settled(opened.shown)
+    assert "error: interrupted; spent so far: " in settled(opened.shown)
+
+
+def test_ctrl_c_while_planning_does_not_say_that_an_answer_is_accepted(command: str, pool: Pool) -> None:
+    with terminal(command, "ask", "--pool", pool(planner="hang"), "What is rain?") as opened:
+        opened.until("planning with openai:hang")
+        opened.process.send_signal(signal.SIGINT)
+        assert opened.end() == 130
+
+    assert "planning by openai:hang was interrupted" in settled(opened.shown)
+    assert "accepted" not in opened.shown
+    assert "error: interrupted; spent so far: at least $0 (1 call unpriced), 0 tokens, 1 call" in settled(opened.shown)
 
 
 def test_a_reader_that_leaves_ends_the_run_quietly(command: str, pool: Pool) -> None:
@@ -151,7 +162,9 @@ def test_a_reader_that_leaves_ends_the_run_quietly(command: str, pool: Pool) -> 
 
     assert run.wait(SECONDS) == 1
     assert "Traceback" not in told
-    assert told.splitlines()[-1].startswith("error: nobody read the answer to its end; spent until then: ")
+    assert told.splitlines()[-1].startswith(
+        "error: the output was closed before the answer was complete; spent so far: "
+    )
 
 
 def test_a_terminal_that_knows_few_letters_ends_no_run(

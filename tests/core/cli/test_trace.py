@@ -26,10 +26,10 @@ def kept(cli: Cli, pool: Pool, tmp_path: Path) -> Path:
 def test_show_tells_who_did_what_and_what_it_cost(cli: Cli, kept: Path) -> None:
     told = cli("trace", "show", str(kept)).stdout
 
-    assert "asked     What is 6 * 7?" in told
+    assert "question  What is 6 * 7?" in told
     assert "planned by openai:plan-three" in told
     assert "╰┴▶ 3 ✓ solver" in told
-    assert "solver        2   200       0       20  $0.00056" in told
+    assert "solver        2    200       0      20  $0.00056" in told
     assert "answer, by solver-2026\nIt is [bold]42[/bold].\n" in told
     assert told.splitlines()[-1].startswith("3 steps · 2 workers · 440 tokens · $0.0011")
 
@@ -48,7 +48,7 @@ def test_show_refuses_a_step_that_never_was(cli: Cli, kept: Path) -> None:
     result = cli("trace", "show", str(kept), "--step", "4")
 
     assert (result.exit_code, result.stdout) == (2, "")
-    assert "there are steps 1 to 3, and 0 for the planner" in result.stderr
+    assert "the steps are 1 to 3, and 0 is the planner" in result.stderr
 
 
 def test_a_failed_run_is_told_too(cli: Cli, pool: Pool, tmp_path: Path) -> None:
@@ -89,7 +89,7 @@ def test_replay_asks_nobody_and_finds_the_same(cli: Cli, kept: Path, service: Se
     result = cli("trace", "replay", str(kept))
 
     assert (result.exit_code, service.requests) == (0, [])
-    assert result.stdout == "✓ the same run: all 4 calls were answered from the record\n"
+    assert result.stdout == "✓ the same run: all 4 calls were answered from the trace\n"
 
 
 def test_replay_names_what_was_changed(cli: Cli, kept: Path) -> None:

@@ -20,9 +20,10 @@ from rl_conductor.config import discovery
 from rl_conductor.config.discovery import EMBEDDED, MAX_SERVER_MODELS, discover
 from rl_conductor.config.profiles import ProfileName
 from rl_conductor.errors import ConfigError
+from rl_conductor.planning.planner import Planner
 from rl_conductor.types import FREE, Card
 from rl_conductor.workflow.limits import Limits
-from rl_conductor_server.catalog import catalogue
+from rl_conductor_server.catalog import build_catalog
 
 
 @contextmanager
@@ -121,8 +122,8 @@ def test_a_trained_planner_is_asked_as_its_pool_file_says(tmp_path: Path) -> Non
 
 
 def ultra_over(path: Path) -> Conductor:
-    served = catalogue(discover({}, pool_file=path), {})
-    return served.named("conductor-ultra").conductor
+    served = build_catalog(discover({}, pool_file=path), {})
+    return served.find("conductor-ultra").conductor
 
 
 @pytest.mark.parametrize(
@@ -143,7 +144,10 @@ def test_each_key_brings_a_strong_and_a_fast_model(environ: dict[str, str], prov
         provider for provider in providers for _ in range(2)
     ]
     assert all(worker.card.tags >= {"external"} for worker in found.pool.values())
-    assert found.planner.model is next(iter(found.pool.values())).model
+    strong, fast, *_ = found.pool.values()
+    assert found.planner.model is strong.model
+    assert found.economy_planner is not None
+    assert found.economy_planner.model is fast.model
     assert not any("sk-" in reason for reason in found.reasons)
     assert not found.embedded
 
@@ -229,7 +233,7 @@ def test_a_key_is_not_taken_where_a_redirect_leads() -> None:
         client.sendall(f"HTTP/1.1 302 -\r\nlocation: {other}/models\r\ncontent-length: 0\r\n\r\n".encode())
 
     with listening(lambda _: None, heard) as other, listening(send_on, heard) as address:
-        assert discovery.served(address, key="sk-1") == []
+        assert discovery.list_server_models(address, key="sk-1") == []
     request, followed = heard
     assert b"sk-1" in request
     assert b"sk-1" not in followed
@@ -287,9 +291,37 @@ def test_a_conductor_is_made_from_what_is_found(tmp_path: Path, monkeypatch: pyt
         Conductor.from_env(profile="huge")
 
 
+def test_mini_plans_with_a_fast_model_and_ultra_with_a_strong_one() -> None:
+    found = discover({"OPENAI_API_KEY": "sk-1"})
+    strong, fast = found.pool.values()
+
+    assert Conductor.from_discovered(found).planner.model is strong.model
+    assert Conductor.from_discovered(found, profile="ultra").planner.model is strong.model
+    assert Conductor.from_discovered(found, profile="mini").planner.model is fast.model
+
+    own = Planner(model=strong.model, samples=1)
+    assert Conductor.from_discovered(found.with_planner(own), profile="mini").planner is own
+
+
 def test_data_rules_know_where_a_planner_is(tmp_path: Path) -> None:
     own = pool_file(tmp_path, planner='[planner]\nmodel = "ollama:small"\nregion = "eu"\ntags = ["approved"]')
     assert discover({}, pool_file=own).planner.card == Card(name="planner", region="eu", tags=frozenset({"approved"}))
 
     own.write_text('[workers.a]\nmodel = "ollama:small"\nregion = "eu"\n')
     assert discover({}, pool_file=own).planner.card == Card(name="planner", region="eu")
+
+
+def test_with_no_key_no_server_and_no_extra_the_message_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rl_conductor.config.discovery.SERVERS", {})
+    for module in [name for name in sys.modules if name.startswith("rl_conductor.models.llamacpp")]:
+        monkeypatch.delitem(sys.modules, module)
+    monkeypatch.setitem(sys.modules, "xllamacpp", None)
+
+    with pytest.raises(ConfigError) as caught:
+        discover({})
+
+    assert str(caught.value) == (
+        "no model is available: found no API key, no local server and no pool file, and the built-in models are not "
+        "installed. Set one of OPENAI_API_KEY, ANTHROPIC_API_KEY, GEMINI_API_KEY, start a server (Ollama, vLLM, "
+        "llama.cpp, LM Studio), pass a pool file, or run: pip install 'rl-conductor[local]'"
+    )

@@ -29,21 +29,28 @@ from core.runs import (
     worker,
     workflow,
 )
-from rl_conductor.calls.budget import Budget
-from rl_conductor.calls.model_call import ModelCaller
+from rl_conductor.calls.context import RunContext
 from rl_conductor.errors import BadRequestError, ContextLengthError, ModelError, RateLimitError
-from rl_conductor.execution.executor import NO_REPLY, Execution, Hedges
+from rl_conductor.execution.executor import Execution
+from rl_conductor.execution.round_context import Hedges, RoundContext
 from rl_conductor.models.scripted import ScriptedModel
+from rl_conductor.planning.plan_stream import PlanStream
 from rl_conductor.pool.pool import WorkerPool
+from rl_conductor.pool.worker_prompt import NO_REPLY
 from rl_conductor.text.delimiters import escape_tags
 from rl_conductor.trace.events import AnswerDelta, Event, StepFinished
-from rl_conductor.trace.trace import StepResult
+from rl_conductor.trace.trace import PlanRecord, StepResult
 from rl_conductor.types import Message, Request, Sampling, Tool
 from rl_conductor.workflow.limits import Limits
 from rl_conductor.workflow.policy import Flow, Policy
 from rl_conductor.workflow.workflow import Step, Workflow
 
 QUESTION = Request(messages=(Message.user("What is it?"),))
+
+
+async def whole(flow: Workflow) -> PlanStream:
+    """A plan that is complete from the start."""
+    yield PlanRecord(source="given", workflow=flow)
 
 
 class Bench:
@@ -56,22 +63,21 @@ class Bench:
         limits = limits or Limits()
         retries = options.pop("retries", 2)
         space = (policy or Policy()).space(pool.cards, max_steps=20, access="positional")
-        self.execution = Execution(
+        self.round = RoundContext(
+            run=RunContext(limits=limits, retries=retries, fence_key="key", emit=self.events.append),
             pool=pool,
             space=space,
             request=options.pop("request", QUESTION),
-            caller=ModelCaller(Budget(limits), retries=retries),
-            fence_key="key",
-            emit=self.events.append,
             hedges=Hedges(limits.hedges),
             **options,
         )
+        self.execution = Execution(self.round)
 
     async def run(self, flow: Workflow) -> tuple[StepResult, ...]:
         async with asyncio.timeout(SOON):
-            await self.execution.run(flow)
+            await self.execution.run(whole(flow))
         assert not leftover_tasks()
-        assert self.execution.caller.budget.reserved.calls == 0
+        assert self.round.run.budget.reserved.calls == 0
         return self.execution.results()
 
 
@@ -359,7 +365,7 @@ async def test_the_final_reply_is_passed_on_as_it_is_made() -> None:
     await bench.run(workflow(("a", "x", ()), ("a", "end", (0,))))
 
     assert [event.text for event in bench.events if isinstance(event, AnswerDelta)] == ["one ", "two ", "three"]
-    assert bench.execution.streamed_text == "one two three"
+    assert bench.round.streamed_text == "one two three"
 
 
 async def test_nothing_is_tried_again_once_a_piece_of_the_answer_was_passed_on() -> None:
@@ -369,7 +375,7 @@ async def test_nothing_is_tried_again_once_a_piece_of_the_answer_was_passed_on()
 
     (result,) = await bench.run(workflow(("a", "x", ())))
 
-    assert (result.status, bench.execution.streamed_text) == ("failed", "half an ")
+    assert (result.status, bench.round.streamed_text) == ("failed", "half an ")
     assert (len(breaks.requests), other.requests) == (1, [])
 
 
@@ -379,7 +385,7 @@ async def test_a_stream_that_fails_before_its_first_piece_is_tried_again() -> No
 
     (result,) = await bench.run(workflow(("a", "x", ())))
 
-    assert (result.text, bench.execution.streamed_text) == ("whole", "whole")
+    assert (result.text, bench.round.streamed_text) == ("whole", "whole")
 
 
 @pytest.mark.parametrize(
@@ -398,7 +404,7 @@ async def test_reasoning_before_the_answer_is_not_passed_on(pieces: list[str | E
     await bench.run(workflow(("a", "x", ())))
 
     deltas = [event.text for event in bench.events if isinstance(event, AnswerDelta)]
-    assert "".join(deltas) == bench.execution.streamed_text == said
+    assert "".join(deltas) == bench.round.streamed_text == said
     assert all(deltas)
 
 
@@ -480,10 +486,10 @@ async def test_who_was_done_while_a_hedge_waited_for_the_plan_is_not_hedged() ->
     enough.set()
     await asyncio.sleep(0.01)
 
-    await bench.execution.run(flow)
+    await bench.execution.run(whole(flow))
 
     assert [subtask_of(request) for request in other.requests] == ["end"]
-    assert bench.execution.hedges.remaining == 1
+    assert bench.round.hedges.remaining == 1
 
 
 async def test_a_hedge_keeps_the_flow_rules() -> None:
@@ -517,7 +523,7 @@ async def test_cancelling_a_run_cancels_every_call_in_flight_and_keeps_what_is_k
     hangs = Gated("never", forever)
     bench = Bench(pool_of(a="done", b=hangs))
     flow = workflow(("a", "x", ()), ("b", "y", ()), ("b", "z", ()), ("a", "skipped", ()), ("a", "end", (0, 1, 2)))
-    task = asyncio.create_task(bench.execution.run(flow))
+    task = asyncio.create_task(bench.execution.run(whole(flow)))
     await asyncio.wait_for(hangs.asked.wait(), SOON)
     await asyncio.sleep(0.01)
 
@@ -533,13 +539,13 @@ async def test_cancelling_a_run_cancels_every_call_in_flight_and_keeps_what_is_k
     assert results[1].error == "cancelled"
     assert results[4].calls == ()
     assert sorted(finished(bench.events)) == [0, 1, 2, 3, 4]
-    assert bench.execution.caller.budget.reserved.calls == 0
+    assert bench.round.run.budget.reserved.calls == 0
 
 
 async def test_cancelling_reaches_both_calls_of_a_hedge() -> None:
     first, second = Gated("never", forever), Gated("never", forever)
     bench = Bench(hedged(first, second), limits=Limits(hedges=1))
-    task = asyncio.create_task(bench.execution.run(workflow(("a", "x", ()))))
+    task = asyncio.create_task(bench.execution.run(whole(workflow(("a", "x", ())))))
     await asyncio.wait_for(second.asked.wait(), SOON)
 
     task.cancel()
@@ -554,7 +560,9 @@ async def test_cancelling_reaches_both_calls_of_a_hedge() -> None:
 async def test_a_call_that_still_waited_for_a_slot_when_it_was_cancelled_was_never_made() -> None:
     hangs = Gated("never", forever)
     bench = Bench(WorkerPool([worker("a", hangs, concurrency=1)]))
-    task = asyncio.create_task(bench.execution.run(workflow(("a", "x", ()), ("a", "y", ()), ("a", "end", (0, 1)))))
+    task = asyncio.create_task(
+        bench.execution.run(whole(workflow(("a", "x", ()), ("a", "y", ()), ("a", "end", (0, 1)))))
+    )
     await asyncio.wait_for(hangs.asked.wait(), SOON)
 
     task.cancel()
@@ -614,7 +622,7 @@ async def test_an_impossible_state_ends_the_run_loudly_and_leaves_nothing_behind
     bench = Bench(pool_of(a=[], b=hangs))  # an empty script that is asked raises AssertionError
 
     with pytest.raises(AssertionError, match="more than its script"):
-        await bench.execution.run(workflow(("a", "x", ()), ("b", "y", ()), ("a", "end", (0, 1))))
+        await bench.execution.run(whole(workflow(("a", "x", ()), ("b", "y", ()), ("a", "end", (0, 1)))))
 
     assert hangs.held == 0
     assert not leftover_tasks()

@@ -17,16 +17,16 @@ from hypothesis import strategies as st
 from core.runs import ACCEPT, evidence_in, evidence_of, plan, pool_of, prompt_of, sections, subtask_of, workflow
 from rl_conductor.conductor import Conductor
 from rl_conductor.models.scripted import ScriptedModel
-from rl_conductor.planning.prompts import (
-    REPLY_CHARS,
-    SHOWN,
+from rl_conductor.planning.prompts import REPLY_CHARS, PreviousRound, planner_messages
+from rl_conductor.pool.worker_prompt import (
+    EVIDENCE_NOTICE,
+    MAX_REPLY_CHARS,
     TASK,
     Evidence,
-    PreviousRound,
-    planner_messages,
     worker_prompt,
 )
 from rl_conductor.text.delimiters import escape_tags
+from rl_conductor.text.truncation import truncate_middle
 from rl_conductor.types import Card, Message, Request
 from rl_conductor.workflow.limits import Limits
 from rl_conductor.workflow.workflow import PlanSpace
@@ -39,7 +39,7 @@ fragments = st.sampled_from(
     [
         *("<", ">", "</", "/", "\n", " ", '"', "&lt;", "mark=", 'step="1"', "{mark}", "\n\n", "\r", "\u2028"),
         *("reply", "subtask", "task", "plan", "REPLY", '<reply step="1" mark="{mark}">\n', '\n</reply mark="{mark}">'),
-        *("Your part of the task:\n", "<think>", "</think>\n", SHOWN, "{reply}"),
+        *("Your part of the task:\n", "<think>", "</think>\n", EVIDENCE_NOTICE, "{reply}"),
     ]
 )
 replies = st.one_of(
@@ -78,7 +78,8 @@ async def attacked(attack: str) -> None:
     for request in (*replying.requests, *victim.requests):  # who replies with reasoning alone is replaced
         step = FLOW.steps[subtasks.index(subtask_of(request))]
         assert evidence_of(request) == [
-            (str(i + 1), FLOW.steps[i].subtask, escape_tags(results[i].text)) for i in sorted(step.access)
+            (str(i + 1), FLOW.steps[i].subtask, escape_tags(truncate_middle(results[i].text, MAX_REPLY_CHARS)))
+            for i in sorted(step.access)
         ]
         assert prompt_of(request).startswith(TASK.format(question=QUESTION))
         own = {mark for mark in marks(prompt_of(request)) if f'<subtask step="1" mark="{mark}">' in prompt_of(request)}
@@ -108,7 +109,7 @@ def test_neither_question_nor_subtasks_can_forge_a_step(question: str, subtask: 
     prompt = worker_prompt(question, evidence, subtask, key="secret")
 
     # What they say of marks is not the prompt's own, so the fences are read by the one that encloses the last.
-    fences = prompt[len(TASK.format(question=question)) : prompt.rindex(SHOWN)]
+    fences = prompt[len(TASK.format(question=question)) : prompt.rindex(EVIDENCE_NOTICE)]
     assert evidence_in(fences) == [(str(i), escape_tags(text), escape_tags(text)) for i, text in enumerate(quoted)]
     own = marks(fences.lstrip("\n").partition("\n")[0])
     assert not any(mark in text for mark in own for text in (question, subtask, *quoted))

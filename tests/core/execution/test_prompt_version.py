@@ -11,27 +11,28 @@ import pytest
 
 from rl_conductor.execution import prompt_version
 from rl_conductor.plan_text import forms, json_schema
-from rl_conductor.planning import prompts
+from rl_conductor.planning import prompts, transcript
 from rl_conductor.planning.prompts import EXAMPLES
-from rl_conductor.pool import roster
+from rl_conductor.pool import roster, worker_prompt
 from rl_conductor.text import delimiters
 
-TEXTS = (
-    *(
-        "SYSTEM",
-        "RULES",
-        "RULE_LAST",
-        "RULE_VERIFIER",
-        "RULE_SUBTASK",
-        "MODELS",
-        "QUESTION",
-        "REVIEW",
-        "REJECTED",
-        "NO_TEXT",
-        "RECALL",
-    ),
-    *("TASK", "SHOWN", "SUBTASK"),
-)
+PLANNER_TEXTS = [
+    "SYSTEM",
+    "RULES",
+    "RULE_LAST",
+    "RULE_VERIFIER",
+    "RULE_SUBTASK",
+    "RULE_ATTACHMENTS",
+    "MODELS",
+    "INSTRUCTIONS",
+    "QUESTION",
+    "REVIEW",
+    "REVIEW_STEPS",
+    "REJECTED",
+    "NO_TEXT",
+    "RECALL",
+]
+WORKER_TEXTS = ("TASK", "EVIDENCE_NOTICE", "SUBTASK", "HIDDEN_ATTACHMENT")
 
 version = prompt_version.prompt_version.__wrapped__
 
@@ -40,10 +41,15 @@ def test_it_stays_while_nothing_changes() -> None:
     assert version() == version() == prompt_version.prompt_version()
 
 
-@pytest.mark.parametrize("text", TEXTS)
-def test_it_changes_with_each_text(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("home", "text"),
+    [*((prompts, text) for text in PLANNER_TEXTS), *((worker_prompt, text) for text in WORKER_TEXTS)],
+)
+def test_it_changes_with_each_text(home: ModuleType, text: str, monkeypatch: pytest.MonkeyPatch) -> None:
     before = version()
-    monkeypatch.setattr(prompts, text, f"{getattr(prompts, text)} And so on.")
+    for module in (home, prompt_version):
+        if hasattr(module, text):
+            monkeypatch.setattr(module, text, f"{getattr(home, text)} And so on.")
     assert version() != before
 
 
@@ -70,11 +76,12 @@ def test_it_changes_with_each_worked_example(number: int, monkeypatch: pytest.Mo
         (roster, "_card_text", lambda card, **_: f"{card.strengths} and so on"),
         (roster, "_price_text", lambda price: f"{price.input}"),
         (prompts, "REPLY_CHARS", 1),
+        (prompts, "STEP_REPLY_CHARS", 1),
         (prompt_version, "REJECTED_PLAN_CHARS", 1),
         (prompt_version, "REJECTION_REASON_CHARS", 1),
         (roster, "MODEL", "Worker {number}"),
-        (prompts, "_message_text", lambda message: message.text),
-        (prompts, "_turn", lambda message, _key: message.text),
+        (transcript, "_message_text", lambda message: message.text),
+        (transcript, "_turn", lambda _message, text, _key: text),
         (prompts, "delimit", lambda _tag, content, _mark, **_attributes: content),
         (delimiters, "_TAGS", re.compile("Seen")),
         (json_schema, "_how_many", lambda _space: "A few."),

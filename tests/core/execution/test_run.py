@@ -39,12 +39,12 @@ from rl_conductor.models.scripted import ALL, ScriptedModel
 from rl_conductor.planning.planner import Planner
 from rl_conductor.pool.pool import WorkerPool
 from rl_conductor.pool.worker import Worker
-from rl_conductor.trace.events import AnswerDelta, Event, Finished, PlanRejected, StepStarted
+from rl_conductor.replay import differences, replay
+from rl_conductor.trace.events import AnswerDelta, Event, Finished, PlanRejected, StepFinished, StepStarted
 from rl_conductor.trace.trace import Trace
 from rl_conductor.types import (
     Card,
     Continuation,
-    FilePart,
     Grammar,
     ImagePart,
     JsonFormat,
@@ -337,6 +337,55 @@ async def test_a_reply_that_is_empty_or_too_long_a_context_goes_to_another_worke
     assert answer_of(trace)[0] == "B"
 
 
+async def test_instructions_reach_the_planner_and_their_worker_and_no_other() -> None:
+    planner, a, b = ScriptedModel([TWO], name="planner"), ScriptedModel("A"), ScriptedModel("B")
+    pool = WorkerPool([Worker.of("a", a, instructions="Write in French."), Worker.of("b", b)])
+    made = conductor(Planner(model=planner, instructions="Always check sums."), pool)
+    request = Request(messages=(Message.system("Be brief."), Message.user("What is it?")))
+
+    trace = await answered(made, request)
+
+    assert "Always check sums." in planner.requests[0].messages[0].text
+    assert [message.text for message in a.requests[0].messages if message.role == "system"] == [
+        "Write in French.\n\nBe brief."
+    ]
+    assert [message.text for message in b.requests[0].messages if message.role == "system"] == ["Be brief."]
+    assert trace.setup is not None
+    assert (trace.setup.planner.instructions, trace.setup.workers[0].instructions) == (
+        "Always check sums.",
+        "Write in French.",
+    )
+
+
+async def test_instructions_are_part_of_the_prompt_version_and_of_a_replay() -> None:
+    def made(**options: str) -> Conductor:
+        worker = Worker.of("a", ScriptedModel("A"), **options)  # type: ignore[arg-type]
+        return conductor([ONE], WorkerPool([worker, *pool_of(b="B").values()]))
+
+    plain, guided = await answered(made()), await answered(made(instructions="Be exact."))
+
+    assert plain.versions.prompt != guided.versions.prompt
+    assert differences(guided, await replay(guided)) == ()
+
+
+async def test_the_failure_of_a_middle_step_redirects_the_next_round() -> None:
+    first = plan((0, "Write it.", []), (1, "Test it.", ["all"]), (2, "Present it.", ["all"]))
+
+    def write_plan(request: Request) -> str:
+        last = request.messages[-1].text
+        if "Its answer is below" not in last:
+            return first
+        return plan((0, "Repair it.", ["all"])) if "FAIL: f(2)" in last else ACCEPT
+
+    pool = pool_of(a="some code", b="FAIL: f(2) is 5", c="Here is the code.")
+    made = conductor(ScriptedModel(write_plan, name="planner"), pool)
+
+    trace = await answered(made, limits=Limits(rounds=2))
+
+    assert [result.step.subtask for result in trace.rounds[1].results] == ["Repair it."]
+    assert trace.text == "some code"
+
+
 # ------------------------------------------------------------------------------------ early dispatch
 
 
@@ -345,10 +394,10 @@ def line_planner(*replies: Any) -> Planner:
 
 
 def drawn_out(reply: list[str], *, until: asyncio.Event) -> Paced:
-    """A planner that, as it begins a second line, waits for an event that only the first line's step can bring."""
+    """A planner that, as it begins its last line, waits for an event that only a step of another line can bring."""
 
-    async def pause(said: str) -> None:
-        if said.count("{") == 2:
+    async def pause(text: str) -> None:
+        if text.count("{") == "".join(reply).count("{"):
             await asyncio.wait_for(until.wait(), SOON)
 
     return Paced([list("".join(reply))], pause)
@@ -364,6 +413,61 @@ async def test_the_first_step_is_in_flight_before_the_plan_is_whole() -> None:
     planning = trace.rounds[0].plan.calls[0]
     assert trace.rounds[0].results[0].started < planning.started + planning.seconds
     assert trace.usage.calls == 3
+
+
+async def test_every_finished_step_is_in_flight_before_the_plan_is_whole_and_awaits_what_it_reads() -> None:
+    second = asyncio.Event()
+
+    async def work(request: Request) -> None:
+        if subtask_of(request) == "second":
+            second.set()
+
+    planner = drawn_out(lines((0, "first", []), (0, "second", ["all"]), (0, "third", ["all"])), until=second)
+
+    trace = await answered(conductor(Planner(model=planner, form="lines"), pool_of(a=Gated("A", work))))
+
+    planning = trace.rounds[0].plan.calls[0]
+    first, middle, last = trace.rounds[0].results
+    assert middle.started < planning.started + planning.seconds
+    assert middle.started >= first.started + first.seconds
+    assert last.started >= planning.started + planning.seconds
+    assert [len(result.calls) for result in (first, middle, last)] == [1, 1, 1]
+
+
+async def test_only_those_steps_started_ahead_are_dropped_that_the_plan_does_not_have() -> None:
+    hangs = Gated("A", forever)
+    planner = drawn_out(lines((1, "kept", []), (0, "unread", []), (1, "end", [0])), until=hangs.asked)
+
+    made = conductor(Planner(model=planner, form="lines"), pool_of(a=hangs, b="B"), access="positional")
+    trace = await answered(made)
+
+    assert [result.status for result in trace.results()] == ["ok", "skipped", "ok"]
+    assert trace.usage_by_worker()["b"].calls == 2, "the kept step was called once"
+
+
+@pytest.mark.parametrize("work", [None, forever])
+async def test_cancelled_while_planning_a_run_counts_the_steps_started_ahead(work: Any) -> None:
+    ready, events = asyncio.Event(), list[Event]()
+    worker = Gated("A", work or (lambda _: asyncio.sleep(0)))
+    planner = drawn_out(lines((0, "first", []), (0, "second", ["all"])), until=asyncio.Event())
+    made = conductor(Planner(model=planner, form="lines"), pool_of(a=worker))
+
+    def watch(event: Event) -> None:
+        events.append(event)
+        if isinstance(event, StepFinished if work is None else StepStarted):
+            ready.set()
+
+    task = asyncio.create_task(made.run("Say something.", on_event=watch))
+    await asyncio.wait_for(ready.wait(), SOON)
+    await asyncio.sleep(0.01)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+
+    assert isinstance(events[-1], Finished)
+    trace = events[-1].trace
+    assert trace.usage.calls == 2, "the plan and the first step"
+    assert trace.answer is None
 
 
 async def test_a_single_step_is_not_started_ahead_since_it_is_the_answer() -> None:
@@ -382,7 +486,7 @@ async def test_a_step_of_a_rejected_sample_is_dropped_and_its_calls_are_recorded
 
     assert trace.text == "B"
     calls = trace.rounds[0].plan.calls
-    assert [(call.worker, call.outcome) for call in calls] == [(None, "ok"), ("a", "cancelled"), (None, "ok")]
+    assert [(call.worker, call.outcome) for call in calls] == [(None, "ok"), (None, "ok"), ("a", "cancelled")]
     assert hangs.held == 0
     assert trace.usage_by_worker()["a"].calls == 1
     assert trace.planning.calls == 2
@@ -665,23 +769,6 @@ async def test_nothing_is_judged_that_may_not_be_passed_on(policy: Policy) -> No
     ("lacks", "request_"),
     [
         ("images", Request(messages=(Message.user("x", ImagePart(url="https://x")),))),
-        ("files", Request(messages=(Message.user("x", FilePart(data="QQ==")),))),
-    ],
-)
-async def test_workers_that_cannot_see_what_the_conversation_holds_do_no_step(lacks: str, request_: Request) -> None:
-    able = ScriptedModel("B")
-    unable = ScriptedModel("never", capabilities=ALL.model_copy(update={lacks: False}))
-    planner = ScriptedModel([TWO, plan((1, "x", []))])
-
-    trace = await answered(conductor(planner, pool_of(a=unable, b=able)), request_)
-
-    assert (trace.text, unable.requests) == ("B", [])
-
-
-@pytest.mark.parametrize(
-    ("lacks", "request_"),
-    [
-        ("images", Request(messages=(Message.user("x", ImagePart(url="https://x")),))),
         ("tools", asking()),
         ("json_schema", Request(messages=(Message.user("x"),), response_format=JsonFormat())),
         ("grammar", Request(messages=(Message.user("x"),), response_format=Grammar(gbnf='root ::= "x"'))),
@@ -694,6 +781,8 @@ async def test_a_request_that_no_worker_can_answer_is_refused(lacks: str, reques
     with pytest.raises(PolicyError, match=f"needs {lacks}") as refused:
         await conductor([TWO], pool_of(a=unable)).run(request_)
     assert refused.value.rule == "capabilities"
+    if lacks == "images":  # the other worker can read them
+        return
     with pytest.raises(PolicyError, match=r"no worker that may answer takes \(a\); add or allow one"):
         await conductor([TWO], pool_of(a=unable, b=able)).run(request_, policy=Policy(final="a"))
 

@@ -15,12 +15,12 @@ import pytest
 
 from core.runs import SOON
 from rl_conductor._internal.blocking import (
-    call,
+    call_async_or_sync,
     exclude_running_loop,
     in_thread,
     is_loop_error,
     iterate_in_thread,
-    stream,
+    stream_async_or_sync,
 )
 from rl_conductor._internal.sync import run_sync
 
@@ -42,6 +42,7 @@ async def beside():
     return await asyncio.to_thread(lambda: asyncio.run(ask())), can_await_clients()
 
 print("thread beside the first", first.run_until_complete(beside()))
+first.run_until_complete(first.shutdown_default_executor())  # its thread would keep the loop a little longer
 first.close()
 print("first closed", asyncio.run(ask()))
 del first
@@ -98,14 +99,16 @@ async def collected(items: AsyncIterator[str]) -> list[str]:
 
 async def test_on_an_excluded_loop_the_sync_function_is_called() -> None:
     exclude_running_loop()
-    assert await call(awaited, blocking) == "blocking"
-    assert await collected(stream(awaited_items, lambda: ["blocking"])) == ["blocking"]
+    assert await call_async_or_sync(awaited, blocking) == "blocking"
+    assert await collected(stream_async_or_sync(awaited_items, lambda: ["blocking"])) == ["blocking"]
 
 
 @pytest.mark.parametrize("kind", ["own loop", "background loop"])
 def test_what_has_no_sync_function_is_awaited(kind: str) -> None:
     async def both() -> tuple[str, list[str]]:
-        return await call(awaited, unsupported), await collected(stream(awaited_items, unsupported))
+        return await call_async_or_sync(awaited, unsupported), await collected(
+            stream_async_or_sync(awaited_items, unsupported)
+        )
 
     assert (asyncio.run if kind == "own loop" else run_sync)(both()) == ("awaited", ["awaited"])
 
@@ -116,7 +119,7 @@ def test_a_stream_that_has_begun_does_not_start_again() -> None:
         raise NotImplementedError("later")
 
     with pytest.raises(NotImplementedError, match="later"):
-        run_sync(collected(stream(awaited_items, breaks)))
+        run_sync(collected(stream_async_or_sync(awaited_items, breaks)))
 
 
 async def test_a_thread_sees_the_context_and_does_not_block_the_loop() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rl_conductor._internal.formatting import seconds_in
+from rl_conductor._internal.formatting import parse_seconds
 
 
 @pytest.mark.parametrize(
@@ -22,4 +22,4 @@ from rl_conductor._internal.formatting import seconds_in
     ],
 )
 def test_seconds_are_read_only_when_they_can_be_waited(text: str | None, wait: float | None) -> None:
-    assert seconds_in(text) == wait
+    assert parse_seconds(text) == wait

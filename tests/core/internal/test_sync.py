@@ -131,6 +131,29 @@ def test_a_second_ctrl_c_does_not_wait() -> None:
     assert out == "interrupted\n"
 
 
+def test_ctrl_c_before_the_work_starts_does_not_hang() -> None:
+    process = script(
+        """
+        import signal
+        from rl_conductor._internal.sync import _background_loop
+        async def work(): await asyncio.sleep(60)
+        run_sync(asyncio.sleep(0))
+        def interrupt():
+            time.sleep(0.2)
+            os.kill(os.getpid(), signal.SIGINT)
+            time.sleep(0.2)
+        _background_loop().call_soon_threadsafe(interrupt)
+        try:
+            run_sync(work())
+        except KeyboardInterrupt:
+            print("interrupted", flush=True)
+        """
+    )
+
+    out, err = process.communicate(timeout=SOON)
+    assert (out, err) == ("interrupted\n", "")
+
+
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
 def test_a_forked_child_starts_a_loop_of_its_own() -> None:
     process = script(

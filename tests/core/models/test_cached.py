@@ -23,7 +23,7 @@ from rl_conductor import (
 from rl_conductor.errors import ModelError
 from rl_conductor.models.base import Capabilities, Model, collect
 from rl_conductor.models.cached import CachedModel
-from rl_conductor.planning.prompts import Evidence, worker_prompt
+from rl_conductor.pool.worker_prompt import Evidence, worker_prompt
 from rl_conductor_training.workers.compact import CompactModel
 
 

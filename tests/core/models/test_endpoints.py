@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from rl_conductor.errors import ConfigError
-from rl_conductor.models.endpoints import Endpoint, shown_address, usable_key
+from rl_conductor.models.endpoints import Endpoint, redact_url, usable_key
 from rl_conductor.models.prices import price_of
 from rl_conductor.types import FREE
 
@@ -102,4 +102,4 @@ def test_what_no_header_can_hold_is_no_key(key: str) -> None:
     ],
 )
 def test_an_address_is_shown_without_what_may_be_secret(url: str, shown: str) -> None:
-    assert shown_address(url) == shown
+    assert redact_url(url) == shown

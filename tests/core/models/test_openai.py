@@ -11,11 +11,14 @@ from typing import Any
 import openai
 import pytest
 
-from rl_conductor.errors import BadRequestError, ConfigError, RateLimitError
+from rl_conductor.calls.context import RunContext
+from rl_conductor.calls.model_call import ModelCall
+from rl_conductor.errors import BadRequestError, ConfigError, ContextLengthError, RateLimitError
 from rl_conductor.models import model
 from rl_conductor.models.base import Capabilities, collect
 from rl_conductor.models.openai.adapter import OllamaModel, OpenAIModel, OpenRouterModel, VLLMServerModel
 from rl_conductor.models.prices import price_of
+from rl_conductor.trace.trace import Call
 from rl_conductor.types import FREE, Grammar, Message, Request, Sampling
 
 from .wire.base import SECRET, Failure
@@ -240,3 +243,13 @@ def test_array_bounds_go_only_where_a_strict_schema_may_have_them(
     monkeypatch.setenv("OPENROUTER_API_KEY", "k")
     made = model(name, **options) if name.startswith(("openrouter", "vllm")) else model(name, api_key="k", **options)
     assert made.capabilities.array_bounds == bounded
+
+
+async def test_a_request_longer_than_the_stated_context_is_never_sent() -> None:
+    model = OpenAIModel("m", base_url="http://127.0.0.1:9/v1", api_key="k", context=100)
+    calls: list[Call] = []
+    call = ModelCall(run=RunContext(), model=model, request=Request(messages=(Message.user("x" * 700),)), calls=calls)
+
+    with pytest.raises(ContextLengthError, match="116 tokens or more, but the model's context is 100"):
+        await call.complete()
+    assert [(each.outcome, each.usage.calls) for each in calls] == [("refused", 0)]

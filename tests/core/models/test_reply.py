@@ -111,10 +111,12 @@ async def test_a_reply_that_never_leaves_its_reasoning_is_a_failure_not_an_answe
 
 
 @pytest.mark.parametrize("text", ["<think>never done", "never done"])
-async def test_a_reply_that_ran_out_of_tokens_in_its_reasoning_says_so(text: str) -> None:
-    model = ScriptedModel([whole(text, "length")], capabilities=declared("inside"))
+async def test_a_reply_that_ran_out_of_tokens_in_its_reasoning_is_retried_with_more_and_says_so(text: str) -> None:
+    model = ScriptedModel([whole(text, "length"), whole(text, "length")], capabilities=declared("inside"))
     with pytest.raises(RunError, match="raise max_tokens"):
         await streamed(pool_of(a=model))
+    first, second = (request.sampling.max_tokens or 0 for request in model.requests)
+    assert second > first
 
 
 async def test_a_truncated_answer_of_a_vendor_that_counts_reasoning_apart_is_an_answer() -> None:

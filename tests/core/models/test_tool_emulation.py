@@ -10,12 +10,12 @@ from hypothesis import strategies as st
 from rl_conductor.errors import BadResponseError
 from rl_conductor.models.tool_emulation import (
     ToolCallReader,
+    add_schema_to_prompt,
     may_become_tool_call,
     offered_tools,
     parse_tool_calls,
     response_format_with_tools,
     tool_call_format,
-    with_schema_in_prompt,
 )
 from rl_conductor.types import Grammar, JsonFormat, Message, Request, Tool
 
@@ -71,7 +71,7 @@ def test_an_answer_is_no_call(text: str) -> None:
 def test_a_schema_is_told_in_the_last_turn_of_the_user() -> None:
     turns = (Message.user("Where?"), Message.assistant("There."), Message.user("In one word."), Message.assistant("Hm"))
     asked = Request(messages=turns, response_format=JsonFormat(json_schema={"title": "Größe"}))
-    first, second, third, fourth = with_schema_in_prompt(asked).messages
+    first, second, third, fourth = add_schema_to_prompt(asked).messages
     assert (first, second, fourth) == (turns[0], turns[1], turns[3])
     assert third.text == 'In one word.\n\nAnswer in JSON of this schema: {"title": "Größe"}'
 
@@ -79,12 +79,12 @@ def test_a_schema_is_told_in_the_last_turn_of_the_user() -> None:
 @pytest.mark.parametrize("form", [None, JsonFormat(), Grammar(gbnf='root ::= "x"')])
 def test_nothing_is_told_where_there_is_no_schema(form: JsonFormat | Grammar | None) -> None:
     asked = Request(messages=(Message.user("Where?"),), response_format=form)
-    assert with_schema_in_prompt(asked) == asked
+    assert add_schema_to_prompt(asked) == asked
 
 
 def test_nothing_is_told_where_no_user_speaks() -> None:
     asked = Request(messages=(Message.system("Talk."),), response_format=JsonFormat(json_schema={}))
-    assert with_schema_in_prompt(asked) == asked
+    assert add_schema_to_prompt(asked) == asked
 
 
 @pytest.mark.parametrize("text", ["", " \n", "{", '{"na', "```", "<tool"])

@@ -246,7 +246,7 @@ def test_rendering_refuses_what_it_cannot_spell() -> None:
 
 
 @given(data=st.data(), space=spaces(), form=FORMS, reasoning=st.sampled_from(["", "Thinking."]))
-@quick(max_examples=200)
+@quick(max_examples=100)
 def test_every_allowed_workflow_is_read_back_in_every_form_with_nothing_to_repair(
     data: st.DataObject, space: PlanSpace, form: Form, reasoning: str
 ) -> None:
@@ -258,7 +258,7 @@ def test_every_allowed_workflow_is_read_back_in_every_form_with_nothing_to_repai
 
 
 @given(data=st.data(), space=spaces(), form=FORMS, asked=FORMS)
-@quick(max_examples=200)
+@quick(max_examples=100)
 def test_a_plan_in_another_form_is_read_and_said_to_be(
     data: st.DataObject, space: PlanSpace, form: Form, asked: Form
 ) -> None:
@@ -307,7 +307,7 @@ PIECES = st.sampled_from(
     space=spaces(),
     form=FORMS,
 )
-@quick(max_examples=600)
+@quick(max_examples=300)
 def test_any_text_gives_an_allowed_plan_or_a_workflow_error(
     pieces: list[str], plain: bool, data: st.DataObject, space: PlanSpace, form: Form
 ) -> None:
@@ -323,6 +323,7 @@ def test_any_text_gives_an_allowed_plan_or_a_workflow_error(
     assert space.may_accept if plan.workflow is None else not space.violations(plan.workflow)
 
 
+@pytest.mark.timed
 @pytest.mark.parametrize(
     "unit",
     [
@@ -343,12 +344,29 @@ def test_no_text_takes_long_to_give_up_on(unit: str) -> None:
 # -------------------------------------------------------------------------------------------- early dispatch
 
 
-def test_a_step_is_complete_at_the_end_of_its_line() -> None:
+def test_a_step_is_complete_when_the_next_line_begins_one() -> None:
     text = f"First a draft.\n{LINES}\n"
-    sizes = [len(completed_steps(text[:end], TEAM)) for end in range(len(text) + 1)]
-    first_end = text.index("}\n") + 2
-    assert sizes == [0] * first_end + [1] * (len(text) - first_end) + [2]
-    assert completed_steps(text, TEAM) == TWO.steps
+    sizes = [len(completed_steps(text[:end], TEAM, "lines")) for end in range(len(text) + 1)]
+    second = text.index("}\n{") + 3
+    assert sizes == [0] * second + [1] * (len(text) - second + 1)
+    assert completed_steps(text + "{", TEAM, "lines") == TWO.steps
+
+
+def test_a_step_of_an_object_is_complete_when_the_next_one_begins() -> None:
+    text = render(TWO, TEAM, "object", reasoning="First {a draft}.")
+    sizes = [len(completed_steps(text[:end], TEAM, "object")) for end in range(len(text) + 1)]
+    second = text.index('{"subtask"', text.index('{"subtask"') + 1) + 1
+    assert sizes == [0] * second + [1] * (len(text) - second + 1)
+    assert completed_steps(text, TEAM, "object") == TWO.steps[:1]
+
+
+@pytest.mark.parametrize("text", ["", "[]", "[1, 2", "null", '{"steps": 1', '{"steps": [1, {', "x", '{"a": "\ud800'])
+def test_what_is_no_object_of_steps_has_no_complete_step(text: str) -> None:
+    assert completed_steps(text, TEAM, "object") == ()
+
+
+def test_no_step_of_lists_is_complete_before_the_end() -> None:
+    assert completed_steps(render(TWO, TEAM, "lists"), TEAM, "lists") == ()
 
 
 @pytest.mark.parametrize(
@@ -366,19 +384,20 @@ def test_a_step_is_complete_at_the_end_of_its_line() -> None:
 )
 def test_a_line_that_is_no_allowed_step_ends_the_reading(line: str) -> None:
     first, second = LINES.split("\n")
-    assert completed_steps(f"{first}\n{line}\n{second}\n", TEAM) == TWO.steps[:1]
+    assert completed_steps(f"{first}\n{line}\n{second}\n{{", TEAM, "lines") == TWO.steps[:1]
 
 
 def test_no_step_past_the_last_is_started() -> None:
     space = TEAM.model_copy(update={"max_steps": 1})
-    assert completed_steps(f"{LINES}\n", space) == TWO.steps[:1]
+    assert completed_steps(f"{LINES}\n{{", space, "lines") == TWO.steps[:1]
 
 
 @given(data=st.data(), space=spaces())
 @quick(max_examples=100)
 def test_what_is_started_early_is_what_the_whole_plan_says(data: st.DataObject, space: PlanSpace) -> None:
+    form: Form = data.draw(st.sampled_from(("lines", "object")))
     workflow = data.draw(workflows(space))
-    text = render(workflow, space, "lines")
-    started = completed_steps(text[: data.draw(st.integers(0, len(text)))], space)
+    text = render(workflow, space, form)
+    started = completed_steps(text[: data.draw(st.integers(0, len(text)))], space, form)
     assert started == workflow.steps[: len(started)]
-    assert completed_steps(text, space) == workflow.steps[:-1]
+    assert completed_steps(text, space, form) == workflow.steps[:-1]

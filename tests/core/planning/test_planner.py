@@ -2,24 +2,27 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
 
-from core.runs import lines, plan, workflow
-from rl_conductor.calls.budget import Budget
-from rl_conductor.calls.model_call import ModelCaller
+from core.runs import SOON, Gated, forever, lines, plan, workflow
+from rl_conductor.calls.context import RunContext
+from rl_conductor.conductor import Conductor
 from rl_conductor.errors import ContextLengthError, ModelError
 from rl_conductor.models.base import Capabilities
 from rl_conductor.models.scripted import ALL, ScriptedModel
 from rl_conductor.plan_text.forms import Form, render
 from rl_conductor.plan_text.grammar import constraint
-from rl_conductor.planning.planner import RESAMPLING_TEMPERATURE, Planner, PlanRequest
+from rl_conductor.planning.plan_stream import PlanItem, PlanRequest, ReadyStep
+from rl_conductor.planning.planner import RESAMPLING_TEMPERATURE, Planner
 from rl_conductor.planning.prompts import REJECTED_PLAN_CHARS
 from rl_conductor.trace.events import Event, PlanDelta, PlanRejected, PlanStarted
 from rl_conductor.trace.trace import PlanRecord
 from rl_conductor.types import Card, Completion, Grammar, JsonFormat, Message, Sampling, Usage
 from rl_conductor.workflow.limits import PLAN_TOKENS, Limits
+from rl_conductor.workflow.policy import Flow, Policy
 from rl_conductor.workflow.workflow import PlanSpace, Step
 
 SPACE = PlanSpace(roster=("a", "b"), allowed=frozenset("ab"))
@@ -32,14 +35,12 @@ NOTHING = Capabilities()
 
 async def plan_with(planner: Planner, **options: Any) -> tuple[PlanRecord, list[Event]]:
     events: list[Event] = []
-    caller = ModelCaller(Budget(options.pop("limits", Limits())), retries=0)
+    run = RunContext(limits=options.pop("limits", Limits()), retries=0, emit=events.append, fence_key="key")
     plan_request = PlanRequest(
+        run=run,
         conversation=(Message.user("What is it?"),),
         space=options.pop("space", SPACE),
         cards=CARDS,
-        caller=caller,
-        fence_key="key",
-        emit=events.append,
         **options,
     )
     return await planner.plan(plan_request), events
@@ -287,46 +288,99 @@ async def test_a_model_that_goes_on_after_its_plan_has_written_one() -> None:
     assert (record.source, record.errors) == ("planner", ())
 
 
-# --------------------------------------------------------------------------------- the first step
+# ---------------------------------------------------------------------------------- the plan stream
+
+
+async def stream_of(planner: Planner, space: PlanSpace = SPACE) -> list[PlanItem]:
+    request = PlanRequest(
+        run=RunContext(retries=0), conversation=(Message.user("What is it?"),), space=space, cards=CARDS
+    )
+    return [item async for item in planner.stream(request)]
+
+
+def steps_of(items: list[PlanItem]) -> list[Step]:
+    steps = [item for item in items if isinstance(item, ReadyStep)]
+    assert [item.index for item in steps] == list(range(len(steps)))
+    return [item.step for item in steps]
 
 
 @pytest.mark.parametrize(
-    ("pieces", "reported"),
+    ("pieces", "expected"),
     [
         (lines((0, "x", []), (1, "y", ["all"])), [Step(subtask="x", worker="a")]),
-        (["Think.\n", *lines((0, "x", []), (1, "y", []), (1, "z", []))], [Step(subtask="x", worker="a")]),
+        (
+            ["Think.\n", *lines((0, "x", []), (1, "y", []), (1, "z", []))],
+            [Step(subtask="x", worker="a"), Step(subtask="y", worker="b")],
+        ),
         (lines((0, "x", [])), []),
         ([*lines((0, "x", [])), "\n"], []),
     ],
 )
-async def test_the_first_step_is_reported_once_the_second_begins(pieces: list[str], reported: list[Step]) -> None:
-    found: list[Step] = []
+async def test_each_step_is_yielded_once_the_next_one_begins(pieces: list[str], expected: list[Step]) -> None:
+    items = await stream_of(Planner(model=ScriptedModel([pieces]), form="lines", samples=1))
 
-    await plan_with(Planner(model=ScriptedModel([pieces]), form="lines", samples=1), on_first_step=found.append)
+    assert steps_of(items) == expected
+    assert isinstance(items[-1], PlanRecord)
 
-    assert found == reported
+
+async def test_a_plan_that_is_a_json_object_yields_its_steps_as_well() -> None:
+    three = PlanSpace(roster=("a", "b"), allowed=frozenset("ab"), max_steps=3)
+    text = render(workflow(("a", "x", ()), ("b", "y {z}", ()), ("a", "end", (0, 1))), three, "object", reasoning="r")
+
+    items = await stream_of(Planner(model=ScriptedModel([list(text)]), form="object", samples=1), three)
+
+    assert steps_of(items) == [Step(subtask="x", worker="a"), Step(subtask="y {z}", worker="b")]
 
 
-async def test_a_first_step_that_may_not_run_is_not_reported() -> None:
-    found: list[Step] = []
+async def test_the_number_of_times_an_unfinished_plan_is_parsed_is_bounded() -> None:
+    text = render(workflow(("a", "{" * 300, ()), ("b", "y", ())), SPACE, "object", reasoning="r")
+
+    items = await stream_of(Planner(model=ScriptedModel([list(text)]), form="object", samples=1))
+
+    assert steps_of(items) == [], "the second step began after too many brackets"
+    assert isinstance(items[-1], PlanRecord)
+    assert items[-1].source == "planner"
+
+
+async def test_a_step_that_may_not_run_is_not_yielded() -> None:
     space = SPACE.model_copy(update={"allowed": frozenset("b")})
+    model = ScriptedModel([lines((0, "x", []), (1, "y", []))])
 
-    await plan_with(
-        Planner(model=ScriptedModel([lines((0, "x", []), (1, "y", []))]), form="lines", samples=1),
-        space=space,
-        on_first_step=found.append,
-    )
-
-    assert found == []
+    assert steps_of(await stream_of(Planner(model=model, form="lines", samples=1), space)) == []
 
 
-async def test_a_rejected_sample_tells_so_and_takes_the_calls_made_for_it() -> None:
-    told: list[str] = []
+async def test_a_rejected_sample_takes_back_its_steps() -> None:
+    rejected = [*lines((0, "x", []), (1, "y", [])), "garbage"]
+    items = await stream_of(Planner(model=ScriptedModel([rejected, AS_LINES]), form="lines", repair=False))
 
-    async def rejected() -> tuple[Any, ...]:
-        told.append("rejected")
-        return ()
+    assert [type(item) for item in items] == [ReadyStep, PlanRejected, ReadyStep, PlanRecord]
 
-    record, _ = await plan_with(Planner(model=ScriptedModel(["garbage", TWO])), on_rejected=rejected)
 
-    assert (told, record.source) == (["rejected"], "planner")
+async def test_closing_the_stream_cancels_the_call_and_keeps_its_record() -> None:
+    request = PlanRequest(run=RunContext(), conversation=(Message.user("What is it?"),), space=SPACE, cards=CARDS)
+    hangs = Gated("never", forever)
+    stream = Planner(model=hangs).stream(request)
+    reading = asyncio.create_task(anext(stream))
+    await asyncio.wait_for(hangs.asked.wait(), SOON)
+
+    reading.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await reading
+
+    assert [call.outcome for call in request.calls] == ["cancelled"]
+
+
+@pytest.mark.parametrize("grammar", [True, False])
+def test_a_conductor_says_at_construction_which_rules_its_grammar_does_not_hold(
+    grammar: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    names = [f"w{i}" for i in range(20)]
+    forbid = tuple(Flow(reader=reader, source=names[i * 7 % 20]) for i, reader in enumerate(names))
+    model = ScriptedModel("", name=f"planner-{grammar}", capabilities=Capabilities(grammar=grammar))
+
+    for _ in range(2):
+        Conductor(model, {name: ScriptedModel("") for name in names}, policy=Policy(forbid=forbid))
+
+    said = [record.getMessage() for record in caplog.records if "grammar" in record.getMessage()]
+    assert len(said) == grammar
+    assert all("policy.forbid closes 20 flows" in text for text in said)

@@ -21,21 +21,24 @@ from rl_conductor.planning.prompts import (
     REJECTED_PLAN_CHARS,
     REJECTION_REASON_CHARS,
     REPLY_CHARS,
-    SHOWN,
+    STEP_REPLY_CHARS,
+    PreviousRound,
+    Rejection,
+    planner_messages,
+    rejection_messages,
+    rules,
+    worked_examples,
+)
+from rl_conductor.planning.transcript import transcript
+from rl_conductor.pool.worker_prompt import (
+    EVIDENCE_NOTICE,
     SUBTASK,
     TASK,
     Evidence,
-    PreviousRound,
-    Rejection,
     last_user,
-    planner_messages,
     prompt_in,
-    rejection_messages,
-    rules,
     subtask_in,
-    transcript,
     with_prompt,
-    worked_examples,
     worker_prompt,
 )
 from rl_conductor.text.delimiters import compute_nonce, delimit
@@ -120,6 +123,12 @@ def test_workers_of_whom_nothing_is_known_take_turns_in_the_examples() -> None:
     assert workers_of_examples([Card(name="a"), Card(name="b")])[:2] == [["a"], ["b", "a", "b"]]
 
 
+def test_workers_without_cards_take_turns_up_to_the_one_that_must_answer() -> None:
+    space = PlanSpace(roster=("a", "b"), allowed=frozenset("ab"), last=frozenset("a"))
+    plans = [parse(text, space, repair=False).workflow for _, text in worked_examples(space, "lists", ())]
+    assert [step.worker for step in plans[1].steps] == ["b", "a", "a"] if plans[1] else False
+
+
 TRAINED_PROMPT = "89cf5583650cd93553d048a379ff2e14e21cb0bf6ba6b163d4637592270e079e"
 
 
@@ -147,17 +156,42 @@ def test_the_rules_say_what_the_space_demands() -> None:
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_a_review_shows_the_plan_the_end_of_the_answer_and_how_to_accept_it(form: Form) -> None:
-    reply = "x" * REPLY_CHARS + "END"
+def test_a_review_shows_the_plan_both_ends_of_the_answer_and_how_to_accept_it(form: Form) -> None:
+    reply = "BEGIN" + "x" * REPLY_CHARS + "END"
     space = SPACE.model_copy(update={"may_accept": True, "recallable": frozenset({"other"})})
 
     messages = planner_messages(ASKED, space, CARDS, key="k", form=form, previous_rounds=[PreviousRound("PLAN", reply)])
 
     assert messages[-2] == Message.assistant("PLAN")
-    assert reply[-REPLY_CHARS:] in messages[-1].text
+    assert "\nBEGINxxx" in messages[-1].text
+    assert "xxxEND\n" in messages[-1].text
+    assert "[... 8 characters left out ...]" in messages[-1].text
     assert reply not in messages[-1].text
     assert ACCEPTS[form] in messages[-1].text
     assert messages[-1].text.endswith(RECALL)
+
+
+def test_instructions_end_the_system_prompt() -> None:
+    plain, guided = (planner_messages(ASKED, SPACE, CARDS, key="k", instructions=text) for text in ("", "Check twice."))
+
+    assert guided[0].text == f"{plain[0].text}\n\nInstructions for your plans:\nCheck twice."
+    assert guided[1:] == plain[1:]
+
+
+def test_a_review_shows_what_each_step_replied_and_cuts_long_replies_visibly() -> None:
+    steps = (
+        Evidence(label="1", subtask="Write it.", reply="def f(): ...", worker="secret-name"),
+        Evidence(label="2", subtask="Test it.", reply="FAIL" + "y" * STEP_REPLY_CHARS, worker="other"),
+    )
+
+    messages = planner_messages(ASKED, SPACE, CARDS, key="k", previous_rounds=[PreviousRound("PLAN", "OK", steps)])
+
+    text = messages[-1].text
+    assert '<reply step="1" model="0" mark=' in text
+    assert "def f(): ..." in text
+    assert "\nFAILyyy" in text
+    assert "[... 4 characters left out ...]" in text
+    assert text.index("def f") < text.index("FAIL") < text.index("Its answer is below") < text.index("OK")
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -225,10 +259,10 @@ def test_what_a_tool_found_can_not_pass_for_a_turn_of_the_user() -> None:
 def test_a_worker_is_told_the_task_what_it_may_see_and_its_part() -> None:
     prompt = worker_prompt("Q", [Evidence("1", "S", "R")], "T", key="key")
 
-    places = [prompt.index(part) for part in (TASK.format(question="Q"), "\nS\n", "\nR\n", SHOWN)]
+    places = [prompt.index(part) for part in (TASK.format(question="Q"), "\nS\n", "\nR\n", EVIDENCE_NOTICE)]
     assert places == sorted(places)
     assert prompt.endswith(SUBTASK.format(subtask="T"))
-    assert SHOWN not in worker_prompt("Q", [], "T", key="key")
+    assert EVIDENCE_NOTICE not in worker_prompt("Q", [], "T", key="key")
 
 
 def test_braces_in_what_is_said_are_only_text() -> None:

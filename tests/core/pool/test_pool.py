@@ -24,10 +24,12 @@ FULL = """
 [planner]
 model = "vllm-server:conductor"
 options = { base_url = "http://127.0.0.1:9/v1" }
+instructions = "Check sums."
 
 [workers.strong]
 model = "ollama:big"
 strengths = "reasoning"
+instructions = "Be exact."
 accuracy = { math = 0.9 }
 price = { input = 1.25, output = "10" }
 latency = 2.5
@@ -139,11 +141,13 @@ def test_a_pool_file_says_everything_about_its_workers(write: Write) -> None:
         region="eu",
     )
     assert strong.model.name == "ollama:big"
+    assert (strong.instructions, quick.instructions) == ("Be exact.", "")
     assert strong.sampling == Sampling(temperature=0.2, max_tokens=DEFAULT_OUTPUT_TOKENS)
     assert (strong.timeout, strong.hedge_after, strong.slots is None) == (60, 5, False)
     assert (quick.timeout, quick.hedge_after, quick.slots, quick.card.price) == (300, None, None, FREE)
     planner = read_pool_file(path).planner
     assert planner is not None
+    assert planner.instructions == "Check sums."
     assert planner.build().name == "vllm-server:conductor"
 
 

@@ -8,12 +8,12 @@ from opentelemetry import trace as opentelemetry_trace
 from opentelemetry.trace import SpanKind, StatusCode
 
 from core.runs import ACCEPT, SOON, Gated, Paced, busy, down, forever, lines, plan, pool_of, reply, worker
-from rl_conductor import Conductor, Limits, RunError, ScriptedModel
+from rl_conductor import Conductor, Limits, Message, RunError, ScriptedModel, Worker
 from rl_conductor.errors import ModelError
 from rl_conductor.models import Capabilities
 from rl_conductor.planning.planner import Planner
 from rl_conductor.trace.trace import Round
-from rl_conductor.types import Price, Sampling, Usage
+from rl_conductor.types import Price, Sampling, ToolCall, Usage
 
 from .conftest import Recorded
 
@@ -140,6 +140,29 @@ async def test_a_conductor_in_the_pool_stands_below_the_call_that_asks_it(record
     ]
 
 
+async def test_calls_and_tools_of_a_worker_stand_below_its_call(recorded: Recorded) -> None:
+    def count(number: int) -> int:
+        """Counts."""
+        return 10 // number
+
+    replies = [
+        Message.assistant(tool_calls=[ToolCall(id="1", name="count", arguments=f'{{"number": {number}}}')])
+        for number in (1, 0)
+    ]
+    model = ScriptedModel([*replies, "Done."], name="a")
+    await conductor(ONE, a=Worker.of("a", model, tools=[count])).run("Say something.")
+
+    assert recorded.tree()[3:5] == ["  invoke_agent a", "    chat a"]
+    assert sorted(recorded.tree()[5:]) == ["      chat a"] * 3 + ["      execute_tool count"] * 2
+    tools = [span for span in recorded.spans() if span.name == "execute_tool count"]
+    assert [span.status.status_code for span in tools] == [StatusCode.UNSET, StatusCode.ERROR]
+    attempt = next(span for span in recorded.spans() if "rl_conductor.attempt" in (span.attributes or {}))
+    for span in tools:
+        assert (attempt.start_time or 0) <= (span.start_time or 0) <= (span.end_time or 0) <= (attempt.end_time or 0)
+        assert (span.attributes or {})["gen_ai.tool.name"] == "count"
+        assert "gen_ai.tool.call.result" not in (span.attributes or {})
+
+
 async def test_a_retried_call_is_a_span_for_each_attempt(recorded: Recorded) -> None:
     await conductor(ONE, a=[busy(None), "from a"]).run("Say something.")  # type: ignore[arg-type]
     first, second = [span for span in recorded.spans() if span.name == "chat a"]
@@ -206,6 +229,25 @@ def ahead_of(second: tuple[int, str, list[object]], until: asyncio.Event) -> Pac
             await asyncio.wait_for(until.wait(), SOON)
 
     return Paced([list("".join(lines((0, "Draft it.", []), second)))], pause, name="planner")
+
+
+async def test_a_step_begun_ahead_of_its_plan_gets_its_access_list_and_links_with_the_plan(recorded: Recorded) -> None:
+    second = asyncio.Event()
+    steps = lines((0, "Draft it.", []), (1, "Check it.", ["all"]), (0, "Say it.", ["all"]))
+
+    async def pause(text: str) -> None:
+        if text.count("{") == 3:
+            await asyncio.wait_for(second.wait(), SOON)
+
+    async def work(_: object) -> None:
+        second.set()
+
+    planner = Planner(model=Paced([list("".join(steps))], pause, name="planner"), form="lines")
+    await conductor(planner, a="from a", b=Gated("from b", work, name="b")).run("Say something.")
+
+    span = recorded.span("invoke_agent b")
+    assert (span.attributes or {})["rl_conductor.step.access"] == (0,)
+    assert len(span.links) == 1
 
 
 async def test_a_step_begun_ahead_of_a_plan_that_was_thrown_away_ends_as_cancelled(recorded: Recorded) -> None:

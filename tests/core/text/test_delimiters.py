@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import time
 
@@ -9,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rl_conductor.text.delimiters import compute_nonce, delimit, escape_tags, new_delimiter_key
+from rl_conductor.text.delimiters import compute_nonce, delimit, escape_tags, new_delimiter_key, strip_nonces
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=50)
 
@@ -37,6 +38,14 @@ def test_different_keys_give_different_nonces() -> None:
 
 def test_a_lone_surrogate_has_a_nonce() -> None:
     assert compute_nonce("k", ["\ud800"]) != compute_nonce("k", ["\ud801"])
+
+
+def test_prompts_of_two_runs_are_equal_without_their_nonces() -> None:
+    key = new_delimiter_key()
+    prompts = [json.dumps({"content": delimit("reply", "text", compute_nonce(key, [run]), step=1)}) for run in "ab"]
+    assert prompts[0] != prompts[1]
+    assert strip_nonces(prompts[0]) == strip_nonces(prompts[1])
+    assert json.loads(strip_nonces(prompts[0])) == {"content": '<reply step="1" >\ntext\n</reply >'}
 
 
 def test_both_tags_carry_the_nonce() -> None:

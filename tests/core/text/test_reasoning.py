@@ -10,6 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rl_conductor.text.reasoning import (
+    _SIGN,
+    BARE_HARMONY,
     FORMATS,
     ReasoningFilter,
     ReasoningStart,
@@ -174,6 +176,7 @@ def test_an_answer_is_passed_on_as_soon_as_it_is_certain_to_be_one() -> None:
     assert [plain.add(piece) for piece in (" ", "It ", "is.")] == ["", " It ", "is."]
 
 
+@pytest.mark.timed
 @pytest.mark.parametrize("start", STARTS)
 @pytest.mark.parametrize(
     "hostile",
@@ -198,6 +201,7 @@ def test_hostile_replies_take_no_time(hostile: str, start: ReasoningStart) -> No
     assert time.process_time() - began < 5.0
 
 
+@pytest.mark.timed
 @pytest.mark.parametrize("start", STARTS)
 @pytest.mark.parametrize("hostile", ["\n" * 300_000, "<think>" + "hm " * 100_000, "</think> ." * 30_000])
 def test_replies_that_come_letter_by_letter_take_time_in_proportion(hostile: str, start: ReasoningStart) -> None:
@@ -222,3 +226,8 @@ def test_replies_that_come_letter_by_letter_take_time_in_proportion(hostile: str
 )
 def test_the_opening_that_a_template_writes_is_found(prompt: str, opening: str) -> None:
     assert opening_at_end(prompt) == opening
+
+
+def test_every_delimiter_has_the_sign_without_which_a_reply_is_all_answer() -> None:
+    delimiters = [text for form in (*FORMATS, BARE_HARMONY) for text in (*form.openings, form.closing) if text]
+    assert all(_SIGN.search(delimiter) for delimiter in delimiters if delimiter != BARE_HARMONY.closing)

@@ -86,6 +86,22 @@ async def test_what_each_worker_used_adds_up_with_planning_to_the_whole() -> Non
     assert total(by_worker.values()) + trace.planning == trace.usage
 
 
+async def test_the_results_of_all_rounds_are_told_in_order() -> None:
+    trace, _ = await traced()
+
+    assert [result.step.subtask for result in trace.results()] == ["x", "y", "join"]
+
+
+def test_a_plan_is_complete_once_it_has_a_workflow_or_a_text_or_the_planner_gave_up() -> None:
+    records = [
+        PlanRecord(source="planner"),
+        PlanRecord(source="planner", text=PLAN),
+        PlanRecord(source="given", workflow=workflow(("a", "x", []))),
+        PlanRecord(source="fallback"),
+    ]
+    assert [record.is_complete for record in records] == [False, True, True, True]
+
+
 class Keyed(ScriptedModel):
     """A model that holds a key, as adapters do."""
 

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from rl_conductor.trace.events import Event
     from rl_conductor.trace.trace import Trace
     from rl_conductor.types import Card, Completion, Delta, Message, Price, Request, Sampling, Tool, Usage
+    from rl_conductor.workflow.example import PlanExample
     from rl_conductor.workflow.limits import Limits
     from rl_conductor.workflow.policy import DataRule, Flow, Policy
     from rl_conductor.workflow.workflow import Step, Workflow
@@ -50,6 +51,7 @@ __all__ = [
     "Message",
     "Model",
     "ModelError",
+    "PlanExample",
     "Planner",
     "Policy",
     "PolicyError",
@@ -92,6 +94,7 @@ _EXPORTS = {
     "trace.events": ("Event",),
     "trace.trace": ("Trace",),
     "types": ("Card", "Completion", "Delta", "Message", "Price", "Request", "Sampling", "Tool", "Usage"),
+    "workflow.example": ("PlanExample",),
     "workflow.limits": ("Limits",),
     "workflow.policy": ("DataRule", "Flow", "Policy"),
     "workflow.workflow": ("Step", "Workflow"),

@@ -9,26 +9,25 @@ from typing import Self
 
 from rl_conductor._internal.streams import callback_to_async_iterator
 from rl_conductor._internal.sync import run_sync
-from rl_conductor.config.discovery import DiscoveredPool, discover
+from rl_conductor.calls.context import RunContext
+from rl_conductor.config.discovery import DiscoveredPool, discover, load_folder
 from rl_conductor.config.profiles import Profile, profile_named
-from rl_conductor.errors import ConfigError
+from rl_conductor.execution.question import Question, to_request
 from rl_conductor.execution.restore import check_resumed
 from rl_conductor.execution.run import Run
 from rl_conductor.execution.stepwise import Stepwise
 from rl_conductor.models import Model, model
 from rl_conductor.planning.planner import Planner
 from rl_conductor.planning.router import Router
+from rl_conductor.planning.selector import WorkflowSelector
 from rl_conductor.pool.pool import AnyWorker, WorkerPool, close_all, warn_of_lookalikes
 from rl_conductor.trace.events import AnswerDelta, Event, Finished, Listener, ignore
 from rl_conductor.trace.observers import RunInfo, observe_run
 from rl_conductor.trace.trace import PlanRecord, Round, Trace
-from rl_conductor.types import FREE, Completion, Delta, Message, Price, Request, TextPart
+from rl_conductor.types import FREE, Completion, Delta, Price, Request
 from rl_conductor.workflow.limits import Limits
 from rl_conductor.workflow.policy import Policy
 from rl_conductor.workflow.workflow import AccessMode, Workflow
-
-Question = str | Sequence[Message] | Request
-"""A question as text, a conversation, or a complete request."""
 
 
 class Conductor:
@@ -48,6 +47,7 @@ class Conductor:
         retries: int = 2,
         keep_prompts: bool = True,
         tiers: Router | str | Path | None = None,
+        selector: WorkflowSelector | None = None,
         name: str = "conductor",
     ) -> None:
         """Creates a conductor from a planner and a pool.
@@ -59,19 +59,16 @@ class Conductor:
             limits: the default limits of runs.
             access: `binary` if a step reads all earlier steps or none (paper), `positional` if it reads any subset.
             retries: maximum number of retries of a call that failed with a transient error.
-            keep_prompts: whether traces store the full request of each call, or only its fingerprint. The question,
-                the plans and the replies are always stored.
-            tiers: a router, or the path of its file, that sends simple requests to a single call of one worker; see
-                `rl-conductor calibrate`.
+            keep_prompts: whether traces store the requests of calls; question, plans and replies are always stored.
+            tiers: a router, or the path of its file, for simple requests; see `rl-conductor calibrate`.
+            selector: selects a learned workflow for each request instead of planning; see `rl-conductor learn`.
             name: the conductor's name as a model.
 
         Raises:
-            ConfigError: the tiers file can't be read, or does not match the pool.
+            ConfigError: the tiers file can't be read, or the pool lacks a worker of the tiers or of the selector.
             PolicyError: the policy allows no workflow, or does not allow the planner to read requests.
         """
-        if isinstance(planner, str):
-            planner = model(planner)
-        self.planner = planner if isinstance(planner, Planner) else Planner(model=planner)
+        self.planner = _to_planner(planner)
         self.pool = pool if isinstance(pool, WorkerPool) else WorkerPool(pool)
         self.policy = policy or Policy()
         self.limits = limits or Limits()
@@ -80,13 +77,15 @@ class Conductor:
         self._retries = retries
         self._keep_prompts = keep_prompts
         self.tiers = tiers if isinstance(tiers, Router | None) else Router.read(tiers)
-        if self.tiers is not None:
-            self.tiers.check_pool(self.pool)
+        self.selector = selector
+        for chooser in (self.tiers, self.selector):
+            if chooser is not None:
+                chooser.check_pool(self.pool)
         self._closing = False
         self.capabilities = self.pool.capabilities.model_copy(update={"delegates": True, "reasoning_start": "outside"})
         if self.planner.roster == "cards":
             warn_of_lookalikes(self.pool)
-        self.check(Request(messages=()))
+        self._create_run(Request(messages=()), None, None, ignore).check_setup()
 
     @classmethod
     def from_env(
@@ -99,18 +98,37 @@ class Conductor:
     ) -> Self:
         """Creates a conductor from a pool file, vendors' API keys, a local server, or else the embedded models.
 
-        `discover()` returns the selection and its reasons.
+        `discover()` returns the selection and its reasons; the other arguments are those of `from_discovered`.
 
         Args:
             profile: a profile or the name of a built-in one; it orders the workers and sets the limits.
             pool_file: the path of a pool file; by default the value of `RL_CONDUCTOR_POOL`.
-            policy: the default policy of runs; replaces the discovered one.
-            limits: the default limits of runs; replaces those of the profile or the discovered ones.
+            policy: the default policy of runs.
+            limits: the default limits of runs.
 
         Raises:
             ConfigError: the profile does not exist, or the discovered configuration is invalid.
         """
         return cls.from_discovered(discover(pool_file=pool_file), profile=profile, policy=policy, limits=limits)
+
+    @classmethod
+    def load(
+        cls,
+        folder: str | Path,
+        *,
+        pool: WorkerPool | None = None,
+        planner: Planner | None = None,
+        policy: Policy | None = None,
+        limits: Limits | None = None,
+    ) -> Self:
+        """Loads a learned conductor from a folder that `rl-conductor learn` created.
+
+        Without a `pool`, the workers are those of the pool file that it was learned for.
+
+        Raises:
+            ConfigError: a file is missing or invalid, or the pool lacks a worker of the learned workflows.
+        """
+        return cls.from_discovered(load_folder(folder, pool=pool, planner=planner), policy=policy, limits=limits)
 
     @classmethod
     def from_discovered(
@@ -128,8 +146,8 @@ class Conductor:
             discovered: the planner, the pool and their default settings.
             profile: a profile or the name of a built-in one; it orders the workers and sets the limits, but plans get
                 no more steps than the discovered limits allow.
-            policy: the default policy of runs; replaces the discovered one.
-            limits: the default limits of runs; replaces those of the profile or the discovered ones.
+            policy: replaces the discovered policy.
+            limits: replaces the limits of the profile or the discovered ones.
             name: the conductor's name as a model.
 
         Raises:
@@ -139,12 +157,13 @@ class Conductor:
         if isinstance(profile, str):
             profile = profile_named(profile)
         return cls(
-            discovered.planner,
+            discovered.planner_for(profile),
             profile.ordered(discovered.pool) if profile else discovered.pool,
             policy=policy or discovered.policy,
             limits=limits or (profile.within(discovered.limits) if profile else discovered.limits),
             access=discovered.access,
             tiers=discovered.tiers,
+            selector=discovered.selector,
             name=name,
         )
 
@@ -153,6 +172,8 @@ class Conductor:
         *,
         planner: Planner | None = None,
         pool: WorkerPool | None = None,
+        selector: WorkflowSelector | None = None,
+        policy: Policy | None = None,
         limits: Limits | None = None,
         access: AccessMode | None = None,
         retries: int | None = None,
@@ -166,19 +187,18 @@ class Conductor:
         return type(self)(
             planner or self.planner,
             pool or self.pool,
-            policy=self.policy,
+            policy=policy or self.policy,
             limits=limits or self.limits,
             access=access or self.access,
             retries=self._retries if retries is None else retries,
             keep_prompts=self._keep_prompts,
             tiers=self.tiers,
+            selector=selector or self.selector,
             name=self.name.partition(":")[2],
         )
 
-    # ---------------------------------------------------------------------------- plans and traces
-
     def check(self, request: Request, *, policy: Policy | None = None, limits: Limits | None = None) -> None:
-        """Checks, without any model call, that the policy and the workers' capabilities allow `request`.
+        """Checks, without any call, that the policy and the workers' capabilities allow `request`.
 
         Raises:
             PolicyError: no workflow is allowed, or the planner may not read the request; `rule` is the name of the
@@ -212,11 +232,11 @@ class Conductor:
             PolicyError: the policy allows no workflow.
             WorkflowValidationError: the policy does not allow the previous rounds.
         """
-        run = self._create_run(_to_request(question), policy, limits, on_event or ignore, before)
+        run = self._create_run(to_request(question), policy, limits, on_event or ignore, before)
         run.check_previous_rounds()
         calls = rejected.calls if rejected else ()
-        run.caller.charge_previous(calls)
-        with observe_run(self._run_info(run), run.emit) as run.emit:
+        run.context.charge_previous(calls)
+        with observe_run(self._run_info(run), run.context.emit) as run.context.emit:
             record = await run.plan()
         return record.model_copy(update={"calls": (*calls, *record.calls)})
 
@@ -246,7 +266,7 @@ class Conductor:
             PolicyError: the policy allows no workflow.
             WorkflowValidationError: the workflow is invalid, or the policy does not allow the previous rounds.
         """
-        run = self._create_run(_to_request(question), policy, limits, on_event or ignore, before)
+        run = self._create_run(to_request(question), policy, limits, on_event or ignore, before)
         run.stream = stream
         record = plan if isinstance(plan, PlanRecord) else PlanRecord(source="given", workflow=plan)
         return Stepwise(run, record, lambda: self._run_info(run))
@@ -284,10 +304,10 @@ class Conductor:
             ConfigError: `workflow` differs from the one in the rounds to `resume`.
         """
         check_resumed(workflow, resume)
-        run = self._create_run(_to_request(question), policy, limits, on_event or ignore, resume)
+        run = self._create_run(to_request(question), policy, limits, on_event or ignore, resume)
         run.stream = stream
         run.id = run_id or run.id
-        with observe_run(self._run_info(run), run.emit) as run.emit:
+        with observe_run(self._run_info(run), run.context.emit) as run.context.emit:
             return await run.run(workflow)
 
     def run_sync(
@@ -313,10 +333,7 @@ class Conductor:
     ) -> AsyncGenerator[Event, None]:
         """Runs `run` and yields its events: the answer in deltas while it is generated, and `Finished` last.
 
-        Closing the iterator cancels the run.
-
-        Raises:
-            RunError: there is no answer; raised after `Finished`.
+        Closing the iterator cancels the run. Errors are raised after `Finished`.
         """
         return callback_to_async_iterator(
             lambda tell: self.run(
@@ -324,14 +341,8 @@ class Conductor:
             )
         )
 
-    # ------------------------------------------------------------------------------------- a Model
-
     async def complete(self, request: Request) -> Completion:
-        """Answers `request` and returns the completion, with the usage of the whole run.
-
-        Raises:
-            RunError: there is no answer; `error.trace` contains the errors and the usage.
-        """
+        """Answers `request` and returns the completion, with the usage of the whole run; raises like `run`."""
         completion = (await self.run(request)).completion
         assert completion is not None
         return completion
@@ -355,13 +366,7 @@ class Conductor:
                 self._closing = False
 
     def _run_info(self, run: Run) -> RunInfo:
-        return RunInfo(
-            id=run.id,
-            conductor=self.name.partition(":")[2],
-            planner=self.planner.model.name,
-            workers={worker.name: worker.model.name for worker in self.pool.values()},
-            elapsed=run.caller.elapsed(),
-        )
+        return run.info(self.name.partition(":")[2])
 
     def _create_run(
         self,
@@ -375,26 +380,21 @@ class Conductor:
         if request.timeout is not None:
             seconds = min(request.timeout, limits.seconds or request.timeout)
             limits = limits.model_copy(update={"seconds": seconds})
+        context = RunContext(limits=limits, emit=emit, retries=self._retries, keep_prompts=self._keep_prompts)
         return Run(
+            context=context,
             planner=self.planner,
             pool=self.pool,
             request=request,
             policy=policy or self.policy,
-            limits=limits,
-            emit=emit,
             access=self.access,
-            retries=self._retries,
-            keep_prompts=self._keep_prompts,
             tiers=self.tiers,
+            selector=self.selector,
             previous_rounds=before,
         )
 
 
-def _to_request(question: Question) -> Request:
-    if isinstance(question, str):
-        question = (Message.user(question),)
-    request = question if isinstance(question, Request) else Request(messages=tuple(question))
-    parts = [part for message in request.messages for part in message.content]
-    if all(isinstance(part, TextPart) and not part.text.strip() for part in parts):
-        raise ConfigError("the question is empty; write a question")
-    return request
+def _to_planner(planner: Planner | Model | str) -> Planner:
+    if isinstance(planner, Planner):
+        return planner
+    return Planner(model=model(planner) if isinstance(planner, str) else planner)

@@ -9,8 +9,10 @@
     │   ├── RateLimitError          too many requests; .retry_after when the vendor said how long
     │   ├── ModelTimeoutError       the model did not answer in time
     │   ├── ContextLengthError      the request is longer than the model can read
+    │   ├── UnreachableError        there was no connection to the vendor or server
     │   ├── BadRequestError         the vendor refused the request as malformed or unsupported
     │   └── BadResponseError        the reply was empty, truncated or malformed
+    │       └── OutputLimitError    the model used up max_tokens before it wrote an answer
     ├── WorkflowError               the plan is unusable; .text is the Conductor's reply
     │   ├── WorkflowParseError      it is not in the plan language
     │   └── WorkflowValidationError it is, but the workflow may not run; .violations
@@ -105,6 +107,12 @@ class ContextLengthError(ModelError):
     """The request exceeds the model's context length."""
 
 
+class UnreachableError(ModelError):
+    """There was no connection to the vendor or server, so nothing was sent or spent."""
+
+    retryable_by_default = True
+
+
 class BadRequestError(ModelError):
     """The vendor refused the request as malformed or unsupported."""
 
@@ -113,6 +121,12 @@ class BadResponseError(ModelError):
     """The reply was empty, truncated or malformed."""
 
     retryable_by_default = True
+
+
+class OutputLimitError(BadResponseError):
+    """The model used up `max_tokens` before it wrote any answer, usually on reasoning."""
+
+    retryable_by_default = False
 
 
 class WorkflowError(ConductorError):

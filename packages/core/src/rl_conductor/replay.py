@@ -1,7 +1,11 @@
-"""Replays a trace from its recorded replies, with the real planner, prompts and executor but without model calls.
+"""Replays a trace: from its recorded replies without model calls, or with one step changed.
 
-A replay costs nothing and does not wait, so limits and deadlines are not enforced again: calls that they rejected are
-rejected again because the recording says so. `differences` compares the two runs.
+`replay` uses the real planner, prompts and executor. It costs nothing and does not wait, so limits and deadlines are
+not enforced again: calls that they rejected are rejected again because the recording says so. `differences` compares
+the two runs.
+
+`replay_changed` runs one step with another worker or subtask, and the steps that depend on it; the others reuse their
+replies.
 """
 
 from __future__ import annotations
@@ -12,8 +16,11 @@ from collections.abc import AsyncGenerator, Iterator
 from dataclasses import dataclass
 from itertools import zip_longest
 
+from pydantic import Field
+
 from rl_conductor.calls.budget import Budget
-from rl_conductor.calls.model_call import ModelCaller
+from rl_conductor.calls.context import RunContext
+from rl_conductor.conductor import Conductor
 from rl_conductor.errors import (
     BadRequestError,
     ConductorError,
@@ -21,6 +28,7 @@ from rl_conductor.errors import (
     LimitError,
     ModelError,
     ModelTimeoutError,
+    OutputLimitError,
     RunError,
 )
 from rl_conductor.execution.run import Run
@@ -29,10 +37,12 @@ from rl_conductor.planning.planner import Planner
 from rl_conductor.pool.pool import WorkerPool
 from rl_conductor.pool.worker import Worker
 from rl_conductor.text.delimiters import strip_nonces
-from rl_conductor.trace.events import ignore
-from rl_conductor.trace.trace import Call, Round, Setup, StepResult, Trace, fingerprint
-from rl_conductor.types import FREE, Completion, Delta, Price, Request
+from rl_conductor.trace.events import Listener
+from rl_conductor.trace.trace import Call, PlanRecord, Round, Setup, StepResult, Trace, fingerprint
+from rl_conductor.types import FREE, Completion, Delta, Price, Request, Usage, Value
 from rl_conductor.workflow.limits import Limits
+from rl_conductor.workflow.policy import Policy
+from rl_conductor.workflow.workflow import Workflow
 
 NOT_RECORDED = "the recording contains no reply to this request"
 CANCELLED = "the recorded call was cancelled"
@@ -73,10 +83,11 @@ def _check_replayable(trace: Trace) -> Setup:
 
 def _create_run(trace: Trace, setup: Setup, recording: Recording) -> Run:
     planner = Planner(
-        model=RecordedModel(trace.planner, setup.planner.can, recording),
+        model=RecordedModel(trace.planner, setup.planner.can, recording, setup.planner.context),
         form=setup.planner.form,
         roster=setup.planner.roster,
         examples=setup.planner.examples,
+        instructions=setup.planner.instructions,
         samples=setup.planner.samples,
         repair=setup.planner.repair,
         sampling=setup.planner.sampling,
@@ -85,27 +96,30 @@ def _create_run(trace: Trace, setup: Setup, recording: Recording) -> Run:
     workers = (
         Worker(
             name=worker.card.name,
-            model=RecordedModel(worker.model, worker.can, recording),
+            model=RecordedModel(worker.model, worker.can, recording, worker.context),
             card=worker.card,
             sampling=worker.sampling,
+            instructions=worker.instructions,
         )
         for worker in setup.workers
     )
-    run = Run(
+    context = RunContext(
+        limits=trace.limits,
+        retries=setup.retries,
+        keep_prompts=any(call.request for call in trace.calls()),
+        fence_key=trace.fence_key,
+    )
+    context.budget = Budget(Limits())  # replies are replayed, so nothing is spent
+    return Run(
+        context=context,
         planner=planner,
         pool=WorkerPool(workers),
         request=trace.request,
         policy=trace.policy,
-        limits=trace.limits,
-        emit=ignore,
         access=setup.access,
         stream=True,
-        fence_key=trace.fence_key,
-        previous_rounds=[Round(plan=one.plan) for one in trace.rounds[:1] if one.plan.source == "tier"],
+        previous_rounds=[Round(plan=one.plan) for one in trace.rounds[:1] if one.plan.source in ("tier", "learned")],
     )
-    kept = any(call.request for call in trace.calls())
-    run.caller = ModelCaller(Budget(Limits()), retries=setup.retries, keep_prompts=kept)
-    return run
 
 
 # ----------------------------------------------------------------------------------- the recording
@@ -140,11 +154,13 @@ class RecordedModel:
     name: str
     can: frozenset[str]
     recording: Recording
+    context: int | None = None
 
     @property
     def capabilities(self) -> Capabilities:
         """The capabilities of the recorded model, except that its replies no longer contain reasoning."""
-        return Capabilities.model_validate({**dict.fromkeys(self.can, True), "reasoning_start": "outside"})
+        fields = {**dict.fromkeys(self.can, True), "reasoning_start": "outside", "context": self.context}
+        return Capabilities.model_validate(fields)
 
     @property
     def price(self) -> Price | None:
@@ -189,14 +205,115 @@ def _recorded_error(call: Call, *, is_retried: bool) -> ConductorError:
         return LimitError(message, limit="calls", needed=0, left=0)
     if call.outcome == "timeout" and not call.retryable:
         return LimitError(message, limit="seconds", needed=0, left=0)
+    if call.out_of_tokens:
+        return OutputLimitError(message, model=call.model, status=None if call.usage.unpriced_calls else 429)
     error_type = ModelTimeoutError if call.outcome == "timeout" else ModelError
     return error_type(
         message,
         model=call.model,
-        status=None if call.usage.unpriced_calls else 429,
+        status=call.status or (None if call.usage.unpriced_calls else 429),
         retryable=call.retryable,
         retry_after=RETRY_DELAY if is_retried else math.inf,
     )
+
+
+# ---------------------------------------------------------------------------------- changed replays
+
+
+class StepChange(Value):
+    """A new worker, subtask or both for one step; rounds and steps count from 0, and `None` keeps a part."""
+
+    round: int = Field(default=0, ge=0)
+    step: int = Field(ge=0)
+    worker: str | None = Field(default=None, min_length=1)
+    subtask: str | None = Field(default=None, min_length=1)
+
+
+async def replay_changed(
+    conductor: Conductor,
+    trace: Trace,
+    change: StepChange,
+    *,
+    policy: Policy | None = None,
+    limits: Limits | None = None,
+    on_event: Listener | None = None,
+) -> Trace:
+    """Runs `trace` again with one step changed, and returns the new trace.
+
+    Only the changed step and the steps that depend on it call models. The others reuse their replies at no cost, with a
+    usage of 0 in the new trace. Later rounds are planned anew if the limits allow another round.
+
+    Args:
+        conductor: the conductor to run it with; usually the one that made the trace.
+        trace: the original run.
+        change: the step and its new worker, subtask or both.
+        policy: replaces the policy of the original run.
+        limits: replaces the limits of the original run.
+        on_event: called with every event as it happens.
+
+    Raises:
+        ConfigError: there is no such step, or it can't be changed.
+        WorkflowValidationError: the policy does not allow the changed plan, or the pool has no such worker.
+        RunError: there is no answer; `error.trace` contains the errors and the usage.
+    """
+    previous_rounds = rounds_before(trace, change)
+    workflow = previous_rounds[-1].plan.workflow
+    policy, limits = policy or trace.policy, limits or trace.limits
+    if workflow is not None:  # `run` would plan anew instead of raising an error for a plan that is not allowed
+        conductor.stepwise(trace.request, workflow, before=previous_rounds[:-1], policy=policy, limits=limits)
+    return await conductor.run(trace.request, resume=previous_rounds, policy=policy, limits=limits, on_event=on_event)
+
+
+def rounds_before(trace: Trace, change: StepChange) -> tuple[Round, ...]:
+    """Returns the rounds that a changed replay resumes from.
+
+    These are the earlier rounds, and the changed one without the results that the change affects. Calls in them have no
+    usage, because the original run paid for them.
+
+    Raises:
+        ConfigError: there is no such step, or it can't be changed.
+    """
+    if not is_changeable(trace, change.round) or change.step >= len(trace.rounds[change.round].results):
+        raise ConfigError(
+            f"the trace has no step {change.step} of round {change.round} that can be changed; both count from 0, and "
+            "the round needs a plan and a result for every step"
+        )
+    changed_round = trace.rounds[change.round]
+    steps = [result.step for result in changed_round.results]
+    update = {name: value for name in ("worker", "subtask") if (value := getattr(change, name)) is not None}
+    steps[change.step] = steps[change.step].model_copy(update=update)
+    workflow = Workflow(steps=tuple(steps))
+    reused_results = tuple(
+        _without_usage(result)
+        for result in changed_round.results
+        if result.index != change.step and change.step not in workflow.sources[result.index] and result.status == "ok"
+    )
+    return (
+        *map(_round_without_usage, trace.rounds[: change.round]),
+        Round(plan=PlanRecord(source="given", workflow=workflow), results=reused_results),
+    )
+
+
+def is_changeable(trace: Trace, round_index: int) -> bool:
+    """Whether the round was planned and every step of it has a result, so that one of them can be changed."""
+    if round_index >= len(trace.rounds):
+        return False
+    plan, results = trace.rounds[round_index].plan, trace.rounds[round_index].results
+    is_planned = plan.workflow is not None and plan.source != "continuation"
+    return is_planned and trace.error != "cancelled" and bool(results)
+
+
+def _round_without_usage(round_: Round) -> Round:
+    plan = round_.plan.model_copy(update={"calls": _calls_without_usage(round_.plan.calls)})
+    return round_.model_copy(update={"plan": plan, "results": tuple(map(_without_usage, round_.results))})
+
+
+def _without_usage(result: StepResult) -> StepResult:
+    return result.model_copy(update={"calls": _calls_without_usage(result.calls)})
+
+
+def _calls_without_usage(calls: tuple[Call, ...]) -> tuple[Call, ...]:
+    return tuple(call.model_copy(update={"usage": Usage()}) for call in calls)
 
 
 # ----------------------------------------------------------------------------------- differences

@@ -51,7 +51,7 @@ class Score(Value):
 
     @property
     def right(self) -> bool:
-        """Whether the reply is entirely right."""
+        """`True` if the score is 1."""
         return self.value == 1
 
 

@@ -4,6 +4,9 @@ Async HTTP clients pool connections, and a connection works only on the event lo
 client among all models of a vendor, so a second loop gets "Event loop is closed" or "bound to a different event loop",
 often after its request was sent and billed. Therefore one loop of the process, the first that asks, awaits async
 methods. Every other loop, such as the background loop that serves sync callers, calls the sync methods in threads.
+
+These are daemon threads of our own rather than anyio's workers, because an abandoned worker keeps the process from
+exiting, and only 40 of them run at a time.
 """
 
 from __future__ import annotations
@@ -59,26 +62,26 @@ def is_loop_error(error: BaseException | None) -> bool:
     return False
 
 
-async def call(awaited: Callable[[], Awaitable[T]], blocking: Callable[[], T] | None) -> T:
-    """Awaits `awaited` on the loop that may await clients; elsewhere runs `blocking` in a thread.
+async def call_async_or_sync(async_method: Callable[[], Awaitable[T]], sync_method: Callable[[], T] | None) -> T:
+    """Awaits `async_method` on the loop that may await clients; elsewhere runs `sync_method` in a thread.
 
-    Where there is no sync method (`None`, or the library raises `NotImplementedError`), `awaited` is used on any loop.
+    Where there is no sync method (`None`, or the library raises `NotImplementedError`), any loop awaits `async_method`.
     """
-    if blocking is not None and not can_await_clients():
+    if sync_method is not None and not can_await_clients():
         with suppress(NotImplementedError):
-            return await in_thread(blocking)
-    return await awaited()
+            return await in_thread(sync_method)
+    return await async_method()
 
 
-async def stream(
-    awaited: Callable[[], AsyncIterator[T]], blocking: Callable[[], Iterable[T]] | None
+async def stream_async_or_sync(
+    async_method: Callable[[], AsyncIterator[T]], sync_method: Callable[[], Iterable[T]] | None
 ) -> AsyncGenerator[T, None]:
-    """Iterates over `awaited` or `blocking`, chosen as `call` does. Closing the generator closes theirs."""
-    if blocking is not None and not can_await_clients():
+    """Iterates over either method, chosen as in `call_async_or_sync`. Closing this generator closes the chosen one."""
+    if sync_method is not None and not can_await_clients():
         started = False
         try:
-            async with aclosing(iterate_in_thread(blocking)) as items:
-                async for item in items:
+            async with aclosing(iterate_in_thread(sync_method)) as sync_items:
+                async for item in sync_items:
                     started = True
                     yield item
         except NotImplementedError:
@@ -86,13 +89,13 @@ async def stream(
                 raise
         else:
             return
-    awaited_items = awaited()
+    items = async_method()
     try:
-        async for item in awaited_items:
+        async for item in items:
             yield item
     finally:
-        if isinstance(awaited_items, AsyncGenerator):
-            await awaited_items.aclose()
+        if isinstance(items, AsyncGenerator):
+            await items.aclose()
 
 
 async def in_thread(work: Callable[[], T]) -> T:

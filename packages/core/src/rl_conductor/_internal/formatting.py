@@ -47,7 +47,7 @@ def seconds(span: float) -> str:
     return f"{minutes} min {rest:02} s"
 
 
-def seconds_in(text: str | None) -> float | None:
+def parse_seconds(text: str | None) -> float | None:
     """Parses a duration such as `7` or `7.5s`; returns `None` unless it is a finite number of 0 or more seconds."""
     try:
         value = float((text or "").strip().removesuffix("s"))

@@ -36,6 +36,24 @@ def write_lines(path: Path, values: Iterable[BaseModel]) -> None:
     _write(path, "".join(f"{value.model_dump_json()}\n" for value in values))
 
 
+def read_complete_lines(path: Path) -> list[bytes]:
+    """Reads the lines of a file that is appended to, and truncates a partially written last one.
+
+    The file and its folder are created if they don't exist.
+
+    Raises:
+        ConfigError: the file can't be read or written.
+    """
+    with writing_errors(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with path.open("a+b") as file:
+            file.seek(0)
+            complete_lines, _, partial_line = file.read().rpartition(b"\n")
+            if partial_line:
+                file.truncate(len(complete_lines) + 1 if complete_lines else 0)
+    return complete_lines.splitlines()
+
+
 def read_value(path: Path, kind: type[V]) -> V:
     """Reads a file that contains one JSON value.
 

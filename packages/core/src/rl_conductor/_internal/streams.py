@@ -1,4 +1,8 @@
-"""Turns a callback API into an async iterator."""
+"""Turns a callback API into an async iterator.
+
+A task and a queue rather than anyio's task group and memory stream, because a task group wraps errors in groups, can't
+run in a given context, and must not be open across the `yield` of a generator.
+"""
 
 from __future__ import annotations
 

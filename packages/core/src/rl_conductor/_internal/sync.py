@@ -2,6 +2,9 @@
 
 One background event loop serves every sync caller of the process, so that connections opened by one call can be
 reused by the next. Async callers don't use it.
+
+anyio's blocking portal doesn't fit: it abandons cancelled work instead of waiting for its clean-up, and a `SystemExit`
+in one call stops the portal for all later ones.
 """
 
 from __future__ import annotations
@@ -21,7 +24,6 @@ from rl_conductor.errors import ConfigError
 T = TypeVar("T")
 
 THREAD = "rl-conductor"
-
 
 _start_lock = threading.Lock()
 
@@ -60,13 +62,18 @@ def run_sync(work: Coroutine[Any, Any, T]) -> T:
         tasks.append(loop.create_task(_resolve(outcome, work)))
 
     def cancel() -> None:
-        tasks[0].cancel()
+        if tasks:
+            tasks[0].cancel()
+        else:  # interrupted before the start was scheduled
+            work.close()
+            outcome.cancel()
 
-    loop.call_soon_threadsafe(start)
     try:
+        loop.call_soon_threadsafe(start)
         return outcome.result()
     except KeyboardInterrupt:
-        loop.call_soon_threadsafe(cancel)
+        # One turn of the loop later, because a task that is cancelled before its first step never sets `outcome`.
+        loop.call_soon_threadsafe(loop.call_soon, cancel)
         wait([outcome])
         raise
 

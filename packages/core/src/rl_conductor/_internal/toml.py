@@ -15,13 +15,13 @@ from rl_conductor.errors import ConfigError
 M = TypeVar("M", bound=BaseModel)
 
 
-def read_toml(path: str | Path, kind: type[M], what: str) -> M:
+def read_toml(path: str | Path, kind: type[M], description: str) -> M:
     """Reads and validates a TOML file.
 
     Args:
         path: the file.
         kind: the model to validate its content against.
-        what: the name of this kind of file in error messages, such as `pool file`.
+        description: the name of this kind of file in error messages, such as `pool file`.
 
     Raises:
         ConfigError: the file can't be read, is not TOML, or has an unknown or ill-typed key; the message names the key.
@@ -31,4 +31,6 @@ def read_toml(path: str | Path, kind: type[M], what: str) -> M:
     except tomllib.TOMLDecodeError as error:
         raise ConfigError(f"{str(path)!r} is not TOML: {error}") from error
     except ValidationError as error:
-        raise ConfigError(f"the {what} {str(path)!r} is wrong: {'; '.join(map(str, field_errors(error)))}") from error
+        raise ConfigError(
+            f"the {description} {str(path)!r} is wrong: {'; '.join(map(str, field_errors(error)))}"
+        ) from error

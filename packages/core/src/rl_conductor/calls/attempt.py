@@ -4,158 +4,152 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Iterator
-from contextlib import AbstractAsyncContextManager, aclosing, contextmanager
+from contextlib import AbstractAsyncContextManager, aclosing, contextmanager, nullcontext
 from dataclasses import dataclass, field
 
-from rl_conductor.calls.budget import Reservation, current_budget, current_reservation, usage_sink
-from rl_conductor.calls.clock import RunClock
+from rl_conductor.calls.budget import Reservation
+from rl_conductor.calls.context import RunContext
+from rl_conductor.calls.nested import NestedRecords
 from rl_conductor.calls.record import is_refusal
+from rl_conductor.calls.scope import CallScope, current_scope
 from rl_conductor.errors import (
     BadResponseError,
     ConductorError,
+    ContextLengthError,
     LimitError,
     ModelError,
     ModelTimeoutError,
     ScriptError,
 )
-from rl_conductor.models.base import Model, checked
+from rl_conductor.models.base import Model, checked, priced
 from rl_conductor.models.redaction import find_secrets, redact_secrets
 from rl_conductor.models.reply import ReasoningMemory, ReplyReader
 from rl_conductor.types import Completion, Delta, Request, Usage, total
-from rl_conductor.workflow.limits import upper_bound
+from rl_conductor.workflow.limits import min_input_tokens, upper_bound
 
 
-@dataclass
+@dataclass(kw_only=True)
 class Attempt:
-    """Sends one request once. After `run`, the other fields say how far it came, however it ended."""
+    """Sends one request once. Afterwards the fields without parameters say how far it came, however it ended."""
 
-    clock: RunClock
+    run: RunContext
     model: Model
     request: Request
-    slot: AbstractAsyncContextManager[object]
-    on_start: Callable[[], None]
+    slot: AbstractAsyncContextManager[object] | None
     on_text: Callable[[str], None] | None
-    memory: ReasoningMemory | None
-    """`None` leaves reasoning in the text."""
-    deadline: float | None = None
-    """Seconds since the run began after which the call is given up."""
+    reasoning: ReasoningMemory | None
+    deadline: float | None
+    on_start: Callable[[], None]
     reached_model: bool = field(default=False, init=False)
     """Whether it got its slot and reservation, so that the model was called."""
     usage: Usage | None = field(default=None, init=False)
     """As reported by the vendor; `None` when the call failed."""
     nested_usage: list[Usage] = field(default_factory=list, init=False)
-    """Usage of the runs inside of this call, when the model is a conductor."""
+    """Usage of the calls and runs inside of this call, when the model is a conductor or an agent."""
+    nested: NestedRecords = field(init=False)
+    """Records of these calls and runs."""
     received_text: bool = field(default=False, init=False)
     """Whether the model sent any part of a reply."""
     has_streamed: bool = field(default=False, init=False)
     """Whether a piece of the answer was passed on to `on_text`."""
 
-    async def run(self) -> Completion:
+    def __post_init__(self) -> None:
+        self.nested = NestedRecords(self.run.began)
+
+    async def complete(self) -> Completion:
         """Calls the model and returns its reply.
 
-        A model that turns its cancellation into an error or a reply is cancelled all the same.
+        One timer covers the deadline, which includes the wait for a slot and for the budget, and the request's own
+        timeout, which begins with the call. A model that turns its cancellation into an error or a reply is cancelled
+        all the same.
+
+        Raises:
+            ContextLengthError: before the call, if the request exceeds the model's context length by any estimate.
         """
+        _require_room(self.model, self.request)
         task = asyncio.current_task()
         cancellations = task.cancelling() if task else 0  # a task that is being cancelled may call models to clean up
+        remaining = self.run.remaining(self.deadline)
+        if remaining is not None and remaining <= 0:
+            raise self._deadline_error()
+        deadline = None if remaining is None else asyncio.get_running_loop().time() + remaining
+        timer = asyncio.timeout_at(deadline)
         try:
-            return await self._before_deadline()
+            async with timer:
+                if self.model.capabilities.delegates:  # its own calls take slots and are reserved
+                    return await self._call(timer, None)
+                bound = upper_bound(self.request, self.model.price)
+                async with self.slot or nullcontext(), self.run.budget.reserve(self.model.name, bound) as reservation:
+                    return await self._call(timer, reservation)
+        except (TimeoutError, ModelError) as error:
+            if timer.expired():
+                raise (self._deadline_error() if timer.when() == deadline else self._timeout_error()) from None
+            if isinstance(error, TimeoutError):  # raised by the model itself
+                message = f"{self.model.name} gave no answer in time: {error}"
+                raise ModelTimeoutError(message, model=self.model.name) from None
+            raise
         finally:
             if task is not None and task.cancelling() > cancellations:
                 raise asyncio.CancelledError
 
-    async def _before_deadline(self) -> Completion:
-        """Applies the deadline, which includes the time spent waiting for a slot and for the budget."""
-        remaining = self.clock.remaining(self.deadline)
-        if remaining is None:
-            return await self._in_slot()
-        if remaining <= 0:
-            raise self._deadline_error()
-        timeout = asyncio.timeout(remaining)
-        try:
-            async with timeout:
-                return await self._in_slot()
-        except (TimeoutError, ModelError):
-            if timeout.expired():
-                raise self._deadline_error() from None
-            raise
-
-    def _deadline_error(self) -> LimitError:
-        (_, seconds), elapsed = self.clock.deadline() or (0.0, 0.0), self.clock.elapsed()
-        reason = f"limits.seconds={seconds:g} was over"
-        if self.deadline is not None and self.deadline < seconds:
-            reason = f"the first {self.deadline:.3g} s of limits.seconds={seconds:g} were over"
-        return LimitError(f"{reason} before {self.model.name} had answered", limit="seconds", needed=elapsed, left=0.0)
-
-    async def _in_slot(self) -> Completion:
-        """Takes the slot and reserves the cost; a conductor takes neither, because its own calls do."""
-        if self.model.capabilities.delegates:
-            return await self._call(None)
-        async with self.slot:
-            reservation = self.clock.budget.reserve(self.model.name, upper_bound(self.request, self.model.price))
-            async with reservation:
-                return await self._call(reservation)
-
-    async def _call(self, reservation: Reservation | None) -> Completion:
+    async def _call(self, timer: asyncio.Timeout, reservation: Reservation | None) -> Completion:
         """Calls the model within the request's own timeout, and commits the usage."""
         self.on_start()
         self.reached_model = True
         if reservation is not None:
             reservation.begin()
-        timeout = asyncio.timeout(self.request.timeout)
+        self._shorten(timer)
+        scope = current_scope.set(CallScope(self.run.budget, reservation, self.nested_usage, self.nested, self.slot))
         try:
-            async with timeout:
-                with self._context(reservation):
-                    completion = await self._reply()
-        except (TimeoutError, ModelError) as error:
+            completion = await (self._complete() if self.on_text is None else self._stream(self.on_text))
+        except ModelError as error:
             if reservation is not None and self._was_refused(error):
                 reservation.refund()
-            if timeout.expired():
-                raise self._timeout_error(f"within {self.request.timeout:g} s") from None
-            if isinstance(error, TimeoutError):  # raised by the model itself
-                raise self._timeout_error(f"in time: {error}") from None
             raise
+        finally:
+            current_scope.reset(scope)
+        if not completion.usage.calls:  # a model of the user's own
+            completion = completion.model_copy(update={"usage": priced(completion.usage, self.model.price)})
         self.usage = completion.usage
         if reservation is not None:
             reservation.commit(completion.usage)
         return checked(_without_unknown_tools(completion, self.request))
 
-    @contextmanager
-    def _context(self, reservation: Reservation | None) -> Iterator[None]:
-        """Tells runs inside of this call which budget and reservation they are part of."""
-        budget_token = current_budget.set(self.clock.budget)
-        reservation_token, sink_token = current_reservation.set(reservation), usage_sink.set(self.nested_usage)
-        try:
-            yield
-        finally:
-            current_budget.reset(budget_token)
-            current_reservation.reset(reservation_token)
-            usage_sink.reset(sink_token)
+    def _shorten(self, timer: asyncio.Timeout) -> None:
+        """Lets the request's own timeout, which begins now, end the call if that is before the deadline."""
+        if self.request.timeout is None:
+            return
+        end, deadline = asyncio.get_running_loop().time() + self.request.timeout, timer.when()
+        if deadline is None or end < deadline:
+            timer.reschedule(end)
 
-    def _timeout_error(self, when: str) -> ModelTimeoutError:
-        return ModelTimeoutError(f"{self.model.name} gave no answer {when}", model=self.model.name)
+    def _timeout_error(self) -> ModelTimeoutError:
+        message = f"{self.model.name} gave no answer within {self.request.timeout:g} s"
+        return ModelTimeoutError(message, model=self.model.name)
+
+    def _deadline_error(self) -> LimitError:
+        (_, seconds), elapsed = self.run.deadline() or (0.0, 0.0), self.run.elapsed()
+        reason = f"limits.seconds={seconds:g} was over"
+        if self.deadline is not None and self.deadline < seconds:
+            reason = f"the first {self.deadline:.3g} s of limits.seconds={seconds:g} were over"
+        return LimitError(f"{reason} before {self.model.name} had answered", limit="seconds", needed=elapsed, left=0.0)
 
     # --------------------------------------------------------------------------------- the reply
 
-    async def _reply(self) -> Completion:
+    async def _complete(self) -> Completion:
         reader = self._reader()
-        if self.on_text is None:
-            with self._translated_errors():
-                completion: Completion | None = await self.model.complete(self.request)
-        else:
-            completion = await self._stream(self.on_text, reader)
-        if completion is None:
-            reason = "the stream ended before the reply was complete"
-            raise BadResponseError(f"{self.model.name}: {reason}", model=self.model.name)
-        return reader.split(completion, learn=self.request.response_format is None) if reader else completion
+        with self._translated_errors():
+            completion = await self.model.complete(self.request)
+        return self._split_reasoning(reader, completion)
 
     def _reader(self) -> ReplyReader | None:
-        if self.memory is None:
+        if self.reasoning is None:
             return None
         declared = self.model.capabilities.reasoning_start
-        return ReplyReader(self.memory, declared, self.model.name, streamed=self.on_text is not None)
+        return ReplyReader(self.reasoning, declared, self.model.name, streamed=self.on_text is not None)
 
-    async def _stream(self, on_text: Callable[[str], None], reader: ReplyReader | None) -> Completion | None:
-        completion = None
+    async def _stream(self, on_text: Callable[[str], None]) -> Completion:
+        reader, completion = self._reader(), None
 
         def pass_on(answer: str) -> None:
             if answer:
@@ -167,9 +161,15 @@ class Attempt:
                 self.received_text = self.received_text or bool(delta.text or delta.reasoning)
                 pass_on(reader.add(delta) if reader else delta.text)
                 completion = delta.completion or completion
-        if completion is not None and reader is not None:
+        if completion is None:
+            reason = "the stream ended before the reply was complete"
+            raise BadResponseError(f"{self.model.name}: {reason}", model=self.model.name)
+        if reader is not None:
             pass_on(reader.rest(completion))
-        return completion
+        return self._split_reasoning(reader, completion)
+
+    def _split_reasoning(self, reader: ReplyReader | None, completion: Completion) -> Completion:
+        return reader.split(completion, learn=self.request.response_format is None) if reader else completion
 
     async def _deltas(self) -> AsyncGenerator[Delta, None]:
         with self._translated_errors():
@@ -208,6 +208,13 @@ class Attempt:
         price = self.model.price
         is_free = price is not None and not (price.input or price.output or price.per_call)
         return is_free and not self.model.capabilities.delegates
+
+
+def _require_room(model: Model, request: Request) -> None:
+    context = model.capabilities.context
+    if context is not None and (tokens := min_input_tokens(request)) >= context:
+        message = f"{model.name}: the request has {tokens:,} tokens or more, but the model's context is {context:,}"
+        raise ContextLengthError(message, model=model.name)
 
 
 def _without_unknown_tools(completion: Completion, request: Request) -> Completion:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import threading
 from contextlib import suppress
-from contextvars import ContextVar
 from dataclasses import dataclass, field
 from decimal import ROUND_CEILING, ROUND_FLOOR, Context, Decimal
 from typing import Self
@@ -17,16 +16,6 @@ from typing import Self
 from rl_conductor.errors import LimitError
 from rl_conductor.types import Usage
 from rl_conductor.workflow.limits import Limits, UpperBound
-
-current_budget: ContextVar[Budget | None] = ContextVar("current_budget", default=None)
-"""The budget of the run that this code is part of: a conductor in another's pool spends from both."""
-
-current_reservation: ContextVar[Reservation | None] = ContextVar("current_reservation", default=None)
-"""The reservation of the call that this code is part of."""
-
-usage_sink: ContextVar[list[Usage] | None] = ContextVar("usage_sink", default=None)
-"""Collects the usage of nested runs for the call that started them, however they end."""
-
 
 _UP, _DOWN = Context(prec=2, rounding=ROUND_CEILING), Context(prec=2, rounding=ROUND_FLOOR)
 """How errors round dollars so that they stay true: up for amounts that are needed, down for amounts that are left."""
@@ -109,12 +98,22 @@ class Budget:
     Thread-safe: a worker that is not async may start a run on another event loop.
     """
 
-    def __init__(self, limits: Limits) -> None:
+    def __init__(
+        self, limits: Limits, *, parent: Budget | None = None, outer_reservation: Reservation | None = None
+    ) -> None:
+        """Creates a budget with nothing spent.
+
+        Args:
+            limits: the limits on the spending.
+            parent: the budget that everything is charged to as well, with limits of its own.
+            outer_reservation: the reservation in `parent` of the call that the run is part of. The first call of the
+                run releases it, because the run's calls are reserved one by one.
+        """
         self.limits = limits
         self.deadline: float | None = None
         """When `limits.seconds` are over, on `time.monotonic`, if several runs share this budget."""
-        self.parent = current_budget.get()
-        self._outer_reservation = current_reservation.get()
+        self.parent = parent
+        self._outer_reservation = outer_reservation
         self.depth: int = 1 if self.parent is None else self.parent.depth + 1
         self._is_limited = any(limit is not None for limit in (limits.usd, limits.tokens, limits.calls))
         self.spent = Amount()

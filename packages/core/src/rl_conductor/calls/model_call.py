@@ -1,104 +1,169 @@
-"""Model calls of one run: limits are reserved, failures retried, and every attempt recorded.
+"""`ModelCall`: one call to a model, retried with backoff within its deadline; every attempt is recorded.
 
-The planner and the executor make all of their calls through `ModelCaller`.
+The planner and the executor make all of their calls through it.
 """
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterable
-from contextlib import AbstractAsyncContextManager, nullcontext
-from dataclasses import dataclass
+import asyncio
+import random
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass, field
 
-from rl_conductor.calls.budget import Amount
-from rl_conductor.calls.clock import RunClock
-from rl_conductor.calls.retry import RetryingCall
+from rl_conductor.calls.attempt import Attempt
+from rl_conductor.calls.context import RunContext
+from rl_conductor.calls.record import format_for_log, log, outcome_of
+from rl_conductor.errors import ConductorError, ModelError, OutputLimitError
 from rl_conductor.models.base import Model
 from rl_conductor.models.reply import ReasoningMemory
-from rl_conductor.trace.trace import Call
+from rl_conductor.trace.trace import Call, CallOutcome, fingerprint
 from rl_conductor.types import Completion, Request
 from rl_conductor.workflow.limits import DEFAULT_OUTPUT_TOKENS
 
+MAX_RETRY_AFTER = 60.0
+"""Seconds: a call is not retried when the vendor asks for a longer pause."""
+INITIAL_BACKOFF, MAX_BACKOFF = 0.5, 8.0
+"""Seconds."""
 MIN_TIMEOUT = 0.001
 """Seconds: a request's timeout has to be above 0, even when the run's time is over."""
 
 
-@dataclass
-class ModelCaller(RunClock):
-    """Calls models on behalf of one run, with one budget and one deadline."""
+@dataclass(kw_only=True)
+class ModelCall:
+    """One request to one model, on behalf of a run and within its limits."""
 
-    retries: int = 2
-    """Maximum number of retries of a call whose failure is retryable."""
-    keep_prompts: bool = True
-    """Whether requests are kept in the trace, or only their fingerprints."""
+    run: RunContext
+    model: Model
+    request: Request
+    """It gets a limit on output tokens if the run's budget depends on tokens."""
+    calls: list[Call]
+    """Receives the record of each attempt."""
+    worker: str | None = None
+    """The worker's name, for the record; `None` for the planner."""
+    slot: AbstractAsyncContextManager[object] | None = None
+    """Entered for each attempt, but not while waiting for the next."""
+    on_attempt: Callable[[int], None] | None = None
+    """Called with the number of each attempt as it begins, from 1."""
+    on_text: Callable[[str], None] | None = None
+    """Receives the answer as it streams. After the first piece a failure is final, because text that was passed on
+    can't be taken back."""
+    reasoning: ReasoningMemory | None = field(default_factory=ReasoningMemory)
+    """Remembers how replies of this model separate reasoning, which becomes a `ReasoningPart`; `None` leaves reasoning
+    in the text."""
+    deadline: float | None = None
+    """Seconds since the run began after which the call is given up; the run's own deadline holds as well."""
+    attempts: int = field(default=0, init=False)
+    has_streamed: bool = field(default=False, init=False)
+    """Whether a piece of the answer was passed on to `on_text`."""
 
-    def charge_previous(self, calls: Iterable[Call]) -> None:
-        """Charges calls that this run made in another process, and sets the clock back by the time they took."""
-        for call in calls:
-            self.budget.charge(Amount.of(call.usage))
-            self.began = min(self.began, time.monotonic() - call.started - call.seconds)
-
-    async def complete(
-        self,
-        model: Model,
-        request: Request,
-        *,
-        calls: list[Call],
-        worker: str | None = None,
-        slot: AbstractAsyncContextManager[object] | None = None,
-        on_attempt: Callable[[int], None] = lambda _: None,
-        on_text: Callable[[str], None] | None = None,
-        reasoning: ReasoningMemory | None = None,
-        raw_text: bool = False,
-        deadline: float | None = None,
-    ) -> Completion:
-        """Completes `request` with `model`, retrying as configured, and appends every attempt to `calls`.
-
-        Reasoning in the text becomes a `ReasoningPart`, so that the text is the answer alone.
-
-        Args:
-            model: the model to call.
-            request: the request to send; it gets a limit on output tokens if the budget depends on tokens.
-            calls: receives the record of each attempt.
-            worker: the worker's name, for the record; `None` for the planner.
-            slot: held during each attempt, but not while waiting for the next.
-            on_attempt: called with the number of each attempt as it begins, from 1.
-            on_text: receives the answer as it streams; after the first piece a failure is final, because text that
-                was passed on can't be taken back.
-            reasoning: remembers how replies of this model separate reasoning; updated with this reply.
-            raw_text: leave reasoning in the text.
-            deadline: seconds since the run began after which the call is given up; the run's deadline by default.
+    async def complete(self) -> Completion:
+        """Makes the call, with retries if it fails, and returns the reply.
 
         Raises:
             ModelError: the last attempt's failure.
             LimitError: a limit left no room for the call.
         """
-        call = RetryingCall(
-            clock=self,
-            retries=self.retries,
-            keep_prompts=self.keep_prompts,
-            model=model,
-            request=self._bounded(model, request),
-            calls=calls,
-            worker=worker,
-            slot=slot or nullcontext(),
-            on_attempt=on_attempt,
-            on_text=on_text,
-            memory=None if raw_text else reasoning or ReasoningMemory(),
-            deadline=deadline,
-        )
-        return await call.run()
+        self.request = self._bounded_request()
+        while True:
+            try:
+                return await self._attempt()
+            except ModelError as error:
+                pause = self._pause_after(error)
+                if pause is None:
+                    raise
+            await asyncio.sleep(pause)
 
-    def _bounded(self, model: Model, request: Request) -> Request:
+    def _bounded_request(self) -> Request:
         """Adds `max_tokens` where spending is limited, so that the request can't exceed its reservation.
 
         A conductor gets the remaining time as its timeout, so that its planning takes a share of that and no more.
         """
-        if model.capabilities.delegates and (remaining := self.remaining()) is not None:
-            timeout = remaining if request.timeout is None else request.timeout
-            request = request.model_copy(update={"timeout": max(min(timeout, remaining), MIN_TIMEOUT)})
-        is_bounded = request.sampling.max_tokens is not None or model.capabilities.delegates
-        if is_bounded or not self.budget.counts_tokens:
+        request, budget = self.request, self.run.budget
+        if self.model.capabilities.delegates:
+            if (remaining := self.run.remaining()) is None:
+                return request
+            timeout = remaining if request.timeout is None else min(request.timeout, remaining)
+            return request.model_copy(update={"timeout": max(timeout, MIN_TIMEOUT)})
+        if request.sampling.max_tokens is not None or not budget.counts_tokens:
             return request
         sampling = request.sampling.model_copy(update={"max_tokens": DEFAULT_OUTPUT_TOKENS})
         return request.model_copy(update={"sampling": sampling})
+
+    def _pause_after(self, error: ModelError) -> float | None:
+        """Returns the seconds to wait before the next attempt; `None` if there is none."""
+        if not error.retryable or self.has_streamed or self.attempts > self.run.retries:
+            return None
+        remaining = self.run.remaining(self.deadline)
+        min_pause = error.retry_after or INITIAL_BACKOFF
+        if min_pause > MAX_RETRY_AFTER or (remaining is not None and min_pause >= remaining):
+            return None
+        backoff = min(INITIAL_BACKOFF * 2 ** (self.attempts - 1) + random.random(), MAX_BACKOFF)  # noqa: S311  (jitter)
+        pause = error.retry_after or backoff
+        return pause if remaining is None else min(pause, remaining)
+
+    async def _attempt(self) -> Completion:
+        """Makes one attempt and records it, however it ends."""
+        self.attempts += 1
+        attempt = Attempt(
+            run=self.run,
+            model=self.model,
+            request=self.request,
+            slot=self.slot,
+            on_text=self.on_text,
+            reasoning=self.reasoning,
+            deadline=self.deadline,
+            on_start=self._start,
+        )
+        started = self.run.elapsed()
+        try:
+            completion = await attempt.complete()
+        except asyncio.CancelledError:
+            if attempt.reached_model:
+                self._record(attempt, started, "cancelled", error="cancelled before it was done")
+            raise
+        except ConductorError as error:
+            self._record(attempt, started, outcome_of(error, reached_model=attempt.reached_model), failure=error)
+            if type(error) is ModelError and error.status is None:  # no adapter knows the cause
+                which = f"attempt {self.attempts}" if self.worker is None else f"{self.worker}, attempt {self.attempts}"
+                log.warning("a call to %s failed (%s): %s", self.model.name, which, format_for_log(error, self.model))
+            raise
+        finally:
+            self.has_streamed = attempt.has_streamed
+        self._record(attempt, started, "ok", completion=completion)
+        return completion
+
+    def _start(self) -> None:
+        if self.on_attempt is not None:
+            self.on_attempt(self.attempts)
+
+    def _record(
+        self,
+        attempt: Attempt,
+        started: float,
+        outcome: CallOutcome,
+        *,
+        completion: Completion | None = None,
+        failure: ConductorError | None = None,
+        error: str | None = None,
+    ) -> None:
+        self.calls.append(
+            Call(
+                model=self.model.name,
+                worker=self.worker,
+                fingerprint=fingerprint(self.request),
+                request=self.request if self.run.keep_prompts else None,
+                completion=completion,
+                outcome=outcome,
+                error=str(failure) if failure else error,
+                status=failure.status if isinstance(failure, ModelError) else None,
+                retryable=isinstance(failure, ModelError) and failure.retryable,
+                retry_after=failure.retry_after if isinstance(failure, ModelError) else None,
+                broke_off=attempt.has_streamed and completion is None,
+                out_of_tokens=isinstance(failure, OutputLimitError),
+                usage=attempt.usage_after(failure, was_sent=attempt.reached_model and outcome != "refused"),
+                started=started,
+                seconds=self.run.elapsed() - started,
+                nested=attempt.nested.to_nested(),
+            )
+        )

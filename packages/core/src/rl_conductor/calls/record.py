@@ -13,6 +13,7 @@ from rl_conductor.errors import (
     ModelError,
     ModelTimeoutError,
     RateLimitError,
+    UnreachableError,
 )
 from rl_conductor.models.base import MAX_ERROR_LENGTH, Model
 from rl_conductor.models.redaction import find_secrets, redact_secrets
@@ -20,9 +21,9 @@ from rl_conductor.trace.trace import CallOutcome
 
 log = logging.getLogger("rl_conductor.run")
 
-REFUSALS = (AuthenticationError, BadRequestError, ContextLengthError, RateLimitError)
+REFUSALS = (AuthenticationError, BadRequestError, ContextLengthError, RateLimitError, UnreachableError)
 REFUSAL_STATUSES = (400, 401, 403, 404, 413, 422, 429)
-"""Vendors reject these calls before they generate anything, so they cost nothing."""
+"""These calls fail before the vendor generates anything, so they cost nothing."""
 
 
 def is_refusal(error: Exception | None) -> bool:
@@ -30,10 +31,12 @@ def is_refusal(error: Exception | None) -> bool:
     return isinstance(error, ModelError) and (isinstance(error, REFUSALS) or error.status in REFUSAL_STATUSES)
 
 
-def outcome_of(error: ConductorError) -> CallOutcome:
+def outcome_of(error: ConductorError, *, reached_model: bool) -> CallOutcome:
     """The `CallOutcome` of a call that raised `error`."""
     if isinstance(error, LimitError):
         return "timeout" if error.limit == "seconds" else "refused"
+    if isinstance(error, ContextLengthError) and not reached_model:
+        return "refused"
     return "timeout" if isinstance(error, ModelTimeoutError) else "error"
 
 

@@ -25,6 +25,7 @@ def ask(
     as_json: options.AsJson = False,
     save: options.Save = None,
     pool: options.PoolOption = None,
+    conductor: options.ConductorFolder = None,
     worker: options.Workers = None,
     deny: options.Denied = None,
     profile: options.ProfileOption = None,
@@ -48,6 +49,7 @@ def ask(
     request = options.build_request(question, file)
     run_options = options.RunOptions(
         pool=pool,
+        conductor_folder=conductor,
         workers=worker,
         denied=deny,
         profile=profile,

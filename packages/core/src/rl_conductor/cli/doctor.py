@@ -18,12 +18,12 @@ from rich.text import Text
 from rl_conductor._internal.formatting import megabytes
 from rl_conductor.cli import runner
 from rl_conductor.cli.output import console
-from rl_conductor.config.discovery import POOL_VARIABLE, SERVERS, VENDORS, DiscoveredPool, discover, served
+from rl_conductor.config.discovery import POOL_VARIABLE, SERVERS, VENDORS, DiscoveredPool, discover, list_server_models
 from rl_conductor.errors import ConfigError
-from rl_conductor.models.endpoints import shown_address
+from rl_conductor.models.endpoints import redact_url
 
 ENTRY_POINTS = "rl_conductor.doctor"
-"""Functions of other packages that return findings; the name is the title of their section."""
+"""Entry point group of functions that return findings; the name of an entry is the title of its section."""
 LIBRARIES = {
     "openai": ("openai", "OpenAI, OpenRouter, local servers"),
     "anthropic": ("anthropic", "Anthropic"),
@@ -32,12 +32,12 @@ LIBRARIES = {
     "transformers": ("transformers", "hub models"),
     "vllm": ("vllm", "models on a GPU"),
 }
-"""Library: the extra that brings it, and what it is for."""
+"""For each library, the extra that installs it and its purpose."""
 KEYS = (*(key for vendor in VENDORS.values() for key in vendor.keys), "OPENROUTER_API_KEY")
 ADDRESSES = ("OPENAI_BASE_URL", "ANTHROPIC_BASE_URL", "GOOGLE_GEMINI_BASE_URL", "OPENROUTER_BASE_URL")
-"""Variables that say where services are; shown without the passwords in them."""
-PLACES = (POOL_VARIABLE, "RL_CONDUCTOR_WEIGHTS", "RL_CONDUCTOR_CACHE")
-"""Variables that say where files are."""
+"""Environment variables with base URLs, which are shown without passwords."""
+PATHS = (POOL_VARIABLE, "RL_CONDUCTOR_WEIGHTS", "RL_CONDUCTOR_CACHE")
+"""Environment variables with paths."""
 
 
 class Finding(NamedTuple):
@@ -53,7 +53,7 @@ class Finding(NamedTuple):
 def doctor() -> None:
     """Check the installation: libraries, keys, servers, weights, memory, the sandbox.
 
-    Keys are named, never shown. The exit code is 1 only when nothing at all could run.
+    Prints the names of API keys, never their values. The exit code is 1 only if no model is available.
     """
     out = console.stdout()
     sections = {
@@ -71,7 +71,7 @@ def doctor() -> None:
     try:
         discovered = discover()
     except ConfigError as error:
-        console.fail(f"nothing can run yet: {error}")
+        console.fail(f"no model is available: {str(error).removeprefix('no model is available: ')}")
         raise typer.Exit(runner.NO_ANSWER) from error
     out.print(_verdict(discovered))
 
@@ -91,11 +91,11 @@ def _verdict(discovered: DiscoveredPool) -> Group:
     workers = ", ".join(f"{name} ({worker.model.name})" for name, worker in discovered.pool.items())
     lines = [*discovered.reasons, f"workers: {workers}"]
     details = Padding(Text("\n".join(console.one_line(line) for line in lines)), (0, 0, 0, 2))
-    return Group(Text("What would run now", style="bold"), details)
+    return Group(Text("Current configuration", style="bold"), details)
 
 
 def machine() -> Iterator[Finding]:
-    """Versions, cores, memory, and where files are kept."""
+    """Checks versions, cores, memory and the cache folder."""
     python = f"{platform.python_version()} on {platform.system()} {platform.machine()}"
     yield Finding(True, "rl-conductor", version("rl-conductor"))
     yield Finding(True, "Python", python)
@@ -119,7 +119,7 @@ def _memory() -> int | None:
 
 
 def libraries() -> Iterator[Finding]:
-    """The libraries that adapters need; none is imported."""
+    """Checks for the libraries that adapters need, without importing them."""
     for name, (extra, purpose) in LIBRARIES.items():
         try:
             yield Finding(True, name, f"{version(name)}, for {purpose}")
@@ -128,32 +128,32 @@ def libraries() -> Iterator[Finding]:
 
 
 def settings(environ: Mapping[str, str]) -> Iterator[Finding]:
-    """API keys that are set, and the values of other variables."""
+    """Lists the API keys that are set, and the values of other variables."""
     for key in KEYS:
         is_set = bool(environ.get(key))
         yield Finding(is_set, key, "set" if is_set else "not set")
-    for name in (*ADDRESSES, *PLACES):
+    for name in (*ADDRESSES, *PATHS):
         if environ.get(name):
-            yield Finding(True, name, shown_address(environ[name]) if name in ADDRESSES else environ[name])
+            yield Finding(True, name, redact_url(environ[name]) if name in ADDRESSES else environ[name])
 
 
 def servers() -> Iterator[Finding]:
-    """Models of servers on the usual local ports."""
+    """Lists the models of servers on the usual local ports."""
     for address in SERVERS:
-        names = served(address)
-        subject = ", ".join(names) if names else "nothing answers"
+        names = list_server_models(address)
+        subject = ", ".join(names) if names else "no response"
         yield Finding(bool(names), address, subject)
 
 
 def weights() -> Iterator[Finding]:
-    """The pinned weights that are here."""
+    """Lists the pinned weights and whether they are downloaded."""
     if find_spec("xllamacpp") is None:
-        yield Finding(False, "none", "models in this process need:", "pip install 'rl-conductor[local]'")
+        yield Finding(False, "none", "local models need:", "pip install 'rl-conductor[local]'")
         return
-    # Imported here because it needs the `local` extra, which may be what is missing.
+    # Imported here because it needs the `local` extra, which may be missing.
     from rl_conductor.models.llamacpp.weights import PINNED, cached  # noqa: PLC0415
 
     for name, entry in PINNED.items():
-        here = cached(name) is not None
-        cure = "" if here else f"rl-conductor models fetch {name}"
-        yield Finding(here, name, megabytes(entry.size) + ("" if here else " to fetch:"), cure)
+        is_cached = cached(name) is not None
+        cure = "" if is_cached else f"rl-conductor models fetch {name}"
+        yield Finding(is_cached, name, megabytes(entry.size) + ("" if is_cached else " to download:"), cure)

@@ -21,7 +21,7 @@ def prepare_models(conductor: Conductor, discovered: DiscoveredPool, *, runs: bo
     """Announces the embedded models, if they are used, and downloads missing weights.
 
     Raises:
-        ConfigError: the weights are nowhere to be had.
+        ConfigError: no source provides the weights.
     """
     if discovered.embedded:
         _introduce(discovered, console.stderr())
@@ -36,28 +36,27 @@ def _introduce(discovered: DiscoveredPool, error: Console) -> None:
     console.note(error, "No API key, local server or pool file was found: using the built-in tiny models.")
     table = Table.grid(padding=(0, 2))
     for name, worker in discovered.pool.items():
-        roles = "plans and works" if worker.model is discovered.planner.model else "works"
+        roles = "planner and worker" if worker.model is discovered.planner.model else "worker"
         table.add_row(*(Text(cell, style="dim") for cell in (f"  {name}", worker.model.name, roles)))
     error.print(table)
-    console.note(error, f"They are often wrong. For better ones {better()}.")
+    console.note(error, f"They are often wrong. For better answers, {_better_models_hint()}.")
 
 
-def better() -> str:
-    """How to bring better models than the embedded ones."""
+def _better_models_hint() -> str:
     keys = ", ".join(vendor.keys[0] for vendor in VENDORS.values())
-    return f"set one of {keys}, start a local server (Ollama, vLLM, llama.cpp, LM Studio), or give --pool FILE"
+    return f"set one of {keys}, start a local server (Ollama, vLLM, llama.cpp, LM Studio), or pass --pool FILE"
 
 
 def fetch(names: Iterable[str]) -> None:
-    """Bring the weights of these names to this machine, with a bar in a terminal.
+    """Downloads the weights of these models unless they are cached; shows a progress bar in a terminal.
 
     Raises:
-        ConfigError: no such weights, or they are nowhere to be had.
+        ConfigError: a name is unknown, or no source provides the weights.
     """
     names_to_fetch = list(names)
     if not names_to_fetch:
         return
-    # Imported here because it needs the `local` extra, which those who use vendors' models can do without.
+    # Imported here because it needs the `local` extra, which vendors' models don't need.
     from rl_conductor.models.llamacpp import weights  # noqa: PLC0415
 
     missing = [name for name in names_to_fetch if name not in weights.PINNED or weights.cached(name) is None]
@@ -68,7 +67,7 @@ def fetch(names: Iterable[str]) -> None:
         for name in missing:
             size = weights.pinned(name).size
             if not error.is_terminal:
-                console.note(error, f"fetching the weights of {name}: {megabytes(size)}, once")
+                console.note(error, f"downloading the weights of {name} once: {megabytes(size)}")
             weights.fetch(name, progress=_tick(bars, name, size))
 
 
@@ -87,5 +86,5 @@ def _bars(error: Console) -> Progress:
 
 
 def _tick(bars: Progress, name: str, size: int) -> Callable[[int, int], None]:
-    task = bars.add_task(f"fetching {name}, once", total=size)
+    task = bars.add_task(f"downloading {name}", total=size)
     return lambda received, total: bars.update(task, completed=received, total=total)

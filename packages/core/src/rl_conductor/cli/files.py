@@ -1,4 +1,4 @@
-"""Traces and workflows from files; `-` is stdin."""
+"""Reads traces and workflows from files, or from stdin for `-`."""
 
 from __future__ import annotations
 
@@ -19,27 +19,27 @@ V = TypeVar("V", bound=Value)
 
 
 def read_trace(name: str) -> Trace:
-    """The trace in a file.
+    """Reads a trace.
 
     Raises:
-        ConfigError: no such file, or something else in it.
+        ConfigError: the file can't be read or is not a trace.
     """
     return _read(name, Trace, "a trace, as 'rl-conductor ask --save FILE' writes it")
 
 
 def read_workflow(name: str) -> Workflow:
-    """The workflow in a file.
+    """Reads a workflow.
 
     Raises:
-        ConfigError: no such file, or something else in it.
+        ConfigError: the file can't be read or is not a workflow.
     """
     return _read(name, Workflow, "a workflow, as 'rl-conductor plan --json' prints it")
 
 
-def _read(name: str, kind: type[V], what: str) -> V:
+def _read(name: str, kind: type[V], description: str) -> V:
     with reading_errors(name):
         text = sys.stdin.read() if name == "-" else Path(name).read_text(encoding="utf-8")
     try:
         return kind.model_validate_json(text)
     except ValidationError as error:
-        raise ConfigError(f"{name!r} is not {what}: {first_field_error(error)}") from error
+        raise ConfigError(f"{name!r} is not {description}: {first_field_error(error)}") from error

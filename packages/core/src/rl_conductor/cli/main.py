@@ -21,7 +21,7 @@ from typer.core import TyperGroup
 from rl_conductor.cli.output import console
 from rl_conductor.errors import ConductorError, ConfigError, WorkflowError
 
-MISTAKE = 2
+USAGE_ERROR = 2
 FAILURE = 1
 
 ENTRY_POINTS = "rl_conductor.commands"
@@ -45,14 +45,15 @@ ADD_ONS = {
     "audit-spend": SERVER,
     "bench": TRAINING,
     "calibrate": TRAINING,
+    "learn": TRAINING,
     "train": TRAINING,
 }
-"""Commands of our other packages. They are listed even where their package is not installed."""
+"""Commands of our other packages. They are listed even if their package is not installed."""
 
 
 @cache
 def installed_commands() -> Mapping[str, str]:
-    """Every installed command's name and `module:attribute`: ours first, then our add-ons', then other people's."""
+    """Returns the name and `module:attribute` of each command: those of this package, of our others, of anyone else."""
     added = {entry.name: entry.value for entry in entry_points(group=ENTRY_POINTS)}
     ordered = [name for name in ADD_ONS if name in added] + sorted(added.keys() - ADD_ONS.keys())
     return COMMANDS | {name: added[name] for name in ordered if name not in COMMANDS}
@@ -66,7 +67,7 @@ class Cli(TyperGroup):
         return list(dict.fromkeys([*installed_commands(), *ADD_ONS]))
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:  # noqa: ARG002 - typer passes it
-        """The command of this name; `None` where there is none."""
+        """Returns the command of this name, or `None`."""
         if cmd_name in installed_commands():
             return load_command(cmd_name)
         return _missing_command(cmd_name, ADD_ONS[cmd_name]) if cmd_name in ADD_ONS else None
@@ -77,12 +78,12 @@ class Cli(TyperGroup):
             return super().invoke(ctx)
         except ConductorError as error:
             console.fail(str(error))
-            # A workflow that may not run was written by the user: what a model writes badly is data on the trace.
-            raise typer.Exit(MISTAKE if isinstance(error, ConfigError | WorkflowError) else FAILURE) from error
+            # Only a workflow of the user raises `WorkflowError` here; a model's invalid plan is recorded in the trace.
+            raise typer.Exit(USAGE_ERROR if isinstance(error, ConfigError | WorkflowError) else FAILURE) from error
 
 
 def load_command(name: str) -> Any:
-    """Import an installed command."""
+    """Imports an installed command."""
     module, _, attribute = installed_commands()[name].partition(":")
     target = getattr(import_module(module), attribute)
     if isinstance(target, typer.Typer):
@@ -128,25 +129,25 @@ def rl_conductor(
         bool, typer.Option("--version", help="Print the version.", callback=_print_version, is_eager=True)
     ] = False,
 ) -> None:
-    """A language model that answers by planning and running workflows of other models.
+    """Answer questions with a team of language models: a planner assigns subtasks, workers run them.
 
     \b
     Start here:
-      rl-conductor doctor                     what could run on this machine
-      rl-conductor ask "What is 12 * 12?"     an answer, and who made it
-      rl-conductor plan "..."                 who would do what
+      rl-conductor doctor                     check what can run on this machine
+      rl-conductor ask "What is 12 * 12?"     answer a question
+      rl-conductor plan "..."                 show the plan without running it
 
-    Exit codes: 0 an answer, 1 no answer, 2 a mistake in the command or a file, 130 Ctrl-C.
+    Exit codes: 0 an answer, 1 no answer, 2 an invalid command or file, 130 Ctrl-C.
     """
-    if context.invoked_subcommand != "serve":  # the others print what went wrong in a run themselves
+    if context.invoked_subcommand != "serve":  # the other commands print a run's errors themselves
         logging.getLogger("rl_conductor.run").addHandler(logging.NullHandler())
 
 
 def main() -> None:
-    """Run the command line."""
+    """Runs the command line."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="replace")  # a terminal that can't show a letter must not end a run
+            stream.reconfigure(errors="replace")  # an unencodable character must not end a run
     app()
 
 

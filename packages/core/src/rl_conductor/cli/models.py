@@ -12,21 +12,23 @@ from rl_conductor._internal.formatting import megabytes
 from rl_conductor.cli import embedded
 from rl_conductor.cli.output import console
 
-app = typer.Typer(help="The small models that run in this process.", no_args_is_help=True, add_completion=False)
+app = typer.Typer(
+    help="List and download the small models that run in this process.", no_args_is_help=True, add_completion=False
+)
 
 
 @app.command("list")
 def list_models() -> None:
-    """List the models that need no key and no server, and which weights are here."""
-    from rl_conductor.models.llamacpp import weights  # noqa: PLC0415 - needs the `local` extra, which others can do without
+    """List the models that need no key and no server, and whether their weights are downloaded."""
+    from rl_conductor.models.llamacpp import weights  # noqa: PLC0415 - needs the `local` extra
 
     table = Table(box=None, padding=(0, 3, 0, 0), header_style="dim", pad_edge=False)
     for name in ("model", "size", "licence", "weights"):
         table.add_column(name, justify="right" if name == "size" else "left")
     files = {name: weights.cached(name) for name in weights.PINNED}
     for name, entry in weights.PINNED.items():
-        where = Text("here", style="green") if files[name] else Text("not here yet", style="dim")
-        table.add_row(Text(f"embedded:{name}", style="bold"), megabytes(entry.size), entry.license, where)
+        state = Text("downloaded", style="green") if files[name] else Text("not downloaded", style="dim")
+        table.add_row(Text(f"embedded:{name}", style="bold"), megabytes(entry.size), entry.license, state)
     out = console.stdout()
     out.print(table)
     for folder in dict.fromkeys(file.parent for file in files.values() if file):
@@ -37,10 +39,10 @@ def list_models() -> None:
 def fetch(
     names: Annotated[
         list[str] | None,
-        typer.Argument(metavar="NAME", help="Which; without it, those that 'ask' uses.", show_default=False),
+        typer.Argument(metavar="NAME", help="Model to download; by default those that 'ask' uses.", show_default=False),
     ] = None,
 ) -> None:
-    """Download weights now, so that the first question need not wait.
+    """Download weights ahead of the first question.
 
     \b
     Examples:
@@ -48,12 +50,12 @@ def fetch(
       rl-conductor models fetch qwen2.5-coder-1.5b
     """
     from rl_conductor.config.discovery import EMBEDDED  # noqa: PLC0415
-    from rl_conductor.models.llamacpp import weights  # noqa: PLC0415 - needs the `local` extra, which others can do without
+    from rl_conductor.models.llamacpp import weights  # noqa: PLC0415 - needs the `local` extra
 
     selected = names or [model for model, _ in EMBEDDED.values()]
     selected = [name.removeprefix(embedded.PREFIX) for name in selected]
     for name in selected:
-        weights.pinned(name)  # a slip in the last name must not show after the first gigabyte
+        weights.pinned(name)  # rejects unknown names before the first download
     embedded.fetch(selected)
     for name in selected:
         console.stdout().print(Text.assemble((f"{name} ", "bold"), str(weights.cached(name))), soft_wrap=True)

@@ -12,23 +12,23 @@ from typing import Annotated, Any
 
 import typer
 
-from rl_conductor._internal.formatting import seconds_in
+from rl_conductor._internal.formatting import parse_seconds
 from rl_conductor._internal.io import reading_errors
 from rl_conductor.conductor import Conductor
-from rl_conductor.config.discovery import DiscoveredPool, discover
+from rl_conductor.config.discovery import DiscoveredPool, discover, load_folder
 from rl_conductor.config.profiles import ProfileName
 from rl_conductor.errors import ConfigError, PolicyError
 from rl_conductor.types import ContentPart, FilePart, ImagePart, Message, Request, TextPart
 from rl_conductor.workflow.limits import Limits
 from rl_conductor.workflow.policy import Policy
 
-WHO = "Workers"
+WORKERS = "Workers"
 LIMITS = "Limits"
 OUTPUT = "Output"
 
 
 def usd(text: str | Decimal) -> Decimal:
-    """The amount of US dollars that an option names."""
+    """Parses an amount of US dollars."""
     try:
         amount = Decimal(str(text).removeprefix("$"))
     except InvalidOperation:
@@ -39,7 +39,7 @@ def usd(text: str | Decimal) -> Decimal:
 
 
 def _seconds(text: str) -> float:
-    amount = seconds_in(text)
+    amount = parse_seconds(text)
     if not amount:
         raise typer.BadParameter(f"{text!r} is not a number of seconds, such as 60")
     return amount
@@ -47,7 +47,16 @@ def _seconds(text: str) -> float:
 
 PoolOption = Annotated[
     Path | None,
-    typer.Option("--pool", metavar="FILE", help="A pool file; disables discovery.", rich_help_panel=WHO),
+    typer.Option("--pool", metavar="FILE", help="A pool file; disables discovery.", rich_help_panel=WORKERS),
+]
+ConductorFolder = Annotated[
+    Path | None,
+    typer.Option(
+        "--conductor",
+        metavar="FOLDER",
+        help="A learned conductor, from 'rl-conductor learn'.",
+        rich_help_panel=WORKERS,
+    ),
 ]
 Workers = Annotated[
     list[str] | None,
@@ -56,7 +65,7 @@ Workers = Annotated[
         "-w",
         metavar="NAME",
         help="Use only this worker; may be repeated. 'tag:NAME' and 'region:NAME' stand for groups.",
-        rich_help_panel=WHO,
+        rich_help_panel=WORKERS,
         show_default=False,
     ),
 ]
@@ -66,7 +75,7 @@ Denied = Annotated[
         "--deny",
         metavar="NAME",
         help="Never use this worker; may be repeated.",
-        rich_help_panel=WHO,
+        rich_help_panel=WORKERS,
         show_default=False,
     ),
 ]
@@ -80,10 +89,12 @@ ProfileOption = Annotated[
 ]
 Rounds = Annotated[
     int | None,
-    typer.Option("--rounds", min=1, metavar="N", help="Most plans run one after the other.", rich_help_panel=LIMITS),
+    typer.Option(
+        "--rounds", min=1, metavar="N", help="Maximum plans, run one after the other.", rich_help_panel=LIMITS
+    ),
 ]
 Steps = Annotated[
-    int | None, typer.Option("--steps", min=1, metavar="N", help="Most steps of a plan.", rich_help_panel=LIMITS)
+    int | None, typer.Option("--steps", min=1, metavar="N", help="Maximum steps of a plan.", rich_help_panel=LIMITS)
 ]
 Budget = Annotated[
     Decimal | None,
@@ -91,7 +102,7 @@ Budget = Annotated[
         "--budget",
         parser=usd,
         metavar="USD",
-        help="Most US dollars, planning included. A call that could pass it is not made.",
+        help="Maximum US dollars, planning included. A call that could exceed it is not made.",
         rich_help_panel=LIMITS,
     ),
 ]
@@ -107,7 +118,7 @@ Deadline = Annotated[
 ]
 Tokens = Annotated[
     int | None,
-    typer.Option("--tokens", min=0, metavar="N", help="Most tokens read and written.", rich_help_panel=LIMITS),
+    typer.Option("--tokens", min=0, metavar="N", help="Maximum input and output tokens.", rich_help_panel=LIMITS),
 ]
 Files = Annotated[
     list[str] | None,
@@ -115,13 +126,11 @@ Files = Annotated[
         "--file",
         "-f",
         metavar="FILE",
-        help="An image, a PDF or a text to go with the question; '-' is stdin; may be repeated.",
+        help="An image, PDF or text file to attach to the question; '-' is stdin; may be repeated.",
         show_default=False,
     ),
 ]
-AsJson = Annotated[
-    bool, typer.Option("--json", help="Print the whole trace as JSON, and nothing else.", rich_help_panel=OUTPUT)
-]
+AsJson = Annotated[bool, typer.Option("--json", help="Print only the trace, as JSON.", rich_help_panel=OUTPUT)]
 ShowTrace = Annotated[
     bool, typer.Option("--show-trace", help="Print a full report of the run to stderr.", rich_help_panel=OUTPUT)
 ]
@@ -136,6 +145,7 @@ class RunOptions:
     """Values of the shared options; `None` keeps the default."""
 
     pool: Path | None = None
+    conductor_folder: Path | None = None
     workers: list[str] | None = None
     denied: list[str] | None = None
     profile: ProfileName | None = None
@@ -147,9 +157,16 @@ class RunOptions:
 
     def conductor(self) -> tuple[Conductor, DiscoveredPool]:
         """Builds the conductor, and returns it with the discovered pool."""
-        discovered = discover(pool_file=self.pool)
+        discovered = self._discover()
         defaults = Conductor.from_discovered(discovered, profile=self.profile, policy=self.policy(discovered))
         return defaults.replaced(limits=self._limits(defaults.limits)), discovered
+
+    def _discover(self) -> DiscoveredPool:
+        if self.conductor_folder is None:
+            return discover(pool_file=self.pool)
+        if self.pool is not None:
+            raise ConfigError("--pool and --conductor both name the workers; pass one of them")
+        return load_folder(self.conductor_folder)
 
     def _limits(self, defaults: Limits) -> Limits:
         values = {
@@ -162,7 +179,7 @@ class RunOptions:
         return defaults.model_copy(update={name: value for name, value in values.items() if value is not None})
 
     def policy(self, discovered: DiscoveredPool) -> Policy:
-        """The policy that was found, as far as the options leave it."""
+        """Returns the discovered policy, changed by the options."""
         changes: dict[str, Any] = {}
         if self.workers:
             changes["allow"] = frozenset(self.workers)
@@ -173,9 +190,9 @@ class RunOptions:
             policy.check_selectors(discovered.pool.cards, planners=[discovered.planner.card])
         except PolicyError as error:
             raise ConfigError(with_option_names(str(error))) from error
-        defaults = policy.final
-        if changes and defaults and policy.forbidden_because(discovered.pool[defaults].card):
-            return policy.model_copy(update={"final": None})  # what was asked for goes before what was found
+        final = policy.final
+        if changes and final and policy.forbidden_because(discovered.pool[final].card):
+            return policy.model_copy(update={"final": None})  # options take precedence over discovery
         return policy
 
 
@@ -183,15 +200,17 @@ class RunOptions:
 
 
 def build_request(question: str | None, files: list[str] | None = None) -> Request:
-    """The question, from the argument or stdin, with its files.
+    """Builds a request from the question, read from stdin if omitted, and the attached files.
 
     Raises:
-        ConfigError: there is none, or a file is not what can be sent.
+        ConfigError: there is no question, or a file can't be read or sent.
     """
     if question is None and sys.stdin.isatty():
-        raise ConfigError("there is no question: give it as an argument, as in rl-conductor ask 'Why is the sky blue?'")
+        raise ConfigError(
+            "no question was given: pass it as an argument, as in rl-conductor ask 'Why is the sky blue?'"
+        )
     if question in (None, "-") and "-" in (files or ()):
-        raise ConfigError("stdin can't be both the question and a file; give the question as an argument")
+        raise ConfigError("stdin can't be both the question and a file; pass the question as an argument")
     text = sys.stdin.read() if question in (None, "-") else str(question)
     if not text.strip():
         raise ConfigError("the question is empty; write a question")
@@ -212,7 +231,7 @@ def _part(name: str) -> ContentPart:
     try:
         return _text_attachment(path.name, content.decode())
     except UnicodeDecodeError:
-        raise ConfigError(f"can't send {name!r}: it is neither an image, a PDF nor a text") from None
+        raise ConfigError(f"can't send {name!r}: it is not an image, a PDF or UTF-8 text") from None
 
 
 def _text_attachment(name: str, text: str) -> TextPart:
@@ -220,7 +239,7 @@ def _text_attachment(name: str, text: str) -> TextPart:
 
 
 def with_option_names(error: str) -> str:
-    """`error`, which names limits and rules as code writes them, with the options that set them."""
+    """Replaces the names of limits and rules in an error message by the options that set them."""
     for limit, option in (("usd", "--budget"), ("tokens", "--tokens"), ("seconds", "--deadline")):
         error = error.replace(f"limits.{limit}=", f"{option} ")
     return error.replace("policy.allow", "--worker").replace("policy.deny", "--deny")

@@ -49,7 +49,7 @@ def plan(
       rl-conductor run workflow.json
     """
     if as_json and mermaid:
-        raise ConfigError("--json and --mermaid can't both be printed; choose one")
+        raise ConfigError("--json and --mermaid can't be combined; pass one of them")
     request = options.build_request(question, file)
     run_options = options.RunOptions(
         pool=pool,
@@ -67,10 +67,10 @@ def plan(
 
 
 def show(record: PlanRecord, form: Form) -> None:
-    """Print a plan; how it came about goes to stderr.
+    """Prints a plan to stdout, and its origin and cost to stderr.
 
     Raises:
-        typer.Exit: the planner wrote none, so that it is the fall-back's.
+        typer.Exit: the planner failed, so this is the fallback plan.
     """
     workflow = record.workflow
     assert workflow is not None, "only a later round can accept an answer"
@@ -85,8 +85,10 @@ def show(record: PlanRecord, form: Form) -> None:
     if record.reasoning.strip():
         console.note(error, console.one_line(record.reasoning))
     for repair in record.repairs:
-        console.note(error, f"changed: {console.one_line(repair)}", "yellow")
+        console.note(error, f"repaired: {console.one_line(repair)}", "yellow")
     error.print(plan_heading(None, "the planner", record))
     if record.source == "fallback":
-        console.fail("the planner wrote no plan, so this is the fall-back: " + "; ".join(deduplicate(record.errors)))
+        console.fail(
+            "the planner wrote no valid plan, so this is the fallback: " + "; ".join(deduplicate(record.errors))
+        )
         raise typer.Exit(runner.NO_ANSWER)

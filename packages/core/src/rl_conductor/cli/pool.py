@@ -12,8 +12,8 @@ from rich.table import Table
 from rich.text import Text
 
 from rl_conductor._internal.formatting import cost, cost_in_words, dollars, seconds
-from rl_conductor.calls.budget import Budget
-from rl_conductor.calls.model_call import ModelCaller
+from rl_conductor.calls.context import RunContext
+from rl_conductor.calls.model_call import ModelCall
 from rl_conductor.cli import options, runner
 from rl_conductor.cli.embedded import PREFIX, fetch
 from rl_conductor.cli.output import console
@@ -27,7 +27,7 @@ from rl_conductor.workflow.limits import Limits
 
 PROBE = Request(
     messages=(Message.user("Reply with the one word: ready"),),
-    sampling=Sampling(max_tokens=512),  # models that think first need room for it
+    sampling=Sampling(max_tokens=512),  # leaves room for reasoning
     timeout=60.0,
 )
 PROBE_BUDGET = Decimal("0.05")
@@ -35,7 +35,7 @@ PROBE_BUDGET = Decimal("0.05")
 
 def pool(
     file: options.PoolOption = None,
-    probe: Annotated[bool, typer.Option("--probe", help="Ask each worker for one word.")] = False,
+    probe: Annotated[bool, typer.Option("--probe", help="Test each worker with a tiny request.")] = False,
     budget: options.Budget = PROBE_BUDGET,
 ) -> None:
     """List the discovered workers with their capabilities and prices.
@@ -59,22 +59,22 @@ def _workers(discovered: DiscoveredPool) -> Table:
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim", pad_edge=False)
     table.add_column("worker", no_wrap=True)
     table.add_column("model", overflow="fold")
-    table.add_column("$ in/out a Mtok", justify="right")
-    table.add_column("takes")
-    table.add_column("known for")
+    table.add_column("$ in/out per Mtok", justify="right")
+    table.add_column("supports")
+    table.add_column("description")
     for name, worker in discovered.pool.items():
         table.add_row(
             Text(console.one_line(name), style="bold"),
             Text(console.one_line(worker.model.name)),
             price_in_words(worker.card.price),
             capability_names(worker.model.capabilities),
-            Text(console.one_line(_known_for(worker)), style="dim"),
+            Text(console.one_line(_description(worker)), style="dim"),
         )
     return table
 
 
 def price_in_words(price: Price | None) -> str:
-    """US dollars per million tokens, read and written."""
+    """Formats US dollars per million input and output tokens."""
     if price is None:
         return "?"
     if not (price.input or price.output or price.per_call):
@@ -83,19 +83,20 @@ def price_in_words(price: Price | None) -> str:
 
 
 def capability_names(capabilities: Capabilities) -> str:
-    """The features of a model besides text."""
+    """Lists the features of a model besides text."""
     names = {
         "tools": capabilities.tools,
         "images": capabilities.images,
         "files": capabilities.files,
         "json": capabilities.json_schema,
+        "grammar": capabilities.grammar,
     }
-    return ", ".join(name for name, yes in (names | {"grammar": capabilities.grammar}).items() if yes)
+    return ", ".join(name for name, is_supported in names.items() if is_supported)
 
 
-def _known_for(worker: Worker) -> str:
+def _description(worker: Worker) -> str:
     card = worker.card
-    measured = [f"{domain} {share:.0%}" for domain, share in card.accuracy.items()]
+    measured = [f"{domain} {accuracy:.0%}" for domain, accuracy in card.accuracy.items()]
     return ", ".join(
         part for part in (card.description, card.strengths, *measured, *sorted(card.tags), card.region) if part
     )
@@ -117,19 +118,19 @@ def _probe_pool(discovered: DiscoveredPool, budget: Decimal | None) -> bool:
 
 
 async def _probe_workers(discovered: DiscoveredPool, limits: Limits) -> dict[str, Call]:
-    """One tiny call to each worker, all at once, under one budget."""
-    caller = ModelCaller(Budget(limits), retries=0)
+    """Sends a tiny request to each worker, concurrently and under one budget."""
+    run = RunContext(limits=limits, retries=0)
     try:
-        calls = await asyncio.gather(*(_probe(caller, worker) for worker in discovered.pool.values()))
+        calls = await asyncio.gather(*(_probe(run, worker) for worker in discovered.pool.values()))
     finally:
         await discovered.pool.aclose()
     return dict(zip(discovered.pool, calls, strict=True))
 
 
-async def _probe(caller: ModelCaller, worker: Worker) -> Call:
+async def _probe(run: RunContext, worker: Worker) -> Call:
     calls: list[Call] = []
-    with suppress(ConductorError):  # what came of it stands in the record
-        await caller.complete(worker.model, PROBE, calls=calls, raw_text=True)
+    with suppress(ConductorError):  # the error is in the recorded call
+        await ModelCall(run=run, model=worker.model, request=PROBE, calls=calls, reasoning=None).complete()
     return calls[-1]
 
 
@@ -137,7 +138,7 @@ def _outcome(name: str, call: Call) -> Text:
     if call.completion is None:
         why = options.with_option_names(call.error or call.outcome)
         return Text.assemble(("✗ ", "red"), (name, "bold"), f" {console.one_line(why)}")
-    who = console.one_line(call.completion.model)
+    model = console.one_line(call.completion.model)
     reply = console.one_line(call.completion.text)[:40]
-    took = f"{seconds(call.seconds)}, {cost(call.usage)}"
-    return Text.assemble(("✓ ", "green"), (name, "bold"), f" {took}, answered by {who}: ", (repr(reply), "dim"))
+    usage = f"{seconds(call.seconds)}, {cost(call.usage)}"
+    return Text.assemble(("✓ ", "green"), (name, "bold"), f" {usage}, answered by {model}: ", (repr(reply), "dim"))

@@ -78,10 +78,10 @@ def _conduct(
 
 
 def make_plan(conductor: Conductor, request: Request) -> PlanRecord:
-    """Makes a plan without running it, and shows its progress.
+    """Plans a request without running it, and shows the progress.
 
     Raises:
-        ConductorError: no plan may be made at all.
+        ConductorError: the request can't be planned.
         typer.Exit: Ctrl-C.
     """
     with watch_run(conductor.planner.model.name) as watcher:
@@ -91,7 +91,7 @@ def make_plan(conductor: Conductor, request: Request) -> PlanRecord:
         except KeyboardInterrupt:
             pass
     if watcher.trace is not None:
-        console.fail(f"stopped; {usage_summary(watcher.trace)}")
+        console.fail(f"interrupted; {usage_summary(watcher.trace)}")
     raise typer.Exit(INTERRUPTED)
 
 
@@ -102,7 +102,7 @@ async def _run(conductor: Conductor, request: Request, workflow: Workflow | None
 async def _run_until_closed(
     conductor: Conductor, work: Callable[[Listener], Coroutine[Any, Any, T]], watcher: Watcher
 ) -> T:
-    """Awaits `work`; cancels it when stdout is closed, so that an answer that nobody reads costs no more.
+    """Awaits `work`; cancels it when stdout is closed, because nobody can read the answer any more.
 
     Raises:
         BrokenPipeError: stdout was closed.
@@ -149,7 +149,7 @@ def _print_summary(trace: Trace, output: OutputOptions, code: int) -> None:
     if output.save:
         console.note(error, f"the trace is in {output.save}: rl-conductor trace show {output.save}")
     if code == INTERRUPTED:
-        console.fail(f"stopped; {usage_summary(trace)}")
+        console.fail(f"interrupted; {usage_summary(trace)}")
     elif code:
         console.fail(failure_reason(trace))
 
@@ -157,9 +157,9 @@ def _print_summary(trace: Trace, output: OutputOptions, code: int) -> None:
 def usage_summary(trace: Trace) -> str:
     """Describes the usage of an interrupted run."""
     used = trace.usage
-    if not used.calls:
+    if not used.calls or (not used.total_tokens and not used.cost and not used.unpriced_calls):
         return "nothing was spent"
-    return f"spent until then: {cost_in_words(used)}, {tokens(used)}, {counted(used.calls, 'call')}"
+    return f"spent so far: {cost_in_words(used)}, {tokens(used)}, {counted(used.calls, 'call')}"
 
 
 def failure_reason(trace: Trace) -> str:
@@ -167,11 +167,11 @@ def failure_reason(trace: Trace) -> str:
     if _was_refused(trace):
         return f"refused before anything was spent: {with_option_names(next(trace.calls()).error or '')}"
     if trace.completion is not None or trace.error == "cancelled":
-        return f"nobody read the answer to its end; {usage_summary(trace)}"
-    return f"there is no answer: {with_option_names(trace.error or '')}; {usage_summary(trace)}"
+        return f"the output was closed before the answer was complete; {usage_summary(trace)}"
+    return f"there is no answer: {with_option_names(report.failure(trace))}; {usage_summary(trace)}"
 
 
 def _was_refused(trace: Trace) -> bool:
-    """Whether limits stopped every call before it was made."""
+    """Returns whether limits stopped every call before it was made."""
     outcomes = {call.outcome for call in trace.calls()}
     return outcomes == {"refused"}

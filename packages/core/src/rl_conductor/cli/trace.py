@@ -16,11 +16,9 @@ from rl_conductor.errors import ConfigError
 from rl_conductor.replay import differences, replay
 from rl_conductor.trace.trace import Trace
 
-app = typer.Typer(help="Show or replay runs that were saved with --save.", no_args_is_help=True, add_completion=False)
+app = typer.Typer(help="Show or replay a run saved with --save.", no_args_is_help=True, add_completion=False)
 
 File = Annotated[str, typer.Argument(metavar="FILE", help="A trace; '-' is stdin.")]
-
-
 Steps = Annotated[
     list[int] | None,
     typer.Option(
@@ -47,7 +45,7 @@ def show(file: File, step: Steps = None) -> None:
 
 
 def print_trace(trace: Trace, steps: list[int] | None) -> None:
-    """Prints the report of a run, and all messages of the given steps.
+    """Prints the report of a run, and all messages of these steps.
 
     Raises:
         ConfigError: there is no such step.
@@ -64,29 +62,29 @@ def _exchange(trace: Trace, number: int) -> Group:
     exchange = list(report.step_exchange(trace, number))
     if not exchange:
         steps = max((len(round_.results) for round_ in trace.rounds), default=0)
-        raise ConfigError(f"no call was made for step {number}: there are steps 1 to {steps}, and 0 for the planner")
+        raise ConfigError(f"--step {number} made no call: the steps are 1 to {steps}, and 0 is the planner")
     return Group(*exchange)
 
 
 @app.command("replay")
 def replay_file(file: File) -> None:
-    """Run a trace again from its recorded replies, and compare.
+    """Replay a run from its recorded replies, and compare the results.
 
-    No model is called and nothing is spent. Differences mean that the trace was changed,
-    or that this version plans, words or runs things otherwise than the one that made it.
+    No model is called and nothing is spent. Differences mean that the trace was edited,
+    or that another version of rl-conductor recorded it.
 
     \b
     Examples:
       rl-conductor trace replay run.json
     """
     trace = read_trace(file)
-    again = asyncio.run(replay(trace))
-    mismatches = differences(trace, again)
+    replayed = asyncio.run(replay(trace))
+    mismatches = differences(trace, replayed)
     out = console.stdout()
     for line in mismatches:
         out.print(Text.assemble(("≠ ", "yellow"), console.one_line(line)), soft_wrap=not out.is_terminal)
     if mismatches:
         console.fail(f"the replay differs in {len(mismatches)} {'place' if len(mismatches) == 1 else 'places'}")
         raise typer.Exit(runner.NO_ANSWER)
-    calls = sum(1 for _ in again.calls())
-    out.print(Text.assemble(("✓ ", "green"), f"the same run: all {calls} calls were answered from the record"))
+    calls = sum(1 for _ in replayed.calls())
+    out.print(Text.assemble(("✓ ", "green"), f"the same run: all {calls} calls were answered from the trace"))

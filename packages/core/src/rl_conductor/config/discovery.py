@@ -5,15 +5,19 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Self
 from urllib.parse import urlsplit
 
+from rl_conductor.config.learned_folder import CONDUCTOR_FILE, apply_conductor_file, read_conductor_file
+from rl_conductor.config.profiles import Profile
 from rl_conductor.errors import ConfigError
 from rl_conductor.models import Model, model
-from rl_conductor.models.endpoints import shown_address, usable_key
+from rl_conductor.models.endpoints import redact_url, usable_key
 from rl_conductor.planning.planner import Planner
 from rl_conductor.planning.router import Router
+from rl_conductor.planning.selector import WorkflowSelector
 from rl_conductor.pool.pool import WorkerPool
 from rl_conductor.pool.pool_file import PoolFile, read_pool_file
 from rl_conductor.pool.worker import Worker
@@ -27,7 +31,7 @@ POOL_VARIABLE = "RL_CONDUCTOR_POOL"
 MAX_SERVER_MODELS = 7
 """Maximum number of models used from one server; the paper's pool has the same size."""
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
-"""Hosts whose models are free of charge, because the user runs them."""
+"""Hosts with models that are free of charge, because the user runs them."""
 PROBE_SECONDS = 0.5
 """Timeout of the request that lists the models of a server."""
 
@@ -82,8 +86,21 @@ class DiscoveredPool:
     """How plans specify the earlier steps that a step reads."""
     tiers: Router | None = None
     """Sends simple requests to a single call of one worker; `None` plans every request."""
+    economy_planner: Planner | None = None
+    """A quicker planner, for profiles that prefer cheap and fast workers."""
+    selector: WorkflowSelector | None = None
+    """Selects a learned workflow for each request; `None` without a learned conductor."""
     embedded: bool = False
-    """Whether nothing else was found, so that the tiny embedded models are used."""
+    """`True` if nothing else was found, so that the tiny embedded models are used."""
+
+    def with_planner(self, planner: Planner) -> Self:
+        """Returns a copy in which `planner` writes all plans."""
+        return replace(self, planner=planner, economy_planner=None)
+
+    def planner_for(self, profile: Profile | None) -> Planner:
+        """Returns the planner to use with a profile."""
+        is_economy = profile is not None and profile.economy
+        return (is_economy and self.economy_planner) or self.planner
 
 
 def discover(environ: Mapping[str, str] | None = None, *, pool_file: str | Path | None = None) -> DiscoveredPool:
@@ -91,7 +108,8 @@ def discover(environ: Mapping[str, str] | None = None, *, pool_file: str | Path 
 
     Args:
         environ: the environment variables; by default those of the process.
-        pool_file: the path of a pool file; by default the value of `RL_CONDUCTOR_POOL`.
+        pool_file: the path of a pool file, or the folder of a learned conductor; by default the value of
+            `RL_CONDUCTOR_POOL`.
 
     Raises:
         ConfigError: the pool file is invalid, or a required library is not installed.
@@ -99,6 +117,8 @@ def discover(environ: Mapping[str, str] | None = None, *, pool_file: str | Path 
     environ = os.environ if environ is None else environ
     path = pool_file or environ.get(POOL_VARIABLE)
     if path:
+        if (Path(path) / CONDUCTOR_FILE).is_file():
+            return load_folder(path)
         source = "" if pool_file else f" (from {POOL_VARIABLE})"
         return from_file(read_pool_file(path), f"using the pool file {str(path)!r}{source}")
     return from_keys(environ) or from_server(environ) or embedded()
@@ -117,6 +137,32 @@ def from_file(content: PoolFile, reason: str) -> DiscoveredPool:
     planner = Planner.from_entry(entry)
     reasons = (reason, f"using its planner: {planner.model.name}")
     return DiscoveredPool(pool, planner, reasons, limits=Limits(steps=entry.steps), access=entry.access, tiers=tiers)
+
+
+def load_folder(
+    folder: str | Path, *, pool: WorkerPool | None = None, planner: Planner | None = None
+) -> DiscoveredPool:
+    """Loads a learned conductor for `pool`, by default that of the pool file that it was learned for.
+
+    Raises:
+        ConfigError: a file is missing or invalid, or the conductor was learned for a pool that was built in Python.
+    """
+    content = read_conductor_file(Path(folder))
+    if content.pool is None and pool is None:
+        raise ConfigError(
+            f"{str(folder)!r} was learned for a pool that was built in Python: load it with "
+            "Conductor.load(folder, pool=pool)"
+        )
+    source = f"the learned conductor {str(folder)!r} ({content.method})"
+    if pool is not None:
+        planner = planner or Planner.from_worker(next(iter(pool.values())))
+        discovered = DiscoveredPool(pool, planner, (f"using {source}",))
+    else:
+        assert content.pool is not None
+        discovered = from_file(read_pool_file(content.pool), f"using {source}")
+        discovered = replace(discovered, planner=planner or discovered.planner)
+    planner, selector = apply_conductor_file(content, discovered.planner, discovered.pool, source)
+    return replace(discovered, planner=planner, selector=selector)
 
 
 def from_keys(environ: Mapping[str, str]) -> DiscoveredPool | None:
@@ -142,8 +188,11 @@ def from_keys(environ: Mapping[str, str]) -> DiscoveredPool | None:
         raise ConfigError("; ".join(problems))
     if not workers:
         return None
-    reasons += [*problems, f"the first strong model is also the planner: {workers[0].model.name}"]
-    return DiscoveredPool(WorkerPool(workers), Planner.from_worker(workers[0]), tuple(reasons))
+    strong, fast = workers[:2]
+    reasons += [*problems, f"the first strong model is also the planner: {strong.model.name}"]
+    reasons.append(f"the profile mini plans with the first fast model: {fast.model.name}")
+    planner, economy_planner = Planner.from_worker(strong), Planner.from_worker(fast)
+    return DiscoveredPool(WorkerPool(workers), planner, tuple(reasons), economy_planner=economy_planner)
 
 
 def _vendor_workers(provider: str, vendor: Vendor, *, key: str | None) -> list[Worker]:
@@ -163,17 +212,17 @@ def from_server(environ: Mapping[str, str]) -> DiscoveredPool | None:
     key = usable_key("OPENAI_API_KEY", environ.get("OPENAI_API_KEY")) if base_url else None
     addresses = {base_url: "compatible"} if base_url else SERVERS
     for address, dialect in addresses.items():
-        names = served(address, key=key)
+        names = list_server_models(address, key=key)
         if names:
             models = [_server_model(address, name, dialect, key) for name in names[:MAX_SERVER_MODELS]]
             workers = [Worker.of(name, server_model) for name, server_model in zip(names, models, strict=False)]
             source = "from OPENAI_BASE_URL" if base_url else "found on this machine"
-            reason = f"using the server at {shown_address(address)} ({source}): {', '.join(names[:MAX_SERVER_MODELS])}"
+            reason = f"using the server at {redact_url(address)} ({source}): {', '.join(names[:MAX_SERVER_MODELS])}"
             return DiscoveredPool(
                 WorkerPool(workers), Planner(model=models[0]), (reason, f"{models[0].name} is also the planner")
             )
     if base_url:
-        address = shown_address(base_url)
+        address = redact_url(base_url)
         raise ConfigError(
             f"OPENAI_BASE_URL is {address!r}, but no server there lists its models; start the server or unset it"
         )
@@ -181,12 +230,24 @@ def from_server(environ: Mapping[str, str]) -> DiscoveredPool | None:
 
 
 def embedded() -> DiscoveredPool:
-    """Builds the pool of the tiny models that run inside this process."""
+    """Builds the pool of the tiny models that run inside this process.
+
+    Raises:
+        ConfigError: the libraries of these models are not installed.
+    """
     sampling = Sampling(max_tokens=256, temperature=0.0)  # tiny models are most accurate with greedy decoding
-    workers = [
-        Worker.of(name, model_name, card=Card(name=name, strengths=strengths), sampling=sampling)
-        for name, (model_name, strengths) in EMBEDDED.items()
-    ]
+    try:
+        workers = [
+            Worker.of(name, model_name, card=Card(name=name, strengths=strengths), sampling=sampling)
+            for name, (model_name, strengths) in EMBEDDED.items()
+        ]
+    except ConfigError as missing:
+        keys = ", ".join(vendor.keys[0] for vendor in VENDORS.values())
+        raise ConfigError(
+            "no model is available: found no API key, no local server and no pool file, and the built-in models are "
+            f"not installed. Set one of {keys}, start a server (Ollama, vLLM, llama.cpp, LM Studio), pass a pool file, "
+            "or run: pip install 'rl-conductor[local]'"
+        ) from missing
     pool = WorkerPool(workers)
     planner = Planner(model=pool["coder"].model, sampling=Sampling(max_tokens=PLAN_TOKENS, temperature=0.2, seed=1))
     reasons = (
@@ -201,7 +262,7 @@ def _server_model(address: str, name: str, dialect: str, key: str | None) -> Mod
     return model(f"openai:{name}", base_url=address, api_key=key, dialect=dialect, price=price)
 
 
-def served(address: str, *, key: str | None = None) -> list[str]:
+def list_server_models(address: str, *, key: str | None = None) -> list[str]:
     """Returns the names of the models that a server lists; empty if it does not respond or has another API."""
     # Imported here because few callers need them and they take a tenth of this package's import time.
     from http.client import HTTPException  # noqa: PLC0415

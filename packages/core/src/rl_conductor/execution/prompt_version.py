@@ -14,7 +14,6 @@ from functools import cache
 from itertools import product
 from typing import get_args
 
-from rl_conductor.execution.executor import NO_REPLY
 from rl_conductor.plan_text.forms import Form
 from rl_conductor.plan_text.json_schema import plan_schema
 from rl_conductor.planning.fallback import ANSWER, VERIFY
@@ -23,15 +22,16 @@ from rl_conductor.planning.prompts import (
     REJECTED_PLAN_CHARS,
     REJECTION_REASON_CHARS,
     REPLY_CHARS,
-    Evidence,
+    STEP_REPLY_CHARS,
     PreviousRound,
     Rejection,
     planner_messages,
     rejection_messages,
-    worker_prompt,
 )
+from rl_conductor.planning.transcript import LEFT_OUT, QUESTION_CHARS
+from rl_conductor.pool.worker_prompt import HIDDEN_ATTACHMENT, MAX_REPLY_CHARS, NO_REPLY, Evidence, worker_prompt
 from rl_conductor.types import FREE, Card, FilePart, ImagePart, Message, Price, Roster, ToolCall
-from rl_conductor.workflow.workflow import AccessMode, PlanSpace
+from rl_conductor.workflow.workflow import AccessMode, AttachmentRule, PlanSpace
 
 _CARDS = (
     Card(name="a", description="A worker.", strengths="sums", accuracy={"math": 0.5}, price=FREE, latency=1.0),
@@ -43,8 +43,10 @@ _SPACES = (
     _SPACE.model_copy(update={"max_steps": 1}),
     _SPACE.model_copy(update={"last": frozenset("ab")}),
     _SPACE.model_copy(update={"last": frozenset("b"), "last_reads_all": True, "min_steps": 2}),
+    _SPACE.model_copy(update={"attachments": (AttachmentRule(kind="images", readers=frozenset("b")),)}),
 )
 _LATER = _SPACE.model_copy(update={"recallable": frozenset("a"), "may_accept": True})
+_EVIDENCE = Evidence(label="1", subtask="Look.", reply="Seen.", worker="a")
 _CONVERSATION = (
     Message.system("Be brief."),
     Message.user("What is it?", ImagePart(url="https://image"), FilePart(name="file.pdf", data="")),
@@ -54,9 +56,14 @@ _CONVERSATION = (
 
 
 @cache
-def prompt_version() -> str:
-    """A hash of all prompt templates, 12 hex digits; stored in traces."""
-    return hashlib.sha256("\0".join(_prompts()).encode()).hexdigest()[:12]
+def prompt_version(*instructions: str) -> str:
+    """Returns a hash of all prompt templates and of the user's own instructions, 12 hex digits; stored in traces.
+
+    Args:
+        instructions: those of the planner and of each worker; empty ones don't change the version.
+    """
+    texts = (*_prompts(), *filter(None, instructions))
+    return hashlib.sha256("\0".join(texts).encode()).hexdigest()[:12]
 
 
 def _prompts() -> Iterator[str]:
@@ -67,22 +74,31 @@ def _prompts() -> Iterator[str]:
         yield from _planning(space)
     for roster in get_args(Roster):
         yield from _planning(_LATER, roster=roster)
-    yield worker_prompt("What?", [Evidence(label="1", subtask="Look.", reply="Seen.")], "Say it.", key="")
+    yield worker_prompt("What?", [_EVIDENCE], "Say it.", key="")
     for rejected in ("A plan.", ""):
         yield from (turn.text for turn in rejection_messages(Rejection(rejected, "It is bad."), key=""))
-    yield from (ANSWER, VERIFY, NO_REPLY, *map(str, (REPLY_CHARS, REJECTED_PLAN_CHARS, REJECTION_REASON_CHARS)))
+    chars = (
+        REPLY_CHARS,
+        STEP_REPLY_CHARS,
+        REJECTED_PLAN_CHARS,
+        REJECTION_REASON_CHARS,
+        MAX_REPLY_CHARS,
+        QUESTION_CHARS,
+    )
+    yield from (ANSWER, VERIFY, NO_REPLY, HIDDEN_ATTACHMENT, LEFT_OUT, *map(str, chars))
 
 
 def _planning(space: PlanSpace, *, form: Form = "lists", roster: Roster = "cards") -> Iterator[str]:
     messages = planner_messages(
         _CONVERSATION,
         space,
-        _CARDS,
+        [*_CARDS],  # a new list each time, so that nothing is cached
         key="",
         form=form,
         roster=roster,
         examples=len(EXAMPLES),
-        previous_rounds=[PreviousRound(plan="", reply="It is.")],
+        instructions="Be quick.",
+        previous_rounds=[PreviousRound(plan="", reply="It is.", steps=(_EVIDENCE,))],
     )
     yield from (f"{message.role}: {message.text}" for message in messages)
     yield json.dumps(plan_schema(space))

@@ -174,6 +174,7 @@ def _violations(rounds: Sequence[Round], number: int, first: PlanSpace, rules: R
     relaxed = {
         "access": "positional",
         "subtask_chars": max_chars,
+        "attachments": (),
         "max_steps": max(space.max_steps, len(workflow.steps)),
     }
     return rules.violations(workflow, space.model_copy(update=relaxed))

@@ -4,27 +4,29 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from functools import cached_property
+from functools import cached_property, lru_cache
 
+from rl_conductor._internal.identity import ByIdentity
 from rl_conductor._internal.version import package_version
-from rl_conductor.calls.budget import Budget
-from rl_conductor.calls.model_call import ModelCaller
-from rl_conductor.errors import PolicyError
+from rl_conductor.calls.context import RunContext
+from rl_conductor.errors import ConfigError, PolicyError
 from rl_conductor.execution.answer import list_failures, select_answer, to_completion
-from rl_conductor.execution.executor import Execution, Hedges
+from rl_conductor.execution.executor import Execution
 from rl_conductor.execution.prompt_version import prompt_version
 from rl_conductor.execution.restore import Rules, check_history, without_continuation
+from rl_conductor.execution.round_context import Hedges, RoundContext
 from rl_conductor.planning.fallback import filter_capable
 from rl_conductor.planning.planner import Planner
 from rl_conductor.planning.recursion import next_round_space
 from rl_conductor.planning.router import Router
+from rl_conductor.planning.selector import WorkflowSelector
 from rl_conductor.pool.pool import WorkerPool
-from rl_conductor.text.delimiters import new_delimiter_key
-from rl_conductor.trace.events import Listener
+from rl_conductor.trace.observers import RunInfo
 from rl_conductor.trace.trace import Answer, Round, Setup, Trace, Versions
-from rl_conductor.types import Request, total
+from rl_conductor.types import Card, Request, total
 from rl_conductor.workflow.limits import Limits
 from rl_conductor.workflow.policy import Policy
 from rl_conductor.workflow.workflow import AccessMode, PlanSpace
@@ -34,19 +36,16 @@ from rl_conductor.workflow.workflow import AccessMode, PlanSpace
 class RunState:
     """One request, the conductor's configuration for it, and the rounds so far."""
 
+    context: RunContext
     planner: Planner
     pool: WorkerPool
     request: Request
     policy: Policy
-    limits: Limits
-    emit: Listener
     access: AccessMode = "binary"
     stream: bool = False
     """Pass the answer on while it is generated, if it is certain to be the answer."""
-    retries: int = 2
-    keep_prompts: bool = True
     tiers: Router | None = None
-    fence_key: str = field(default_factory=new_delimiter_key)
+    selector: WorkflowSelector | None = None
     previous_rounds: Sequence[Round] = ()
     """Rounds that this run made before it was interrupted, or under another host."""
     rounds: list[Round] = field(default_factory=list)
@@ -56,12 +55,26 @@ class RunState:
     """Why parts of an interrupted run are not reused; recorded as errors of the next plan."""
 
     def __post_init__(self) -> None:
-        self.caller = ModelCaller(Budget(self.limits), retries=self.retries, keep_prompts=self.keep_prompts)
         self.hedges = Hedges(self.limits.hedges)
         self.id = f"run-{secrets.token_hex(8)}"
         self.created = datetime.now(UTC)
-        self.caller.charge_previous(call for round_ in self.previous_rounds for call in round_.calls)
+        self.context.charge_previous(call for round_ in self.previous_rounds for call in round_.calls)
         self.rounds.extend(self.previous_rounds)
+
+    def info(self, conductor: str) -> RunInfo:
+        """Describes the run to observers; `conductor` is the conductor's name."""
+        return RunInfo(
+            id=self.id,
+            conductor=conductor,
+            planner=self.planner.model.name,
+            workers={worker.name: worker.model.name for worker in self.pool.values()},
+            elapsed=self.context.elapsed(),
+        )
+
+    @property
+    def limits(self) -> Limits:
+        """The limits of the run."""
+        return self.context.limits
 
     @property
     def number(self) -> int:
@@ -71,15 +84,15 @@ class RunState:
     def execution(self) -> Execution:
         """Returns the current round's execution, with no step started."""
         return Execution(
-            pool=self.pool,
-            space=self.space(),
-            request=self._worker_request,
-            caller=self.caller,
-            fence_key=self.fence_key,
-            emit=self.emit,
-            number=self.number,
-            previous_rounds=tuple(self.rounds),
-            hedges=self.hedges,
+            RoundContext(
+                run=self.context,
+                pool=self.pool,
+                space=self.space(),
+                request=self._worker_request,
+                number=self.number,
+                previous_rounds=tuple(self.rounds),
+                hedges=self.hedges,
+            )
         )
 
     @cached_property
@@ -96,9 +109,10 @@ class RunState:
     @cached_property
     def first_space(self) -> PlanSpace:
         """The plans that the first round may have."""
-        self.policy.check_selectors(self.pool.cards, planners=[self.planner.card])
-        space = self.policy.space(self.pool.cards, max_steps=self.limits.steps, access=self.access)
-        return filter_capable(space, self.pool, self.request)
+        policy, cards, planner = ByIdentity(self.policy), ByIdentity(self.pool.cards), ByIdentity(self.planner.card)
+        return filter_capable(
+            _plan_space(policy, cards, planner, self.limits.steps, self.access), self.pool, self.request
+        )
 
     def space(self) -> PlanSpace:
         """The plans that the current round may have, for this policy, these limits and this request.
@@ -116,8 +130,18 @@ class RunState:
         Raises:
             PolicyError: otherwise.
         """
-        if not self.space().leaves_no_choice and self.tiers is None:
+        if not self.space().leaves_no_choice and self.tiers is None and self.selector is None:
             self.check_planner_access()
+
+    def check_setup(self) -> None:
+        """Checks the policy as `check` does, and builds the grammar of plans, which logs the rules that it can't hold.
+
+        Raises:
+            PolicyError: no workflow is allowed, or the planner may not see the request.
+        """
+        self.check()
+        with suppress(ConfigError):  # rules that contradict one another: a run falls back and says why
+            self.planner.response_format(self.space())
 
     def check_planner_access(self) -> None:
         """Raises `PolicyError` unless the policy lets the planner see the request."""
@@ -139,6 +163,11 @@ class RunState:
 
     # -------------------------------------------------------------------------------- answer and trace
 
+    @property
+    def _prompt_version(self) -> str:
+        workers = (worker.instructions for worker in self.pool.values())
+        return prompt_version(self.planner.instructions, *workers)
+
     def answer(self) -> Answer | None:
         """Selects the answer from the rounds so far."""
         # An earlier step's reply won't do where the policy says who answers, or where only the last step was told the
@@ -152,7 +181,7 @@ class RunState:
         Args:
             interruption: why the run ended early; it has no answer then.
         """
-        usage = total(call.usage for round_ in self.rounds for call in round_.calls)
+        usage = total([call.usage for round_ in self.rounds for call in round_.calls])
         answer = self.answer() if interruption is None else None
         result = answer and self.rounds[answer.round].results[answer.step]
         return Trace(
@@ -166,13 +195,26 @@ class RunState:
             answer=answer,
             completion=to_completion(result, usage, self.streamed_text) if result else None,
             error=None if answer else interruption or "; ".join(list_failures(self.rounds)),
-            seconds=self.caller.elapsed(),
-            fence_key=self.fence_key,
-            versions=Versions(package=package_version(), prompt=prompt_version()),
+            seconds=self.context.elapsed(),
+            fence_key=self.context.fence_key,
+            versions=Versions(package=package_version(), prompt=self._prompt_version),
             setup=Setup(
                 planner=self.planner.setup,
                 workers=tuple(worker.setup for worker in self.pool.values()),
                 access=self.access,
-                retries=self.retries,
+                retries=self.context.retries,
             ),
         )
+
+
+@lru_cache(maxsize=256)
+def _plan_space(
+    policy: ByIdentity[Policy],
+    cards: ByIdentity[tuple[Card, ...]],
+    planner: ByIdentity[Card],
+    max_steps: int,
+    access: AccessMode,
+) -> PlanSpace:
+    """Applies a policy to a pool; cached, because it takes longer than a run's own work."""
+    policy.value.check_selectors(cards.value, planners=[planner.value])
+    return policy.value.space(cards.value, max_steps=max_steps, access=access)

@@ -25,18 +25,18 @@ class Stepwise:
 
     def __init__(self, run: Run, plan: PlanRecord, run_info: Callable[[], RunInfo]) -> None:
         self._run = run
-        self._listener = run.emit
+        self._listener = run.context.emit
         self._run_info = run_info
         ends = (call.started + call.seconds for round_ in run.previous_rounds for call in round_.calls)
         self._round_info = replace(run_info(), elapsed=max(ends, default=0.0))
         self._charged: set[int] = set()
         run.check_previous_rounds()
-        self.plan = run.restore_plan(plan, run.execution())
+        self.plan = run.plans.restore_plan(plan, run.execution())
         """The plan as it runs."""
         if self.plan.workflow is None:
             raise ConfigError("this plan accepts the answer of the round before, so it has no steps to run")
         self.workflow: Workflow = self.plan.workflow
-        run.caller.charge_previous(plan.calls)
+        run.context.charge_previous(plan.calls)
 
     async def step(self, index: int, results: Collection[StepResult] = ()) -> StepResult:
         """Runs one step and returns its result.
@@ -54,7 +54,8 @@ class Stepwise:
         self._charge(results)
         execution = self._restore(results)
         self._charged.add(index)
-        with self._observe(self._run_info()) as execution.emit:
+        with self._observe(self._run_info()) as emit:
+            execution.round.run = self._run.context.with_listener(emit)
             return await execution.run_step(self.workflow, index)
 
     def finish(self, results: Collection[StepResult]) -> Trace:
@@ -66,7 +67,7 @@ class Stepwise:
             RunError: there is no answer; `error.trace` says why and how much the run cost.
         """
         self._set_results(results)
-        with self._observe(self._round_info) as self._run.emit:
+        with self._observe(self._round_info) as self._run.context.emit:
             trace = self._run.finish()
         return raise_if_unanswered(trace)
 
@@ -89,7 +90,7 @@ class Stepwise:
         self._charge(results)
         del self._run.rounds[len(self._run.previous_rounds) :]
         execution = self._restore(results)
-        execution.workflow = self.workflow
+        execution.round.workflow = self.workflow
         self._run.rounds.append(Round(plan=self.plan, results=execution.results()))
 
     @contextmanager
@@ -106,9 +107,10 @@ class Stepwise:
 
     def _restore(self, results: Collection[StepResult]) -> Execution:
         execution = self._run.execution()
-        self._run.restore_plan(self.plan, execution)
-        self._run.prepare(execution, self.plan)
-        errors = self._run.restore_results(self.workflow, tuple(results), execution).errors
+        plans = self._run.plans
+        plans.restore_plan(self.plan, execution)
+        plans.prepare(execution, self.plan)
+        errors = plans.restore_results(self.workflow, tuple(results), execution.round.space).errors
         if errors:
             raise WorkflowValidationError(*errors)
         execution.restore(results)
@@ -123,4 +125,4 @@ class Stepwise:
     def _charge(self, results: Collection[StepResult]) -> None:
         new = [result for result in results if result.index not in self._charged]
         self._charged.update(result.index for result in new)
-        self._run.caller.charge_previous(call for result in new for call in result.calls)
+        self._run.context.charge_previous(call for result in new for call in result.calls)

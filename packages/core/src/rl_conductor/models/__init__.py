@@ -17,6 +17,7 @@ from rl_conductor.models.base import Capabilities, Model
 ENTRY_POINTS = "rl_conductor.models"
 PROVIDERS = {
     "anthropic": "rl_conductor.models.anthropic.adapter:AnthropicModel",
+    "conductor": "rl_conductor.conductor_file:conductor_from_file",
     "embedded": "rl_conductor.models.llamacpp.embedded:EmbeddedModel",
     "google": "rl_conductor.models.google.adapter:GoogleModel",
     "llamacpp": "rl_conductor.models.llamacpp.adapter:LlamaCppModel",
@@ -27,7 +28,7 @@ PROVIDERS = {
     "vllm": "rl_conductor.models.vllm.adapter:VLLMModel",
     "vllm-server": "rl_conductor.models.openai.adapter:VLLMServerModel",
 }
-"""The providers of this package: their names and `module:class`."""
+"""The providers of this package: their names and `module:class`, or a function that creates the model."""
 
 
 @cache

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from abc import abstractmethod
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing
 from typing import Any, Literal, Protocol, TypeVar, runtime_checkable
@@ -19,6 +20,7 @@ from rl_conductor.errors import (
     ContextLengthError,
     ModelError,
     ModelTimeoutError,
+    OutputLimitError,
     RateLimitError,
 )
 from rl_conductor.text.reasoning import ReasoningStart
@@ -49,7 +51,7 @@ MALFORMED_REPLY_ERRORS = (ValueError, TypeError, LookupError, AttributeError)
 """Errors that vendors' libraries raise for a malformed reply, because they do not validate it."""
 
 MAX_TOKENS_PER_CALL = 10**9
-"""Most tokens that one call can report: a vendor's counts are untrusted, and larger ones fit no database."""
+"""Maximum tokens that one call can report: vendors' counts are untrusted and must fit into a database."""
 
 TOKEN_COUNTS = ("input_tokens", "cached_tokens", "cache_write_tokens", "output_tokens", "reasoning_tokens")
 """The fields of `Usage` that vendors report."""
@@ -94,31 +96,43 @@ class Capabilities(Value):
 
 @runtime_checkable
 class Model(Protocol):
-    """Anything that answers a `Request`."""
+    """Anything that answers a `Request`. A subclass defines `name` and `complete`; the rest has defaults."""
 
     @property
+    @abstractmethod
     def name(self) -> str:
         """`provider:model`, as in `model("openai:gpt-5")`."""
 
     @property
     def capabilities(self) -> Capabilities:
-        """The features that the model supports."""
+        """The features that the model supports; only text by default."""
+        return Capabilities()
 
     @property
     def price(self) -> Price | None:
-        """The price of a call; `None` if unknown."""
+        """The price of a call; `None`, the default, if unknown."""
+        return None
 
+    @abstractmethod
     async def complete(self, request: Request) -> Completion:
         """Returns the complete reply. Raises `ModelError`, also for an empty reply."""
 
     def stream(self, request: Request) -> AsyncGenerator[Delta, None]:
-        """Streams the reply; the last delta carries the `Completion`, whose text is that of all deltas together.
+        """Streams the reply; the last delta carries the `Completion`, with the text of all deltas.
 
-        Closing the generator early cancels the call.
+        Closing the generator early cancels the call. By default, the reply comes in one piece.
         """
+        return _in_one_piece(self, request)
 
     async def aclose(self) -> None:
         """Closes connections and frees memory; the model can be used again afterwards."""
+        return
+
+
+async def _in_one_piece(model: Model, request: Request) -> AsyncGenerator[Delta, None]:
+    completion = await model.complete(request)
+    yield Delta(text=completion.text)
+    yield Delta(completion=completion)
 
 
 class WrapperModel:
@@ -186,22 +200,24 @@ def priced(usage: Usage, price: Price | None) -> Usage:
 
 
 def checked(completion: Completion) -> Completion:
-    """Returns `completion`, or raises `BadResponseError` if it has neither text nor a tool call."""
+    """Returns `completion` if it has text or a tool call.
+
+    Raises:
+        OutputLimitError: it has neither, because the model used up its output tokens.
+        BadResponseError: it has neither for another reason.
+    """
     if completion.text.strip() or completion.message.tool_calls:
         return completion
+    model = completion.model
+    if completion.finish_reason == "length":
+        why = "it ran out of output tokens before it wrote any answer; raise max_tokens"
+        raise OutputLimitError(f"{model}: {why}", model=model)
+    if completion.finish_reason == "content_filter":
+        why = "the vendor's content filter withheld the answer"
+        raise BadResponseError(f"{model}: {why}", model=model, retryable=False)
     only_reasoning = any(isinstance(part, ReasoningPart) for part in completion.message.content)
-    why = {
-        "length": "it ran out of output tokens before it wrote any answer; raise max_tokens",
-        "content_filter": "the vendor's content filter withheld the answer",
-    }.get(
-        completion.finish_reason,
-        "it ended after its reasoning, without an answer" if only_reasoning else "the reply is empty",
-    )
-    raise BadResponseError(
-        f"{completion.model}: {why}",
-        model=completion.model,
-        retryable=completion.finish_reason not in ("length", "content_filter"),
-    )
+    why = "it ended after its reasoning, without an answer" if only_reasoning else "the reply is empty"
+    raise BadResponseError(f"{model}: {why}", model=model)
 
 
 async def collect(deltas: AsyncIterator[Delta]) -> Completion:
@@ -213,14 +229,14 @@ async def collect(deltas: AsyncIterator[Delta]) -> Completion:
 
 
 def is_connection_lost(error: BaseException | None) -> bool:
-    """Whether the connection was lost during the reply; compares class names, since libraries use httpx or httpx2."""
+    """Returns whether the connection was lost during the reply, by class name: libraries use httpx or httpx2."""
     return type(error).__name__ in ("ReadError", "RemoteProtocolError", "DecodingError")
 
 
 def status_error(message: str, *, model: str, status: int, retry_after: float | None = None) -> ModelError:
     """Builds the error for an HTTP status."""
     if 300 <= status < 400:
-        why = "redirects are not followed, for key and question would go along; write the final address as base_url"
+        why = "redirects are not followed, because they could leak the key; pass the final address as base_url"
         return BadRequestError(f"{model}: HTTP status {status}: {why}", model=model, status=status)
     if status in ERRORS_BY_STATUS:
         return ERRORS_BY_STATUS[status](message, model=model, status=status, retry_after=retry_after)
@@ -230,11 +246,11 @@ def status_error(message: str, *, model: str, status: int, retry_after: float | 
 
 
 async def within(seconds: float | None, items: AsyncGenerator[T, None]) -> AsyncGenerator[T, None]:
-    """Yields from `items` and closes it; raises `TimeoutError` after `seconds`, the consumer's time included."""
+    """Yields from `items` and closes it; raises `TimeoutError` after `seconds`, including the consumer's time."""
     deadline = None if seconds is None else asyncio.get_running_loop().time() + seconds
     async with aclosing(items):
         while True:
-            # A timeout around the whole loop would cancel the reader instead, wherever it is between two items.
+            # A timeout around the whole loop could cancel the consumer between two items.
             async with asyncio.timeout_at(deadline):
                 try:
                     item = await anext(items)

@@ -46,12 +46,12 @@ class Endpoint:
     """Hosts of a paid service, which requires a key; empty for self-hosted servers, which may run anywhere."""
 
     def matches(self, base_url: str) -> bool:
-        """Whether `base_url` belongs to this provider; always true for self-hosted servers."""
+        """Returns whether `base_url` belongs to this provider; always true for self-hosted servers."""
         host = urlsplit(base_url).hostname or ""
         return not self.hosts or any(host == name or host.endswith(f".{name}") for name in self.hosts)
 
     def price_of(self, model: str, credentials: Credentials) -> Price | None:
-        """The price of `model` at this endpoint: free if self-hosted, `None` if unknown."""
+        """Looks up the price of `model` at this endpoint: free if self-hosted, `None` if unknown."""
         if not credentials.is_official:
             return None
         return price_of(self.provider, model) if self.hosts else FREE
@@ -94,7 +94,7 @@ def usable_key(origin: str, text: str | None) -> str | None:
     return key or None
 
 
-def shown_address(url: str) -> str:
+def redact_url(url: str) -> str:
     """Removes user name, password, query and fragment from `url`, so that it can be printed."""
     return re.split("[?#]", _USER_INFO.sub(r"\1", url))[0]
 
@@ -107,6 +107,6 @@ def _address(url: str) -> str:
     except ValueError:  # an incomplete IPv6 address, or a port that is not a number
         is_valid = False
     if not is_valid:
-        redacted = shown_address(address)
+        redacted = redact_url(address)
         raise ConfigError(f"base_url {redacted!r} is not a valid URL: write one such as 'http://localhost:8000/v1'")
     return address

@@ -24,7 +24,7 @@ def price_of(provider: str, model: str) -> Price | None:
 
     `provider` is one of the price data's ids, such as `openai`, `anthropic`, `google` or `openrouter`.
     """
-    # Inside, because the price data takes 0.3 s to import and a pool whose prices are all given never needs it.
+    # The price data takes 0.3 s to import and is not needed if the user sets all prices.
     from genai_prices import Usage, calc_price  # noqa: PLC0415
 
     try:
@@ -70,7 +70,7 @@ def _optional_rate(kind: Decimal | TieredPrices | None, tokens: int) -> Decimal 
 
 
 def _rate(kind: Decimal | TieredPrices | None, tokens: int) -> Decimal:
-    """The rate for one kind of token in a call with `tokens` input tokens; zero if the vendor lists none."""
+    """Returns the rate for one kind of token in a call with `tokens` input tokens; zero if the vendor lists none."""
     if kind is None or isinstance(kind, Decimal):
         return kind or Decimal(0)
     return next((tier.price for tier in reversed(kind.tiers) if tokens > tier.start), kind.base)

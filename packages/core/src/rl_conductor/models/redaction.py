@@ -59,7 +59,7 @@ def _redact_fragments(text: str, secret: str) -> str:
 
 
 def _is_masked(token: str, secret: str) -> bool:
-    """Whether `token` is the start or the end of `secret` next to a mask such as `****`."""
+    """Returns whether `token` is the start or the end of `secret` next to a mask such as `****`."""
     ends = (end for part in _MASK.split(token) if len(end := part.strip(".")) >= 3)
     return _MASK.search(token) is not None and any(secret.startswith(end) or secret.endswith(end) for end in ends)
 

@@ -77,8 +77,8 @@ class ReplyReader:
 
 
 def _is_truncated(completion: Completion) -> bool:
-    """Whether text without a closing delimiter is reasoning that was cut off.
+    """Returns whether text without a closing delimiter is truncated reasoning.
 
-    A vendor that counts tokens of reasoning sends that apart from the text, or not at all.
+    Vendors that count reasoning tokens send reasoning separately or not at all.
     """
     return completion.finish_reason == "length" and not completion.usage.reasoning_tokens

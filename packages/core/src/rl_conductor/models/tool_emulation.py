@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 from uuid import uuid4
 
-from rl_conductor.errors import BadResponseError
+from rl_conductor.errors import BadResponseError, OutputLimitError
 from rl_conductor.types import JsonFormat, Request, ResponseFormat, TextPart, Tool, ToolCall
 
 OPENING, CLOSING = "<tool_call>", "</tool_call>"
@@ -20,14 +20,14 @@ WRAPPING = re.compile(rf"^(?:```(?:json)?|{OPENING})?\s*([{{\[].*[}}\]])\s*(?:``
 
 
 def offered_tools(request: Request) -> tuple[Tool, ...]:
-    """The tools to offer to the model: all, the one that `tool_choice` names, or none."""
+    """Returns the tools to offer to the model: all, the one that `tool_choice` names, or none."""
     if request.tool_choice in ("auto", "required"):
         return request.tools
     return tuple(tool for tool in request.tools if tool.name == request.tool_choice)
 
 
 def response_format_with_tools(request: Request) -> ResponseFormat | None:
-    """The response format that enforces `tool_choice`."""
+    """Builds the response format that enforces `tool_choice`."""
     tools, form = offered_tools(request), request.response_format
     if tools and request.tool_choice != "auto":
         return tool_call_format(tools)
@@ -36,7 +36,7 @@ def response_format_with_tools(request: Request) -> ResponseFormat | None:
     return form
 
 
-def with_schema_in_prompt(request: Request) -> Request:
+def add_schema_to_prompt(request: Request) -> Request:
     """Appends the JSON schema of the reply to the last user message, as vendors do on their side.
 
     A grammar enforces a schema but does not show it to the model; a small one then writes an endless string.
@@ -55,7 +55,7 @@ def with_schema_in_prompt(request: Request) -> Request:
 
 
 def tool_call_format(tools: Sequence[Tool], *, alternative: JsonFormat | None = None) -> JsonFormat:
-    """The format of a reply that calls one of `tools` or follows the `alternative` format."""
+    """Builds the format of a reply that calls one of `tools` or follows the `alternative` format."""
     shapes = {f"call{position}": _call_schema(tool, f"call{position}") for position, tool in enumerate(tools)}
     if alternative is not None:
         shapes["reply"] = _rebase_references(alternative.json_schema or {"type": "object"}, "reply")
@@ -138,14 +138,15 @@ class ToolCallReader:
     def _parse_block(self, block: str, *, truncated: bool) -> tuple[ToolCall, ...]:
         calls = parse_tool_calls(block, self._tools)
         if not calls:
-            why = "made no valid call of an offered tool"
             if truncated:
                 why = "ran out of output tokens in a tool call; raise max_tokens"
-            raise BadResponseError(f"{self._model} {why}: {block[:200]!r}", model=self._model, retryable=not truncated)
+                raise OutputLimitError(f"{self._model} {why}: {block[:200]!r}", model=self._model)
+            why = "made no valid call of an offered tool"
+            raise BadResponseError(f"{self._model} {why}: {block[:200]!r}", model=self._model)
         return calls
 
     def _certain_length(self) -> int:
-        """How many pending characters are certainly text."""
+        """Returns the number of pending characters that are certainly text."""
         if not self._tools:
             return len(self._pending)
         if not self.text and may_become_tool_call(self._pending):
@@ -157,7 +158,7 @@ class ToolCallReader:
 
 
 def may_become_tool_call(text: str) -> bool:
-    """Whether a reply that begins with `text` could still be nothing but tool calls."""
+    """Returns whether a reply that begins with `text` could still consist of tool calls only."""
     prefixes = text.lstrip()
     return prefixes[:1] in ("", "{", "[", "`") or OPENING.startswith(prefixes[: len(OPENING)])
 

@@ -58,7 +58,7 @@ class Rules:
         groups: dict[str, list[str]] = {}
         for text, after in choices:
             if after is not None:
-                groups.setdefault(after, []).append(quoted(text))
+                groups.setdefault(after, []).append(quote_literal(text))
         return self.add(f"{self.add(texts)} {after}".rstrip() for after, texts in groups.items())
 
     def text(self, first: Mapping[str, str]) -> str:
@@ -67,7 +67,7 @@ class Rules:
         return "".join(f"{name} ::= {body}\n" for name, body in {**first, **added}.items())
 
 
-def quoted(text: str) -> str:
+def quote_literal(text: str) -> str:
     """Renders `text` as a literal of the grammar."""
     return json.dumps(text)
 
@@ -81,12 +81,12 @@ def any_but(characters: str, *spans: tuple[int, int]) -> str:
     ranges, start = "", 0
     for low, high in sorted([*((ord(character), ord(character)) for character in characters), *spans, surrogates, end]):
         if start < low:
-            ranges += f"{_escaped(start)}-{_escaped(low - 1)}"
+            ranges += f"{_escape(start)}-{_escape(low - 1)}"
         start = max(start, high + 1)
     return f"[{ranges}]"
 
 
-def _escaped(code: int) -> str:
+def _escape(code: int) -> str:
     return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}" if code < 0x10000 else chr(code)
 
 

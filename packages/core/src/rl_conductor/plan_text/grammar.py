@@ -11,6 +11,7 @@ written before the first access list, a reader is a later step.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from functools import lru_cache, reduce
 from itertools import combinations
@@ -19,15 +20,15 @@ from typing import NamedTuple
 
 from rl_conductor.errors import ConfigError
 from rl_conductor.plan_text.forms import ALL, BEFORE, LABELS, Form, dumps, render
-from rl_conductor.plan_text.gbnf import GrammarTooLarge, Rules, line_rule, quoted, string_rules
+from rl_conductor.plan_text.gbnf import GrammarTooLarge, Rules, line_rule, quote_literal, string_rules
 from rl_conductor.plan_text.json_schema import plan_schema
 from rl_conductor.types import Grammar, JsonFormat
 from rl_conductor.workflow.workflow import PlanSpace
 
 REASONING_CHARS = 300
 """Maximum length of the reasoning before a plan, so that a model that doesn't stop still reaches the plan."""
-MAX_STATES = 20_000
-"""Maximum states of one grammar."""
+MAX_STATES = 30_000
+"""Maximum states and access lists that are examined for one grammar, which bounds the time to about a second."""
 MAX_STEPS = 12
 """Maximum steps of a grammar: the subsets of earlier steps double with each step."""
 
@@ -57,12 +58,31 @@ def constraint(
 
     Raises:
         ConfigError: no plan is allowed.
-        GrammarTooLarge: the grammar would be too large; decode without one and rely on `PlanSpace.check`.
+        GrammarTooLarge: the grammar would be too large; use `relaxed_constraint` and rely on `PlanSpace.check`.
     """
     result = _cached_constraint(space, form, reasoning_chars, counted, array_bounds)
     if isinstance(result, ConfigError):
         raise type(result)(*result.args)
     return result
+
+
+def relaxed_constraint(space: PlanSpace, form: Form, *, counted: bool = True) -> tuple[Grammar | None, str]:
+    """Creates a grammar for a space with too many rules for an exact one, and says what is left to the check.
+
+    Returns:
+        The grammar without the rules of flow, or `None` if that is too large as well; and the sentence that says so.
+    """
+    without_flows = space.model_copy(update={"forbidden_flows": frozenset()})
+    try:
+        grammar = constraint(without_flows, form, counted=counted)
+    except GrammarTooLarge as error:
+        return None, f"plans are not constrained while they are generated ({error}); they are checked afterwards"
+    assert isinstance(grammar, Grammar)
+    count = len(space.forbidden_flows)
+    return grammar, (
+        f"policy.forbid closes {count} flows between workers, too many for the grammar of plans; plans that break one "
+        "are rejected after they are generated"
+    )
 
 
 @lru_cache(maxsize=256)
@@ -124,11 +144,11 @@ class _Writer:
 
     def write(self, form: Form, reasoning_chars: int, counted: bool) -> str:
         """Writes the grammar in GBNF."""
-        start = self._workers(()) if form == "lists" else self._line(0, ())
-        opening = f"{quoted(f'{LABELS[0]} = [')} " if form == "lists" else ""
+        start = self._start() if form == "lists" else self._line(0, ())
+        opening = f"{quote_literal(f'{LABELS[0]} = [')} " if form == "lists" else ""
         plans = [opening + start] if start else []
         if self.space.may_accept:
-            plans.append(quoted(render(None, self.space, form)))
+            plans.append(quote_literal(render(None, self.space, form)))
         if not plans:
             raise ConfigError("no plan is possible: the rules of this space contradict one another")
         strings = string_rules(self.space.subtask_chars if counted else None)
@@ -137,7 +157,52 @@ class _Writer:
             first |= {"root": "reasoning? plan", "reasoning": line_rule(reasoning_chars if counted else None)}
         return self.rules.text(first)
 
-    # -------------------------------------------------------------------------------- the form `lists`
+    def _start(self) -> str | None:
+        """Adds the rules of the form `lists`."""
+        return self._binary_workers(0, ()) if self.space.access == "binary" else self._workers(())
+
+    # ------------------------------------------------------------------- the form `lists`, binary access
+
+    def _binary_workers(self, closed: int, readable: tuple[bool, ...]) -> str | None:
+        """Adds the rule for the rest of a plan after some workers, in a space where a step reads all or nothing.
+
+        Args:
+            closed: mask of the kinds that must not see the reply of one of these workers.
+            readable: for each of them, whether its step may read all earlier steps.
+        """
+        if (key := ("binary", closed, readable)) not in self._rule_names:
+            self._count()
+            self._rule_names[key] = self.rules.add(self._next_binary_workers(closed, readable))
+        return self._rule_names[key]
+
+    def _next_binary_workers(self, closed: int, readable: tuple[bool, ...]) -> Iterator[str]:
+        count, ids = len(readable) + 1, defaultdict[str, list[int]](list)
+        for number, kind in enumerate(self.kinds):
+            flags = (*readable, self._may_read_all(number, closed, is_first=not readable))
+            if count < self.space.max_steps and (more := self._binary_workers(closed | kind.closed, flags)):
+                ids[f'", " {more}'] += kind.ids
+            if count >= self.space.min_steps and kind.last_ids and (end := self._binary_lists(flags)):
+                ids[end] += kind.last_ids
+        return (f"{self._ids(tuple(sorted(workers)))} {after}" for after, workers in ids.items())
+
+    def _may_read_all(self, number: int, closed: int, *, is_first: bool) -> bool:
+        """Returns whether a worker of this kind may read all that precedes its step, if there is anything."""
+        if closed >> number & 1:
+            return False
+        return not is_first if self.closed_to_recall is None else not self.closed_to_recall >> number & 1
+
+    def _binary_lists(self, readable: tuple[bool, ...]) -> str | None:
+        """Adds the rule for the second and third list."""
+        nothing, everything = quote_literal("[]"), quote_literal(dumps([ALL]))
+        reads = [[nothing, everything] if may_read else [nothing] for may_read in readable]
+        if self.space.last_reads_all and len(readable) > 1:
+            reads[-1] = reads[-1][1:]
+        if not reads[-1]:
+            return None
+        access = ' ", " '.join(str(self.rules.add(choices)) for choices in reads)
+        return self.rules.add([f'{self._strings(len(readable))} {access} "]"'])
+
+    # --------------------------------------------------------------- the form `lists`, positional access
 
     def _workers(self, prefix: tuple[int, ...]) -> str | None:
         """Adds the rule for the rest of a plan after a first list that starts with workers of the kinds `prefix`."""
@@ -154,12 +219,17 @@ class _Writer:
 
     def _subtasks(self, prefix: tuple[int, ...]) -> str | None:
         """Adds the rule for the second and third list after a first list of workers of the kinds `prefix`."""
+        self._count()
         own = tuple(_by_step(self.kinds[number].closed, prefix) >> step for step, number in enumerate(prefix))
         recalled = None if self.closed_to_recall is None else _by_step(self.closed_to_recall, prefix)
         access = self._access(0, (), own, recalled)
-        strings = ' ", " '.join(["string"] * len(prefix))
-        opening, closing = quoted(f"]\n{LABELS[1]} = ["), quoted(f"]\n{LABELS[2]} = [")
-        return self.rules.add([f"{opening} {strings} {closing} {access}"]) if access else None
+        return self.rules.add([f"{self._strings(len(prefix))} {access}"]) if access else None
+
+    def _strings(self, count: int) -> str:
+        """Renders the end of the first list, the second with this number of subtasks, and the start of the third."""
+        strings = ' ", " '.join(["string"] * count)
+        opening, closing = quote_literal(f"]\n{LABELS[1]} = ["), quote_literal(f"]\n{LABELS[2]} = [")
+        return f"{opening} {strings} {closing}"
 
     def _access(self, index: int, past: tuple[int, ...], own: tuple[int, ...], recalled: int | None) -> str | None:
         """Adds the rule for the access lists from step `index` on; bit 0 of every mask is that step."""
@@ -224,6 +294,7 @@ class _Writer:
         for recall in (False, True)[: 1 + before]:
             for count in range(len(seen) + 1):
                 for steps in combinations(seen, count):
+                    self._count()
                     closed = own | _union(past[step] for step in steps) | ((recalled or 0) if recall else 0)
                     yield _Read(dumps([BEFORE] * recall + list(steps)), closed, count == index)
 
@@ -232,7 +303,7 @@ class _Writer:
         return (_union(past) | read.closed,) if self.space.access == "binary" else (*past, read.closed)
 
     def _ids(self, ids: tuple[int, ...]) -> str | None:
-        return self.rules.add(quoted(str(i)) for i in ids)
+        return self.rules.add(quote_literal(str(i)) for i in ids)
 
     def _count(self) -> None:
         self._states += 1

@@ -11,11 +11,12 @@ from contextlib import suppress
 from typing import Any
 
 from pydantic import ValidationError
+from pydantic_core import from_json
 
 from rl_conductor._internal.validation import field_errors
 from rl_conductor.errors import WorkflowError, WorkflowParseError, WorkflowValidationError
 from rl_conductor.plan_text.extract import extract_plan
-from rl_conductor.plan_text.forms import ACCEPT, ALL, BEFORE, LABELS, Form, Plan, RawStep, render
+from rl_conductor.plan_text.forms import ACCEPT, ALL, BEFORE, LABELS, Form, Plan, RawStep, dumps, render
 from rl_conductor.plan_text.repair import repair_steps
 from rl_conductor.plan_text.shorten import shorten_plan
 from rl_conductor.workflow.workflow import PlanSpace, Step, Workflow
@@ -55,21 +56,45 @@ def parse(text: str, space: PlanSpace, *, form: Form = "lists", repair: bool, sh
         raise
 
 
-def completed_steps(text: str, space: PlanSpace) -> tuple[Step, ...]:
-    """Parses the complete and allowed steps of an unfinished plan in `lines`, so that they can start early.
+def completed_steps(text: str, space: PlanSpace, form: Form) -> tuple[Step, ...]:
+    """Parses the complete and allowed steps of an unfinished plan, so that they can start early.
 
-    A step is complete at the end of its line; parsing stops at the first line that is not exactly an allowed step.
+    A step is complete when the next one begins, so the last step is never among them. Parsing stops at the first step
+    that is not exactly an allowed one. A plan in `lists` has no complete step before its end.
     """
     steps: tuple[Step, ...] = ()
-    for line in _split_lines(text)[1][:-1][: space.max_steps]:
-        try:
-            workflow = _workflow((*steps, _step(_raw_step(_json(line)), len(steps), space)))
-        except WorkflowError:
-            break
-        if render(workflow, space, "lines").split("\n")[-1] != line or space.step_violations(workflow):
-            break
-        steps = workflow.steps
+    try:
+        for raw in _started_steps(text, form)[:-1][: space.max_steps]:
+            workflow = _workflow((*steps, _step(_raw_step(raw), len(steps), space)))
+            if space.step_violations(workflow):
+                break
+            steps = workflow.steps
+    except WorkflowError:
+        pass
     return steps
+
+
+def _started_steps(text: str, form: Form) -> list[Any]:
+    """Parses the steps of an unfinished plan, of which the last may be incomplete."""
+    if form == "lists":
+        return []
+    if form == "object":
+        try:
+            data = from_json(_encodable(text), allow_partial=True)
+        except ValueError:
+            return []
+        steps = data.get("steps") if isinstance(data, dict) else None
+        return steps if isinstance(steps, list) else []
+    lines = _split_lines(text)[1]
+    steps = []
+    for line in lines:
+        step = None
+        with suppress(WorkflowError):
+            step = _json(line)
+        steps.append(step)
+        if dumps(step) != line:
+            break
+    return steps if lines and lines[-1].startswith("{") else steps[: len(lines) - 1]
 
 
 def _exact(text: str, space: PlanSpace, form: Form) -> Plan:

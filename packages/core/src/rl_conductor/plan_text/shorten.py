@@ -54,14 +54,14 @@ def shorten_plan(workflow: Workflow, space: PlanSpace) -> tuple[Workflow, list[s
 def _changes(draft: _Draft) -> Iterator[str]:
     for numbers in draft.numbers:
         if len(numbers) > 1:
-            yield f"steps {_listed(numbers)} were merged into one"
+            yield f"steps {_join_numbers(numbers)} were merged into one"
     if draft.unneeded:
-        yield f"left out because the answer does not depend on it: step {_listed(draft.unneeded)}"
+        yield f"left out because the answer does not depend on it: step {_join_numbers(draft.unneeded)}"
     if draft.lost:
-        yield f"left out because there were too many: step {_listed(draft.lost)}"
+        yield f"left out because there were too many: step {_join_numbers(draft.lost)}"
 
 
-def _listed(numbers: Iterable[int]) -> str:
+def _join_numbers(numbers: Iterable[int]) -> str:
     return ", ".join(map(str, sorted(numbers)))
 
 
@@ -69,14 +69,14 @@ def _candidates(draft: _Draft) -> Iterator[_Draft]:
     """Yields plans with one step fewer, in order of increasing loss."""
     steps, last = draft.steps, len(draft.steps) - 1
     needed = Workflow(steps=steps).needed
-    yield from (_dropped(draft, i) for i in range(last) if i not in needed)
+    yield from (_drop_step(draft, i) for i in range(last) if i not in needed)
     alike = [(i, k) for i, k in combinations(range(last), 2) if _read_alike(steps[i], steps[k])]
-    yield from (_merged(draft, i, k) for i, k in sorted(alike, key=lambda pair: _workers_differ(steps, *pair)))
+    yield from (_merge_steps(draft, i, k) for i, k in sorted(alike, key=lambda pair: _workers_differ(steps, *pair)))
     for i in reversed(range(last)):
-        shorter = _dropped(draft, i)
+        shorter = _drop_step(draft, i)
         if shorter.steps[-1].access or shorter.steps[-1].recall:
             yield shorter
-    yield from (_merged_into_last(draft, i) for i in sorted(steps[last].access, reverse=True))
+    yield from (_merge_into_last(draft, i) for i in sorted(steps[last].access, reverse=True))
 
 
 def _read_alike(first: Step, second: Step) -> bool:
@@ -87,43 +87,43 @@ def _workers_differ(steps: tuple[Step, ...], first: int, second: int) -> bool:
     return steps[first].worker != steps[second].worker
 
 
-def _dropped(draft: _Draft, index: int) -> _Draft:
+def _drop_step(draft: _Draft, index: int) -> _Draft:
     """Drops a step; its readers then read the steps that it read."""
-    gone, number = draft.steps[index], draft.numbers[index]
+    dropped, number = draft.steps[index], draft.numbers[index]
     needed = index in Workflow(steps=draft.steps).needed
     return draft._replace(
-        steps=_without(draft.steps, index, gone.access, recall=gone.recall),
+        steps=_remove_step(draft.steps, index, dropped.access, recall=dropped.recall),
         numbers=(*draft.numbers[:index], *draft.numbers[index + 1 :]),
         unneeded=draft.unneeded if needed else (*draft.unneeded, *number),
         lost=(*draft.lost, *number) if needed else draft.lost,
     )
 
 
-def _merged(draft: _Draft, first: int, second: int) -> _Draft:
+def _merge_steps(draft: _Draft, first: int, second: int) -> _Draft:
     """Merges a step into an earlier one with the same access list."""
     steps, numbers = draft.steps, list(draft.numbers)
-    both = steps[first].model_copy(update={"subtask": f"{steps[first].subtask}\n{steps[second].subtask}"})
-    rest = _without((*steps[:first], both, *steps[first + 1 :]), second, frozenset({first}), recall=False)
+    merged = steps[first].model_copy(update={"subtask": f"{steps[first].subtask}\n{steps[second].subtask}"})
+    rest = _remove_step((*steps[:first], merged, *steps[first + 1 :]), second, frozenset({first}), recall=False)
     numbers[first] += numbers.pop(second)
     return draft._replace(steps=rest, numbers=tuple(numbers))
 
 
-def _merged_into_last(draft: _Draft, index: int) -> _Draft:
+def _merge_into_last(draft: _Draft, index: int) -> _Draft:
     """Merges a step into the last one, which reads it."""
-    gone, numbers = draft.steps[index], list(draft.numbers)
-    *rest, last = _without(draft.steps, index, gone.access, recall=gone.recall)
-    both = last.model_copy(update={"subtask": f"{gone.subtask}\n{last.subtask}"})
+    dropped, numbers = draft.steps[index], list(draft.numbers)
+    *rest, last = _remove_step(draft.steps, index, dropped.access, recall=dropped.recall)
+    merged = last.model_copy(update={"subtask": f"{dropped.subtask}\n{last.subtask}"})
     numbers[-1] += numbers.pop(index)
-    return draft._replace(steps=(*rest, both), numbers=tuple(numbers))
+    return draft._replace(steps=(*rest, merged), numbers=tuple(numbers))
 
 
-def _without(steps: tuple[Step, ...], gone: int, instead: frozenset[int], *, recall: bool) -> tuple[Step, ...]:
-    """Removes the step at `gone`; its readers read `instead`, and later steps move up by one."""
-    return (*steps[:gone], *(_rewired(step, gone, instead, recall=recall) for step in steps[gone + 1 :]))
+def _remove_step(steps: tuple[Step, ...], removed: int, instead: frozenset[int], *, recall: bool) -> tuple[Step, ...]:
+    """Removes the step at `removed`; its readers read `instead`, and later steps move up by one."""
+    return (*steps[:removed], *(_rewire_step(step, removed, instead, recall=recall) for step in steps[removed + 1 :]))
 
 
-def _rewired(step: Step, gone: int, instead: frozenset[int], *, recall: bool) -> Step:
-    read = gone in step.access
-    access = step.access - {gone} | instead if read else step.access
-    moved = frozenset(i - (i > gone) for i in access)
-    return step.model_copy(update={"access": moved, "recall": step.recall or (read and recall)})
+def _rewire_step(step: Step, removed: int, instead: frozenset[int], *, recall: bool) -> Step:
+    is_reader = removed in step.access
+    access = step.access - {removed} | instead if is_reader else step.access
+    moved = frozenset(i - (i > removed) for i in access)
+    return step.model_copy(update={"access": moved, "recall": step.recall or (is_reader and recall)})

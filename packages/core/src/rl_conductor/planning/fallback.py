@@ -2,51 +2,106 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
+from itertools import product
+from typing import Literal
 
 from rl_conductor.errors import PolicyError
 from rl_conductor.pool.pool import WorkerPool
 from rl_conductor.types import FilePart, Grammar, ImagePart, JsonFormat, Request
-from rl_conductor.workflow.workflow import PlanSpace, Step, Workflow
+from rl_conductor.workflow.limits import min_input_tokens
+from rl_conductor.workflow.workflow import AttachmentRule, PlanSpace, Step, Workflow
 
 ANSWER = "Answer the overall task."
 VERIFY = "Check the earlier reply, correct what is wrong in it, and give the complete answer to the overall task."
+ATTACHMENTS: dict[Literal["images", "files"], type[ImagePart | FilePart]] = {"images": ImagePart, "files": FilePart}
+"""Kinds of attachments, by the name of the capability to read them."""
 
 
 def filter_capable(space: PlanSpace, pool: WorkerPool, request: Request) -> PlanSpace:
-    """Restricts `space` to the workers with the capabilities that `request` needs.
+    """Restricts `space` to the plans that `request` allows.
 
-    All workers must support its images and files; the worker of the last step also its tools and response format.
+    - Workers with a context that is certainly too short for the conversation are left out.
+    - Workers that can't read its images or files stay, but some step has to be done by one that can.
+    - The last step is done by a worker that supports its tools and response format.
 
     Raises:
-        PolicyError: no worker can do the last step.
+        PolicyError: no plan is left.
     """
-    parts = {type(part) for message in request.messages for part in message.content}
-    input_needs = {"images": ImagePart in parts, "files": FilePart in parts}
-    answer_needs = {
+    space = _with_attachments(_with_answer_needs(_with_room(space, pool, request), pool, request), pool, request)
+    if space.attachments:
+        _check_readable(space, pool)
+    return space
+
+
+def _with_room(space: PlanSpace, pool: WorkerPool, request: Request) -> PlanSpace:
+    tokens = min_input_tokens(request)
+    contexts = {name: pool[name].model.capabilities.context for name in space.choices}
+    too_short = {name: context for name, context in contexts.items() if context is not None and context <= tokens}
+    if not too_short:
+        return space
+    if set(space.final_workers) <= too_short.keys():
+        available = ", ".join(f"{name}: {too_short[name]:,}" for name in space.final_workers)
+        raise PolicyError(
+            f"the request has {tokens:,} tokens or more, which exceeds the context of every worker that may answer "
+            f"({available}); shorten it, or add or allow a worker with a longer context",
+            rule="capabilities",
+        )
+    return space.model_copy(update={"allowed": frozenset(space.allowed - too_short.keys())})
+
+
+def _with_answer_needs(space: PlanSpace, pool: WorkerPool, request: Request) -> PlanSpace:
+    required = {
         "tools": bool(request.tools),
         "json_schema": isinstance(request.response_format, JsonFormat),
         "grammar": isinstance(request.response_format, Grammar),
     }
-    if not any((*input_needs.values(), *answer_needs.values())):
+    needs = [capability for capability, is_required in required.items() if is_required]
+    if not needs:
         return space
-    allowed = _with_capabilities(space.choices, pool, input_needs)
-    last = allowed & _with_capabilities(space.final_workers, pool, answer_needs)
+    last = _supporting(space.final_workers, pool, needs)
     if not last:
-        needs = " and ".join(capability for capability, needed in (input_needs | answer_needs).items() if needed)
-        candidates = ", ".join(space.final_workers)
+        raise _unsupported(needs, space.final_workers)
+    return space.model_copy(update={"last": last})
+
+
+def _with_attachments(space: PlanSpace, pool: WorkerPool, request: Request) -> PlanSpace:
+    parts = {type(part) for message in request.messages for part in message.content}
+    rules = []
+    for kind, part_type in ATTACHMENTS.items():
+        if part_type in parts:
+            readers = _supporting(space.choices, pool, [kind])
+            if not readers:
+                raise _unsupported([kind], space.choices)
+            rules.append(AttachmentRule(kind=kind, readers=readers))
+    partial = tuple(rule for rule in rules if rule.readers != frozenset(space.choices))
+    return space.model_copy(update={"attachments": partial}) if partial else space
+
+
+def _check_readable(space: PlanSpace, pool: WorkerPool) -> None:
+    """Raises `PolicyError` if no plan lets a worker read the attachments and another one answer."""
+    try:
+        fallback_workflow(space, pool)
+    except PolicyError as error:
+        rules = " and ".join(f"{rule.kind} ({', '.join(sorted(rule.readers))} can)" for rule in space.attachments)
         raise PolicyError(
-            f"the request needs {needs}, which no worker that may answer takes ({candidates}); "
-            "add or allow one that does",
+            f"the request needs a worker that reads its {rules}, but no plan of at most {space.max_steps} steps lets "
+            f"that reach the answer of {' or '.join(space.final_workers)}: {error}; allow more steps or other workers",
             rule="capabilities",
-        )
-    return space.model_copy(update={"allowed": allowed, "last": last})
+        ) from None
 
 
-def _with_capabilities(names: Sequence[str], pool: WorkerPool, needs: Mapping[str, bool]) -> frozenset[str]:
-    required = [capability for capability, needed in needs.items() if needed]
+def _supporting(names: Sequence[str], pool: WorkerPool, needs: Collection[str]) -> frozenset[str]:
     capabilities = {name: pool[name].model.capabilities for name in names}
-    return frozenset(name for name in names if all(getattr(capabilities[name], needed) for needed in required))
+    return frozenset(name for name in names if all(getattr(capabilities[name], need) for need in needs))
+
+
+def _unsupported(needs: Sequence[str], candidates: Sequence[str]) -> PolicyError:
+    return PolicyError(
+        f"the request needs {' and '.join(needs)}, which no worker that may answer takes ({', '.join(candidates)}); "
+        "add or allow one that does",
+        rule="capabilities",
+    )
 
 
 def single_step(worker: str) -> Workflow:
@@ -62,12 +117,24 @@ def fallback_workflow(space: PlanSpace, pool: WorkerPool) -> Workflow:
     Raises:
         PolicyError: the policy allows no workflow.
     """
-    ranked = sorted(space.choices, key=lambda name: -pool[name].card.mean_accuracy)
-    final_workers = [name for name in ranked if name in space.final_workers]
-    single_steps = {name: single_step(name) for name in ranked}
-    checks = [Step(subtask=VERIFY, worker=name, access=frozenset({0})) for name in final_workers]
-    verified = (Workflow(steps=(*first.steps, check)) for first in single_steps.values() for check in checks)
-    for workflow in (*(single_steps[name] for name in final_workers), *verified):
+    for workflow in _simple_workflows(space, pool):
         if not space.violations(workflow):
             return workflow
     raise PolicyError("the policy allows no workflow: no worker may read what the last step must read", rule="forbid")
+
+
+def _simple_workflows(space: PlanSpace, pool: WorkerPool) -> Iterator[Workflow]:
+    """Yields workflows of one step, then of a check of an answer, then of a check of one per kind of attachment."""
+    ranked = sorted(space.choices, key=lambda name: -pool[name].card.mean_accuracy)
+    final_workers = [name for name in ranked if name in space.final_workers]
+    yield from map(single_step, final_workers)
+    yield from (_checked_by(check, (first,)) for first in ranked for check in final_workers)
+    if len(space.attachments) > 1:
+        readers = [[name for name in ranked if name in rule.readers] for rule in space.attachments]
+        yield from (_checked_by(check, names) for names in product(*readers) for check in final_workers)
+
+
+def _checked_by(check: str, workers: Sequence[str]) -> Workflow:
+    """Builds the workflow in which each of `workers` answers after the ones before, and `check` has the last word."""
+    answers = [Step(subtask=ANSWER, worker=name, access=frozenset(range(index))) for index, name in enumerate(workers)]
+    return Workflow(steps=(*answers, Step(subtask=VERIFY, worker=check, access=frozenset(range(len(workers))))))

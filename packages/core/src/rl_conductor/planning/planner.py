@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
-from contextlib import suppress
+import logging
+from collections.abc import Callable, Sequence
+from contextlib import aclosing, suppress
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Self
 
-from rl_conductor.calls.model_call import ModelCaller
+from rl_conductor._internal.streams import callback_to_async_iterator
+from rl_conductor.calls.model_call import ModelCall
 from rl_conductor.errors import (
     ConductorError,
     ConfigError,
@@ -19,54 +21,28 @@ from rl_conductor.errors import (
 )
 from rl_conductor.models.base import Model
 from rl_conductor.plan_text.forms import Form, Plan
-from rl_conductor.plan_text.grammar import GrammarTooLarge, constraint
+from rl_conductor.plan_text.grammar import GrammarTooLarge, constraint, relaxed_constraint
 from rl_conductor.plan_text.lenient_json import CLOSED, UNENDED
 from rl_conductor.plan_text.parser import completed_steps, parse
-from rl_conductor.planning.prompts import PreviousRound, Rejection, planner_messages, rejection_messages
+from rl_conductor.planning.plan_stream import PlanItem, PlanRequest, PlanStream, ReadyStep, read_plan
+from rl_conductor.planning.prompts import Rejection, planner_messages, rejection_messages
 from rl_conductor.pool.pool_file import PlannerEntry
 from rl_conductor.pool.worker import Worker
-from rl_conductor.trace.events import Listener, PlanDelta, PlanRejected, PlanStarted
-from rl_conductor.trace.trace import Call, PlannerSetup, PlanRecord
+from rl_conductor.trace.events import PlanDelta, PlanRejected, PlanStarted
+from rl_conductor.trace.trace import PlannerSetup, PlanRecord
 from rl_conductor.types import Card, Completion, Message, Request, ResponseFormat, Roster, Sampling
+from rl_conductor.workflow.example import PlanExample
 from rl_conductor.workflow.limits import PLAN_TOKENS
-from rl_conductor.workflow.workflow import PlanSpace, Step
+from rl_conductor.workflow.workflow import PlanSpace
+
+log = logging.getLogger("rl_conductor")
 
 PLANNING_SHARE = 0.5
 """Share of the remaining time that planning a round may take, all samples together; the rest is for the steps."""
+MAX_EARLY_PARSES = 100
+"""Maximum number of times that the unfinished text of one plan is parsed for steps that can start early."""
 RESAMPLING_TEMPERATURE = 0.7
 """Temperature of every sample after the first of a greedy planner, which would repeat the same plan otherwise."""
-
-
-def _ignore_step(_: Step) -> None:
-    pass
-
-
-async def _no_calls() -> tuple[Call, ...]:
-    return ()
-
-
-@dataclass(frozen=True, kw_only=True)
-class PlanRequest:
-    """The input of `Planner.plan`: the conversation, the plan space, and the run's caller and callbacks."""
-
-    conversation: Sequence[Message]
-    space: PlanSpace
-    cards: Sequence[Card]
-    caller: ModelCaller
-    fence_key: str
-    emit: Listener
-    round_index: int = 0
-    """Index of the round, from 0."""
-    previous_rounds: Sequence[PreviousRound] = ()
-    """Plans and answers of the previous rounds, oldest first."""
-    calls: list[Call] = field(default_factory=list)
-    """Output: every model call, appended as it is made, so that none is lost when planning is cancelled."""
-    errors: list[str] = field(default_factory=list)
-    """Output: why each rejected plan was rejected."""
-    on_first_step: Callable[[Step], None] = _ignore_step
-    """Called with the first step while the second is still being generated (`lines` form only)."""
-    on_rejected: Callable[[], Awaitable[tuple[Call, ...]]] = _no_calls
-    """Called when a sample is rejected; returns the calls already made for steps of that sample."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,8 +54,11 @@ class Planner:
     """Output format of plans. `None` selects it by the model's capabilities: `object` for a model that supports JSON
     schemas but no grammars, otherwise `lists`."""
     roster: Roster = "cards"
-    examples: int = 3
-    """Number of worked examples in the prompt, at most 4."""
+    examples: int | Sequence[PlanExample] = 3
+    """Number of built-in worked examples in the prompt, at most 4; or your own examples instead, of which the prompt
+    contains the four whose questions are most similar to the request."""
+    instructions: str = ""
+    """Your own instructions for plans, such as when to check a result or which worker to prefer."""
     samples: int = 5
     """Maximum number of samples (supplement: 5). Every sample after the first sees the last rejected plan and the
     reason for its rejection."""
@@ -109,6 +88,7 @@ class Planner:
             form=entry.form,
             roster=entry.roster,
             examples=entry.examples,
+            instructions=entry.instructions,
             samples=entry.samples,
             sampling=Sampling(max_tokens=entry.max_tokens, temperature=entry.temperature),
             card=Card(name="planner", tags=entry.tags, region=entry.region),
@@ -120,9 +100,11 @@ class Planner:
         return PlannerSetup(
             card=self.card,
             can=self.model.capabilities.names,
+            context=self.model.capabilities.context,
             form=self.form,
             roster=self.roster,
-            examples=self.examples,
+            examples=self.examples if isinstance(self.examples, int) else tuple(self.examples),
+            instructions=self.instructions,
             samples=self.samples,
             repair=self.repair,
             sampling=self.sampling,
@@ -133,22 +115,38 @@ class Planner:
 
         If no sample was valid, the record's `source` is `fallback` and its `workflow` is `None`.
         """
+        return await read_plan(self.stream(plan_request))
+
+    async def stream(self, plan_request: PlanRequest) -> PlanStream:
+        """Samples plans until one is valid, and yields its steps while it is being written, then its record.
+
+        Closing the generator cancels the call in flight.
+        """
         try:
             response_format = self.response_format(plan_request.space)
         except ConfigError as error:
-            return PlanRecord(source="fallback", errors=(str(error),))
-        messages = planner_messages(
+            yield PlanRecord(source="fallback", errors=(str(error),))
+            return
+        prompt = planner_messages(
             plan_request.conversation,
             plan_request.space,
             plan_request.cards,
-            key=plan_request.fence_key,
+            key=plan_request.run.fence_key,
             form=self.plan_form,
             roster=self.roster,
             examples=self.examples,
+            instructions=self.instructions,
             previous_rounds=plan_request.previous_rounds,
+            images=self.model.capabilities.images,
+            context=self.model.capabilities.context,
         )
-        plan_request.emit(PlanStarted(round=plan_request.round_index))
-        return await _Sampler(self, plan_request, self.plan_form, response_format, messages).plan()
+        plan_request.run.emit(PlanStarted(round=plan_request.round_index))
+        sampler = _Sampler(self, plan_request, response_format, prompt)
+        async with aclosing(callback_to_async_iterator(sampler.run)) as items:
+            async for item in items:
+                if isinstance(item, PlanRejected):
+                    plan_request.run.emit(item)
+                yield item
 
     @property
     def plan_form(self) -> Form:
@@ -159,6 +157,9 @@ class Planner:
     def response_format(self, space: PlanSpace) -> ResponseFormat | None:
         """Builds the grammar or JSON schema that constrains decoding; `None` if the model supports neither.
 
+        Logs once, at the construction of a `Conductor`, which rules are too many for a grammar: they are checked after
+        plans are generated.
+
         Raises:
             ConfigError: `space` contains no plan.
         """
@@ -166,10 +167,13 @@ class Planner:
         is_supported = can.json_schema if form == "object" else can.grammar
         if not is_supported:
             return None
+        counted = can.lengths == "grammar"
         try:
-            return constraint(space, form, counted=can.lengths == "grammar", array_bounds=can.array_bounds)
-        except GrammarTooLarge:  # plans are still validated after they are parsed
-            return None
+            return constraint(space, form, counted=counted, array_bounds=can.array_bounds)
+        except GrammarTooLarge:
+            grammar, unconstrained = relaxed_constraint(space, form, counted=counted)
+            _log_unconstrained(self.model.name, unconstrained)
+            return grammar
 
     def request(self, messages: Sequence[Message], response_format: ResponseFormat | None, sample: int) -> Request:
         """Builds the model request for the sample with this index, from 0."""
@@ -190,7 +194,6 @@ class _Sampler:
 
     planner: Planner
     plan_request: PlanRequest
-    form: Form
     response_format: ResponseFormat | None
     prompt: Sequence[Message]
     rejection: Rejection | None = None
@@ -200,36 +203,40 @@ class _Sampler:
     deadline: float | None = None
     """Deadline of planning, in seconds since the start of the run; `None` without a limit."""
 
-    async def plan(self) -> PlanRecord:
+    async def run(self, send: Callable[[PlanItem], None]) -> None:
+        """Sends the items of the plan stream."""
+        send(await self._plan(send))
+
+    async def _plan(self, send: Callable[[PlanItem], None]) -> PlanRecord:
         """Returns the first valid plan, else a shortened one, else a `fallback` record without a workflow."""
         plan_request = self.plan_request
-        self.deadline = plan_request.caller.deadline_after(PLANNING_SHARE)
+        self.deadline = plan_request.run.deadline_after(PLANNING_SHARE)
         for sample in range(self.planner.samples):
-            watcher = PlanStreamWatcher(plan_request, self.form)
+            watcher = _StreamWatcher(plan_request, self.planner.plan_form, send)
             try:
                 return await self._sample(sample, watcher)
             except ConductorError as error:
                 plan_request.errors.append(str(error))
-                plan_request.calls.extend(await plan_request.on_rejected())
-                plan_request.emit(PlanRejected(round=plan_request.round_index, error=str(error)))
+                send(PlanRejected(round=plan_request.round_index, error=str(error)))
                 if not self._should_resample(error, watcher):
                     break
-        record = self.shortened or PlanRecord(source="fallback", form=self.form)
+        record = self.shortened or PlanRecord(source="fallback", form=self.planner.plan_form)
         return record.model_copy(update={"errors": tuple(plan_request.errors), "calls": tuple(plan_request.calls)})
 
-    async def _sample(self, sample: int, watcher: PlanStreamWatcher) -> PlanRecord:
-        messages = self.prompt
+    async def _sample(self, sample: int, watcher: _StreamWatcher) -> PlanRecord:
+        messages, run = self.prompt, self.plan_request.run
         if self.rejection is not None:
-            messages = (*messages, *rejection_messages(self.rejection, key=self.plan_request.fence_key))
-        request = self.planner.request(messages, self.response_format, sample)
-        completion = await self.plan_request.caller.complete(
-            self.planner.model,
-            request,
+            messages = (*messages, *rejection_messages(self.rejection, key=run.fence_key))
+        call = ModelCall(
+            run=run,
+            model=self.planner.model,
+            request=self.planner.request(messages, self.response_format, sample),
             calls=self.plan_request.calls,
             on_text=watcher.feed,
-            raw_text=True,
+            reasoning=None,
             deadline=self.deadline,
         )
+        completion = await call.complete()
         try:
             return self._parse(completion, shorten=self.shortened is not None)
         except WorkflowError:
@@ -238,10 +245,10 @@ class _Sampler:
             raise
 
     def _parse(self, completion: Completion, *, shorten: bool) -> PlanRecord:
-        text, space = completion.text, self.plan_request.space
-        plan = parse(text, space, form=self.form, repair=self.planner.repair, shorten=shorten)
+        text, space, planner = completion.text, self.plan_request.space, self.planner
+        plan = parse(text, space, form=planner.plan_form, repair=planner.repair, shorten=shorten)
         if completion.finish_reason == "length" and _may_be_truncated(plan):
-            max_tokens = self.planner.sampling.max_tokens
+            max_tokens = planner.sampling.max_tokens
             raise WorkflowParseError(f"the plan was cut off at {max_tokens} tokens; write a shorter one", text=text)
         return PlanRecord(
             source="planner",
@@ -255,10 +262,10 @@ class _Sampler:
             calls=tuple(self.plan_request.calls),
         )
 
-    def _should_resample(self, error: ConductorError, watcher: PlanStreamWatcher) -> bool:
+    def _should_resample(self, error: ConductorError, watcher: _StreamWatcher) -> bool:
         """Returns whether another sample can help: after an invalid plan or an interrupted stream.
 
-        A call that failed before its first token was already retried by the caller.
+        A call that failed before its first token was already retried.
         """
         if isinstance(error, WorkflowError):
             self.rejection = Rejection(error.text, str(error))
@@ -269,26 +276,38 @@ class _Sampler:
         return isinstance(error, ModelError) and error.retryable and bool(watcher.text)
 
 
+@lru_cache(maxsize=256)
+def _log_unconstrained(planner: str, reason: str) -> None:
+    log.warning("planner %s: %s", planner, reason)
+
+
 def _may_be_truncated(plan: Plan) -> bool:
     """Returns whether a text that reached the token limit may have ended before the last step of its plan."""
     return plan.form == "lines" or not {CLOSED, UNENDED}.isdisjoint(plan.repairs)
 
 
 @dataclass
-class PlanStreamWatcher:
-    """Emits the deltas of a streamed plan, and reports its first step as soon as a second one begins."""
+class _StreamWatcher:
+    """Emits the deltas of a streamed plan, and sends each step as soon as the next one begins, except in `lists`."""
 
     plan_request: PlanRequest
     form: Form
+    send: Callable[[PlanItem], None]
     text: str = ""
-    reported_first_step: bool = False
+    sent_steps: int = 0
+    parses: int = 0
 
     def feed(self, delta: str) -> None:
         """Processes the next text delta."""
-        self.plan_request.emit(PlanDelta(round=self.plan_request.round_index, text=delta))
+        self.plan_request.run.emit(PlanDelta(round=self.plan_request.round_index, text=delta))
         self.text += delta
-        if self.form == "lines" and not self.reported_first_step and self.text.rpartition("\n")[2].startswith("{"):
-            steps = completed_steps(self.text, self.plan_request.space)
-            if steps:
-                self.reported_first_step = True
-                self.plan_request.on_first_step(steps[0])
+        if "{" in delta and self._may_have_begun_step():
+            steps = completed_steps(self.text, self.plan_request.space, self.form)
+            for index, step in enumerate(steps[self.sent_steps :], self.sent_steps):
+                self.send(ReadyStep(index, step))
+            self.sent_steps = len(steps)
+
+    def _may_have_begun_step(self) -> bool:
+        """Whether the text can contain another complete step; the number of times that it is parsed is bounded."""
+        self.parses += self.form != "lists"
+        return self.form != "lists" and self.parses <= MAX_EARLY_PARSES

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from rl_conductor.plan_text.forms import Form, render
 from rl_conductor.planning.prompts import PreviousRound
 from rl_conductor.pool.pool import WorkerPool
+from rl_conductor.pool.worker_prompt import NO_REPLY, Evidence
 from rl_conductor.trace.trace import Round
 from rl_conductor.types import Card
 from rl_conductor.workflow.policy import Policy
@@ -14,7 +15,7 @@ from rl_conductor.workflow.workflow import PlanSpace
 
 
 def collect_previous_rounds(rounds: Sequence[Round], first: PlanSpace, form: Form) -> list[PreviousRound]:
-    """Collects the plans that were executed, as written, with their answers.
+    """Collects the plans that were executed, as written, with the replies of their steps.
 
     Args:
         rounds: the rounds so far, oldest first.
@@ -46,4 +47,15 @@ def _replied_workers(rounds: Sequence[Round]) -> frozenset[str]:
 def _previous_round(executed: Round, first: PlanSpace, form: Form) -> PreviousRound:
     record = executed.plan
     plan = record.text or render(record.workflow, first.model_copy(update={"access": "positional"}), form)
-    return PreviousRound(plan=plan, reply=executed.results[-1].text)
+    *earlier, last = executed.results
+    steps = (
+        Evidence(
+            label=str(result.index + 1),
+            subtask=result.step.subtask,
+            reply=result.text if result.status == "ok" else NO_REPLY,
+            worker=result.step.worker,
+        )
+        for result in earlier
+        if result.status != "skipped" and result.step.worker in first.roster
+    )
+    return PreviousRound(plan=plan, reply=last.text, steps=tuple(steps))

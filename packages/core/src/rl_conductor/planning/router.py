@@ -23,8 +23,8 @@ from pydantic import Field, ValidationError
 from rl_conductor._internal.io import read_text, writing_errors
 from rl_conductor._internal.validation import first_field_error
 from rl_conductor.errors import ConfigError
-from rl_conductor.planning.prompts import prompt_in
 from rl_conductor.pool.pool import WorkerPool
+from rl_conductor.pool.worker_prompt import prompt_in
 from rl_conductor.trace.trace import RoutingDecision
 from rl_conductor.types import FilePart, ImagePart, Names, Request, Value
 

@@ -3,11 +3,12 @@
 In: models, names of models, pool files. Out: `Worker` and `WorkerPool`.
 """
 
-from rl_conductor.pool.pool import WorkerPool
+from rl_conductor.pool.pool import AnyWorker, WorkerPool
 from rl_conductor.pool.pool_file import PoolFile, read_pool_file
 from rl_conductor.pool.worker import Worker
 
 __all__ = [
+    "AnyWorker",
     "PoolFile",
     "Worker",
     "WorkerPool",

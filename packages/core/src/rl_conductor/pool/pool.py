@@ -5,12 +5,13 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any, Self
 
 from rl_conductor.errors import ConfigError
 from rl_conductor.models import Capabilities, Model
+from rl_conductor.pool.function_model import WorkerFunction
 from rl_conductor.pool.pool_file import read_pool_file, worker_from
 from rl_conductor.pool.roster import indistinguishable
 from rl_conductor.pool.worker import Worker
@@ -18,9 +19,9 @@ from rl_conductor.types import Card
 
 log = logging.getLogger("rl_conductor")
 
-AnyWorker = Worker | Model | str | Mapping[str, Any]
-"""A worker, a model, a `provider:model` name, or a mapping with a model and the settings of a pool file's worker, as in
-`{"model": "openai:gpt-5", "description": "checks numbers"}`."""
+AnyWorker = Worker | Model | str | WorkerFunction | Mapping[str, Any]
+"""A worker, a model, a `provider:model` name, a Python function, or a mapping with one of these and the settings of a
+pool file's worker, as in `{"model": "openai:gpt-5", "description": "checks numbers"}`."""
 
 
 class WorkerPool(Mapping[str, Worker]):
@@ -53,7 +54,7 @@ class WorkerPool(Mapping[str, Worker]):
         """
         return cls(read_pool_file(path).build())
 
-    @property
+    @cached_property
     def cards(self) -> tuple[Card, ...]:
         """The cards of the workers, in order."""
         return tuple(worker.card for worker in self._workers.values())

@@ -5,15 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from rl_conductor._internal.toml import read_toml
 from rl_conductor._internal.validation import field_errors
+from rl_conductor.agents.function_tool import import_object
 from rl_conductor.errors import ConfigError
-from rl_conductor.models import Model, model
+from rl_conductor.models import PROVIDERS, Model, model, providers
 from rl_conductor.plan_text.forms import Form
+from rl_conductor.pool.function_model import FunctionModel, is_worker_function
 from rl_conductor.pool.worker import Worker, slots_for
 from rl_conductor.types import Card, Price, Roster, Sampling
 from rl_conductor.workflow.limits import PLAN_TOKENS
@@ -31,6 +33,7 @@ class ModelEntry(_Entry):
     """A model in a pool file."""
 
     model: str
+    """`provider:model`, `conductor:FILE` for the conductor of another pool file, or `module:Class`."""
     options: dict[str, Any] = Field(default_factory=dict)
     """Keyword arguments of the adapter, such as `base_url`. API keys are rejected; they belong in the environment."""
     price: Price | None = None
@@ -48,9 +51,31 @@ class ModelEntry(_Entry):
             raise ConfigError(f"{self.model}: options.api_key is not allowed in a file; set it in the environment")
         options = self.options if self.price is None else {**self.options, "price": self.price}
         try:
-            return model(self.model, **options)
+            return _create_model(self.model, options)
         except TypeError as error:
             raise ConfigError(f"{self.model}: invalid options: {error}") from error
+
+    def relative_to(self, folder: Path) -> Self:
+        """Resolves the path of a `conductor:FILE` model, which is relative to the file that names it."""
+        provider, _, path = self.model.partition(":")
+        return self.model_copy(update={"model": f"{provider}:{folder / path}"}) if provider == "conductor" else self
+
+
+def _create_model(name: str, options: Mapping[str, Any]) -> Model:
+    """Creates the model `provider:name`, or an instance of the class `module:Class`."""
+    provider, _, attribute = name.partition(":")
+    if provider in PROVIDERS or not attribute.isidentifier() or provider in providers():
+        return model(name, **options)
+    try:
+        model_class = import_object(name)
+    except ConfigError as error:
+        names = ", ".join(sorted(providers()))
+        message = f"no model {name!r}: write 'provider:model' with a provider of {names}, or 'module:Class'; {error}"
+        raise ConfigError(message) from None
+    instance = FunctionModel(model_class) if is_worker_function(model_class) else model_class(**options)
+    if not isinstance(instance, Model):
+        raise ConfigError(f"{name} is not a subclass of rl_conductor.Model, nor a function")
+    return instance
 
 
 class WorkerSettings(_Entry):
@@ -59,6 +84,8 @@ class WorkerSettings(_Entry):
     description: str = ""
     """The worker's purpose, which the planner reads."""
     strengths: str = ""
+    instructions: str = ""
+    """A system prompt for every call of the worker."""
     accuracy: dict[str, float] = Field(default_factory=dict)
     latency: float | None = None
     tags: frozenset[str] = frozenset()
@@ -67,12 +94,14 @@ class WorkerSettings(_Entry):
     timeout: float = Field(default=300.0, gt=0)
     hedge_after: float | None = Field(default=None, ge=0)
     concurrency: int | None = Field(default=None, ge=1)
+    tools: tuple[str, ...] = ()
+    """Python functions that the model may call, as `module:function`."""
 
-    def applied_to(self, worker: Worker) -> Worker:
-        """Returns a copy of `worker` in which the settings that were specified replace its own."""
+    def apply_to(self, worker: Worker) -> Worker:
+        """Returns a copy of `worker` with the specified settings."""
         settings = {name: getattr(self, name) for name in self.model_fields_set}
         card_settings = {name: settings[name] for name in settings.keys() & Card.model_fields.keys()}
-        call_settings = {name: settings[name] for name in settings.keys() & {"timeout", "hedge_after"}}
+        call_settings = {name: settings[name] for name in settings.keys() & {"timeout", "hedge_after", "instructions"}}
         card = worker.card.model_copy(update=card_settings)
         slots = worker.slots if self.concurrency is None else slots_for(self.concurrency)
         sampling = worker.sampling
@@ -105,6 +134,8 @@ class PlannerEntry(ModelEntry, PlanManner):
     steps: int = Field(default=5, ge=1)
     """Maximum steps of a plan, unless overridden by the caller's limits."""
     temperature: float | None = Field(default=None, ge=0)
+    instructions: str = ""
+    """Your own instructions for plans."""
     samples: int = Field(default=5, ge=1)
     """Maximum number of plans that are sampled until one is valid."""
 
@@ -119,7 +150,10 @@ class PoolFile(_Entry):
 
     def build(self) -> list[Worker]:
         """Creates the workers, in the order of the file."""
-        return [entry.applied_to(Worker.of(name, entry.build())) for name, entry in self.workers.items()]
+        return [
+            entry.apply_to(Worker.of(name, entry.build())).with_tools(entry.tools)
+            for name, entry in self.workers.items()
+        ]
 
 
 def read_pool_file(path: str | Path) -> PoolFile:
@@ -128,10 +162,14 @@ def read_pool_file(path: str | Path) -> PoolFile:
     Raises:
         ConfigError: the file does not exist, is not TOML, or has an unknown or invalid key.
     """
-    content = read_toml(path, PoolFile, "pool file")
-    if content.tiers is None:
-        return content
-    return content.model_copy(update={"tiers": Path(path).parent / content.tiers})
+    content, folder = read_toml(path, PoolFile, "pool file"), Path(path).parent
+    return content.model_copy(
+        update={
+            "tiers": content.tiers and folder / content.tiers,
+            "workers": {name: entry.relative_to(folder) for name, entry in content.workers.items()},
+            "planner": content.planner and content.planner.relative_to(folder),
+        }
+    )
 
 
 def worker_from(name: str, entry: Mapping[str, Any], worker_of: Callable[[str, Any], Worker]) -> Worker:
@@ -139,18 +177,20 @@ def worker_from(name: str, entry: Mapping[str, Any], worker_of: Callable[[str, A
 
     Args:
         name: the worker's name in the pool.
-        entry: the keys of `[workers.NAME]` in a pool file, except that `model` may be an object.
+        entry: the keys of `[workers.NAME]` in a pool file, except that `model` may be an object, and `tools` functions.
         worker_of: creates a worker from a name and such an object.
 
     Raises:
         ConfigError: a key is unknown or has an invalid value.
     """
+    entry = dict(entry)
+    tools = entry.pop("tools", ())
     is_model_name = isinstance(entry.get("model", ""), str)
     try:
         if is_model_name:
-            return PoolFile.model_validate({"workers": {name: entry}}).build()[0]
+            return PoolFile.model_validate({"workers": {name: entry}}).build()[0].with_tools(tools)
         settings = WorkerSettings.model_validate({key: value for key, value in entry.items() if key != "model"})
     except ValidationError as error:
         errors = "; ".join(map(str, field_errors(error, below=2 if is_model_name else 0)))
         raise ConfigError(f"worker {name!r} is invalid: {errors}") from None
-    return settings.applied_to(worker_of(name, entry["model"]))
+    return settings.apply_to(worker_of(name, entry["model"])).with_tools(tools)

@@ -63,11 +63,11 @@ def _match_score(card: Card, skills: Collection[str]) -> tuple[int, float]:
     """Returns the number of skills that a card mentions, and its best measured accuracy in one of them."""
     about = _WEAKNESS.sub("", f"{card.description}; {card.strengths}")
     words = {*_words(card.name), *_words(about)}
-    accuracies = [accuracy for domain, accuracy in card.accuracy.items() if _mentioned(_words(domain), skills)]
-    return len(_mentioned(words, skills)), max(accuracies, default=0.0)
+    accuracies = [accuracy for domain, accuracy in card.accuracy.items() if _match_skills(_words(domain), skills)]
+    return len(_match_skills(words, skills)), max(accuracies, default=0.0)
 
 
-def _mentioned(words: Collection[str], skills: Collection[str]) -> list[str]:
+def _match_skills(words: Collection[str], skills: Collection[str]) -> list[str]:
     return [skill for skill in skills if any(word.startswith(skill) for word in words)]
 
 

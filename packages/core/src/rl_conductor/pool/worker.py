@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from typing import Protocol, Self, runtime_checkable
 
 from rl_conductor._internal.sync import PerLoop
+from rl_conductor.agents.function_tool import AnyTool
+from rl_conductor.agents.tool_loop import ToolLoopModel
 from rl_conductor.errors import ConfigError
 from rl_conductor.models import Model, model
 from rl_conductor.models.reply import ReasoningMemory
+from rl_conductor.pool.function_model import FunctionModel, WorkerFunction, is_worker_function
 from rl_conductor.trace.trace import WorkerSetup
 from rl_conductor.types import Card, Sampling
 from rl_conductor.workflow.limits import DEFAULT_OUTPUT_TOKENS
@@ -34,13 +38,15 @@ class Worker:
     card: Card
     sampling: Sampling = field(default_factory=lambda: Sampling(max_tokens=DEFAULT_OUTPUT_TOKENS))
     """Default sampling parameters; the caller's take precedence in the final step."""
+    instructions: str = ""
+    """A system prompt for every call, before the caller's own."""
     timeout: float | None = 300.0
     """Seconds for one call."""
     hedge_after: float | None = None
     """Seconds after which a hedge call goes to a second worker, within `Limits.hedges`."""
     slots: PerLoop[asyncio.Semaphore] | None = field(default=None, compare=False, repr=False)
     """Semaphore that limits concurrent calls; `None` means no limit. Calls of a conductor in the pool take the slots
-    of its workers instead."""
+    of its workers instead; an agent takes a slot for each call of its base model."""
     reasoning: ReasoningMemory = field(default_factory=ReasoningMemory, compare=False, repr=False)
     """Remembers whether the replies of its model begin inside reasoning."""
 
@@ -48,10 +54,12 @@ class Worker:
     def of(
         cls,
         name: str,
-        model_or_name: Model | str,
+        model_or_name: Model | str | WorkerFunction,
         *,
         description: str | None = None,
         card: Card | None = None,
+        instructions: str = "",
+        tools: Sequence[AnyTool] = (),
         sampling: Sampling | None = None,
         timeout: float | None = 300.0,
         hedge_after: float | None = None,
@@ -61,49 +69,86 @@ class Worker:
 
         Args:
             name: the worker's name, which replaces the card's.
-            model_or_name: a model or its `provider:model` name.
+            model_or_name: a model, its `provider:model` name, or a Python function (see `FunctionModel`).
             description: the worker's purpose, for the planner; by default the card's or the model's own.
             card: the worker's card; its price defaults to the model's.
+            instructions: a system prompt for every call, before the caller's own.
+            tools: Python functions, or their names as `module:function`, that the model may call in every step.
             sampling: default sampling parameters of its calls.
             timeout: seconds for one call.
             hedge_after: seconds after which a hedge call goes to a second worker.
             concurrency: maximum number of concurrent calls.
 
         Raises:
-            ConfigError: the model does not exist, or `concurrency` is less than 1.
+            ConfigError: the model does not exist, a tool is invalid, or `concurrency` is less than 1.
         """
         if concurrency is not None and concurrency < 1:
             raise ConfigError(f"worker {name!r}: concurrency={concurrency} allows no call; write 1 or more")
-        worker_model = model(model_or_name) if isinstance(model_or_name, str) else model_or_name
+        worker_model = _to_model(model_or_name)
         if not isinstance(worker_model, Model):
-            raise ConfigError(f"worker {name!r}: {worker_model!r} is not a model; pass a model or 'provider:model'")
-        card = (card or Card(name=name)).model_copy(update={"name": name})
-        if card.price is None:
-            card = card.model_copy(update={"price": worker_model.price})
-        if description is None and not card.description and isinstance(worker_model, Described):
-            description = worker_model.description
-        if description is not None:
-            card = card.model_copy(update={"description": description})
+            raise ConfigError(f"worker {name!r}: {_not_a_model(worker_model)}")
         sampling = sampling or Sampling()
         if sampling.max_tokens is None:
             sampling = sampling.model_copy(update={"max_tokens": DEFAULT_OUTPUT_TOKENS})
-        slots = None if concurrency is None else slots_for(concurrency)
-        return cls(
+        worker = cls(
             name=name,
             model=worker_model,
-            card=card,
+            card=_complete_card(name, worker_model, card or Card(name=name), description),
+            instructions=instructions,
             sampling=sampling,
             timeout=timeout,
             hedge_after=hedge_after,
-            slots=slots,
+            slots=None if concurrency is None else slots_for(concurrency),
         )
+        return worker.with_tools(tools)
+
+    def with_tools(self, tools: Sequence[AnyTool]) -> Self:
+        """Returns a copy of the worker whose model may call these functions.
+
+        Raises:
+            ConfigError: the model can't call tools, or a tool is invalid.
+        """
+        if not tools:
+            return self
+        try:
+            tool_model = ToolLoopModel(self.model, tools)
+        except ConfigError as error:
+            raise ConfigError(f"worker {self.name!r}: {error}") from None
+        return replace(self, model=tool_model, card=_complete_card(self.name, tool_model, self.card, None))
 
     @cached_property
     def setup(self) -> WorkerSetup:
         """The card and settings that are stored in traces."""
         return WorkerSetup(
-            card=self.card, model=self.model.name, can=self.model.capabilities.names, sampling=self.sampling
+            card=self.card,
+            model=self.model.name,
+            can=self.model.capabilities.names,
+            context=self.model.capabilities.context,
+            sampling=self.sampling,
+            instructions=self.instructions,
         )
+
+
+def _to_model(model_or_name: object) -> object:
+    if isinstance(model_or_name, str):
+        return model(model_or_name)
+    return FunctionModel(model_or_name) if is_worker_function(model_or_name) else model_or_name  # type: ignore[arg-type]
+
+
+def _not_a_model(thing: object) -> str:
+    """Says what is wrong with a value that is not a model."""
+    members = ("name", "capabilities", "price", "complete", "stream", "aclose")
+    missing = [member for member in members if not hasattr(thing, member)]
+    if "complete" not in missing:
+        return f"{thing!r} is not a complete model: it has no {' and no '.join(missing)}; subclass rl_conductor.Model"
+    return f"{thing!r} is not a model; pass a model, 'provider:model' or a function"
+
+
+def _complete_card(name: str, model: Model, card: Card, description: str | None) -> Card:
+    if description is None:
+        description = card.description or (model.description if isinstance(model, Described) else "")
+    price = model.price if card.price is None else card.price
+    return card.model_copy(update={"name": name, "price": price, "description": description})
 
 
 def slots_for(count: int) -> PerLoop[asyncio.Semaphore]:

@@ -20,7 +20,7 @@ def model_attributes(full_name: str) -> Attributes:
 
 
 def error_attributes(finished: Call | Trace) -> Attributes:
-    """The error type of a call or run; empty if it succeeded."""
+    """Returns the error type of a call or run; empty if it succeeded."""
     if isinstance(finished, Call):
         return {} if finished.outcome == "ok" else {name.ERROR: finished.outcome}
     if finished.completion is not None:
@@ -29,7 +29,7 @@ def error_attributes(finished: Call | Trace) -> Attributes:
 
 
 def usage_attributes(usage: Usage) -> Attributes:
-    """The token counts and the cost in US dollars."""
+    """Returns the token counts and the cost in US dollars."""
     attributes: Attributes = {
         name.INPUT_TOKENS: usage.input_tokens,
         name.CACHED_TOKENS: usage.cached_tokens,
@@ -42,7 +42,7 @@ def usage_attributes(usage: Usage) -> Attributes:
 
 
 def sampling_attributes(request: Request) -> Attributes:
-    """The sampling parameters that the request sets."""
+    """Returns the sampling parameters that the request sets."""
     sampling = request.sampling
     parameters: dict[str, AttributeValue | None] = {
         name.REQUEST_TEMPERATURE: sampling.temperature,

@@ -14,7 +14,7 @@ ON_SPANS = {"true", "span_only", "span_and_event"}
 
 
 def is_enabled() -> bool:
-    """Whether the environment enables message content on spans."""
+    """Returns whether the environment enables message content on spans."""
     return os.environ.get(CAPTURE, "").strip().lower() in ON_SPANS
 
 

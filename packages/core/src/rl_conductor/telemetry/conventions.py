@@ -13,6 +13,7 @@ SCHEMA = "https://opentelemetry.io/schemas/1.41.0"
 
 OPERATION = "gen_ai.operation.name"
 INVOKE_WORKFLOW, PLAN, INVOKE_AGENT, CHAT = "invoke_workflow", "plan", "invoke_agent", "chat"
+EXECUTE_TOOL = "execute_tool"
 
 WORKFLOW = "gen_ai.workflow.name"
 AGENT = "gen_ai.agent.name"
@@ -32,6 +33,8 @@ OUTPUT_TOKENS = "gen_ai.usage.output_tokens"
 REASONING_TOKENS = "gen_ai.usage.reasoning.output_tokens"
 INPUT_MESSAGES = "gen_ai.input.messages"
 OUTPUT_MESSAGES = "gen_ai.output.messages"
+TOOL = "gen_ai.tool.name"
+TOOL_ARGUMENTS, TOOL_RESULT = "gen_ai.tool.call.arguments", "gen_ai.tool.call.result"
 TOKEN_TYPE = "gen_ai.token.type"  # noqa: S105
 ERROR = "error.type"
 

@@ -70,14 +70,14 @@ def _set_up() -> Delivery:
 
 
 def _resource() -> Resource:
-    """The resource of this service, named `rl-conductor` unless the variables name it."""
+    """Creates the resource of this service, named `rl-conductor` unless the variables name it."""
     from opentelemetry.sdk.resources import OTELResourceDetector, Resource  # noqa: PLC0415
 
     return Resource.create({"service.name": "rl-conductor"}).merge(OTELResourceDetector().detect())
 
 
 def _exporters(signal: Signal) -> list[str]:
-    """Names of the exporters that the variables configure.
+    """Lists the exporters that the variables configure.
 
     Unlike other SDKs, the default is none instead of `otlp` on localhost, so that programs don't wait for a collector
     that does not exist.

@@ -48,6 +48,6 @@ class Meters:
 
 
 def _is_counted(call: Call) -> bool:
-    """Whether a vendor was called: not for refused or cached calls; a conductor in the pool records its own calls."""
+    """Returns whether a vendor was called, as opposed to a cache or a conductor, which records its own calls."""
     fresh = call.usage.calls > call.usage.cached_calls
     return fresh and not call.model.startswith("conductor:")

@@ -1,14 +1,15 @@
 """Starts and ends the spans of one run on its events.
 
 A run is an `invoke_workflow` span. Its children are `plan` and, for each step, `invoke_agent`, linked to the steps in
-its access list; their children are a `chat` span for each attempt.
+its access list; their children are a `chat` span for each attempt. Inside of that are the `chat` and `execute_tool`
+spans of an agent's calls and tools, and the `invoke_workflow` span of a conductor in the pool, which is a run itself.
 """
 
 from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 
 from opentelemetry import context
@@ -33,8 +34,7 @@ from rl_conductor.trace.events import (
     WorkflowPlanned,
 )
 from rl_conductor.trace.observers import RunInfo
-from rl_conductor.trace.trace import Call, PlanRecord, StepResult, Trace
-from rl_conductor.workflow.workflow import Workflow
+from rl_conductor.trace.trace import Call, Nested, PlanRecord, StepResult, Trace
 
 CANCELLED = "cancelled"
 SECOND = 1_000_000_000
@@ -58,7 +58,6 @@ class RunSpans:
         self._with_content = with_content
         self._zero = time.time_ns() - int(run_info.elapsed * SECOND)
         self._plans: dict[int, Span] = {}
-        self._workflows: dict[int, Workflow] = {}
         self._steps: dict[tuple[int, int], _Step] = {}
         self._links: dict[tuple[int, int], Link] = {}
         attributes: Attributes = {name.OPERATION: name.INVOKE_WORKFLOW, name.WORKFLOW: run_info.conductor}
@@ -94,8 +93,6 @@ class RunSpans:
         make_current(span)
 
     def _planned(self, number: int, plan: PlanRecord) -> None:
-        if plan.workflow is not None:
-            self._workflows[number] = plan.workflow
         self._end_plan(number, plan)
         make_current(self.span)
 
@@ -118,7 +115,7 @@ class RunSpans:
     # ---------------------------------------------------------------------------------------- steps
 
     def _attempt(self, event: StepStarted) -> None:
-        step = self._step(event.round, event.index, event.worker)
+        step = self._step(event.round, event.index, event.worker, event.access)
         span = self._chat(step.span, self._run_info.workers[event.worker])
         span.set_attribute(name.ATTEMPT, event.attempt)
         abandoned = step.attempts.pop((event.worker, event.attempt), None)
@@ -127,26 +124,22 @@ class RunSpans:
         step.attempts[event.worker, event.attempt] = span
         make_current(span)
 
-    def _step(self, number: int, index: int, worker: str) -> _Step:
+    def _step(self, number: int, index: int, worker: str, access: Collection[int]) -> _Step:
         if (number, index) not in self._steps:
-            access = self._access(number, index)
             attributes: Attributes = {name.OPERATION: name.INVOKE_AGENT, name.AGENT: worker, name.ROUND: number}
-            attributes |= {name.STEP: index, name.ACCESS: access}
-            links = [self._links[number, source] for source in access if (number, source) in self._links]
+            attributes |= {name.STEP: index, name.ACCESS: sorted(access)}
+            links = [self._links[number, source] for source in sorted(access) if (number, source) in self._links]
             span = self._start_child(self.span, f"{name.INVOKE_AGENT} {worker}", attributes, links=links)
             self._steps[number, index] = _Step(span)
             self._links[number, index] = Link(span.get_span_context())
         return self._steps[number, index]
 
-    def _access(self, number: int, index: int) -> list[int]:
-        """The access list of a step; empty while its plan is being written, because only a first step runs then."""
-        workflow = self._workflows.get(number)
-        return sorted(workflow.steps[index].access) if workflow else []
-
     def _step_finished(self, number: int, result: StepResult) -> None:
         make_current(self.span)
         if result.status == "failed":
-            self._step(number, result.index, result.step.worker)  # a limit may have refused it before its first attempt
+            self._step(
+                number, result.index, result.step.worker, result.step.access
+            )  # a limit may have refused it before its first attempt
         step = self._steps.pop((number, result.index), None)
         if step is None:  # skipped, or finished before the run was interrupted
             return
@@ -193,9 +186,25 @@ class RunSpans:
             span.set_attribute(name.RESPONSE_MODEL, call.completion.model)
             span.set_attribute(name.FINISH_REASONS, [call.completion.finish_reason])
         self._set_content(span, call)
+        if call.nested is not None:
+            self._add_nested(span, call.nested)
         if call.outcome != "ok":
             fail(span, call.outcome)
         span.end(self._at(call.started + call.seconds))
+
+    def _add_nested(self, parent: Span, nested: Nested) -> None:
+        """Records an agent's calls and tools; conductors inside of a call have recorded themselves."""
+        for call in nested.calls:
+            self._end_call(self._chat(parent, call.model, start=self._at(call.started)), call)
+        for tool in nested.tools:
+            attributes: Attributes = {name.OPERATION: name.EXECUTE_TOOL, name.TOOL: tool.name}
+            if self._with_content:
+                attributes |= {name.TOOL_ARGUMENTS: tool.arguments, name.TOOL_RESULT: tool.result}
+            title, start = f"{name.EXECUTE_TOOL} {tool.name}", self._at(tool.started)
+            span = self._start_child(parent, title, attributes, start=start)
+            if tool.is_error:
+                fail(span, "tool_error")
+            span.end(self._at(tool.started + tool.seconds))
 
     def _set_content(self, span: Span, source: Call | Trace) -> None:
         if not self._with_content:

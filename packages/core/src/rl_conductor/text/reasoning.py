@@ -82,6 +82,8 @@ _CANDIDATES = re.compile(
     r"(?P<delimits>(?=[ \t\r]*(?:\n|\Z))|(?=[^\s.,;:!?)\]}>'\"`’”»<|]))?",
     re.MULTILINE,
 )
+_SIGN = re.compile("think|THINK|thought|channel|analysis")
+"""Occurs in every delimiter, so a reply without it is all answer."""
 _QUOTES = frozenset("`'\"‘’“”«»")
 _BLANK = re.compile(r"\s*")
 _LABELS = re.compile(
@@ -101,6 +103,8 @@ class Split:
 
 def split_reasoning(text: str, *, start: ReasoningStart = "unknown", truncated: bool = False) -> Split:
     """Splits a whole reply; see `ReasoningFilter`."""
+    if not (truncated and start == "inside") and _SIGN.search(text) is None:
+        return Split(reasoning="", answer=text)
     reply = ReasoningFilter(start)
     answer = reply.add(text) + reply.end(truncated=truncated)
     return Split(reasoning=reply.reasoning, answer=answer, closed_unopened=reply.closed_unopened)

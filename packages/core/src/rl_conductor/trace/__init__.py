@@ -17,7 +17,7 @@ from rl_conductor.trace.events import (
 )
 from rl_conductor.trace.observers import RunInfo, observe
 from rl_conductor.trace.summary import Summary, progress
-from rl_conductor.trace.trace import Call, PlanRecord, Round, StepResult, Trace
+from rl_conductor.trace.trace import Call, Nested, NestedRun, PlanRecord, Round, StepResult, ToolUse, Trace
 
 __all__ = [
     "AnswerDelta",
@@ -25,6 +25,8 @@ __all__ = [
     "Event",
     "Finished",
     "Listener",
+    "Nested",
+    "NestedRun",
     "PlanDelta",
     "PlanRecord",
     "PlanRejected",
@@ -35,6 +37,7 @@ __all__ = [
     "StepResult",
     "StepStarted",
     "Summary",
+    "ToolUse",
     "Trace",
     "WorkflowPlanned",
     "observe",

@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-from rl_conductor.trace.trace import Call, CallOutcome, PlanSource, Round, StepResult, Trace
+from pydantic import Field
+
+from rl_conductor.trace.trace import Call, CallOutcome, Nested, PlanSource, Round, StepResult, Trace
 from rl_conductor.types import Dollars, Usage, Value
 
 BEGINNING = "0" * 64
@@ -45,6 +47,10 @@ class AuditedCall(Value):
     started_ms: int
     """Milliseconds since the run began."""
     ms: int
+    inside: tuple[AuditedCall, ...] = Field(default=(), exclude_if=lambda calls: not calls)
+    """The calls that a conductor or an agent made for this one; their usage is part of `used`."""
+    left_out: int = Field(default=0, exclude_if=lambda count: not count)
+    """Number of calls, tools and runs inside that the trace does not contain because of their size."""
 
 
 class AuditedStep(Value):
@@ -75,7 +81,7 @@ class AuditedRound(Value):
 
 
 class Ended(Value):
-    """Metadata of a finished run that is not in its trace."""
+    """Metadata of an ended run that is not in its trace."""
 
     run: str
     key: str
@@ -91,7 +97,7 @@ class Ended(Value):
 class Record(Ended):
     """One run, from the request to the answer.
 
-    What only the process that ran it knew is `None` when that process died.
+    Fields that are not stored before the end are `None` if the process died.
     """
 
     sequence: int
@@ -116,7 +122,7 @@ class Record(Ended):
     @property
     def line(self) -> str:
         """The record as one line of canonical JSON (RFC 8785)."""
-        return _canonical(self.model_dump(mode="json"))
+        return _canonical_json(self.model_dump(mode="json"))
 
 
 def record_of(trace: Trace, ended: Ended, *, sequence: int, previous: str) -> Record:
@@ -131,8 +137,8 @@ def record_of(trace: Trace, ended: Ended, *, sequence: int, previous: str) -> Re
         package=trace.versions.package,
         prompts=trace.versions.prompt,
         request=digest_of(trace.request.model_dump_json()),
-        policy=digest_of(_canonical(trace.policy.model_dump(mode="json"))),
-        limits=digest_of(_canonical(trace.limits.model_dump(mode="json"))),
+        policy=digest_of(_canonical_json(trace.policy.model_dump(mode="json"))),
+        limits=digest_of(_canonical_json(trace.limits.model_dump(mode="json"))),
         rounds=tuple(map(_round, trace.rounds)),
         answer=digest_of(trace.text) if trace.completion else None,
         answered_by=(answer.round, answer.step) if answer else None,
@@ -150,7 +156,7 @@ def unfinished_record_of(
     sequence: int,
     previous: str,
 ) -> Record:
-    """The record of a run whose process died, from what it had stored by then."""
+    """Creates the record of a run that its process did not finish, from the rounds that were stored."""
     return Record(
         **dict(ended),
         sequence=sequence,
@@ -182,7 +188,7 @@ def _round(round_: Round) -> AuditedRound:
         constrained=plan.constrained,
         repairs=len(plan.repairs),
         rejected=len(plan.errors),
-        calls=tuple(map(_call, plan.calls)),
+        calls=tuple(_call(call) for call in plan.calls),
         steps=tuple(map(_step, round_.results)),
     )
 
@@ -195,11 +201,12 @@ def _step(result: StepResult) -> AuditedStep:
         status=result.status,
         subtask=digest_of(result.step.subtask),
         reply=digest_of(result.text) if result.reply else None,
-        calls=tuple(map(_call, result.calls)),
+        calls=tuple(_call(call) for call in result.calls),
     )
 
 
-def _call(call: Call) -> AuditedCall:
+def _call(call: Call, began: float = 0.0) -> AuditedCall:
+    """Creates the record of a call, whose times count from `began` seconds after the beginning of the run."""
     return AuditedCall(
         worker=call.worker,
         requested=call.model,
@@ -207,9 +214,17 @@ def _call(call: Call) -> AuditedCall:
         shown=call.fingerprint,
         outcome=call.outcome,
         used=_used(call.usage),
-        started_ms=_ms(call.started),
+        started_ms=_ms(began + call.started),
         ms=_ms(call.seconds),
+        inside=tuple(_calls_inside(call.nested, began)) if call.nested else (),
+        left_out=call.nested.left_out if call.nested else 0,
     )
+
+
+def _calls_inside(nested: Nested, began: float) -> Iterator[AuditedCall]:
+    yield from (_call(call, began) for call in nested.calls)
+    for run in nested.runs:
+        yield from (_call(call, began + run.started) for round_ in run.rounds for call in round_.calls)
 
 
 def _used(usage: Usage) -> Used:
@@ -225,7 +240,7 @@ def _ms(seconds: float) -> int:
     return round(seconds * 1000)
 
 
-def _canonical(value: Any) -> str:
+def _canonical_json(value: Any) -> str:
     return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
 
 
@@ -263,7 +278,7 @@ class Chain:
     @property
     def seal(self) -> str:
         """The last line of an export, which reveals truncation."""
-        return _canonical({"head": self.head, "records": self.records})
+        return _canonical_json({"head": self.head, "records": self.records})
 
 
 def read_export(content: bytes) -> Chain:

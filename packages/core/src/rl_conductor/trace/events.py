@@ -50,6 +50,8 @@ class StepStarted(Value):
     index: int
     worker: str
     attempt: int
+    access: frozenset[int] = frozenset()
+    """Positions of the earlier steps that the step reads."""
 
 
 class StepFinished(Value):
@@ -84,4 +86,4 @@ Listener = Callable[[Event], None]
 
 
 def ignore(_: Event) -> None:
-    """A listener that ignores every event."""
+    """Ignores an event; the default listener."""

@@ -5,10 +5,22 @@ Fields have the same names as in the `Trace`; rounds and steps count from 0.
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any, Literal, Self
 
+from pydantic import Field
+
 from rl_conductor.trace.events import Event, PlanRejected, StepFinished, StepStarted, WorkflowPlanned
-from rl_conductor.trace.trace import Answer, PlanRecord, PlanSource, Round, RoutingDecision, StepResult, Trace
+from rl_conductor.trace.trace import (
+    Answer,
+    NestedRun,
+    PlanRecord,
+    PlanSource,
+    Round,
+    RoutingDecision,
+    StepResult,
+    Trace,
+)
 from rl_conductor.types import Text, Usage, Value, total
 from rl_conductor.workflow.workflow import Step
 
@@ -25,7 +37,6 @@ class PlannedStep(Value):
 
     @classmethod
     def of(cls, index: int, step: Step) -> Self:
-        """Converts a workflow's step."""
         return cls(step=index, worker=step.worker, subtask=step.subtask, access=tuple(sorted(step.access)))
 
 
@@ -38,6 +49,32 @@ class StepSummary(PlannedStep):
     """The model that answered, as reported by its vendor."""
     seconds: float
     usage: Usage
+    nested: tuple[NestedSummary, ...] = Field(default=(), exclude_if=lambda nested: not nested)
+    """Runs of conductors inside of the step. Their usage is part of the step's."""
+    tools: dict[str, int] = Field(default_factory=dict, exclude_if=lambda tools: not tools)
+    """The number of uses of each tool of the worker's own, by name."""
+
+
+class NestedSummary(Value):
+    """A conductor's run inside of a step."""
+
+    run: str
+    planner: str
+    answer: Answer | None
+    error: Text | None
+    rounds: tuple[RoundSummary, ...]
+    seconds: float
+
+    @classmethod
+    def of(cls, run: NestedRun) -> Self:
+        return cls(
+            run=run.id,
+            planner=run.planner,
+            answer=run.answer,
+            error=run.error,
+            rounds=tuple(map(RoundSummary.of, run.rounds)),
+            seconds=_round(run.seconds),
+        )
 
 
 class PlanSummary(Value):
@@ -53,7 +90,6 @@ class PlanSummary(Value):
 
     @classmethod
     def of(cls, plan: PlanRecord) -> Self:
-        """Summarises a plan record."""
         return cls(
             source=plan.source,
             tier=plan.tier,
@@ -71,7 +107,6 @@ class RoundSummary(Value):
 
     @classmethod
     def of(cls, round_: Round) -> Self:
-        """Summarises a round of a trace."""
         return cls(plan=PlanSummary.of(round_.plan), steps=tuple(map(_step, round_.results)))
 
 
@@ -102,7 +137,6 @@ class Summary(Value):
 
     @classmethod
     def of(cls, trace: Trace) -> Self:
-        """Summarises a finished run."""
         return cls(
             run=trace.id,
             planner=trace.planner,
@@ -111,7 +145,7 @@ class Summary(Value):
             error=trace.error,
             rounds=tuple(map(RoundSummary.of, trace.rounds)),
             depth=depth(trace),
-            seconds=_rounded(trace.seconds),
+            seconds=_round(trace.seconds),
             usage=trace.usage,
             planning=trace.planning,
             workers=trace.usage_by_worker(),
@@ -119,7 +153,7 @@ class Summary(Value):
 
 
 def depth(trace: Trace) -> int:
-    """The number of sequential steps on the longest path, summed over all rounds."""
+    """Counts the sequential steps on the longest path, summed over all rounds."""
     return sum(len(round_.workflow.layers) for round_ in trace.rounds if round_.workflow)
 
 
@@ -151,10 +185,12 @@ def _step(result: StepResult) -> StepSummary:
         status=result.status,
         error=result.error,
         model=next((call.completion.model for call in reversed(result.calls) if call.completion), None),
-        seconds=_rounded(result.seconds),
+        seconds=_round(result.seconds),
         usage=total(call.usage for call in result.calls),
+        nested=tuple(NestedSummary.of(run) for call in result.calls if call.nested for run in call.nested.runs),
+        tools=Counter(use.name for call in result.calls if call.nested for use in call.nested.tools),
     )
 
 
-def _rounded(seconds: float) -> float:
+def _round(seconds: float) -> float:
     return round(seconds, 3)

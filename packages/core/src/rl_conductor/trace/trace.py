@@ -15,16 +15,17 @@ from pydantic import Field
 
 from rl_conductor.plan_text.forms import Form
 from rl_conductor.types import Card, Completion, Message, Request, Roster, Sampling, Text, Usage, Value, total
+from rl_conductor.workflow.example import PlanExample
 from rl_conductor.workflow.limits import Limits
 from rl_conductor.workflow.policy import Policy
 from rl_conductor.workflow.workflow import AccessMode, Step, Workflow
 
 CallOutcome = Literal["ok", "error", "timeout", "cancelled", "refused"]
-"""How a call ended; `refused` means that a limit stopped it before it was sent."""
+"""How a call ended; `refused` means that a limit, or the model's context length, stopped it before it was sent."""
 
 
 def fingerprint(request: Request) -> str:
-    """SHA-256 of a request in hex, without its timeout; identifies a prompt without revealing it."""
+    """Computes the SHA-256 of a request without its timeout, in hex; it identifies a prompt without revealing it."""
     return hashlib.sha256(request.model_dump_json(exclude={"timeout"}).encode()).hexdigest()
 
 
@@ -43,13 +44,64 @@ class Call(Value):
     """The reply; its `model` is the one that answered."""
     outcome: CallOutcome = "ok"
     error: Text | None = None
+    status: int | None = None
+    """The HTTP status of a failed call, if the vendor answered with one."""
     retryable: bool = False
+    retry_after: float | None = None
+    """Seconds that the vendor asked to wait before the next call."""
     broke_off: bool = False
     """Whether a part of the reply had been streamed to the caller when the call failed, so that it was not retried."""
+    out_of_tokens: bool = False
+    """Whether the model used up `max_tokens` before it wrote any answer."""
     usage: Usage = Field(default_factory=Usage)
+    """Includes everything that is `nested` in the call."""
     started: float
     """Seconds since the run began."""
     seconds: float
+    nested: Nested | None = Field(default=None, exclude_if=lambda nested: nested is None)
+    """The calls, tools and runs inside of the call, if its model is a conductor or an agent."""
+
+
+class ToolUse(Value):
+    """One call of a tool that belongs to a worker and was run for it."""
+
+    name: str
+    arguments: Text
+    """The JSON text as the model wrote it."""
+    result: Text
+    """The text that was returned to the model."""
+    is_error: bool = False
+    started: float
+    """Seconds since the run began."""
+    seconds: float
+
+
+class NestedRun(Value):
+    """A conductor's run inside of a model call of another run. Its times count from its own beginning."""
+
+    id: str
+    planner: str
+    """The nested conductor's own model."""
+    rounds: tuple[Round, ...]
+    answer: Answer | None = None
+    error: Text | None = None
+    started: float
+    """Seconds since the outer run began."""
+    seconds: float
+
+
+class Nested(Value):
+    """The calls, tools and runs inside of one model call; bounded in size, without the requests of calls.
+
+    Their usage is part of the outer call's, and must not be added to it.
+    """
+
+    calls: tuple[Call, ...] = ()
+    """Calls of a base model by an agent. Their times count from the beginning of the run around the agent."""
+    tools: tuple[ToolUse, ...] = ()
+    runs: tuple[NestedRun, ...] = ()
+    left_out: int = 0
+    """Number of further calls, tools and runs that did not fit."""
 
 
 class StepResult(Value):
@@ -75,10 +127,10 @@ class StepResult(Value):
         return self.reply.text if self.reply else ""
 
 
-PlanSource = Literal["planner", "given", "single", "tier", "fallback", "continuation"]
+PlanSource = Literal["planner", "given", "single", "tier", "learned", "fallback", "continuation"]
 """The origin of the workflow: the planner, the caller (`given`), a policy that leaves one choice (`single`), a
-classifier that rates the request as simple (`tier`), the fallback after the planner failed, or a continuation of the
-worker's tool calls."""
+classifier that rates the request as simple (`tier`), a selector of learned workflows (`learned`), the fallback after
+the planner failed, or a continuation of the worker's tool calls."""
 
 
 class RoutingDecision(Value):
@@ -120,17 +172,17 @@ class PlanRecord(Value):
     errors: tuple[Text, ...] = ()
     """Why earlier samples were rejected, and parts of an interrupted run that the policy no longer allows."""
     workflow: Workflow | None = None
-    """The plan as parsed; `None` accepts the answer of the round before."""
+    """The plan as parsed; `None` accepts the answer of the previous round."""
     form: str | None = None
     constrained: bool = False
-    """Whether decoding was constrained to the grammar of the pool and policy."""
+    """Whether decoding was constrained to the grammar of the pool and policy, or a part of it if that is too large."""
     calls: tuple[Call, ...] = ()
     tier: RoutingDecision | None = None
-    """What a classifier decided before; `None` when none was asked."""
+    """The router's decision before planning; `None` without a router."""
 
     @property
     def is_complete(self) -> bool:
-        """Whether planning ended, with a workflow or by accepting the answer of the round before."""
+        """`True` once planning has ended, with a workflow or by accepting the answer of the previous round."""
         return self.workflow is not None or bool(self.text) or self.source == "fallback"
 
 
@@ -176,7 +228,11 @@ class WorkerSetup(Value):
     """Its model, as `provider:name`."""
     can: frozenset[str]
     """Names of the capabilities of its model."""
+    context: int | None = None
+    """Maximum tokens of prompt and reply together, if known."""
     sampling: Sampling
+    instructions: str = ""
+    """The worker's own instructions."""
 
 
 class PlannerSetup(Value):
@@ -185,9 +241,13 @@ class PlannerSetup(Value):
     card: Card
     can: frozenset[str]
     """Names of the capabilities of its model."""
+    context: int | None = None
+    """Maximum tokens of prompt and reply together, if known."""
     form: Form | None
     roster: Roster
-    examples: int
+    examples: int | tuple[PlanExample, ...]
+    instructions: str = ""
+    """The user's own instructions for plans."""
     samples: int
     repair: bool
     sampling: Sampling
@@ -247,7 +307,7 @@ class Trace(Value):
         return total(call.usage for call in self.calls() if call.worker is None)
 
     def usage_by_worker(self) -> dict[str, Usage]:
-        """The usage of each worker by name, in the order of their first calls."""
+        """Sums the usage of each worker by name, in the order of their first calls."""
         usages: dict[str, Usage] = {}
         for call in self.calls():
             if call.worker is not None:

@@ -1,4 +1,4 @@
-"""What may be planned and spent: workflows, the plan space, policies and limits. Pure values."""
+"""Workflows, the space of allowed plans, policies and limits. Pure values."""
 
 from rl_conductor.workflow.limits import Limits
 from rl_conductor.workflow.policy import DataRule, Flow, Policy

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from decimal import Decimal
+from typing import TYPE_CHECKING
 
 from pydantic import Field
 
-from rl_conductor.types import Dollars, FilePart, ImagePart, JsonFormat, Message, Price, Request, Value
+from rl_conductor.types import DecimalInput, Dollars, FilePart, ImagePart, JsonFormat, Message, Price, Request, Value
 
 TOKENS_PER_MESSAGE = 16
 """A generous estimate of the tokens that a chat template adds per message."""
@@ -16,16 +17,18 @@ TOKENS_PER_IMAGE = 3_000
 BASE64_BYTES_PER_FILE_TOKEN = 4
 """An estimate for documents that are not plain text, such as PDFs: their size does not determine how much text and how
 many page images a vendor extracts."""
+MAX_CHARS_PER_TOKEN = 6
+"""More characters per token than ordinary text has with any tokenizer: a request that is longer than a model's context
+by this estimate certainly does not fit."""
 DEFAULT_OUTPUT_TOKENS = 4_096
 """Default limit of output tokens per call (paper: workers in training)."""
 PLAN_TOKENS = 1_024
 """Maximum tokens of a plan (paper, table of hyper-parameters)."""
 USD_DIGITS = 60
-"""Most digits of a limit in dollars, half of them after the point: clients write limits, and told in full, a few
-characters such as `1e-999999999` would take a gigabyte."""
+"""Maximum digits of a limit in dollars, half of them after the point. Clients set limits, and `1e-999999999` written
+with all digits would take a gigabyte."""
 MAX_LIMIT = 10**15
-"""Highest limit of tokens, calls and seconds: far more than any run can use, and still a number that clocks and
-databases can hold."""
+"""Maximum limit of tokens, calls and seconds: more than any run can use, and in the range of clocks and databases."""
 
 
 class Limits(Value):
@@ -38,7 +41,7 @@ class Limits(Value):
     calls: int | None = Field(default=None, ge=1, le=MAX_LIMIT)
     """Calls to any model, planning and retries included."""
     seconds: float | None = Field(default=None, gt=0, le=MAX_LIMIT)
-    """Wall time until everything in flight is given up."""
+    """Wall time until everything in flight is cancelled."""
     rounds: int = Field(default=1, ge=1)
     """Maximum number of plans that are run one after the other; 2 is the paper's recursion."""
     steps: int = Field(default=5, ge=1)
@@ -49,6 +52,22 @@ class Limits(Value):
     """Maximum nesting depth of conductors in one another's pools."""
     hedges: int = Field(default=0, ge=0)
     """Maximum number of hedged calls (see `Worker.hedge_after`)."""
+
+    if TYPE_CHECKING:
+
+        def __init__(
+            self,
+            *,
+            usd: DecimalInput | None = None,
+            tokens: int | None = None,
+            calls: int | None = None,
+            seconds: float | None = None,
+            rounds: int = 1,
+            steps: int = 5,
+            concurrency: int | None = None,
+            depth: int = 2,
+            hedges: int = 0,
+        ) -> None: ...
 
 
 @dataclass(frozen=True)
@@ -68,8 +87,9 @@ class UpperBound:
 
 def upper_bound(request: Request, price: Price | None) -> UpperBound:
     """Computes the maximum usage of `request`: a token is at least one byte, so the bytes bound the input tokens."""
-    input_tokens = sum(_tokens(message) for message in request.messages)
-    input_tokens += sum(_bytes(tool.model_dump_json()) for tool in request.tools)
+    input_tokens = sum(map(_tokens, request.messages))
+    for tool in request.tools:
+        input_tokens += _bytes(tool.model_dump_json())
     if isinstance(request.response_format, JsonFormat):
         input_tokens += _bytes(request.response_format.model_dump_json())
     output_tokens = request.sampling.max_tokens or DEFAULT_OUTPUT_TOKENS
@@ -77,8 +97,18 @@ def upper_bound(request: Request, price: Price | None) -> UpperBound:
     return UpperBound(input_tokens=input_tokens, output_tokens=output_tokens, cost=cost)
 
 
+def min_input_tokens(request: Request) -> int:
+    """Estimates the minimum number of input tokens of `request`, by its text alone."""
+    chars = sum(
+        len(message.text) + sum(len(call.arguments) for call in message.tool_calls) for message in request.messages
+    )
+    return chars // MAX_CHARS_PER_TOKEN
+
+
 def _tokens(message: Message) -> int:
-    tokens = TOKENS_PER_MESSAGE + sum(_bytes(call.arguments) + _bytes(call.name) for call in message.tool_calls)
+    tokens = TOKENS_PER_MESSAGE
+    for call in message.tool_calls:
+        tokens += _bytes(call.arguments) + _bytes(call.name)
     for part in message.content:
         if isinstance(part, ImagePart):
             tokens += TOKENS_PER_IMAGE

@@ -6,6 +6,7 @@ policy. Pure: nothing here calls a model or knows the syntax of plans.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import cached_property
 from typing import Annotated, Literal, Self
 
@@ -18,7 +19,7 @@ AccessMode = Literal["binary", "positional"]
 """`binary`: a step reads no earlier step or all of them (paper, main runs); `positional`: any subset."""
 
 
-def _text(subtask: str) -> str:
+def _clean_subtask(subtask: str) -> str:
     try:
         subtask.encode()
     except UnicodeEncodeError as lone:
@@ -29,7 +30,7 @@ def _text(subtask: str) -> str:
 class Step(Value):
     """One subtask with its worker and the earlier steps that it reads."""
 
-    subtask: Annotated[str, AfterValidator(_text)]
+    subtask: Annotated[str, AfterValidator(_clean_subtask)]
     """The instructions for the worker; leading whitespace is dropped."""
     worker: str
     access: frozenset[int] = frozenset()
@@ -44,7 +45,7 @@ class Workflow(Value):
     steps: tuple[Step, ...] = Field(min_length=1)
 
     @model_validator(mode="after")
-    def _reads_only_earlier_steps(self) -> Self:
+    def _check_steps(self) -> Self:
         for index, step in enumerate(self.steps):
             later = sorted(i for i in step.access if not 0 <= i < index)
             if later:
@@ -101,25 +102,33 @@ class Workflow(Value):
         """Renders the workflow as a Mermaid flow chart."""
         lines = ["flowchart TD"]
         for index, step in enumerate(self.steps):
-            label = f"{index + 1} · {_escaped(step.worker)}<br>{_escaped(step.subtask)}"
+            label = f"{index + 1} · {_escape(step.worker)}<br>{_escape(step.subtask)}"
             lines.append(f'    s{index}["{label}"]')
         for index, step in enumerate(self.steps):
             lines += [f"    s{i} --> s{index}" for i in sorted(step.access)]
         return "\n".join(lines)
 
 
-def _escaped(text: str) -> str:
+def _escape(text: str) -> str:
     """Escapes `text` for a Mermaid label."""
     for raw, safe in (("&", "&amp;"), ('"', "&quot;"), ("<", "&lt;"), (">", "&gt;"), ("\n", " ")):
         text = text.replace(raw, safe)
     return text
 
 
+class AttachmentRule(Value):
+    """A kind of attachment in the question that only some of the allowed workers can read."""
+
+    kind: Literal["images", "files"]
+    readers: frozenset[str]
+    """The workers that can. One of them has to do a step that the answer depends on."""
+
+
 class PlanSpace(Value):
     """The set of workflows allowed for one request.
 
     `Policy.space` creates it from the pool and the limits. The grammar decodes only its members, and the parser checks
-    plans against it, so both agree by construction.
+    plans against it, so both agree by construction. Only the rules about attachments are left to the check.
     """
 
     roster: tuple[str, ...] = Field(min_length=1)
@@ -139,11 +148,13 @@ class PlanSpace(Value):
     """The workers with replies in earlier rounds, which steps may recall; `None` in the first round."""
     may_accept: bool = False
     """Whether an empty plan, which accepts the answer of the previous round, is allowed."""
+    attachments: tuple[AttachmentRule, ...] = ()
+    """Kinds of attachments that only some of the allowed workers can read; the others see a note in their place."""
     subtask_chars: int = Field(default=400, ge=1)
     """Maximum length of a subtask in characters."""
 
     @model_validator(mode="after")
-    def _names_each_worker_once(self) -> Self:
+    def _check_roster(self) -> Self:
         if len(set(self.roster)) < len(self.roster):
             raise ValueError(f"the roster names a worker twice: {', '.join(self.roster)}")
         return self
@@ -160,7 +171,7 @@ class PlanSpace(Value):
 
     @property
     def leaves_no_choice(self) -> bool:
-        """Whether the only possible plan is one step by one worker, so that planning can be skipped."""
+        """`True` if the only possible plan is one step by one worker, so that planning can be skipped."""
         return len(self.choices) == 1 and self.max_steps == 1
 
     def violations(self, workflow: Workflow) -> tuple[str, ...]:
@@ -174,7 +185,15 @@ class PlanSpace(Value):
             violations.append(f"the last step must be done by {able}, not {steps[-1].worker!r}")
         if self.last_reads_all and steps[-1].access != frozenset(range(len(steps) - 1)):
             violations.append("the last step must see every earlier step")
-        return tuple(violations)
+        return (*violations, *self._unread_attachments(workflow))
+
+    def _unread_attachments(self, workflow: Workflow) -> Iterator[str]:
+        """Describes the attachments that reach the answer neither directly nor through an earlier round."""
+        needed = [workflow.steps[i] for i in workflow.needed]
+        for rule in self.attachments:
+            if not any(step.worker in rule.readers or step.recall for step in needed):
+                readers = " or ".join(map(repr, sorted(rule.readers)))
+                yield f"the {rule.kind} of the question must be read by {readers}, in a step that the answer depends on"
 
     def wrong_count(self, steps: int) -> str:
         """Returns the message for a plan with too few or too many steps."""

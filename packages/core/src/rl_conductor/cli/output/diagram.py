@@ -42,7 +42,7 @@ class StepRow:
 
 
 def table(workflow: Workflow, rows: Sequence[StepRow]) -> Table:
-    """A table with one line per step and its status; long subtasks are truncated."""
+    """Builds a table with one line per step and its status; long subtasks are truncated."""
     grid = Table.grid(padding=(0, 1), expand=True)
     grid.add_column(no_wrap=True)
     grid.add_column(no_wrap=True)
@@ -64,20 +64,20 @@ def table(workflow: Workflow, rows: Sequence[StepRow]) -> Table:
 
 
 def outline(workflow: Workflow, width: int) -> Text:
-    """The steps with their complete subtasks, wrapped to `width`."""
+    """Renders the steps with their complete subtasks, wrapped to `width`."""
     lines = Text()
     names = [one_line(step.worker) for step in workflow.steps]
     widest = min(max(map(len, names)), WORKER_WIDTH)
     for number, (gutter, name, step) in enumerate(zip(gutters(workflow), names, workflow.steps, strict=True), 1):
         lead = Text.assemble((gutter.first, "dim"), f"{number} ", (f"{name:<{widest}}", "bold"), "  ")
         below = Text.assemble((gutter.below, "dim"), " " * (lead.cell_len - len(gutter.below)))
-        for place, line in enumerate(_wrapped(one_line(step.subtask), max(20, width - lead.cell_len))):
+        for place, line in enumerate(_wrap(one_line(step.subtask), max(20, width - lead.cell_len))):
             lines.append_text(below if place else lead).append_text(line).append("\n")
     lines.right_crop(1)
     return lines
 
 
-def _wrapped(text: str, width: int) -> list[Text]:
+def _wrap(text: str, width: int) -> list[Text]:
     return list(Text(text).wrap(Console(width=width), width))
 
 
@@ -100,7 +100,7 @@ def gutters(workflow: Workflow) -> list[Gutter]:
         rows.append((line, below, bool(reading)))
     width = len(lanes)
     blank = width + 2 if width else 0
-    return [Gutter(_headed(line, width, reads=reads), below.ljust(blank)) for line, below, reads in rows]
+    return [Gutter(_connect(line, width, reads=reads), below.ljust(blank)) for line, below, reads in rows]
 
 
 def _last_reader(workflow: Workflow, source: int | None) -> int | None:
@@ -120,7 +120,7 @@ def _glyph(place: int, lanes: Sequence[int | None], reading: set[int], ending: s
     return "─" if place > begins else " "
 
 
-def _headed(line: str, width: int, *, reads: bool) -> str:
+def _connect(line: str, width: int, *, reads: bool) -> str:
     """Extends `line` to its step, with an arrow if the step reads a reply."""
     if not width:
         return ""

@@ -18,7 +18,7 @@ from rl_conductor._internal.formatting import cost, counted, seconds, tokens
 from rl_conductor.cli.output import console
 from rl_conductor.cli.output.console import clean, one_line
 from rl_conductor.cli.output.diagram import StepRow, table
-from rl_conductor.cli.output.report import SOURCES, plan_heading, step_row, waiting_row
+from rl_conductor.cli.output.report import SOURCES, UNREACHABLE, plan_heading, step_row, waiting_row
 from rl_conductor.trace.events import (
     AnswerDelta,
     Event,
@@ -55,7 +55,7 @@ class Watcher:
 
     display: Display
     print_answer: bool = True
-    """Whether the answer is written to stdout as it is made."""
+    """Whether the answer is streamed to stdout."""
     trace: Trace | None = None
     """The trace, once the run has ended or was cancelled."""
     _last_character: str = ""
@@ -71,7 +71,7 @@ class Watcher:
             self.display.show(event)
 
     def end_line(self) -> None:
-        """Finish the answer's last line."""
+        """Ends the last line of the answer."""
         if self._last_character and self._last_character != "\n":
             self._write("\n")
 
@@ -186,14 +186,14 @@ class Board:
         return Text.assemble((f"{_frame(now)} ", "cyan"), f"round {number}: " if number else "", " · ".join(parts))
 
 
-def _row(view: _RoundView, index: int, otherwise: StepRow, now: float) -> StepRow:
+def _row(view: _RoundView, index: int, waiting: StepRow, now: float) -> StepRow:
     if index in view.results:
         return step_row(view.results[index])
     attempt = view.attempts.get(index)
     if attempt is None:
-        return otherwise
+        return waiting
     worker = attempt.worker if attempt.number == 1 else f"{attempt.worker} (attempt {attempt.number})"
-    return StepRow(_frame(now), "cyan", worker, otherwise.subtask, seconds=seconds(now - attempt.since))
+    return StepRow(_frame(now), "cyan", worker, waiting.subtask, seconds=seconds(now - attempt.since))
 
 
 def _frame(now: float) -> str:
@@ -211,7 +211,7 @@ class Lines:
     planner: str
 
     def show(self, event: Event) -> None:
-        """Prints the event, if it is worth a line."""
+        """Prints the lines of an event, if any."""
         for line in self._lines(event):
             self.console.print(Text(line), soft_wrap=True)
 
@@ -225,18 +225,20 @@ class Lines:
             case WorkflowPlanned():
                 yield from _plan_lines(event.plan)
             case StepStarted():
-                again = f", attempt {event.attempt}" if event.attempt > 1 else ""
-                yield f"step {event.index + 1}: {event.worker} begins{again}"
+                attempt = f", attempt {event.attempt}" if event.attempt > 1 else ""
+                yield f"step {event.index + 1}: {event.worker} starts{attempt}"
             case StepFinished():
                 yield _result_line(event.result)
 
 
 def _plan_lines(plan: PlanRecord) -> Iterator[str]:
     if plan.workflow is None:
-        yield "the answer stands"
+        yield "the answer is accepted"
         return
-    after = f", after {counted(len(plan.errors), 'rejected plan')}" if plan.source == "planner" and plan.errors else ""
-    yield f"{SOURCES[plan.source]}: {counted(len(plan.workflow.steps), 'step')}{after}"
+    rejections = (
+        f", after {counted(len(plan.errors), 'rejected plan')}" if plan.source == "planner" and plan.errors else ""
+    )
+    yield f"{SOURCES[plan.source]}: {counted(len(plan.workflow.steps), 'step')}{rejections}"
     for number, step in enumerate(plan.workflow.steps, 1):
         reads = ", ".join(str(source + 1) for source in sorted(step.access))
         yield f"  {number}. {step.worker}: {one_line(step.subtask)}" + (f" (reads {reads})" if reads else "")
@@ -244,8 +246,11 @@ def _plan_lines(plan: PlanRecord) -> Iterator[str]:
 
 def _result_line(result: StepResult) -> str:
     used = total(call.usage for call in result.calls)
-    what = {"ok": "done", "failed": "failed", "skipped": "skipped"}[result.status]
-    line = f"step {result.index + 1}: {result.step.worker} {what}"
+    status = {"ok": "done", "failed": "failed", "skipped": "skipped"}[result.status]
+    line = f"step {result.index + 1}: {result.step.worker} {status}"
     if result.calls:
         line += f" in {seconds(result.seconds)}, {tokens(used)}, {cost(used)}"
-    return f"{line}: {one_line(result.error)}" if result.error and result.status == "failed" else line
+    is_unreachable = all(UNREACHABLE.fullmatch(call.error or "") for call in result.calls)
+    if result.error and result.status == "failed" and not (result.calls and is_unreachable):  # the summary names it
+        return f"{line}: {one_line(result.error)}"
+    return line

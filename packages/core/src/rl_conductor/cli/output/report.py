@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
@@ -13,7 +14,7 @@ from rich.text import Text
 from rl_conductor._internal.formatting import cost, cost_in_words, counted, seconds, tokens
 from rl_conductor.cli.output.console import clean, one_line
 from rl_conductor.cli.output.diagram import StepRow, table
-from rl_conductor.trace.trace import PlanRecord, Round, StepResult, Trace
+from rl_conductor.trace.trace import Nested, NestedRun, PlanRecord, Round, StepResult, Trace
 from rl_conductor.types import FilePart, ImagePart, Message, Request, Usage, total
 from rl_conductor.workflow.workflow import Step, Workflow
 
@@ -21,40 +22,85 @@ MARKS = {"ok": ("✓", "green"), "failed": ("✗", "bold red"), "skipped": ("–
 
 SOURCES = {
     "planner": "planned",
-    "given": "as given",
-    "single": "one worker, nothing to plan",
-    "tier": "a simple request",
-    "fallback": "no plan could be used: the best worker answers alone",
-    "continuation": "goes on with the worker whose tools were called",
+    "given": "your workflow",
+    "single": "single worker, no planning",
+    "tier": "simple request, no planning",
+    "learned": "learned workflow, no planning",
+    "fallback": "no valid plan: the best worker answers alone",
+    "continuation": "continued with the worker that called the tools",
 }
-"""Description of the source of a workflow."""
+"""Descriptions of the origin of a workflow."""
+CANCELLED = "cancelled"
+"""The error of a plan or step that was interrupted."""
+UNREACHABLE = re.compile(r"(?P<model>\S+): (?P<reason>can't reach .+)", re.DOTALL)
+"""The message of an `UnreachableError`."""
+
+
+CUT_OFF = "the reply was cut off when it reached max_tokens"
 
 
 def summary(trace: Trace) -> RenderableType:
-    """The rounds with their steps, the problems, and the totals."""
+    """Renders the rounds with their steps, the problems and the totals."""
     return Group(*_rounds(trace), *problems(trace), Text(), totals(trace))
 
 
-def _rounds(trace: Trace) -> Iterator[RenderableType]:
-    for number, round_ in enumerate(trace.rounds, 1):
-        yield plan_heading(number if len(trace.rounds) > 1 else None, trace.planner, round_.plan)
-        if round_.workflow is not None:
-            yield table(round_.workflow, [step_row(result) for result in round_.results])
+def _rounds(run: Trace | NestedRun) -> Iterator[RenderableType]:
+    for number, round_ in enumerate(run.rounds, 1):
+        yield plan_heading(number if len(run.rounds) > 1 else None, run.planner, round_.plan)
+        yield from _steps(round_)
+
+
+def _steps(round_: Round) -> Iterator[RenderableType]:
+    """Renders the steps of a round, and below them what happened inside of their calls, indented."""
+    if round_.workflow is None:
+        return
+    yield table(round_.workflow, [step_row(result) for result in round_.results])
+    for result in round_.results:
+        for nested in filter(None, (call.nested for call in result.calls)):
+            yield Padding(Group(*_nested(f"inside step {result.index + 1}", nested)), (0, 0, 0, 4))
+
+
+def _nested(where: str, nested: Nested) -> Iterator[RenderableType]:
+    """Renders the tools, calls and conductors inside of one call."""
+    if nested.calls or nested.tools:
+        uses = deduplicate([f"{use.name}{' (error)' if use.is_error else ''}" for use in nested.tools])
+        tools = f": {', '.join(uses)}" if uses else ""
+        parts = f"{counted(len(nested.calls), 'call')}, {counted(len(nested.tools), 'use')} of tools{tools}"
+        yield Text(one_line(f"{where}: {parts}"), style="dim")
+    for run in nested.runs:
+        yield Text(
+            one_line(f"{where}: a conductor, {counted(len(run.rounds), 'round')}, {seconds(run.seconds)}"), "dim"
+        )
+        yield from _rounds(run)
+        if run.error:
+            yield Text(one_line(f"no answer: {run.error}"), style="yellow dim")
+    if nested.left_out:
+        yield Text(f"{where}: {counted(nested.left_out, 'more record')} left out because of their size", style="dim")
 
 
 def plan_heading(number: int | None, planner: str, plan: PlanRecord) -> Text:
-    """The heading of a round: the planner, and the time, tokens and cost of planning."""
+    """Renders the heading of a round: the planner, and the time, tokens and cost of planning."""
     used = total(call.usage for call in plan.calls)
     parts = [seconds(sum(call.seconds for call in plan.calls)), tokens(used), cost(used)]
-    words = "the answer stands" if plan.workflow is None and plan.source == "planner" else SOURCES[plan.source]
-    who = f"{words} by {planner}" if plan.source == "planner" and plan.workflow is not None else words
-    line = Text(f"round {number}: " if number else "", style="dim").append(one_line(who))
+    origin = _origin(planner, plan)
+    line = Text(f"round {number}: " if number else "", style="dim").append(one_line(origin))
     line.append(f" · {' · '.join(parts)}" if plan.calls else "")
     return line.append(f"\ntier: {one_line(plan.tier.in_words)}" if plan.tier else "", style="dim")
 
 
+def _origin(planner: str, plan: PlanRecord) -> str:
+    """Describes the origin of a plan, or why there is none."""
+    if plan.source == "planner" and plan.workflow is not None:
+        return f"{SOURCES[plan.source]} by {planner}"
+    if plan.workflow is None and CANCELLED in plan.errors:
+        return f"planning by {planner} was interrupted"
+    if plan.workflow is None:
+        return "the answer is accepted" if plan.source == "planner" else "no valid plan: the previous answer is kept"
+    return SOURCES[plan.source]
+
+
 def step_row(result: StepResult) -> StepRow:
-    """The table row of a finished step."""
+    """Builds the table row of a finished step."""
     mark, style = MARKS[result.status]
     used = total(call.usage for call in result.calls)
     ran = bool(result.calls)
@@ -70,40 +116,65 @@ def step_row(result: StepResult) -> StepRow:
 
 
 def problems(trace: Trace) -> list[Text]:
-    """Rejected plans, repairs and failed calls, one line each."""
-    lines = []
+    """Lists rejected plans, repairs and failed calls, one per line; a server that can't be reached only once."""
+    lines = [] if _is_unreachable(trace) else unreachable_servers(trace)
     for number, round_ in enumerate(trace.rounds, 1):
         where = f"round {number}, " if len(trace.rounds) > 1 else ""
-        lines += [f"{where}plan: {error}" for error in deduplicate(round_.plan.errors)]
-        lines += [f"{where}plan, changed: {repair}" for repair in round_.plan.repairs]
+        errors = [error for error in round_.plan.errors if error != CANCELLED and not UNREACHABLE.fullmatch(error)]
+        lines += [f"{where}plan: {error}" for error in deduplicate(errors)]
+        lines += [f"{where}plan repaired: {repair}" for repair in round_.plan.repairs]
         for result in round_.results:
-            lines += [f"{where}step {result.index + 1}: {line}" for line in _step_troubles(result)]
+            lines += [f"{where}step {result.index + 1}: {line}" for line in _step_problems(result)]
     if trace.answer is not None and trace.answer.source == "evidence":
         lines.append(f"the last step failed: the answer is the reply of step {trace.answer.step + 1}")
     return [Text.assemble(("! ", "yellow"), (one_line(line), "yellow dim")) for line in lines]
 
 
+def unreachable_servers(trace: Trace) -> list[str]:
+    """Describes each server that could not be reached, with the models that were called there."""
+    models: dict[str, Counter[str]] = {}
+    for call in trace.calls():
+        if match := UNREACHABLE.fullmatch(call.error or ""):
+            models.setdefault(match["reason"], Counter())[match["model"]] += 1
+    return [f"{reason} ({', '.join(calls)}; {counted(calls.total(), 'call')})" for reason, calls in models.items()]
+
+
+def failure(trace: Trace) -> str:
+    """Explains why there is no answer; a server that can't be reached is named only once."""
+    return "; ".join(unreachable_servers(trace)) if _is_unreachable(trace) else trace.error or ""
+
+
+def _is_unreachable(trace: Trace) -> bool:
+    """Returns `True` if there is no answer only because no server could be reached."""
+    failed = [call for call in trace.calls() if call.outcome != "ok"]
+    is_reason = bool(failed) and all(UNREACHABLE.fullmatch(call.error or "") for call in failed)
+    return is_reason and trace.completion is None
+
+
 def deduplicate(problems: Iterable[str]) -> list[str]:
     """Removes duplicates and adds their number of occurrences."""
-    return [round_ if times == 1 else f"{round_} ({times} times)" for round_, times in Counter(problems).items()]
+    return [text if times == 1 else f"{text} ({times} times)" for text, times in Counter(problems).items()]
 
 
-def _step_troubles(result: StepResult) -> Iterator[str]:
-    failed = [f"{call.worker}: {call.error or call.outcome}" for call in result.calls if call.outcome != "ok"]
-    yield from deduplicate(failed)
+def _step_problems(result: StepResult) -> Iterator[str]:
+    failed = [call for call in result.calls if call.outcome != "ok"]
+    reached = [call for call in failed if not UNREACHABLE.fullmatch(call.error or "")]
+    yield from deduplicate(f"{call.worker}: {call.error or call.outcome}" for call in reached)
+    if result.calls and (completion := result.calls[-1].completion) and completion.finish_reason == "length":
+        yield f"{result.step.worker}: {CUT_OFF}"
     if result.error and not failed:
         yield result.error
     if result.step.worker != result.planned_worker:
-        yield f"{result.step.worker} took the place of {result.planned_worker}"
+        yield f"{result.step.worker} replaced {result.planned_worker}"
 
 
 def totals(trace: Trace) -> Text:
-    """Steps, workers, tokens, money and time, in a line."""
-    ran = [result for result in trace.results() if result.calls]
+    """Renders the number of steps and workers, the tokens, cost and time in one line."""
+    called = [result for result in trace.results() if result.calls]
     used = trace.usage
     parts = [
-        counted(len(ran), "step"),
-        counted(len({result.step.worker for result in ran}), "worker"),
+        counted(len(called), "step"),
+        counted(len({result.step.worker for result in called}), "worker"),
         tokens(used),
         cost_in_words(used),
         f"{seconds(trace.seconds)}, critical path {seconds(trace.critical_path)}",
@@ -115,10 +186,10 @@ def totals(trace: Trace) -> Text:
 
 
 def full_report(trace: Trace) -> RenderableType:
-    """The complete report of a run, without the messages of its calls."""
+    """Renders everything about a run except the messages of its calls."""
     sections: list[Iterable[RenderableType]] = [
         [_head(trace)],
-        *(_round_story(number, round_, trace) for number, round_ in enumerate(trace.rounds, 1)),
+        *(_round_details(number, round_, trace) for number, round_ in enumerate(trace.rounds, 1)),
         problems(trace),
         [by_worker(trace)],
         _answer(trace),
@@ -132,16 +203,16 @@ def _head(trace: Trace) -> Table:
     return key_value_table(
         {
             "run": trace.id,
-            "made": f"{trace.created:%Y-%m-%d %H:%M:%S %Z}",
+            "created": f"{trace.created:%Y-%m-%d %H:%M:%S %Z}",
             "planner": trace.planner,
             "versions": f"rl-conductor {trace.versions.package}, prompts {trace.versions.prompt}",
-            "asked": last_turn(trace.request),
+            "question": last_turn(trace.request),
         }
     )
 
 
 def key_value_table(values: Mapping[str, str]) -> Table:
-    """A two-column table of names and values."""
+    """Builds a table with a name and a value per line."""
     grid = Table.grid(padding=(0, 2))
     grid.add_column(style="dim", no_wrap=True)
     grid.add_column()
@@ -151,7 +222,7 @@ def key_value_table(values: Mapping[str, str]) -> Table:
 
 
 def last_turn(request: Request) -> str:
-    """The last message of the request, with its attachments."""
+    """Renders the last message of the request, with its attachments."""
     if not request.messages:
         return ""
     parts = request.messages[-1].content
@@ -159,19 +230,18 @@ def last_turn(request: Request) -> str:
     return "\n".join([request.messages[-1].text, *attached])
 
 
-def _round_story(number: int, round_: Round, trace: Trace) -> Iterator[RenderableType]:
+def _round_details(number: int, round_: Round, trace: Trace) -> Iterator[RenderableType]:
     yield plan_heading(number if len(trace.rounds) > 1 else None, trace.planner, round_.plan)
     if round_.plan.reasoning:
         yield Padding(Text(clean(round_.plan.reasoning.strip()), style="italic dim"), (0, 0, 0, 2))
-    if round_.workflow is not None:
-        yield table(round_.workflow, [step_row(result) for result in round_.results])
+    yield from _steps(round_)
 
 
 def by_worker(trace: Trace) -> Table:
-    """Calls, tokens and cost of planning and of each worker."""
+    """Builds a table with the calls, tokens and cost of planning and of each worker."""
     grid = Table(box=None, padding=(0, 2, 0, 0), header_style="dim", pad_edge=False)
-    grid.add_column("who")
-    for name in ("calls", "read", "cached", "written", "cost"):
+    grid.add_column("worker")
+    for name in ("calls", "input", "cached", "output", "cost"):
         grid.add_column(name, justify="right")
     for name, used in {"planning": trace.planning, **trace.usage_by_worker()}.items():
         grid.add_row(Text(one_line(name)), *_usage_cells(used))
@@ -185,7 +255,7 @@ def _usage_cells(used: Usage) -> tuple[str, ...]:
 
 def _answer(trace: Trace) -> Iterator[RenderableType]:
     if trace.completion is None:
-        yield Text.assemble(("no answer: ", "bold red"), one_line(trace.error or ""))
+        yield Text.assemble(("no answer: ", "bold red"), one_line(failure(trace)))
         return
     yield Text(f"answer, by {one_line(trace.completion.model)}", style="dim")
     yield Text(clean(trace.completion.text))
@@ -195,16 +265,16 @@ def _answer(trace: Trace) -> Iterator[RenderableType]:
 
 
 def step_exchange(trace: Trace, number: int) -> Iterator[RenderableType]:
-    """All messages of the calls of one step (0 is the planner), in every round."""
+    """Renders all messages of the calls of one step (0 is the planner), in every round."""
     for place, round_ in enumerate(trace.rounds, 1):
         title = f"round {place}, " if len(trace.rounds) > 1 else ""
         calls = round_.plan.calls if number == 0 else ()
-        who = "planner"
+        caller = "planner"
         if 0 < number <= len(round_.results):
             result = round_.results[number - 1]
-            calls, who = result.calls, f"step {number}, {result.step.worker}"
+            calls, caller = result.calls, f"step {number}, {result.step.worker}"
         for attempt, call in enumerate(calls, 1):
-            yield Text(one_line(f"── {title}{who}, call {attempt} to {call.model}: {call.outcome}"), style="bold")
+            yield Text(one_line(f"── {title}{caller}, call {attempt} to {call.model}: {call.outcome}"), style="bold")
             yield from _request_messages(call.request)
             if call.completion is not None:
                 yield from _message(call.completion.message)
@@ -233,16 +303,16 @@ def _message(message: Message) -> Iterator[RenderableType]:
 
 
 def unfinished(workflow: Workflow, results: Sequence[StepResult]) -> Table:
-    """The steps of a running round, finished or waiting."""
+    """Builds the table of a round in progress."""
     finished = {result.index: step_row(result) for result in results}
     return table(workflow, [finished.get(index, row) for index, row in enumerate(waiting(workflow))])
 
 
 def waiting(workflow: Workflow) -> list[StepRow]:
-    """The rows of a workflow whose steps have not started."""
+    """Builds the rows of a workflow before any step has started."""
     return [waiting_row(step) for step in workflow.steps]
 
 
 def waiting_row(step: Step) -> StepRow:
-    """The row of a step that has not started."""
+    """Builds the row of a step before it has started."""
     return StepRow(mark="○", style="dim", worker=step.worker, subtask=step.subtask)

@@ -12,9 +12,16 @@ from collections.abc import AsyncGenerator, Iterator
 from contextlib import aclosing, contextmanager
 from typing import ClassVar
 
-from rl_conductor._internal.formatting import seconds_in
+from rl_conductor._internal.formatting import parse_seconds
 from rl_conductor._internal.sync import PerLoop
-from rl_conductor.errors import BadResponseError, ConfigError, ContextLengthError, ModelError, ModelTimeoutError
+from rl_conductor.errors import (
+    BadResponseError,
+    ConfigError,
+    ContextLengthError,
+    ModelError,
+    ModelTimeoutError,
+    UnreachableError,
+)
 from rl_conductor.models.anthropic.wire import FINISH, Parameters, parameters_of, parts_of, usage_of
 from rl_conductor.models.base import (
     MALFORMED_REPLY_ERRORS,
@@ -27,8 +34,9 @@ from rl_conductor.models.base import (
     status_error,
     within,
 )
-from rl_conductor.models.endpoints import Endpoint, shown_address
+from rl_conductor.models.endpoints import Endpoint, redact_url
 from rl_conductor.models.redaction import redacting
+from rl_conductor.models.reply_limit import ACCEPTED_ENCODINGS, ReplyLimitError, event_hooks
 from rl_conductor.types import Completion, Delta, Message, Price, Request
 
 try:
@@ -78,15 +86,15 @@ class AnthropicModel:
         price: Price | None = None,
         capabilities: Capabilities = CAPABILITIES,
     ) -> None:
-        """Configure the model; the connection is opened by the first call.
+        """Configures the model; the first call opens the connection.
 
         Args:
-            name: the model as Anthropic names it.
-            api_key: the key, sent to `base_url`; else `ANTHROPIC_API_KEY`, which goes to the vendor alone, or to
-                the server that `ANTHROPIC_BASE_URL` names.
-            base_url: where the service is; else what `ANTHROPIC_BASE_URL` says, else the vendor's own.
-            price: looked up for the vendor's own service, else unknown.
-            capabilities: what the model can take.
+            name: the vendor's name of the model.
+            api_key: the key, sent to `base_url`. By default `ANTHROPIC_API_KEY`, which is sent only to the vendor or
+                to `ANTHROPIC_BASE_URL`.
+            base_url: the URL of the API; by default `ANTHROPIC_BASE_URL`, else the vendor's own.
+            price: by default the vendor's listed price; unknown for other servers.
+            capabilities: the features of the model.
 
         Raises:
             ConfigError: the key is missing or the URL is invalid.
@@ -126,18 +134,21 @@ class AnthropicModel:
 
     def _client(self) -> anthropic.AsyncAnthropic:
         return anthropic.AsyncAnthropic(
-            api_key=self._credentials.key or "none",  # without one the library would look for others and send those
+            api_key=self._credentials.key
+            or "none",  # without a key the SDK would look for other credentials and send those
             base_url=self._credentials.base_url,
             max_retries=0,
-            # The library's own default closes itself when it is collected, on whatever event loop then runs.
-            http_client=anthropic.DefaultAsyncHttpxClient(follow_redirects=False),
+            # The SDK's default client closes itself when garbage-collected, on whichever event loop is running.
+            http_client=anthropic.DefaultAsyncHttpxClient(
+                follow_redirects=False, headers=ACCEPTED_ENCODINGS, event_hooks=event_hooks()
+            ),
         )
 
     async def _deltas(self, parameters: Parameters) -> AsyncGenerator[Delta, None]:
         arguments: dict[int, str] = {}
         completion = None
         async with self._clients.get().messages.stream(**parameters) as events:
-            async for event in events:  # to the very end, or the connection could not be used again
+            async for event in events:  # reads to the end, so that the connection can be reused
                 if event.type == "text":
                     yield Delta(text=event.text)
                 elif event.type == "thinking":
@@ -151,9 +162,9 @@ class AnthropicModel:
         yield Delta(completion=completion)
 
     def _completion(self, message: object, arguments: dict[int, str]) -> Completion:
-        # The SDK builds replies without checking them, and hands over as text what is no JSON at all.
+        # The SDK does not validate replies, and returns text that is not JSON as a string.
         if not isinstance(message, wire.Message) or message.type != "message" or message.stop_reason is None:
-            raise BadResponseError(f"{self.name}: the reply is no message of the protocol", model=self.name)
+            raise BadResponseError(f"{self.name}: the reply is not a message of the protocol", model=self.name)
         parts, calls = parts_of(message.content, arguments)
         completion = Completion(
             message=Message(role="assistant", content=parts, tool_calls=calls),
@@ -167,7 +178,13 @@ class AnthropicModel:
     def _translate_errors(self) -> Iterator[None]:
         try:
             yield
-        except (anthropic.AnthropicError, httpx2.HTTPError, TimeoutError, *MALFORMED_REPLY_ERRORS) as error:
+        except (
+            anthropic.AnthropicError,
+            httpx2.HTTPError,
+            TimeoutError,
+            ReplyLimitError,
+            *MALFORMED_REPLY_ERRORS,
+        ) as error:
             raise self._error(error) from None  # the SDK's own error may quote the key
 
     def _error(self, error: Exception) -> ModelError:
@@ -177,18 +194,20 @@ class AnthropicModel:
         if isinstance(error, anthropic.APITimeoutError | httpx2.TimeoutException | TimeoutError):
             return ModelTimeoutError(f"{self.name}: no answer in time", model=self.name)
         cause = error.__cause__ or error
+        if isinstance(cause, ReplyLimitError):
+            return BadResponseError(f"{self.name}: {cause}", model=self.name, retryable=False)
         if is_connection_lost(cause):
             return BadResponseError(f"{self.name}: the connection closed before the reply did", model=self.name)
         if isinstance(error, anthropic.APIConnectionError):
-            where = shown_address(self._credentials.base_url)
-            return ModelError(f"{self.name}: can't reach {where}: {cause}", model=self.name, retryable=True)
+            where = redact_url(self._credentials.base_url)
+            return UnreachableError(f"{self.name}: can't reach {where}: {cause}", model=self.name)
         return BadResponseError(text, model=self.name)
 
     def _status_error(self, error: anthropic.APIStatusError, text: str) -> ModelError:
         status = error.status_code if error.status_code >= 300 else STATUS_BY_TYPE.get(str(error.type), 500)
         if status == 400 and any(phrase in text for phrase in TOO_LONG):
             return ContextLengthError(text, model=self.name, status=status)
-        wait = seconds_in(error.response.headers.get("retry-after"))
+        wait = parse_seconds(error.response.headers.get("retry-after"))
         return status_error(text, model=self.name, status=status, retry_after=wait)
 
 

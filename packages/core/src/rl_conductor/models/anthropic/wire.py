@@ -110,7 +110,8 @@ def _sampling_fields(sampling: Sampling) -> dict[str, object]:
 
 
 def _tool(tool: Tool) -> wire.ToolParam:
-    return {"name": tool.name, "description": tool.description, "input_schema": tool.parameters}
+    param: wire.ToolParam = {"name": tool.name, "description": tool.description, "input_schema": tool.parameters}
+    return param if tool.strict is None else {**param, "strict": tool.strict}
 
 
 def _tool_choice(request: Request) -> wire.ToolChoiceParam:

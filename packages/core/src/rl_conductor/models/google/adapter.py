@@ -14,7 +14,7 @@ from contextlib import aclosing, contextmanager
 from contextvars import ContextVar
 from typing import ClassVar
 
-from rl_conductor._internal.formatting import seconds_in
+from rl_conductor._internal.formatting import parse_seconds
 from rl_conductor._internal.sync import PerLoop
 from rl_conductor.errors import (
     AuthenticationError,
@@ -23,6 +23,7 @@ from rl_conductor.errors import (
     ContextLengthError,
     ModelError,
     ModelTimeoutError,
+    UnreachableError,
 )
 from rl_conductor.models.base import (
     MALFORMED_REPLY_ERRORS,
@@ -34,8 +35,9 @@ from rl_conductor.models.base import (
     status_error,
     within,
 )
-from rl_conductor.models.endpoints import Endpoint, shown_address
+from rl_conductor.models.endpoints import Endpoint, redact_url
 from rl_conductor.models.redaction import redacting
+from rl_conductor.models.reply_limit import ACCEPTED_ENCODINGS, ReplyLimitError, limit_reply
 from rl_conductor.types import Completion, Delta, Price, Request
 
 try:
@@ -65,7 +67,7 @@ async def _store_response(response: httpx2.Response) -> None:
 
 
 def _connections() -> httpx2.AsyncClient:
-    return httpx2.AsyncClient(event_hooks={"response": [_store_response]})
+    return httpx2.AsyncClient(headers=ACCEPTED_ENCODINGS, event_hooks={"response": [limit_reply, _store_response]})
 
 
 class GoogleModel:
@@ -88,15 +90,15 @@ class GoogleModel:
         price: Price | None = None,
         capabilities: Capabilities = CAPABILITIES,
     ) -> None:
-        """Configure the model; the connection is opened by the first call.
+        """Configures the model; the first call opens the connection.
 
         Args:
-            name: the model as Google names it.
-            api_key: the key, sent to `base_url`; else `GEMINI_API_KEY` or `GOOGLE_API_KEY`, which go to the vendor
-                alone, or to the server that `GOOGLE_GEMINI_BASE_URL` names.
-            base_url: where the service is; else what `GOOGLE_GEMINI_BASE_URL` says, else the vendor's own.
-            price: looked up for the vendor's own service, else unknown.
-            capabilities: what the model can take.
+            name: the vendor's name of the model.
+            api_key: the key, sent to `base_url`. By default `GEMINI_API_KEY` or `GOOGLE_API_KEY`, which are sent only
+                to the vendor or to `GOOGLE_GEMINI_BASE_URL`.
+            base_url: the URL of the API; by default `GOOGLE_GEMINI_BASE_URL`, else the vendor's own.
+            price: by default the vendor's listed price; unknown for other servers.
+            capabilities: the features of the model.
 
         Raises:
             ConfigError: the key is missing or the URL is invalid.
@@ -150,7 +152,7 @@ class GoogleModel:
             httpx_async_client=self._connections.get(),
             retry_options=wire.HttpRetryOptions(attempts=1),
         )
-        key = self._credentials.key or "none"  # without one the SDK would look for others and send those
+        key = self._credentials.key or "none"  # without a key the SDK would look for other credentials and send those
         return genai.Client(vertexai=False, api_key=key, http_options=options)
 
     async def _chunks(
@@ -173,7 +175,7 @@ class GoogleModel:
     def _translate_errors(self) -> Iterator[None]:
         try:
             yield
-        except (errors.APIError, httpx2.HTTPError, TimeoutError, *MALFORMED_REPLY_ERRORS) as error:
+        except (errors.APIError, httpx2.HTTPError, TimeoutError, ReplyLimitError, *MALFORMED_REPLY_ERRORS) as error:
             raise self._error(error) from None  # the SDK's own error may quote the key
 
     def _error(self, error: Exception) -> ModelError:
@@ -181,11 +183,13 @@ class GoogleModel:
             return self._api_error(error)
         if isinstance(error, httpx2.TimeoutException | TimeoutError):
             return ModelTimeoutError(f"{self.name}: no answer in time", model=self.name)
+        if isinstance(error, ReplyLimitError):
+            return BadResponseError(self._message(str(error)), model=self.name, retryable=False)
         if is_connection_lost(error):
             return BadResponseError(f"{self.name}: the connection closed before the reply did", model=self.name)
         if isinstance(error, httpx2.TransportError):
-            where = shown_address(self._credentials.base_url)
-            return ModelError(f"{self.name}: can't reach {where}: {error}", model=self.name, retryable=True)
+            where = redact_url(self._credentials.base_url)
+            return UnreachableError(f"{self.name}: can't reach {where}: {error}", model=self.name)
         return BadResponseError(self._message(f"{type(error).__name__}: {error}"), model=self.name)
 
     def _api_error(self, error: errors.APIError) -> ModelError:
@@ -196,7 +200,7 @@ class GoogleModel:
         if error.code == 400 and TOO_LONG.search(text):
             return ContextLengthError(text, model=self.name, status=error.code)
         delay = RETRY_DELAY.search(details)
-        wait = seconds_in(error.response.headers.get("retry-after")) or seconds_in(delay and delay[1])
+        wait = parse_seconds(error.response.headers.get("retry-after")) or parse_seconds(delay and delay[1])
         return status_error(text, model=self.name, status=error.code, retry_after=wait)
 
     def _message(self, text: str) -> str:

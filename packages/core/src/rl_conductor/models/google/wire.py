@@ -189,7 +189,7 @@ def _function_response(message: Message, names: dict[str, str], model: str) -> w
     call_id = message.tool_call_id or ""
     name = names.get(call_id) or message.name
     if not name:
-        raise BadRequestError(f"a tool message answers {call_id!r}, which no message before it calls", model=model)
+        raise BadRequestError(f"a tool message answers {call_id!r}, which no earlier message calls", model=model)
     media = [_response_part(part, model) for part in message.content if isinstance(part, ImagePart | FilePart)]
     return wire.FunctionResponse(id=call_id, name=name, response={"output": message.text}, parts=media or None)
 

@@ -21,11 +21,11 @@ from rl_conductor.models.base import Capabilities, arguments_of, checked, collec
 from rl_conductor.models.llamacpp.engine import Engine, EngineSetup, default_threads, lease, release
 from rl_conductor.models.openai.wire import DIALECTS, Reply, extra_fields, options_of
 from rl_conductor.models.tool_emulation import (
+    add_schema_to_prompt,
     may_become_tool_call,
     offered_tools,
     parse_tool_calls,
     response_format_with_tools,
-    with_schema_in_prompt,
 )
 from rl_conductor.models.transformers.chat_template import ZERO_WIDTH_SPACE
 from rl_conductor.models.transformers.token_stream import TokenStream
@@ -45,7 +45,7 @@ DEFAULT_CONTEXT = 4096
 SPECIAL_TOKEN_START = re.compile(r"<(?=[|\uff5c]|(?:start|end)_of_turn>|/s>)")
 """Start of the special tokens that separate turns in common chat templates."""
 STREAM_OPTIONS = {"stream": True, "stream_options": {"include_usage": True}, "return_progress": True}
-"""Progress chunks, one for each batch of the prompt, allow to cancel before the first token."""
+"""Progress chunks, one per batch of the prompt, make it possible to cancel before the first token."""
 
 
 class LlamaCppModel:
@@ -62,7 +62,7 @@ class LlamaCppModel:
         lora: str | Path | None = None,
         price: Price | None = FREE,
     ) -> None:
-        """Configure the model; the weights are loaded by the first call.
+        """Configures the model; the first call loads the weights.
 
         Args:
             path: the weights.
@@ -133,7 +133,7 @@ def _gguf_file(path: str | Path) -> Path:
 
 
 def _supports_tools(weights: Path) -> bool:
-    """Whether the chat template in the file mentions tools; other templates drop them silently."""
+    """Returns whether the chat template in the file mentions tools; other templates drop them silently."""
     key = b"tokenizer.chat_template"
     with weights.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
         position = content.find(key, 0, 2**26)
@@ -149,7 +149,7 @@ def _supports_tools(weights: Path) -> bool:
 
 
 def _body(request: Request) -> dict[str, Any]:
-    messages = tuple(_with_object_arguments(message) for message in with_schema_in_prompt(request).messages)
+    messages = tuple(_with_object_arguments(message) for message in add_schema_to_prompt(request).messages)
     request = _with_tools(request.model_copy(update={"messages": messages}))
     dialect = DIALECTS["llama.cpp"]
     body = options_of(request, dialect) | extra_fields(request, dialect) | STREAM_OPTIONS

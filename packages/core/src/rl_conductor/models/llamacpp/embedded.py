@@ -12,7 +12,7 @@ from typing import Any
 from rl_conductor.models.base import Capabilities, collect, require
 from rl_conductor.models.llamacpp.adapter import DEFAULT_CONTEXT, LlamaCppModel
 from rl_conductor.models.llamacpp.downloads import Progress, Weights
-from rl_conductor.models.llamacpp.weights import adapter_of, fetch, pinned
+from rl_conductor.models.llamacpp.weights import fetch, pinned, verified_adapter
 from rl_conductor.types import FREE, Completion, Delta, Price, Request
 
 
@@ -20,7 +20,7 @@ class EmbeddedModel:
     """A small open model; its weights are downloaded for the first request if they are not cached."""
 
     def __init__(self, weights: str | Weights, *, progress: Progress | None = None, **options: Any) -> None:
-        """Configure the model; the weights are downloaded and loaded by the first call.
+        """Configures the model; the first call downloads and loads the weights.
 
         Args:
             weights: a name such as `qwen2.5-coder-0.5b`, or a custom entry.
@@ -65,7 +65,7 @@ class EmbeddedModel:
             await self._model.aclose()
 
     def _create_model(self, file: Path) -> LlamaCppModel:
-        defaults = {"name": self.name, "lora": adapter_of(self._weights)}
+        defaults = {"name": self.name, "lora": verified_adapter(self._weights)}
         return LlamaCppModel(file, **(defaults | self._options))
 
     async def _file(self) -> Path:

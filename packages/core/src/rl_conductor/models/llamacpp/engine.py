@@ -53,7 +53,7 @@ class Job(Protocol):
 
     @property
     def abandoned(self) -> bool:
-        """Whether the caller has stopped waiting."""
+        """Returns whether the caller has stopped waiting."""
 
     def on_chunk(self, chunk: dict[str, Any]) -> bool:
         """Handles a chunk of the reply; returns `True` to stop. Must not raise: xllamacpp ignores exceptions."""

@@ -82,7 +82,9 @@ PINNED = {
 def pinned(name: str) -> Weights:
     """Returns the table entry of that name."""
     if name not in PINNED:
-        raise ConfigError(f"no pinned weights {name!r}: there are {', '.join(PINNED)}; others go by their .gguf path")
+        raise ConfigError(
+            f"unknown embedded model {name!r}: write one of {', '.join(PINNED)}, or use llamacpp:FILE.gguf"
+        )
     return PINNED[name]
 
 
@@ -121,7 +123,7 @@ def fetch(weights: str | Path | Weights, *, progress: Progress | None = None) ->
     return file
 
 
-def adapter_of(weights: Weights) -> Path | None:
+def verified_adapter(weights: Weights) -> Path | None:
     """Returns the LoRA adapter for these weights, if they have one.
 
     Raises:

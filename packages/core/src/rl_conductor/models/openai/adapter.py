@@ -13,13 +13,14 @@ from json import JSONDecodeError
 from typing import Any, ClassVar, get_args
 from urllib.parse import urlsplit
 
-from rl_conductor._internal.formatting import seconds_in
+from rl_conductor._internal.formatting import parse_seconds
 from rl_conductor._internal.sync import PerLoop
-from rl_conductor.errors import BadResponseError, ConfigError, ModelError, ModelTimeoutError
+from rl_conductor.errors import BadResponseError, ConfigError, ModelError, ModelTimeoutError, UnreachableError
 from rl_conductor.models.base import Capabilities, checked, is_connection_lost, require, within
-from rl_conductor.models.endpoints import Endpoint, shown_address
+from rl_conductor.models.endpoints import Endpoint, redact_url
 from rl_conductor.models.openai.wire import DIALECTS, Dialect, Reply, extra_fields, options_of, refusal
 from rl_conductor.models.redaction import redacting
+from rl_conductor.models.reply_limit import ACCEPTED_ENCODINGS, ReplyLimitError, event_hooks
 from rl_conductor.text.reasoning import ReasoningStart
 from rl_conductor.types import Completion, Delta, Price, Request
 
@@ -28,7 +29,7 @@ try:
 except ImportError as missing:
     raise ConfigError("the library 'openai' is not installed: pip install 'rl-conductor[openai]'") from missing
 
-# openai 3 speaks through httpx2, openai 2 through httpx, whose errors it lets through in the middle of a stream.
+# openai 3 uses httpx2, openai 2 uses httpx; in the middle of a stream neither translates their errors.
 _http: Any = import_module("httpx2" if int(openai.__version__.split(".")[0]) > 2 else "httpx")
 
 
@@ -54,25 +55,27 @@ class OpenAIModel:
         capabilities: Capabilities | None = None,
         dialect: str | None = None,
         reasoning_start: ReasoningStart | None = None,
+        context: int | None = None,
         extra_body: Mapping[str, Any] | None = None,
     ) -> None:
-        """Configure the model; the connection is opened by the first call.
+        """Configures the model; the first call opens the connection.
 
         Args:
-            name: the model, as the service names it.
-            base_url: where the service is, `/v1` included; else what the environment says, else the service's own.
-            api_key: the key, sent to `base_url`; else the service's variable in the environment, which goes to the
-                service alone, or to the server that the environment names for it. Servers that users run themselves
-                (Ollama's, vLLM's) are wherever they say, so their variable goes to `base_url` too.
-            price: looked up for a paid service, nothing for one that users run themselves, else unknown.
-            capabilities: what the model can take; else what most of the service's models can.
-            dialect: `openai`, `openrouter`, `vllm`, `llama.cpp` or `compatible`; else the service's own.
-            reasoning_start: `inside` where the chat template opens the reasoning and the server does not take it out
-                of the text, so that replies hold `</think>` but no `<think>`; `outside` where replies never do.
+            name: the model's name at the service.
+            base_url: the URL of the API, including `/v1`; by default from the environment, else the service's own.
+            api_key: the key, sent to `base_url`. By default from the environment; that key is sent only to the
+                service or the URL from the environment, except that a self-hosted server (Ollama, vLLM) also gets it
+                at another `base_url`.
+            price: by default the listed price of a paid service, free for self-hosted servers, else unknown.
+            capabilities: the features of the model; by default those of most models of the service.
+            dialect: `openai`, `openrouter`, `vllm`, `llama.cpp` or `compatible`; by default the service's own.
+            reasoning_start: `inside` if replies contain `</think>` without `<think>`, because the chat template opens
+                the reasoning and the server has no parser for it; `outside` if they never do.
+            context: maximum tokens of prompt and reply together; longer requests are refused before they are sent.
             extra_body: fields to add to every request, such as `{"chat_template_kwargs": {...}}`.
 
         Raises:
-            ConfigError: the key is missing or the URL is invalid, or there is no such dialect or `reasoning_start`.
+            ConfigError: the key is missing, or the URL, the dialect or `reasoning_start` is invalid.
         """
         self.name = f"{self.endpoint.provider}:{name}"
         self._model = name
@@ -89,8 +92,7 @@ class OpenAIModel:
             lengths=self._dialect.lengths,
             reasoning_start=self._dialect.reasoning_start,
         )
-        if reasoning_start is not None:
-            self.capabilities = self.capabilities.model_copy(update={"reasoning_start": _start(reasoning_start)})
+        self.capabilities = _overridden(self.capabilities, reasoning_start, context)
         self.price = price or self.endpoint.price_of(name, self._credentials)
         self._clients = PerLoop(self._client)
 
@@ -99,7 +101,7 @@ class OpenAIModel:
 
     @property
     def _refuses_array_bounds(self) -> bool:
-        """Whether strict schemas can't use array bounds, as for Azure and fine-tuned models."""
+        """`True` if strict schemas can't use array bounds, as for Azure and fine-tuned models."""
         host = urlsplit(self._credentials.base_url).hostname or ""
         return self._model.startswith("ft:") or host.endswith(".azure.com")
 
@@ -147,13 +149,17 @@ class OpenAIModel:
     def _client(self) -> openai.AsyncOpenAI:
         client = openai.AsyncOpenAI(
             base_url=self._credentials.base_url,
-            api_key=self._credentials.key or "none",  # without one the library would take OPENAI_API_KEY to any host
+            api_key=self._credentials.key or "none",  # without a key the SDK would send OPENAI_API_KEY to any host
             max_retries=0,
-            # The library's own default closes itself when it is collected, on whatever event loop then runs.
-            http_client=openai.DefaultAsyncHttpxClient(follow_redirects=False),
+            # The SDK's default client closes itself when garbage-collected, on whichever event loop is running.
+            http_client=openai.DefaultAsyncHttpxClient(
+                follow_redirects=False, headers=ACCEPTED_ENCODINGS, event_hooks=event_hooks()
+            ),
         )
         if not OpenAIModel.endpoint.matches(self._credentials.base_url):
-            client.organization = client.project = None  # which it takes from the environment, for OpenAI alone
+            client.organization = client.project = (
+                None  # the SDK reads them from the environment, but they are for OpenAI only
+            )
         return client
 
     # --------------------------------------------------------------------------------------- errors
@@ -170,7 +176,7 @@ class OpenAIModel:
             raise ModelTimeoutError(f"{self.name}: no answer in time", model=self.name) from None
         except openai.APIConnectionError as error:
             raise self._connection_error(error.__cause__) from None
-        except _http.RequestError as error:
+        except (ReplyLimitError, _http.RequestError) as error:
             raise self._connection_error(error) from None
         except openai.APIError as error:
             raise self._refusal(error) from None
@@ -184,10 +190,12 @@ class OpenAIModel:
         return refusal(body, model=self.name, status=status, retry_after=retry_after)
 
     def _connection_error(self, cause: BaseException | None) -> ModelError:
+        if isinstance(cause, ReplyLimitError):
+            return BadResponseError(f"{self.name}: {cause}", model=self.name, retryable=False)
         if is_connection_lost(cause):
             return BadResponseError(f"{self.name}: the connection broke off: {cause}", model=self.name)
-        where = shown_address(self._credentials.base_url)
-        return ModelError(f"{self.name}: can't reach {where}: {cause}", model=self.name, retryable=True)
+        where = redact_url(self._credentials.base_url)
+        return UnreachableError(f"{self.name}: can't reach {where}: {cause}", model=self.name)
 
 
 class OpenRouterModel(OpenAIModel):
@@ -233,6 +241,11 @@ def _dialect(name: str) -> Dialect:
     return DIALECTS[name]
 
 
+def _overridden(capabilities: Capabilities, start: ReasoningStart | None, context: int | None) -> Capabilities:
+    settings = {"reasoning_start": None if start is None else _start(start), "context": context}
+    return capabilities.model_copy(update={name: value for name, value in settings.items() if value is not None})
+
+
 def _start(name: ReasoningStart) -> ReasoningStart:
     if name not in get_args(ReasoningStart):
         raise ConfigError(f"no reasoning_start {name!r}: write one of {', '.join(get_args(ReasoningStart))}")
@@ -240,5 +253,5 @@ def _start(name: ReasoningStart) -> ReasoningStart:
 
 
 def _retry_after(headers: Mapping[str, str]) -> float | None:
-    milliseconds = seconds_in(headers.get("retry-after-ms"))
-    return seconds_in(headers.get("retry-after")) if milliseconds is None else milliseconds / 1000
+    milliseconds = parse_seconds(headers.get("retry-after-ms"))
+    return parse_seconds(headers.get("retry-after")) if milliseconds is None else milliseconds / 1000

@@ -91,7 +91,7 @@ def options_of(request: Request, dialect: Dialect) -> dict[str, Any]:
 
 
 def extra_fields(request: Request, dialect: Dialect) -> dict[str, Any]:
-    """Builds the fields that are no part of OpenAI's own API."""
+    """Builds the fields that are not part of OpenAI's own API."""
     if dialect.grammar is not None and isinstance(request.response_format, Grammar):
         return dialect.grammar(request.response_format.gbnf)
     return {}
@@ -139,7 +139,9 @@ def _call(call: ToolCall) -> dict[str, Any]:
 
 
 def _tool(tool: Tool) -> dict[str, Any]:
-    function = {"name": tool.name, "description": tool.description, "parameters": tool.parameters}
+    function: dict[str, Any] = {"name": tool.name, "description": tool.description, "parameters": tool.parameters}
+    if tool.strict is not None:
+        function["strict"] = tool.strict
     return {"type": "function", "function": function}
 
 
@@ -156,23 +158,23 @@ def _format(response_format: JsonFormat | Grammar | None) -> dict[str, Any] | No
         return None
     if response_format.json_schema is None:
         return {"type": "json_object"}
-    schema = {
-        "name": response_format.name,
-        "schema": response_format.json_schema,
-        "strict": _is_strict(response_format.json_schema),
+    schema, strict = response_format.json_schema, response_format.strict
+    strict = is_strict_schema(schema) if strict is None else strict
+    return {
+        "type": "json_schema",
+        "json_schema": {"name": response_format.name, "schema": schema, "strict": strict},
     }
-    return {"type": "json_schema", "json_schema": schema}
 
 
-def _is_strict(schema: Any) -> bool:
-    """Whether OpenAI accepts `strict`: not for objects with optional or additional properties."""
+def is_strict_schema(schema: Any) -> bool:
+    """Returns whether OpenAI accepts a JSON schema as `strict`: not with optional or additional properties."""
     if isinstance(schema, list):
-        return all(map(_is_strict, schema))
+        return all(map(is_strict_schema, schema))
     if not isinstance(schema, dict):
         return True
     fields = schema.get("properties", {})
     closed = schema.get("additionalProperties") is False and set(schema.get("required", ())) == set(fields)
-    return (schema.get("type") != "object" or closed) and all(map(_is_strict, schema.values()))
+    return (schema.get("type") != "object" or closed) and all(map(is_strict_schema, schema.values()))
 
 
 # ------------------------------------------------------------------------------------------ replies

@@ -22,7 +22,7 @@ try:
     import torch
     from xgrammar import CompiledGrammar
 
-    from rl_conductor.models.images import images_of
+    from rl_conductor.models.images import decode_images
     from rl_conductor.models.transformers.causal_lm import CausalLM
     from rl_conductor.models.transformers.checkpoint import expected_capabilities
 except ImportError as missing:
@@ -42,7 +42,7 @@ class TransformersModel:
         dtype: str = "auto",
         price: Price | None = FREE,
     ) -> None:
-        """Configure the model; the weights are loaded by the first call.
+        """Configures the model; the first call loads the weights.
 
         Args:
             source: a folder, a `.gguf` file, or a name on the hub.
@@ -118,7 +118,9 @@ class TransformersModel:
     def _completion(self, request: Request, stream: TokenStream) -> Completion:
         engine = self._get_engine()
         require_supported(self, request)  # again: the capabilities are only certain once loaded
-        prompt = engine.chat.render(request, images_of(request, model=self.name), model=self.name, return_tensors="pt")
+        prompt = engine.chat.render(
+            request, decode_images(request, model=self.name), model=self.name, return_tensors="pt"
+        )
         prompt_tokens: int = prompt["input_ids"].shape[1]
         require_room(prompt_tokens, limit=engine.limit, model=self.name)
         reply = ToolCallReader(request, model=self.name)

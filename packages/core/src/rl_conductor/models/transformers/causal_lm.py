@@ -58,7 +58,7 @@ class CausalLM:
         ends = self._defaults.eos_token_id or self._tokenizer.eos_token_id
         self.ends: list[int] = [ends] if isinstance(ends, int) else list(ends)
         """Ids of the tokens that end a reply."""
-        # Sampling is done by our own processors; `generate` would apply the checkpoint's settings to all that is unset.
+        # Our own processors do the sampling; `generate` would apply the checkpoint's defaults to unset parameters.
         self._model.generation_config = GenerationConfig(
             do_sample=False,
             eos_token_id=self.ends,

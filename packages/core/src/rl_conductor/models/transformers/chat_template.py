@@ -15,9 +15,9 @@ from rl_conductor.models.base import Capabilities, Model, arguments_of, require
 from rl_conductor.models.tool_emulation import (
     CLOSING,
     OPENING,
+    add_schema_to_prompt,
     offered_tools,
     response_format_with_tools,
-    with_schema_in_prompt,
 )
 from rl_conductor.text.reasoning import SPECIAL_TOKENS, opening_at_end
 from rl_conductor.types import ImagePart, Message, Request, TextPart, Tool, ToolCall
@@ -100,7 +100,7 @@ class ChatTemplate:
             BadRequestError: there is no template, or it rejects the conversation.
         """
         image_iterator = iter(images)
-        turns = [self._turn(message, image_iterator) for message in with_schema_in_prompt(request).messages]
+        turns = [self._turn(message, image_iterator) for message in add_schema_to_prompt(request).messages]
         tools = [self._tool_schema(tool) for tool in offered_tools(request)] or None
         try:
             return self._renderer.apply_chat_template(
@@ -119,7 +119,7 @@ class ChatTemplate:
         return self._reasoning_opening if response_format_with_tools(request) is None else ""
 
     def _supports_tools(self) -> bool:
-        """Whether the template renders tools, and tool calls in a format that `tool_emulation` parses."""
+        """Returns whether the template renders tools, and tool calls in a format that `tool_emulation` parses."""
         call = Message.assistant(tool_calls=[PROBE_CALL])
         rendered = self._render_text(Message.user("Where?"), call, tools=[self._tool_schema(PROBE)])
         return PROBE.description in rendered and PROBE_CALL_PATTERN.search(rendered) is not None

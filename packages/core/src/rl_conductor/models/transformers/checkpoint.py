@@ -12,7 +12,7 @@ from rl_conductor.models.transformers.chat_template import ChatTemplate, in_proc
 
 
 def sees_images(config: Any) -> bool:
-    """Whether `config` is the configuration of a vision-language model."""
+    """Returns whether `config` is the configuration of a vision-language model."""
     return type(config) in MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING
 
 

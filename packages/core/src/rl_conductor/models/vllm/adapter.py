@@ -48,7 +48,7 @@ try:
     from vllm.v1.engine.async_llm import AsyncLLM
     from vllm.v1.engine.exceptions import EngineDeadError, EngineGenerateError
 
-    from rl_conductor.models.images import images_of
+    from rl_conductor.models.images import decode_images
     from rl_conductor.models.transformers.checkpoint import expected_capabilities
     from rl_conductor.models.vllm.engine import DEFAULTS, Engine, lease, release
 except ImportError as missing:
@@ -64,7 +64,7 @@ class VLLMModel:
     def __init__(
         self, source: str, *, lora: str | None = None, price: Price | None = FREE, **engine_options: Any
     ) -> None:
-        """Configure the model; the engine is started by the first call.
+        """Configures the model; the first call starts the engine.
 
         Args:
             source: a folder or a name on the hub.
@@ -150,7 +150,7 @@ class VLLMModel:
         return build_completion(reply, finish=finish, usage=_usage(output, output_tokens), model=self)
 
     async def _prompt(self, llm: AsyncLLM, chat: ChatTemplate, request: Request) -> EngineInput:
-        images = await asyncio.to_thread(images_of, request, model=self.name)
+        images = await asyncio.to_thread(decode_images, request, model=self.name)
         limit: int = llm.model_config.max_model_len
         tokens = chat.render(request, images, model=self.name)["input_ids"]
         require_room(len(tokens), limit=limit, model=self.name)

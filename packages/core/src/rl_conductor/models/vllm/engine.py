@@ -51,7 +51,7 @@ class Engine:
             try:
                 self._llm = llm = AsyncLLM.from_engine_args(AsyncEngineArgs(**self._options))
                 self.chat = ChatTemplate(llm.get_tokenizer(), parts=sees_images(llm.model_config.hf_config))
-            except Exception as error:  # vLLM raises many kinds: no such model, no device, too little memory
+            except Exception as error:  # vLLM raises many types: unknown model, no device, too little memory
                 raise ModelError(f"{name} can't be started: {error}", model=name) from error
         return self._llm
 
@@ -87,7 +87,7 @@ _engines_lock = threading.Lock()
 
 
 def lease(options: dict[str, Any]) -> Engine:
-    """Returns the shared engine for `options` and counts one more user."""
+    """Returns the shared engine for `options`; the caller must `release` it."""
     with _engines_lock:
         key = json.dumps(options, sort_keys=True, default=repr)
         if key not in _engines:
@@ -97,7 +97,7 @@ def lease(options: dict[str, Any]) -> Engine:
 
 
 def release(engine: Engine) -> None:
-    """Counts one user less; the last one closes the engine."""
+    """Releases a leased engine; the last release closes it."""
     with _engines_lock:
         engine.users -= 1
         if engine.users:

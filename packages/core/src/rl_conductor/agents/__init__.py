@@ -1,0 +1,11 @@
+"""Agents: workers that call a base model several times for one reply, such as models with tools of their own.
+
+In: a request to the worker. Out: one completion with the usage of all calls, which are recorded as nested calls.
+Above `calls`, because agents make budgeted model calls; below `pool`, which creates workers from them.
+"""
+
+from rl_conductor.agents.delegating import BaseModelSession, DelegatingModel
+from rl_conductor.agents.function_tool import AnyTool, FunctionTool, ToolError, WorkerTool
+from rl_conductor.agents.tool_loop import ToolLoopModel
+
+__all__ = ["AnyTool", "BaseModelSession", "DelegatingModel", "FunctionTool", "ToolError", "ToolLoopModel", "WorkerTool"]

@@ -1,0 +1,164 @@
+"""`FunctionTool`: a Python function that a model may call, with a JSON schema made from its signature."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
+from importlib import import_module
+from typing import Any, Protocol, get_type_hints, runtime_checkable
+
+from pydantic import BaseModel, ConfigDict, Field, PydanticUserError, ValidationError, create_model
+from pydantic_core import to_json
+
+from rl_conductor._internal.blocking import in_thread
+from rl_conductor._internal.validation import field_errors
+from rl_conductor.errors import ConfigError
+from rl_conductor.types import Tool
+
+MAX_ARGUMENT_CHARS = 100_000
+"""Maximum length of the arguments that a model may pass to a tool, as JSON text."""
+MAX_NAME_CHARS = 64
+"""The longest tool name that all vendors accept."""
+
+
+class ToolError(Exception):
+    """A tool call failed; the message is returned to the model, which may correct its arguments."""
+
+
+@runtime_checkable
+class WorkerTool(Protocol):
+    """A tool that is run on behalf of a worker."""
+
+    @property
+    def definition(self) -> Tool:
+        """The name, description and argument schema, which the model reads."""
+
+    async def run(self, arguments: str) -> str:
+        """Runs the tool with JSON arguments that a model wrote. Raises `ToolError` if they are invalid."""
+
+
+class FunctionTool:
+    """A Python function as a tool; sync functions run in a thread. Arguments are validated by their annotations."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        """Creates a tool from a function.
+
+        Args:
+            function: a sync or async function with named parameters; its docstring is the tool's description. Describe
+                a parameter with `Annotated[str, pydantic.Field(description="...")]`.
+
+        Raises:
+            ConfigError: the function has no usable name or parameters.
+        """
+        inner = function.func if isinstance(function, partial) else function
+        name = getattr(inner, "__name__", "")
+        if not name.isidentifier() or len(name) > MAX_NAME_CHARS:
+            raise ConfigError(
+                f"tools={function!r} has no name that a model could call; pass a function made with `def`"
+            )
+        self._function = function
+        self._is_async = inspect.iscoroutinefunction(inner)
+        self._arguments = _arguments_model(function, inner, name)
+        schema = _json_schema(self._arguments, name)
+        self.definition = Tool(name=name, description=inspect.getdoc(inner) or "", parameters=schema)
+
+    async def run(self, arguments: str) -> str:
+        """Calls the function with validated arguments and returns its result as text, JSON unless it is a string.
+
+        Raises:
+            ToolError: the arguments are too long or invalid.
+        """
+        if len(arguments) > MAX_ARGUMENT_CHARS:
+            raise ToolError(f"the arguments have {len(arguments):,} characters; at most {MAX_ARGUMENT_CHARS:,} allowed")
+        try:
+            parsed = self._arguments.model_validate_json(arguments or "{}")
+        except ValidationError as error:
+            raise ToolError("invalid arguments: " + "; ".join(map(str, field_errors(error)))) from None
+        values = {str(field.alias): getattr(parsed, name) for name, field in type(parsed).model_fields.items()}
+        call = partial(self._function, **values)
+        result = await (call() if self._is_async else in_thread(call))
+        if isinstance(result, Awaitable):
+            result = await result
+        return result if isinstance(result, str) else to_json(result, fallback=str).decode()
+
+
+def _arguments_model(function: Callable[..., Any], inner: Callable[..., Any], name: str) -> type[BaseModel]:
+    """Creates a pydantic model of the parameters; fields have aliases because parameters may have any name."""
+    signature = inspect.signature(function)
+    try:
+        hints = get_type_hints(inner, include_extras=True)
+    except NameError as error:
+        raise ConfigError(f"tool {name!r}: an annotation can't be resolved: {error}") from None
+    fields: dict[str, Any] = {}
+    for index, parameter in enumerate(signature.parameters.values()):
+        if parameter.kind not in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY):
+            raise ConfigError(
+                f"tool {name!r}: parameter {parameter.name!r} accepts any arguments; write named parameters only"
+            )
+        default = ... if parameter.default is parameter.empty else parameter.default
+        fields[f"argument_{index}"] = (hints.get(parameter.name, Any), Field(default, alias=parameter.name))
+    with _type_errors(name):
+        return create_model(name, __config__=ConfigDict(extra="forbid"), **fields)
+
+
+def _json_schema(arguments: type[BaseModel], name: str) -> dict[str, Any]:
+    with _type_errors(name):
+        schema = arguments.model_json_schema()
+    schema.pop("title", None)
+    schema.setdefault("properties", {})
+    return schema
+
+
+@contextmanager
+def _type_errors(name: str) -> Iterator[None]:
+    try:
+        yield
+    except PydanticUserError as error:
+        reason = str(error).splitlines()[0]
+        raise ConfigError(f"tool {name!r}: a parameter's type has no JSON schema: {reason}") from None
+
+
+AnyTool = Callable[..., Any] | str | WorkerTool
+"""A Python function, its name as `module:function`, or a tool of another kind."""
+
+
+def to_tools(tools: Sequence[AnyTool]) -> tuple[WorkerTool, ...]:
+    """Converts functions and `module:function` names to tools.
+
+    Raises:
+        ConfigError: a function can't be imported or be a tool, or two tools have the same name.
+    """
+    converted: dict[str, WorkerTool] = {}
+    for item in tools:
+        thing = import_object(item) if isinstance(item, str) else item
+        tool = thing if isinstance(thing, WorkerTool) else _function_tool(thing)
+        name = tool.definition.name
+        if name in converted:
+            raise ConfigError(f"tools: two tools are called {name!r}; rename one of them")
+        converted[name] = tool
+    return tuple(converted.values())
+
+
+def _function_tool(thing: object) -> FunctionTool:
+    if not callable(thing):
+        raise ConfigError(f"tools={thing!r} is not a function; pass functions or 'module:function' names")
+    return FunctionTool(thing)
+
+
+def import_object(path: str) -> Any:
+    """Imports `module:name`.
+
+    Raises:
+        ConfigError: there is no such module, or no such name in it.
+    """
+    module, _, name = path.partition(":")
+    if not module or not name:
+        raise ConfigError(f"{path!r} is not an import path; write 'module:name'")
+    try:
+        return getattr(import_module(module), name)
+    except ImportError as error:
+        raise ConfigError(f"{path!r} can't be imported: {error}; the module must be on Python's path") from error
+    except AttributeError:
+        raise ConfigError(f"{path!r} can't be imported: module {module!r} has no {name!r}") from None

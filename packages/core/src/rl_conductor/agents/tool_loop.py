@@ -1,0 +1,171 @@
+"""`ToolLoopModel`: a model with tools that are run on its behalf, until it replies with text."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Sequence
+
+from rl_conductor.agents.delegating import BaseModelSession
+from rl_conductor.agents.function_tool import AnyTool, ToolError, to_tools
+from rl_conductor.calls.scope import CallScope, current_scope
+from rl_conductor.errors import ConfigError, ModelError
+from rl_conductor.models.base import MAX_ERROR_LENGTH, Capabilities, Model, WrapperModel, checked
+from rl_conductor.models.redaction import find_secrets, redact_secrets
+from rl_conductor.text.truncation import truncate_middle
+from rl_conductor.trace.trace import ToolUse
+from rl_conductor.types import Completion, Delta, Message, Request, ToolCall
+
+MAX_TOOL_ROUNDS = 8
+"""Default maximum number of times that tools are run for one reply."""
+MAX_CALLS_PER_ROUND = 16
+"""Maximum number of tool calls that are run from one message of the model."""
+MAX_RESULT_CHARS = 50_000
+"""Maximum length of a tool's result; longer ones are cut in the middle."""
+CALL_RETRIES = 2
+"""Maximum number of retries of each call of the model. The loop as a whole is not retried, because tools may have side
+effects."""
+
+
+class ToolLoopModel(WrapperModel):
+    """Offers tools to a model, runs the ones that it calls, and returns its final reply with the usage of all calls.
+
+    A call of the caller's own tools ends the loop and is returned to the caller. If the caller has a tool of the same
+    name, that one is offered instead.
+    """
+
+    def __init__(
+        self,
+        model: Model,
+        tools: Sequence[AnyTool],
+        *,
+        max_tool_rounds: int = MAX_TOOL_ROUNDS,
+    ) -> None:
+        """Adds tools to a model.
+
+        Args:
+            model: a model that can call tools.
+            tools: Python functions, or their names as `module:function`.
+            max_tool_rounds: how often tools are run for one reply; then the model has to reply without them.
+
+        Raises:
+            ConfigError: the model can't call tools, a tool is invalid, or `max_tool_rounds` is less than 1.
+        """
+        super().__init__(model)
+        if not model.capabilities.tools:
+            raise ConfigError(f"{model.name} can't call tools; leave out tools=... or choose another model")
+        if max_tool_rounds < 1:
+            raise ConfigError(f"max_tool_rounds={max_tool_rounds} allows no tool call; write 1 or more")
+        self.tools = to_tools(tools)
+        self.max_tool_rounds = max_tool_rounds
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """The capabilities of the model, which makes several calls for one reply."""
+        return self.model.capabilities.model_copy(update={"delegates": True, "reasoning_start": "outside"})
+
+    @property
+    def description(self) -> str:
+        """The model's own description, if it has one, and the names of the tools; the planner reads it."""
+        own = str(getattr(self.model, "description", ""))
+        names = f"has the tools {', '.join(tool.definition.name for tool in self.tools)}"
+        return f"{own}; {names}" if own else names
+
+    async def complete(self, request: Request) -> Completion:
+        """Returns the reply after the last tool call.
+
+        Raises:
+            ModelError: a call of the model failed; not retryable, because tools may have side effects.
+        """
+        session = BaseModelSession(self.model, request, retries=CALL_RETRIES)
+        try:
+            return await _Loop(self, session).run()
+        except ModelError as error:
+            error.retryable = False
+            raise
+        finally:
+            session.report()
+
+    async def stream(self, request: Request) -> AsyncGenerator[Delta, None]:
+        """Yields the reply in one piece, because text before a tool call is not part of it."""
+        completion = await self.complete(request)
+        yield Delta(text=completion.text)
+        yield Delta(completion=completion)
+
+
+class _Loop:
+    """The calls of the model and of its tools for one reply."""
+
+    def __init__(self, model: ToolLoopModel, session: BaseModelSession) -> None:
+        request = session.request
+        callers_tools = {tool.name for tool in request.tools}
+        self.session = session
+        self.max_rounds = model.max_tool_rounds
+        self.tools = {tool.definition.name: tool for tool in model.tools if tool.definition.name not in callers_tools}
+        self.secrets = find_secrets(model.model)
+        definitions = (*(tool.definition for tool in self.tools.values()), *request.tools)
+        choice = request.tool_choice if request.tools else "auto"
+        self.request = request.model_copy(update={"tools": definitions, "tool_choice": choice})
+
+    async def run(self) -> Completion:
+        """Calls the model until it replies without calling one of its own tools."""
+        for _ in range(self.max_rounds):
+            completion = await self.session.complete(self.request)
+            calls = completion.message.tool_calls
+            own_calls = [call for call in calls if call.name in self.tools]
+            if not own_calls or len(own_calls) < len(calls):  # the caller runs the caller's tools
+                return self._reply(completion)
+            results = await self._run_tools(own_calls)
+            self._append(completion.message, *results)
+        # Some vendors reject tool calls in the conversation unless the request still lists the tools.
+        return self._reply(await self.session.complete(self.request.model_copy(update={"tool_choice": "none"})))
+
+    def _append(self, *messages: Message) -> None:
+        self.request = self.request.model_copy(update={"messages": (*self.request.messages, *messages)})
+
+    def _reply(self, completion: Completion) -> Completion:
+        """Removes calls of own tools, which nobody else can run, and adds up the usage."""
+        calls = tuple(call for call in completion.message.tool_calls if call.name not in self.tools)
+        message = completion.message.model_copy(update={"tool_calls": calls})
+        finish = "stop" if completion.finish_reason == "tool_calls" and not calls else completion.finish_reason
+        update = {"message": message, "finish_reason": finish, "usage": self.session.usage}
+        return checked(completion.model_copy(update=update))
+
+    # ------------------------------------------------------------------------------------ tools
+
+    async def _run_tools(self, calls: Sequence[ToolCall]) -> list[Message]:
+        """Runs the calls of one message concurrently and returns their results in order."""
+        outer = current_scope.get()
+        # Conductors inside of tools spend from the run's budget; their usage is added to the reply's.
+        scope = CallScope(outer.budget, None, self.session.other_usage, outer.nested)
+        token = current_scope.set(scope)
+        try:
+            uses = await asyncio.gather(*(self._run_tool(call, index) for index, call in enumerate(calls)))
+        finally:
+            current_scope.reset(token)
+        if outer.nested is not None:
+            outer.nested.add_tools(uses, self.session.run.began)
+        return [Message.tool(call.id, use.result) for call, use in zip(calls, uses, strict=True)]
+
+    async def _run_tool(self, call: ToolCall, index: int) -> ToolUse:
+        started = self.session.run.elapsed()
+        result, is_error = await self._result(call, index)
+        return ToolUse(
+            name=call.name,
+            arguments=call.arguments,
+            result=truncate_middle(result, MAX_RESULT_CHARS) or "(no output)",
+            is_error=is_error,
+            started=started,
+            seconds=self.session.run.elapsed() - started,
+        )
+
+    async def _result(self, call: ToolCall, index: int) -> tuple[str, bool]:
+        """Returns the result of one tool call, or the error as text for the model."""
+        if index >= MAX_CALLS_PER_ROUND:
+            return f"error: at most {MAX_CALLS_PER_ROUND} tools can be called at once; call this one again", True
+        try:
+            return await self.tools[call.name].run(call.arguments), False
+        except ToolError as error:
+            return f"error: {error}"[:MAX_ERROR_LENGTH], True
+        except Exception as error:  # any exception of a user's function goes back to the model
+            text = redact_secrets(str(error), self.secrets)
+            return f"error: {type(error).__name__}: {text}"[:MAX_ERROR_LENGTH], True

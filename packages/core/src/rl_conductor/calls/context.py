@@ -1,0 +1,82 @@
+"""`RunContext`: what all parts of one run share, from the first plan to the last model call."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+from copy import copy
+from dataclasses import dataclass, field
+from typing import Self
+
+from rl_conductor.calls.budget import Amount, Budget
+from rl_conductor.calls.scope import current_scope
+from rl_conductor.text.delimiters import new_delimiter_key
+from rl_conductor.trace.events import Listener, ignore
+from rl_conductor.trace.trace import Call
+from rl_conductor.workflow.limits import Limits
+
+
+@dataclass(kw_only=True)
+class RunContext:
+    """The limits, budget, clock, event listener and call settings of one run.
+
+    A run inside of a model call of another run also spends from that run's budget.
+    """
+
+    limits: Limits = field(default_factory=Limits)
+    emit: Listener = ignore
+    """Called with every event of the run."""
+    retries: int = 2
+    """Maximum number of retries of a call whose failure is retryable."""
+    keep_prompts: bool = True
+    """Whether requests are kept in the trace, or only their fingerprints."""
+    fence_key: str = field(default_factory=new_delimiter_key)
+    """The key of the delimiters around text that models wrote."""
+    budget: Budget = field(init=False)
+    began: float = field(default_factory=time.monotonic, init=False)
+    """On the clock of `time.monotonic`."""
+
+    def __post_init__(self) -> None:
+        scope = current_scope.get()
+        self.budget = Budget(self.limits, parent=scope.budget, outer_reservation=scope.reservation)
+
+    def with_listener(self, emit: Listener) -> Self:
+        """Returns a copy with another listener, which shares the budget and the clock."""
+        context = copy(self)
+        context.emit = emit
+        return context
+
+    def elapsed(self) -> float:
+        """Returns the seconds since the run began."""
+        return time.monotonic() - self.began
+
+    def deadline(self) -> tuple[float, float] | None:
+        """Returns the earliest deadline of this run and those around it, on `time.monotonic`, and its limit."""
+        seconds, shared = self.limits.seconds, self.budget.shared_deadline()
+        if seconds is None:
+            return shared
+        own = (self.began + seconds, seconds)
+        return own if shared is None else min(own, shared)
+
+    def remaining(self, call_deadline: float | None = None) -> float | None:
+        """Returns the seconds until the run's deadline or `call_deadline` (in seconds since the run began).
+
+        `None` means that there is neither.
+        """
+        deadline = self.deadline()
+        run = None if deadline is None else deadline[0] - time.monotonic()
+        if call_deadline is None:
+            return run
+        call = call_deadline - self.elapsed()
+        return call if run is None else min(call, run)
+
+    def deadline_after(self, share: float) -> float | None:
+        """Returns the time at which `share` of the remaining time is over; `None` without a limit."""
+        remaining = self.remaining()
+        return None if remaining is None else self.elapsed() + share * max(remaining, 0.0)
+
+    def charge_previous(self, calls: Iterable[Call]) -> None:
+        """Charges calls that this run made in another process, and sets the clock back by the time they took."""
+        for call in calls:
+            self.budget.charge(Amount.of(call.usage))
+            self.began = min(self.began, time.monotonic() - call.started - call.seconds)

@@ -1,0 +1,68 @@
+"""The model call that the running code is part of, so that runs inside of a call share its budget and report to it.
+
+A model may be a conductor, or an agent of a host framework that contains one. The `Model` protocol has no parameter for
+the run around the call, so this one context variable carries it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import AbstractAsyncContextManager, contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+
+from rl_conductor.calls.budget import Budget, Reservation
+from rl_conductor.calls.nested import NestedRecords
+from rl_conductor.trace.trace import Trace
+from rl_conductor.types import Usage
+
+
+@dataclass(frozen=True)
+class CallScope:
+    """The budget, reservation and usage list of a model call; empty outside of any call."""
+
+    budget: Budget | None = None
+    """The budget that nested runs spend from as well."""
+    reservation: Reservation | None = None
+    """The reservation of the call, which nested runs release because their own calls are reserved."""
+    nested_usage: list[Usage] | None = None
+    """Collects the usage of nested runs, however they end."""
+    nested: NestedRecords | None = None
+    """Collects the nested calls, tools and runs for the trace."""
+    slot: AbstractAsyncContextManager[object] | None = None
+    """The slot of the worker, which an agent takes for each call of its base model."""
+
+
+current_scope: ContextVar[CallScope] = ContextVar("current_scope", default=CallScope())  # noqa: B039  (frozen)
+
+
+@contextmanager
+def call_scope(
+    budget: Budget | None = None, reservation: Reservation | None = None, nested_usage: list[Usage] | None = None
+) -> Iterator[None]:
+    """Makes runs that start in this block part of a call with this budget, reservation and usage list."""
+    token = current_scope.set(CallScope(budget, reservation, nested_usage))
+    try:
+        yield
+    finally:
+        current_scope.reset(token)
+
+
+def report_usage(usages: Iterable[Usage]) -> None:
+    """Reports usage to the call that this code is part of, if there is one."""
+    nested_usage = current_scope.get().nested_usage
+    if nested_usage is not None:
+        nested_usage.extend(usages)
+
+
+def report_run(trace: Trace, began: float) -> None:
+    """Reports a finished run, with its usage, to the call that this code is part of, if there is one.
+
+    Args:
+        trace: the run.
+        began: the time at which it began, on `time.monotonic`.
+    """
+    report_usage(call.usage for call in trace.calls())
+    nested = current_scope.get().nested
+    if nested is not None:
+        nested.add_run(trace, began)

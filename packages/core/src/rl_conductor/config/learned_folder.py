@@ -1,0 +1,147 @@
+"""Folders of learned conductors: `conductor.toml` and the files that it names, written by `rl-conductor learn`."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import os
+from dataclasses import replace
+from pathlib import Path
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from rl_conductor._internal.io import writing_errors
+from rl_conductor._internal.jsonl import read_lines, read_value, write_lines, write_value
+from rl_conductor._internal.toml import read_toml
+from rl_conductor.errors import ConfigError
+from rl_conductor.execution.prompt_version import prompt_version
+from rl_conductor.planning.planner import Planner
+from rl_conductor.planning.selector import WorkflowSelector
+from rl_conductor.pool.pool import WorkerPool
+from rl_conductor.pool.worker import Worker
+from rl_conductor.workflow.example import PlanExample
+
+log = logging.getLogger("rl_conductor")
+
+CONDUCTOR_FILE = "conductor.toml"
+SELECTOR_FILE = "selector.json"
+EXAMPLES_FILE = "examples.jsonl"
+
+
+class ConductorFile(BaseModel):
+    """The content of `conductor.toml`."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    format: int = Field(default=1, ge=1, le=1)
+    method: str = ""
+    """The learned system, such as `linear` or `fixed`."""
+    pool: Path | None = None
+    """Path of the pool file, relative to the folder; `None` if the pool was built in Python."""
+    planner: str = ""
+    """The planner's model, as `provider:name`; it comes from the pool file."""
+    instructions: str = ""
+    """Instructions for the planner, in addition to those of the pool file."""
+    examples: Path | None = None
+    """File with the planner's worked examples, relative to the folder."""
+    selector: Path | None = None
+    """File with the fixed workflow, or the classifier among workflows, relative to the folder."""
+    prompts: str = ""
+    """Version of the prompt templates at the time of learning."""
+    workers: dict[str, str] = Field(default_factory=dict)
+    """Fingerprint of each worker at the time of learning."""
+
+
+def fingerprint_worker(worker: Worker) -> str:
+    """Hashes the model, card, instructions and sampling of a worker, 16 hex digits."""
+    setup = worker.setup.model_dump(mode="json")
+    return hashlib.sha256(json.dumps(setup, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def list_pool_changes(content: ConductorFile, pool: WorkerPool) -> list[str]:
+    """Describes how the pool and the prompts differ from those of the time of learning; empty if they don't."""
+    changes = [f"worker {name!r} is missing" for name in content.workers if name not in pool]
+    changes += [f"worker {name!r} is new" for name in pool if name not in content.workers]
+    changes += [
+        f"worker {name!r} has changed"
+        for name, worker in pool.items()
+        if content.workers.get(name, expected := fingerprint_worker(worker)) != expected
+    ]
+    if content.prompts and content.prompts != prompt_version():
+        changes.append("the prompts have changed")
+    return changes
+
+
+def write_conductor_folder(
+    folder: Path,
+    *,
+    method: str,
+    pool: WorkerPool,
+    planner: Planner,
+    selector: WorkflowSelector | None = None,
+    pool_file: Path | None = None,
+    instructions: str = "",
+) -> None:
+    """Writes `conductor.toml` and the files that it names; the planner's own examples are among them.
+
+    Raises:
+        ConfigError: a file can't be written.
+    """
+    examples = () if isinstance(planner.examples, int) else planner.examples
+    write_value(folder / SELECTOR_FILE, selector) if selector else (folder / SELECTOR_FILE).unlink(missing_ok=True)
+    write_lines(folder / EXAMPLES_FILE, examples) if examples else (folder / EXAMPLES_FILE).unlink(missing_ok=True)
+    lines = ["# Written by rl-conductor learn.", "format = 1", f"method = {json.dumps(method)}"]
+    if pool_file is not None:
+        lines.append(f"pool = {json.dumps(Path(os.path.relpath(pool_file, folder)).as_posix())}")
+    lines.append(f"planner = {json.dumps(planner.model.name)}")
+    if instructions:
+        lines.append(f"instructions = {json.dumps(instructions)}")
+    lines += [f"selector = {json.dumps(SELECTOR_FILE)}"] if selector else []
+    lines += [f"examples = {json.dumps(EXAMPLES_FILE)}"] if examples else []
+    lines += [f"prompts = {json.dumps(prompt_version())}", "", "[workers]"]
+    lines += [f"{json.dumps(name)} = {json.dumps(fingerprint_worker(worker))}" for name, worker in pool.items()]
+    with writing_errors(folder / CONDUCTOR_FILE):
+        (folder / CONDUCTOR_FILE).write_text("\n".join([*lines, ""]), encoding="utf-8")
+
+
+def read_conductor_file(folder: Path) -> ConductorFile:
+    """Reads `conductor.toml`, with the paths resolved against the folder.
+
+    Raises:
+        ConfigError: it does not exist or is invalid.
+    """
+    if not (folder / CONDUCTOR_FILE).is_file():
+        raise ConfigError(
+            f"{str(folder)!r} is not the folder of a learned conductor: it has no {CONDUCTOR_FILE}; "
+            "create one with rl-conductor learn QUESTIONS.jsonl --pool POOL.toml --out FOLDER"
+        )
+    content = read_toml(folder / CONDUCTOR_FILE, ConductorFile, "conductor file")
+    paths = {name: folder / path for name in ("pool", "examples", "selector") if (path := getattr(content, name))}
+    return content.model_copy(update=paths)
+
+
+def apply_conductor_file(
+    content: ConductorFile, planner: Planner, pool: WorkerPool, source: str
+) -> tuple[Planner, WorkflowSelector | None]:
+    """Returns the planner with its learned examples and instructions, and the selector of learned workflows.
+
+    A pool that has changed since is logged as a warning.
+
+    Raises:
+        ConfigError: a file can't be read, or the pool lacks a worker of the learned workflows.
+    """
+    if changes := list_pool_changes(content, pool):
+        log.warning(
+            "%s was learned for another pool (%s), so its results may no longer hold; run rl-conductor learn again",
+            source,
+            "; ".join(changes),
+        )
+    if content.examples is not None:
+        planner = replace(planner, examples=tuple(read_lines(content.examples, PlanExample)))
+    if content.instructions:
+        planner = replace(planner, instructions="\n".join(filter(None, (planner.instructions, content.instructions))))
+    selector = None if content.selector is None else read_value(content.selector, WorkflowSelector)
+    if selector is not None:
+        selector.check_pool(pool)
+    return planner, selector

@@ -1,0 +1,237 @@
+"""Decides where the plan of a round comes from, and delivers it as a stream of steps.
+
+In this order: the continuation of a worker's tool calls, the plan of an interrupted round, the caller's workflow, the
+only workflow that the policy allows, the router's single call, the learned workflow, the planner, and the fallback
+where the planner failed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import aclosing
+
+from rl_conductor.calls.record import format_for_log, log
+from rl_conductor.errors import WorkflowValidationError
+from rl_conductor.execution.executor import Execution
+from rl_conductor.execution.restore import RestoredRound, restore_results
+from rl_conductor.execution.state import RunState
+from rl_conductor.planning.fallback import fallback_workflow, single_step
+from rl_conductor.planning.plan_stream import PlanRequest, PlanStream
+from rl_conductor.planning.recursion import collect_previous_rounds
+from rl_conductor.pool.worker_prompt import with_prompt
+from rl_conductor.trace.events import StepFinished, WorkflowPlanned
+from rl_conductor.trace.trace import PlanRecord, Round, RoutingDecision, StepResult
+from rl_conductor.types import Continuation
+from rl_conductor.workflow.workflow import PlanSpace, Workflow
+
+UNPLANNED = ("single", "tier", "learned", "fallback", "continuation")
+"""Sources of plans that neither the planner nor the caller wrote."""
+
+
+class PlanSource:
+    """Provides the plans of one run."""
+
+    def __init__(self, state: RunState) -> None:
+        self._state = state
+
+    async def stream(
+        self, execution: Execution, *, workflow: Workflow | None = None, interrupted: Round | None = None
+    ) -> PlanStream:
+        """Yields the current round's plan, after restoring the finished steps of an interrupted round.
+
+        Args:
+            execution: the execution of the round, which gets its settings from the plan.
+            workflow: the caller's own workflow.
+            interrupted: the same round of an interrupted run.
+
+        Raises:
+            PolicyError: the policy allows no workflow, or the planner may not read the request.
+            WorkflowValidationError: `workflow` is not allowed.
+        """
+        record = self._known_plan(execution, workflow, interrupted)
+        if record is not None:
+            yield self._restore(execution, record, interrupted)
+            return
+        if interrupted is not None:
+            execution.abandoned_calls = interrupted.calls
+        decision = self._route(execution.round.space)
+        record = self._unplanned(execution.round.space, decision)
+        if record is not None:
+            yield self._announce(execution, record)
+            return
+        async with aclosing(self._written_plan(execution, decision)) as items:
+            async for item in items:
+                yield self._announce(execution, item) if isinstance(item, PlanRecord) else item
+
+    def _known_plan(
+        self, execution: Execution, workflow: Workflow | None, interrupted: Round | None
+    ) -> PlanRecord | None:
+        """Returns a plan that exists before any planning: a continuation, an interrupted round's, or the caller's."""
+        state, continuation = self._state, self._state.request.continuation
+        if continuation is not None:
+            reason = state.rules.continuation_error(continuation, state.space())
+            if reason is None:
+                return self._continuation(continuation, execution)
+            state.dropped.append(f"tool calls of {continuation.worker!r} are not continued: {reason}")
+        if interrupted is not None and self._may_resume(interrupted.plan, execution):
+            return self.restore_plan(interrupted.plan, execution)
+        if workflow is not None:
+            _relax(execution, workflow)
+            return PlanRecord(source="given", workflow=execution.round.space.check(workflow))
+        return None
+
+    def _unplanned(self, space: PlanSpace, decision: RoutingDecision | None) -> PlanRecord | None:
+        """Returns the only allowed plan, the router's single call, or the learned workflow."""
+        if space.leaves_no_choice:
+            return PlanRecord(source="single", workflow=fallback_workflow(space, self._state.pool))
+        if decision is not None and decision.tier == "single":
+            return PlanRecord(source="tier", workflow=single_step(decision.worker), tier=decision)
+        workflow = self._learned_workflow(space)
+        return None if workflow is None else PlanRecord(source="learned", workflow=workflow, tier=decision)
+
+    def _learned_workflow(self, space: PlanSpace) -> Workflow | None:
+        """Returns the learned workflow for the request; `None` where the policy or the limits don't allow it."""
+        state = self._state
+        if state.selector is None or state.rounds:
+            return None
+        workflow = state.selector.select(state.request)
+        violations = space.violations(workflow)
+        if violations:
+            state.dropped.append(f"the learned workflow is not used: {'; '.join(violations)}")
+        return None if violations else workflow
+
+    async def _written_plan(self, execution: Execution, decision: RoutingDecision | None) -> PlanStream:
+        """Streams the planner's plan, or the fallback if it wrote none."""
+        state = self._state
+        state.check_planner_access()
+        request = self._plan_request(execution)
+        try:
+            async with aclosing(state.planner.stream(request)) as items:
+                async for item in items:
+                    yield self._with_fallback(item, decision) if isinstance(item, PlanRecord) else item
+        except BaseException:
+            record = PlanRecord(source="planner", errors=("cancelled",), tier=decision, calls=tuple(request.calls))
+            execution.plan = execution.plan or record
+            raise
+
+    def _with_fallback(self, record: PlanRecord, decision: RoutingDecision | None) -> PlanRecord:
+        """Adds the router's decision, and the fallback workflow if the planner wrote no plan for the first round."""
+        state = self._state
+        record = record.model_copy(update={"tier": decision})
+        if record.source != "fallback":
+            return record
+        instead = "the answer before stands"
+        if not state.rounds:
+            workflow = fallback_workflow(state.space(), state.pool)
+            record = record.model_copy(update={"workflow": workflow})
+            instead = f"{workflow.steps[-1].worker} answers alone"
+        reason = format_for_log(record.errors[-1], state.planner.model) if record.errors else "no reason is known"
+        log.warning("%s has no plan for round %d, so %s: %s", state.id, state.number + 1, instead, reason)
+        return record
+
+    def _route(self, space: PlanSpace) -> RoutingDecision | None:
+        """Classifies the request, if there is a router; overruled where its worker may not answer alone."""
+        if self._state.tiers is None or self._state.rounds or space.leaves_no_choice:
+            return None
+        decision = self._state.tiers.decide(self._state.request)
+        if decision.tier == "single" and (violations := space.violations(single_step(decision.worker))):
+            return decision.model_copy(update={"tier": "conductor", "because": "; ".join(violations)})
+        return decision
+
+    def _plan_request(self, execution: Execution) -> PlanRequest:
+        state = self._state
+        return PlanRequest(
+            run=state.context,
+            conversation=state.request.messages,
+            space=execution.round.space,
+            cards=state.pool.cards,
+            round_index=state.number,
+            previous_rounds=collect_previous_rounds(state.rounds, state.first_space, state.planner.plan_form),
+        )
+
+    def _announce(self, execution: Execution, record: PlanRecord) -> PlanRecord:
+        """Applies the plan to the execution and emits it, with the reasons why parts of an old run were dropped."""
+        state = self._state
+        if state.dropped:
+            record = record.model_copy(update={"errors": (*state.dropped, *record.errors)})
+            state.dropped = []
+        self.prepare(execution, record)
+        state.context.emit(WorkflowPlanned(round=state.number, plan=record))
+        return record
+
+    def prepare(self, execution: Execution, record: PlanRecord) -> None:
+        """Decides whether the worker gets the bare conversation, and whether the answer is streamed."""
+        is_unplanned = record.source in UNPLANNED
+        is_last_round = self._state.number + 1 >= self._state.limits.rounds
+        execution.round.passthrough = is_unplanned and record.workflow is not None and len(record.workflow.steps) == 1
+        execution.round.stream = self._state.stream and (is_unplanned or is_last_round)
+
+    # -------------------------------------------------------------------------------- interrupted runs
+
+    def _restore(self, execution: Execution, record: PlanRecord, interrupted: Round | None) -> PlanRecord:
+        """Emits a plan that was not planned now, with the finished steps of the interrupted round."""
+        state = self._state
+        results = interrupted.results if interrupted else ()
+        restored = self.restore_results(record.workflow, results, execution.round.space)
+        state.dropped += restored.errors
+        record = self._announce(execution, record)
+        execution.restore(restored.results)
+        execution.abandoned_calls = restored.abandoned_calls
+        for result in restored.results:
+            state.context.emit(StepFinished(round=state.number, result=result))
+        return record
+
+    def restore_results(
+        self, workflow: Workflow | None, results: Sequence[StepResult], space: PlanSpace
+    ) -> RestoredRound:
+        """Selects the results of an earlier attempt at this round that are reused; the other steps run again."""
+        if workflow is None:
+            return RestoredRound((), (), ())
+        return restore_results(workflow, results, space, self._state.rules)
+
+    def _may_resume(self, record: PlanRecord, execution: Execution) -> bool:
+        """Whether an interrupted run's plan is complete and still allowed; the caller's own is never replaced."""
+        if not record.is_complete or record.source == "continuation":
+            return False
+        if record.workflow is None or record.source == "given":
+            return True
+        violations = self._state.rules.violations(record.workflow, execution.round.space)
+        if violations:
+            self._state.dropped.append(f"the plan of the interrupted run is dropped: {'; '.join(violations)}")
+        return not violations
+
+    def restore_plan(self, record: PlanRecord, execution: Execution) -> PlanRecord:
+        """Returns a plan that was made before, if it is still allowed.
+
+        Raises:
+            WorkflowValidationError: it is not.
+        """
+        rules, continuation = self._state.rules, self._state.request.continuation
+        if record.source == "continuation" and continuation is not None:
+            if reason := rules.continuation_error(continuation, self._state.space()):
+                raise WorkflowValidationError(f"tool calls of {continuation.worker!r} are not continued: {reason}")
+            return self._continuation(continuation, execution)
+        if record.workflow is None:
+            return record
+        if record.source == "given":  # may replace a plan that the planner wrote, whose calls it then carries
+            _relax(execution, record.workflow)
+        violations = rules.violations(record.workflow, execution.round.space)
+        if violations:
+            raise WorkflowValidationError(*violations)
+        return record
+
+    def _continuation(self, continuation: Continuation, execution: Execution) -> PlanRecord:
+        """Returns a plan of one step: the worker that made the tool calls gets their results."""
+        context = execution.round
+        if context.space.forbidden_flows:  # the prompt holds replies that another worker might not be allowed to read
+            context.space = context.space.model_copy(update={"allowed": frozenset({continuation.worker})})
+        messages = with_prompt(context.request.messages, continuation.prompt)
+        context.request = context.request.model_copy(update={"messages": messages})
+        return PlanRecord(source="continuation", workflow=single_step(continuation.worker))
+
+
+def _relax(execution: Execution, workflow: Workflow) -> None:
+    """Lifts the rules that only keep the planner's plans easy to write, for the caller's own `workflow`."""
+    max_chars = max(len(step.subtask) for step in workflow.steps)
+    relaxed = {"access": "positional", "subtask_chars": max_chars}
+    execution.round.space = execution.round.space.model_copy(update=relaxed)

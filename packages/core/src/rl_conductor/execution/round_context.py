@@ -1,0 +1,89 @@
+"""`RoundContext`: what the steps of one round share, and which earlier replies reach which step."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from rl_conductor.calls.context import RunContext
+from rl_conductor.pool.pool import WorkerPool
+from rl_conductor.pool.worker_prompt import prompt_in
+from rl_conductor.trace.trace import Round, StepResult
+from rl_conductor.types import Request
+from rl_conductor.workflow.workflow import PlanSpace, Step, Workflow
+
+
+@dataclass
+class Hedges:
+    """The number of hedged requests (second calls because a first one is slow) that a run may still make."""
+
+    remaining: int = 0
+
+
+@dataclass(kw_only=True)
+class RoundContext:
+    """The input, the settings and the running steps of one round."""
+
+    run: RunContext
+    pool: WorkerPool
+    space: PlanSpace
+    request: Request
+    """The caller's request: every worker sees its conversation; its other fields apply to the final step only."""
+    number: int = 0
+    """The number of the round, from 0."""
+    previous_rounds: Sequence[Round] = ()
+    """Read by steps with `recall`."""
+    hedges: Hedges = field(default_factory=Hedges)
+    passthrough: bool = False
+    """Send the worker the bare conversation, without a subtask, because the plan is a single step."""
+    stream: bool = False
+    """Emit the final step's reply as it is generated."""
+    streamed_text: str = field(default="", init=False)
+    """The part of the final reply that was emitted."""
+    workflow: Workflow | None = field(default=None, init=False)
+    """The plan, once it is complete."""
+    steps: dict[int, Step] = field(default_factory=dict, init=False)
+    """The steps that were started, by position, with the workers that run them now."""
+    results: dict[int, asyncio.Future[StepResult]] = field(default_factory=dict, init=False)
+    """The results of these steps, except for the last step."""
+    planned: asyncio.Event = field(default_factory=asyncio.Event, init=False)
+    """Set when the plan is complete."""
+
+    @cached_property
+    def question(self) -> str:
+        """The text of the last user message."""
+        return prompt_in(self.request.messages)
+
+    async def replies(self, access: Collection[int]) -> list[StepResult]:
+        """Waits for the steps in `access` and returns their results."""
+        waiting = [future for future in (self.results[i] for i in access) if not future.done()]
+        if waiting:  # not `await future`: a task that swallows our cancellation must not keep us from ending
+            finished, _ = await asyncio.wait(waiting, return_when=asyncio.FIRST_EXCEPTION)
+            for future in finished:
+                future.result()  # raises only on a bug, and then there is no point in waiting for the others
+        return [self.results[i].result() for i in sorted(access)]
+
+    def sources(self, index: int) -> frozenset[str]:
+        """Returns the workers with replies that may have reached this step, directly or through other steps."""
+        workflow = self._as_run()
+        reached = workflow.sources[index]
+        recalls = any(workflow.steps[i].recall for i in (index, *reached))
+        recalled = (
+            result.step.worker
+            for round_ in self.previous_rounds
+            for result in round_.results
+            if recalls and result.reply
+        )
+        return frozenset((*(workflow.steps[i].worker for i in reached), *recalled))
+
+    async def permits(self, index: int, step: Step) -> bool:
+        """Returns whether the policy allows `step` at `index`, given the workers that run the other steps now."""
+        await self.planned.wait()
+        return not self.space.violations(self._as_run({index: step}))
+
+    def _as_run(self, replaced: dict[int, Step] | None = None) -> Workflow:
+        assert self.workflow is not None
+        steps = {**dict(enumerate(self.workflow.steps)), **self.steps, **(replaced or {})}
+        return Workflow(steps=tuple(steps[i] for i in range(len(self.workflow.steps))))

@@ -1,0 +1,254 @@
+"""Runs one step: builds its prompt, calls its worker, hedges a slow call, and replaces a worker that failed."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field
+
+from rl_conductor.calls.model_call import ModelCall
+from rl_conductor.errors import ConductorError, LimitError, OutputLimitError
+from rl_conductor.execution.round_context import RoundContext
+from rl_conductor.pool.worker import Worker
+from rl_conductor.pool.worker_prompt import (
+    NO_REPLY,
+    Evidence,
+    hide_attachments,
+    with_prompt,
+    worker_prompt,
+)
+from rl_conductor.trace.events import AnswerDelta, StepFinished, StepStarted
+from rl_conductor.trace.trace import Call, StepResult
+from rl_conductor.types import Completion, Continuation, Message, Request, Sampling
+from rl_conductor.workflow.limits import min_input_tokens
+from rl_conductor.workflow.workflow import Step
+
+OUTPUT_RETRY_FACTOR = 4
+"""Factor by which a worker's default `max_tokens` is raised after a reply that used it up on reasoning."""
+
+
+@dataclass
+class StepRun:
+    """The run of one step: its calls and errors so far, and its result."""
+
+    round: RoundContext
+    index: int
+    planned: Step
+    last: bool = False
+    """Whether it is the step that answers."""
+    calls: list[Call] = field(default_factory=list)
+    errors: list[str] = field(default_factory=list)
+    result: StepResult | None = None
+    max_tokens: dict[str, int] = field(default_factory=dict)
+    """The raised `max_tokens` of workers that had used up their default without an answer."""
+
+    def __post_init__(self) -> None:
+        self.round.steps[self.index] = self.planned if self.result is None else self.result.step
+
+    @property
+    def step(self) -> Step:
+        """The step as run: its worker is the current one."""
+        return self.round.steps[self.index]
+
+    async def run(self) -> StepResult:
+        """Waits for the steps in the access list, calls a worker, and emits the result."""
+        inputs = await self.round.replies(self.planned.access)
+        started = self.round.run.elapsed()
+        prompt = self._prompt(inputs)
+        reply = await self._reply(prompt)
+        if reply is not None and reply.tool_calls:
+            sources = self.round.sources(self.index)
+            continuation = Continuation(worker=self.step.worker, prompt=prompt, sources=sources)
+            reply = reply.model_copy(update={"continuation": continuation})
+        self.result = StepResult(
+            index=self.index,
+            step=self.step,
+            planned_worker=self.planned.worker,
+            status="failed" if reply is None else "ok",
+            reply=reply,
+            error="; ".join(self.errors) or None,
+            calls=tuple(self.calls),
+            started=started,
+            seconds=self.round.run.elapsed() - started,
+        )
+        self.round.run.emit(StepFinished(round=self.round.number, result=self.result))
+        return self.result
+
+    def interrupted(self) -> StepResult:
+        """Returns the result of a step that was cancelled."""
+        return StepResult(
+            index=self.index,
+            step=self.step,
+            planned_worker=self.planned.worker,
+            status="failed",
+            error="cancelled",
+            calls=tuple(self.calls),
+        )
+
+    # ------------------------------------------------------------------------------- the request
+
+    def _prompt(self, inputs: Sequence[StepResult]) -> str:
+        if self.round.passthrough:
+            return self.round.question
+        evidence = self._earlier_rounds() + [_evidence(str(result.index + 1), result) for result in inputs]
+        return worker_prompt(self.round.question, evidence, self.planned.subtask, key=self.round.run.fence_key)
+
+    def _earlier_rounds(self) -> list[Evidence]:
+        if not self.planned.recall:
+            return []
+        return [
+            _evidence(f"{result.index + 1} of round {number + 1}", result)
+            for number, round_ in enumerate(self.round.previous_rounds)
+            for result in round_.results
+            if result.status != "skipped"
+        ]
+
+    def _request(self, prompt: str, worker: Worker) -> Request:
+        request, can = self.round.request, worker.model.capabilities
+        messages = request.messages if self.round.passthrough else with_prompt(request.messages, prompt)
+        messages = hide_attachments(messages, images=can.images, files=can.files)
+        if worker.instructions:
+            messages = _with_instructions(messages, worker.instructions)
+        max_tokens = self.max_tokens.get(worker.name, worker.sampling.max_tokens)
+        defaults = worker.sampling.model_copy(update={"max_tokens": max_tokens})
+        if not self.last:
+            return Request(messages=messages, sampling=defaults, timeout=worker.timeout)
+        timeout = request.timeout if worker.timeout is None else worker.timeout
+        sampling = _override(defaults, request.sampling)
+        return request.model_copy(update={"messages": messages, "sampling": sampling, "timeout": timeout})
+
+    # --------------------------------------------------------------------------------- the worker
+
+    async def _reply(self, prompt: str) -> Message | None:
+        """Returns the first successful reply, of the planned worker or of another that the policy allows."""
+        tried: set[str] = set()
+        while True:
+            worker = self.round.pool[self.step.worker]
+            tried.add(worker.name)
+            try:
+                if worker.hedge_after is None or self._streams:
+                    completion = await self._model_call(worker, prompt).complete()
+                else:
+                    completion = await self._hedged_call(worker, worker.hedge_after, prompt, tried)
+            except ConductorError as error:
+                self.errors.append(f"{worker.name}: {error}")
+                if isinstance(error, OutputLimitError) and self._raise_max_tokens(worker, prompt):
+                    continue
+                out_of_time = isinstance(error, LimitError) and error.limit == "seconds"
+                if out_of_time or self.round.streamed_text or not await self._replace_worker(tried):
+                    return None
+            else:
+                return completion.message
+
+    def _raise_max_tokens(self, worker: Worker, prompt: str) -> bool:
+        """Raises `max_tokens` of the worker's next call, once; returns whether that is possible.
+
+        It is not if the caller set the limit, or if the context has no room for more output.
+        """
+        default, request = worker.sampling.max_tokens, self._request(prompt, worker)
+        is_callers = self.last and self.round.request.sampling.max_tokens is not None
+        if default is None or is_callers or worker.name in self.max_tokens or self.round.streamed_text:
+            return False
+        raised, context = OUTPUT_RETRY_FACTOR * default, worker.model.capabilities.context
+        if context is not None:
+            raised = min(raised, context - 2 * min_input_tokens(request))
+        if raised > default:
+            self.max_tokens[worker.name] = raised
+        return raised > default
+
+    async def _replace_worker(self, tried: Collection[str]) -> bool:
+        step = await self._fallback_step(tried)
+        if step is not None:
+            self.round.steps[self.index] = step
+        return step is not None
+
+    async def _fallback_step(self, tried: Collection[str]) -> Step | None:
+        """Assigns the step to the most accurate other worker that the policy allows; `None` without one."""
+        pool = self.round.pool
+        names = [name for name in self.round.space.choices if name not in tried]
+        for name in sorted(names, key=lambda name: -pool[name].card.mean_accuracy):
+            step = self.step.model_copy(update={"worker": name})
+            if await self.round.permits(self.index, step):
+                return step
+        return None
+
+    async def _hedged_call(self, worker: Worker, hedge_after: float, prompt: str, tried: set[str]) -> Completion:
+        """Calls the worker, and another one as well if it has not replied after `hedge_after` seconds."""
+        first = asyncio.create_task(self._model_call(worker, prompt).complete())
+        steps = {first: self.step}
+        try:
+            await asyncio.wait({first}, timeout=hedge_after)
+            if not first.done():
+                await self._hedge(steps, prompt, tried)
+            return await self._first_success(steps)
+        finally:
+            for task in steps:
+                task.cancel()
+            await asyncio.gather(*steps, return_exceptions=True)
+
+    async def _hedge(self, steps: dict[asyncio.Task[Completion], Step], prompt: str, tried: set[str]) -> None:
+        other = await self._fallback_step(tried)
+        late = any(task.done() for task in steps)  # the fallback worker is known only once the plan is complete
+        if other is not None and not late and self.round.hedges.remaining > 0:
+            self.round.hedges.remaining -= 1
+            tried.add(other.worker)
+            call = self._model_call(self.round.pool[other.worker], prompt)
+            steps[asyncio.create_task(call.complete())] = other
+
+    async def _first_success(self, steps: dict[asyncio.Task[Completion], Step]) -> Completion:
+        """Returns the first successful reply; raises the first error when all tasks fail."""
+        waiting, errors = set(steps), []
+        while waiting:
+            finished, waiting = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+            for task in (task for task in steps if task in finished):
+                error = task.exception()
+                if error is not None:
+                    errors.append(error)
+                else:  # still allowed: the steps it reads have finished, and none that reads it has started
+                    self.round.steps[self.index] = steps[task]
+                    return task.result()
+        raise errors[0]
+
+    def _model_call(self, worker: Worker, prompt: str) -> ModelCall:
+        def emit_start(attempt: int) -> None:
+            access, number = self.planned.access, self.round.number
+            event = StepStarted(round=number, index=self.index, worker=worker.name, attempt=attempt, access=access)
+            self.round.run.emit(event)
+
+        return ModelCall(
+            run=self.round.run,
+            model=worker.model,
+            request=self._request(prompt, worker),
+            calls=self.calls,
+            worker=worker.name,
+            slot=worker.slots.get() if worker.slots else None,
+            on_attempt=emit_start,
+            on_text=self._emit_text if self._streams else None,
+            reasoning=worker.reasoning,
+        )
+
+    def _emit_text(self, text: str) -> None:
+        self.round.streamed_text += text
+        self.round.run.emit(AnswerDelta(text=text))
+
+    @property
+    def _streams(self) -> bool:
+        return self.round.stream and self.last
+
+
+def _with_instructions(messages: tuple[Message, ...], instructions: str) -> tuple[Message, ...]:
+    """Puts the worker's instructions first, in one system message with the caller's, as many chat templates demand."""
+    if messages[0].role != "system":
+        return (Message.system(instructions), *messages)
+    return (Message.system(f"{instructions}\n\n{messages[0].text}"), *messages[1:])
+
+
+def _evidence(label: str, result: StepResult) -> Evidence:
+    reply = result.text if result.status == "ok" else NO_REPLY
+    return Evidence(label=label, subtask=result.step.subtask, reply=reply)
+
+
+def _override(defaults: Sampling, sampling: Sampling) -> Sampling:
+    """Returns `defaults`, overridden by the fields that are set in `sampling`."""
+    update = {name: value for name in sampling.model_fields_set if (value := getattr(sampling, name)) is not None}
+    return defaults.model_copy(update=update)

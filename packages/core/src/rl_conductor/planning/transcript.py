@@ -1,0 +1,83 @@
+"""Renders the user's conversation for the planner, up to a maximum length. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rl_conductor.text.delimiters import compute_nonce, delimit
+from rl_conductor.text.truncation import truncate_middle
+from rl_conductor.types import FilePart, ImagePart, Message
+
+QUESTION_CHARS = 32_000
+"""Maximum characters of the conversation in the planner's prompt, about 8,000 tokens. Workers get all of it."""
+CONTEXT_CHARS_PER_TOKEN = 2
+"""Maximum characters per token of the planner's context: with about 4 characters per token, half of the context."""
+MIN_TURN_CHARS = 200
+"""Turns are left out instead of being truncated to fewer characters than this."""
+MAX_IMAGES = 8
+"""Maximum images that the planner sees, the newest ones."""
+
+LEFT_OUT = "[... {count:,} turns left out ...]"
+
+
+def question_chars(context: int | None) -> int:
+    """Returns the maximum characters of the conversation for a planner with this context in tokens, if known."""
+    return QUESTION_CHARS if context is None else min(QUESTION_CHARS, CONTEXT_CHARS_PER_TOKEN * context)
+
+
+def transcript(conversation: Sequence[Message], key: str, *, max_chars: int = QUESTION_CHARS) -> str:
+    """Renders the conversation as one text: only the question if there is nothing else.
+
+    Turns of models and tools are delimited, so that they can't be mistaken for the user's. The text has about
+    `max_chars` characters; notes say what was left out.
+    """
+    texts = [_message_text(message) for message in conversation]
+    if len(conversation) == 1 and conversation[0].role == "user":
+        return truncate_middle(texts[0], max_chars)
+    turns: list[str] = []
+    left_out = 0
+    for message, text, chars in zip(conversation, texts, _allotted_chars(texts, max_chars), strict=True):
+        if chars:
+            turns += [LEFT_OUT.format(count=left_out)] if left_out else []
+            turns.append(f"[{message.role}]\n{_turn(message, truncate_middle(text, chars), key)}")
+        left_out = 0 if chars else left_out + 1
+    return "\n\n".join(turns)
+
+
+def attached_images(conversation: Sequence[Message]) -> tuple[ImagePart, ...]:
+    """Returns the newest images of the conversation, in order."""
+    images = [part for message in conversation for part in message.content if isinstance(part, ImagePart)]
+    return tuple(images[-MAX_IMAGES:])
+
+
+def _allotted_chars(texts: Sequence[str], max_chars: int) -> list[int]:
+    """Returns the number of characters to keep of each turn; 0 leaves it out.
+
+    The last turn comes first, then the first one, which often has the instructions, then the others, newest first. Each
+    gets at most half of what is left, and the last turn the rest.
+    """
+    lengths = [max(len(text), 1) for text in texts]
+    if sum(lengths) <= max_chars:
+        return lengths
+    allotted, remaining, last = [0] * len(texts), max_chars, len(texts) - 1
+    for index in dict.fromkeys((last, 0, *range(last - 1, 0, -1))):
+        chars = min(lengths[index], max(remaining // 2, MIN_TURN_CHARS))
+        if chars <= remaining:
+            allotted[index] = chars
+            remaining -= chars
+    allotted[last] = min(lengths[last], allotted[last] + remaining)
+    return allotted
+
+
+def _turn(message: Message, text: str, key: str) -> str:
+    return delimit("reply", text, compute_nonce(key, [text])) if message.role in ("assistant", "tool") else text
+
+
+def _message_text(message: Message) -> str:
+    attachments = [
+        f"[{part.type} attached: {part.media_type}]"
+        for part in message.content
+        if isinstance(part, ImagePart | FilePart)
+    ]
+    tool_calls = [f"[calls {call.name} with {call.arguments}]" for call in message.tool_calls]
+    return "\n".join([message.text, *attachments, *tool_calls])

@@ -1,0 +1,37 @@
+"""Cards, which describe workers to the planner."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
+
+from rl_conductor.types.prices import Price
+from rl_conductor.types.value import Names, Value
+
+Roster = Literal["ordinals", "anonymous", "cards"]
+"""How the planner's prompt lists the workers: `cards` with all fields of their cards; `anonymous` without names, and
+with descriptions only for workers without strengths; `ordinals` as bare numbers in a fixed order (paper). A trained
+planner needs the roster that it was trained with."""
+
+
+class Card(Value):
+    """Describes a worker, for planning prompts and for policy selectors."""
+
+    name: str
+    description: str = ""
+    """Description of the worker, set by the user or by the worker itself."""
+    strengths: str = ""
+    """The worker's strengths, in one line."""
+    accuracy: dict[str, float] = Field(default_factory=dict)
+    """Measured accuracy by domain, 0 to 1."""
+    price: Price | None = None
+    latency: float | None = None
+    """Median duration of a call in seconds."""
+    tags: Names = frozenset()
+    region: str | None = None
+
+    @property
+    def mean_accuracy(self) -> float:
+        """Mean accuracy over the measured domains; 0 when there are none."""
+        return sum(self.accuracy.values()) / len(self.accuracy) if self.accuracy else 0.0

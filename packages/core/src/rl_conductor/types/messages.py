@@ -1,0 +1,115 @@
+"""Messages of a conversation: text, images, files, reasoning and tool calls."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import BeforeValidator, Field
+
+from rl_conductor.types.value import Names, Text, Value
+
+
+class TextPart(Value):
+    """A part of a message that is plain text."""
+
+    type: Literal["text"] = "text"
+    text: Text
+
+
+class ImagePart(Value):
+    """An image, by URL or by content."""
+
+    type: Literal["image"] = "image"
+    media_type: str = "image/png"
+    url: str | None = None
+    """An `https:` URL that the vendor fetches; otherwise `data` is set."""
+    data: str | None = None
+    """Base64 content; otherwise `url` is set."""
+
+
+class FilePart(Value):
+    """A document such as a PDF, by content."""
+
+    type: Literal["file"] = "file"
+    media_type: str = "application/pdf"
+    name: str = "document.pdf"
+    data: str
+    """Base64 content."""
+
+
+class ReasoningPart(Value):
+    """Reasoning that a model wrote before its answer; never part of the answer."""
+
+    type: Literal["reasoning"] = "reasoning"
+    text: Text
+    signature: Text | None = None
+    """The vendor's signature, which is sent back unchanged with the reasoning (Anthropic, Google)."""
+
+
+ContentPart = Annotated[TextPart | ImagePart | FilePart | ReasoningPart, Field(discriminator="type")]
+
+
+class ToolCall(Value):
+    """A model's request to call one of the caller's tools."""
+
+    id: Text
+    name: Text
+    arguments: Text
+    """The JSON text as the model wrote it: untrusted, and not always valid JSON."""
+
+
+class Continuation(Value):
+    """State to continue with the same worker, without planning again, once tool results arrive.
+
+    It is part of the assistant message with the tool calls, so the server stays stateless.
+    """
+
+    worker: str
+    prompt: str
+    """The last user message as that worker saw it: delimited evidence, then the worker's own subtask."""
+    sources: Names | None = None
+    """The workers whose replies are in the prompt, directly or indirectly; `None` when not recorded."""
+
+
+def _as_parts(content: Any) -> Any:
+    if isinstance(content, str):
+        return (TextPart(text=content),) if content else ()
+    return content
+
+
+class Message(Value):
+    """One turn of a conversation."""
+
+    role: Literal["system", "user", "assistant", "tool"]
+    content: Annotated[tuple[ContentPart, ...], BeforeValidator(_as_parts)] = ()
+    tool_calls: tuple[ToolCall, ...] = ()
+    tool_call_id: str | None = None
+    """On a `tool` message: the id of the call that it answers."""
+    name: str | None = None
+    continuation: Continuation | None = None
+
+    @classmethod
+    def system(cls, text: str) -> Self:
+        """Creates a system message."""
+        return cls(role="system", content=(TextPart(text=text),))
+
+    @classmethod
+    def user(cls, text: str, *parts: ContentPart) -> Self:
+        """Creates a user message: text, then images or files."""
+        return cls(role="user", content=(TextPart(text=text), *parts))
+
+    @classmethod
+    def assistant(cls, text: str = "", *, tool_calls: Iterable[ToolCall] = ()) -> Self:
+        """Creates an assistant message with text, tool calls or both."""
+        return cls(role="assistant", content=_as_parts(text), tool_calls=tuple(tool_calls))
+
+    @classmethod
+    def tool(cls, call_id: str, text: str) -> Self:
+        """Creates the message with the result of a tool call."""
+        return cls(role="tool", content=_as_parts(text), tool_call_id=call_id)
+
+    @property
+    def text(self) -> str:
+        """The text parts, joined; images, files and reasoning are left out."""
+        return "".join([part.text for part in self.content if isinstance(part, TextPart)])

@@ -1,0 +1,81 @@
+"""The input of a model call: messages, tools, reply format and sampling parameters."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
+
+from rl_conductor.types.messages import Continuation, Message
+from rl_conductor.types.value import Value
+
+
+class Tool(Value):
+    """A function that the model may request and the caller runs."""
+
+    name: str
+    description: str = ""
+    parameters: dict[str, Any] = Field(default_factory=lambda: {"type": "object", "properties": {}})
+    """JSON schema of the arguments."""
+    strict: bool | None = None
+    """Whether the vendor must enforce the schema exactly, where it can; `None` leaves its default."""
+
+
+class JsonFormat(Value):
+    """Requires a reply in JSON, with an optional schema."""
+
+    type: Literal["json"] = "json"
+    name: str = "reply"
+    json_schema: dict[str, Any] | None = None
+    """JSON schema; `None` allows any JSON object."""
+    strict: bool | None = None
+    """Whether the vendor must enforce the schema exactly; by default if the schema allows it, as OpenAI defines it."""
+
+
+class Grammar(Value):
+    """Requires a reply that matches a context-free grammar (constrained decoding)."""
+
+    type: Literal["grammar"] = "grammar"
+    gbnf: str
+    """GBNF text with the start rule `root` (llama.cpp's form, which XGrammar and vLLM read too)."""
+
+
+ResponseFormat = Annotated[JsonFormat | Grammar, Field(discriminator="type")]
+
+
+Effort = Literal["minimal", "low", "medium", "high"]
+"""Reasoning effort."""
+
+
+class Sampling(Value):
+    """Sampling parameters. `None` leaves the vendor's default."""
+
+    temperature: float | None = None
+    top_p: float | None = None
+    max_tokens: int | None = None
+    """Maximum output tokens, reasoning included."""
+    seed: int | None = None
+    stop: tuple[str, ...] = ()
+    effort: Effort | None = None
+
+
+class Request(Value):
+    """The input of one model call."""
+
+    messages: tuple[Message, ...]
+    tools: tuple[Tool, ...] = ()
+    tool_choice: str = "auto"
+    """`auto`, `none`, `required`, or the name of the one tool that must be called."""
+    parallel_tool_calls: bool = True
+    response_format: ResponseFormat | None = None
+    """`None` means plain text."""
+    sampling: Sampling = Field(default_factory=Sampling)
+    timeout: float | None = None
+    """Seconds until the call is cancelled."""
+
+    @property
+    def continuation(self) -> Continuation | None:
+        """The continuation of the last assistant message, if this request contains its tool results."""
+        previous = [message for message in self.messages if message.role != "tool"]
+        has_results = bool(self.messages) and self.messages[-1].role == "tool"
+        return previous[-1].continuation if has_results and previous and previous[-1].role == "assistant" else None

@@ -1,0 +1,37 @@
+"""The base class of all serialised values, and the types of their text and money fields."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+from typing import Annotated
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, PlainSerializer
+
+
+class Value(BaseModel):
+    """Base class of frozen values that are serialised: to HTTP, files or traces."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
+
+
+def _replace_surrogates(text: str) -> str:
+    return text if text.isascii() else text.encode(errors="replace").decode()
+
+
+Text = Annotated[str, AfterValidator(_replace_surrogates)]
+"""Text from outside. Lone surrogates, which JSON may contain but UTF-8 can't encode, become `?`."""
+
+Names = Annotated[frozenset[str], PlainSerializer(sorted, return_type=list[str], when_used="json")]
+"""A set of names, serialised in sorted order, so that equal values have equal JSON."""
+
+
+def _all_digits(amount: Decimal) -> str:
+    return f"{amount:f}" if amount else "0"
+
+
+Dollars = Annotated[Decimal, PlainSerializer(_all_digits, return_type=str, when_used="json")]
+"""US dollars, serialised with all digits rather than in exponent notation (`3E-7`)."""
+
+DecimalInput = Decimal | float | str
+"""Anything that a `Decimal` field accepts. Type checkers expect a field's own type as the argument, so models with such
+fields declare their `__init__` for them."""

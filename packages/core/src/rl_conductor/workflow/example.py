@@ -1,0 +1,15 @@
+"""`PlanExample`: a question with a good workflow, which the planner is shown as a demonstration. Pure."""
+
+from __future__ import annotations
+
+from rl_conductor.types import Text, Value
+from rl_conductor.workflow.workflow import Workflow
+
+
+class PlanExample(Value):
+    """A worked example for the planner's prompt."""
+
+    question: Text
+    workflow: Workflow
+    reasoning: Text = ""
+    """One short sentence before the plan, such as why these workers were chosen."""

@@ -1,0 +1,170 @@
+"""Records of conductors and agents inside of a call: complete, bounded, and without counting usage twice."""
+
+from __future__ import annotations
+
+import json
+from io import StringIO
+
+from rich.console import Console
+
+from core.runs import down, plan, pool_of
+from rl_conductor import Conductor, Limits, Message, ScriptedModel, Trace, Worker
+from rl_conductor.calls.nested import MAX_NESTED_CHARS, MAX_TEXT_CHARS
+from rl_conductor.cli.output import report
+from rl_conductor.trace.audit import BEGINNING, Ended, record_of
+from rl_conductor.trace.summary import Summary
+from rl_conductor.types import ToolCall
+
+TWO_STEPS = plan((0, "Draft it.", []), (1, "Finish it.", ["all"]))
+ONE = plan((0, "Ask the team.", []))
+
+
+def team(*, reply: object = "from b", name: str = "team") -> Conductor:
+    planner = ScriptedModel([TWO_STEPS], name="inner-planner")
+    return Conductor(planner, pool_of(a="from a", b=reply), limits=Limits(depth=3), name=name)
+
+
+async def run_outer(worker: object) -> Trace:
+    return await Conductor(ScriptedModel([ONE], name="planner"), pool_of(team=worker)).run("Say something.")
+
+
+def nested_call_count(trace: Trace) -> int:
+    (call,) = trace.rounds[0].results[0].calls
+    assert call.nested is not None
+    return sum(len(round_.calls) for run in call.nested.runs for round_ in run.rounds)
+
+
+async def test_rounds_and_steps_of_a_conductor_in_the_pool_are_in_the_trace() -> None:
+    trace = await run_outer(team())
+
+    (call,) = trace.rounds[0].results[0].calls
+    assert call.nested is not None
+    (run,) = call.nested.runs
+    assert run.planner == "scripted:inner-planner"
+    assert [result.step.subtask for result in run.rounds[0].results] == ["Draft it.", "Finish it."]
+    assert [result.text for result in run.rounds[0].results] == ["from a", "from b"]
+    assert 0 <= call.started <= run.started <= run.started + run.seconds <= call.started + call.seconds
+    assert Trace.model_validate_json(trace.model_dump_json()) == trace
+
+
+async def test_their_usage_counts_once() -> None:
+    trace = await run_outer(team())
+    assert nested_call_count(trace) == 3
+    assert trace.usage.calls == 4
+    assert trace.usage_by_worker()["team"].calls == 3
+
+
+async def test_a_failed_conductor_shows_how_far_it_came() -> None:
+    worker = Worker.of("team", Conductor(ScriptedModel([TWO_STEPS]), pool_of(a=down, b=down), name="team"))
+    made = Conductor(ScriptedModel([plan((0, "x", []), (1, "y", ["all"]))]), pool_of(team=worker, b="answer"))
+    trace = await made.run("Say something.")
+
+    (call, *_) = trace.rounds[0].results[0].calls
+    assert call.outcome == "error"
+    assert call.nested is not None
+    assert call.nested.runs[0].error
+    assert call.usage.calls == sum(inner.usage.calls for inner in call.nested.runs[0].rounds[0].calls)
+
+
+async def test_conductors_nest_in_one_another() -> None:
+    deep = Limits(depth=3)
+    middle = Conductor(ScriptedModel([ONE]), pool_of(team=team()), limits=deep, name="middle")
+    trace = await Conductor(ScriptedModel([ONE]), pool_of(middle=middle), limits=deep).run("Say something.")
+
+    (call,) = trace.rounds[0].results[0].calls
+    assert call.nested is not None
+    (inner_call,) = call.nested.runs[0].rounds[0].results[0].calls
+    assert inner_call.nested is not None
+    assert inner_call.nested.runs[0].rounds[0].results[1].text == "from b"
+    assert trace.usage.calls == 5
+
+
+async def test_nested_records_are_bounded() -> None:
+    trace = await run_outer(team(reply="long " * 100_000))
+    (call,) = trace.rounds[0].results[0].calls
+    assert call.nested is not None
+    reply = call.nested.runs[0].rounds[0].results[1].text
+    assert len(reply) < 1.1 * MAX_TEXT_CHARS
+    assert "characters left out" in reply
+    assert all(inner.request is None for inner in call.nested.runs[0].rounds[0].calls)
+    assert len(call.nested.model_dump_json()) < MAX_NESTED_CHARS
+    assert trace.text.startswith("long long"), "only the record is cut"
+
+
+async def test_more_records_than_fit_are_counted() -> None:
+    def echo(text: str) -> str:
+        """Echoes."""
+        return text
+
+    def reply(request: object) -> Message | str:
+        rounds = len(model.requests)
+        calls = [
+            ToolCall(id=str(i), name="echo", arguments=json.dumps({"text": f"{i}" * MAX_TEXT_CHARS})) for i in range(16)
+        ]
+        return Message.assistant(tool_calls=calls) if rounds < 5 else "Done."
+
+    model = ScriptedModel(reply)
+    trace = await run_outer(Worker.of("team", model, tools=[echo]))
+
+    (call,) = trace.rounds[0].results[0].calls
+    assert call.nested is not None
+    assert call.nested.left_out > 10
+    assert len(call.nested.calls) + len(call.nested.tools) + call.nested.left_out == 5 + 64
+    assert len(call.nested.model_dump_json()) < 1.01 * MAX_NESTED_CHARS
+
+
+async def test_calls_of_ordinary_models_have_no_nested_field() -> None:
+    trace = await Conductor(ScriptedModel([ONE]), pool_of(a="from a")).run("Say something.")
+    assert "nested" not in trace.model_dump_json()
+    assert "nested" not in Summary.of(trace).model_dump_json()
+
+
+async def test_summaries_show_nested_rounds_and_tools() -> None:
+    def look() -> str:
+        """Looks."""
+        return "seen"
+
+    call = Message.assistant(tool_calls=[ToolCall(id="1", name="look", arguments="{}")])
+    inner = Conductor(
+        ScriptedModel([TWO_STEPS]), pool_of(a="from a", b=Worker.of("b", ScriptedModel([call, "ok"]), tools=[look]))
+    )
+    (step,) = Summary.of(await run_outer(inner)).rounds[0].steps
+
+    (run,) = step.nested
+    assert [inner.subtask for inner in run.rounds[0].steps] == ["Draft it.", "Finish it."]
+    assert run.rounds[0].steps[1].tools == {"look": 1}
+    assert "from a" not in step.model_dump_json(), "a summary contains no replies"
+
+
+async def test_the_report_shows_the_steps_of_a_nested_run() -> None:
+    trace = await run_outer(team())
+    out = Console(file=StringIO(), width=100)
+    out.print(report.full_report(trace))
+    text = out.file.getvalue()  # type: ignore[attr-defined]
+
+    assert "inside step 1: a conductor, 1 round" in text
+    assert "planned by scripted:inner-planner" in text
+    assert "Draft it." in text
+    assert text.index("Ask the team.") < text.index("Draft it.") < text.index("Finish it.")
+
+
+async def test_limits_of_the_outer_run_hold_inside() -> None:
+    made = Conductor(ScriptedModel([ONE]), pool_of(team=team(), other="from other"), limits=Limits(calls=3))
+    trace = await made.run("Say something.")
+    assert trace.usage.calls <= 3
+
+
+async def test_audit_records_contain_the_calls_inside() -> None:
+    trace = await run_outer(team())
+    ended = Ended(run="r", key="k", api="chat", model="m", status="done", trace=None)
+    record = record_of(trace, ended, sequence=1, previous=BEGINNING)
+
+    (call,) = record.rounds[0].steps[0].calls
+    assert [inner.requested for inner in call.inside] == ["scripted:inner-planner", "scripted:a", "scripted:b"]
+    assert all(inner.started_ms >= call.started_ms for inner in call.inside)
+    assert (
+        "inside"
+        not in record_of(
+            await Conductor(ScriptedModel([ONE]), pool_of(a="A")).run("Hi."), ended, sequence=1, previous=BEGINNING
+        ).line
+    ), "records of earlier versions keep their hashes"

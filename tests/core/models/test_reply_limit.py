@@ -1,0 +1,96 @@
+"""Vendors' replies that would exhaust the memory, from a real server."""
+
+from __future__ import annotations
+
+import threading
+import tracemalloc
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+import pytest
+
+from rl_conductor.errors import BadResponseError
+from rl_conductor.models.anthropic.adapter import AnthropicModel
+from rl_conductor.models.base import Model
+from rl_conductor.models.google.adapter import GoogleModel
+from rl_conductor.models.openai.adapter import OpenAIModel
+from rl_conductor.models.reply_limit import MAX_REPLY_BYTES
+from rl_conductor.types import Message, Request
+
+MEGABYTE = 2**20
+BLOCK = b" " * MEGABYTE
+MEGABYTES = 256
+MAX_MEMORY = 8 * MAX_REPLY_BYTES
+REQUEST = Request(messages=(Message.user("Say it."),))
+
+
+def plain() -> Iterator[bytes]:
+    return iter([BLOCK] * MEGABYTES)
+
+
+def gzip_bomb() -> Iterator[bytes]:
+    """Sends the whole reply as one small chunk."""
+    state = zlib.compressobj(1, zlib.DEFLATED, zlib.MAX_WBITS | 16)
+    yield b"".join(state.compress(BLOCK) for _ in range(MEGABYTES)) + state.flush()
+
+
+async def drain(model: Model) -> None:
+    async for _ in model.stream(REQUEST):
+        pass
+
+
+@contextmanager
+def serve(encoding: str, content_type: str, body: Any) -> Iterator[str]:
+    """A server that answers every request with this body."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            self.rfile.read(int(self.headers["content-length"]))
+            self.send_response(200)
+            self.send_header("content-type", content_type)
+            self.send_header("content-encoding", encoding)
+            self.end_headers()
+            with suppress(OSError):
+                for chunk in body():
+                    self.wfile.write(chunk)
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+@pytest.mark.parametrize(("encoding", "body"), [("identity", plain), ("gzip", gzip_bomb)])
+@pytest.mark.parametrize("vendor", [OpenAIModel, AnthropicModel, GoogleModel])
+async def test_a_huge_reply_is_rejected_within_bounded_memory(
+    vendor: Any, encoding: str, body: Any, streamed: bool
+) -> None:
+    content_type = "text/event-stream" if streamed else "application/json"
+    with serve(encoding, content_type, body) as url:
+        model: Model = vendor("m", base_url=f"{url}/v1" if vendor is OpenAIModel else url, api_key="k")
+        tracemalloc.start()
+        try:
+            with pytest.raises(BadResponseError, match="the reply is larger than 8,388,608 bytes") as caught:
+                await (drain(model) if streamed else model.complete(REQUEST))
+            peak = tracemalloc.get_traced_memory()[1]
+        finally:
+            tracemalloc.stop()
+            await model.aclose()
+    assert peak < MAX_MEMORY
+    assert not caught.value.retryable
+
+
+async def test_a_reply_with_broken_or_unknown_compression_is_rejected() -> None:
+    for encoding, message in (("gzip", "can't be decompressed"), ("br", "content-encoding 'br'")):
+        with serve(encoding, "application/json", lambda: iter([b"not compressed"])) as url:
+            model = OpenAIModel("m", base_url=f"{url}/v1", api_key="k")
+            with pytest.raises(BadResponseError, match=message):
+                await model.complete(REQUEST)
+            await model.aclose()

@@ -1,0 +1,137 @@
+"""Learned conductors in the core: selectors, the user's own examples, and the folder."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from pydantic import ValidationError
+
+from rl_conductor import Conductor, ConfigError, Limits, Planner, ScriptedModel, Step, Worker, WorkerPool, Workflow
+from rl_conductor.config.discovery import discover
+from rl_conductor.config.learned_folder import write_conductor_folder
+from rl_conductor.planning.selector import WorkflowScore, WorkflowSelector, text_features
+from rl_conductor.replay import replay
+from rl_conductor.types import Message, Request
+from rl_conductor.workflow.example import PlanExample
+
+ADD = Workflow(steps=(Step(subtask="Add.", worker="adder"),))
+CHAIN = Workflow(
+    steps=(Step(subtask="Add.", worker="adder"), Step(subtask="Write.", worker="writer", access=frozenset({0})))
+)
+
+
+def pool() -> WorkerPool:
+    return WorkerPool(
+        {
+            "adder": {"model": ScriptedModel("4"), "description": "adds"},
+            "writer": {"model": ScriptedModel("four"), "description": "writes"},
+        }
+    )
+
+
+def planner(reply: str = "model_id = [0]\nsubtasks = ['Add.']\naccess_list = [[]]") -> ScriptedModel:
+    return ScriptedModel(reply, name="planner")
+
+
+def selector() -> WorkflowSelector:
+    weights = text_features("write in words")
+    return WorkflowSelector(workflows=(ADD, CHAIN), scores=(WorkflowScore(bias=0.2), WorkflowScore(weights=weights)))
+
+
+async def test_a_selector_chooses_the_workflow_without_a_call_to_the_planner() -> None:
+    model = planner()
+    conductor = Conductor(model, pool(), selector=selector())
+    chained = await conductor.run("Please write 2 and 2 in words")
+    assert (chained.text, chained.rounds[0].plan.source) == ("four", "learned")
+    assert (await conductor.run("2 plus 2")).text == "4"
+    assert not model.requests
+    assert (await replay(chained)).text == "four"
+
+
+async def test_a_learned_workflow_that_the_limits_forbid_is_replaced_by_a_plan() -> None:
+    conductor = Conductor(planner(), pool(), selector=WorkflowSelector(workflows=(CHAIN,)))
+    trace = await conductor.run("2 plus 2", limits=Limits(steps=1))
+    plan = trace.rounds[0].plan
+    assert (plan.source, trace.text) == ("planner", "4")
+    assert "the learned workflow is not used" in plan.errors[0]
+
+
+def test_a_selector_needs_a_score_for_each_workflow_and_all_workers() -> None:
+    with pytest.raises(ValidationError, match="2 workflows need as many scores, not 1"):
+        WorkflowSelector(workflows=(ADD, CHAIN), scores=(WorkflowScore(),))
+    with pytest.raises(ConfigError, match="the learned workflows use 'writer', but the pool has adder"):
+        Conductor(planner(), {"adder": ScriptedModel("4")}, selector=selector())
+
+
+async def test_the_planner_is_shown_the_nearest_of_the_users_own_examples() -> None:
+    questions = ["Add 1 and 2", "Add 3 and 4", "Add 5 and 6", "Add 7 and 8", "Write a letter to the mayor"]
+    examples = [PlanExample(question=question, workflow=CHAIN, reasoning="Two skills.") for question in questions]
+    model = planner()
+    trace = await Conductor(Planner(model=model, examples=examples), pool()).run("Write a letter to the bank")
+    texts = [message.text for message in model.requests[0].messages]
+    shown = [question for question in questions if any(question in text for text in texts)]
+    assert len(shown) == 4
+    assert questions[4] in texts[-3]  # the most similar question comes last
+    assert "Two skills." in texts[-2]
+    assert trace.setup is not None
+    assert trace.setup.planner.examples == tuple(examples)
+
+
+async def test_examples_that_the_policy_forbids_are_left_out() -> None:
+    model = planner()
+    conductor = Conductor(Planner(model=model, examples=[PlanExample(question="Old?", workflow=CHAIN)]), pool())
+    await conductor.run("2 plus 2", limits=Limits(steps=1))
+    assert len(model.requests[0].messages) == 2
+
+
+async def test_a_folder_restores_the_selector_and_the_examples(tmp_path: Path) -> None:
+    examples = (PlanExample(question="2 plus 2?", workflow=ADD),)
+    base = Planner(model=planner(), examples=examples)
+    write_conductor_folder(
+        tmp_path, method="linear", pool=pool(), planner=base, selector=selector(), instructions="Be brief."
+    )
+    conductor = Conductor.load(tmp_path, pool=pool(), planner=replace(base, examples=3))
+    assert conductor.planner.examples == examples
+    assert conductor.planner.instructions == "Be brief."
+    assert conductor.selector == selector()
+    with pytest.raises(ConfigError, match=r"Conductor.load\(folder, pool=pool\)"):
+        Conductor.load(tmp_path)
+
+
+def test_a_changed_pool_is_reported(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    first = pool()
+    write_conductor_folder(tmp_path, method="fixed", pool=first, planner=Planner(model=planner()))
+    with caplog.at_level(logging.WARNING, "rl_conductor"):
+        Conductor.load(tmp_path, pool=pool())
+        assert "was learned for another pool" not in caplog.text
+        adder = Worker.of("adder", ScriptedModel("4"), description="subtracts")
+        Conductor.load(tmp_path, pool=WorkerPool([adder, Worker.of("new", ScriptedModel(""))]))
+    assert "worker 'writer' is missing; worker 'new' is new; worker 'adder' has changed" in caplog.text
+
+
+def test_another_folder_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"it has no conductor\.toml; create one with rl-conductor learn"):
+        Conductor.load(tmp_path)
+
+
+def test_a_folder_can_be_discovered_like_a_pool_file(tmp_path: Path) -> None:
+    (tmp_path / "pool.toml").write_text('[workers.adder]\nmodel = "openai:a"\noptions.base_url = "http://x"\n')
+    workers = WorkerPool.from_toml(tmp_path / "pool.toml")
+    folder = tmp_path / "learned"
+    folder.mkdir()
+    write_conductor_folder(
+        folder,
+        method="fixed",
+        pool=workers,
+        planner=Planner(model=planner()),
+        selector=WorkflowSelector(workflows=(ADD,)),
+        pool_file=tmp_path / "pool.toml",
+    )
+    discovered = discover(pool_file=folder)
+    assert discovered.selector == WorkflowSelector(workflows=(ADD,))
+    assert "learned conductor" in discovered.reasons[0]
+    assert Conductor.load(folder).selector == discovered.selector
+    assert discovered.selector.select(Request(messages=(Message.user("2 plus 2"),))) == ADD
