@@ -22,7 +22,7 @@ from rl_conductor.models import Model
 from rl_conductor.models.scripted import ScriptedModel
 from rl_conductor.planning.planner import Planner
 from rl_conductor.pool.pool import WorkerPool
-from rl_conductor_server.catalog import catalogue
+from rl_conductor_server.catalog import build_catalog
 from rl_conductor_server.listen import http_server, listening_socket
 from rl_conductor_server.service import Service
 from rl_conductor_server.settings import Settings
@@ -63,7 +63,7 @@ Serve = Callable[..., Awaitable[At]]
 async def served(pool: WorkerPool, planner: Model, settings: Settings) -> AsyncGenerator[At, None]:
     """A server over this pool."""
     found = DiscoveredPool(pool, Planner(model=planner), ("a test needs it",))
-    service = await Service.over(catalogue(found, settings.profiles), settings)
+    service = await Service.create(build_catalog(found, settings.profiles), settings)
     with listening_socket(settings) as listener:
         url = "http://{}:{}".format(*listener.getsockname()[:2])
         server = http_server(service)

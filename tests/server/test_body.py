@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 from contextlib import suppress
 from typing import Any
 
@@ -31,7 +32,7 @@ async def say(at: At, text: str) -> bytes:
         writer.close()
 
 
-async def test_a_body_that_is_too_large_is_refused(serve: Serve) -> None:
+async def test_a_body_that_is_too_large_is_rejected(serve: Serve) -> None:
     at = await serve(intake=QUICK)
     large = BODY | {"messages": [{"role": "user", "content": "x" * 5000}]}
     told = await at.http.post("/v1/chat/completions", json=large)
@@ -41,31 +42,68 @@ async def test_a_body_that_is_too_large_is_refused(serve: Serve) -> None:
     assert b"request_too_large" in await say(at, chunked + "")
 
 
-async def test_a_body_that_comes_too_slowly_is_given_up(serve: Serve) -> None:
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"messages": [{"role": "user", "content": "x"}] * 80_000}, "messages has 80,000 elements; at most 2,000"),
+        ({"messages": [{"role": "user", "content": [{"type": "text", "text": "x"}] * 9_000}]}, "9,000 content parts"),
+        ({"tools": [{"type": "function", "function": {"name": "f"}}] * 300}, "tools has 300 elements; at most 256"),
+    ],
+    ids=["messages", "parts", "tools"],
+)
+async def test_a_request_with_too_many_elements_is_rejected_without_delaying_others(
+    serve: Serve, changes: dict[str, Any], message: str
+) -> None:
+    at = await serve()
+    asked = [{"role": "user", "content": "x"}]
+    sent = asyncio.create_task(at.http.post("/v1/chat/completions", json={"messages": asked, **changes, "model": "m"}))
+    slowest = 0.0
+    while not sent.done():
+        started = time.monotonic()
+        await at.http.get("/healthz")
+        slowest = max(slowest, time.monotonic() - started)
+    reply = await sent
+    assert (reply.status_code, message in reply.json()["error"]["message"]) == (400, True)
+    assert slowest < 1.5
+
+
+async def test_requests_in_progress_are_limited_in_total_size(serve: Serve) -> None:
+    a = Gated("late", forever)
+    at = await serve({"a": a}, intake={"total_body_bytes": 10_000})
+    body = {"model": "conductor-mini", "messages": [{"role": "user", "content": "x" * 6_000}]}
+    first = asyncio.create_task(at.http.post("/v1/chat/completions", json=body))
+    await asyncio.wait_for(a.asked.wait(), 10)
+    second = await at.http.post("/v1/chat/completions", json=body)
+    assert (second.status_code, second.headers["x-should-retry"], second.headers["retry-after"]) == (503, "true", "2")
+    first.cancel()
+    await until(lambda: not at.service.bodies._reserved)
+
+
+async def test_a_body_that_is_sent_too_slowly_is_rejected(serve: Serve) -> None:
     at = await serve(intake=QUICK)
     head = "POST /v1/chat/completions HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n"
     assert b"408" in await say(at, head + 'content-length: 100\r\nconnection: close\r\n\r\n{"model"')
 
 
 @pytest.mark.parametrize("sent", ["", "POST /v1/chat/completions HTTP/1.1\r\nhost: local"])
-async def test_a_client_that_never_ends_its_headers_is_hung_up_on(serve: Serve, sent: str) -> None:
+async def test_a_client_that_never_completes_its_headers_is_disconnected(serve: Serve, sent: str) -> None:
     at = await serve(intake=QUICK)
     assert await say(at, sent) == b""
 
 
-async def test_headers_that_are_too_large_are_refused(serve: Serve) -> None:
+async def test_headers_that_are_too_large_are_rejected(serve: Serve) -> None:
     at = await serve(intake=QUICK)
     assert b"400" in await say(at, "GET /healthz HTTP/1.1\r\nhost: localhost\r\nx: " + "x" * 100_000)
 
 
-async def test_a_patient_client_may_ask_again_on_the_same_connection(serve: Serve) -> None:
+async def test_a_connection_can_be_reused_after_a_pause(serve: Serve) -> None:
     at = await serve(intake=QUICK)
     for _ in range(3):
         assert (await at.http.get("/healthz")).status_code == 200
         await asyncio.sleep(0.3)
 
 
-async def test_an_answer_that_takes_long_is_not_taken_for_a_slow_client(serve: Serve) -> None:
+async def test_a_slow_run_does_not_disconnect_its_client(serve: Serve) -> None:
     opened = asyncio.Event()
 
     async def wait(_: object) -> None:
@@ -78,7 +116,7 @@ async def test_an_answer_that_takes_long_is_not_taken_for_a_slow_client(serve: S
     assert (await asking).status_code == 200
 
 
-async def test_a_reader_who_stops_reading_loses_the_stream_and_ends_the_run(serve: Serve) -> None:
+async def test_a_client_that_stops_reading_is_disconnected_and_its_run_cancelled(serve: Serve) -> None:
     pieces = ["x" * 200_000] * 100  # more than sockets hold back for a reader
 
     async def never_end(said: str) -> None:
@@ -97,7 +135,7 @@ async def test_a_reader_who_stops_reading_loses_the_stream_and_ends_the_run(serv
 
 
 @pytest.mark.parametrize("connection", ["keep-alive", "close"])
-async def test_a_reader_who_never_reads_a_whole_answer_is_hung_up_on(serve: Serve, connection: str) -> None:
+async def test_a_client_that_never_reads_a_response_is_disconnected(serve: Serve, connection: str) -> None:
     at = await serve({"a": "x" * 20_000_000}, intake={"client_seconds": 0.4})
     reader, writer = await connect(at)
     body = json.dumps(BODY)
@@ -115,33 +153,33 @@ async def test_a_reader_who_never_reads_a_whole_answer_is_hung_up_on(serve: Serv
 
 
 @pytest.mark.parametrize("kind", ["text/plain", "application/x-www-form-urlencoded", ""])
-async def test_a_web_page_can_not_ask_by_a_plain_form(serve: Serve, kind: str) -> None:
+async def test_a_form_on_another_website_can_not_send_a_request(serve: Serve, kind: str) -> None:
     at = await serve()
     told = await at.http.post("/v1/chat/completions", content=json.dumps(BODY), headers={"content-type": kind})
     assert told.status_code == 415
 
 
-async def test_without_keys_no_other_name_leads_here(serve: Serve) -> None:
+async def test_without_keys_only_loopback_host_names_are_accepted(serve: Serve) -> None:
     at = await serve()
     assert (await at.http.get("/v1/models", headers={"host": "evil.example"})).status_code == 400
 
 
 @pytest.mark.parametrize("body", ["", "{", "[]", "null", '{"model": 1}', '{"model": "x", "messages": []}'])
 @pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/responses", "/v1/messages"])
-async def test_what_is_no_request_is_refused_and_breaks_nothing(serve: Serve, path: str, body: str) -> None:
+async def test_malformed_requests_are_rejected_and_break_nothing(serve: Serve, path: str, body: str) -> None:
     at = await serve()
     told = await at.http.post(path, content=body, headers={"content-type": "application/json"})
     assert told.status_code == 400
     assert told.json()["error"]["message"]
 
 
-async def test_a_name_that_is_too_long_is_refused(serve: Serve) -> None:
+async def test_an_idempotency_key_that_is_too_long_is_rejected(serve: Serve) -> None:
     at = await serve()
     told = await at.http.post("/v1/chat/completions", json=BODY, headers={"idempotency-key": "x" * 256})
     assert told.status_code == 400
 
 
-async def test_a_mistake_of_ours_is_told_without_its_details(serve: Serve) -> None:
+async def test_an_internal_error_reveals_no_details(serve: Serve) -> None:
     def broken(_: object) -> str:
         raise ScriptError("an inner secret")  # which nothing takes for a failure of the model
 
@@ -153,7 +191,7 @@ async def test_a_mistake_of_ours_is_told_without_its_details(serve: Serve) -> No
     assert "secret" not in streamed.text
 
 
-async def test_who_hangs_up_while_waiting_for_a_place_gives_it_up(serve: Serve) -> None:
+async def test_a_disconnect_while_queued_frees_the_place_in_the_queue(serve: Serve) -> None:
     a = Gated("never", forever)
     at = await serve({"a": a}, intake={"running": 1})
     first = asyncio.create_task(at.http.post("/v1/chat/completions", json=BODY))

@@ -1,4 +1,4 @@
-"""Numbers and texts that no database holds: refused or cleaned where they come in, and safe to write anyway."""
+"""Numbers and text that databases can't store: rejected or cleaned in requests, and safe to write in any case."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from rl_conductor_server.store import NewRun, Search, Store
 from server.conftest import Serve
 from server.upstream import vendor
 
-ASKED: list[Any] = [{"role": "user", "content": "Say something."}]
+MESSAGES: list[Any] = [{"role": "user", "content": "Say something."}]
 HUGE = 10**19
 PRICE = Price(input=Decimal(1), output=Decimal(2))
 LONE = "half \ud83d of a pair"
@@ -61,23 +61,23 @@ async def store(url: str) -> AsyncGenerator[Store, None]:
         ({"conductor": {"limits": {"seconds": 1e300}}}, "conductor.limits.seconds"),
     ],
 )
-async def test_a_number_of_a_chat_request_that_is_too_large_is_refused_by_its_name(
+async def test_the_error_for_a_number_too_large_in_a_chat_request_names_its_field(
     serve: Serve, body: dict[str, Any], param: str
 ) -> None:
     at = await serve()
     with pytest.raises(openai.BadRequestError) as caught:
-        await at.openai().chat.completions.create(model="conductor-mini", messages=ASKED, extra_body=body)
+        await at.openai().chat.completions.create(model="conductor-mini", messages=MESSAGES, extra_body=body)
     assert caught.value.param == param
-    assert await at.service.store.runs() == []
+    assert await at.service.store.list_runs() == []
 
 
-async def test_a_number_of_a_response_or_message_that_is_too_large_is_refused_by_its_name(serve: Serve) -> None:
+async def test_the_error_for_a_number_too_large_in_other_apis_names_its_field(serve: Serve) -> None:
     at = await serve()
     with pytest.raises(openai.BadRequestError, match="less than or equal to 10000000") as caught:
         await at.openai().responses.create(model="conductor-mini", input="Say it.", max_output_tokens=HUGE)
     assert caught.value.param == "max_output_tokens"
-    with pytest.raises(anthropic.BadRequestError, match="max_tokens: Input should be less than or equal to 10000000"):
-        async with at.anthropic().messages.stream(model="conductor-mini", messages=ASKED, max_tokens=HUGE):
+    with pytest.raises(anthropic.BadRequestError, match="max_tokens must be less than or equal to 10000000"):
+        async with at.anthropic().messages.stream(model="conductor-mini", messages=MESSAGES, max_tokens=HUGE):
             pass
 
 
@@ -87,7 +87,7 @@ async def test_a_number_of_a_response_or_message_that_is_too_large_is_refused_by
 @pytest.mark.parametrize(
     "reply", [{"usage": {"prompt_tokens": 2**62, "completion_tokens": 2**64, "total_tokens": 1}}, {"model": LONE}]
 )
-async def test_what_a_vendor_makes_up_in_one_run_loses_no_other_run(
+async def test_absurd_values_from_a_vendor_affect_only_their_run(
     serve: Serve, reply: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "none")
@@ -98,56 +98,58 @@ async def test_what_a_vendor_makes_up_in_one_run_loses_no_other_run(
         client = at.openai()
 
         async def ask(worker: str) -> str:
-            only = {"conductor": {"policy": {"single": worker}}}
-            reply = await client.chat.completions.create(model="conductor-mini", messages=ASKED, extra_body=only)
+            extra = {"conductor": {"policy": {"single": worker}}}
+            reply = await client.chat.completions.create(model="conductor-mini", messages=MESSAGES, extra_body=extra)
             return reply.choices[0].message.content or ""
 
-        said = await asyncio.gather(*(ask("b" if number == 7 else "a") for number in range(20)))
-        assert sorted(said) == ["from a"] * 19 + ["from the liar"]
-        kept = at.service.store
-        assert [row.status for row in await kept.runs()] == ["done"] * 20
-        assert len([line async for line in kept.records(Chain())]) == 20
-        assert (await kept.spent("local", since=0)).calls == 20
+        answers = await asyncio.gather(*(ask("b" if number == 7 else "a") for number in range(20)))
+        assert sorted(answers) == ["from a"] * 19 + ["from the liar"]
+        store = at.service.store
+        assert [row.status for row in await store.list_runs()] == ["done"] * 20
+        assert len([line async for line in store.audit_lines(Chain())]) == 20
+        assert (await store.get_usage("local", since=0)).calls == 20
 
 
 # ----------------------------------------------------------------------------------------- the store
 
 
-def new_run(run: str, **changed: Any) -> NewRun:
-    usual = {"id": run, "key": "red", "digest": "d", "api": "chat", "model": "m", "created": time.time()}
-    return NewRun.model_validate(usual | changed)
+def new_run(run: str, **changes: Any) -> NewRun:
+    values = {"id": run, "key": "red", "digest": "d", "api": "chat", "model": "m", "created": time.time()}
+    return NewRun.model_validate(values | changes)
 
 
-async def ran() -> Trace:
-    made = Conductor(ScriptedModel(plan((0, "Say it.", []))), pool_of(a="from a"))
-    return await made.run("Say something.")
+async def run_one_step() -> Trace:
+    conductor = Conductor(ScriptedModel(plan((0, "Say it.", []))), pool_of(a="from a"))
+    return await conductor.run("Say something.")
 
 
-async def test_text_that_a_database_refuses_is_stored_without_that(store: Store) -> None:
-    trace = Trace.model_validate(dict(await ran()) | {"error": f"it \0 says {LONE}"})
+async def test_text_is_stored_without_the_characters_that_databases_reject(store: Store) -> None:
+    trace = Trace.model_validate(dict(await run_one_step()) | {"error": f"it \0 says {LONE}"})
     labels = {"user": f"ada \0 {LONE}"}
-    store.begin(new_run("bound-1", question=f"\0Say {LONE}.", labels=labels, model="m" * 500))
-    store.finish("bound-1", trace, "failed", charged=Amount())
-    (row,) = await store.runs(Search(text="\0Say half", key="red\0"))
+    store.begin_run(new_run("bound-1", question=f"\0Say {LONE}.", labels=labels, model="m" * 500))
+    store.finish_run("bound-1", trace, "failed", charged=Amount())
+    (row,) = await store.list_runs(Search(text="\0Say half", key="red\0"))
     assert (row.question, row.error) == ("Say half ? of a pair.", "it  says half ? of a pair")
     assert row.model_dump_json()
 
 
-async def test_numbers_that_no_column_holds_break_neither_a_run_nor_the_sums_of_its_key(store: Store, url: str) -> None:
-    trace, key = await ran(), secrets.token_hex(8)
+async def test_numbers_too_large_for_a_column_break_neither_a_run_nor_the_sums_of_its_key(
+    store: Store, url: str
+) -> None:
+    trace, key = await run_one_step(), secrets.token_hex(8)
     huge = Usage(calls=1, input_tokens=2**70, output_tokens=2**70, cost=Decimal(10) ** 30)
     calls = tuple(call.model_copy(update={"usage": huge}) for call in trace.rounds[0].plan.calls)
     first = trace.rounds[0].model_copy(update={"plan": trace.rounds[0].plan.model_copy(update={"calls": calls})})
     trace = trace.model_copy(update={"rounds": (first,)})
     for number in range(12):
-        store.begin(new_run(f"bound-{number}", key=key))
-        store.finish(f"bound-{number}", trace, "done", charged=Amount(usd=Decimal(10) ** 30, tokens=2**70))
-    assert [row.status for row in await store.runs()] == ["done"] * 12
-    assert (await store.spent(key, since=0)).cost >= 10**7
+        store.begin_run(new_run(f"bound-{number}", key=key))
+        store.finish_run(f"bound-{number}", trace, "done", charged=Amount(usd=Decimal(10) ** 30, tokens=2**70))
+    assert [row.status for row in await store.list_runs()] == ["done"] * 12
+    assert (await store.get_usage(key, since=0)).cost >= 10**7
     other = await Store.open(url)
-    assert (await other.charged_elsewhere(key, since=0)).usd >= 10**7
+    assert (await other.charged_by_others(key, since=0)).usd >= 10**7
     await other.aclose()
-    spending = await store.spending("worker", since=0, before=9e9, width=10**9)
-    assert sum(one.usage.cost for one in spending) >= 10**7
+    spending = await store.list_spending("worker", since=0, before=9e9, width=10**9)
+    assert sum(row.usage.cost for row in spending) >= 10**7
     assert await store.prune(before=time.time() + 1e6) == 12
-    assert (await store.spent(key, since=0)).cost >= 10**6
+    assert (await store.get_usage(key, since=0)).cost >= 10**6

@@ -53,7 +53,7 @@ async def test_an_answer_comes_with_its_usage_planning_included(serve: Serve) ->
     assert details.model_extra == {"orchestration_tokens": reply.usage.prompt_tokens - each[2]["input_tokens"]}
 
 
-async def test_the_head_of_a_reply_tells_run_cost_and_depth(serve: Serve) -> None:
+async def test_response_headers_contain_run_cost_and_depth(serve: Serve) -> None:
     price = Price(input=Decimal(1), output=Decimal(10), per_call=Decimal("0.5"))
     at = await serve({"a": ScriptedModel("from a", price=price), "b": "from b"}, ScriptedModel([TWO_STEPS, ACCEPT]))
     raw = await at.openai().chat.completions.with_raw_response.create(model="conductor-ultra", messages=ASKED)
@@ -67,7 +67,7 @@ async def test_the_head_of_a_reply_tells_run_cost_and_depth(serve: Serve) -> Non
 
 
 @pytest.mark.parametrize(("how", "has"), [("none", set()), ("summary", {"rounds"}), ("full", {"rounds", "trace"})])
-async def test_as_much_of_the_trace_as_was_asked_for(serve: Serve, how: str, has: set[str]) -> None:
+async def test_the_response_contains_as_much_of_the_trace_as_requested(serve: Serve, how: str, has: set[str]) -> None:
     at = await serve()
     extra = {"conductor": {"trace": how}}
     reply = await at.openai().chat.completions.create(model="conductor-mini", messages=ASKED, extra_body=extra)
@@ -92,7 +92,7 @@ async def test_tokens_arrive_as_the_last_worker_writes_them(serve: Serve) -> Non
     assert [text for text in texts if text] == ["one ", "two"]
 
 
-async def test_progress_is_told_in_comments_that_the_official_client_skips(serve: Serve) -> None:
+async def test_progress_is_reported_in_comments_that_the_official_client_ignores(serve: Serve) -> None:
     at = await serve(planner=TWO_STEPS)
     body = {"model": "conductor-mini", "messages": ASKED, "stream": True}
     raw = await at.http.post("/v1/chat/completions", json=body)
@@ -112,7 +112,7 @@ async def test_progress_is_told_in_comments_that_the_official_client_skips(serve
     assert (chunks[-1].model_extra or {})["conductor"]["depth"] == 2
 
 
-async def test_progress_comes_in_chunks_when_it_is_asked_for(serve: Serve) -> None:
+async def test_progress_is_reported_in_chunks_on_request(serve: Serve) -> None:
     at = await serve(planner=TWO_STEPS)
     stream = await at.openai().chat.completions.create(
         model="conductor-mini", messages=ASKED, stream=True, extra_body={"conductor": {"progress": "chunks"}}
@@ -121,7 +121,7 @@ async def test_progress_comes_in_chunks_when_it_is_asked_for(serve: Serve) -> No
     assert notes == ["workflow_planned", "step_started", "step_finished", "step_started", "step_finished"]
 
 
-async def test_progress_says_which_of_the_answers_it_is_about(serve: Serve) -> None:
+async def test_progress_contains_the_number_of_the_choice(serve: Serve) -> None:
     at = await serve()
     stream = await at.openai().chat.completions.create(
         model="conductor-mini", messages=ASKED, stream=True, n=2, extra_body={"conductor": {"progress": "chunks"}}
@@ -131,7 +131,7 @@ async def test_progress_says_which_of_the_answers_it_is_about(serve: Serve) -> N
     assert sorted(begun) == [0, 1]
 
 
-async def test_a_stream_ends_with_the_usage_when_that_was_asked_for(serve: Serve) -> None:
+async def test_a_stream_ends_with_the_usage_on_request(serve: Serve) -> None:
     at = await serve()
     asked: Any = {"model": "conductor-mini", "messages": ASKED}
     whole = await at.openai().chat.completions.create(**asked)
@@ -143,7 +143,7 @@ async def test_a_stream_ends_with_the_usage_when_that_was_asked_for(serve: Serve
     assert all(chunk.usage is None for chunk in chunks[:-1])
 
 
-async def test_an_error_in_the_midst_of_a_stream_is_raised_by_the_official_client(serve: Serve) -> None:
+async def test_an_error_during_a_stream_is_raised_by_the_official_client(serve: Serve) -> None:
     broken: Any = ["It is ", ModelError("the line went dead", model="a")]
     at = await serve({"a": ScriptedModel([broken])})
     stream = await at.openai().chat.completions.create(model="conductor-mini", messages=ASKED, stream=True)
@@ -154,7 +154,9 @@ async def test_an_error_in_the_midst_of_a_stream_is_raised_by_the_official_clien
 
 
 @pytest.mark.parametrize("streamed", [False, True])
-async def test_parallel_tool_calls_come_back_to_the_worker_that_made_them(serve: Serve, streamed: bool) -> None:
+async def test_results_of_parallel_tool_calls_go_to_the_worker_that_made_the_calls(
+    serve: Serve, streamed: bool
+) -> None:
     calls = tuple(
         ToolCall(id=f"vendor-{i}", name="weather", arguments=f'{{"city": "{city}"}}') for i, city in enumerate("AB")
     )
@@ -199,7 +201,7 @@ async def test_tool_calls_are_streamed_whole(serve: Serve) -> None:
     assert chunks[-1].choices[0].finish_reason == "tool_calls"
 
 
-async def test_results_of_a_tool_call_that_nobody_knows_are_planned_like_anything_else(serve: Serve) -> None:
+async def test_results_of_an_unknown_tool_call_are_planned_like_any_request(serve: Serve) -> None:
     at = await serve()
     turns: list[Any] = [
         *ASKED,
@@ -264,7 +266,7 @@ async def test_several_choices_are_several_runs_with_seeds_of_their_own(serve: S
     assert (reply.usage.model_extra or {})["conductor"]["total"]["calls"] == 4
 
 
-async def test_several_choices_are_streamed_side_by_side(serve: Serve) -> None:
+async def test_several_choices_are_streamed_concurrently(serve: Serve) -> None:
     at = await serve({"a": "one two three"})
     stream = await at.openai().chat.completions.create(model="conductor-mini", messages=ASKED, n=2, stream=True)
     said = {0: "", 1: ""}
@@ -274,7 +276,7 @@ async def test_several_choices_are_streamed_side_by_side(serve: Serve) -> None:
     assert said == {0: "one two three", 1: "one two three"}
 
 
-async def test_one_choice_that_fails_ends_the_stream_of_all(serve: Serve) -> None:
+async def test_the_failure_of_one_choice_ends_the_whole_stream(serve: Serve) -> None:
     read, ended, failures = asyncio.Event(), asyncio.Event(), [ModelError("the line went dead", model="a")]
 
     async def pause(_: str) -> None:
@@ -294,10 +296,8 @@ async def test_one_choice_that_fails_ends_the_stream_of_all(serve: Serve) -> Non
     await asyncio.wait_for(ended.wait(), SOON)
 
 
-async def test_a_silent_stream_says_now_and_then_that_it_is_alive(
-    serve: Serve, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(sse, "SILENCE", 0.05)
+async def test_a_silent_stream_sends_heartbeats(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sse, "HEARTBEAT_SECONDS", 0.05)
     at = await serve({"a": Gated("at last", lambda _: asyncio.sleep(0.3))})
     raw = await at.http.post(
         "/v1/chat/completions", json={"model": "conductor-mini", "messages": ASKED, "stream": True}
@@ -341,7 +341,7 @@ async def test_a_low_effort_makes_a_shorter_plan(serve: Serve) -> None:
     assert len(trace["rounds"][0]["results"]) == 1
 
 
-async def test_a_policy_of_the_request_keeps_a_worker_out(serve: Serve) -> None:
+async def test_a_policy_of_the_request_excludes_a_worker(serve: Serve) -> None:
     a = ScriptedModel([])
     at = await serve({"a": a, "b": "from b"}, ScriptedModel([plan((1, "Say it.", []))]))
     extra = {"conductor": {"policy": {"deny": ["a"]}}}
@@ -353,17 +353,19 @@ async def test_a_policy_of_the_request_keeps_a_worker_out(serve: Serve) -> None:
 @pytest.mark.parametrize(
     ("wrong", "param", "says"),
     [
-        ({"frequency_penalty": 0.5}, "frequency_penalty", "can't be honoured"),
-        ({"logprobs": True}, "logprobs", "can't be honoured"),
-        ({"no_such_thing": 1}, "no_such_thing", "unknown parameter"),
+        ({"logprobs": True}, "logprobs", "logprobs is not supported"),
         ({"n": 99}, "n", "less than or equal to 8"),
-        ({"reasoning_effort": "xhigh"}, "reasoning_effort", "'minimal', 'low', 'medium' or 'high'"),
+        ({"reasoning_effort": "huge"}, "reasoning_effort", "reasoning_effort must be 'none', 'minimal'"),
+        ({"messages": "hello"}, "messages", "messages must be an array"),
+        ({"messages": [{"role": "user"}]}, "messages.0.content", r"messages\.0\.content is missing"),
+        ({"messages": [{"role": "narrator"}]}, "messages.0", r"messages\.0 has the unsupported role 'narrator'; write"),
+        ({"messages": [{"content": "hello"}]}, "messages.0", r"messages\.0 has no role; add it"),
         ({"conductor": {"policy": {"deny": ["nobody"]}}}, "conductor.policy.deny", "there are only a, b"),
         ({"conductor": {"limit": {}}}, "conductor.limit", "unknown parameter"),
         (
             {"messages": [{"role": "user", "content": [{"type": "input_audio"}]}]},
-            "messages.0.user.content",
-            "input_audio",
+            "messages.0.content.0",
+            r"messages\.0\.content\.0 has the unsupported type 'input_audio'; write one of 'text', 'image_url', 'file'",
         ),
         ({"tool_choice": {"type": "function", "function": {"name": "f"}}}, None, "not among the tools"),
         ({"messages": [{"role": "user", "content": " "}]}, None, "the question is empty"),
@@ -379,7 +381,7 @@ async def test_a_policy_of_the_request_keeps_a_worker_out(serve: Serve) -> None:
         ),
     ],
 )
-async def test_what_cannot_be_honoured_is_refused_and_named(
+async def test_unsupported_parameters_are_rejected_by_name(
     serve: Serve, wrong: dict[str, Any], param: str | None, says: str
 ) -> None:
     at = await serve()
@@ -390,7 +392,7 @@ async def test_what_cannot_be_honoured_is_refused_and_named(
     assert (caught.value.param or "").startswith(param or "")
 
 
-async def test_hints_that_change_nothing_are_named_in_the_reply(serve: Serve) -> None:
+async def test_ignored_parameters_are_listed_in_the_response(serve: Serve) -> None:
     at = await serve()
     raw = await at.openai().chat.completions.with_raw_response.create(
         model="conductor-mini",
@@ -402,10 +404,45 @@ async def test_hints_that_change_nothing_are_named_in_the_reply(serve: Serve) ->
     assert raw.headers["x-conductor-ignored"] == "prompt_cache_key, prompt_cache_options"
 
 
-async def test_failures_are_the_sdks_own_exceptions(serve: Serve) -> None:
+HARMLESS: dict[str, Any] = {
+    "frequency_penalty": 0.5,
+    "min_p": 0.1,
+    "presence_penalty": 0.5,
+    "reasoning_effort": "xhigh",
+    "service_tier": "flex",
+    "top_k": 5,
+    "verbosity": "low",
+}
+
+
+async def test_parameters_without_effect_are_ignored_unless_the_server_is_strict(serve: Serve) -> None:
+    at = await serve()
+    messages = [{"role": "user", "content": [{"type": "text", "text": "Say it.", "text\r\nx: ü": 1}]}]
+    body = {"model": "conductor-mini", "messages": messages} | HARMLESS
+    reply = await at.http.post("/v1/chat/completions", json=body)
+    assert reply.json()["choices"][0]["message"]["content"] == "from a"
+    ignored = reply.headers["x-conductor-ignored"].split(", ")
+    assert sorted(ignored) == sorted([*HARMLESS, "messages.content.text??x???"])
+    strict = await serve(intake={"strict": True})
+    for name in HARMLESS.keys() - {"reasoning_effort"}:
+        body = {"model": "conductor-mini", "messages": ASKED, name: HARMLESS[name]}
+        rejected = await strict.http.post("/v1/chat/completions", json=body)
+        assert rejected.status_code == 400
+        assert rejected.json()["error"]["message"].startswith(f"{name} is ")
+
+
+async def test_the_header_of_ignored_parameters_is_bounded(serve: Serve) -> None:
+    at = await serve()
+    body = {"model": "conductor-mini", "messages": ASKED} | {f"{number}" * 99: 1 for number in range(1000)}
+    reply = await at.http.post("/v1/chat/completions", json=body)
+    assert reply.status_code == 200
+    assert len(reply.headers["x-conductor-ignored"]) < 4096
+
+
+async def test_errors_are_raised_as_the_sdks_own_exceptions(serve: Serve) -> None:
     at = await serve({"a": ScriptedModel([ModelError("out of order", model="a")]), "b": ScriptedModel([])})
     client = at.openai()
-    with pytest.raises(openai.NotFoundError, match="there are conductor-mini, conductor-ultra"):
+    with pytest.raises(openai.NotFoundError, match="available models: conductor-mini, conductor-ultra"):
         await client.chat.completions.create(model="gpt-5", messages=ASKED)
     extra: Any = {"conductor": {"policy": {"allow": ["a"]}}}
     with pytest.raises(openai.InternalServerError, match="out of order") as caught:
@@ -418,7 +455,7 @@ async def test_failures_are_the_sdks_own_exceptions(serve: Serve) -> None:
         await dear.openai().chat.completions.create(model="conductor-mini", messages=ASKED, extra_body=extra)
 
 
-async def test_a_deadline_is_told_as_one(serve: Serve) -> None:
+async def test_a_deadline_is_reported_as_such(serve: Serve) -> None:
     at = await serve({"a": Gated("late", forever), "b": Gated("late", forever)})
     with pytest.raises(openai.InternalServerError, match=r"limits.seconds=0.2") as caught:
         await at.openai().chat.completions.create(
@@ -429,7 +466,7 @@ async def test_a_deadline_is_told_as_one(serve: Serve) -> None:
 
 
 @pytest.mark.parametrize("stream", [False, True])
-async def test_a_caller_who_hangs_up_ends_the_call_to_the_worker(serve: Serve, stream: bool) -> None:
+async def test_a_disconnect_cancels_the_call_to_the_worker(serve: Serve, stream: bool) -> None:
     a = Gated("never", forever)
     at = await serve({"a": a})
     asked: Any = {"model": "conductor-mini", "messages": ASKED, "stream": stream}
@@ -441,7 +478,7 @@ async def test_a_caller_who_hangs_up_ends_the_call_to_the_worker(serve: Serve, s
     await until(lambda: not a.held)
 
 
-async def test_models_are_listed_by_their_names_and_their_pinned_ones(serve: Serve) -> None:
+async def test_models_are_listed_by_alias_and_pinned_name(serve: Serve) -> None:
     profiles = {"house": {"base": "mini", "released": "2026-01-02", "limits": {"usd": "0.5"}}}
     at = await serve(profiles=profiles)
     listed = [model.id async for model in at.openai().models.list()]

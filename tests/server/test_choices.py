@@ -13,9 +13,9 @@ from core.runs import pool_of
 from rl_conductor.models.scripted import ScriptedModel
 from rl_conductor.types import Completion, Message, Price, Usage
 from rl_conductor_server.app import create_app
-from rl_conductor_server.auth.keys import hashed
+from rl_conductor_server.auth.keys import hash_key
 from server.conftest import ONE_STEP, At, Serve, until
-from server.test_shadow import QUESTION, pairs, route, upstream
+from server.routes import QUESTION, pairs, route, upstream
 from server.upstream import Vendor
 
 __all__ = ["upstream"]
@@ -127,7 +127,7 @@ async def test_answers_that_are_on_record_count_towards_the_limits_of_a_retry(se
         await at.openai(default_headers=named).chat.completions.create(
             model="conductor-mini", messages=MESSAGES, n=8, extra_body={"conductor": {**ALONE, "limits": {"calls": 2}}}
         )
-    await until(lambda: not list(at.service.runs.living))
+    await until(lambda: not list(at.service.runs.active_ids))
     with pytest.raises(BadRequestError, match="choices together"):
         await at.openai(default_headers=named).chat.completions.create(
             model="conductor-mini", messages=MESSAGES, n=8, extra_body={"conductor": {**ALONE, "limits": {"calls": 2}}}
@@ -137,7 +137,7 @@ async def test_answers_that_are_on_record_count_towards_the_limits_of_a_retry(se
 
 async def test_a_keys_budget_holds_beside_the_limits_of_the_request(serve: Serve) -> None:
     model = ScriptedModel("hello", price=PRICE)
-    at = await serve(pool=pool_of(a=model, b="b"), keys={"red": {"sha256": hashed("key-of-red"), "usd": "3"}})
+    at = await serve(pool=pool_of(a=model, b="b"), keys={"red": {"sha256": hash_key("key-of-red"), "usd": "3"}})
     limits = {"conductor": {**ALONE, "limits": {"usd": 100}}}
     with pytest.raises(RateLimitError, match="this key's budget"):
         await at.openai("key-of-red").chat.completions.create(

@@ -10,11 +10,11 @@ from rl_conductor.config.discovery import DiscoveredPool
 from rl_conductor.errors import ConfigError
 from rl_conductor.models.scripted import ScriptedModel
 from rl_conductor.planning.planner import Planner
-from rl_conductor_server.catalog import catalogue
-from rl_conductor_server.experiments.experiment import Routes
+from rl_conductor_server.catalog import build_catalog
+from rl_conductor_server.experiments.experiment import Experiments
 from rl_conductor_server.settings import Settings, read_settings
 
-ROUTE = """
+SETTINGS = """
 [routes.{name}]
 released = 2026-11-01
 incumbent = "openai:gpt-5"
@@ -25,13 +25,13 @@ conductor = "{conductor}"
 
 def read(folder: Path, name: str = "assistant", conductor: str = "conductor-mini", more: str = "") -> Settings:
     path = folder / "conductor.toml"
-    path.write_text(ROUTE.format(name=name, conductor=conductor, more=more))
+    path.write_text(SETTINGS.format(name=name, conductor=conductor, more=more))
     return read_settings(path)
 
 
-def routes(settings: Settings, **pool: Any) -> Routes:
-    found = DiscoveredPool(pool_of(**pool or {"a": "from a"}), Planner(model=ScriptedModel("")), ())
-    return Routes(settings.routes, catalogue(found, {}))
+def experiments(settings: Settings, **pool: Any) -> Experiments:
+    discovered = DiscoveredPool(pool_of(**pool or {"a": "from a"}), Planner(model=ScriptedModel("")), ())
+    return Experiments(settings.routes, build_catalog(discovered, {}))
 
 
 @pytest.fixture(autouse=True)
@@ -39,16 +39,16 @@ def _keys(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "none")
 
 
-def test_a_route_alone_is_its_old_model(tmp_path: Path) -> None:
-    route = routes(read(tmp_path))["assistant"]
-    assert (route.entry.shadow, route.entry.canary.percent, route.judge) == (None, 0, None)
-    assert [worker.model.name for worker in route.incumbent.conductor.pool.values()] == ["openai:gpt-5"]
-    assert (route.pinned, route.incumbent.pinned, route.conductor.pinned) == ("assistant-2026-11-01",) * 3
-    assert route.incumbent.fingerprint != route.conductor.fingerprint
+def test_an_experiment_without_shadow_and_canary_serves_its_baseline(tmp_path: Path) -> None:
+    experiment = experiments(read(tmp_path))["assistant"]
+    assert (experiment.entry.shadow, experiment.entry.canary.percent, experiment.judge) == (None, 0, None)
+    assert [worker.model.name for worker in experiment.baseline.conductor.pool.values()] == ["openai:gpt-5"]
+    assert (experiment.pinned, experiment.baseline.pinned, experiment.conductor.pinned) == ("assistant-2026-11-01",) * 3
+    assert experiment.baseline.fingerprint != experiment.conductor.fingerprint
 
 
 @pytest.mark.parametrize(
-    ("more", "what"),
+    ("more", "message"),
     [
         ("percent = 5", "routes.assistant.percent: Extra inputs are not permitted"),
         ("shadow = { share = 0.1, usd = 1 }", "write judge, scorer or both"),
@@ -59,23 +59,26 @@ def test_a_route_alone_is_its_old_model(tmp_path: Path) -> None:
         ("canary = { guards = { latency = 1 } }", "routes.assistant.canary.guards.latency"),
     ],
 )
-def test_what_makes_no_sense_is_refused_by_its_name(tmp_path: Path, more: str, what: str) -> None:
-    with pytest.raises(ConfigError, match=what):
+def test_invalid_settings_are_rejected_by_their_name(tmp_path: Path, more: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
         read(tmp_path, more=more)
 
 
-def test_a_route_to_nobody_or_under_a_name_that_is_taken_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"routes.assistant: no model 'ultra' of ours; there are conductor-mini, "):
-        routes(read(tmp_path, conductor="ultra"))
-    with pytest.raises(ConfigError, match=r"routes.conductor-mini: this name is taken"):
-        routes(read(tmp_path, name="conductor-mini"))
+def test_an_unknown_conductor_or_a_name_in_use_is_rejected(tmp_path: Path) -> None:
+    with pytest.raises(
+        ConfigError,
+        match=r"routes.assistant.conductor='ultra' is not a model .* one of conductor-mini, ",
+    ):
+        experiments(read(tmp_path, conductor="ultra"))
+    with pytest.raises(ConfigError, match=r"routes.conductor-mini: a model of this server has this name"):
+        experiments(read(tmp_path, name="conductor-mini"))
 
 
-def test_dollars_are_promised_only_where_they_can_be_counted(tmp_path: Path) -> None:
+def test_a_budget_in_dollars_needs_the_price_of_every_model(tmp_path: Path) -> None:
     judge = 'judge = { model = "openai:of-the-house", options = { base_url = "http://127.0.0.1:9/v1" } }'
     with pytest.raises(ConfigError, match="the price of openai:of-the-house is unknown"):
-        routes(read(tmp_path, more=f"shadow = {{ share = 1, usd = 1, {judge} }}"))
-    assert routes(read(tmp_path, more=f"shadow = {{ share = 1, tokens = 9, {judge} }}"))["assistant"].judge
+        experiments(read(tmp_path, more=f"shadow = {{ share = 1, usd = 1, {judge} }}"))
+    assert experiments(read(tmp_path, more=f"shadow = {{ share = 1, tokens = 9, {judge} }}"))["assistant"].judge
     priced = 'shadow = { share = 1, usd = 1, judge = "openai:gpt-5" }'
     with pytest.raises(ConfigError, match="the price of scripted:scripted is unknown"):
-        routes(read(tmp_path, more=priced), a=ScriptedModel("from a", price=None))
+        experiments(read(tmp_path, more=priced), a=ScriptedModel("from a", price=None))

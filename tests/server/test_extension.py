@@ -16,7 +16,7 @@ from rl_conductor.types import Card, Effort
 from rl_conductor.workflow.limits import Limits
 from rl_conductor.workflow.policy import DataRule, Flow, Policy
 from rl_conductor_server.errors import ApiError
-from rl_conductor_server.extension import both, check_selectors, limits_of, tightest
+from rl_conductor_server.extension import check_selectors, effort_limits, merge_limits, merge_policies
 
 CARDS = (Card(name="a", tags={"fast"}, region="eu"), Card(name="b", tags={"fast"}), Card(name="c", region="us"))
 SELECTORS = st.frozensets(st.sampled_from(["a", "b", "c", "*", "tag:fast", "region:eu", "region:us"]), max_size=3)
@@ -31,12 +31,12 @@ LIMITS = st.fixed_dictionaries(
         "rounds": st.integers(1, 9),
         "steps": st.integers(1, 9),
     },
-).map(lambda fields: Limits(**fields))
+).map(Limits.model_validate)
 
 
 @given(ours=POLICIES, asked=POLICIES)
-def test_a_worker_may_work_exactly_when_both_policies_let_it(ours: Policy, asked: Policy) -> None:
-    held = both(ours, asked, CARDS)
+def test_a_worker_is_allowed_if_both_policies_allow_it(ours: Policy, asked: Policy) -> None:
+    held = merge_policies(ours, asked, CARDS)
     for card in CARDS:
         each = [policy.forbidden_because(card) is None for policy in (ours, asked)]
         assert (held.forbidden_because(card) is None) == all(each)
@@ -44,7 +44,7 @@ def test_a_worker_may_work_exactly_when_both_policies_let_it(ours: Policy, asked
 
 @given(ours=LIMITS, asked=LIMITS, more=LIMITS)
 def test_limits_of_a_request_only_lower_those_of_the_model(ours: Limits, asked: Limits, more: Limits) -> None:
-    held = tightest(ours, asked, more)
+    held = merge_limits(ours, asked, more)
     for name in Limits.model_fields:
         bounds = [getattr(ours, name)]
         bounds += [getattr(one, name) for one in (asked, more) if name in one.model_fields_set]
@@ -53,18 +53,18 @@ def test_limits_of_a_request_only_lower_those_of_the_model(ours: Limits, asked: 
 
 
 @pytest.mark.parametrize("rule", ["verifier", "final", "single", "data_class"])
-def test_a_rule_of_the_server_is_not_overruled(rule: str) -> None:
+def test_a_request_can_not_change_a_rule_of_the_server(rule: str) -> None:
     ours = Policy.model_validate({rule: "a"})
-    assert getattr(both(ours, Policy(), CARDS), rule) == "a"
-    assert getattr(both(Policy(), ours, CARDS), rule) == "a"
+    assert getattr(merge_policies(ours, Policy(), CARDS), rule) == "a"
+    assert getattr(merge_policies(Policy(), ours, CARDS), rule) == "a"
     with pytest.raises(PolicyError, match=f"policy.{rule} is 'a' on this server"):
-        both(ours, Policy.model_validate({rule: "b"}), CARDS)
+        merge_policies(ours, Policy.model_validate({rule: "b"}), CARDS)
 
 
-def test_a_request_does_not_loosen_where_data_may_go() -> None:
+def test_a_request_can_not_relax_data_rules() -> None:
     ours = Policy(data_rules={"personal": DataRule(regions={"eu"})})
     asked = Policy(data_class="personal", data_rules={"personal": DataRule()})
-    held = both(ours, asked, CARDS)
+    held = merge_policies(ours, asked, CARDS)
     assert [card.name for card in CARDS if held.forbidden_because(card) is None] == ["a"]
 
 
@@ -87,22 +87,22 @@ ELSEWHERE = side(Card(name="planner", region="asia"), Card(name="old", tags={"sl
     ],
 )
 @pytest.mark.parametrize("sides", [(HERE, ELSEWHERE), (ELSEWHERE, HERE)])
-def test_a_selector_may_mean_somebody_on_either_side(asked: Policy, sides: tuple[Conductor, Conductor]) -> None:
+def test_a_selector_may_match_a_worker_of_either_side(asked: Policy, sides: tuple[Conductor, Conductor]) -> None:
     check_selectors(asked, sides)
     here = sides[0]
-    held = both(Policy(), asked, here.pool.cards, planner=here.planner.card)
+    held = merge_policies(Policy(), asked, here.pool.cards, planner=here.planner.card)
     held.check_selectors(here.pool.cards, planners=[here.planner.card])
 
 
-def test_of_a_request_only_flows_that_are_possible_here_are_held() -> None:
+def test_impossible_flows_of_a_request_are_dropped() -> None:
     possible = Flow(reader="planner", source="b")
-    held = both(
+    held = merge_policies(
         Policy(), Policy(forbid=(Flow(reader="old", source="a"), possible)), CARDS, planner=Card(name="planner")
     )
     assert held.forbid == (possible,)
 
 
-def test_a_selector_that_means_nobody_is_named() -> None:
+def test_a_selector_without_a_match_is_named_in_the_error() -> None:
     with pytest.raises(ApiError, match="names 'tag:slow', but there are only a, b, c, tag:fast") as caught:
         check_selectors(Policy(deny={"tag:slow"}), [HERE])
     assert caught.value.param == "conductor.policy.deny"
@@ -111,8 +111,8 @@ def test_a_selector_that_means_nobody_is_named() -> None:
 
 
 @pytest.mark.parametrize(("effort", "steps"), [(None, 5), ("minimal", 1), ("low", 2), ("medium", 5), ("high", 5)])
-def test_an_effort_bounds_the_plan(effort: Effort | None, steps: int) -> None:
-    held = tightest(Limits(rounds=2, usd=Decimal(1)), limits_of(effort))
+def test_an_effort_limits_the_plan(effort: Effort | None, steps: int) -> None:
+    held = merge_limits(Limits(rounds=2, usd=Decimal(1)), effort_limits(effort))
     assert held.steps == steps
     assert held.rounds == (2 if effort in (None, "high") else 1)
     assert held.usd == 1

@@ -13,31 +13,31 @@ from typer.testing import CliRunner
 
 from rl_conductor.cli.main import app
 from rl_conductor.errors import ConfigError
-from rl_conductor_server.experiments.log_formats import Logged, read
-from rl_conductor_server.experiments.spend_audit import queries, spending
+from rl_conductor_server.experiments.log_formats import LoggedCall, parse_line
+from rl_conductor_server.experiments.spend_audit import group_into_queries, report_spending
 
-ASKED = [{"role": "user", "content": "What is 17 * 23?"}]
-USED = {"prompt_tokens": 100, "completion_tokens": 10, "prompt_tokens_details": {"cached_tokens": 40}}
+MESSAGES = [{"role": "user", "content": "What is 17 * 23?"}]
+USAGE = {"prompt_tokens": 100, "completion_tokens": 10, "prompt_tokens_details": {"cached_tokens": 40}}
 CHAT = {
     "model": "gpt-5-mini",
     "choices": [{"message": {"role": "assistant", "content": "391"}, "finish_reason": "stop"}],
-    "usage": USED,
+    "usage": USAGE,
 }
 SHAPES: dict[str, dict[str, Any]] = {
-    "pair": {"request": {"model": "gpt-5-mini", "messages": ASKED}, "response": CHAT},
-    "completion": {"messages": ASKED, **CHAT},
-    "flat": {"model": "gpt-5-mini", "messages": ASKED, "output": "391", **USED},
+    "pair": {"request": {"model": "gpt-5-mini", "messages": MESSAGES}, "response": CHAT},
+    "completion": {"messages": MESSAGES, **CHAT},
+    "flat": {"model": "gpt-5-mini", "messages": MESSAGES, "output": "391", **USAGE},
     "litellm": {
         "model": "gpt-5-mini",
-        "messages": ASKED,
+        "messages": MESSAGES,
         "response": {"choices": CHAT["choices"]},
-        **USED,
+        **USAGE,
         "status": "success",
         "error_str": None,
     },
     "batch": {"custom_id": "1", "response": {"status_code": 200, "body": CHAT}, "error": None},
     "responses": {
-        "request": {"model": "gpt-5-mini", "input": ASKED},
+        "request": {"model": "gpt-5-mini", "input": MESSAGES},
         "response": {
             "model": "gpt-5-mini",
             "status": "completed",
@@ -46,7 +46,7 @@ SHAPES: dict[str, dict[str, Any]] = {
         },
     },
     "messages": {
-        "request": {"model": "gpt-5-mini", "messages": ASKED},
+        "request": {"model": "gpt-5-mini", "messages": MESSAGES},
         "response": {
             "type": "message",
             "model": "gpt-5-mini",
@@ -58,31 +58,31 @@ SHAPES: dict[str, dict[str, Any]] = {
 }
 
 
-def logged(*messages: dict[str, Any], reply: str = "391", **more: Any) -> Logged:
-    line = {"model": "gpt-5-mini", "messages": list(messages or ASKED), "output": reply, "cost": 0.5, **USED}
-    return read(json.dumps(line | more))
+def logged(*messages: dict[str, Any], reply: str = "391", **more: Any) -> LoggedCall:
+    line = {"model": "gpt-5-mini", "messages": list(messages or MESSAGES), "output": reply, "cost": 0.5, **USAGE}
+    return parse_line(json.dumps(line | more))
 
 
-def calling(arguments: str, **more: Any) -> Logged:
-    called = {"type": "function", "function": {"name": "search", "arguments": arguments}}
-    return logged(choices=[{"message": {"tool_calls": [called]}}], reply="", **more)
+def calling(arguments: str, **more: Any) -> LoggedCall:
+    tool_call = {"type": "function", "function": {"name": "search", "arguments": arguments}}
+    return logged(choices=[{"message": {"tool_calls": [tool_call]}}], reply="", **more)
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-def test_every_known_shape_tells_the_same_call(shape: str) -> None:
-    found = read(json.dumps(SHAPES[shape]))
-    assert (found.model, found.said, found.error, found.cut_off) == ("gpt-5-mini", True, None, False)
-    used = found.usage
-    assert (used.input_tokens, used.cached_tokens, used.output_tokens, used.calls) == (100, 40, 10, 1)
-    assert used.cost > 0
-    assert not used.unpriced_calls
+def test_every_shape_is_parsed_to_the_same_call(shape: str) -> None:
+    call = parse_line(json.dumps(SHAPES[shape]))
+    assert (call.model, call.has_reply, call.error, call.is_truncated) == ("gpt-5-mini", True, None, False)
+    usage = call.usage
+    assert (usage.input_tokens, usage.cached_tokens, usage.output_tokens, usage.calls) == (100, 40, 10, 1)
+    assert usage.cost > 0
+    assert not usage.unpriced_calls
 
 
-def test_a_cost_that_is_logged_goes_before_the_price_that_is_known() -> None:
+def test_a_logged_cost_overrides_the_price_list() -> None:
     assert logged(response_cost=0.25).usage.cost == Decimal("0.25")
 
 
-def test_a_model_without_a_known_price_is_counted_as_such() -> None:
+def test_a_model_without_a_known_price_is_counted_as_unpriced() -> None:
     assert logged(model="house/own", cost=None).usage.unpriced_calls == 1
 
 
@@ -96,45 +96,45 @@ def test_a_model_without_a_known_price_is_counted_as_such() -> None:
         {"error_str": "timed out"},
     ],
 )
-def test_a_call_that_failed_is_known_in_every_shape(failure: dict[str, Any]) -> None:
+def test_a_failed_call_is_recognized_in_every_shape(failure: dict[str, Any]) -> None:
     assert logged(**failure).error
 
 
-def test_an_agents_calls_for_one_question_are_one_query() -> None:
-    work = [{"role": "assistant", "content": "Let me look."}, {"role": "tool", "content": "391"}]
-    [query] = queries([calling("a"), logged(*ASKED, *work)])
+def test_the_calls_of_an_agent_for_one_question_are_one_query() -> None:
+    turns = [{"role": "assistant", "content": "Let me look."}, {"role": "tool", "content": "391"}]
+    [query] = group_into_queries([calling("a"), logged(*MESSAGES, *turns)])
     assert [len(query.calls), query.usage.cost, query.failures, query.looks_simple] == [2, 1, frozenset(), False]
 
 
-def test_asking_again_what_was_answered_is_another_query() -> None:
-    assert [len(query.calls) for query in queries([logged(), logged()])] == [1, 1]
+def test_repeating_an_answered_request_starts_a_new_query() -> None:
+    assert [len(query.calls) for query in group_into_queries([logged(), logged()])] == [1, 1]
 
 
 @pytest.mark.parametrize(
-    ("calls", "states"),
+    ("calls", "failures"),
     [
         ([logged(error="overloaded"), logged()], {"error", "retried"}),
         ([logged(reply=" ")], {"empty"}),
         ([logged(finish_reason="length")], {"cut off"}),
-        ([calling("a", seed=n, messages=[*ASKED, {"role": "tool", "content": str(n)}]) for n in range(3)], {"loop"}),
-        ([calling(str(n), messages=[*ASKED, {"role": "tool", "content": str(n)}]) for n in range(3)], set()),
+        ([calling("a", seed=n, messages=[*MESSAGES, {"role": "tool", "content": str(n)}]) for n in range(3)], {"loop"}),
+        ([calling(str(n), messages=[*MESSAGES, {"role": "tool", "content": str(n)}]) for n in range(3)], set()),
     ],
 )
-def test_how_a_query_failed_is_told(calls: list[Logged], states: set[str]) -> None:
-    [query] = queries(calls)
-    assert query.failures == states
+def test_failures_of_a_query_are_classified(calls: list[LoggedCall], failures: set[str]) -> None:
+    [query] = group_into_queries(calls)
+    assert query.failures == failures
 
 
-def test_a_query_looks_simple_only_when_one_short_call_did_it() -> None:
-    assert queries([logged()])[0].looks_simple
+def test_only_a_query_of_one_short_call_looks_simple() -> None:
+    assert group_into_queries([logged()])[0].looks_simple
     for call in (logged(prompt_tokens=1_001), logged(completion_tokens=301), calling("a"), logged(reply="")):
-        assert not queries([call])[0].looks_simple
+        assert not group_into_queries([call])[0].looks_simple
 
 
 def test_the_report_adds_up() -> None:
     other = {"role": "user", "content": "Another."}
-    report = spending(
-        queries(
+    report = report_spending(
+        group_into_queries(
             [
                 logged(),
                 logged(other, cost=2.5, model="gpt-5"),
@@ -142,7 +142,7 @@ def test_the_report_adds_up() -> None:
             ]
         )
     )
-    assert (report.whole.queries, report.whole.calls, report.whole.usage.cost) == (3, 3, Decimal("3.5"))
+    assert (report.overall.queries, report.overall.calls, report.overall.usage.cost) == (3, 3, Decimal("3.5"))
     assert list(report.models) == ["gpt-5", "gpt-5-mini"]
     assert report.dollars.mean == pytest.approx(3.5 / 3)
     assert report.dollars.p50 == 0.5
@@ -162,34 +162,34 @@ JSON = st.recursive(
 
 
 @given(st.dictionaries(st.sampled_from(FIELDS), JSON))
-def test_a_line_of_any_form_is_a_call_or_refused(line: dict[str, Any]) -> None:
+def test_any_json_object_is_parsed_or_rejected(line: dict[str, Any]) -> None:
     with suppress(ConfigError):
-        assert read(json.dumps(line)).usage.calls == 1
+        assert parse_line(json.dumps(line)).usage.calls == 1
 
 
-def test_the_command_tells_the_report_and_what_it_passed_over(tmp_path: Path) -> None:
+def test_the_command_prints_the_report_and_the_skipped_lines(tmp_path: Path) -> None:
     log = tmp_path / "log.jsonl"
     log.write_text("\n".join(json.dumps(shape) for shape in SHAPES.values()) + "\nno json\n")
-    told = CliRunner().invoke(app, ["audit-spend", str(log)], env={"COLUMNS": "150"})
-    assert told.exit_code == 0
-    assert "7 calls at 7 queries: 770 tokens" in told.stdout
-    assert f"1 line passed over, the first at {log}:8: not JSON" in told.stderr
-    machine = CliRunner().invoke(app, ["audit-spend", str(log), "--json"])
-    assert json.loads(machine.stdout)["simple"]["queries"] == 7
+    result = CliRunner().invoke(app, ["audit-spend", str(log)], env={"COLUMNS": "150"})
+    assert result.exit_code == 0
+    assert "7 calls in 7 queries: 770 tokens" in result.stdout
+    assert f"1 line skipped, the first at {log}:8: not JSON" in result.stderr
+    as_json = CliRunner().invoke(app, ["audit-spend", str(log), "--json"])
+    assert json.loads(as_json.stdout)["simple"]["queries"] == 7
 
 
-def test_json_for_machines_moves_no_cursor_by_what_a_log_says(tmp_path: Path) -> None:
+def test_json_output_escapes_control_characters_of_the_log(tmp_path: Path) -> None:
     log = tmp_path / "log.jsonl"
     strange = SHAPES["flat"] | {"model": "gpt\x9b2J"}
     log.write_text(json.dumps(strange))
-    told = CliRunner().invoke(app, ["audit-spend", str(log), "--json"]).stdout
-    assert "\x9b" not in told
-    assert "gpt\x9b2J" in json.loads(told)["models"]
+    result = CliRunner().invoke(app, ["audit-spend", str(log), "--json"]).stdout
+    assert "\x9b" not in result
+    assert "gpt\x9b2J" in json.loads(result)["models"]
 
 
-def test_a_file_without_calls_is_a_mistake(tmp_path: Path) -> None:
+def test_a_file_without_calls_is_an_error(tmp_path: Path) -> None:
     log = tmp_path / "log.jsonl"
     log.write_text("{}\n")
-    told = CliRunner().invoke(app, ["audit-spend", str(log)])
-    assert told.exit_code == 2
-    assert "no field 'model'" in told.stderr
+    result = CliRunner().invoke(app, ["audit-spend", str(log)])
+    assert result.exit_code == 2
+    assert "no field 'model'" in result.stderr

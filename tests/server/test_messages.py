@@ -55,7 +55,7 @@ async def test_tokens_arrive_as_the_last_worker_writes_them(serve: Serve) -> Non
 
 
 @pytest.mark.parametrize("progress", ["comments", "chunks"])
-async def test_progress_disturbs_the_official_client_in_neither_form(serve: Serve, progress: str) -> None:
+async def test_the_official_client_ignores_progress_in_comments_and_chunks(serve: Serve, progress: str) -> None:
     at = await serve(planner=TWO_STEPS)
     extra = {"conductor": {"progress": progress}}
     async with at.anthropic().messages.stream(**BASIC, extra_body=extra) as stream:
@@ -63,7 +63,9 @@ async def test_progress_disturbs_the_official_client_in_neither_form(serve: Serv
 
 
 @pytest.mark.parametrize("streamed", [False, True])
-async def test_parallel_tool_calls_come_back_to_the_worker_that_made_them(serve: Serve, streamed: bool) -> None:
+async def test_results_of_parallel_tool_calls_go_to_the_worker_that_made_the_calls(
+    serve: Serve, streamed: bool
+) -> None:
     calls = tuple(
         ToolCall(id=f"vendor-{i}", name="weather", arguments=json.dumps({"city": city})) for i, city in enumerate("AB")
     )
@@ -109,7 +111,7 @@ async def test_a_json_schema_images_and_instructions_reach_the_last_worker(serve
     assert (request.sampling.max_tokens, request.sampling.stop) == (100, ("END",))
 
 
-async def test_pictures_that_a_tool_gave_back_reach_the_worker(serve: Serve) -> None:
+async def test_images_in_a_tool_result_reach_the_worker(serve: Serve) -> None:
     a = ScriptedModel("A pixel.")
     at = await serve({"a": a})
     picture = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "iVBORw0KGgo="}}
@@ -123,15 +125,15 @@ async def test_pictures_that_a_tool_gave_back_reach_the_worker(serve: Serve) -> 
     assert result.content[1:] == (ImagePart(media_type="image/png", data="iVBORw0KGgo="),)
 
 
-async def test_failures_are_the_sdks_own_exceptions(serve: Serve) -> None:
+async def test_errors_are_raised_as_the_sdks_own_exceptions(serve: Serve) -> None:
     at = await serve({"a": ScriptedModel([ModelError("out of order", model="a")])})
     client = at.anthropic()
     with pytest.raises(anthropic.NotFoundError, match="no model 'claude'"):
         await client.messages.create(**BASIC | {"model": "claude"})
-    with pytest.raises(anthropic.BadRequestError, match=r"output_config.effort: .*'medium' or 'high'"):
-        await client.messages.create(**BASIC, output_config={"effort": "max"})
-    with pytest.raises(anthropic.BadRequestError, match=r"top_k: can't be honoured"):
-        await client.messages.create(**BASIC, extra_body={"top_k": 5})
+    with pytest.raises(anthropic.BadRequestError, match=r"output_config.effort must be .*'xhigh' or 'max'"):
+        await client.messages.create(**BASIC, extra_body={"output_config": {"effort": "huge"}})
+    with pytest.raises(anthropic.BadRequestError, match=r"mcp_servers is not supported"):
+        await client.messages.create(**BASIC, extra_body={"mcp_servers": [{"type": "url", "url": "https://x"}]})
     picture: Any = {"type": "image", "source": {"type": "url", "url": "http://x/y"}}
     with pytest.raises(anthropic.BadRequestError, match=r"url: an image must be .* or an https: one"):
         await client.messages.create(**BASIC | {"messages": [{"role": "user", "content": [picture]}]})
@@ -139,7 +141,7 @@ async def test_failures_are_the_sdks_own_exceptions(serve: Serve) -> None:
         await client.messages.create(**BASIC)
 
 
-async def test_an_error_in_the_midst_of_a_stream_is_raised_by_the_official_client(serve: Serve) -> None:
+async def test_an_error_during_a_stream_is_raised_by_the_official_client(serve: Serve) -> None:
     broken: Any = ["It is ", ModelError("the line went dead", model="a")]
     at = await serve({"a": ScriptedModel([broken])})
     async with at.anthropic().messages.stream(**BASIC) as stream:
@@ -147,7 +149,7 @@ async def test_an_error_in_the_midst_of_a_stream_is_raised_by_the_official_clien
             await stream.get_final_text()
 
 
-async def test_hints_that_change_nothing_are_named_in_the_reply(serve: Serve) -> None:
+async def test_ignored_parameters_are_listed_in_the_response(serve: Serve) -> None:
     at = await serve()
     system: Any = [{"type": "text", "text": "Be brief.", "cache_control": {"type": "ephemeral"}}]
     raw = await at.anthropic().messages.with_raw_response.create(
@@ -158,7 +160,23 @@ async def test_hints_that_change_nothing_are_named_in_the_reply(serve: Serve) ->
     assert raw.headers["x-conductor-ignored"] == "cache_control"
 
 
-async def test_a_caller_who_hangs_up_ends_the_call_to_the_worker(serve: Serve) -> None:
+async def test_fields_of_newer_clients_are_ignored(serve: Serve) -> None:
+    at = await serve()
+    tool = {"name": "look", "input_schema": {"type": "object"}, "defer_loading": True, "input_examples": [{}]}
+    pdf = {"type": "base64", "media_type": "application/pdf", "data": "JVBERi0="}
+    document = {"type": "document", "source": pdf, "citations": {"enabled": True}}
+    body = BASIC | {"tools": [tool], "top_k": 5, "context_management": {"edits": []}, "speed": "fast"}
+    body |= {"output_config": {"effort": "max"}}
+    body["messages"] = [{"role": "user", "content": [document, {"type": "text", "text": "Summarise it."}]}]
+    reply = await at.http.post("/v1/messages", json=body)
+    assert reply.status_code == 200, reply.text
+    assert set(reply.headers["x-conductor-ignored"].split(", ")) == {
+        *("context_management", "messages.content.citations", "output_config.effort", "speed", "top_k"),
+        *("tools.defer_loading", "tools.input_examples"),
+    }
+
+
+async def test_a_disconnect_cancels_the_call_to_the_worker(serve: Serve) -> None:
     a = Gated("never", forever)
     at = await serve({"a": a})
     await hang_up(at.anthropic().messages.create(**BASIC), once=a.asked)

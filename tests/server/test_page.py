@@ -18,9 +18,9 @@ from rl_conductor.cli.main import installed_commands
 from rl_conductor.config.discovery import DiscoveredPool
 from rl_conductor.models.scripted import ScriptedModel
 from rl_conductor.planning.planner import Planner
-from rl_conductor_server.auth.keys import hashed
-from rl_conductor_server.catalog import catalogue
-from rl_conductor_server.experiments.experiment import Routes
+from rl_conductor_server.auth.keys import hash_key
+from rl_conductor_server.catalog import build_catalog
+from rl_conductor_server.experiments.experiment import Experiments
 from rl_conductor_server.settings import KeyEntry, Settings
 from server.conftest import Serve
 
@@ -41,7 +41,7 @@ TWO = plan((0, "Draft it.", []), (1, "Say it.", ["all"]))
 
 async def said_by(serve: Serve, *command: str) -> str:
     """What a program prints that asks a server with a key."""
-    at = await serve({"a": "a draft", "b": "It is 391."}, TWO, keys={"team-a": KeyEntry(sha256=hashed("rlc_k"))})
+    at = await serve({"a": "a draft", "b": "It is 391."}, TWO, keys={"team-a": KeyEntry(sha256=hash_key("rlc_k"))})
     asking = [part.replace("http://127.0.0.1:8100", at.url) for part in command]
     process = await asyncio.create_subprocess_exec(
         *asking, env=os.environ | {"KEY": "rlc_k"}, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
@@ -83,7 +83,7 @@ def test_the_stages_of_adopting_can_be_set_up(monkeypatch: pytest.MonkeyPatch) -
     (text,) = [text for kind, text in blocks("adopting.md") if kind == "toml"]
     settings = Settings.model_validate(tomllib.loads(text))
     found = DiscoveredPool(pool_of(a="from a"), Planner(model=ScriptedModel("")), ())
-    route = Routes(settings.routes, catalogue(found, settings.profiles))["assistant"]
+    route = Experiments(settings.routes, build_catalog(found, settings.profiles))["assistant"]
     assert route.judge is not None
-    names = [one.conductor.planner.model.name for one in (route.incumbent, route.conductor, route.judge)]
+    names = [one.conductor.planner.model.name for one in (route.baseline, route.conductor, route.judge)]
     assert names == ["openai:gpt-5", "scripted:scripted", "anthropic:claude-sonnet-5-5"]

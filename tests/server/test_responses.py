@@ -60,7 +60,7 @@ async def test_tokens_arrive_as_the_last_worker_writes_them(serve: Serve) -> Non
 
 
 @pytest.mark.parametrize("progress", ["comments", "chunks"])
-async def test_progress_disturbs_the_official_client_in_neither_form(serve: Serve, progress: str) -> None:
+async def test_the_official_client_ignores_progress_in_comments_and_chunks(serve: Serve, progress: str) -> None:
     at = await serve(planner=TWO_STEPS)
     stream = await at.openai().responses.create(**BASIC, stream=True, extra_body={"conductor": {"progress": progress}})
     events: list[Any] = [event async for event in stream]
@@ -71,7 +71,9 @@ async def test_progress_disturbs_the_official_client_in_neither_form(serve: Serv
 
 
 @pytest.mark.parametrize("streamed", [False, True])
-async def test_parallel_tool_calls_come_back_to_the_worker_that_made_them(serve: Serve, streamed: bool) -> None:
+async def test_results_of_parallel_tool_calls_go_to_the_worker_that_made_the_calls(
+    serve: Serve, streamed: bool
+) -> None:
     calls = tuple(
         ToolCall(id=f"vendor-{i}", name="weather", arguments=json.dumps({"city": city})) for i, city in enumerate("AB")
     )
@@ -119,7 +121,7 @@ async def test_a_json_schema_images_files_and_instructions_reach_the_last_worker
     assert request.sampling.max_tokens == 50
 
 
-async def test_an_answer_that_was_cut_short_says_so(serve: Serve) -> None:
+async def test_a_truncated_answer_is_marked_as_incomplete(serve: Serve) -> None:
     short = Completion(message=Message.assistant("from"), usage=Usage(calls=1), finish_reason="length", model="a")
     at = await serve({"a": ScriptedModel([short])})
     reply = await at.openai().responses.create(**BASIC)
@@ -133,28 +135,54 @@ async def test_an_answer_that_was_cut_short_says_so(serve: Serve) -> None:
     [
         ({"previous_response_id": "resp_1"}, "previous_response_id"),
         ({"background": True}, "background"),
-        ({"reasoning": {"effort": "xhigh"}}, "reasoning.effort"),
+        ({"reasoning": {"effort": "huge"}}, "reasoning.effort"),
         ({"truncation": "auto"}, "truncation"),
-        ({"tools": [{"type": "web_search"}]}, "tools.0"),
+        ({"tools": [{"type": "function"}]}, "tools.0.name"),
         ({"input": [{"type": "item_reference", "id": "x"}]}, "input"),
         ({"input": [{"role": "user", "content": [{"type": "input_image", "image_url": "http://x/y"}]}]}, "image_url"),
         ({"input": [{"role": "user", "content": [{"type": "input_file", "file_data": "JVBERi0="}]}]}, "file_data"),
     ],
 )
-async def test_what_cannot_be_honoured_is_refused_and_named(serve: Serve, wrong: dict[str, Any], param: str) -> None:
+async def test_unsupported_parameters_are_rejected_by_name(serve: Serve, wrong: dict[str, Any], param: str) -> None:
     at = await serve()
     with pytest.raises(openai.BadRequestError) as caught:
         await at.openai().post("/responses", body=BASIC | wrong, cast_to=object)
     assert (caught.value.param or "").startswith(param)
 
 
-async def test_hints_that_change_nothing_are_named_in_the_reply(serve: Serve) -> None:
+async def test_ignored_parameters_are_listed_in_the_response(serve: Serve) -> None:
     at = await serve()
     raw = await at.openai().responses.with_raw_response.create(**BASIC, prompt_cache_options={"mode": "explicit"})
     assert raw.headers["x-conductor-ignored"] == "prompt_cache_options"
 
 
-async def test_pictures_that_a_tool_gave_back_reach_the_worker(serve: Serve) -> None:
+async def test_a_request_of_codex_is_answered(serve: Serve) -> None:
+    a = ScriptedModel("Done.")
+    at = await serve({"a": a})
+    shell = {"type": "function", "name": "shell", "strict": False, "parameters": {"type": "object"}, "newest": 1}
+    patch = {"type": "custom", "name": "apply_patch", "format": {"type": "grammar"}}
+    body = BASIC | {
+        "tools": [{"type": "web_search"}, shell, patch],
+        "reasoning": {"effort": "xhigh", "summary": "auto"},
+        "text": {"verbosity": "low"},
+        "include": ["reasoning.encrypted_content"],
+        "service_tier": "priority",
+        "client_metadata": {"x": "y"},
+        "store": False,
+    }
+    reply = await at.http.post("/v1/responses", json=body)
+    assert reply.status_code == 200, reply.text
+    assert {tool.name for request in a.requests for tool in request.tools} == {"shell"}
+    assert set(reply.headers["x-conductor-ignored"].split(", ")) == {
+        *("tools.web_search", "tools.custom", "tools.newest", "reasoning.effort", "reasoning.summary"),
+        *("text.verbosity", "reasoning.encrypted_content", "service_tier", "client_metadata"),
+    }
+    strict = await serve(intake={"strict": True})
+    rejected = await strict.http.post("/v1/responses", json=BASIC | {"tools": [patch]})
+    assert rejected.json()["error"]["message"] == "tools.0.type is not a supported type of tool; write 'function'"
+
+
+async def test_images_in_a_tool_result_reach_the_worker(serve: Serve) -> None:
     a = ScriptedModel("A pixel.")
     at = await serve({"a": a})
     shown = [{"type": "input_text", "text": "Here."}, {"type": "input_image", "image_url": PIXEL}]
@@ -166,7 +194,7 @@ async def test_pictures_that_a_tool_gave_back_reach_the_worker(serve: Serve) -> 
     assert result.content == (TextPart(text="Here."), ImagePart(media_type="image/png", data="iVBORw0KGgo="))
 
 
-async def test_an_error_in_the_midst_of_a_stream_fails_the_response(serve: Serve) -> None:
+async def test_an_error_during_a_stream_fails_the_response(serve: Serve) -> None:
     broken: Any = ["It is ", ModelError("the line went dead", model="a")]
     at = await serve({"a": ScriptedModel([broken])})
     stream = await at.openai().responses.create(**BASIC, stream=True)
@@ -175,10 +203,10 @@ async def test_an_error_in_the_midst_of_a_stream_fails_the_response(serve: Serve
     assert "the line went dead" in events[-1].response.error.message
 
 
-async def test_what_must_not_be_kept_is_not_kept_but_for_its_cost(serve: Serve) -> None:
+async def test_with_store_false_only_usage_and_cost_are_stored(serve: Serve) -> None:
     at = await serve()
     reply = await at.openai().responses.create(**BASIC, store=False)
-    await at.service.store.journal.flush()
+    await at.service.store.write_queue.flush()
     kept = (await at.http.get(f"/v1/runs/run-{reply.id.removeprefix('resp_')}")).json()
     assert kept["trace"] is None
     assert kept["usage"]["calls"] == 2

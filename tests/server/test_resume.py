@@ -42,8 +42,8 @@ async def recorded(url: str, *, results: int) -> None:
     store = await Store.open(url)
     try:
         async with asyncio.timeout(SOON):
-            run = (await store.runs())[0].id
-            while sum(len(made.results) for made in await store.so_far(run)) < results:  # noqa: ASYNC110
+            run = (await store.list_runs())[0].id
+            while sum(len(made.results) for made in await store.get_rounds(run)) < results:  # noqa: ASYNC110
                 await asyncio.sleep(0.02)
     finally:
         await store.aclose()

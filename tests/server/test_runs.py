@@ -5,7 +5,6 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
-import httpx
 import openai
 import pytest
 from sqlalchemy import text
@@ -16,16 +15,16 @@ from rl_conductor.models import Model
 from rl_conductor.models.scripted import ScriptedModel
 from rl_conductor.pool.pool import WorkerPool
 from rl_conductor.pool.worker import Worker
-from rl_conductor.types import Price, Request, Sampling
-from rl_conductor_server.auth.keys import hashed
+from rl_conductor.types import Price, Sampling
+from rl_conductor_server.auth.keys import hash_key
+from server.chat_requests import BODY, gate, post
 from server.conftest import ONE_STEP, TWO_STEPS, At, Serve, hang_up, until
 
-BODY: Any = {"model": "conductor-mini", "messages": [{"role": "user", "content": "Say something."}]}
 NAMED = {"idempotency-key": "order-7"}
 
 
 KEY_OF_RED = {"authorization": "Bearer key-of-red"}
-RED = {"red": {"sha256": hashed("key-of-red"), "usd": "1", "per": "ever"}}
+RED = {"red": {"sha256": hash_key("key-of-red"), "usd": "1", "per": "ever"}}
 CENT_A_CALL = Price(input=Decimal(0), output=Decimal(0), per_call=Decimal("0.01"))
 
 
@@ -36,23 +35,9 @@ def brief(**models: Model) -> WorkerPool:
 
 async def spent(at: At) -> Decimal:
     """What counts as spent of the budget of red, as far as this server knows."""
-    budget = await at.service.keys.named("red").budget()
+    budget = await at.service.keys.find("red").current()
     assert budget is not None
     return budget.spent.usd
-
-
-async def post(at: At, headers: dict[str, str] | None = None, **more: Any) -> httpx.Response:
-    return await at.http.post("/v1/chat/completions", json=BODY | more, headers=headers)
-
-
-def gate() -> tuple[asyncio.Event, Any]:
-    """An event, and a wait for it."""
-    opened = asyncio.Event()
-
-    async def wait(_: Request) -> None:
-        await asyncio.wait_for(opened.wait(), SOON)
-
-    return opened, wait
 
 
 async def test_two_requests_of_one_name_at_once_are_one_run(serve: Serve) -> None:
@@ -86,7 +71,7 @@ async def test_a_name_that_stood_for_another_request_is_refused(serve: Serve) ->
     at = await serve()
     await post(at, NAMED)
     client = at.openai(max_retries=2)
-    with pytest.raises(openai.UnprocessableEntityError, match="a key of its own"):
+    with pytest.raises(openai.UnprocessableEntityError, match="use a new one"):
         await client.chat.completions.create(**BODY, seed=3, extra_headers=NAMED)
 
 
@@ -128,7 +113,7 @@ async def test_a_call_that_broke_off_counts_in_full_in_every_process(serve: Serv
     a = ScriptedModel([ModelError("gone", model="a")], price=CENT_A_CALL)
     at, other = await serve(brief(a=a), planner, keys=RED), await serve(keys=RED)
     assert (await post(at, KEY_OF_RED)).status_code == 502
-    await at.service.store.journal.flush()
+    await at.service.store.write_queue.flush()
     assert await spent(at) == Decimal("0.02")
     assert await spent(other) == Decimal("0.02")
 
@@ -146,7 +131,7 @@ async def test_a_request_that_is_refused_leaves_no_run_that_seems_to_go_on(serve
     at = await serve()
     blank = await post(at, messages=[{"role": "user", "content": " "}])
     assert blank.status_code == 400
-    assert [run.status for run in await at.service.store.runs()] == ["cancelled"]
+    assert [run.status for run in await at.service.store.list_runs()] == ["cancelled"]
 
 
 async def test_a_run_whose_end_the_store_has_lost_is_run_again_once_its_lease_is_out(
@@ -155,8 +140,8 @@ async def test_a_run_whose_end_the_store_has_lost_is_run_again_once_its_lease_is
     at = await serve(store={"url": f"sqlite:///{tmp_path / 'runs.db'}", "lease_seconds": 1})
     assert (await post(at, NAMED)).status_code == 200
     lost = "UPDATE runs SET status = 'running', trace = NULL"
-    at.service.store.journal.add(lambda kept: kept.execute(text(lost)))
-    await at.service.store.journal.flush()
+    at.service.store.write_queue.add(lambda kept: kept.execute(text(lost)))
+    await at.service.store.write_queue.flush()
     again = await asyncio.wait_for(post(at, NAMED), SOON)
     assert again.json()["choices"][0]["message"]["content"] == "from a"
 
@@ -169,7 +154,7 @@ async def test_who_comes_too_many_is_told_when_to_come_back(serve: Serve) -> Non
     await a.asked.wait()
     second = asyncio.create_task(post(at))
     await until(lambda: at.service.runs.waiting == 1)
-    with pytest.raises(openai.RateLimitError, match="come back later") as caught:
+    with pytest.raises(openai.RateLimitError, match="try again later") as caught:
         await at.openai().chat.completions.create(**BODY)
     assert int(caught.value.response.headers["retry-after"]) >= 1
     opened.set()
@@ -201,7 +186,7 @@ async def test_a_stopping_server_says_so(serve: Serve) -> None:
     at = await serve()
     await at.service.runs.drain(0)
     assert (await at.http.get("/readyz")).status_code == 503
-    with pytest.raises(openai.InternalServerError, match="stopping") as caught:
+    with pytest.raises(openai.InternalServerError, match="shutting down") as caught:
         await at.openai().chat.completions.create(**BODY)
     assert caught.value.response.headers["x-should-retry"] == "true"
 

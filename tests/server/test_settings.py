@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -10,7 +11,7 @@ from rl_conductor.models.scripted import ScriptedModel
 from rl_conductor.planning.planner import Planner
 from rl_conductor.pool.pool import WorkerPool
 from rl_conductor.workflow.limits import Limits
-from rl_conductor_server.catalog import catalogue
+from rl_conductor_server.catalog import build_catalog
 from rl_conductor_server.listen import is_loopback, listening_socket
 from rl_conductor_server.settings import ProfileEntry, Settings, read_settings
 
@@ -54,7 +55,7 @@ def test_a_whole_file_is_read(tmp_path: Path) -> None:
     )
     assert settings.pool == tmp_path / "pool.toml"
     assert settings.keys["red"].per == "day"
-    (house,) = [one for one in catalogue(found(), settings.profiles) if one.name == "house"]
+    (house,) = [one for one in build_catalog(found(), settings.profiles) if one.name == "house"]
     assert house.pinned == "house-2026-01-02"
     assert (house.conductor.limits.steps, house.conductor.limits.rounds, house.conductor.limits.seconds) == (4, 1, 60)
     assert house.conductor.policy.deny == {"b"}
@@ -75,12 +76,12 @@ def test_a_whole_file_is_read(tmp_path: Path) -> None:
         (f"[keys.a]\nsha256 = '{HASH}'\n[keys.b]\nsha256 = '{HASH}'", "keys.a and keys.b have one sha256"),
     ],
 )
-def test_a_wrong_file_is_refused_and_the_key_named(tmp_path: Path, text: str, says: str) -> None:
+def test_an_invalid_file_is_rejected_with_the_key_named(tmp_path: Path, text: str, says: str) -> None:
     with pytest.raises(ConfigError, match=says):
         read(tmp_path, text)
 
 
-def test_a_hash_that_is_wrong_is_not_repeated(tmp_path: Path) -> None:
+def test_the_error_of_an_invalid_hash_does_not_repeat_it(tmp_path: Path) -> None:
     with pytest.raises(ConfigError) as caught:
         read(tmp_path, "[keys.red]\nsha256 = 'the key itself, by mistake'")
     assert "by mistake" not in str(caught.value)
@@ -91,14 +92,14 @@ def test_a_missing_file_is_named(tmp_path: Path) -> None:
         read_settings(tmp_path / "none.toml")
 
 
-def test_our_own_names_can_not_be_taken() -> None:
+def test_a_profile_can_not_have_the_name_of_a_built_in_model() -> None:
     with pytest.raises(ConfigError, match="conductor-mini: this name is taken"):
-        catalogue(found(), {"conductor-mini": ProfileEntry.model_validate({"released": "2026-01-02"})})
+        build_catalog(found(), {"conductor-mini": ProfileEntry.model_validate({"released": "2026-01-02"})})
 
 
-def test_what_was_found_bounds_our_own_plans_but_not_those_that_are_written_out() -> None:
+def test_limits_of_the_pool_apply_unless_a_profile_replaces_them() -> None:
     entry = ProfileEntry.model_validate({"released": "2026-01-02", "limits": {"steps": 5}})
-    served = {one.name: one for one in catalogue(found(limits=Limits(steps=3)), {"house": entry})}
+    served = {one.name: one for one in build_catalog(found(limits=Limits(steps=3)), {"house": entry})}
     assert {name: one.conductor.limits.steps for name, one in served.items()} == {
         "conductor-mini": 2,
         "conductor-ultra": 3,
@@ -106,17 +107,21 @@ def test_what_was_found_bounds_our_own_plans_but_not_those_that_are_written_out(
     }
 
 
-def test_a_fingerprint_tells_pools_apart() -> None:
-    (mini, _), (same, _) = catalogue(found(), {}), catalogue(found(), {})
-    other = DiscoveredPool(WorkerPool({"a": ScriptedModel("x", name="other")}), Planner(model=ScriptedModel("")), ())
-    (changed, _) = catalogue(other, {})
-    assert mini.fingerprint == same.fingerprint != changed.fingerprint
+@pytest.mark.parametrize(
+    "worker", [ScriptedModel("x", name="other"), {"model": ScriptedModel("x"), "instructions": "Be brief."}]
+)
+def test_fingerprints_of_different_pools_differ(worker: Any) -> None:
+    def fingerprint(worker: Any) -> str:
+        pool = DiscoveredPool(WorkerPool({"a": worker}), Planner(model=ScriptedModel("")), ())
+        return next(iter(build_catalog(pool, {}))).fingerprint
+
+    assert fingerprint(ScriptedModel("x")) == fingerprint(ScriptedModel("x")) != fingerprint(worker)
 
 
 @pytest.mark.parametrize(
     ("host", "is_one"), [("127.0.0.1", True), ("localhost", True), ("::1", True), ("0.0.0.0", False)]
 )
-def test_without_a_key_only_this_machine_may_ask(host: str, is_one: bool) -> None:
+def test_without_a_key_only_loopback_addresses_are_accepted(host: str, is_one: bool) -> None:
     assert is_loopback(host) == is_one
     if is_one:
         listening_socket(Settings(host=host, port=0)).close()
@@ -125,6 +130,6 @@ def test_without_a_key_only_this_machine_may_ask(host: str, is_one: bool) -> Non
             listening_socket(Settings(host=host, port=0))
 
 
-def test_a_port_that_is_taken_is_named() -> None:
+def test_the_error_names_a_port_that_is_in_use() -> None:
     with listening_socket(Settings(port=0)) as taken, pytest.raises(ConfigError, match="can't listen on"):
         listening_socket(Settings(port=taken.getsockname()[1]))

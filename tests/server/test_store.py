@@ -24,13 +24,13 @@ from rl_conductor.trace.events import Event, StepFinished, WorkflowPlanned
 from rl_conductor.trace.trace import Trace
 from rl_conductor.types import Price, Usage
 from rl_conductor_server.store import NewRun, Search, Store
-from rl_conductor_server.store.database import connected
-from rl_conductor_server.store.queries import By
+from rl_conductor_server.store.database import open_database
+from rl_conductor_server.store.models import SpendingGroup
 from rl_conductor_server.store.tables import metadata
 
 PLAN = plan((0, "Draft it.", []), (1, "Say it.", ["all"]))
 CHARGED = Amount(usd=Decimal("0.05"), tokens=700)
-"""More than the run used: a call of it broke off."""
+"""More than the usage: a call was interrupted."""
 CENT = Price(input=Decimal(0), output=Decimal(0), per_call=Decimal("0.01"))
 
 
@@ -44,14 +44,14 @@ async def store(url: str) -> AsyncGenerator[Store, None]:
     """An empty store."""
     opened = await Store.open(url)
     await opened.prune(before=time.time() + 1e6)
-    opened.journal.add(lambda kept: kept.execute(text("DELETE FROM forgotten")))
-    await opened.journal.flush()
+    opened.write_queue.add(lambda connection: connection.execute(text("DELETE FROM forgotten")))
+    await opened.write_queue.flush()
     yield opened
     await opened.aclose()
 
 
-async def ran() -> tuple[Trace, list[Event]]:
-    """A run of two steps, and its events."""
+async def run_two_steps() -> tuple[Trace, list[Event]]:
+    """Run two steps and return the trace and the events."""
     pool = pool_of(a=ScriptedModel("from \0 a", price=CENT), b=ScriptedModel("from b", price=CENT))
     events: list[Event] = []
     trace = await Conductor(ScriptedModel(PLAN), pool).run("Say something.", on_event=events.append)
@@ -75,151 +75,159 @@ def new_run(name: str | None = "order-7", digest: str = "d", run: str = "run-1")
 def record(store: Store, events: list[Event]) -> None:
     for event in events:
         if isinstance(event, WorkflowPlanned | StepFinished):
-            store.record("run-1", event, Usage(calls=1, cost=Decimal("0.01")), CHARGED)
+            store.save_progress("run-1", event, Usage(calls=1, cost=Decimal("0.01")), CHARGED)
 
 
-async def test_a_run_belongs_to_whoever_claims_it_first(store: Store, url: str) -> None:
+async def test_only_the_first_claim_gets_the_run(store: Store, url: str) -> None:
     other = await Store.open(url)
-    claims = await asyncio.gather(*(one.claim(new_run(run=f"run-{i}")) for i, one in enumerate((store, other) * 5)))
+    claims = await asyncio.gather(*(each.claim(new_run(run=f"run-{i}")) for i, each in enumerate((store, other) * 5)))
     assert sorted(claim.outcome for claim in claims) == ["elsewhere"] * 9 + ["new"]
     assert len({claim.id for claim in claims}) == 1
     assert (await other.claim(new_run(digest="another"))).outcome == "mismatch"
     await other.aclose()
 
 
-async def test_what_a_dead_process_left_is_taken_over_once_with_all_it_had_done(store: Store, url: str) -> None:
-    trace, events = await ran()
+async def test_a_run_of_a_dead_process_is_taken_over_with_its_finished_steps(store: Store, url: str) -> None:
+    trace, events = await run_two_steps()
     await store.claim(new_run())
     record(store, events[:-1])
-    await store.journal.flush()
-    heirs = [await Store.open(url, lease=-1.0), await Store.open(url, lease=-1.0)]
-    claims = await asyncio.gather(*(heir.claim(new_run()) for heir in heirs))
+    await store.write_queue.flush()
+    successors = [await Store.open(url, lease=-1.0), await Store.open(url, lease=-1.0)]
+    claims = await asyncio.gather(*(successor.claim(new_run()) for successor in successors))
     resumed = [claim for claim in claims if claim.outcome == "resumed"]
     assert resumed
     assert resumed[0].rounds == trace.rounds
-    for heir in heirs:
-        await heir.aclose()
+    for successor in successors:
+        await successor.aclose()
 
 
-async def test_a_process_that_says_it_lives_keeps_its_runs(store: Store, url: str) -> None:
+async def test_renewing_a_lease_keeps_the_run(store: Store, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    now = time.time()
+    monkeypatch.setattr(time, "time", lambda: now)
     await store.claim(new_run())
-    heir = await Store.open(url, lease=1.5)
+    successor = await Store.open(url, lease=1.5)
     for _ in range(4):
-        await asyncio.sleep(0.5)
-        await store.beat(["run-1"])
-    assert (await heir.claim(new_run())).outcome == "elsewhere"
-    await asyncio.sleep(1.6)
-    assert (await heir.claim(new_run())).outcome == "resumed"
-    await heir.aclose()
+        now += 1
+        await store.renew_leases(["run-1"])
+    assert (await successor.claim(new_run())).outcome == "elsewhere"
+    now += 1.6
+    assert (await successor.claim(new_run())).outcome == "resumed"
+    await successor.aclose()
 
 
-async def test_who_lost_a_run_can_not_end_it(store: Store, url: str) -> None:
-    trace, _ = await ran()
+async def test_a_process_that_lost_a_run_can_not_finish_it(store: Store, url: str) -> None:
+    trace, _ = await run_two_steps()
     await store.claim(new_run())
-    heir = await Store.open(url, lease=-1.0)
-    await heir.claim(new_run())
-    store.finish("run-1", trace, "done", charged=CHARGED)
-    await store.journal.flush()
-    assert await heir.trace("run-1") is None
-    await heir.aclose()
+    successor = await Store.open(url, lease=-1.0)
+    await successor.claim(new_run())
+    store.finish_run("run-1", trace, "done", charged=CHARGED)
+    await store.write_queue.flush()
+    assert await successor.get_trace("run-1") is None
+    await successor.aclose()
 
 
-async def test_who_lost_a_run_can_not_undo_what_its_heir_has_done(store: Store, url: str) -> None:
-    trace, events = await ran()
+async def test_a_process_that_lost_a_run_can_not_change_it(store: Store, url: str) -> None:
+    trace, events = await run_two_steps()
     await store.claim(new_run())
-    heir = await Store.open(url, lease=-1.0)
-    await heir.claim(new_run())
-    record(heir, events[:-1])
-    await heir.journal.flush()
+    successor = await Store.open(url, lease=-1.0)
+    await successor.claim(new_run())
+    record(successor, events[:-1])
+    await successor.write_queue.flush()
     for event in events:
         if isinstance(event, StepFinished):
-            store.record("run-1", event.model_copy(update={"round": 1}), Usage(calls=99), CHARGED)
-    store.finish("run-1", trace, "failed", charged=CHARGED)
-    await store.journal.flush()
-    row = await heir.run("run-1")
+            store.save_progress("run-1", event.model_copy(update={"round": 1}), Usage(calls=99), CHARGED)
+    store.finish_run("run-1", trace, "failed", charged=CHARGED)
+    await store.write_queue.flush()
+    row = await successor.get_run("run-1")
     assert row is not None
     assert (row.status, row.usage.calls) == ("running", 1)
-    assert await heir.so_far("run-1") == trace.rounds
-    assert [line async for line in heir.records(Chain()) if '"run-1"' in line] == []
-    await heir.aclose()
+    assert await successor.get_rounds("run-1") == trace.rounds
+    assert [line async for line in successor.audit_lines(Chain()) if '"run-1"' in line] == []
+    await successor.aclose()
 
 
-async def test_a_run_that_is_done_is_read_as_it_was(store: Store) -> None:
-    trace, events = await ran()
+async def test_a_finished_run_is_read_back_unchanged(store: Store) -> None:
+    trace, events = await run_two_steps()
     await store.claim(new_run())
     record(store, events)
-    store.finish("run-1", trace, "done", charged=CHARGED)
-    await store.journal.flush()
+    store.finish_run("run-1", trace, "done", charged=CHARGED)
+    await store.write_queue.flush()
     claim = await store.claim(new_run())
     assert (claim.outcome, claim.trace) == ("done", trace)
-    assert await store.trace("run-1", key="red") == trace
-    assert await store.trace("run-1", key="blue") is None
-    (row,) = await store.runs(Search(key="red"))
+    assert await store.get_trace("run-1", key="red") == trace
+    assert await store.get_trace("run-1", key="blue") is None
+    (row,) = await store.list_runs(Search(key="red"))
     assert (row.status, row.usage.cost, row.usage.calls) == ("done", Decimal("0.02"), 3)
     assert row.labels == {"a": "b"}
-    assert (await store.spent("red", since=0)).cost == Decimal("0.02")
-    assert (await store.spent("red", since=time.time() + 9)).cost == 0
-    assert await store.charged_elsewhere("red", since=0) == Amount()
+    assert (await store.get_usage("red", since=0)).cost == Decimal("0.02")
+    assert (await store.get_usage("red", since=time.time() + 9)).cost == 0
+    assert await store.charged_by_others("red", since=0) == Amount()
 
 
-async def test_a_run_that_failed_is_gone_on_with_from_its_trace(store: Store) -> None:
-    trace, _ = await ran()
+async def test_a_failed_run_is_resumed_from_its_trace(store: Store) -> None:
+    trace, _ = await run_two_steps()
     await store.claim(new_run())
-    store.finish("run-1", trace, "failed", charged=CHARGED)
-    await store.journal.flush()
+    store.finish_run("run-1", trace, "failed", charged=CHARGED)
+    await store.write_queue.flush()
     claim = await store.claim(new_run())
     assert (claim.outcome, claim.rounds, claim.charged) == ("resumed", trace.rounds, CHARGED)
 
 
-async def test_what_another_release_kept_in_its_own_form_is_refused_in_words(store: Store) -> None:
-    trace, events = await ran()
+async def test_a_run_stored_by_an_incompatible_release_raises_an_error_that_says_so(store: Store) -> None:
+    trace, events = await run_two_steps()
     await store.claim(new_run())
-    store.finish("run-1", trace, "failed", charged=CHARGED)
-    store.begin(new_run("order-8", run="run-2"))
-    store.record("run-2", next(event for event in events if isinstance(event, WorkflowPlanned)), Usage(), CHARGED)
-    store.journal.add(lambda kept: kept.execute(text("UPDATE runs SET trace = replace(trace, 'source', 'origin')")))
-    store.journal.add(lambda kept: kept.execute(text("UPDATE steps SET body = replace(body, 'source', 'origin')")))
-    for look in (store.trace("run-1"), store.claim(new_run()), store.so_far("run-2")):
-        with pytest.raises(ConfigError, match=r"'run-.' was kept by another release .*source: Field required"):
-            await look
+    store.finish_run("run-1", trace, "failed", charged=CHARGED)
+    store.begin_run(new_run("order-8", run="run-2"))
+    store.save_progress(
+        "run-2", next(event for event in events if isinstance(event, WorkflowPlanned)), Usage(), CHARGED
+    )
+    store.write_queue.add(
+        lambda connection: connection.execute(text("UPDATE runs SET trace = replace(trace, 'source', 'origin')"))
+    )
+    store.write_queue.add(
+        lambda connection: connection.execute(text("UPDATE steps SET body = replace(body, 'source', 'origin')"))
+    )
+    for read in (store.get_trace("run-1"), store.claim(new_run()), store.get_rounds("run-2")):
+        with pytest.raises(ConfigError, match=r"'run-.' was stored by another release .*source: Field required"):
+            await read
 
 
-async def test_old_runs_are_forgotten_and_living_ones_are_not(store: Store) -> None:
-    trace, events = await ran()
+async def test_pruning_deletes_finished_runs_but_not_running_ones(store: Store) -> None:
+    trace, events = await run_two_steps()
     await store.claim(new_run())
     record(store, events[:-1])
     await store.claim(new_run("order-8", run="run-2"))
-    store.finish("run-2", trace, "done", charged=CHARGED)
-    await store.journal.flush()
+    store.finish_run("run-2", trace, "done", charged=CHARGED)
+    await store.write_queue.flush()
     assert await store.prune(before=time.time() - 60) == 0
     assert await store.prune(before=time.time()) >= 1
-    assert await store.run("run-2") is None
+    assert await store.get_run("run-2") is None
 
 
-async def test_what_forgotten_runs_used_is_still_counted(store: Store, url: str) -> None:
-    trace, _ = await ran()
+async def test_the_usage_of_deleted_runs_still_counts(store: Store, url: str) -> None:
+    trace, _ = await run_two_steps()
     other = await Store.open(url)
     today = time.time() // 86_400 * 86_400
     for number, owner in enumerate((store, other, other)):
-        owner.begin(new_run(None, run=f"run-{number}").model_copy(update={"created": today + 1}))
-        owner.finish(f"run-{number}", trace, "done", charged=CHARGED)
-        await owner.journal.flush()
+        owner.begin_run(new_run(None, run=f"run-{number}").model_copy(update={"created": today + 1}))
+        owner.finish_run(f"run-{number}", trace, "done", charged=CHARGED)
+        await owner.write_queue.flush()
         assert await other.prune(before=time.time() + 1e5) == 1
-    assert (await store.spent("red", since=today)).cost == 3 * trace.usage.cost
-    assert await store.charged_elsewhere("red", since=today) == CHARGED + CHARGED
-    assert await other.charged_elsewhere("red", since=0) == CHARGED
-    assert (await store.spent("red", since=today + 86_400)).calls == 0
-    assert (await store.spent("blue", since=0)).calls == 0
+    assert (await store.get_usage("red", since=today)).cost == 3 * trace.usage.cost
+    assert await store.charged_by_others("red", since=today) == CHARGED + CHARGED
+    assert await other.charged_by_others("red", since=0) == CHARGED
+    assert (await store.get_usage("red", since=today + 86_400)).calls == 0
+    assert (await store.get_usage("blue", since=0)).calls == 0
     await other.aclose()
 
 
-async def test_runs_without_a_name_never_meet(store: Store) -> None:
+async def test_runs_without_an_idempotency_key_are_separate(store: Store) -> None:
     for number in range(2):
-        store.begin(new_run(None, run=f"run-{number}"))
-    await store.journal.flush()
-    assert {row.id for row in await store.runs()} == {"run-0", "run-1"}
-    assert len(await store.runs(most=1)) == 1
-    assert await store.runs(Search(before=0)) == []
+        store.begin_run(new_run(None, run=f"run-{number}"))
+    await store.write_queue.flush()
+    assert {row.id for row in await store.list_runs()} == {"run-0", "run-1"}
+    assert len(await store.list_runs(limit=1)) == 1
+    assert await store.list_runs(Search(before=0)) == []
 
 
 @pytest.mark.parametrize(
@@ -242,70 +250,72 @@ async def test_runs_without_a_name_never_meet(store: Store) -> None:
         ({"before": 0.0}, False),
     ],
 )
-async def test_a_search_finds_what_each_of_its_fields_means(
-    store: Store, search: dict[str, Any], *, found: bool
-) -> None:
-    trace, _ = await ran()
-    store.begin(new_run(None))
-    store.finish("run-1", trace, "done", charged=CHARGED)
-    await store.journal.flush()
-    assert [row.id for row in await store.runs(Search(**search))] == ["run-1"] * found
+async def test_each_search_field_filters_runs(store: Store, search: dict[str, Any], *, found: bool) -> None:
+    trace, _ = await run_two_steps()
+    store.begin_run(new_run(None))
+    store.finish_run("run-1", trace, "done", charged=CHARGED)
+    await store.write_queue.flush()
+    assert [row.id for row in await store.list_runs(Search(**search))] == ["run-1"] * found
 
 
-async def test_a_model_is_found_by_its_name_whatever_is_behind_it(store: Store) -> None:
+async def test_a_search_by_model_name_finds_all_its_releases(store: Store) -> None:
     for number, model in enumerate(("mini-2026-11-21", "mini-2027-01-01", "mini-house-2026-11-21")):
-        store.begin(new_run(None, run=f"run-{number}").model_copy(update={"model": model}))
-    await store.journal.flush()
-    assert {row.id for row in await store.runs(Search(model="mini"))} == {"run-0", "run-1"}
-    assert [row.id for row in await store.runs(Search(model="mini-2027-01-01"))] == ["run-1"]
+        store.begin_run(new_run(None, run=f"run-{number}").model_copy(update={"model": model}))
+    await store.write_queue.flush()
+    assert {row.id for row in await store.list_runs(Search(model="mini"))} == {"run-0", "run-1"}
+    assert [row.id for row in await store.list_runs(Search(model="mini-2027-01-01"))] == ["run-1"]
 
 
-async def test_spending_is_told_apart_by_worker_model_and_key(store: Store) -> None:
-    trace, _ = await ran()
+async def test_spending_is_grouped_by_worker_model_or_key(store: Store) -> None:
+    trace, _ = await run_two_steps()
     for number in range(2):
-        store.begin(new_run(None, run=f"run-{number}"))
-        store.finish(f"run-{number}", trace, "done", charged=CHARGED)
-    await store.journal.flush()
+        store.begin_run(new_run(None, run=f"run-{number}"))
+        store.finish_run(f"run-{number}", trace, "done", charged=CHARGED)
+    await store.write_queue.flush()
     now = time.time()
-    spent = {by: await store.spending(by, since=now - 60, before=now + 60, width=10**9) for by in get_args(By)}
+    spending = {
+        group_by: await store.list_spending(group_by, since=now - 60, before=now + 60, width=10**9)
+        for group_by in get_args(SpendingGroup)
+    }
     cents = {
-        by: {one.name: (one.usage.calls, int(one.usage.cost * 100)) for one in found} for by, found in spent.items()
+        group_by: {row.name: (row.usage.calls, int(row.usage.cost * 100)) for row in rows}
+        for group_by, rows in spending.items()
     }
     assert cents == {"worker": {"": (2, 0), "a": (2, 2), "b": (2, 2)}, "model": {"m": (6, 4)}, "key": {"red": (6, 4)}}
-    assert {one.start for found in spent.values() for one in found} == {10**9}
-    assert await store.spending("worker", since=0, before=now - 60, width=60) == []
-    assert await store.workers() == ["", "a", "b"]
+    assert {row.start for rows in spending.values() for row in rows} == {10**9}
+    assert await store.list_spending("worker", since=0, before=now - 60, width=60) == []
+    assert await store.list_workers() == ["", "a", "b"]
 
 
-async def test_a_run_that_ends_twice_is_shared_out_once(store: Store) -> None:
-    trace, _ = await ran()
+async def test_a_run_that_finishes_twice_counts_its_worker_usage_once(store: Store) -> None:
+    trace, _ = await run_two_steps()
     await store.claim(new_run())
-    store.finish("run-1", trace, "failed", charged=CHARGED)
-    store.finish("run-1", trace, "done", charged=CHARGED)
-    await store.journal.flush()
-    spent = await store.spending("worker", since=0, before=9e9, width=10**9)
-    assert sum(one.usage.calls for one in spent) == 3
+    store.finish_run("run-1", trace, "failed", charged=CHARGED)
+    store.finish_run("run-1", trace, "done", charged=CHARGED)
+    await store.write_queue.flush()
+    spending = await store.list_spending("worker", since=0, before=9e9, width=10**9)
+    assert sum(row.usage.calls for row in spending) == 3
 
 
-async def test_a_browser_may_come_until_its_time_is_over(store: Store) -> None:
-    await store.sessions.admit("old", until=time.time() - 1)
-    await store.sessions.admit("new", until=time.time() + 60)
-    assert [await store.sessions.is_admitted(name) for name in ("old", "new", "other")] == [False, True, False]
+async def test_a_browser_session_is_valid_until_it_expires(store: Store) -> None:
+    await store.sessions.add("old", expires=time.time() - 1)
+    await store.sessions.add("new", expires=time.time() + 60)
+    assert [await store.sessions.is_valid(name) for name in ("old", "new", "other")] == [False, True, False]
     await store.prune(before=0)
-    await store.sessions.dismiss("new")
-    assert not await store.sessions.is_admitted("new")
+    await store.sessions.delete("new")
+    assert not await store.sessions.is_valid("new")
 
 
-async def test_the_migrations_make_the_tables_that_the_code_knows(url: str) -> None:
-    engine = await connected(url)
+async def test_the_migrations_create_the_tables_that_the_code_defines(url: str) -> None:
+    engine = await open_database(url)
 
-    def differences(connection: Connection) -> list[object]:
+    def compare(connection: Connection) -> list[object]:
         return list(compare_metadata(MigrationContext.configure(connection), metadata))
 
     async with engine.connect() as connection:
-        found = await connection.run_sync(differences)
+        difference = await connection.run_sync(compare)
     await engine.dispose()
-    assert found == []
+    assert difference == []
 
 
 OPEN = """
@@ -321,65 +331,65 @@ asyncio.run(main())
 """
 
 
-async def test_processes_that_start_at_once_do_not_both_migrate(tmp_path: Path) -> None:
+async def test_processes_that_start_together_do_not_all_migrate(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path / 'fresh.db'}"
-    started = [await asyncio.create_subprocess_exec(sys.executable, "-c", OPEN, url) for _ in range(3)]
-    assert [await one.wait() for one in started] == [0, 0, 0]
+    processes = [await asyncio.create_subprocess_exec(sys.executable, "-c", OPEN, url) for _ in range(3)]
+    assert [await process.wait() for process in processes] == [0, 0, 0]
 
 
-async def test_what_was_just_told_is_known_at_once(store: Store) -> None:
-    trace, events = await ran()
-    store.begin(new_run(None))
+async def test_reads_see_all_earlier_writes(store: Store) -> None:
+    trace, events = await run_two_steps()
+    store.begin_run(new_run(None))
     record(store, events)
-    assert await store.so_far("run-1") == trace.rounds
-    store.finish("run-1", trace, "done", charged=CHARGED)
-    assert await store.trace("run-1") == trace
-    assert await store.so_far("run-1") == ()
+    assert await store.get_rounds("run-1") == trace.rounds
+    store.finish_run("run-1", trace, "done", charged=CHARGED)
+    assert await store.get_trace("run-1") == trace
+    assert await store.get_rounds("run-1") == ()
 
 
-async def test_writes_that_a_database_refuses_are_logged_and_do_not_stop_the_others(
+async def test_a_rejected_write_is_logged_and_later_writes_succeed(
     store: Store, caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level(logging.ERROR):
-        store.journal.add(lambda connection: connection.execute(text("INSERT INTO sessions VALUES (NULL, 0)")))
-        await store.journal.flush()
-    store.begin(new_run(None))
-    await store.journal.flush()
+        store.write_queue.add(lambda connection: connection.execute(text("INSERT INTO sessions VALUES (NULL, 0)")))
+        await store.write_queue.flush()
+    store.begin_run(new_run(None))
+    await store.write_queue.flush()
     assert "1 write to the store is lost" in caplog.text
-    assert len(await store.runs()) == 1
+    assert len(await store.list_runs()) == 1
 
 
 @pytest.mark.parametrize(
     ("url", "says"),
     [
         ("mysql://root:secret@localhost/x", "write sqlite:///FILE or postgres://"),
-        ("nonsense", "no store at nonsense"),
+        ("nonsense", "the store URL nonsense is not valid"),
         ("sqlite:////no/such/folder/x.db", "can't open the store"),
         ("postgres://me:secret@127.0.0.1:1/x", "can't open the store"),
         ("postgres://127.0.0.1:1/x?user=me&password=secret", "can't open the store"),
     ],
 )
-async def test_a_store_that_can_not_be_opened_is_named_without_its_password(url: str, says: str) -> None:
+async def test_the_error_for_a_store_that_can_not_be_opened_hides_the_password(url: str, says: str) -> None:
     with pytest.raises(ConfigError, match=says) as caught:
         await Store.open(url)
     assert "secret" not in str(caught.value)
 
 
-async def test_a_store_that_a_newer_version_made_is_left_alone(tmp_path: Path) -> None:
+async def test_a_store_created_by_a_newer_release_is_not_opened(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path / 'runs.db'}"
     await (await Store.open(url)).aclose()
-    engine = await connected(url)
+    engine = await open_database(url)
     async with engine.begin() as connection:
         await connection.execute(text("UPDATE alembic_version SET version_num = '9999'"))
     await engine.dispose()
-    with pytest.raises(ConfigError, match="was made by a newer version"):
+    with pytest.raises(ConfigError, match="was created by a newer release"):
         await Store.open(url)
 
 
-async def test_a_new_file_of_runs_is_its_owners_only(tmp_path: Path) -> None:
+async def test_a_new_sqlite_file_is_readable_by_its_owner_only(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path / 'runs.db'}"
     store = await Store.open(url)
-    store.begin(new_run(None))
-    await store.journal.flush()
+    store.begin_run(new_run(None))
+    await store.write_queue.flush()
     assert {file.stat().st_mode & 0o777 for file in tmp_path.iterdir()} == {0o600}  # noqa: ASYNC240
     await store.aclose()

@@ -15,7 +15,7 @@ from rl_conductor import ConfigError, ScriptedModel
 from rl_conductor.cli.main import app
 from rl_conductor.config.discovery import DiscoveredPool
 from rl_conductor.planning.planner import Planner
-from rl_conductor_server.catalog import catalogue
+from rl_conductor_server.catalog import build_catalog
 from rl_conductor_server.settings import ProfileEntry, read_settings
 from server.conftest import TWO_STEPS, At, Serve
 
@@ -70,18 +70,18 @@ async def test_a_stream_is_one_call_too(at: At) -> None:
 
 async def test_the_page_and_the_command_line_show_the_decision(at: At, tmp_path: Path) -> None:
     await ask(at, SIMPLE)
-    await at.service.store.journal.flush()
-    (row,) = await at.service.store.runs()
+    await at.service.store.write_queue.flush()
+    (row,) = await at.service.store.list_runs()
 
     page = (await at.http.get(f"/runs/{row.id}")).text
-    assert "Not planned: the request looks simple" in page
+    assert "Not planned: the router sent the request to a single worker" in page
     assert f"one call of a: right with probability 0.998, from 0.900 (tiers {tiers().sha256[:12]})" in page
 
-    trace = await at.service.store.trace(row.id)
+    trace = await at.service.store.get_trace(row.id)
     assert trace is not None
     (tmp_path / "run.json").write_text(trace.model_dump_json())
     said = CliRunner().invoke(app, ["trace", "show", str(tmp_path / "run.json")], env={"COLUMNS": "200"})
-    assert "a simple request" in said.stdout
+    assert "simple request, no planning" in said.stdout
     assert f"tier: one call of a: right with probability 0.998, from 0.900 (tiers {tiers().sha256[:12]})" in said.stdout
 
 
@@ -91,11 +91,11 @@ def test_a_profiles_tiers_lie_beside_its_settings_and_are_part_of_what_it_is(tmp
     config.write_text('[profiles.house]\nreleased = 2026-11-01\ntiers = "tiers.json"\n')
     found = DiscoveredPool(pool_of(a="from a"), Planner(model=ScriptedModel("")), ())
 
-    house = catalogue(found, read_settings(config).profiles).named("house")
-    plain = catalogue(found, {"house": ProfileEntry(released=date(2026, 11, 1))}).named("house")
+    house = build_catalog(found, read_settings(config).profiles).find("house")
+    plain = build_catalog(found, {"house": ProfileEntry(released=date(2026, 11, 1))}).find("house")
 
     assert house.conductor.tiers == tiers()
     assert house.fingerprint != plain.fingerprint
     (tmp_path / "tiers.json").write_text("{}")
     with pytest.raises(ConfigError, match=r"tiers\.json"):
-        catalogue(found, read_settings(config).profiles)
+        build_catalog(found, read_settings(config).profiles)

@@ -44,6 +44,8 @@ class Vendor:
     """Models that do not answer as long as they are in here."""
     replies: dict[str, dict[str, Any]] = field(default_factory=dict)
     """Fields of a model's replies in place of the usual ones, such as `model` and `usage`."""
+    refusals: dict[str, tuple[int, dict[str, str]]] = field(default_factory=dict)
+    """The status and headers of a model that answers with an error."""
 
     async def answer(self, http: Request) -> Response:
         """One chat completion."""
@@ -52,6 +54,9 @@ class Vendor:
         self.asked[model] += 1
         while model in self.held and not await http.is_disconnected():  # noqa: ASYNC110
             await asyncio.sleep(0.02)
+        if model in self.refusals:
+            status, headers = self.refusals[model]
+            return JSONResponse({"error": {"message": "overloaded"}}, status_code=status, headers=headers)
         says = self.says[model]
         said = says if isinstance(says, str) else says(body)
         if not said:

@@ -1,4 +1,4 @@
-"""`audit`: the record of a server's runs, read, checked and exported."""
+"""`audit`: prints, verifies and exports the audit record."""
 
 from __future__ import annotations
 
@@ -14,23 +14,22 @@ from typer.testing import Result
 from rl_conductor.calls.budget import Amount
 from rl_conductor.trace.audit import BEGINNING
 from rl_conductor_server.store import Store
-
-from .test_stored import keep, new_run, ran
+from server.cli.stored_runs import keep, new_run, ran
 
 Cli = Callable[..., Result]
 
 
 @pytest.fixture
 def kept(tmp_path: Path) -> str:
-    """A store with three runs that are over and one that is not."""
+    """A store with three finished runs and a running one."""
     url = f"sqlite:///{tmp_path / 'kept.db'}"
     traces = [ran(f"run-{number}") for number in range(3)]
 
     async def write(store: Store) -> None:
         for trace in traces:
-            store.begin(new_run(trace.id))
-            store.finish(trace.id, trace, "done", charged=Amount.of(trace.usage))
-        store.begin(new_run("run-9"))
+            store.begin_run(new_run(trace.id))
+            store.finish_run(trace.id, trace, "done", charged=Amount.of(trace.usage))
+        store.begin_run(new_run("run-9"))
 
     keep(url, write)
     return url
@@ -43,67 +42,67 @@ def change(url: str, statement: str) -> None:
     connection.close()
 
 
-def test_a_run_is_told_with_who_did_what_and_nothing_that_was_said(cli: Cli, kept: str) -> None:
+def test_a_record_shows_the_steps_of_a_run_but_no_content(cli: Cli, kept: str) -> None:
     result = cli("audit", "run-1", "--store", kept)
 
     assert result.exit_code == 0
-    assert "record     2" in result.stdout
+    assert "record    2" in result.stdout
     assert "step 2: b, reads 1: ok" in result.stdout
-    assert "ok: scripted:b, was shown " in result.stdout
+    assert "ok: scripted:b, prompt " in result.stdout
     assert "from b" not in result.stdout
     assert result.stderr == ""
 
 
-def test_a_run_is_verified_with_its_chain_and_its_trace(cli: Cli, kept: str) -> None:
+def test_verifying_a_run_checks_the_chain_and_its_trace(cli: Cli, kept: str) -> None:
     result = cli("audit", "run-1", "--verify", "--store", kept)
 
     assert result.exit_code == 0
-    assert "✓ 3 records, none of which was changed; the head is " in result.stderr
-    assert "✓ its trace is the one that was recorded" in result.stderr
+    assert "✓ 3 records, none of them changed; the head is " in result.stderr
+    assert "✓ the run's trace matches its record" in result.stderr
 
 
-def test_the_records_of_a_run_are_printed_as_they_are_kept(cli: Cli, kept: str) -> None:
+def test_json_prints_the_records_as_they_are_stored(cli: Cli, kept: str) -> None:
     (line,) = cli("audit", "run-1", "--json", "--store", kept).stdout.splitlines()
 
     assert json.loads(line)["sequence"] == 2
 
 
-def test_a_run_whose_server_is_gone_is_told_with_what_it_had_stored(cli: Cli, kept: str) -> None:
+def test_the_record_of_an_expired_run_says_that_its_server_is_gone(cli: Cli, kept: str) -> None:
     async def expire() -> None:
         store = await Store.open(kept, lease=-1.0)
-        assert await store.expire([]) == ["run-9"]
+        assert await store.end_expired_runs([]) == ["run-9"]
         await store.aclose()
 
     asyncio.run(expire())
 
     result = cli("audit", "run-9", "--verify", "--store", kept)
     assert result.exit_code == 0
-    assert "request    unknown" in result.stdout
-    assert "trace      none: the server that ran it is gone" in result.stdout
-    assert "✓ it has no trace: the server that ran it is gone" in result.stderr
-    assert "there is no trace: the server that ran it is gone" in cli("show", "run-9", "--store", kept).output
+    assert "request   unknown" in result.stdout
+    assert "trace     none: the server that ran it is gone" in result.stdout
+    assert "✓ the run has no trace: the server that ran it is gone" in result.stderr
+    assert "no trace: the server that ran it is gone" in cli("show", "run-9", "--store", kept).output
 
 
-def test_a_changed_trace_is_found(cli: Cli, kept: str) -> None:
+def test_a_changed_trace_is_detected(cli: Cli, kept: str) -> None:
     change(kept, "UPDATE runs SET trace = replace(trace, 'from b', 'from c') WHERE id = 'run-1'")
 
     result = cli("audit", "run-1", "--verify", "--store", kept)
 
     assert result.exit_code == 1
-    assert result.stderr.endswith("error: its trace was changed: it is not the one that was recorded\n")
+    assert result.stderr.endswith("error: the run's trace was changed: it does not match its record\n")
     assert cli("audit", "run-2", "--verify", "--store", kept).exit_code == 0
 
 
-def test_a_trace_that_is_no_longer_kept_leaves_the_record(cli: Cli, kept: str) -> None:
+def test_a_record_is_valid_without_its_deleted_trace(cli: Cli, kept: str) -> None:
     change(kept, "DELETE FROM runs")
 
     result = cli("audit", "run-1", "--verify", "--store", kept)
 
     assert result.exit_code == 0
-    assert "its trace is not kept any more" in result.stderr
+    assert "the run's trace is no longer stored" in result.stderr
 
 
-def test_a_changed_record_is_found(cli: Cli, kept: str) -> None:
+def test_a_changed_record_is_detected(cli: Cli, kept: str) -> None:
     change(kept, "UPDATE records SET body = replace(body, 'red', 'blu') WHERE sequence = 3")
 
     result = cli("audit", "--verify", "--store", kept)
@@ -126,7 +125,7 @@ def test_an_export_is_verified_without_the_store(cli: Cli, kept: str, tmp_path: 
 
 
 @pytest.mark.parametrize("changed", [b"", b"{}\n", b"\xff\n"])
-def test_what_is_no_export_is_found_out(cli: Cli, tmp_path: Path, changed: bytes) -> None:
+def test_an_invalid_export_is_rejected(cli: Cli, tmp_path: Path, changed: bytes) -> None:
     file = tmp_path / "audit.jsonl"
     file.write_bytes(changed)
 
@@ -136,48 +135,47 @@ def test_what_is_no_export_is_found_out(cli: Cli, tmp_path: Path, changed: bytes
     assert result.stderr.startswith("error: the audit record was changed: ")
 
 
-def test_a_noted_head_must_still_be_there(cli: Cli, kept: str, tmp_path: Path) -> None:
+def test_an_earlier_head_must_be_in_the_record(cli: Cli, kept: str, tmp_path: Path) -> None:
     file = tmp_path / "audit.jsonl"
     cli("audit", "--export", str(file), "--store", kept)
-    noted = json.loads(file.read_text().splitlines()[-1])["head"]
+    earlier_head = json.loads(file.read_text().splitlines()[-1])["head"]
     trace = ran("run-4")
 
-    async def go_on(store: Store) -> None:
-        store.begin(new_run("run-4"))
-        store.finish("run-4", trace, "done", charged=Amount.of(trace.usage))
+    async def add_run(store: Store) -> None:
+        store.begin_run(new_run("run-4"))
+        store.finish_run("run-4", trace, "done", charged=Amount.of(trace.usage))
 
-    keep(kept, go_on)
-    assert cli("audit", "--head", noted, "--store", kept).exit_code == 0
-    cut = cli("audit", "--verify-file", str(file), "--head", "f" * 64)
-    assert cut.exit_code == 1
-    assert "the head that you noted" in cut.stderr
+    keep(kept, add_run)
+    assert cli("audit", "--head", earlier_head, "--store", kept).exit_code == 0
+    result = cli("audit", "--verify-file", str(file), "--head", "f" * 64)
+    assert result.exit_code == 1
+    assert "it does not contain the head ffff" in result.stderr
 
 
-def test_an_empty_record_has_a_head_too(cli: Cli, tmp_path: Path) -> None:
+def test_an_empty_record_has_a_head(cli: Cli, tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path / 'empty.db'}"
 
     async def nothing(_: Store) -> None:
-        """Only make it."""
+        """Only create the store."""
 
     keep(url, nothing)
     assert (
-        f"0 records, none of which was changed; the head is {BEGINNING}"
-        in cli("audit", "--verify", "--store", url).stderr
+        f"0 records, none of them changed; the head is {BEGINNING}" in cli("audit", "--verify", "--store", url).stderr
     )
 
 
 @pytest.mark.parametrize(
-    ("arguments", "says"),
+    ("arguments", "message"),
     [
-        ((), "say which: a RUN, --verify"),
-        (("run-9",), "no record of a run 'run-9': it is not over"),
+        ((), "nothing to do; give a RUN, --verify"),
+        (("run-9",), "no record of run 'run-9': it has not ended"),
         (("--verify-file", "/no/such/file"), "can't read"),
         (("--export", "/no/such/folder/file"), "can't write"),
         (("--export", "/dev/full"), "can't write '/dev/full': No space left"),
     ],
 )
-def test_a_mistake_is_told(cli: Cli, kept: str, arguments: tuple[str, ...], says: str) -> None:
+def test_wrong_arguments_are_explained(cli: Cli, kept: str, arguments: tuple[str, ...], message: str) -> None:
     result = cli("audit", *arguments, "--store", kept)
 
     assert (result.exit_code, result.stdout) == (2, "")
-    assert says in result.stderr
+    assert message in result.stderr

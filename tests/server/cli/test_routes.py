@@ -1,4 +1,4 @@
-"""`routes`: the trial of each route, read from a server's store, and its canary, set there."""
+"""`routes`: prints the results in a server's store and changes canaries there."""
 
 from __future__ import annotations
 
@@ -10,9 +10,7 @@ import pytest
 from typer.testing import Result
 
 from rl_conductor_server.store import Pair, PairVerdict, Store
-from server.cli.test_stored import keep, url
-
-__all__ = ["url"]
+from server.cli.stored_runs import keep
 
 Cli = Callable[..., Result]
 VERDICTS: list[PairVerdict] = ["win", "win", "win", "tie", "loss"]
@@ -34,72 +32,72 @@ def pair(number: int, verdict: PairVerdict) -> Pair:
     )
 
 
-def test_json_for_machines_moves_no_cursor_by_what_a_store_says(cli: Cli, url: str) -> None:
+def test_json_output_escapes_control_characters_of_the_store(cli: Cli, url: str) -> None:
     async def write(store: Store) -> None:
-        await store.trials.configure("assist\x9b2Jant-2026-11-01", 5)
+        await store.experiments.configure_canary("assist\x9b2Jant-2026-11-01", 5)
 
     keep(url, write)
-    told = cli("routes", "--store", url, "--json").stdout
-    assert "\x9b" not in told
-    assert "assist\\u009b2Jant" in told
+    result = cli("routes", "--store", url, "--json").stdout
+    assert "\x9b" not in result
+    assert "assist\\u009b2Jant" in result
 
 
 @pytest.fixture
-def tried(url: str) -> str:
-    """A store of a server with two routes, of which one was tried."""
+def compared(url: str) -> str:
+    """A store with two experiments, one of them with pairs."""
 
     async def write(store: Store) -> None:
-        await store.trials.configure("assistant-2026-11-01", 5)
-        await store.trials.configure("other-2026-11-01", 0)
+        await store.experiments.configure_canary("assistant-2026-11-01", 5)
+        await store.experiments.configure_canary("other-2026-11-01", 0)
         for number, verdict in enumerate(VERDICTS):
-            store.trials.add(pair(number, verdict))
+            store.experiments.add_pair(pair(number, verdict))
 
     keep(url, write)
     return url
 
 
-def test_a_trial_is_told_with_its_intervals(cli: Cli, tried: str) -> None:
-    told = cli("routes", "assistant", "--store", tried)
-    assert told.exit_code == 0
-    lines = [" ".join(line.split()) for line in told.output.splitlines()]
+def test_results_are_printed_with_their_intervals(cli: Cli, compared: str) -> None:
+    result = cli("routes", "assistant", "--store", compared)
+    assert result.exit_code == 0
+    lines = [" ".join(line.split()) for line in result.output.splitlines()]
     assert "assistant-2026-11-01" in lines
     assert "5 pairs compared for $0, 0 tokens" in lines
     assert "is better 60.0% 23.1% to 88.2%" in lines
     assert "is as good or better 80.0% 37.6% to 96.4%" in lines
-    assert "is better, of 4 that are no tie 75.0% 30.1% to 95.4%" in lines
+    assert "is better, of 4 without ties 75.0% 30.1% to 95.4%" in lines
     assert "seconds, incumbent 1.2 s 1.2 s 1.4 s" in lines
     assert "seconds, conductor 2.0 s 2.0 s 2.0 s +0.80 s +0.66 s to +0.94 s" in lines
     assert "dollars, conductor $0.0200 $0.0200 $0.0200 +$0.0100 +$0.0100 to +$0.0100" in lines
     assert not [line for line in lines if line.startswith("other")]
 
 
-def test_every_route_is_listed_and_as_json_in_full(cli: Cli, tried: str) -> None:
-    assert "no pair compared yet; $0, 0 tokens spent" in cli("routes", "--store", tried).output
-    listed = json.loads(cli("routes", "--store", tried, "--json").stdout)
-    assert [(one["canary"]["route"], one["pairs"]) for one in listed] == [
+def test_all_routes_are_listed_and_json_has_all_fields(cli: Cli, compared: str) -> None:
+    assert "no pairs compared yet; $0, 0 tokens spent" in cli("routes", "--store", compared).output
+    results = json.loads(cli("routes", "--store", compared, "--json").stdout)
+    assert [(result["canary"]["route"], result["pairs"]) for result in results] == [
         ("assistant-2026-11-01", 5),
         ("other-2026-11-01", 0),
     ]
-    assert listed[1]["wins"] == {"value": 0.0, "low": 0.0, "high": 1.0, "n": 0}
+    assert results[1]["wins"] == {"value": 0.0, "low": 0.0, "high": 1.0, "n": 0}
 
 
-def test_a_canary_is_set_by_hand(cli: Cli, tried: str) -> None:
-    told = cli("routes", "assistant", "--canary", "20", "--store", tried)
-    assert "canary at 20 % since" in told.output
-    assert "set by hand" in told.output
+def test_the_canary_option_changes_the_percentage(cli: Cli, compared: str) -> None:
+    result = cli("routes", "assistant", "--canary", "20", "--store", compared)
+    assert "canary at 20 % since" in result.output
+    assert "set on the command line" in result.output
 
 
-def test_a_canary_of_many_or_of_none_is_not_set(cli: Cli, tried: str) -> None:
-    many = cli("routes", "--canary", "20", "--store", tried)
+def test_the_canary_option_needs_exactly_one_route(cli: Cli, compared: str) -> None:
+    many = cli("routes", "--canary", "20", "--store", compared)
     assert (many.exit_code, "assistant-2026-11-01, other-2026-11-01" in many.stderr) == (2, True)
-    none = cli("routes", "nothing", "--canary", "20", "--store", tried)
+    none = cli("routes", "nothing", "--canary", "20", "--store", compared)
     assert (none.exit_code, "no route 'nothing'" in none.stderr) == (2, True)
-    assert cli("routes", "assistant", "--canary", "101", "--store", tried).exit_code == 2
+    assert cli("routes", "assistant", "--canary", "101", "--store", compared).exit_code == 2
 
 
-def test_a_store_without_routes_says_so(cli: Cli, url: str) -> None:
+def test_a_store_without_routes_is_reported(cli: Cli, url: str) -> None:
     async def nothing(store: Store) -> None:
         await store.ping()
 
     keep(url, nothing)
-    assert "has had a route" in cli("routes", "--store", url).stderr
+    assert "no routes in this store" in cli("routes", "--store", url).stderr

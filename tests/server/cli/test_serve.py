@@ -1,4 +1,4 @@
-"""`serve --new-key`: the key, and its table for the settings."""
+"""`serve --new-key`: prints a key and its table for the settings."""
 
 from __future__ import annotations
 
@@ -8,23 +8,23 @@ from pathlib import Path
 import pytest
 from typer.testing import Result
 
-from rl_conductor_server.auth.keys import hashed
+from rl_conductor_server.auth.keys import hash_key
 from rl_conductor_server.settings import read_settings
 
 Cli = Callable[..., Result]
 
 
 @pytest.mark.parametrize("name", ["team-a", "team.a"])
-def test_the_table_of_a_new_key_is_what_the_settings_read(cli: Cli, tmp_path: Path, name: str) -> None:
+def test_the_table_of_a_new_key_can_be_pasted_into_the_settings(cli: Cli, tmp_path: Path, name: str) -> None:
     key, _, table = cli("serve", "--new-key", name).stdout.partition("\n\n")
     settings = tmp_path / "conductor.toml"
     settings.write_text(table)
-    assert read_settings(settings).keys[name].sha256 == hashed(key)
+    assert read_settings(settings).keys[name].sha256 == hash_key(key)
 
 
 @pytest.mark.parametrize("name", ["team a", "", '"', "-a", "x" * 65, "a\n"])
-def test_a_name_that_the_settings_would_refuse_gets_no_key(cli: Cli, name: str) -> None:
-    told = cli("serve", "--new-key", name)
-    assert told.exit_code == 2
-    assert "sha256" not in told.stdout
-    assert "can't name a key: write" in told.stderr
+def test_no_key_is_created_for_an_invalid_name(cli: Cli, name: str) -> None:
+    result = cli("serve", "--new-key", name)
+    assert result.exit_code == 2
+    assert "sha256" not in result.stdout
+    assert "can't be the name of a key; use" in result.stderr

@@ -1,5 +1,5 @@
 """An OpenAI- and Anthropic-compatible server over RL Conductor.
 
-The way of a request: `api` (parse) -> `auth` (key, budget) -> `runs` (claim, run, resume) -> `store` (record) -> `api`
-(reply). `experiments` runs shadows and canaries beside it, `web` shows the pages, `cli` has the commands.
+The path of a request: `auth` (key, rate limit) -> `api` (parse) -> `runs` (admit, run or resume) -> `store` (record) ->
+`api` (response). `experiments` has shadows and canaries, `web` the pages, `cli` the commands.
 """

@@ -1,4 +1,4 @@
-"""The application: its routes, and what is told when one fails."""
+"""The ASGI application: routes and error handlers."""
 
 from __future__ import annotations
 
@@ -10,34 +10,36 @@ from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, Response
 from sqlalchemy.exc import InterfaceError, OperationalError
+from starlette.exceptions import HTTPException
 from starlette.middleware.trustedhost import TrustedHostMiddleware
 from starlette.requests import ClientDisconnect
 
 from rl_conductor._internal.validation import clean_message
 from rl_conductor.errors import ConductorError, RunError
 from rl_conductor.telemetry import called_by
+from rl_conductor_server.api.adapter import ApiAdapter
 from rl_conductor_server.api.anthropic_messages.endpoint import Messages
 from rl_conductor_server.api.openai_chat.endpoint import ChatCompletions
 from rl_conductor_server.api.openai_responses.endpoint import Responses
-from rl_conductor_server.endpoints.lookups import router, service_of
-from rl_conductor_server.errors import ApiError, api_error, openai_body, refused
-from rl_conductor_server.protocol import Api
+from rl_conductor_server.endpoints import admin, health, models, runs
+from rl_conductor_server.endpoints.dependencies import get_service
+from rl_conductor_server.errors import ApiError, anthropic_error_body, invalid_request, openai_error_body, to_api_error
 from rl_conductor_server.service import Service
 from rl_conductor_server.web.pages import router as pages
 
 log = logging.getLogger("rl_conductor_server")
 
-PROTOCOLS: dict[str, Api] = {
+ADAPTERS: dict[str, ApiAdapter] = {
     "/v1/chat/completions": ChatCompletions(),
     "/v1/responses": Responses(),
     "/v1/messages": Messages(),
 }
 LOOPBACK_NAMES = ["127.0.0.1", "localhost", "[::1]"]
-"""Without keys, a web page must not reach us under a name of its own that leads here."""
+"""The only accepted `Host` headers without API keys: a website could otherwise reach the server by DNS rebinding."""
 
 
 def create_app(service: Service) -> FastAPI:
-    """The server as an ASGI application."""
+    """Creates the ASGI application."""
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncGenerator[None, None]:
@@ -48,53 +50,65 @@ def create_app(service: Service) -> FastAPI:
     app.state.service = service
     if not service.settings.keys:
         app.add_middleware(TrustedHostMiddleware, allowed_hosts=LOOPBACK_NAMES)
-    app.include_router(router)
-    app.include_router(pages)
-    for path, api in PROTOCOLS.items():
-        app.post(path)(_speaking(api))
-    for kind in (ConductorError, OperationalError, InterfaceError):
-        app.add_exception_handler(kind, _refused)
-    app.add_exception_handler(RequestValidationError, _misread)
+    for router in (models.router, runs.router, admin.router, health.router, pages):
+        app.include_router(router)
+    for path, adapter in ADAPTERS.items():
+        app.post(path)(_endpoint(adapter))
+    for error in (ConductorError, OperationalError, InterfaceError):
+        app.add_exception_handler(error, _handle_error)
+    app.add_exception_handler(RequestValidationError, _handle_validation_error)
+    app.add_exception_handler(HTTPException, _handle_http_error)
     return app
 
 
-def _speaking(api: Api) -> Callable[[Request], Awaitable[Response]]:
-    """The endpoint of one protocol."""
-
+def _endpoint(adapter: ApiAdapter) -> Callable[[Request], Awaitable[Response]]:
     async def endpoint(http: Request) -> Response:
-        service = service_of(http)
+        service = get_service(http)
         try:
             with called_by(http.headers):
-                reply = await service.answer(http, api)
+                response = await service.answer(http, adapter)
         except ClientDisconnect:
             return Response(status_code=499)
-        except Exception as error:  # the last place where it can be told in the protocol's own words
-            reply = _told(error, api)
-        service.metrics.answered(http.url.path, reply.status_code)
-        return reply
+        except Exception as error:  # nothing further out knows the error format of the adapter's API
+            response = _error_response(error, adapter)
+        service.metrics.count_request(http.url.path, response.status_code)
+        return response
 
     return endpoint
 
 
-def _told(error: Exception, api: Api) -> Response:
-    known = _known(error)
+def _error_response(error: Exception, adapter: ApiAdapter) -> Response:
+    converted = _convert_error(error)
     run = {"x-conductor-run": error.trace.id} if isinstance(error, RunError) else {}
-    return JSONResponse(api.error(known), status_code=known.status, headers=known.headers | run)
+    return JSONResponse(adapter.error_body(converted), status_code=converted.status, headers=converted.headers | run)
 
 
-async def _refused(_: Request, error: Exception) -> Response:
-    known = _known(error)
-    return JSONResponse(openai_body(known), status_code=known.status, headers=known.headers)
+async def _handle_error(_: Request, error: Exception) -> Response:
+    converted = _convert_error(error)
+    return JSONResponse(openai_error_body(converted), status_code=converted.status, headers=converted.headers)
 
 
-async def _misread(http: Request, error: Exception) -> Response:
+async def _handle_validation_error(http: Request, error: Exception) -> Response:
     assert isinstance(error, RequestValidationError)
     first = error.errors()[0]
-    return await _refused(http, refused(clean_message(first["msg"]), param=str(first["loc"][-1])))
+    return await _handle_error(http, invalid_request(clean_message(first["msg"]), param=str(first["loc"][-1])))
 
 
-def _known(error: Exception) -> ApiError:
-    known = api_error(error)
-    if known.status == 500:
+async def _handle_http_error(http: Request, error: Exception) -> Response:
+    """Answers unknown paths and methods in the format of the API that the client uses."""
+    assert isinstance(error, HTTPException)
+    path = http.url.path
+    message = f"there is no {http.method} {path}" if error.status_code in (404, 405) else str(error.detail)
+    code = {404: "unknown_url", 405: "method_not_allowed"}.get(error.status_code, "http_error")
+    converted = ApiError(message, status=error.status_code, code=code)
+    is_anthropic = "anthropic-version" in http.headers or path.startswith("/v1/messages")
+    body = anthropic_error_body(converted) if is_anthropic else openai_error_body(converted)
+    headers = converted.headers | dict(error.headers or {})
+    return JSONResponse(body, status_code=error.status_code, headers=headers)
+
+
+def _convert_error(error: Exception) -> ApiError:
+    converted = to_api_error(error)
+    if converted.status == 500:
         log.error("a request failed", exc_info=error)
-    return known
+    return converted

@@ -1,4 +1,4 @@
-"""The models that this server offers: each a conductor under limits of its own, by a name and by a pinned one."""
+"""The models that the server offers: each is a conductor with its own limits, under an alias and a pinned name."""
 
 from __future__ import annotations
 
@@ -17,97 +17,102 @@ from rl_conductor.execution.prompt_version import prompt_version
 from rl_conductor.planning.router import Router
 from rl_conductor_server.errors import ApiError
 from rl_conductor_server.settings import ProfileEntry
-from rl_conductor_server.store import Side
+from rl_conductor_server.store import Arm
 
-OWN = {"conductor-mini": (MINI, date(2026, 11, 21)), "conductor-ultra": (ULTRA, date(2026, 11, 21))}
-"""Our own two, and when what is behind them was last changed."""
+BUILT_IN = {"conductor-mini": (MINI, date(2026, 11, 21)), "conductor-ultra": (ULTRA, date(2026, 11, 21))}
+"""The built-in models, with the dates of their last change."""
 
 
 @dataclass(frozen=True)
-class Served:
-    """A model of ours."""
+class ServedModel:
+    """A model that the server offers."""
 
     name: str
-    """Follows the newest release."""
+    """An alias of the newest release."""
     released: date
     conductor: Conductor
-    side: Side | None = None
-    """Of the route that has this name; `None` when it is a model of its own."""
-    other: Conductor | None = field(default=None, compare=False)
-    """The route's other side."""
+    arm: Arm | None = None
+    """The arm of the experiment of this name; `None` for a model that is not part of an experiment."""
+    other_conductor: Conductor | None = field(default=None, compare=False)
+    """The conductor of the experiment's other arm."""
 
     @property
-    def sides(self) -> Sequence[Conductor]:
-        """Whoever might answer under its name, itself first."""
-        return (self.conductor,) if self.other is None else (self.conductor, self.other)
+    def conductors(self) -> Sequence[Conductor]:
+        """The conductors that may answer under this name, its own first."""
+        return (self.conductor,) if self.other_conductor is None else (self.conductor, self.other_conductor)
 
-    @property
+    @cached_property
     def pinned(self) -> str:
-        """The name that means this release and no other."""
+        """The name of exactly this release."""
         return f"{self.name}-{self.released.isoformat()}"
 
     @property
     def created(self) -> int:
-        """When it was released, in seconds since 1970."""
+        """The release date, in seconds since 1970."""
         return int(datetime.combine(self.released, time(), UTC).timestamp())
 
     @cached_property
     def fingerprint(self) -> str:
-        """Of what decides its answers: code, prompts, limits, planner, tiers and pool."""
-        made = self.conductor
-        parts = [package_version(), prompt_version(), made.limits.model_dump_json(), made.planner.model.name]
-        parts += [made.access, made.planner.setup.model_dump_json(exclude={"can"})]  # which may become known only later
-        parts += [made.tiers.sha256] if made.tiers else []
+        """A hash of everything that affects its answers: code, prompts, limits, planner, router, selector and pool."""
+        conductor = self.conductor
+        planner = conductor.planner
+        parts = [package_version(), prompt_version(), conductor.limits.model_dump_json(), planner.model.name]
+        parts += [conductor.access, planner.setup.model_dump_json(exclude={"can"})]  # `can` may be detected later
+        parts += [conductor.tiers.sha256] if conductor.tiers else []
+        parts += [conductor.selector.model_dump_json()] if conductor.selector else []
         parts += [
-            f"{worker.name} {worker.model.name} {worker.sampling.model_dump_json()}" for worker in made.pool.values()
+            f"{worker.name} {worker.model.name} {worker.sampling.model_dump_json()}"
+            for worker in conductor.pool.values()
         ]
+        parts += [f"{worker.name} {worker.instructions}" for worker in conductor.pool.values() if worker.instructions]
         return f"fp_{hashlib.sha256('|'.join(parts).encode()).hexdigest()[:12]}"
 
 
-class Catalogue:
-    """All of them."""
+class ModelCatalog:
+    """All models that the server offers."""
 
-    def __init__(self, served: Collection[Served]) -> None:
-        self._served = {name: one for one in served for name in (one.name, one.pinned)}
+    def __init__(self, models: Collection[ServedModel]) -> None:
+        self._models = {name: model for model in models for name in (model.name, model.pinned)}
 
-    def __iter__(self) -> Iterator[Served]:
-        return iter(dict.fromkeys(self._served.values()))
+    def __iter__(self) -> Iterator[ServedModel]:
+        return iter(dict.fromkeys(self._models.values()))
 
-    def named(self, name: str) -> Served:
-        """The one of this name, pinned or not.
+    def find(self, name: str) -> ServedModel:
+        """Returns the model with this alias or pinned name.
 
         Raises:
-            ApiError: there is none.
+            ApiError: there is no such model.
         """
-        if name not in self._served:
-            known = ", ".join(one.name for one in self)
-            raise ApiError(f"no model {name!r}; there are {known}", status=404, code="model_not_found", param="model")
-        return self._served[name]
+        if name not in self._models:
+            available = ", ".join(model.name for model in self)
+            message = f"no model {name!r}; available models: {available}"
+            raise ApiError(message, status=404, code="model_not_found", param="model")
+        return self._models[name]
 
     async def aclose(self) -> None:
-        """Close every model behind them."""
-        for one in self:
-            await one.conductor.aclose()
+        """Closes the conductors of all models."""
+        for model in self:
+            await model.conductor.aclose()
 
 
-def catalogue(found: DiscoveredPool, entries: dict[str, ProfileEntry]) -> Catalogue:
-    """Our own two and those of the settings, over the pool that was found.
+def build_catalog(pool: DiscoveredPool, profiles: dict[str, ProfileEntry]) -> ModelCatalog:
+    """Creates the built-in models and those of the settings over a pool.
 
     Raises:
-        ConfigError: an entry takes one of our names, or its policy lets nothing run.
+        ConfigError: a profile has the name of a built-in model, or its policy forbids every plan.
     """
-    taken = sorted(OWN.keys() & entries.keys())
-    if taken:
-        raise ConfigError(f"profiles.{taken[0]}: this name is taken; choose another, such as {taken[0]}-house")
-    own = [
-        Served(name, released, Conductor.from_discovered(found, profile=profile, name=name))
-        for name, (profile, released) in OWN.items()
+    reserved = sorted(BUILT_IN.keys() & profiles.keys())
+    if reserved:
+        raise ConfigError(f"profiles.{reserved[0]}: this name is taken; choose another, such as {reserved[0]}-house")
+    built_in = [
+        ServedModel(name, released, Conductor.from_discovered(pool, profile=profile, name=name))
+        for name, (profile, released) in BUILT_IN.items()
     ]
-    return Catalogue(own + [_from_entry(name, entry, found) for name, entry in entries.items()])
+    return ModelCatalog(built_in + [_model_from_profile(name, entry, pool) for name, entry in profiles.items()])
 
 
-def _from_entry(name: str, entry: ProfileEntry, found: DiscoveredPool) -> Served:
-    own = replace(found, tiers=Router.read(entry.tiers)) if entry.tiers else found
-    usual = Conductor.from_discovered(own, profile=entry.base, policy=entry.policy, name=name)
-    written = {limit: getattr(entry.limits, limit) for limit in entry.limits.model_fields_set}
-    return Served(name, entry.released, usual.replaced(limits=usual.limits.model_copy(update=written)))
+def _model_from_profile(name: str, entry: ProfileEntry, pool: DiscoveredPool) -> ServedModel:
+    routed = replace(pool, tiers=Router.read(entry.tiers)) if entry.tiers else pool
+    base = Conductor.from_discovered(routed, profile=entry.base, policy=entry.policy, name=name)
+    limits = {limit: getattr(entry.limits, limit) for limit in entry.limits.model_fields_set}
+    return ServedModel(name, entry.released, base.replaced(limits=base.limits.model_copy(update=limits)))

@@ -1,4 +1,4 @@
-"""Refusals and failures as HTTP tells them: each API has its own body, and its SDKs choose the exception by status."""
+"""Converts exceptions to HTTP errors: a status, headers, and a body in the format of each vendor's API."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from sqlalchemy.exc import InterfaceError, OperationalError
 
 from rl_conductor.errors import ConductorError, ConfigError, LimitError, PolicyError, RunError, WorkflowError
 from rl_conductor.trace.trace import Trace
-from rl_conductor_server.store.codec import OtherReleaseError
-from rl_conductor_server.store.write_behind import StoreAwayError
+from rl_conductor_server.store.codec import IncompatibleReleaseError
+from rl_conductor_server.store.write_behind import StoreUnavailableError
 
 OPENAI_TYPES = {401: "authentication_error", 403: "permission_error", 404: "not_found_error", 429: "rate_limit_error"}
 ANTHROPIC_TYPES = {
@@ -21,10 +21,14 @@ ANTHROPIC_TYPES = {
     503: "overloaded_error",
     504: "timeout_error",
 }
+OVERLOAD_STATUSES = (429, 503, 529)
+"""Statuses of vendors that can't answer at the moment; 529 is Anthropic's."""
+DEFAULT_RETRY_AFTER = 5.0
+"""Seconds until a retry if no vendor says how long to wait."""
 
 
 class ApiError(ConductorError):
-    """What a caller is told instead of an answer."""
+    """An error response; SDKs choose their exception by its status."""
 
     def __init__(
         self,
@@ -35,7 +39,7 @@ class ApiError(ConductorError):
         param: str | None = None,
         retry_after: float | None = None,
     ) -> None:
-        """`param` is the field of the request; with `retry_after`, in seconds, asking again may help."""
+        """`param` is the invalid field of the request. `retry_after` is in seconds; with `None`, a retry is useless."""
         super().__init__(message)
         self.status = status
         self.code = code
@@ -44,64 +48,78 @@ class ApiError(ConductorError):
 
     @property
     def headers(self) -> dict[str, str]:
-        """Both SDKs ask again by themselves unless told that it is of no use: our own retries are used up."""
+        """Headers that control retries: both SDKs retry by default, although the server has already used up its own."""
         if self.retry_after is None:
             return {"x-should-retry": "false"}
         return {"x-should-retry": "true", "retry-after": str(max(1, round(self.retry_after)))}
 
 
-def refused(message: str, *, param: str | None = None, code: str = "invalid_value") -> ApiError:
-    """The request can't be honoured as it is."""
+def invalid_request(message: str, *, param: str | None = None, code: str = "invalid_value") -> ApiError:
+    """Creates an error of status 400."""
     return ApiError(message, status=400, code=code, param=param)
 
 
-def openai_body(error: ApiError) -> dict[str, Any]:
-    """As OpenAI's API writes it."""
-    usual = "invalid_request_error" if error.status < 500 else "server_error"
-    kind = error.code if error.code == "insufficient_quota" else OPENAI_TYPES.get(error.status, usual)
+def openai_error_body(error: ApiError) -> dict[str, Any]:
+    """Formats an error as OpenAI's API does."""
+    default = "invalid_request_error" if error.status < 500 else "server_error"
+    kind = error.code if error.code == "insufficient_quota" else OPENAI_TYPES.get(error.status, default)
     return {"error": {"message": str(error), "type": kind, "param": error.param, "code": error.code}}
 
 
-def anthropic_body(error: ApiError) -> dict[str, Any]:
-    """As Anthropic's API writes it."""
+def anthropic_error_body(error: ApiError) -> dict[str, Any]:
+    """Formats an error as Anthropic's API does."""
     kind = ANTHROPIC_TYPES.get(error.status, "invalid_request_error" if error.status < 500 else "api_error")
-    message = f"{error.param}: {error}" if error.param else str(error)
+    message = f"{error.param}: {error}" if error.param and error.param not in str(error) else str(error)
     return {"type": "error", "error": {"type": kind, "message": message}}
 
 
-def api_error(error: Exception) -> ApiError:
-    """What a caller is told of `error`; of what should be impossible, nothing but that."""
+def to_api_error(error: Exception) -> ApiError:
+    """Converts an exception to an error response. Unexpected exceptions reveal no details."""
     match error:
         case ApiError():
             return error
         case RunError():
-            return _no_answer(error.trace)
-        case OtherReleaseError() | StoreAwayError() | OperationalError() | InterfaceError():
-            return _of_the_store(error)
+            return _run_error(error.trace)
+        case IncompatibleReleaseError() | StoreUnavailableError() | OperationalError() | InterfaceError():
+            return _store_error(error)
         case PolicyError() if error.rule != "capabilities":
             return ApiError(str(error), status=403, code=f"policy_{error.rule}")
         case ConfigError() | LimitError() | PolicyError() | WorkflowError():
-            return refused(str(error))
+            return invalid_request(str(error))
         case _:
-            return ApiError("an error on this server's side; its log says more", status=500, code="internal_error")
+            return ApiError("internal server error; see the server's log", status=500, code="internal_error")
 
 
-def _of_the_store(error: OtherReleaseError | StoreAwayError | OperationalError | InterfaceError) -> ApiError:
-    if isinstance(error, OtherReleaseError):
+def _store_error(
+    error: IncompatibleReleaseError | StoreUnavailableError | OperationalError | InterfaceError,
+) -> ApiError:
+    if isinstance(error, IncompatibleReleaseError):
         return ApiError(str(error), status=409, code="other_release")
     return ApiError("the store does not answer", status=503, code="store_away", retry_after=5)
 
 
-def _no_answer(trace: Trace) -> ApiError:
+def _run_error(trace: Trace) -> ApiError:
     calls = list(trace.calls())
     seconds = trace.limits.seconds
-    why = f"there is no answer: {trace.error}"
+    message = f"there is no answer: {trace.error}"
     if calls and all(call.outcome == "refused" for call in calls):
-        return refused(f"refused before anything was spent: {calls[0].error}", code="limit_exceeded")
+        return invalid_request(f"refused before anything was spent: {calls[0].error}", code="limit_exceeded")
     if trace.error == "cancelled":
-        return ApiError("the server is stopping", status=503, code="stopping", retry_after=5)
+        return ApiError("the server is shutting down", status=503, code="stopping", retry_after=5)
     if seconds is not None and trace.seconds >= seconds:
-        return ApiError(f"{why} (limits.seconds={seconds:g})", status=504, code="deadline_exceeded")
+        return ApiError(f"{message} (limits.seconds={seconds:g})", status=504, code="deadline_exceeded")
     if calls and calls[-1].outcome == "refused":
-        return refused(f"a limit stopped the run: {calls[-1].error}", code="limit_exceeded")
-    return ApiError(why, status=502, code="upstream_error")
+        return invalid_request(f"a limit stopped the run: {calls[-1].error}", code="limit_exceeded")
+    return _overload_error(trace, message) or ApiError(message, status=502, code="upstream_error")
+
+
+def _overload_error(trace: Trace, message: str) -> ApiError | None:
+    """Returns an error that is worth a retry if the last call to every worker failed because of overload."""
+    last_calls = {call.worker: call for call in trace.calls() if call.worker is not None}.values()
+    if not last_calls or not all(call.retryable and call.status in OVERLOAD_STATUSES for call in last_calls):
+        return None
+    waits = [call.retry_after for call in last_calls if call.retry_after is not None]
+    retry_after = min(waits, default=DEFAULT_RETRY_AFTER)
+    if all(call.status == 429 for call in last_calls):
+        return ApiError(message, status=429, code="upstream_rate_limit", retry_after=retry_after)
+    return ApiError(message, status=503, code="upstream_overloaded", retry_after=retry_after)

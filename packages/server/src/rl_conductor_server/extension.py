@@ -1,4 +1,7 @@
-"""Our one field beside each API's own: policy, limits, trace and progress of a single request. It can only tighten."""
+"""The request field `conductor`, an extension of each API: policy, limits, trace and progress of one request.
+
+A request can only tighten the policy and limits of the model, never relax them.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,7 @@ from rl_conductor.errors import PolicyError
 from rl_conductor.types import Card, Effort, Value
 from rl_conductor.workflow.limits import Limits
 from rl_conductor.workflow.policy import Policy
-from rl_conductor_server.errors import refused
+from rl_conductor_server.errors import invalid_request
 
 EFFORTS: dict[Effort, Limits] = {
     "minimal": Limits(steps=1, rounds=1),
@@ -18,80 +21,71 @@ EFFORTS: dict[Effort, Limits] = {
     "medium": Limits(rounds=1),
     "high": Limits(),
 }
-"""How much may be orchestrated at each effort: one call, a mini plan, one full plan, all that the model allows."""
+"""The limits of each reasoning effort: one call, a short plan, one full plan, or the model's own limits."""
 
 
 class Extension(Value):
     """The field `conductor` of a request."""
 
     policy: Policy | None = None
-    """Held beside the server's own; what either forbids is forbidden."""
+    """Applied in addition to the server's own; a worker must be allowed by both."""
     limits: Limits | None = None
-    """Held beside the model's own; the lower of two holds."""
+    """Applied in addition to the model's own; the lower value of each limit applies."""
     trace: Literal["none", "summary", "full"] = "summary"
-    """How much of the run the reply carries in its own field `conductor`."""
+    """How much of the run the response contains in its field `conductor`."""
     progress: Literal["comments", "chunks"] = "comments"
-    """How a stream tells of steps: in comments, which every client skips, or in chunks without choices."""
+    """How a stream reports steps: in comments, which all clients ignore, or in chunks without choices."""
 
 
-def limits_of(effort: Effort | None) -> Limits:
-    """The limits that an effort means."""
+def effort_limits(effort: Effort | None) -> Limits:
     return Limits() if effort is None else EFFORTS[effort]
 
 
-def tightest(ours: Limits, *asked: Limits | None) -> Limits:
-    """`ours`, each lowered to whatever was asked for below it."""
-    lowered: dict[str, Any] = {}
-    for one in asked:
-        for name in one.model_fields_set if one else ():
-            wanted, given = getattr(one, name), lowered.get(name, getattr(ours, name))
-            lowered[name] = given if wanted is None else wanted if given is None else min(given, wanted)
-    return ours.model_copy(update=lowered)
+def merge_limits(model_limits: Limits, *requested: Limits | None) -> Limits:
+    """Lowers each of `model_limits` to the lowest requested value."""
+    merged: dict[str, Any] = {}
+    for limits in requested:
+        for name in limits.model_fields_set if limits else ():
+            value, current = getattr(limits, name), merged.get(name, getattr(model_limits, name))
+            merged[name] = current if value is None else value if current is None else min(current, value)
+    return model_limits.model_copy(update=merged)
 
 
-def check_selectors(asked: Policy, sides: Sequence[Conductor]) -> None:
-    """See to it that every selector of a request means somebody, on any of the sides that might answer it.
-
-    Raises:
-        ApiError: one means nobody.
-    """
-    cards = [card for side in sides for card in side.pool.cards]
+def check_selectors(requested: Policy, conductors: Sequence[Conductor]) -> None:
+    """Raises `ApiError` unless every selector of a request matches a worker of a conductor that may answer it."""
+    cards = [card for conductor in conductors for card in conductor.pool.cards]
     try:
-        asked.check_selectors(cards, planners=[side.planner.card for side in sides])
-    except PolicyError as slip:
-        raise refused(str(slip), param=f"conductor.policy.{slip.rule}") from slip
+        requested.check_selectors(cards, planners=[conductor.planner.card for conductor in conductors])
+    except PolicyError as error:
+        raise invalid_request(str(error), param=f"conductor.policy.{error.rule}") from error
 
 
-def both(
-    ours: Policy,
-    asked: Policy | None,
-    cards: Sequence[Card],
-    *,
-    planner: Card | None = None,
+def merge_policies(
+    model_policy: Policy, requested: Policy | None, cards: Sequence[Card], *, planner: Card | None = None
 ) -> Policy:
-    """The policy under which nothing runs that either forbids.
+    """Combines two policies so that everything that either forbids is forbidden.
 
     Args:
-        ours: the model's own.
-        asked: the request's.
-        cards: of the model's whole pool.
-        planner: its planner's.
+        model_policy: the model's own policy.
+        requested: the request's policy.
+        cards: all workers of the model.
+        planner: the model's planner.
 
     Raises:
-        PolicyError: they contradict each other.
+        PolicyError: the policies contradict each other.
     """
-    if asked is None:
-        return ours
-    allowed = frozenset(card.name for card in cards if _allows(ours, card) and _allows(asked, card))
-    here = cards if planner is None else (*cards, planner)
+    if requested is None:
+        return model_policy
+    allowed = frozenset(card.name for card in cards if _allows(model_policy, card) and _allows(requested, card))
+    selectable = cards if planner is None else (*cards, planner)
     return Policy(
         allow=allowed,
-        data_class=_one("data_class", ours.data_class, asked.data_class),
-        data_rules=asked.data_rules | ours.data_rules,
-        forbid=(*ours.forbid, *(flow for flow in asked.forbid if flow.is_possible(here))),
-        verifier=_one("verifier", ours.verifier, asked.verifier),
-        final=_one("final", ours.final, asked.final),
-        single=_one("single", ours.single, asked.single),
+        data_class=_merge_rule("data_class", model_policy.data_class, requested.data_class),
+        data_rules=requested.data_rules | model_policy.data_rules,
+        forbid=(*model_policy.forbid, *(flow for flow in requested.forbid if flow.is_possible(selectable))),
+        verifier=_merge_rule("verifier", model_policy.verifier, requested.verifier),
+        final=_merge_rule("final", model_policy.final, requested.final),
+        single=_merge_rule("single", model_policy.single, requested.single),
     )
 
 
@@ -99,7 +93,8 @@ def _allows(policy: Policy, card: Card) -> bool:
     return Policy(allow=policy.allow, deny=policy.deny).forbidden_because(card) is None
 
 
-def _one(rule: str, ours: str | None, asked: str | None) -> str | None:
-    if ours is not None and asked not in (None, ours):
-        raise PolicyError(f"policy.{rule} is {ours!r} on this server; {asked!r} can't take its place", rule=rule)
-    return ours or asked
+def _merge_rule(rule: str, model_value: str | None, requested: str | None) -> str | None:
+    if model_value is not None and requested not in (None, model_value):
+        message = f"policy.{rule} is {model_value!r} on this server; a request can't change it to {requested!r}"
+        raise PolicyError(message, rule=rule)
+    return model_value or requested

@@ -1,4 +1,4 @@
-"""A server on a socket: where it may listen, and how uvicorn is told to run it."""
+"""Opens the listening socket and configures uvicorn."""
 
 from __future__ import annotations
 
@@ -8,21 +8,21 @@ from ipaddress import ip_address
 from uvicorn import Config, Server
 
 from rl_conductor.errors import ConfigError
-from rl_conductor_server.api.body import PatientProtocol
+from rl_conductor_server.api.body import TimeoutProtocol
 from rl_conductor_server.app import create_app
 from rl_conductor_server.service import Service
 from rl_conductor_server.settings import Settings
 
 
 def listening_socket(settings: Settings) -> socket.socket:
-    """The socket that these settings name; without an API key, on this machine only.
+    """Opens the socket of the settings; without an API key, only on a loopback address.
 
     Raises:
-        ConfigError: it may not or can't be opened.
+        ConfigError: the address is not a loopback address, or can't be bound.
     """
     if not settings.keys and not is_loopback(settings.host):
         raise ConfigError(
-            f"no API key is set, so anybody who reaches {settings.host} could spend your money: add a [keys.NAME] "
+            f"no API key is set, so anyone who can reach {settings.host} could spend your money: add a [keys.NAME] "
             "table ('rl-conductor serve --new-key NAME' writes one), or listen on 127.0.0.1"
         )
     family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
@@ -30,14 +30,14 @@ def listening_socket(settings: Settings) -> socket.socket:
         listener = socket.create_server((settings.host, settings.port), family=family, backlog=2048)
     except OSError as error:
         raise ConfigError(f"can't listen on {settings.host}:{settings.port}: {error.strerror or error}") from error
-    # Connections inherit it. Without it an answer's second packet waits 40 ms for the first to be acknowledged; asyncio
-    # sets it only on sockets that were made for TCP by name.
+    # Connections inherit this option. Without it, the second packet of a response waits up to 40 ms for the
+    # acknowledgement of the first. asyncio sets it only on sockets that were created with IPPROTO_TCP.
     listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     return listener
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only this machine can reach `host`."""
+    """Returns `True` if only this machine can connect to `host`."""
     try:
         return host == "localhost" or ip_address(host).is_loopback
     except ValueError:
@@ -45,10 +45,10 @@ def is_loopback(host: str) -> bool:
 
 
 def http_server(service: Service) -> Server:
-    """A server that ends on a signal, once what runs has come to its end."""
+    """Creates a server that stops on a signal, after draining the runs in progress."""
     intake = service.settings.intake
 
-    class Protocol(PatientProtocol):
+    class Protocol(TimeoutProtocol):
         seconds = intake.client_seconds
 
     config = Config(
@@ -67,13 +67,12 @@ def http_server(service: Service) -> Server:
 
 
 class _Server(Server):
-    """Tells those who only listen that it stops; it would wait for them to leave."""
+    """Notifies open event streams of the shutdown, because uvicorn would wait until they end."""
 
     def __init__(self, config: Config, service: Service) -> None:
         super().__init__(config)
         self._service = service
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Take no more requests and end."""
         self._service.stopping.set()
         await super().shutdown(sockets)

@@ -1,4 +1,4 @@
-"""What the routes share: who may ask, what is served, and what becomes of a request of any protocol."""
+"""`Service`: the components of one server, and the path of a request through them."""
 
 from __future__ import annotations
 
@@ -14,176 +14,212 @@ from sqlalchemy.exc import SQLAlchemyError
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from rl_conductor_server.api.body import idempotency_key, read, unless_gone
-from rl_conductor_server.api.metadata import headers
-from rl_conductor_server.api.sse import EventStream, at_work, frames
-from rl_conductor_server.auth.keys import Account, Keys
-from rl_conductor_server.catalog import Catalogue, Served
-from rl_conductor_server.experiments.canary import Canaries
-from rl_conductor_server.experiments.experiment import Routes
-from rl_conductor_server.experiments.shadow import Shadows
+from rl_conductor_server.api.adapter import ApiAdapter, ResponseHeader
+from rl_conductor_server.api.body import content_length, read_idempotency_key, read_json, run_until_disconnect
+from rl_conductor_server.api.body_limits import BodyBudget, check_counts
+from rl_conductor_server.api.results import Results
+from rl_conductor_server.api.sse import EventStream, encode_frames, wait_started
+from rl_conductor_server.auth.keys import ApiKey, ApiKeys
+from rl_conductor_server.catalog import ModelCatalog, ServedModel
+from rl_conductor_server.experiments.canary import CanaryController
+from rl_conductor_server.experiments.experiment import Experiments
+from rl_conductor_server.experiments.shadow import ShadowRunners
 from rl_conductor_server.metrics import Metrics
-from rl_conductor_server.protocol import Api, Ask, Head
+from rl_conductor_server.protocol import ParsedRequest
 from rl_conductor_server.runs.admission import Admission
-from rl_conductor_server.runs.handle import Live
-from rl_conductor_server.runs.manager import Runs
-from rl_conductor_server.runs.request import Asked, on_terms
+from rl_conductor_server.runs.handle import RunHandle
+from rl_conductor_server.runs.registry import RunRegistry
+from rl_conductor_server.runs.request import AdmittedRequest, admit
 from rl_conductor_server.settings import Settings
-from rl_conductor_server.shutdown import Stopping
-from rl_conductor_server.store import Side, Store, StoreAwayError
+from rl_conductor_server.shutdown import ShutdownEvent
+from rl_conductor_server.store import Arm, Store, StoreUnavailableError
 
 log = logging.getLogger("rl_conductor_server")
 
 HOUR, DAY = 3_600, 86_400
+MAX_INLINE_BYTES = 256 * 2**10
+"""Size above which a body is parsed in a thread; smaller ones take a few milliseconds."""
 
 
 @dataclass(frozen=True)
 class Service:
-    """One server's parts."""
+    """The components of one server."""
 
     settings: Settings
-    routes: Routes
+    experiments: Experiments
     store: Store
-    keys: Keys
-    runs: Runs
-    shadows: Shadows
-    canaries: Canaries
+    keys: ApiKeys
+    runs: RunRegistry
+    shadows: ShadowRunners
+    canaries: CanaryController
     metrics: Metrics
-    stopping: Stopping
+    stopping: ShutdownEvent
+    bodies: BodyBudget
 
     @classmethod
-    async def over(cls, catalogue: Catalogue, settings: Settings) -> Self:
-        """A service that offers these models, and the routes of the settings.
+    async def create(cls, catalog: ModelCatalog, settings: Settings) -> Self:
+        """Creates a service that offers the models of `catalog` and the experiments of `settings`.
 
         Raises:
-            ConfigError: its store can't be opened, or a route leads nowhere.
+            ConfigError: the store can't be opened, or an experiment names an unknown model.
         """
-        routes = Routes(settings.routes, catalogue)
+        experiments = Experiments(settings.routes, catalog)
         metrics = Metrics()
         lease = settings.store.lease_seconds
-        store = await Store.open(settings.store.url, lease=lease, on_lost_write=metrics.write_lost)
-        shadows = Shadows(routes, store, metrics)
+        store = await Store.open(settings.store.url, lease=lease, on_lost_write=metrics.count_lost_write)
+        shadows = ShadowRunners(experiments, store, metrics)
         admission = Admission(settings.intake.running, settings.intake.waiting)
         return cls(
             settings=settings,
-            routes=routes,
+            experiments=experiments,
             store=store,
-            keys=Keys(settings, store),
-            runs=Runs(store, admission, metrics, on_answer=shadows.offer),
+            keys=ApiKeys(settings, store),
+            runs=RunRegistry(store, admission, metrics, on_answer=shadows.offer),
             shadows=shadows,
-            canaries=Canaries(routes, store, metrics),
+            canaries=CanaryController(experiments, store, metrics),
             metrics=metrics,
-            stopping=Stopping(settings.intake.drain_seconds),
+            stopping=ShutdownEvent(settings.intake.drain_seconds),
+            bodies=BodyBudget(settings.intake.total_body_bytes),
         )
 
     @property
-    def catalogue(self) -> Catalogue:
-        """Every model by its name."""
-        return self.routes.catalogue
+    def catalog(self) -> ModelCatalog:
+        """All models, including those of experiments."""
+        return self.experiments.catalog
 
     @asynccontextmanager
     async def open(self) -> AsyncGenerator[None, None]:
-        """Open while the block runs; at its end, runs in flight may come to theirs."""
-        await self.canaries.begin()
-        often = self.settings.store.lease_seconds / 5
+        """Runs background tasks for the duration of the block. At its end, drains the runs and closes the store."""
+        await self.canaries.start()
+        interval = self.settings.store.lease_seconds / 5
         background = [
-            asyncio.create_task(_regularly(work, seconds), name=work.__name__)
-            for work, seconds in ((self._beat, often), (self._keep_up, often), (self._prune, HOUR))
+            asyncio.create_task(_repeat(work, seconds), name=work.__name__)
+            for work, seconds in ((self._heartbeat, interval), (self._refresh, interval), (self._prune, HOUR))
         ]
         try:
             async with self.shadows.open():
                 yield
         finally:
             self.stopping.set()
-            await self.runs.drain(self.stopping.left)
+            await self.runs.drain(self.stopping.remaining_seconds)
             for task in background:
                 task.cancel()
             await asyncio.gather(*background, return_exceptions=True)
             await self.store.aclose()
-            await self.routes.aclose()
+            await self.experiments.aclose()
 
-    async def _beat(self) -> None:
-        """Say that this process lives, with nothing before it that may take long."""
-        await self.store.beat(self.living)
+    async def _heartbeat(self) -> None:
+        """Renews the leases of this process's runs; a task of its own, because `_refresh` may take longer."""
+        await self.store.renew_leases(self.active_runs)
 
-    async def _keep_up(self) -> None:
-        """End runs that other servers left behind, and learn what others spend."""
-        expired = await self.store.expire(self.living)
+    async def _refresh(self) -> None:
+        """Ends runs of servers that are gone, and reads the spending and canaries of other processes."""
+        expired = await self.store.end_expired_runs(self.active_runs)
         if expired:
             log.warning("%d runs ended as failed, as the server that ran them is gone", len(expired))
-            self.metrics.expired(len(expired))
-        for purse in (*self.keys.accounts, *(shadow.purse for shadow in self.shadows.values())):
-            await purse.refresh()
+            self.metrics.count_expired_runs(len(expired))
+        for budget in (*self.keys, *(shadow.budget for shadow in self.shadows.values())):
+            await budget.refresh()
         await self.canaries.refresh()
 
     async def _prune(self) -> None:
-        """Forget what is old."""
         await self.store.prune(before=time.time() - self.settings.store.retain_days * DAY)
 
     @property
-    def living(self) -> list[str]:
-        """The ids of all runs under way in this process."""
-        return [*self.runs.living, *(run for shadow in self.shadows.values() for run in shadow.living)]
+    def active_runs(self) -> list[str]:
+        """The ids of all runs in progress in this process."""
+        return [*self.runs.active_ids, *(run for shadow in self.shadows.values() for run in shadow.active_runs)]
 
-    async def answer(self, http: Request, api: Api) -> Response:
-        """The reply to a request, whole or streamed.
+    async def answer(self, http: Request, adapter: ApiAdapter) -> Response:
+        """Answers a request, in one response or as a stream.
 
         Raises:
-            ConductorError: it is refused, or there is no answer.
-            ClientDisconnect: nobody waits for it any more.
+            ConductorError: the request is rejected, or there is no answer.
+            ClientDisconnect: the client has disconnected.
         """
-        account = self.keys.account(http)
-        account.take_turn()
+        key = self.keys.authenticate(http)
+        key.check_rate()
+        with ExitStack() as subscriptions:
+            body = await self._read_body(http)
+            subscriptions.enter_context(self.bodies.reserve(len(body)))
+            parsed = await self._parse(body, adapter)
+            return await self._answer(http, adapter, key, parsed, subscriptions)
+
+    async def _read_body(self, http: Request) -> bytes:
         intake = self.settings.intake
-        ask = api.read(await read(http, most=intake.body_bytes, seconds=intake.client_seconds))
-        served, name = self.catalogue.named(ask.model), idempotency_key(http)
-        account.check_model(served)
-        side = await self._side(account, served, ask, name)
-        wanted = on_terms(account, self.routes.on(side, served), api.name, ask, name=name)
-        with ExitStack() as listening:
-            return await unless_gone(http.receive, self._reply(api, ask, wanted, listening))
+        with self.bodies.reserve(content_length(http, intake.body_bytes)):
+            return await read_json(http, max_bytes=intake.body_bytes, seconds=intake.client_seconds)
 
-    async def _side(self, account: Account, served: Served, ask: Ask, name: str | None) -> Side | None:
-        """Who answers where a route was asked; what was begun under a name is ended by whoever began it."""
-        route = self.routes.get(served.name)
-        if route is None:
+    async def _parse(self, body: bytes, adapter: ApiAdapter) -> ParsedRequest:
+        """Parses a body; a long one in a thread, so that other requests are answered meanwhile."""
+        intake = self.settings.intake
+
+        def parse() -> ParsedRequest:
+            check_counts(body, intake)
+            return adapter.parse(body, strict=intake.strict)
+
+        return parse() if len(body) <= MAX_INLINE_BYTES else await asyncio.to_thread(parse)
+
+    async def _answer(
+        self, http: Request, adapter: ApiAdapter, key: ApiKey, parsed: ParsedRequest, subscriptions: ExitStack
+    ) -> Response:
+        model = self.catalog.find(parsed.model)
+        key.check_model(model)
+        idempotency_key = read_idempotency_key(http)
+        arm = await self._select_arm(key, model, parsed, idempotency_key)
+        model = self.experiments.select_model(arm, model)
+        admitted = admit(key, model, adapter.name, parsed, idempotency_key=idempotency_key)
+        return await run_until_disconnect(http.receive, self._respond(adapter, admitted, subscriptions))
+
+    async def _select_arm(
+        self, key: ApiKey, model: ServedModel, parsed: ParsedRequest, idempotency_key: str | None
+    ) -> Arm | None:
+        """Selects the arm of an experiment; a repeated idempotency key stays with the arm of its first use."""
+        experiment = self.experiments.get(model.name)
+        if experiment is None:
             return None
-        begun = await self.store.side(account.name, name) if name is not None else None
-        return begun or self.canaries.side(route, account.name, ask)
+        earlier = await self.store.find_arm(key.name, idempotency_key) if idempotency_key is not None else None
+        return earlier or self.canaries.assign_arm(experiment, key.name, parsed)
 
-    async def _reply(self, api: Api, ask: Ask, wanted: Sequence[Asked], listening: ExitStack) -> Response:
-        lives = []
-        for asked in wanted:
-            live = await self.runs.start(asked)
-            listening.enter_context(live.heard())
-            lives.append(live)
-        served = wanted[0].served
-        head = Head(lives[0].id, int(lives[0].created), served.pinned, served.fingerprint)
-        known = _headers(lives, ask, served.side)
-        if ask.stream:
-            await at_work(lives)
-            made = frames(ask, api.stream(ask, head), lives)
-            patience = self.settings.intake.client_seconds
-            return EventStream(made, patience=patience, leave=listening.pop_all().close, headers=known)
-        traces = await asyncio.gather(*(live.result() for live in lives))
-        return JSONResponse(api.reply(ask, head, traces), headers=known | headers(traces))
+    async def _respond(
+        self, adapter: ApiAdapter, admitted: Sequence[AdmittedRequest], subscriptions: ExitStack
+    ) -> Response:
+        runs = []
+        for request in admitted:
+            run = await self.runs.start(request)
+            subscriptions.enter_context(run.subscribe())
+            runs.append(run)
+        parsed, model = admitted[0].parsed, admitted[0].model
+        header = ResponseHeader(runs[0].id, int(runs[0].created), model.pinned, model.fingerprint)
+        headers = _headers(runs, parsed, model.arm)
+        if parsed.stream:
+            await wait_started(runs)
+            frames = encode_frames(parsed, adapter.stream(parsed, header), runs)
+            timeout = self.settings.intake.client_seconds
+            return EventStream(frames, timeout=timeout, on_close=subscriptions.pop_all().close, headers=headers)
+        results = Results(await asyncio.gather(*(run.result() for run in runs)))
+        return JSONResponse(adapter.response(parsed, header, results), headers=headers | results.headers)
 
 
-async def _regularly(work: Callable[[], Awaitable[None]], seconds: float) -> None:
-    """Do this again and again, with so many seconds in between."""
+async def _repeat(work: Callable[[], Awaitable[None]], seconds: float) -> None:
+    """Calls `work` for ever, with a pause of `seconds` after each call."""
     while True:
         try:
             await work()
-        except (SQLAlchemyError, StoreAwayError) as error:
-            log.warning("the store is away: %s", type(error).__name__)
-        except Exception:  # the next time may be better; without it other servers would take over the runs of this one
+        except (SQLAlchemyError, StoreUnavailableError) as error:
+            log.warning("the store is unavailable: %s", type(error).__name__)
+        except Exception:  # the next call may succeed; without it, other servers would take over the runs of this one
             log.exception("upkeep failed")
         await asyncio.sleep(seconds)
 
 
-def _headers(lives: Sequence[Live], ask: Ask, side: Side | None) -> dict[str, str]:
-    run = lives[0].id
-    before = {"idempotent-replayed": "true"} if any(live.answered_before for live in lives) else {}
-    ignored = {"x-conductor-ignored": ", ".join(ask.ignored)} if ask.ignored else {}
-    answered = {"x-conductor-side": side} if side else {}
-    return {"x-request-id": run, "request-id": run, "x-conductor-run": run} | before | ignored | answered
+def _headers(runs: Sequence[RunHandle], parsed: ParsedRequest, arm: Arm | None) -> dict[str, str]:
+    run = runs[0].id
+    headers = {"x-request-id": run, "request-id": run, "x-conductor-run": run}
+    if any(handle.is_replayed for handle in runs):
+        headers["idempotent-replayed"] = "true"
+    if parsed.ignored:
+        headers["x-conductor-ignored"] = ", ".join(parsed.ignored)
+    if arm:
+        headers["x-conductor-side"] = arm
+    return headers

@@ -1,4 +1,4 @@
-"""What `conductor.toml` says. Secrets never stand in it: keys by their hash, vendors' keys in the environment."""
+"""The schema of `conductor.toml`. It contains no secrets: API keys are hashed, vendors' keys are in the environment."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ from rl_conductor.workflow.limits import Limits
 from rl_conductor.workflow.policy import Policy
 
 Sha256 = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
-Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$")]
+EntryName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$")]
 RouteName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,47}$")]
 
 
-def _named(written: object) -> object:
-    """A model that is written as its `provider:name` alone."""
-    return {"model": written} if isinstance(written, str) else written
+def _expand_name(value: object) -> object:
+    """Expands `provider:name` to a table."""
+    return {"model": value} if isinstance(value, str) else value
 
 
-AnyModel = Annotated[WorkerEntry, BeforeValidator(_named)]
-"""`provider:name`, or a table as in `[workers.NAME]`."""
+ModelEntry = Annotated[WorkerEntry, BeforeValidator(_expand_name)]
+"""`provider:name`, or a table like `[workers.NAME]`."""
 
 
 class _Entry(BaseModel):
@@ -37,156 +37,167 @@ class _Entry(BaseModel):
 
 
 class BudgetEntry(_Entry):
-    """What may be spent."""
+    """A spending limit for a period."""
 
     usd: Decimal | None = Field(default=None, ge=0)
-    """US dollars a period; runs on a worker without a known price are refused while this is set."""
+    """US dollars a period. While this is set, calls of workers without a known price are rejected."""
     tokens: int | None = Field(default=None, ge=0)
-    """Tokens a period, read and written."""
+    """Input and output tokens a period."""
     per: Literal["day", "month", "ever"] = "month"
-    """The period, by UTC."""
+    """The period, in UTC."""
 
 
 class KeyEntry(BudgetEntry):
     """An API key: `[keys.NAME]`."""
 
     sha256: Sha256
-    """Of the key itself, in hex; `rl-conductor serve --new-key NAME` makes both."""
+    """SHA-256 of the key, in hex; `rl-conductor serve --new-key NAME` generates both."""
     requests_per_minute: int | None = Field(default=None, ge=1)
     models: frozenset[str] | None = None
-    """The models of ours that it may ask; `None` means all."""
+    """The models that it has access to; `None` means all."""
 
 
 class ProfileEntry(_Entry):
-    """A model of ours: `[profiles.NAME]`."""
+    """A model that the server offers: `[profiles.NAME]`."""
 
     base: ProfileName = "ultra"
     released: date
-    """Part of its pinned name: change it whenever you change the rest."""
+    """Part of its pinned name. Change it whenever you change the rest."""
     limits: Limits = Limits()
-    """What is written here goes before the base's."""
+    """Limits that replace those of the base."""
     policy: Policy | None = None
-    """In place of the pool's own."""
+    """A policy that replaces the pool's own."""
     tiers: Path | None = None
-    """In place of the pool's own: what sends simple requests to one call."""
+    """A router that replaces the pool's own; it sends simple requests to a single call."""
 
 
 class ShadowEntry(BudgetEntry):
-    """A route's other side, asked the same beside it: `[routes.NAME.shadow]`."""
+    """Runs of a route's other side on the same requests, for comparison: `[routes.NAME.shadow]`."""
 
     share: float = Field(gt=0, le=1)
-    """Of the route's answers, how many are compared."""
-    judge: AnyModel | None = None
-    """Who says which of two answers is better."""
+    """The fraction of the route's answers that are compared."""
+    judge: ModelEntry | None = None
+    """The model that judges which of two answers is better."""
     scorer: str | None = Field(default=None, pattern=r"^[\w.]+:\w+$")
-    """As `module:function`: it scores each answer, and decides before the judge wherever the scores differ."""
+    """`module:function`, which scores each answer; the judge decides only if the scores are equal."""
     concurrency: int = Field(default=4, ge=1)
-    """Most answers that are compared at once; models on this machine have to serve users meanwhile."""
+    """Maximum number of concurrent comparisons, as local models must serve users at the same time."""
 
     @model_validator(mode="after")
-    def _is_bounded_and_of_use(self) -> Self:
+    def _has_budget_and_comparison(self) -> Self:
         if self.usd is None and self.tokens is None:
             raise ValueError("a shadow needs a budget of its own: write usd or tokens")
         if self.judge is None and self.scorer is None:
-            raise ValueError("nobody compares the answers: write judge, scorer or both")
+            raise ValueError("a shadow needs a way to compare answers: write judge, scorer or both")
         return self
 
 
 class Guards(Value):
-    """What the answers of a canary must keep to; `None` leaves a thing unwatched."""
+    """Conditions for the answers of a canary, which is rolled back otherwise; `None` disables a condition."""
 
     errors: float | None = Field(default=0.05, ge=0, le=1)
-    """Most of them that may be no answer, as a share."""
+    """Maximum fraction of failed runs."""
     losses: float | None = Field(default=0.5, ge=0, le=1)
-    """Most of the judged ones that may be worse than the incumbent's, as a share."""
+    """Maximum fraction of judged answers that are worse than the incumbent's."""
     p95_seconds: float | None = Field(default=None, gt=0)
-    """The 95th percentile of their times."""
+    """Maximum 95th percentile of run times, in seconds."""
     usd: float | None = Field(default=None, gt=0)
-    """US dollars an answer, on average."""
+    """Maximum mean cost of an answer, in US dollars."""
     window: int = Field(default=200, ge=10)
-    """How many of the newest answers count."""
-    least: int = Field(default=30, ge=5)
+    """The number of newest answers that are evaluated."""
+    min_answers: int = Field(default=30, ge=5)
     """Minimum sample size before a guard can trip."""
 
 
 class CanaryEntry(_Entry):
-    """A route's answers that the conductor gives: `[routes.NAME.canary]`."""
+    """The part of a route's requests that the conductor answers: `[routes.NAME.canary]`."""
 
     percent: float = Field(default=0.0, ge=0, le=100)
     guards: Guards = Guards()
 
 
 class RouteEntry(_Entry):
-    """A name behind which a model stands today, and perhaps a conductor tomorrow: `[routes.NAME]`."""
+    """A model that may be replaced by a conductor, step by step, under the same name: `[routes.NAME]`."""
 
     released: date
-    """Part of its pinned name: change it whenever you change the rest, and the trial begins anew."""
-    incumbent: AnyModel
-    """Who answers today."""
+    """Part of its pinned name. Change it whenever you change the rest; the comparison then starts again."""
+    incumbent: ModelEntry
+    """The model that answers today."""
     conductor: str
-    """Who may take its place: one of our models, such as `conductor-mini` or a profile."""
+    """The model that may replace it: a built-in one, such as `conductor-mini`, or a profile."""
     shadow: ShadowEntry | None = None
     canary: CanaryEntry = CanaryEntry()
 
 
 class StoreEntry(_Entry):
-    """Where runs are kept: `[store]`."""
+    """The database of runs: `[store]`."""
 
     url: str = "sqlite:///rl-conductor.db"
     retain_days: int = Field(default=30, ge=1)
     lease_seconds: float = Field(default=10.0, gt=0)
-    """A process that is silent for so long counts as dead, and others may go on with its runs."""
+    """Without a heartbeat for so long, a process counts as dead, and others may resume its runs."""
 
 
 class IntakeEntry(_Entry):
-    """How much comes in at once: `[intake]`."""
+    """Limits of incoming requests: `[intake]`."""
 
     running: int = Field(default=64, ge=1)
-    """Most runs at a time."""
+    """Maximum number of concurrent runs."""
     waiting: int = Field(default=128, ge=0)
-    """Most runs that wait for a place; more are told to come back later."""
-    body_bytes: int = Field(default=32 * 2**20, ge=1024)
+    """Maximum number of queued runs; further ones are rejected with status 429."""
+    body_bytes: int = Field(default=16 * 2**20, ge=1024)
+    """Maximum size of a request."""
+    total_body_bytes: int = Field(default=24 * 2**20, ge=1024)
+    """Maximum size of all requests in progress together; they take about 25 times as much memory."""
+    messages: int = Field(default=2_000, ge=1)
+    """Maximum number of messages (or input items) of a request."""
+    tools: int = Field(default=256, ge=0)
+    """Maximum number of tools of a request."""
+    parts: int = Field(default=4_000, ge=1)
+    """Maximum number of content parts of all messages of a request."""
     header_bytes: int = Field(default=64 * 2**10, ge=1024)
     client_seconds: float = Field(default=30.0, gt=0)
-    """Seconds that a client may take to send its headers, then its body, and then to read each piece of the answer."""
+    """Timeout of a client, for sending its headers, for sending its body, and for reading each part of the response."""
+    strict: bool = False
+    """Rejects request fields that have no effect here, instead of listing them in `x-conductor-ignored`."""
     drain_seconds: float = Field(default=30.0, ge=0)
-    """Seconds that runs in flight get once the server is told to stop."""
+    """Seconds that runs in progress may still take after the shutdown signal."""
 
 
 class Settings(_Entry):
-    """The whole file; every table may be left out."""
+    """The whole file; all tables are optional."""
 
     host: str = "127.0.0.1"
     port: int = Field(default=8100, ge=0, le=65535)
     pool: Path | None = None
-    """A pool file; else `[workers]` here, else what `rl-conductor pool` finds on this machine."""
+    """A pool file. Without it, the pool is `[workers]`, or else the one that `rl-conductor pool` discovers."""
     planner: PlannerEntry | None = None
     workers: dict[str, WorkerEntry] = Field(default_factory=dict)
-    profiles: dict[Name, ProfileEntry] = Field(default_factory=dict)
+    profiles: dict[EntryName, ProfileEntry] = Field(default_factory=dict)
     routes: dict[RouteName, RouteEntry] = Field(default_factory=dict)
-    keys: dict[Name, KeyEntry] = Field(default_factory=dict)
+    keys: dict[EntryName, KeyEntry] = Field(default_factory=dict)
     admin_sha256: Sha256 | None = None
-    """Of the key for `/admin`; without it there is no such thing."""
+    """SHA-256 of the administrator's key; without it, `/admin` is disabled."""
     store: StoreEntry = StoreEntry()
     intake: IntakeEntry = IntakeEntry()
 
     @property
     def inline_pool(self) -> PoolFile | None:
-        """The pool that stands in the file itself."""
+        """The pool in the settings file itself."""
         return PoolFile(workers=self.workers, planner=self.planner) if self.workers else None
 
 
 def read_settings(path: Path) -> Settings:
-    """The checked content of a settings file.
+    """Reads and checks a settings file.
 
     Raises:
-        ConfigError: no such file, not TOML, or a wrong key; the message names it.
+        ConfigError: the file doesn't exist, is not TOML, or has an invalid key, which the message names.
     """
-    return checked(read_toml(path, Settings, "settings file"), path)
+    return _check(read_toml(path, Settings, "settings file"), path)
 
 
-def checked(settings: Settings, path: Path) -> Settings:
-    """`settings` with paths made relative to their file.
+def _check(settings: Settings, path: Path) -> Settings:
+    """Checks that tables agree, and resolves paths relative to the settings file.
 
     Raises:
         ConfigError: two tables contradict each other.
@@ -200,10 +211,10 @@ def checked(settings: Settings, path: Path) -> Settings:
     for name, other in combinations(settings.keys, 2):
         if settings.keys[name].sha256 == settings.keys[other].sha256:
             raise ConfigError(f"{str(path)!r}: keys.{name} and keys.{other} have one sha256; make a key for each")
-    profiles = {name: _beside(path, entry) for name, entry in settings.profiles.items()}
+    profiles = {name: _resolve_paths(path, entry) for name, entry in settings.profiles.items()}
     pool = None if settings.pool is None else path.parent / settings.pool
     return settings.model_copy(update={"pool": pool, "profiles": profiles})
 
 
-def _beside(path: Path, entry: ProfileEntry) -> ProfileEntry:
+def _resolve_paths(path: Path, entry: ProfileEntry) -> ProfileEntry:
     return entry if entry.tiers is None else entry.model_copy(update={"tiers": path.parent / entry.tiers})

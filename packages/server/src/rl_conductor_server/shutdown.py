@@ -1,4 +1,4 @@
-"""That the server was told to stop, and how long everything in flight may still take: one deadline for all of it."""
+"""The shutdown signal, with one deadline for everything in progress."""
 
 from __future__ import annotations
 
@@ -6,21 +6,21 @@ import asyncio
 import time
 
 
-class Stopping(asyncio.Event):
-    """Set as soon as the server is told to stop: who only listens must leave."""
+class ShutdownEvent(asyncio.Event):
+    """Set when the server is told to stop; connections that only watch must close then."""
 
-    def __init__(self, seconds: float) -> None:
+    def __init__(self, drain_seconds: float) -> None:
         super().__init__()
-        self._seconds = seconds
-        self._told: float | None = None
+        self._drain_seconds = drain_seconds
+        self._began_at: float | None = None
 
     def set(self) -> None:
-        """Stop; the time that is left runs from the first time on."""
-        self._told = self._told or time.monotonic()
+        """Start the shutdown; the time limit counts from the first call."""
+        self._began_at = self._began_at or time.monotonic()
         super().set()
 
     @property
-    def left(self) -> float:
-        """Seconds until all must be at its end."""
-        passed = time.monotonic() - self._told if self._told else 0.0
-        return max(0.0, self._seconds - passed)
+    def remaining_seconds(self) -> float:
+        """Seconds until everything must have ended."""
+        elapsed = time.monotonic() - self._began_at if self._began_at else 0.0
+        return max(0.0, self._drain_seconds - elapsed)

@@ -1,4 +1,4 @@
-"""The HTTP APIs: one folder for each vendor's protocol, and what they share.
+"""The vendors' HTTP APIs, a folder each, and the code that they share.
 
-In: request bodies. Out: replies and server-sent events in the vendor's shape.
+In: request bodies. Out: responses and server-sent events in the vendor's format.
 """

@@ -1,4 +1,4 @@
-"""How requests come in: no larger, no slower and from no further than allowed, and not after their caller has gone."""
+"""Reads request bodies with limits of size and time, and cancels work when the client disconnects."""
 
 from __future__ import annotations
 
@@ -14,133 +14,138 @@ from rl_conductor_server.errors import ApiError
 
 T = TypeVar("T")
 
-KEY_CHARS = 255
+MAX_KEY_CHARS = 255
 
 
-async def read(http: Request, *, most: int, seconds: float) -> bytes:
-    """The body of a request.
+async def read_json(http: Request, *, max_bytes: int, seconds: float) -> bytes:
+    """Reads the body of a JSON request, without parsing it.
 
     Raises:
-        ApiError: it is no JSON, larger than `most` bytes or slower than `seconds`.
-        ClientDisconnect: the caller has gone.
+        ApiError: the content type is not JSON, or see `read_body`.
+        ClientDisconnect: the client has disconnected.
     """
     if media_type(http) != "application/json":
         raise ApiError("send the body as content-type: application/json", status=415, code="not_json")
-    return await collected(http, most=most, seconds=seconds)
+    return await read_body(http, max_bytes=max_bytes, seconds=seconds)
 
 
 def media_type(http: Request) -> str:
-    """The kind of body that a request says it has; empty when it says none."""
+    """Returns the content type of a request in lower case, without parameters; empty if there is none."""
     return http.headers.get("content-type", "").partition(";")[0].strip().lower()
 
 
-async def collected(http: Request, *, most: int, seconds: float) -> bytes:
-    """The body of a request of any kind.
+async def read_body(http: Request, *, max_bytes: int, seconds: float) -> bytes:
+    """Reads the body of a request of any content type.
 
     Raises:
-        ApiError: it is larger than `most` bytes or slower than `seconds`.
-        ClientDisconnect: the caller has gone.
+        ApiError: the body is larger than `max_bytes`, or takes more than `seconds`.
+        ClientDisconnect: the client has disconnected.
     """
-    if int(http.headers.get("content-length", "0")) > most:
-        raise _too_large(most)
+    content_length(http, max_bytes)
     try:
         async with asyncio.timeout(seconds):
-            return await _collected(http, most)
+            return await _read_chunks(http, max_bytes)
     except TimeoutError:
         raise ApiError(f"the body took more than {seconds:g} s", status=408, code="slow_body") from None
 
 
-async def _collected(http: Request, most: int) -> bytes:
+def content_length(http: Request, max_bytes: int) -> int:
+    """Returns the size that a request declares, or `max_bytes` if it declares none. Raises `ApiError` above that."""
+    size = int(http.headers.get("content-length", max_bytes))
+    if size > max_bytes:
+        raise _too_large(max_bytes)
+    return size
+
+
+async def _read_chunks(http: Request, max_bytes: int) -> bytes:
     body = bytearray()
     async for chunk in http.stream():
         body += chunk
-        if len(body) > most:
-            raise _too_large(most)
+        if len(body) > max_bytes:
+            raise _too_large(max_bytes)
     return bytes(body)
 
 
-def _too_large(most: int) -> ApiError:
-    return ApiError(f"the body is larger than {most:,} bytes", status=413, code="too_large")
+def _too_large(max_bytes: int) -> ApiError:
+    return ApiError(f"the body is larger than {max_bytes:,} bytes", status=413, code="too_large")
 
 
-def idempotency_key(http: Request) -> str | None:
-    """The caller's own name for this request.
-
-    Raises:
-        ApiError: it is longer than we keep.
-    """
-    name = http.headers.get("idempotency-key") or None
-    if name is not None and len(name) > KEY_CHARS:
-        raise ApiError(f"Idempotency-Key is longer than {KEY_CHARS} characters", status=400, code="invalid_value")
-    return name
-
-
-async def unless_gone(receive: Receive, work: Awaitable[T]) -> T:
-    """The result of `work`, which is cancelled when the caller hangs up.
+def read_idempotency_key(http: Request) -> str | None:
+    """Returns the header `Idempotency-Key`.
 
     Raises:
-        ClientDisconnect: the caller hung up.
+        ApiError: it is longer than the store's column.
     """
-    gone = asyncio.create_task(_gone(receive))
-    doing = asyncio.ensure_future(work)
+    key = http.headers.get("idempotency-key") or None
+    if key is not None and len(key) > MAX_KEY_CHARS:
+        raise ApiError(f"Idempotency-Key is longer than {MAX_KEY_CHARS} characters", status=400, code="invalid_value")
+    return key
+
+
+async def run_until_disconnect(receive: Receive, work: Awaitable[T]) -> T:
+    """Returns the result of `work`, or cancels it when the client disconnects.
+
+    Raises:
+        ClientDisconnect: the client has disconnected.
+    """
+    disconnect = asyncio.create_task(_wait_for_disconnect(receive))
+    task = asyncio.ensure_future(work)
     try:
-        await asyncio.wait({gone, doing}, return_when=asyncio.FIRST_COMPLETED)
-        if not doing.done():
+        await asyncio.wait({disconnect, task}, return_when=asyncio.FIRST_COMPLETED)
+        if not task.done():
             raise ClientDisconnect
-        return doing.result()
+        return task.result()
     finally:
-        for task in (gone, doing):
-            task.cancel()
-        await asyncio.gather(gone, doing, return_exceptions=True)
+        for pending in (disconnect, task):
+            pending.cancel()
+        await asyncio.gather(disconnect, task, return_exceptions=True)
 
 
-async def _gone(receive: Receive) -> None:
+async def _wait_for_disconnect(receive: Receive) -> None:
     while (await receive())["type"] != "http.disconnect":
         pass
 
 
-class PatientProtocol(H11Protocol):
-    """Hangs up on a client that takes too long to send its headers, or stops reading; uvicorn would wait for ever."""
+class TimeoutProtocol(H11Protocol):
+    """Closes connections of clients that are too slow to send headers or to read; uvicorn has no such timeout."""
 
     seconds = 30.0
-    _watched = False
+    _is_watched = False
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """A client is there."""
         super().connection_made(transport)
-        self._expect_a_request()
+        self._expect_request()
 
     def on_response_complete(self) -> None:
-        """It may send another request."""
         super().on_response_complete()
-        self._expect_a_request()
+        self._expect_request()
 
     def pause_writing(self) -> None:
-        """It is slow to read. When its stream is cut off for that, closing would still wait until all is read."""
+        """Starts a timeout for a client that reads slowly: closing the transport would still wait for it."""
         super().pause_writing()
-        if not self._watched:
-            self._watched = True
-            self.loop.call_later(self.seconds, self._hang_up_if_unread, self.transport.get_write_buffer_size())
+        if not self._is_watched:
+            self._is_watched = True
+            self.loop.call_later(self.seconds, self._abort_if_stalled, self.transport.get_write_buffer_size())
 
-    def _hang_up_if_unread(self, before: int) -> None:
-        left = self.transport.get_write_buffer_size()
-        if left >= before and self.transport.is_closing():
+    def _abort_if_stalled(self, previous_size: int) -> None:
+        size = self.transport.get_write_buffer_size()
+        if size >= previous_size and self.transport.is_closing():
             self.transport.abort()
-        elif left:
-            self.loop.call_later(self.seconds, self._hang_up_if_unread, left)
+        elif size:
+            self.loop.call_later(self.seconds, self._abort_if_stalled, size)
         else:
-            self._watched = False
+            self._is_watched = False
 
-    def _expect_a_request(self) -> None:
-        self.loop.call_later(self.seconds, self._hang_up_if_still, self.cycle)
+    def _expect_request(self) -> None:
+        self.loop.call_later(self.seconds, self._close_if_idle, self.cycle)
 
-    def _hang_up_if_still(self, before: RequestResponseCycle | None, unread: int | None = None) -> None:
-        if self.cycle is not before:
+    def _close_if_idle(self, previous: RequestResponseCycle | None, previous_size: int | None = None) -> None:
+        if self.cycle is not previous:
             return
-        left = self.transport.get_write_buffer_size()
-        if left and (unread is None or left < unread):  # it is still reading the last answer
-            self.loop.call_later(self.seconds, self._hang_up_if_still, before, left)
-        elif left:
+        size = self.transport.get_write_buffer_size()
+        if size and (previous_size is None or size < previous_size):  # the client still reads the last response
+            self.loop.call_later(self.seconds, self._close_if_idle, previous, size)
+        elif size:
             self.transport.abort()
         else:
             self.transport.close()

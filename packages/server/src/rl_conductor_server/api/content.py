@@ -1,4 +1,4 @@
-"""What the protocols send alike: images and documents by an address or in base64, results of tools, and schemas."""
+"""Content that several APIs share: images and documents by URL or in base64, tool results, and JSON schemas."""
 
 from __future__ import annotations
 
@@ -7,41 +7,43 @@ from collections.abc import Iterable
 from typing import Any
 
 from rl_conductor.types import ContentPart, FilePart, ImagePart, JsonFormat, Message, TextPart
-from rl_conductor_server.errors import refused
+from rl_conductor_server.errors import invalid_request
 
 DATA_URL = re.compile(r"data:(?P<type>[\w.+-]+/[\w.+-]+);base64,(?P<data>[A-Za-z0-9+/=\s]+)")
 
 
-def image(url: str, *, param: str) -> ImagePart:
-    """An image at an `https:` address or in a `data:` one; any other is refused as the value of `param`."""
+def image_part(url: str, *, param: str) -> ImagePart:
+    """Converts an `https:` or `data:` URL to an image. Raises `ApiError` for any other value of `param`."""
     if url.startswith("https://"):
         return ImagePart(url=url)
-    media_type, data = _data(url, "an image must be a data:TYPE;base64,... address or an https: one", param)
+    media_type, data = _decode(url, "an image must be a data:TYPE;base64,... address or an https: one", param)
     return ImagePart(media_type=media_type, data=data)
 
 
-def document(url: str, *, name: str, param: str) -> FilePart:
-    """A document in a `data:` address; any other is refused as the value of `param`."""
-    media_type, data = _data(url, "a document must be a data:TYPE;base64,... address", param)
+def file_part(url: str, *, name: str, param: str) -> FilePart:
+    """Converts a `data:` URL to a document. Raises `ApiError` for any other value of `param`."""
+    media_type, data = _decode(url, "a document must be a data:TYPE;base64,... address", param)
     return FilePart(media_type=media_type, name=name, data=data)
 
 
-def tool_result(call_id: str, content: str | Iterable[ContentPart], *, before: str = "") -> Message:
-    """What a tool gave back: its text, with `before` ahead of it, and then its images and documents."""
+def tool_message(call_id: str, content: str | Iterable[ContentPart], *, prefix: str = "") -> Message:
+    """Converts the result of a tool call: its text after `prefix`, then its images and documents."""
     parts = (TextPart(text=content),) if isinstance(content, str) else tuple(content)
-    text = before + "\n".join(part.text for part in parts if isinstance(part, TextPart))
-    said = Message.tool(call_id, text)
-    return said.model_copy(update={"content": said.content + tuple(p for p in parts if not isinstance(p, TextPart))})
+    text = prefix + "\n".join(part.text for part in parts if isinstance(part, TextPart))
+    message = Message.tool(call_id, text)
+    attachments = tuple(part for part in parts if not isinstance(part, TextPart))
+    return message.model_copy(update={"content": message.content + attachments})
 
 
 def json_format(name: str, schema: dict[str, Any] | None, description: str | None) -> JsonFormat:
-    """JSON of a schema, which carries its own description."""
-    described = {"description": description} if description and schema is not None else {}
-    return JsonFormat(name=name, json_schema=None if schema is None else described | schema)
+    """Creates a JSON response format; the description becomes part of the schema."""
+    if schema is not None and description:
+        schema = {"description": description} | schema
+    return JsonFormat(name=name, json_schema=schema)
 
 
-def _data(url: str, wanted: str, param: str) -> tuple[str, str]:
-    found = DATA_URL.fullmatch(url)
-    if found is None:
-        raise refused(wanted, param=param)
-    return found["type"], found["data"]
+def _decode(url: str, error: str, param: str) -> tuple[str, str]:
+    match = DATA_URL.fullmatch(url)
+    if match is None:
+        raise invalid_request(error, param=param)
+    return match["type"], match["data"]

@@ -1,4 +1,4 @@
-"""A streamed reply: runs as they happen, in one protocol's frames, at the pace of whoever reads."""
+"""Streams runs as server-sent events, at the pace of the client."""
 
 from __future__ import annotations
 
@@ -14,123 +14,127 @@ from starlette.types import Message, Receive, Scope, Send
 from rl_conductor._internal.streams import callback_to_async_iterator
 from rl_conductor.trace.events import AnswerDelta, Event, Finished
 from rl_conductor.trace.summary import progress
-from rl_conductor_server.errors import api_error
-from rl_conductor_server.protocol import Ask, Stream, comment
-from rl_conductor_server.runs.handle import Live
+from rl_conductor_server.api.adapter import StreamEncoder, sse_comment
+from rl_conductor_server.api.results import Results
+from rl_conductor_server.errors import to_api_error
+from rl_conductor_server.protocol import ParsedRequest
+from rl_conductor_server.runs.handle import RunHandle
 
 log = logging.getLogger("rl_conductor_server")
 
-SILENCE = 10.0
-"""Seconds from one comment to the next, which keep the connection alive while models are silent."""
-HOLD = 1.0
-"""Seconds that a stream waits for a first sign of work: what is refused is refused at once, and so with a status."""
+HEARTBEAT_SECONDS = 10.0
+"""Interval of comments that keep the connection alive while models are silent."""
+START_TIMEOUT = 1.0
+"""Seconds to wait for the start of a run before sending headers, so that a rejection has its own status."""
 
-News = tuple[int, Event | None]
-"""Which of the runs, and what happened; `None` says that it is still at work."""
+ChoiceEvent = tuple[int, Event | None]
+"""The number of the choice, and an event of its run; `None` is a heartbeat."""
 
 
-async def at_work(lives: Sequence[Live]) -> None:
-    """Wait a little for the first signs of work; raise what a run raised before it gave any."""
+async def wait_started(runs: Sequence[RunHandle]) -> None:
+    """Waits up to `START_TIMEOUT` for the runs to start. Raises the exception of a run that failed before."""
     with suppress(TimeoutError):
-        async with asyncio.timeout(HOLD):
-            for live in lives:
-                await live.begun()
-    for live in lives:
-        if live.task.done():
-            await live.result()
+        async with asyncio.timeout(START_TIMEOUT):
+            for run in runs:
+                await run.wait_started()
+    for run in runs:
+        if run.task.done():
+            await run.result()
 
 
-async def frames(ask: Ask, stream: Stream, lives: Sequence[Live]) -> AsyncGenerator[str, None]:
-    """The whole reply, frame by frame; an error in its midst is told as the protocol does."""
-    for frame in stream.start():
+async def encode_frames(
+    parsed: ParsedRequest, encoder: StreamEncoder, runs: Sequence[RunHandle]
+) -> AsyncGenerator[str, None]:
+    """Yields the frames of a streamed response; the last one reports the error if a run fails."""
+    for frame in encoder.start():
         yield frame
     try:
-        async with aclosing(callback_to_async_iterator(partial(_listened, lives))) as news:
-            async for choice, event in news:
-                for frame in _frames(ask, stream, choice, event):
+        async with aclosing(callback_to_async_iterator(partial(_merge_events, runs))) as events:
+            async for choice, event in events:
+                for frame in _encode(parsed, encoder, choice, event):
                     yield frame
-        ending = stream.end([await live.result() for live in lives])
-    except Exception as error:  # the status is sent already: whatever it is, it must be told in the stream
-        known = api_error(error)
-        if known.status == 500:
+        last_frames = encoder.end(Results([await run.result() for run in runs]))
+    except Exception as error:  # the status was sent already, so only the stream can report it
+        converted = to_api_error(error)
+        if converted.status == 500:
             log.exception("a stream broke off")
-        ending = stream.fail(known)
-    for frame in ending:
+        last_frames = encoder.error(converted)
+    for frame in last_frames:
         yield frame
 
 
-def _frames(ask: Ask, stream: Stream, choice: int, event: Event | None) -> Iterator[str]:
+def _encode(parsed: ParsedRequest, encoder: StreamEncoder, choice: int, event: Event | None) -> Iterator[str]:
     match event:
         case None:
             yield ": still at work\n\n"
         case AnswerDelta(text=text):
-            yield from stream.text(choice, text)
+            yield from encoder.text(choice, text)
         case Finished(trace=trace):
             if trace.completion is not None:
-                yield from stream.finish(choice, trace)
+                yield from encoder.finish(choice, trace)
         case _:
-            told = progress(event)
-            if told is not None:
-                told = {"choice": choice, **told}
-                yield from stream.note(told) if ask.extension.progress == "chunks" else [comment(told)]
+            report = progress(event)
+            if report is not None:
+                report = {"choice": choice, **report}
+                chunks = parsed.extension.progress == "chunks"
+                yield from encoder.progress(report) if chunks else [sse_comment(report)]
 
 
-async def _listened(lives: Sequence[Live], tell: Callable[[News], None]) -> None:
-    """Tell what happens to each of the runs, as it happens, and now and then that they are still at work.
+async def _merge_events(runs: Sequence[RunHandle], emit: Callable[[ChoiceEvent], None]) -> None:
+    """Emits the events of all runs as they happen, and heartbeats. The first failure ends it."""
 
-    The first to fail ends it for all.
-    """
-
-    async def listen(choice: int, live: Live) -> None:
-        async with aclosing(live.events()) as events:
+    async def forward(choice: int, run: RunHandle) -> None:
+        async with aclosing(run.events()) as events:
             async for event in events:
-                tell((choice, event))
+                emit((choice, event))
 
-    async def tick() -> None:
-        working = {live.task for live in lives}
-        while working:
-            _, working = await asyncio.wait(working, timeout=SILENCE)
-            if working:
-                tell((0, None))
+    async def send_heartbeats() -> None:
+        pending = {run.task for run in runs}
+        while pending:
+            _, pending = await asyncio.wait(pending, timeout=HEARTBEAT_SECONDS)
+            if pending:
+                emit((0, None))
 
     try:
         async with asyncio.TaskGroup() as group:
-            group.create_task(tick())
-            for choice, live in enumerate(lives):
-                group.create_task(listen(choice, live))
+            group.create_task(send_heartbeats())
+            for choice, run in enumerate(runs):
+                group.create_task(forward(choice, run))
     except ExceptionGroup as failed:
         raise failed.exceptions[0] from None
 
 
 class EventStream(StreamingResponse):
-    """Server-sent events for a reader who must keep up."""
+    """A response of server-sent events that disconnects slow clients."""
 
     media_type = "text/event-stream"
 
     def __init__(
-        self, content: AsyncGenerator[str, None], *, patience: float, leave: Callable[[], None], headers: dict[str, str]
+        self,
+        content: AsyncGenerator[str, None],
+        *,
+        timeout: float,
+        on_close: Callable[[], None],
+        headers: dict[str, str],
     ) -> None:
-        """`patience` is the seconds a reader may take for a frame; `leave` is called at the end, whatever that is."""
+        """`timeout` is in seconds, for each frame; `on_close` is always called at the end."""
         super().__init__(content, headers=headers | {"cache-control": "no-store", "x-accel-buffering": "no"})
-        self._patience = patience
-        self._leave = leave
+        self._timeout = timeout
+        self._on_close = on_close
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Send it all, or as much as is read."""
         try:
             await super().__call__(scope, receive, send)
         finally:
-            self._leave()
+            self._on_close()
 
     async def stream_response(self, send: Send) -> None:
-        """Send frame by frame, and hang up on a reader who is too slow."""
-
-        async def patiently(message: Message) -> None:
-            async with asyncio.timeout(self._patience):
+        async def send_with_timeout(message: Message) -> None:
+            async with asyncio.timeout(self._timeout):
                 await send(message)
 
         async with aclosing(self.body_iterator):  # type: ignore[type-var]
             try:
-                await super().stream_response(patiently)
+                await super().stream_response(send_with_timeout)
             except TimeoutError:
-                log.warning("a reader took more than %g s for a frame; its stream is cut off", self._patience)
+                log.warning("a client took more than %g s to read a frame; its stream was closed", self._timeout)

@@ -1,11 +1,13 @@
-"""On whose account a run is, and what that may still spend: budgets that hold for each single call."""
+"""Per-key budgets of a day or month, shared by all processes and enforced on every model call."""
 
 from __future__ import annotations
 
 import asyncio
 from datetime import UTC, datetime
+from decimal import Decimal
 
-from rl_conductor.calls.budget import Amount, Budget
+from rl_conductor.calls.budget import Amount, Budget, Reservation
+from rl_conductor.errors import LimitError
 from rl_conductor.types import Usage
 from rl_conductor.workflow.limits import Limits
 from rl_conductor_server.errors import ApiError
@@ -13,67 +15,93 @@ from rl_conductor_server.settings import BudgetEntry
 from rl_conductor_server.store import Store
 
 ANY_DEPTH = 1_000
-"""A budget stands around a run, but is no conductor that calls another."""
+"""The `limits.depth` of budgets around a run, so that they don't count as nested conductors."""
 
 
-class Purse:
-    """A budget, and what was spent of it by all processes."""
+class KeyBudget:
+    """The budget of a key, and the spending of all processes against it."""
 
     def __init__(self, name: str, entry: BudgetEntry | None, store: Store) -> None:
-        """Without an `entry`, anything may be spent."""
+        """Without an `entry`, spending is unlimited."""
         self.name = name
-        self._allowed = entry or BudgetEntry()
+        self._limits = entry or BudgetEntry()
         self._store = store
-        self._since: float | None = None
-        self._elsewhere = Amount()
+        self._period_start: float | None = None
+        self._spent_elsewhere = Amount()
         self._budget: Budget | None = None
-        self._counting = asyncio.Lock()
+        self._lock = asyncio.Lock()
 
-    async def budget(self) -> Budget | None:
-        """What may still be spent in the period at hand; `None` when anything may be.
+    async def current(self) -> Budget | None:
+        """Returns the budget of the current period; `None` if spending is unlimited.
 
         Raises:
-            ApiError: nothing is left.
+            ApiError: the budget is used up.
         """
-        allowed = self._allowed
-        if allowed.usd is None and allowed.tokens is None:
+        limits = self._limits
+        if limits.usd is None and limits.tokens is None:
             return None
-        since = period_start(allowed.per)
-        async with self._counting:  # who comes meanwhile must see what was spent before, too
-            if self._budget is None or since != self._since:
-                elsewhere = await self._store.charged_elsewhere(self.name, since=since)
-                self._budget = Budget(Limits(usd=allowed.usd, tokens=allowed.tokens, depth=ANY_DEPTH))
-                self._budget.charge(elsewhere)
-                self._since, self._elsewhere = since, elsewhere
-        self._check(self._budget.spent)
+        start = period_start(limits.per)
+        async with self._lock:  # concurrent requests must not start with a budget that lacks earlier spending
+            if self._budget is None or start != self._period_start:
+                spent_elsewhere = await self._store.charged_by_others(self.name, since=start)
+                self._budget = Budget(Limits(usd=limits.usd, tokens=limits.tokens, depth=ANY_DEPTH))
+                self._budget.charge(spent_elsewhere)
+                self._period_start, self._spent_elsewhere = start, spent_elsewhere
+        self._check_remaining(self._budget.spent)
         return self._budget
 
-    def _check(self, spent: Amount) -> None:
-        allowed, used_up = self._allowed, ""
-        if allowed.usd is not None and spent.usd >= allowed.usd:
-            used_up = f"${allowed.usd:f}"
-        elif allowed.tokens is not None and spent.tokens >= allowed.tokens:
-            used_up = f"{allowed.tokens:,} tokens"
-        if used_up:
-            message = f"this key's budget of {used_up} ({allowed.per}) is used up"
+    def _check_remaining(self, total: Amount) -> None:
+        limits, limit = self._limits, ""
+        if limits.usd is not None and total.usd >= limits.usd:
+            limit = f"${limits.usd:f}"
+        elif limits.tokens is not None and total.tokens >= limits.tokens:
+            limit = f"{limits.tokens:,} tokens"
+        if limit:
+            message = f"this key's budget of {limit} ({limits.per}) is used up"
             raise ApiError(message, status=429, code="insufficient_quota")
 
     async def refresh(self) -> None:
-        """Count what other processes have spent meanwhile."""
-        async with self._counting:
-            if self._budget is None or self._since is None:
+        """Adds the spending of other processes since the last refresh."""
+        async with self._lock:
+            if self._budget is None or self._period_start is None:
                 return
-            elsewhere = await self._store.charged_elsewhere(self.name, since=self._since)
-            self._budget.charge(elsewhere - self._elsewhere)
-            self._elsewhere = elsewhere
+            spent_elsewhere = await self._store.charged_by_others(self.name, since=self._period_start)
+            self._budget.charge(spent_elsewhere - self._spent_elsewhere)
+            self._spent_elsewhere = spent_elsewhere
 
-    async def spent(self) -> Usage:
-        """What was used in the period at hand, by all processes."""
-        return await self._store.spent(self.name, since=period_start(self._allowed.per))
+    async def usage(self) -> Usage:
+        """Returns the usage of all processes in the current period."""
+        return await self._store.get_usage(self.name, since=period_start(self._limits.per))
 
 
 def period_start(per: str) -> float:
-    """When the period at hand began, in seconds since 1970."""
+    """Returns the start of the current period, in seconds since 1970."""
     now = datetime.now(UTC)
     today = now.replace(hour=0, minute=0, second=0, microsecond=0)
     return {"day": today.timestamp(), "month": today.replace(day=1).timestamp(), "ever": 0.0}[per]
+
+
+class RefusalRecorder(Budget):
+    """A budget without limits of its own, which records the calls that the budget around it refuses."""
+
+    def __init__(self, parent: Budget, refusals: dict[str, LimitError]) -> None:
+        """Adds each refusal to `refusals`, under its message."""
+        super().__init__(Limits(depth=ANY_DEPTH), parent=parent)
+        self._refusals = refusals
+
+    async def acquire(self, reservation: Reservation) -> None:
+        try:
+            await super().acquire(reservation)
+        except LimitError as error:
+            self._refusals[str(error)] = error
+            raise
+
+
+def format_refusal(error: LimitError) -> str:
+    """Formats the refusal of a call by a key's budget, which the caller can't raise."""
+    if error.needed == Decimal("Infinity"):
+        return f"this key has a budget in US dollars, but {error}"
+    remaining = max(error.left, 0)
+    if error.limit == "usd":
+        return f"${remaining:f} is left of this key's budget, but the next call may cost up to ${error.needed:f}"
+    return f"{remaining:,} tokens are left of this key's budget, but the next call may use up to {error.needed:,}"

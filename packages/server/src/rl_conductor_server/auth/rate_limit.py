@@ -1,4 +1,4 @@
-"""How often something may happen: a key's requests, and wrong keys from one address."""
+"""Rate limits: requests of a key, and failed authentication by address."""
 
 from __future__ import annotations
 
@@ -8,61 +8,61 @@ from ipaddress import IPv6Address, ip_address
 
 from rl_conductor_server.errors import ApiError
 
-WRONG_KEYS = 20
-"""Most wrong keys a minute from one address."""
-ADDRESSES = 10_000
-"""Most addresses that are remembered."""
+MAX_FAILURES = 20
+"""Failed attempts a minute from one address before it gets status 429."""
+MAX_ADDRESSES = 10_000
+"""Maximum number of addresses in memory; the least recent ones are dropped."""
 
 
-class Rate:
-    """So many turns a minute, which may be taken all at once."""
+class TokenBucket:
+    """A token bucket, full at first and refilled evenly over each minute."""
 
-    def __init__(self, a_minute: int) -> None:
-        self._a_minute = a_minute
-        self._turns = float(a_minute)
-        self._counted = time.monotonic()
+    def __init__(self, per_minute: int) -> None:
+        self._per_minute = per_minute
+        self._tokens = float(per_minute)
+        self._updated = time.monotonic()
 
     @property
     def wait(self) -> float:
-        """Seconds until there is a turn."""
+        """Seconds until a token is available."""
         now = time.monotonic()
-        self._turns = min(self._a_minute, self._turns + (now - self._counted) * self._a_minute / 60)
-        self._counted = now
-        return max(0.0, (1 - self._turns) * 60 / self._a_minute)
+        self._tokens = min(self._per_minute, self._tokens + (now - self._updated) * self._per_minute / 60)
+        self._updated = now
+        return max(0.0, (1 - self._tokens) * 60 / self._per_minute)
 
     def take(self) -> float:
-        """Take a turn if there is one; else say in how many seconds there is."""
+        """Takes a token and returns 0, or returns the seconds until one is available."""
         wait = self.wait
         if not wait:
-            self._turns -= 1
+            self._tokens -= 1
         return wait
 
 
-class Guesses:
-    """Wrong keys by the address that they came from."""
+class FailedAuthLimiter:
+    """Limits the failed authentication attempts of each address."""
 
     def __init__(self) -> None:
-        self._rates: OrderedDict[str, Rate] = OrderedDict()
+        self._buckets: OrderedDict[str, TokenBucket] = OrderedDict()
 
     def check(self, host: str) -> None:
-        """Raise `ApiError` when this address has guessed too often to be listened to now."""
-        rate = self._rates.get(_network(host))
-        if rate is not None and rate.wait:
-            raise _too_many(rate.wait)
+        """Raises `ApiError` if the address had too many failed attempts."""
+        bucket = self._buckets.get(_network(host))
+        if bucket is not None and bucket.wait:
+            raise _too_many_failures(bucket.wait)
 
-    def wrong(self, host: str) -> None:
-        """Count a wrong key. Raises `ApiError` when there were too many."""
+    def record_failure(self, host: str) -> None:
+        """Counts a failed attempt. Raises `ApiError` if there were too many."""
         network = _network(host)
-        rate = self._rates.setdefault(network, Rate(WRONG_KEYS))
-        self._rates.move_to_end(network)
-        if len(self._rates) > ADDRESSES:
-            self._rates.popitem(last=False)
-        if wait := rate.take():
-            raise _too_many(wait)
+        bucket = self._buckets.setdefault(network, TokenBucket(MAX_FAILURES))
+        self._buckets.move_to_end(network)
+        if len(self._buckets) > MAX_ADDRESSES:
+            self._buckets.popitem(last=False)
+        if wait := bucket.take():
+            raise _too_many_failures(wait)
 
 
 def _network(host: str) -> str:
-    """The address itself; of IPv6 the part that its owner can't choose."""
+    """Returns the address, or the /64 network of an IPv6 address, because a client can use all addresses of it."""
     try:
         address = ip_address(host)
     except ValueError:
@@ -70,6 +70,6 @@ def _network(host: str) -> str:
     return str(int(address) >> 64) if isinstance(address, IPv6Address) else host
 
 
-def _too_many(wait: float) -> ApiError:
-    message = "too many wrong keys came from this address; come back later"
+def _too_many_failures(wait: float) -> ApiError:
+    message = "too many invalid keys from this address; try again later"
     return ApiError(message, status=429, code="too_many_wrong_keys", retry_after=wait)

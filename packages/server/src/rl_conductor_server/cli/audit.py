@@ -1,4 +1,4 @@
-"""`audit`: the record of who decided what, read, checked and exported."""
+"""`audit`: prints, verifies and exports the audit record of a server's runs."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from rich.console import Console
 from rich.text import Text
 
 from rl_conductor._internal.formatting import counted, dollars, seconds
@@ -18,41 +19,43 @@ from rl_conductor.cli import runner
 from rl_conductor.cli.output import console, report
 from rl_conductor.errors import ConfigError
 from rl_conductor.trace.audit import AuditedCall, Chain, Record, read_export
-from rl_conductor_server.cli import stored
+from rl_conductor_server.cli import store_options
 
 if TYPE_CHECKING:
     from rl_conductor_server.store import Store
 
-SHOWN = 12
-"""Characters of a hash that tell two apart."""
+HASH_CHARS = 12
+"""Number of characters printed of a hash."""
 
 
 def audit(
     run: Annotated[
-        str | None, typer.Argument(metavar="RUN", help="A run's id; without it, the whole record.", show_default=False)
+        str | None,
+        typer.Argument(metavar="RUN", help="Id of a run; without it, the complete record.", show_default=False),
     ] = None,
     *,
     verify: Annotated[
-        bool, typer.Option("--verify", help="Check that nothing was changed: the record, and the run's trace.")
+        bool, typer.Option("--verify", help="Verify that the record and the run's trace were not changed.")
     ] = False,
     export: Annotated[
-        Path | None, typer.Option("--export", metavar="FILE", help="Write the whole record to a file (JSONL).")
+        Path | None, typer.Option("--export", metavar="FILE", help="Write the complete record to a file (JSONL).")
     ] = None,
     verify_file: Annotated[
-        Path | None, typer.Option("--verify-file", metavar="FILE", help="Check an exported file. Needs no store.")
+        Path | None,
+        typer.Option("--verify-file", metavar="FILE", help="Verify an exported file. Needs no store."),
     ] = None,
     head: Annotated[
         str | None,
-        typer.Option("--head", metavar="HASH", help="The head as you noted it elsewhere: it must still be there."),
+        typer.Option("--head", metavar="HASH", help="Verify that the record still contains this earlier head."),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print a run's records as they are kept.")] = False,
-    store: stored.StoreOption = None,
-    config: stored.ConfigOption = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print a run's records as they are stored.")] = False,
+    store: store_options.StoreOption = None,
+    config: store_options.ConfigOption = None,
 ) -> None:
-    """Who decided what in a server's runs: a record in which every change shows.
+    """Print, verify or export the audit record: the plans, model calls and outcomes of a server's runs.
 
-    Each record names the hash of the one before. The last one's hash, the head, stands for all of them:
-    note it where nobody who can write to the store can write.
+    Each record contains the hash of the one before it. The hash of the last one, the head, stands for all of them:
+    keep a copy where nobody who can write to the store can change it.
 
     \b
     Examples:
@@ -62,13 +65,13 @@ def audit(
       rl-conductor audit --verify-file audit.jsonl --head 9b2f...
     """
     if verify_file is not None:
-        _settle(_read_file(verify_file), head)
+        _report_chain(_read_file(verify_file), head)
     elif run is not None:
-        _run(run, verify=verify, as_json=as_json, head=head, store=store, config=config)
+        _audit_run(run, verify=verify, as_json=as_json, head=head, store=store, config=config)
     elif verify or export or head:
-        _settle(_read(store, config, export), head)
+        _report_chain(_read_store(store, config, export), head)
     else:
-        raise ConfigError("say which: a RUN, --verify, --export FILE or --verify-file FILE")
+        raise ConfigError("nothing to do; give a RUN, --verify, --export FILE or --verify-file FILE")
 
 
 def _read_file(file: Path) -> Chain:
@@ -76,80 +79,90 @@ def _read_file(file: Path) -> Chain:
         return read_export(file.read_bytes())
 
 
-def _read(store: str | None, config: Path | None, export: Path | None) -> Chain:
-    """The chain of a store, written to a file on the way if there is one."""
+def _read_store(store: str | None, config: Path | None, export: Path | None) -> Chain:
+    """Read and verify the record of a store, writing it to `export` if given."""
     chain, path = Chain(), export or Path(os.devnull)
 
-    async def look(kept: Store) -> None:
+    async def copy_lines(opened: Store) -> None:
         with open_for_writing(path) as write:
-            async for line in kept.records(chain):
+            async for line in opened.audit_lines(chain):
                 write(line)
             write(chain.seal)
 
-    stored.read(store, config, look)
+    store_options.with_store(store, config, copy_lines)
     return chain
 
 
-def _run(run: str, *, verify: bool, as_json: bool, head: str | None, store: str | None, config: Path | None) -> None:
+def _audit_run(
+    run: str, *, verify: bool, as_json: bool, head: str | None, store: str | None, config: Path | None
+) -> None:
     chain = Chain()
 
-    async def look(kept: Store) -> tuple[list[str], str | None]:
-        found = [line async for line in kept.records(chain) if json.loads(line).get("run") == run]
-        return found, await kept.trace_digest(run)
+    async def load(opened: Store) -> tuple[list[str], str | None]:
+        lines = [line async for line in opened.audit_lines(chain) if json.loads(line).get("run") == run]
+        return lines, await opened.get_trace_digest(run)
 
-    lines, trace = stored.read(store, config, look)
+    lines, trace_digest = store_options.with_store(store, config, load)
     if not lines:
-        raise ConfigError(f"no record of a run {run!r}: it is not over, or was never begun")
+        raise ConfigError(f"no record of run {run!r}: it has not ended, or it does not exist")
     if as_json:
         sys.stdout.write("".join(f"{line}\n" for line in lines))
     else:
-        _tell([Record.model_validate_json(line) for line in lines])
+        _print_records([Record.model_validate_json(line) for line in lines])
     if verify or head:
-        _settle(chain, head)
-        _settle_trace(json.loads(lines[-1])["trace"], trace)
+        _report_chain(chain, head)
+        _report_trace(json.loads(lines[-1])["trace"], trace_digest)
 
 
-def _settle(chain: Chain, head: str | None) -> None:
-    """Say whether a chain is whole, and end with an exit code if it is not."""
+def _report_chain(chain: Chain, head: str | None) -> None:
+    """Print whether the chain is intact; exit with an error code if it is not."""
     if chain.broken is None and head not in (None, *chain.heads):
-        chain.broken = f"the head that you noted, {head}, is not in it: the record was written anew, or cut"
+        chain.broken = f"it does not contain the head {head}, so it was rewritten or truncated"
     if chain.broken is not None:
         console.fail(f"the audit record was changed: {chain.broken}")
         raise typer.Exit(runner.NO_ANSWER)
-    _confirm(f"{counted(chain.records, 'record')}, none of which was changed; the head is {chain.head}")
+    _confirm(f"{counted(chain.records, 'record')}, none of them changed; the head is {chain.head}")
 
 
-def _settle_trace(recorded: str | None, kept: str | None) -> None:
+def _report_trace(recorded: str | None, stored: str | None) -> None:
+    """Print whether the digest of a trace is the recorded one; exit with an error code if it is not."""
     if recorded is None:
-        _confirm("it has no trace: the server that ran it is gone")
-    elif kept is None:
-        _confirm("its trace is not kept any more, so only the record tells of it")
-    elif kept == recorded:
-        _confirm("its trace is the one that was recorded")
+        _confirm("the run has no trace: the server that ran it is gone")
+    elif stored is None:
+        _confirm("the run's trace is no longer stored, only its record")
+    elif stored == recorded:
+        _confirm("the run's trace matches its record")
     else:
-        console.fail("its trace was changed: it is not the one that was recorded")
+        console.fail("the run's trace was changed: it does not match its record")
         raise typer.Exit(runner.NO_ANSWER)
 
 
-def _confirm(what: str) -> None:
-    console.stderr().print(Text.assemble(("✓ ", "green"), what), soft_wrap=True)
+def _confirm(message: str) -> None:
+    console.stderr().print(Text.assemble(("✓ ", "green"), message), soft_wrap=True)
 
 
-def _tell(records: Sequence[Record]) -> None:
+def _print_records(records: Sequence[Record]) -> None:
     out = console.stdout()
     for record in records:
         out.print(report.key_value_table(_facts(record)))
         out.print()
-        for number, one in enumerate(record.rounds, 1):
-            out.print(f"round {number}: {one.source}, plan {one.plan[:SHOWN]}")
-            for call in one.calls:
-                out.print(f"  {_call(call)}", soft_wrap=True)
-            for place, step in enumerate(one.steps, 1):
+        for number, audited_round in enumerate(record.rounds, 1):
+            out.print(f"round {number}: {audited_round.source}, plan {audited_round.plan[:HASH_CHARS]}")
+            for call in audited_round.calls:
+                _print_call(out, call, "  ")
+            for position, step in enumerate(audited_round.steps, 1):
                 reads = ", ".join(str(index + 1) for index in step.access) or "nothing"
-                out.print(f"  step {place}: {console.one_line(step.worker)}, reads {reads}: {step.status}")
+                out.print(f"  step {position}: {console.one_line(step.worker)}, reads {reads}: {step.status}")
                 for call in step.calls:
-                    out.print(f"    {_call(call)}", soft_wrap=True)
+                    _print_call(out, call, "    ")
         out.print()
+
+
+def _print_call(out: Console, call: AuditedCall, indent: str) -> None:
+    """Prints a call, and below it the calls that a conductor or an agent made for it."""
+    out.print(f"{indent}{_call_line(call)}", soft_wrap=True)
+    for inner in call.inside:
+        _print_call(out, inner, f"{indent}  ")
 
 
 def _facts(record: Record) -> dict[str, str]:
@@ -157,26 +170,27 @@ def _facts(record: Record) -> dict[str, str]:
     return {
         "record": str(record.sequence),
         "run": record.run,
-        "began": record.began,
-        "took": seconds(record.ms / 1000),
-        "asked": f"{record.model} ({record.api}), on the account of {record.key}",
-        "is": record.status,
-        "used": f"{used.input_tokens + used.output_tokens:,} tokens, {dollars(used.usd)}",
-        "made with": _made_with(record),
+        "started": record.began,
+        "time": seconds(record.ms / 1000),
+        "model": f"{record.model} ({record.api})",
+        "API key": record.key,
+        "status": record.status,
+        "usage": f"{used.input_tokens + used.output_tokens:,} tokens, {dollars(used.usd)}",
+        "versions": _versions(record),
         "request": record.request or "unknown",
         "answer": record.answer or "none",
         "trace": record.trace or "none: the server that ran it is gone",
     }
 
 
-def _made_with(record: Record) -> str:
+def _versions(record: Record) -> str:
     if record.package is None or record.policy is None:
         return "unknown"
-    return f"rl-conductor {record.package}, prompts {record.prompts}, policy {record.policy[:SHOWN]}"
+    return f"rl-conductor {record.package}, prompts {record.prompts}, policy {record.policy[:HASH_CHARS]}"
 
 
-def _call(call: AuditedCall) -> str:
-    who = call.requested
-    if call.answered not in (None, who):
-        who = f"{who}, answered by {call.answered}"
-    return console.one_line(f"{call.outcome}: {who}, was shown {call.shown[:SHOWN]}, {seconds(call.ms / 1000)}")
+def _call_line(call: AuditedCall) -> str:
+    model = call.requested
+    if call.answered not in (None, model):
+        model = f"{model}, answered by {call.answered}"
+    return console.one_line(f"{call.outcome}: {model}, prompt {call.shown[:HASH_CHARS]}, {seconds(call.ms / 1000)}")

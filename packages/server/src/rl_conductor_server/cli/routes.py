@@ -1,4 +1,4 @@
-"""`routes`: whether conductors are better than the models that answer today, and how far each canary is."""
+"""`routes`: prints the results of each experiment, called a route here and in the settings, and sets its canary."""
 
 from __future__ import annotations
 
@@ -15,28 +15,34 @@ from rl_conductor._internal.confidence import Interval
 from rl_conductor._internal.formatting import cost_in_words, counted, dollars, seconds, tokens
 from rl_conductor.cli.output import console
 from rl_conductor.errors import ConfigError
-from rl_conductor_server.cli import stored
-from rl_conductor_server.experiments.results import Trial, trials
-from rl_conductor_server.experiments.spend_audit import Spread
+from rl_conductor_server.cli import store_options
+from rl_conductor_server.experiments.results import ExperimentResult, load_results
+from rl_conductor_server.experiments.spend_audit import Distribution
 from rl_conductor_server.store import Store
 
 
 def routes(
-    route: Annotated[str | None, typer.Argument(metavar="ROUTE", help="Its name, pinned or not.")] = None,
+    route: Annotated[
+        str | None, typer.Argument(metavar="ROUTE", help="Name of the route, with or without its release date.")
+    ] = None,
     *,
     canary: Annotated[
         float | None,
         typer.Option(
-            "--canary", min=0, max=100, metavar="PERCENT", help="Let the conductor answer this share from now on."
+            "--canary",
+            min=0,
+            max=100,
+            metavar="PERCENT",
+            help="Change the percentage of requests that the conductor answers.",
         ),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print it as JSON, and nothing else.")] = False,
-    store: stored.StoreOption = None,
-    config: stored.ConfigOption = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the results as JSON, and nothing else.")] = False,
+    store: store_options.StoreOption = None,
+    config: store_options.ConfigOption = None,
 ) -> None:
-    """Whether each route's conductor is better than the model that answers today, and its canary.
+    """Compare each route's conductor with its current model, and show or change its canary.
 
-    Intervals hold the true value 95 times in a hundred. A server sees a new percentage within a few seconds.
+    Intervals are 95 % confidence intervals. Servers apply a new percentage within a few seconds.
 
     \b
     Examples:
@@ -45,76 +51,89 @@ def routes(
       rl-conductor routes assistant-2026-11-01 --canary 5
     """
 
-    async def look(kept: Store) -> list[Trial]:
-        known = await trials(kept, route)
-        if route is not None and not known:
-            raise ConfigError(f"no route {route!r} is kept there; 'rl-conductor routes' lists those that are")
+    async def load(opened: Store) -> list[ExperimentResult]:
+        results = await load_results(opened, route)
+        if route is not None and not results:
+            raise ConfigError(f"no route {route!r} in this store; 'rl-conductor routes' lists the routes")
         if canary is None:
-            return known
-        await _set(kept, [one.canary.route for one in known], canary)
-        return await trials(kept, route)
+            return results
+        await _set_canary(opened, [result.canary.route for result in results], canary)
+        return await load_results(opened, route)
 
-    found = stored.read(store, config, look)
+    results = store_options.with_store(store, config, load)
     if as_json:
-        console.write_json(json.dumps([one.model_dump(mode="json") for one in found], indent=2))
+        console.write_json(json.dumps([result.model_dump(mode="json") for result in results], indent=2))
         return
-    for one in found:
-        _tell(one)
-    if not found:
-        console.note(console.stderr(), "no server that keeps its runs there has had a route")
+    for result in results:
+        _print_result(result)
+    if not results:
+        console.note(console.stderr(), "no routes in this store")
 
 
-async def _set(store: Store, releases: list[str], percent: float) -> None:
+async def _set_canary(store: Store, releases: Sequence[str], percent: float) -> None:
     if len(releases) != 1:
-        raise ConfigError(f"name one release for its canary: {', '.join(releases)}")
-    await store.trials.set(releases[0], percent, "set by hand")
+        raise ConfigError(f"--canary changes one route; name one of: {', '.join(releases)}")
+    await store.experiments.set_canary(releases[0], percent, "set on the command line")
 
 
-def _tell(one: Trial) -> None:
+def _print_result(result: ExperimentResult) -> None:
     out = console.stdout()
-    canary = one.canary
-    when = f"{datetime.fromtimestamp(canary.since):%m-%d %H:%M}"
+    canary = result.canary
+    since = f"{datetime.fromtimestamp(canary.since):%m-%d %H:%M}"
     out.print(canary.route, style="bold")
-    out.print(console.one_line(f"canary at {canary.percent:g} % since {when}: {canary.reason}"))
-    told = f"{counted(one.pairs, 'pair')} compared for {cost_in_words(one.spent)}, {tokens(one.spent)}"
-    out.print(told if one.pairs else f"no pair compared yet; {told.partition(' for ')[2]} spent")
-    if one.pairs:
-        out.print("", _verdicts(one), "", _amounts(one), sep="\n")
+    out.print(console.one_line(f"canary at {canary.percent:g} % since {since}: {canary.reason}"))
+    usage = f"{cost_in_words(result.usage)}, {tokens(result.usage)}"
+    if result.pairs:
+        out.print(f"{counted(result.pairs, 'pair')} compared for {usage}")
+        out.print("", _verdict_table(result), "", _comparison_table(result), sep="\n")
+    else:
+        out.print(f"no pairs compared yet; {usage} spent")
     out.print()
 
 
-def _verdicts(one: Trial) -> Table:
+def _verdict_table(result: ExperimentResult) -> Table:
     table = Table("the conductor's answer", "share", "95 % interval", box=None, pad_edge=False)
-    for what, part in {
-        "is better": one.wins,
-        "is as good": one.ties,
-        "is worse": one.losses,
-        "is as good or better": one.as_good,
-        f"is better, of {one.decided.n} that are no tie": one.decided,
-    }.items():
-        table.add_row(what, f"{part.value:.1%}", f"{part.low:.1%} to {part.high:.1%}")
+    rates = {
+        "is better": result.wins,
+        "is as good": result.ties,
+        "is worse": result.losses,
+        "is as good or better": result.as_good,
+        f"is better, of {result.decided.n} without ties": result.decided,
+    }
+    for label, rate in rates.items():
+        table.add_row(label, f"{rate.value:.1%}", f"{rate.low:.1%} to {rate.high:.1%}")
     return table
 
 
-def _amounts(one: Trial) -> Table:
-    table = Table("an answer", "mean", "p50", "p95", "more, on average", "95 % interval", box=None, pad_edge=False)
-    for name, compared, shown in (("seconds", one.seconds, seconds), ("dollars", one.dollars, _dollars)):
-        if compared is not None:
-            table.add_row(f"{name}, incumbent", *_spread(compared.incumbent, shown))
-            table.add_row(f"{name}, conductor", *_spread(compared.conductor, shown), *_more(compared.more, shown))
+def _comparison_table(result: ExperimentResult) -> Table:
+    table = Table("per answer", "mean", "p50", "p95", "mean difference", "95 % interval", box=None, pad_edge=False)
+    for name, comparison, format_value in (
+        ("seconds", result.seconds, seconds),
+        ("dollars", result.dollars, _format_dollars),
+    ):
+        if comparison is not None:
+            table.add_row(f"{name}, incumbent", *_distribution_cells(comparison.incumbent, format_value))
+            table.add_row(
+                f"{name}, conductor",
+                *_distribution_cells(comparison.conductor, format_value),
+                *_difference_cells(comparison.more, format_value),
+            )
     return table
 
 
-def _spread(amounts: Spread, shown: Callable[[float], str]) -> Iterator[str]:
-    return map(shown, (amounts.mean, amounts.p50, amounts.p95))
+def _distribution_cells(values: Distribution, format_value: Callable[[float], str]) -> Iterator[str]:
+    return map(format_value, (values.mean, values.p50, values.p95))
 
 
-def _more(more: Interval | None, shown: Callable[[float], str]) -> Sequence[str]:
-    if more is None:
+def _difference_cells(difference: Interval | None, format_value: Callable[[float], str]) -> Sequence[str]:
+    if difference is None:
         return ()
-    value, low, high = (f"{'-' if one < 0 else '+'}{shown(abs(one))}" for one in (more.value, more.low, more.high))
+    value, low, high = (
+        f"{'-' if bound < 0 else '+'}{format_value(abs(bound))}"
+        for bound in (difference.value, difference.low, difference.high)
+    )
     return value, f"{low} to {high}"
 
 
-def _dollars(amount: float) -> str:
+def _format_dollars(amount: float) -> str:
     return dollars(Decimal(str(amount)))

@@ -1,4 +1,4 @@
-"""`runs`: what a server has run, newest first."""
+"""`runs`: lists and exports the runs of a server, newest first."""
 
 from __future__ import annotations
 
@@ -14,41 +14,44 @@ from rich.text import Text
 
 from rl_conductor._internal.formatting import cost, counted, seconds
 from rl_conductor.cli.output import console
-from rl_conductor_server.cli import stored
+from rl_conductor_server.cli import store_options
 from rl_conductor_server.store import RunRow, Search, Store
 
-MARKS = {
+STATUS_MARKS = {
     "done": ("✓", "green"),
     "failed": ("✗", "bold red"),
     "cancelled": ("–", "dim"),
     "running": ("…", "cyan"),
 }
-WHICH = "Which"
-
+PANEL = "Filters"
 
 TextOption = Annotated[
-    str | None, typer.Option("--text", metavar="TEXT", help="In what was asked or answered.", rich_help_panel=WHICH)
+    str | None,
+    typer.Option("--text", metavar="TEXT", help="Text in the question or in the answer.", rich_help_panel=PANEL),
 ]
 StatusOption = Annotated[
     Literal["running", "done", "failed", "cancelled"] | None,
-    typer.Option("--status", help="Only runs with this status.", rich_help_panel=WHICH),
+    typer.Option("--status", help="Only runs with this status.", rich_help_panel=PANEL),
 ]
 ModelOption = Annotated[
-    str | None, typer.Option("--model", metavar="NAME", help="The model that was asked.", rich_help_panel=WHICH)
+    str | None, typer.Option("--model", metavar="NAME", help="Name of the requested model.", rich_help_panel=PANEL)
 ]
 WorkerOption = Annotated[
-    str | None, typer.Option("--worker", metavar="NAME", help="Who took part.", rich_help_panel=WHICH)
+    str | None, typer.Option("--worker", metavar="NAME", help="Worker that was called.", rich_help_panel=PANEL)
 ]
 KeyOption = Annotated[
-    str | None, typer.Option("--key", metavar="NAME", help="On whose account.", rich_help_panel=WHICH)
+    str | None, typer.Option("--key", metavar="NAME", help="Name of the API key.", rich_help_panel=PANEL)
 ]
 SinceOption = Annotated[
-    datetime | None, typer.Option("--since", help="Started at this time or later.", rich_help_panel=WHICH)
+    datetime | None, typer.Option("--since", help="Started at this time or later.", rich_help_panel=PANEL)
 ]
-BeforeOption = Annotated[datetime | None, typer.Option("--before", help="Started earlier.", rich_help_panel=WHICH)]
-MostOption = Annotated[int, typer.Option("--most", "-n", min=1, metavar="N", help="How many.", rich_help_panel=WHICH)]
-MostExported = Annotated[int, typer.Option("--most", "-n", min=1, metavar="N", help="How many.", rich_help_panel=WHICH)]
-AsJson = Annotated[bool, typer.Option("--json", help="Print them as JSON, and nothing else.")]
+BeforeOption = Annotated[
+    datetime | None, typer.Option("--before", help="Started before this time.", rich_help_panel=PANEL)
+]
+LimitOption = Annotated[
+    int, typer.Option("--most", "-n", min=1, metavar="N", help="Maximum number of runs.", rich_help_panel=PANEL)
+]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print the runs as JSON, and nothing else.")]
 
 
 app = typer.Typer(invoke_without_command=True, add_completion=False)
@@ -65,10 +68,10 @@ def runs(
     key: KeyOption = None,
     since: SinceOption = None,
     before: BeforeOption = None,
-    most: MostOption = 20,
-    as_json: AsJson = False,
-    store: stored.StoreOption = None,
-    config: stored.ConfigOption = None,
+    limit: LimitOption = 20,
+    as_json: JsonOption = False,
+    store: store_options.StoreOption = None,
+    config: store_options.ConfigOption = None,
 ) -> None:
     """List the runs of a server, newest first.
 
@@ -83,16 +86,16 @@ def runs(
         return
     search = _search(text=text, status=status, model=model, worker=worker, key=key, since=since, before=before)
 
-    async def look(kept: Store) -> Sequence[RunRow]:
-        return await kept.runs(search, most=most)
+    async def load(opened: Store) -> Sequence[RunRow]:
+        return await opened.list_runs(search, limit=limit)
 
-    found = stored.read(store, config, look)
+    rows = store_options.with_store(store, config, load)
     if as_json:
-        console.write_json(json.dumps([row.model_dump(mode="json") for row in found], indent=2))
-    elif found:
-        console.stdout().print(_table(found))
+        console.write_json(json.dumps([row.model_dump(mode="json") for row in rows], indent=2))
+    elif rows:
+        console.stdout().print(_table(rows))
     else:
-        console.note(console.stderr(), "no such run")
+        console.note(console.stderr(), "no matching runs")
 
 
 @app.command()
@@ -105,11 +108,11 @@ def export(
     key: KeyOption = None,
     since: SinceOption = None,
     before: BeforeOption = None,
-    most: MostExported = 20_000,
-    store: stored.StoreOption = None,
-    config: stored.ConfigOption = None,
+    limit: LimitOption = 20_000,
+    store: store_options.StoreOption = None,
+    config: store_options.ConfigOption = None,
 ) -> None:
-    """Write the traces of finished runs to standard output, one JSON object a line, newest first.
+    """Write the traces of runs that have ended to standard output, one JSON object per line, newest first.
 
     Runs without a stored trace are left out. 'calibrate --runs FILE' learns from such a file.
 
@@ -120,49 +123,47 @@ def export(
     """
     search = _search(text=text, status=status, model=model, worker=worker, key=key, since=since, before=before)
 
-    async def write(kept: Store) -> int:
+    async def write_traces(opened: Store) -> int:
         exported = 0
-        for row in await kept.runs(search, most=most):
-            trace = await kept.trace(row.id)
+        for row in await opened.list_runs(search, limit=limit):
+            trace = await opened.get_trace(row.id)
             if trace is not None:
                 sys.stdout.write(f"{trace.model_dump_json()}\n")
                 exported += 1
         return exported
 
-    console.note(console.stderr(), f"exported {counted(stored.read(store, config, write), 'trace')}")
+    exported = store_options.with_store(store, config, write_traces)
+    console.note(console.stderr(), f"exported {counted(exported, 'trace')}")
 
 
 def _search(*, since: datetime | None, before: datetime | None, **fields: str | None) -> Search:
-    return Search.model_validate(
-        fields
-        | {
-            "since": since.timestamp() if since else None,
-            "before": before.timestamp() if before else None,
-        }
-    )
+    times = {
+        "since": since.timestamp() if since else None,
+        "before": before.timestamp() if before else None,
+    }
+    return Search.model_validate(fields | times)
 
 
 def _table(rows: Sequence[RunRow]) -> Table:
-    drawn = Table(box=None, padding=(0, 2, 0, 0), header_style="dim", pad_edge=False)
-    for name in ("run", "begun", ""):
-        drawn.add_column(name, no_wrap=True)
-    for name in ("took", "tokens", "cost"):
-        drawn.add_column(name, justify="right", no_wrap=True)
-    for name in ("asked", "key", "question"):
-        drawn.add_column(name)
+    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim", pad_edge=False)
+    for name in ("run", "started", ""):
+        table.add_column(name, no_wrap=True)
+    for name in ("time", "tokens", "cost"):
+        table.add_column(name, justify="right", no_wrap=True)
+    for name in ("model", "key", "question"):
+        table.add_column(name)
     for row in rows:
-        drawn.add_row(
+        table.add_row(
             row.id,
             f"{datetime.fromtimestamp(row.created):%m-%d %H:%M}",
-            Text(*MARKS[row.status]),
+            Text(*STATUS_MARKS[row.status]),
             "" if row.seconds is None else seconds(row.seconds),
             f"{row.usage.total_tokens:,}",
             cost(row.usage),
-            *(_cut(part) for part in (row.asked_model, row.key, row.question)),
+            *(_ellipsized(text) for text in (row.model_label, row.key, row.question)),
         )
-    return drawn
+    return table
 
 
-def _cut(text: str) -> Text:
-    """One line of `text`, as long as there is room."""
+def _ellipsized(text: str) -> Text:
     return Text(console.one_line(text), no_wrap=True, overflow="ellipsis")

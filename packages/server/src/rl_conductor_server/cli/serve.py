@@ -1,4 +1,4 @@
-"""`serve`: the pool behind one name, over HTTP."""
+"""`serve`: starts the HTTP server, or creates an API key for it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from rl_conductor.config.discovery import DiscoveredPool, discover, from_file
 from rl_conductor.errors import ConfigError
 
 if TYPE_CHECKING:
-    from rl_conductor_server.catalog import Catalogue
+    from rl_conductor_server.catalog import ModelCatalog
     from rl_conductor_server.settings import Settings
 
 EXAMPLE = """  curl {address}/v1/chat/completions -H 'content-type: application/json'{key} \\
@@ -30,19 +30,22 @@ EXAMPLE = """  curl {address}/v1/chat/completions -H 'content-type: application/
 def serve(
     *,
     config: Annotated[
-        Path | None, typer.Option("--config", metavar="FILE", help="A settings file, such as conductor.toml.")
+        Path | None, typer.Option("--config", metavar="FILE", help="Settings file, such as conductor.toml.")
     ] = None,
-    host: Annotated[str | None, typer.Option("--host", metavar="ADDRESS", help="Where to listen.")] = None,
-    port: Annotated[int | None, typer.Option("--port", min=0, max=65535, metavar="N", help="On which port.")] = None,
+    host: Annotated[str | None, typer.Option("--host", metavar="ADDRESS", help="Address to listen on.")] = None,
+    port: Annotated[
+        int | None, typer.Option("--port", min=0, max=65535, metavar="N", help="Port to listen on.")
+    ] = None,
     store: Annotated[
-        str | None, typer.Option("--store", metavar="URL", help="Where runs are kept: sqlite:///FILE or postgres://...")
+        str | None,
+        typer.Option("--store", metavar="URL", help="Database for runs: sqlite:///FILE or postgres://..."),
     ] = None,
     pool: options.PoolOption = None,
     new_key: Annotated[
-        str | None, typer.Option("--new-key", metavar="NAME", help="Make an API key, print it, and end.")
+        str | None, typer.Option("--new-key", metavar="NAME", help="Create and print an API key, and exit.")
     ] = None,
 ) -> None:
-    """Serve the pool as OpenAI's and Anthropic's APIs do, with who did what and what it cost.
+    """Serve the pool through OpenAI's and Anthropic's APIs, with the steps and the cost of each answer.
 
     \b
     Examples:
@@ -54,82 +57,89 @@ def serve(
     if new_key is not None:
         _print_new_key(new_key)
     else:
-        _serve(_settings(config, host=host, port=port, store=store, pool=pool))
+        _serve(_merge_settings(config, host=host, port=port, store=store, pool=pool))
 
 
-def _settings(config: Path | None, **given: object) -> Settings:
+def _merge_settings(config: Path | None, **options: object) -> Settings:
+    """Read the settings file, if any, and apply the options of the command line."""
     from rl_conductor_server.settings import Settings, read_settings  # noqa: PLC0415
 
     settings = read_settings(config) if config else Settings()
-    changed = {name: value for name, value in given.items() if value is not None}
-    if "pool" in changed:
-        changed |= {"workers": {}, "planner": None}
-    if "store" in changed:
-        changed["store"] = settings.store.model_copy(update={"url": changed["store"]})
-    return settings.model_copy(update=changed)
+    overrides = {name: value for name, value in options.items() if value is not None}
+    if "pool" in overrides:
+        overrides |= {"workers": {}, "planner": None}
+    if "store" in overrides:
+        overrides["store"] = settings.store.model_copy(update={"url": overrides["store"]})
+    return settings.model_copy(update=overrides)
 
 
 def _serve(settings: Settings) -> None:
-    from rl_conductor_server.catalog import catalogue  # noqa: PLC0415
+    from rl_conductor_server.catalog import build_catalog  # noqa: PLC0415
     from rl_conductor_server.listen import listening_socket  # noqa: PLC0415
 
-    inline = settings.inline_pool
-    found = from_file(inline, "the settings describe it") if inline else discover(pool_file=settings.pool)
-    served = catalogue(found, settings.profiles)
-    prepare_models(next(iter(served)).conductor, found)
-    # uvicorn drains, and then raises the signal once more, which by default would end us before telemetry is sent.
+    inline_pool = settings.inline_pool
+    discovered = (
+        from_file(inline_pool, "the settings describe it") if inline_pool else discover(pool_file=settings.pool)
+    )
+    models = build_catalog(discovered, settings.profiles)
+    prepare_models(next(iter(models)).conductor, discovered)
+    # uvicorn drains and then raises the signal again; its default action would end us before telemetry is sent.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     with export_telemetry(), listening_socket(settings) as listener, suppress(KeyboardInterrupt):
-        asyncio.run(_until_told(settings, served, found, listener))
+        asyncio.run(_serve_until_signal(settings, models, discovered, listener))
 
 
-async def _until_told(settings: Settings, served: Catalogue, found: DiscoveredPool, listener: socket.socket) -> None:
+async def _serve_until_signal(
+    settings: Settings, models: ModelCatalog, discovered: DiscoveredPool, listener: socket.socket
+) -> None:
     from rl_conductor_server.listen import http_server  # noqa: PLC0415
     from rl_conductor_server.service import Service  # noqa: PLC0415
 
-    service = await Service.over(served, settings)
-    _introduce(settings, service.catalogue, found, listener)
+    service = await Service.create(models, settings)
+    _print_banner(settings, service.catalog, discovered, listener)
     await http_server(service).serve(sockets=[listener])
 
 
-def _introduce(settings: Settings, served: Catalogue, found: DiscoveredPool, listener: socket.socket) -> None:
-    from rl_conductor_server.store.database import shown  # noqa: PLC0415
+def _print_banner(
+    settings: Settings, models: ModelCatalog, discovered: DiscoveredPool, listener: socket.socket
+) -> None:
+    from rl_conductor_server.store.database import redact_url  # noqa: PLC0415
 
     host, port = listener.getsockname()[:2]
     address = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
     out = console.stdout()
-    out.print(f"Serving {', '.join(one.name for one in served)} at {address}/v1", style="bold")
-    for reason in found.reasons:
+    out.print(f"Serving {', '.join(model.name for model in models)} at {address}/v1", style="bold")
+    for reason in discovered.reasons:
         console.note(out, f"  {console.one_line(reason)}")
-    who = f"keys: {', '.join(settings.keys)}" if settings.keys else "no API key is set: only this machine may ask"
-    console.note(out, f"  {who}")
-    console.note(out, f"  runs are kept in {shown(settings.store.url)}")
-    key = ' -H "authorization: Bearer $KEY"' if settings.keys else ""
-    out.print(EXAMPLE.format(address=address, key=key), soft_wrap=True)
+    keys = ", ".join(settings.keys)
+    console.note(out, f"  API keys: {keys}" if keys else "  no API keys: only this machine has access")
+    console.note(out, f"  store: {redact_url(settings.store.url)}")
+    key_header = ' -H "authorization: Bearer $KEY"' if settings.keys else ""
+    out.print(EXAMPLE.format(address=address, key=key_header), soft_wrap=True)
 
 
 def _print_new_key(name: str) -> None:
-    from rl_conductor_server.auth.keys import new_key  # noqa: PLC0415
+    from rl_conductor_server.auth.keys import generate_key  # noqa: PLC0415
 
-    table = _table(name)
-    key, hashed = new_key()
+    header = _table_header(name)
+    key, hashed = generate_key()
     out = console.stdout()
     out.print(f"{key}\n", soft_wrap=True)
-    out.print(f'{table}\nsha256 = "{hashed}"', soft_wrap=True)
-    console.note(console.stderr(), "This key is shown only now. The table below it goes into your settings file.")
+    out.print(f'{header}\nsha256 = "{hashed}"', soft_wrap=True)
+    console.note(console.stderr(), "The key is shown only now. Add the table below it to your settings file.")
 
 
-def _table(name: str) -> str:
-    """The head of a key's table.
+def _table_header(name: str) -> str:
+    """Return the header of a key's TOML table.
 
     Raises:
-        ConfigError: the settings would refuse the name.
+        ConfigError: the settings would reject the name.
     """
-    from rl_conductor_server.settings import Name  # noqa: PLC0415
+    from rl_conductor_server.settings import EntryName  # noqa: PLC0415
 
     try:
-        TypeAdapter(Name).validate_python(name)
-    except ValidationError as wrong:
-        allowed = "up to 64 letters and digits of ASCII, with '.', '_' and '-' after the first"
-        raise ConfigError(f"{name!r} can't name a key: write {allowed}") from wrong
+        TypeAdapter(EntryName).validate_python(name)
+    except ValidationError as error:
+        allowed = "up to 64 ASCII letters and digits, with '.', '_' and '-' allowed after the first"
+        raise ConfigError(f"{name!r} can't be the name of a key; use {allowed}") from error
     return f'[keys."{name}"]' if "." in name else f"[keys.{name}]"

@@ -1,4 +1,4 @@
-"""`show`: one run of a server, told as `trace show` tells one from a file."""
+"""`show`: prints one run of a server, as `trace show` prints one from a file."""
 
 from __future__ import annotations
 
@@ -13,21 +13,25 @@ from rl_conductor.cli import trace as traces
 from rl_conductor.cli.output import console, report
 from rl_conductor.errors import ConfigError
 from rl_conductor.trace.trace import Round, Trace
-from rl_conductor_server.cli import stored
+from rl_conductor_server.cli import store_options
 
 if TYPE_CHECKING:
     from rl_conductor_server.store import RunRow, Store
 
 
 def show(
-    run: Annotated[str, typer.Argument(metavar="RUN", help="Its id: 'rl-conductor runs', or the header of a reply.")],
+    run: Annotated[
+        str, typer.Argument(metavar="RUN", help="Id of the run, from 'rl-conductor runs' or a response header.")
+    ],
     *,
     step: traces.Steps = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the whole trace as JSON, and nothing else.")] = False,
-    store: stored.StoreOption = None,
-    config: stored.ConfigOption = None,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print the complete trace as JSON, and nothing else.")
+    ] = False,
+    store: store_options.StoreOption = None,
+    config: store_options.ConfigOption = None,
 ) -> None:
-    """Tell a run of a server: who did what, what it cost, what went wrong.
+    """Show one run of a server: its plan, steps, cost and errors.
 
     \b
     Examples:
@@ -36,40 +40,41 @@ def show(
       rl-conductor show run-3f2a9c0d1b7e4a55 --json > run.json
     """
 
-    async def look(kept: Store) -> tuple[RunRow, Trace | None, Sequence[Round]]:
-        return await stored.find_run(kept, run), await kept.trace(run), await kept.so_far(run)
+    async def load(opened: Store) -> tuple[RunRow, Trace | None, Sequence[Round]]:
+        return await store_options.get_run(opened, run), await opened.get_trace(run), await opened.get_rounds(run)
 
-    row, trace, so_far = stored.read(store, config, look)
+    row, trace, rounds = store_options.with_store(store, config, load)
     if trace is not None and as_json:
         console.write_json(trace.model_dump_json(indent=2))
     elif trace is not None:
         traces.print_trace(trace, step)
     elif as_json or step:
-        raise ConfigError(f"there is no trace of run {run!r}: {_why_none(row)}")
+        raise ConfigError(f"run {run!r} has no trace: {_missing_trace_reason(row)}")
     else:
-        _tell_what_there_is(row, so_far)
+        _print_without_trace(row, rounds)
 
 
-def _why_none(row: RunRow) -> str:
+def _missing_trace_reason(row: RunRow) -> str:
     if row.status == "running":
-        return "it is not over yet"
-    return "the server that ran it is gone" if row.lost_its_server else "nothing that was said in it was to be kept"
+        return "it has not ended yet"
+    return "the server that ran it is gone" if row.lost_its_server else "its content was not to be stored"
 
 
-def _tell_what_there_is(row: RunRow, so_far: Sequence[Round]) -> None:
+def _print_without_trace(row: RunRow, rounds: Sequence[Round]) -> None:
     out = console.stdout()
     facts = {
         "run": row.id,
-        "begun": f"{datetime.fromtimestamp(row.created, UTC):%Y-%m-%d %H:%M:%S %Z}",
-        "asked": f"{row.asked_model}, on the account of {row.key}",
-        "is": row.status,
+        "started": f"{datetime.fromtimestamp(row.created, UTC):%Y-%m-%d %H:%M:%S %Z}",
+        "model": row.model_label,
+        "API key": row.key,
+        "status": row.status,
         "error": row.error or "",
         "so far": f"{tokens(row.usage)}, {cost_in_words(row.usage)}, {counted(row.usage.calls, 'call')}",
     }
     out.print(report.key_value_table({name: value for name, value in facts.items() if value}))
-    for one in so_far:
-        if one.plan.workflow is not None:
+    for finished_round in rounds:
+        if finished_round.plan.workflow is not None:
             out.print()
-            out.print(report.unfinished(one.plan.workflow, one.results))
+            out.print(report.unfinished(finished_round.plan.workflow, finished_round.results))
     out.print()
-    console.note(out, f"there is no trace: {_why_none(row)}")
+    console.note(out, f"no trace: {_missing_trace_reason(row)}")

@@ -1,1 +1,1 @@
-"""Endpoints that look things up: models, runs, the administrator's, health."""
+"""Endpoints for models, runs, administration, health and metrics; `api` has those that answer requests."""

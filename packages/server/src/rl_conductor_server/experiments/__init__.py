@@ -1,1 +1,1 @@
-"""Experiments on live traffic: shadow runs, canaries and their guards, judges, and audits of today's spend."""
+"""Experiments on live traffic: shadow runs, canaries with guards, judges; and the audit of logged spending."""

@@ -1,105 +1,93 @@
-"""Canaries: which requests of a route the conductor answers, and the end of that once a guard is broken.
+"""Canaries: the conductor answers a percentage of an experiment's requests until one of the canary's guards trips.
 
-How far a canary is stands in the store, so that a restart does not forget it and every replica sees it within a few
-seconds. Who asks stays on one side: a conversation does not change hands because somebody draws lots for each turn.
+The percentage is in the store, so it survives a restart, and every replica applies a change within a few seconds.
+Assignment is sticky: a user, or else a conversation, stays on one arm.
 """
 
 from __future__ import annotations
 
-import hashlib
 import logging
 from collections.abc import Mapping
 
 from rl_conductor.errors import PolicyError
-from rl_conductor_server.experiments.experiment import Route
-from rl_conductor_server.experiments.guards import broken
+from rl_conductor_server.experiments.experiment import Experiment
+from rl_conductor_server.experiments.guards import find_tripped_guard
+from rl_conductor_server.experiments.sampling import hash_to_fraction, sample_unit
 from rl_conductor_server.metrics import Metrics
-from rl_conductor_server.protocol import Ask
-from rl_conductor_server.store import Canary, Side, Store
+from rl_conductor_server.protocol import ParsedRequest
+from rl_conductor_server.store import Arm, Canary, Store
 
 log = logging.getLogger("rl_conductor_server")
 
-USER = ("safety_identifier", "user")
-"""Labels that name who asks."""
 
+class CanaryController:
+    """Assigns requests to arms and rolls canaries back, for all experiments of this process."""
 
-class Canaries:
-    """Those of all routes."""
-
-    def __init__(self, routes: Mapping[str, Route], store: Store, metrics: Metrics) -> None:
-        self._routes = {route.pinned: route for route in routes.values()}
-        self._trials = store.trials
+    def __init__(self, experiments: Mapping[str, Experiment], store: Store, metrics: Metrics) -> None:
+        self._experiments = {experiment.pinned: experiment for experiment in experiments.values()}
+        self._store = store.experiments
         self._metrics = metrics
-        self._known: dict[str, Canary] = {}
+        self._canaries: dict[str, Canary] = {}
 
-    async def begin(self) -> None:
-        """Start where the settings say, or where it was left."""
-        for route in self._routes.values():
-            await self._trials.configure(route.pinned, route.entry.canary.percent)
+    async def start(self) -> None:
+        """Apply new percentages from the settings and read the others from the store."""
+        for experiment in self._experiments.values():
+            await self._store.configure_canary(experiment.pinned, experiment.entry.canary.percent)
         await self.refresh()
 
     async def refresh(self) -> None:
-        """Learn what other processes and people have set, and end what breaks a guard."""
-        if not self._routes:
+        """Read changes by other processes and administrators, and roll back canaries with a tripped guard."""
+        if not self._experiments:
             return
-        for canary in await self._trials.canaries():
-            if canary.route in self._routes:
-                self._learn(await self._guarded(canary) if canary.percent else canary)
+        for canary in await self._store.list_canaries():
+            if canary.route in self._experiments:
+                self._update(await self._check_guards(canary) if canary.percent else canary)
 
-    async def set(self, route: Route, percent: float, reason: str) -> Canary:
-        """Let the conductor answer this share from now on."""
-        canary = await self._trials.set(route.pinned, percent, reason)
-        assert canary is not None, "every route begins with one"
-        self._learn(canary)
+    async def set_percent(self, experiment: Experiment, percent: float, reason: str) -> Canary:
+        """Change the percentage of requests that the conductor answers."""
+        canary = await self._store.set_canary(experiment.pinned, percent, reason)
+        assert canary is not None, "`start` has created one for every experiment"
+        self._update(canary)
         return canary
 
-    def of(self, route: Route) -> Canary:
-        """How far it is, as far as this process knows."""
-        return self._known[route.pinned]
+    def get(self, experiment: Experiment) -> Canary:
+        """Return the canary as this process last read it."""
+        return self._canaries[experiment.pinned]
 
-    def side(self, route: Route, account: str, ask: Ask) -> Side:
-        """Who answers; a request that the conductor can't take at all stays with the incumbent."""
-        percent = self._known[route.pinned].percent
-        if not percent or place(route.name, asker(account, ask)) >= percent:
+    def assign_arm(self, experiment: Experiment, account: str, parsed: ParsedRequest) -> Arm:
+        """Choose the arm that answers; a request that the conductor's policy rejects goes to the baseline."""
+        percent = self._canaries[experiment.pinned].percent
+        if not percent or sample_percentile(experiment.name, sample_unit(account, parsed)) >= percent:
             return "incumbent"
         try:
-            route.conductor.conductor.check(ask.request)
+            experiment.conductor.conductor.check(parsed.request)
         except PolicyError:
             return "incumbent"
         return "conductor"
 
-    async def _guarded(self, canary: Canary) -> Canary:
-        guards = self._routes[canary.route].entry.canary.guards
-        answers = await self._trials.answers(canary, most=guards.window)
-        pairs = await self._trials.pairs(canary.route, since=canary.since, most=guards.window)
-        why = broken(guards, answers, [pair.verdict for pair in pairs])
-        if why is None:
+    async def _check_guards(self, canary: Canary) -> Canary:
+        experiment = self._experiments[canary.route]
+        guards = experiment.entry.canary.guards
+        answers = await self._store.list_canary_answers(canary, limit=guards.window)
+        pairs = await self._store.list_pairs(canary.route, since=canary.since, limit=guards.window)
+        reason = find_tripped_guard(guards, answers, [pair.verdict for pair in pairs])
+        if reason is None:
             return canary
-        ended = await self._trials.roll_back(canary, f"rolled back: {why}")
-        if ended is None:  # another process was first: the next look shows what it did
+        rolled_back = await self._store.roll_back_canary(canary, f"rolled back: {reason}")
+        if rolled_back is None:  # another process changed it first: the next refresh reads that change
             return canary
-        log.error("the canary of %s ends at %g %%: %s", canary.route, canary.percent, why)
-        self._metrics.rolled_back(self._routes[canary.route].name)
-        return ended
+        log.error("the canary of %s was rolled back from %g %%: %s", canary.route, canary.percent, reason)
+        self._metrics.count_rollback(experiment.name)
+        return rolled_back
 
-    def _learn(self, canary: Canary) -> None:
-        known = self._known.get(canary.route)
-        if known is not None and canary.since < known.since:  # it was read before somebody set it anew
+    def _update(self, canary: Canary) -> None:
+        current = self._canaries.get(canary.route)
+        if current is not None and canary.since < current.since:  # it was read before the latest change
             return
-        self._known[canary.route] = canary
-        self._metrics.canary(self._routes[canary.route].name, canary.percent)
+        self._canaries[canary.route] = canary
+        self._metrics.set_canary(self._experiments[canary.route].name, canary.percent)
 
 
-def asker(account: str, ask: Ask) -> str:
-    """Whose request it is: a user's, where one is named, else a conversation's, known by its first question."""
-    user = next((ask.labels[name] for name in USER if name in ask.labels), None)
-    if user is not None:
-        return f"{account} user {user}"
-    first = next((turn.model_dump_json() for turn in ask.request.messages if turn.role == "user"), "")
-    return f"{account} conversation {first}"
-
-
-def place(route: str, who: str) -> float:
-    """Where somebody stands from 0 to 100, always in the same place: raising the percentage keeps whom it had."""
-    digest = hashlib.sha256(f"{route} {who}".encode(errors="surrogatepass")).digest()
-    return 100 * int.from_bytes(digest[:8], "big") / 2**64
+def sample_percentile(experiment: str, unit: str) -> float:
+    """Map a sample unit to a fixed number from 0 to 100, so that raising the percentage only adds units."""
+    return 100 * hash_to_fraction(f"{experiment} {unit}")

@@ -1,4 +1,7 @@
-"""Routes: names behind which two can answer, the model that always has and the conductor that may take its place."""
+"""Experiments: a name behind which two arms can answer, the baseline and a conductor that may replace it.
+
+The settings call an experiment a route and the baseline its incumbent.
+"""
 
 from __future__ import annotations
 
@@ -13,121 +16,124 @@ from rl_conductor.pool.pool import WorkerPool
 from rl_conductor.pool.pool_file import PoolFile, WorkerEntry
 from rl_conductor.scoring import Scorer
 from rl_conductor.workflow.limits import Limits
-from rl_conductor_server.catalog import Catalogue, Served
+from rl_conductor_server.catalog import ModelCatalog, ServedModel
 from rl_conductor_server.errors import ApiError
-from rl_conductor_server.experiments.judge import scorer_named
+from rl_conductor_server.experiments.judge import load_scorer
 from rl_conductor_server.settings import RouteEntry
-from rl_conductor_server.store import Side
+from rl_conductor_server.store import Arm
 
 
 @dataclass(frozen=True)
-class Route:
-    """One of them."""
+class Experiment:
+    """A table `[routes.NAME]` of the settings, with its models."""
 
     entry: RouteEntry
-    incumbent: Served
-    conductor: Served
-    judge: Served | None
+    baseline: ServedModel
+    conductor: ServedModel
+    judge: ServedModel | None
     scorer: Scorer | None
 
     @property
     def name(self) -> str:
-        """Follows the newest release."""
-        return self.incumbent.name
+        """The name that clients request; it stays the same across releases."""
+        return self.baseline.name
 
     @property
     def pinned(self) -> str:
-        """Under this name it is tried."""
-        return self.incumbent.pinned
+        """The name with the release date, which identifies the results."""
+        return self.baseline.pinned
 
     @cached_property
-    def sides(self) -> Mapping[Side, Served]:
-        """Who answers on which side."""
-        return {"incumbent": self.incumbent, "conductor": self.conductor}
+    def arms(self) -> Mapping[Arm, ServedModel]:
+        """The model of each arm."""
+        return {"incumbent": self.baseline, "conductor": self.conductor}
 
 
-class Routes(Mapping[str, Route]):
-    """All of them, by name."""
+class Experiments(Mapping[str, Experiment]):
+    """All experiments of the server by name."""
 
-    def __init__(self, entries: Mapping[str, RouteEntry], catalogue: Catalogue) -> None:
-        """Routes to models of this catalogue.
+    def __init__(self, entries: Mapping[str, RouteEntry], catalog: ModelCatalog) -> None:
+        """Build the experiments of the settings over the models of the catalog.
 
         Raises:
-            ConfigError: a name is taken, or a route names what is not there.
+            ConfigError: a name is taken, a model or scorer does not exist, or the price of a model is unknown.
         """
-        self._routes = {name: _route(name, entry, catalogue) for name, entry in entries.items()}
-        self.catalogue = Catalogue([*catalogue, *(route.incumbent for route in self._routes.values())])
-        """Every model by its name, each route by its incumbent."""
+        self._experiments = {name: _build_experiment(name, entry, catalog) for name, entry in entries.items()}
+        self.catalog = ModelCatalog([*catalog, *(experiment.baseline for experiment in self.values())])
+        """All models that clients can request, with the baseline standing for its experiment."""
 
-    def __getitem__(self, name: str) -> Route:
-        return self._routes[name]
+    def __getitem__(self, name: str) -> Experiment:
+        return self._experiments[name]
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._routes)
+        return iter(self._experiments)
 
     def __len__(self) -> int:
-        return len(self._routes)
+        return len(self._experiments)
 
-    def named(self, name: str) -> Route:
-        """The route of this name.
+    def find(self, name: str) -> Experiment:
+        """Return the experiment of this name.
 
         Raises:
             ApiError: there is none.
         """
-        if name not in self._routes:
-            known = ", ".join(self._routes) or "none"
-            raise ApiError(f"no route {name!r}; there are {known}", status=404, code="route_not_found")
-        return self._routes[name]
+        if name not in self._experiments:
+            names = ", ".join(self._experiments) or "none"
+            raise ApiError(f"no route {name!r}; the routes are: {names}", status=404, code="route_not_found")
+        return self._experiments[name]
 
-    def on(self, side: Side | None, served: Served) -> Served:
-        """Who answers on this side, where `served` is a route."""
-        route = self._routes.get(served.name)
-        return served if route is None or side is None else route.sides[side]
+    def select_model(self, arm: Arm | None, model: ServedModel) -> ServedModel:
+        """Return the model of an arm if `model` is an experiment, else `model` itself."""
+        experiment = self._experiments.get(model.name)
+        return model if experiment is None or arm is None else experiment.arms[arm]
 
     async def aclose(self) -> None:
-        """Close every model behind them and the catalogue."""
-        for route in self._routes.values():
-            if route.judge is not None:
-                await route.judge.conductor.aclose()
-        await self.catalogue.aclose()
+        """Close all models of the experiments and of the catalog."""
+        for experiment in self.values():
+            if experiment.judge is not None:
+                await experiment.judge.conductor.aclose()
+        await self.catalog.aclose()
 
 
-def _route(name: str, entry: RouteEntry, catalogue: Catalogue) -> Route:
-    known = {one.name: one for one in catalogue}
-    if name in known:
-        raise ConfigError(f"routes.{name}: this name is taken; choose another")
-    if entry.conductor not in known:
-        raise ConfigError(f"routes.{name}: no model {entry.conductor!r} of ours; there are {', '.join(known)}")
+def _build_experiment(name: str, entry: RouteEntry, catalog: ModelCatalog) -> Experiment:
+    models = {model.name: model for model in catalog}
+    if name in models:
+        raise ConfigError(f"routes.{name}: a model of this server has this name; choose another")
+    if entry.conductor not in models:
+        raise ConfigError(
+            f"routes.{name}.conductor={entry.conductor!r} is not a model of this server; "
+            f"write one of {', '.join(models)}"
+        )
     shadow = entry.shadow
-    incumbent = _alone(name, "incumbent", entry.incumbent, entry.released)
-    conductor = replace(known[entry.conductor], name=name, released=entry.released, side="conductor")
-    made = Route(
+    baseline = _single_model(name, "incumbent", entry.incumbent, entry.released)
+    conductor = replace(models[entry.conductor], name=name, released=entry.released, arm="conductor")
+    experiment = Experiment(
         entry=entry,
-        incumbent=replace(incumbent, other=conductor.conductor),
-        conductor=replace(conductor, other=incumbent.conductor),
-        judge=_alone(name, None, shadow.judge, entry.released) if shadow and shadow.judge else None,
-        scorer=scorer_named(shadow.scorer) if shadow and shadow.scorer else None,
+        baseline=replace(baseline, other_conductor=conductor.conductor),
+        conductor=replace(conductor, other_conductor=baseline.conductor),
+        judge=_single_model(name, None, shadow.judge, entry.released) if shadow and shadow.judge else None,
+        scorer=load_scorer(shadow.scorer) if shadow and shadow.scorer else None,
     )
     if shadow and shadow.usd is not None:
-        _check_prices(made)
-    return made
+        _check_prices(experiment)
+    return experiment
 
 
-def _check_prices(route: Route) -> None:
-    """Raise `ConfigError` where dollars can't be counted: every shadow would be refused."""
-    for served in filter(None, (route.incumbent, route.conductor, route.judge)):
-        made = served.conductor
-        for model in (made.planner.model, *(worker.model for worker in made.pool.values())):
+def _check_prices(experiment: Experiment) -> None:
+    """Raise `ConfigError` if the price of a model is unknown: a budget in dollars would refuse every shadow run."""
+    for served in filter(None, (experiment.baseline, experiment.conductor, experiment.judge)):
+        conductor = served.conductor
+        for model in (conductor.planner.model, *(worker.model for worker in conductor.pool.values())):
             if model.price is None:
                 raise ConfigError(
-                    f"routes.{route.name}.shadow.usd can't be kept, as the price of {model.name} is unknown: give it a "
-                    "price, or write tokens in place of usd"
+                    f"routes.{experiment.name}.shadow.usd can't be enforced because the price of {model.name} is "
+                    "unknown; set its price, or write tokens instead of usd"
                 )
 
 
-def _alone(name: str, side: Side | None, entry: WorkerEntry, released: date) -> Served:
-    """A model as it is: a pool of one and plans of one step, which nobody has to write."""
-    pool = WorkerPool(PoolFile(workers={side or "judge": entry}).build())
+def _single_model(name: str, arm: Arm | None, entry: WorkerEntry, released: date) -> ServedModel:
+    """Serve a model as it is: a pool of one worker and plans of one step need no planner."""
+    pool = WorkerPool(PoolFile(workers={arm or "judge": entry}).build())
     (worker,) = pool.values()
     conductor = Conductor(worker.model, pool, limits=Limits(steps=1, rounds=1), name=name)
-    return Served(name, released, conductor, side)
+    return ServedModel(name, released, conductor, arm)

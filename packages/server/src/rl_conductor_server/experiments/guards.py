@@ -1,7 +1,7 @@
-"""Guards of a canary: when what users got from the conductor is surely worse than was allowed. Pure.
+"""Guards of a canary: they trip when the conductor's answers are worse than allowed beyond statistical doubt. No I/O.
 
-Each guard is a bound on the answers in a window. It is broken once the whole interval of what was measured lies beyond
-the bound: a few bad answers are no proof, and a bad release is not given a hundred requests to show itself.
+Each guard is an upper bound on a measure over a window of answers. It trips when the whole confidence interval of the
+measure lies above the bound: a few bad answers prove nothing, and a bad release must not need a hundred requests.
 """
 
 from __future__ import annotations
@@ -10,38 +10,39 @@ from collections.abc import Iterator, Sequence
 
 from rl_conductor._internal.confidence import mean_interval, wilson_interval
 from rl_conductor_server.settings import Guards
-from rl_conductor_server.store.models import Answered, PairVerdict
+from rl_conductor_server.store.models import AnswerOutcome, PairVerdict
 
-LEVEL = 0.98
-"""Of the intervals: one in a hundred lies wholly beyond a bound that is just kept."""
-SLOW = 0.05
-"""The share of answers that may be slower than the 95th percentile."""
-
-
-def broken(guards: Guards, answers: Sequence[Answered], verdicts: Sequence[PairVerdict]) -> str | None:
-    """The first guard that is surely broken, in words; `None` while none is."""
-    return next(_broken(guards, answers, verdicts), None)
+CONFIDENCE_LEVEL = 0.98
+"""Two-sided: with a true value at the bound, one interval in a hundred lies above it."""
+SLOW_SHARE = 0.05
+"""Share of answers that may be slower than the 95th percentile."""
 
 
-def _broken(guards: Guards, answers: Sequence[Answered], verdicts: Sequence[PairVerdict]) -> Iterator[str]:
-    if len(answers) >= guards.least:
+def find_tripped_guard(guards: Guards, answers: Sequence[AnswerOutcome], verdicts: Sequence[PairVerdict]) -> str | None:
+    """Describe the first guard that trips; return `None` if none does."""
+    return next(_tripped_guards(guards, answers, verdicts), None)
+
+
+def _tripped_guards(guards: Guards, answers: Sequence[AnswerOutcome], verdicts: Sequence[PairVerdict]) -> Iterator[str]:
+    if len(answers) >= guards.min_answers:
         if guards.errors is not None:
-            yield from _beyond(f"errors={guards.errors:g}", guards.errors, [one.failed for one in answers])
+            failed = [answer.failed for answer in answers]
+            if _exceeds(guards.errors, failed):
+                yield f"errors={guards.errors:g} exceeded: {sum(failed)} of {len(failed)} answers failed"
         if guards.p95_seconds is not None:
-            slow = [one.seconds > guards.p95_seconds for one in answers]
-            yield from _beyond(f"p95_seconds={guards.p95_seconds:g}", SLOW, slow)
+            slow = [answer.seconds > guards.p95_seconds for answer in answers]
+            if _exceeds(SLOW_SHARE, slow):
+                yield f"p95_seconds={guards.p95_seconds:g} exceeded: {sum(slow)} of {len(slow)} answers took longer"
         if guards.usd is not None:
-            yield from _dear(guards.usd, [float(one.cost) for one in answers if one.cost is not None])
-    if len(verdicts) >= guards.least and guards.losses is not None:
-        yield from _beyond(f"losses={guards.losses:g}", guards.losses, [verdict == "loss" for verdict in verdicts])
+            costs = [float(answer.cost) for answer in answers if answer.cost is not None]
+            mean = mean_interval(costs, level=CONFIDENCE_LEVEL)
+            if mean is not None and mean.low > guards.usd:
+                yield f"usd={guards.usd:g} exceeded: ${mean.value:.4f} per answer over {mean.n} answers"
+    if len(verdicts) >= guards.min_answers and guards.losses is not None:
+        lost = [verdict == "loss" for verdict in verdicts]
+        if _exceeds(guards.losses, lost):
+            yield f"losses={guards.losses:g} exceeded: {sum(lost)} of {len(lost)} comparisons lost"
 
 
-def _beyond(guard: str, most: float, bad: Sequence[bool]) -> Iterator[str]:
-    if wilson_interval(sum(bad), len(bad), level=LEVEL).low > most:
-        yield f"{guard} is broken: {sum(bad)} of {len(bad)}"
-
-
-def _dear(most: float, costs: Sequence[float]) -> Iterator[str]:
-    mean = mean_interval(costs, level=LEVEL)
-    if mean is not None and mean.low > most:
-        yield f"usd={most:g} is broken: ${mean.value:.4f} an answer, of {mean.n}"
+def _exceeds(bound: float, violations: Sequence[bool]) -> bool:
+    return wilson_interval(sum(violations), len(violations), level=CONFIDENCE_LEVEL).low > bound

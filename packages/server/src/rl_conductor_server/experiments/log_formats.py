@@ -1,15 +1,15 @@
-"""Reads logs of model calls, one JSON object a line, as gateways and vendors write them. Knows nothing of reports.
+"""Parses logs of model calls, one JSON object per line, as gateways and vendors write them.
 
-These shapes are known, and any that mixes them:
+Supported shapes, and any mixture of them:
 
-- a pair: `{"request": {...}, "response": {...}}`, as proxies and HTTP hooks write;
-- a completion with its question beside it: `{"model": ..., "messages": [...], "choices": [...], "usage": {...}}`;
+- request and response: `{"request": {...}, "response": {...}}`, as proxies and HTTP hooks write;
+- a completion with its messages: `{"model": ..., "messages": [...], "choices": [...], "usage": {...}}`;
 - a flat line: `{"model": ..., "messages": [...], "output": "...", "prompt_tokens": ..., "completion_tokens": ...}`;
 - LiteLLM's logging payload: `messages`, `response`, `prompt_tokens`, `response_cost`, `status`, `error_str`;
 - a line of OpenAI's Batch API: `{"custom_id": ..., "response": {"status_code": ..., "body": {...}}, "error": ...}`.
 
-Requests and replies may be those of Chat Completions, of Responses or of Messages. Logs are untrusted: what has not the
-form that it should have is passed over.
+Requests and replies may be those of Chat Completions, Responses or Messages. Logs are untrusted: fields of an
+unexpected type are ignored.
 """
 
 from __future__ import annotations
@@ -25,193 +25,200 @@ from typing import Any
 from rl_conductor.errors import ConfigError
 from rl_conductor.models.base import priced
 from rl_conductor.models.prices import price_of
-from rl_conductor.types import Usage
+from rl_conductor.types import Price, Usage
 
-Fields = Mapping[str, Any]
+JsonObject = Mapping[str, Any]
 
-PROVIDERS = ("openai", "anthropic", "google", "openrouter")
-"""Whose prices are looked up for a model whose vendor is not named."""
-INPUT = ("prompt_tokens", "input_tokens")
-OUTPUT = ("completion_tokens", "output_tokens")
-COST = ("response_cost", "cost_usd", "cost", "spend")
-REPLY = ("output_text", "output", "completion", "response", "content")
+DEFAULT_VENDORS = ("openai", "anthropic", "google", "openrouter")
+"""Vendors whose price lists are searched for a model that is logged without its vendor."""
+INPUT_FIELDS = ("prompt_tokens", "input_tokens")
+OUTPUT_FIELDS = ("completion_tokens", "output_tokens")
+COST_FIELDS = ("response_cost", "cost_usd", "cost", "spend")
+REPLY_FIELDS = ("output_text", "output", "completion", "response", "content")
 
 
 @dataclass(frozen=True)
-class Logged:
-    """One call as its log tells it."""
+class LoggedCall:
+    """One model call."""
 
     model: str
     request: str
-    """Digest of the whole conversation: two calls that share it asked the same."""
+    """Digest of the whole conversation; equal for repeated requests."""
     query: str
-    """Digest of the conversation up to the user's last turn: calls that share it worked at one question."""
+    """Digest of the conversation up to the last user message; equal for all calls that work on one user query."""
     usage: Usage
     tool_calls: tuple[str, ...] = ()
-    """What the reply calls, arguments included."""
-    said: bool = True
-    """Whether the reply has a text or calls a tool."""
-    cut_off: bool = False
-    """Whether it ended for want of tokens."""
+    """Name and arguments of each tool call in the reply, as JSON."""
+    has_reply: bool = True
+    """Whether the reply has text or tool calls."""
+    is_truncated: bool = False
+    """Whether the reply reached a token limit."""
     error: str | None = None
 
 
-def read(line: str) -> Logged:
-    """The call that a line tells of.
+def parse_line(line: str) -> LoggedCall:
+    """Parse one line of a log.
 
     Raises:
-        ConfigError: it tells of none.
+        ConfigError: the line is not a logged call.
     """
     try:
-        found = json.loads(line)
-    except (ValueError, RecursionError) as wrong:
-        raise ConfigError("not JSON") from wrong
-    places = list(_places(found))
-    model = _text(places, "model")
+        logged = json.loads(line)
+    except (ValueError, RecursionError) as error:
+        raise ConfigError("not JSON") from error
+    objects = list(_nested_objects(logged))
+    model = _first_text(objects, "model")
     if not model:
         raise ConfigError("no field 'model'")
-    usage = _usage(places, model)
-    messages = _messages(places)
-    calls = tuple(_tool_calls(places))
-    error = _error(places)
-    return Logged(
+    usage = _usage(objects, model)
+    messages = _messages(objects)
+    tool_calls = tuple(_tool_calls(objects))
+    error_text = _error(objects)
+    return LoggedCall(
         model=model,
         request=_digest(model, messages),
-        query=_digest(_session(places), messages[: _last_user(messages) + 1]),
-        usage=usage if error is None or usage.total_tokens else Usage(calls=1),
-        tool_calls=calls,
-        said=bool(calls) or bool("".join(_texts(places)).strip()),
-        cut_off=bool({"length", "max_tokens", "incomplete"} & set(_endings(places))),
-        error=error,
+        query=_digest(_session(objects), messages[: _last_user_index(messages) + 1]),
+        usage=usage if error_text is None or usage.total_tokens else Usage(calls=1),
+        tool_calls=tool_calls,
+        has_reply=bool(tool_calls) or bool("".join(_reply_texts(objects)).strip()),
+        is_truncated=bool({"length", "max_tokens", "incomplete"} & set(_finish_reasons(objects))),
+        error=error_text,
     )
 
 
-def _places(found: object) -> Iterator[Fields]:
-    """Where a field may stand, the reply before the request before the line itself."""
-    if not isinstance(found, dict):
+def _nested_objects(logged: object) -> Iterator[JsonObject]:
+    """Yield the objects that may hold a field in order of precedence: the response, the request, the line itself."""
+    if not isinstance(logged, dict):
         return
     for name in ("response", "request", "kwargs"):
-        inner = found.get(name)
+        inner = logged.get(name)
         if isinstance(inner, dict):
-            yield from (one for one in (inner.get("body"), inner) if isinstance(one, dict))
-    yield found
+            yield from (candidate for candidate in (inner.get("body"), inner) if isinstance(candidate, dict))
+    yield logged
 
 
-def _first(places: Sequence[Fields], *names: str) -> Any:
-    return next((place[name] for place in places for name in names if place.get(name) is not None), None)
+def _first_value(objects: Sequence[JsonObject], *names: str) -> Any:
+    """Return the first value that is not null, by the order of the objects and then of the names."""
+    return next((each[name] for each in objects for name in names if each.get(name) is not None), None)
 
 
-def _text(places: Sequence[Fields], *names: str) -> str:
-    found = _first(places, *names)
-    return found if isinstance(found, str) else ""
+def _first_text(objects: Sequence[JsonObject], *names: str) -> str:
+    value = _first_value(objects, *names)
+    return value if isinstance(value, str) else ""
 
 
-def _parts(found: object) -> list[Fields]:
-    return [one for one in found if isinstance(one, dict)] if isinstance(found, list) else []
+def _objects_in(value: object) -> list[JsonObject]:
+    return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []
 
 
-# ------------------------------------------------------------------------------------- the request
+# ------------------------------------------------------------------------------------------ requests
 
 
-def _messages(places: Sequence[Fields]) -> list[Any]:
-    found = _first(places, "messages", "input", "prompt")
-    return found if isinstance(found, list) else [{"role": "user", "content": found}]
+def _messages(objects: Sequence[JsonObject]) -> list[Any]:
+    messages = _first_value(objects, "messages", "input", "prompt")
+    return messages if isinstance(messages, list) else [{"role": "user", "content": messages}]
 
 
-def _last_user(messages: Sequence[Any]) -> int:
-    """Where the user last spoke; results of tools, which some APIs bring in the user's name, do not count."""
-    spoken = [index for index, one in enumerate(messages) if _is_users(one)]
-    return spoken[-1] if spoken else len(messages) - 1
+def _last_user_index(messages: Sequence[Any]) -> int:
+    indices = [index for index, message in enumerate(messages) if _is_from_user(message)]
+    return indices[-1] if indices else len(messages) - 1
 
 
-def _is_users(message: object) -> bool:
+def _is_from_user(message: object) -> bool:
+    """Return whether the user wrote the message; the Messages API also sends tool results in the user's role."""
     if not isinstance(message, dict) or message.get("role") != "user":
         return False
-    return all(part.get("type") != "tool_result" for part in _parts(message.get("content")))
+    return all(part.get("type") != "tool_result" for part in _objects_in(message.get("content")))
 
 
-def _session(places: Sequence[Fields]) -> str:
-    return _text(places, "session_id", "conversation_id", "trace_id", "custom_id", "user")
+def _session(objects: Sequence[JsonObject]) -> str:
+    return _first_text(objects, "session_id", "conversation_id", "trace_id", "custom_id", "user")
 
 
-def _digest(*said: object) -> str:
-    return hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()
+def _digest(*values: object) -> str:
+    return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()
 
 
-# --------------------------------------------------------------------------------------- the reply
+# ------------------------------------------------------------------------------------------- replies
 
 
-def _replies(places: Sequence[Fields]) -> Iterator[Fields]:
-    """The messages, or their parts, of a reply of any of the three APIs."""
-    for place in places:
-        yield from (one for choice in _parts(place.get("choices")) for one in _parts([choice.get("message")]))
-        output = place.get("output")
-        yield from _parts(output if isinstance(output, list) else [output])
-        if place.get("type") == "message":
-            yield place
+def _replies(objects: Sequence[JsonObject]) -> Iterator[JsonObject]:
+    """Yield the messages, or output items, of a reply of any of the three APIs."""
+    for each in objects:
+        yield from (
+            reply for choice in _objects_in(each.get("choices")) for reply in _objects_in([choice.get("message")])
+        )
+        output = each.get("output")
+        yield from _objects_in(output if isinstance(output, list) else [output])
+        if each.get("type") == "message":
+            yield each
 
 
-def _texts(places: Sequence[Fields]) -> Iterator[str]:
-    yield _text(places, *REPLY)
-    for reply in _replies(places):
+def _reply_texts(objects: Sequence[JsonObject]) -> Iterator[str]:
+    yield _first_text(objects, *REPLY_FIELDS)
+    for reply in _replies(objects):
         content = reply.get("content")
         yield content if isinstance(content, str) else ""
-        for part in _parts(content):
+        for part in _objects_in(content):
             yield str(part.get("text") or "")
 
 
-def _tool_calls(places: Sequence[Fields]) -> Iterator[str]:
-    for reply in _replies(places):
-        for part in (reply, *_parts(reply.get("tool_calls")), *_parts(reply.get("content"))):
-            called = part.get("function") or part
-            if part.get("type") in ("function", "function_call", "tool_use") and isinstance(called, dict):
-                yield json.dumps([called.get("name"), called.get("arguments") or called.get("input")])
+def _tool_calls(objects: Sequence[JsonObject]) -> Iterator[str]:
+    for reply in _replies(objects):
+        for part in (reply, *_objects_in(reply.get("tool_calls")), *_objects_in(reply.get("content"))):
+            function = part.get("function") or part
+            if part.get("type") in ("function", "function_call", "tool_use") and isinstance(function, dict):
+                yield json.dumps([function.get("name"), function.get("arguments") or function.get("input")])
 
 
-def _endings(places: Sequence[Fields]) -> Iterator[str]:
-    for place in places:
-        for one in (place, *_parts(place.get("choices"))):
-            ending = one.get("finish_reason") or one.get("stop_reason") or one.get("status")
-            if isinstance(ending, str):
-                yield ending
+def _finish_reasons(objects: Sequence[JsonObject]) -> Iterator[str]:
+    for each in objects:
+        for candidate in (each, *_objects_in(each.get("choices"))):
+            reason = candidate.get("finish_reason") or candidate.get("stop_reason") or candidate.get("status")
+            if isinstance(reason, str):
+                yield reason
 
 
-def _error(places: Sequence[Fields]) -> str | None:
-    told = _first(places, "error", "error_str", "error_message", "exception")
-    if told:
-        told = told.get("message", told) if isinstance(told, dict) else told
-        return str(told)
-    status = _first(places, "status_code", "http_status", "status")
+def _error(objects: Sequence[JsonObject]) -> str | None:
+    error = _first_value(objects, "error", "error_str", "error_message", "exception")
+    if error:
+        return str(error.get("message", error) if isinstance(error, dict) else error)
+    status = _first_value(objects, "status_code", "http_status", "status")
     if isinstance(status, int):
         return f"status {status}" if status >= 400 else None
     return "failed" if status in ("failure", "failed", "error", "timeout") else None
 
 
-# ---------------------------------------------------------------------------------------- the cost
+# --------------------------------------------------------------------------------------------- usage
 
 
-def _usage(places: Sequence[Fields], model: str) -> Usage:
-    told = [one for one in (_first(places, "usage"), *places) if isinstance(one, dict)]
-    details = [one for one in (_first(told, "prompt_tokens_details", "input_tokens_details"),) if isinstance(one, dict)]
-    read = _count(told, *INPUT)
-    cached = _count(details, "cached_tokens") or _count(told, "cache_read_input_tokens")
-    usage = Usage(calls=1, input_tokens=max(read, cached), cached_tokens=cached, output_tokens=_count(told, *OUTPUT))
-    cost = _money(_first(told, *COST))
+def _usage(objects: Sequence[JsonObject], model: str) -> Usage:
+    counts = [each for each in (_first_value(objects, "usage"), *objects) if isinstance(each, dict)]
+    details = _objects_in([_first_value(counts, "prompt_tokens_details", "input_tokens_details")])
+    input_tokens = _count(counts, *INPUT_FIELDS)
+    cached = _count(details, "cached_tokens") or _count(counts, "cache_read_input_tokens")
+    usage = Usage(
+        calls=1,
+        input_tokens=max(input_tokens, cached),
+        cached_tokens=cached,
+        output_tokens=_count(counts, *OUTPUT_FIELDS),
+    )
+    cost = _dollars(_first_value(counts, *COST_FIELDS))
     return priced(usage, _price(model)) if cost is None else usage.model_copy(update={"cost": cost})
 
 
-def _count(places: Sequence[Fields], *names: str) -> int:
-    found = _first(places, *names)
-    return max(found, 0) if isinstance(found, int) else 0
+def _count(objects: Sequence[JsonObject], *names: str) -> int:
+    value = _first_value(objects, *names)
+    return max(value, 0) if isinstance(value, int) else 0
 
 
-def _money(found: object) -> Decimal | None:
-    if not isinstance(found, int | float) or not isfinite(found) or found < 0:
+def _dollars(value: object) -> Decimal | None:
+    if not isinstance(value, int | float) or not isfinite(value) or value < 0:
         return None
-    return Decimal(str(found))
+    return Decimal(str(value))
 
 
-def _price(model: str) -> Any:
+def _price(model: str) -> Price | None:
     vendor, _, name = model.rpartition("/")
-    asked = [vendor] if vendor else PROVIDERS
-    return next((price for provider in asked if (price := price_of(provider, name)) is not None), None)
+    vendors = [vendor] if vendor else DEFAULT_VENDORS
+    return next((price for each in vendors if (price := price_of(each, name)) is not None), None)

@@ -1,6 +1,6 @@
-"""What the trial of a route shows: whose answers were better how often, what each side cost and how long it took.
+"""Results of an experiment: verdicts, costs and times of both arms.
 
-Pairs are of the same requests, so differences are taken pair by pair.
+Both answers of a pair are to the same request, so differences are computed pair by pair.
 """
 
 from __future__ import annotations
@@ -9,73 +9,80 @@ from collections.abc import Iterable, Sequence
 
 from rl_conductor._internal.confidence import Interval, mean_interval, wilson_interval
 from rl_conductor.types import Usage, Value
-from rl_conductor_server.experiments.spend_audit import Spread
+from rl_conductor_server.experiments.spend_audit import Distribution
 from rl_conductor_server.store import Canary, Pair, Store
 
-MOST = 10_000
-"""Pairs of a release that count, the newest."""
+MAX_PAIRS = 10_000
+"""Maximum number of pairs per release; older ones are ignored."""
 
 
-class Compared(Value):
-    """An amount on either side."""
+class ArmComparison(Value):
+    """A quantity measured on both arms."""
 
-    incumbent: Spread
-    conductor: Spread
+    incumbent: Distribution
+    conductor: Distribution
     more: Interval | None
-    """By how much the conductor's is larger, on average; `None` of fewer than two pairs."""
+    """Mean of the conductor's value minus the baseline's; `None` for fewer than two pairs."""
 
     @classmethod
-    def of(cls, both: Iterable[tuple[float, float]]) -> Compared | None:
-        """Of amounts of the incumbent and the conductor; `None` of none."""
-        amounts = list(both)
-        if not amounts:
+    def from_pairs(cls, pairs: Iterable[tuple[float, float]]) -> ArmComparison | None:
+        """Compare pairs of (baseline, conductor); return `None` if there are none."""
+        values = list(pairs)
+        if not values:
             return None
-        theirs, ours = zip(*amounts, strict=True)
-        more = mean_interval([our - their for their, our in amounts])
-        return cls(incumbent=Spread.of(theirs), conductor=Spread.of(ours), more=more)
+        baseline, conductor = zip(*values, strict=True)
+        difference = mean_interval([of_conductor - of_baseline for of_baseline, of_conductor in values])
+        return cls(incumbent=Distribution.of(baseline), conductor=Distribution.of(conductor), more=difference)
 
 
-class Trial(Value):
-    """The report."""
+class ExperimentResult(Value):
+    """The result of one release of an experiment; rates have 95 % confidence intervals."""
 
     canary: Canary
-    spent: Usage
-    """Beside what users asked, judges included."""
+    usage: Usage
+    """Usage of shadow runs and judges, which no user requested."""
     pairs: int
     wins: Interval
-    """As shares of all pairs, with their 95 % intervals."""
+    """Share of all pairs in which the conductor's answer is better."""
     ties: Interval
     losses: Interval
     as_good: Interval
     """Wins and ties."""
     decided: Interval
-    """Wins, as a share of the pairs that are no tie: above a half the conductor is better, if its interval is too."""
-    seconds: Compared | None
-    dollars: Compared | None
-    """Of the pairs whose prices are known on both sides."""
+    """Wins as a share of the pairs that are not ties; the conductor is better if the interval lies above 0.5."""
+    seconds: ArmComparison | None
+    dollars: ArmComparison | None
+    """Of the pairs whose cost is known on both arms."""
 
 
-async def trials(store: Store, route: str | None = None) -> list[Trial]:
-    """Of every release of a route, by its name, pinned or not, or of all routes."""
+async def load_results(store: Store, name: str | None = None) -> list[ExperimentResult]:
+    """Load the result of every release of an experiment, by its name or pinned name, or of all experiments."""
+    experiments = store.experiments
     return [
-        _trial(canary, await store.trials.pairs(canary.route, most=MOST), await store.trials.spent(canary.route))
-        for canary in await store.trials.canaries(route)
+        _summarize(
+            canary,
+            await experiments.list_pairs(canary.route, limit=MAX_PAIRS),
+            await experiments.comparison_usage(canary.route),
+        )
+        for canary in await experiments.list_canaries(name)
     ]
 
 
-def _trial(canary: Canary, pairs: Sequence[Pair], spent: Usage) -> Trial:
+def _summarize(canary: Canary, pairs: Sequence[Pair], usage: Usage) -> ExperimentResult:
     verdicts = [pair.verdict for pair in pairs]
     wins, ties, losses = (verdicts.count(verdict) for verdict in ("win", "tie", "loss"))
     priced = [pair for pair in pairs if pair.incumbent_cost is not None and pair.conductor_cost is not None]
-    return Trial(
+    return ExperimentResult(
         canary=canary,
-        spent=spent,
+        usage=usage,
         pairs=len(pairs),
         wins=wilson_interval(wins, len(pairs)),
         ties=wilson_interval(ties, len(pairs)),
         losses=wilson_interval(losses, len(pairs)),
         as_good=wilson_interval(wins + ties, len(pairs)),
         decided=wilson_interval(wins, wins + losses),
-        seconds=Compared.of((pair.incumbent_seconds, pair.conductor_seconds) for pair in pairs),
-        dollars=Compared.of((float(pair.incumbent_cost or 0), float(pair.conductor_cost or 0)) for pair in priced),
+        seconds=ArmComparison.from_pairs((pair.incumbent_seconds, pair.conductor_seconds) for pair in pairs),
+        dollars=ArmComparison.from_pairs(
+            (float(pair.incumbent_cost or 0), float(pair.conductor_cost or 0)) for pair in priced
+        ),
     )

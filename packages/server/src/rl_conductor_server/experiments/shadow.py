@@ -1,13 +1,12 @@
-"""Shadows: after a user has the answer, the route's other side is asked the same, and the two are compared.
+"""Shadow runs: after a user has the answer, the experiment's other arm gets the same request, and both are compared.
 
-It happens behind a queue of its own, on an account of its own, and never reaches the user: a full queue, a used-up
-budget or a judge who talks nonsense leaves a pair out, and is counted. When the server stops, what is unfinished ends.
+Shadow runs have their own queue and budget and never affect the user: if the queue is full, the budget is used up or
+the judge's reply is unusable, the pair is dropped and counted. When the server stops, unfinished comparisons end.
 """
 
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import logging
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Iterator, Mapping
@@ -19,56 +18,59 @@ from rl_conductor.errors import ConductorError, RunError
 from rl_conductor.trace.trace import Trace
 from rl_conductor.types import Message, Request
 from rl_conductor.workflow.policy import Policy
-from rl_conductor_server.auth.budgets import Purse
-from rl_conductor_server.catalog import Served
+from rl_conductor_server.auth.budgets import KeyBudget
+from rl_conductor_server.catalog import ServedModel
 from rl_conductor_server.errors import ApiError
-from rl_conductor_server.experiments.experiment import Route
-from rl_conductor_server.experiments.judge import Answers, UnclearError, judged
+from rl_conductor_server.experiments.experiment import Experiment
+from rl_conductor_server.experiments.judge import AnswerPair, NoVerdictError, compare_answers
+from rl_conductor_server.experiments.sampling import hash_to_fraction
 from rl_conductor_server.extension import Extension
 from rl_conductor_server.metrics import Metrics
-from rl_conductor_server.protocol import Ask
+from rl_conductor_server.protocol import ParsedRequest
 from rl_conductor_server.runs.admission import Admission
-from rl_conductor_server.runs.manager import Runs
-from rl_conductor_server.runs.request import JUDGE, SHADOW, Asked, on_terms
+from rl_conductor_server.runs.registry import RunRegistry
+from rl_conductor_server.runs.request import JUDGE, SHADOW, AdmittedRequest, admit
 from rl_conductor_server.settings import ShadowEntry
-from rl_conductor_server.store import Pair, Side, Store
-from rl_conductor_server.store.models import BESIDE
+from rl_conductor_server.store import Arm, Pair, Store
+from rl_conductor_server.store.models import INTERNAL_APIS
 
 log = logging.getLogger("rl_conductor_server")
 
-RUNS_A_PAIR = 2
-"""Most of a pair's runs that are under way together: those of the judge, who reads both orders."""
-WAITING = 64
-"""Answers of a route that wait for their shadow; what comes beside is left out."""
-OF = "shadow_of"
-"""The label of a run beside another: that one's id."""
+MAX_RUNS_PER_PAIR = 2
+"""Runs of one pair that are in progress at the same time: the judge reads both orders."""
+QUEUE_SIZE = 64
+"""Answers of an experiment that may wait to be compared; further ones are dropped."""
+SHADOW_OF_LABEL = "shadow_of"
+"""Label of shadow and judge runs: the id of the user's run."""
 
 
 @dataclass(frozen=True)
 class UserAnswer:
-    """What a user got."""
+    """An answer that a user got, with the request for it."""
 
-    asked: Asked
+    request: AdmittedRequest
     trace: Trace
 
 
-class Shadow:
-    """What runs beside the answers of one route."""
+class ShadowRunner:
+    """Runs and judges the shadows of one experiment."""
 
-    def __init__(self, route: Route, entry: ShadowEntry, store: Store, metrics: Metrics) -> None:
-        self.purse = Purse(f"shadow:{route.name}", entry, store)
-        self._route = route
+    def __init__(self, experiment: Experiment, entry: ShadowEntry, store: Store, metrics: Metrics) -> None:
+        self.budget = KeyBudget(f"shadow:{experiment.name}", entry, store)
+        self._experiment = experiment
         self._entry = entry
         self._store = store
         self._metrics = metrics
-        self._runs = Runs(store, Admission(entry.concurrency * RUNS_A_PAIR, 0), metrics, on_answer=_ignore)
-        self._queue: asyncio.Queue[UserAnswer] = asyncio.Queue(WAITING)
+        self._runs = RunRegistry(
+            store, Admission(entry.concurrency * MAX_RUNS_PER_PAIR, 0), metrics, on_answer=_ignore_answer
+        )
+        self._queue: asyncio.Queue[UserAnswer] = asyncio.Queue(QUEUE_SIZE)
 
     @asynccontextmanager
     async def open(self) -> AsyncGenerator[None, None]:
-        """Compare while the block runs; what is unfinished then ends at once."""
-        # They are not started by the runs that they follow, whose budget they would inherit.
-        workers = [asyncio.create_task(self._work(), name="shadow") for _ in range(self._entry.concurrency)]
+        """Compare answers while the block runs; unfinished comparisons are cancelled at its end."""
+        # Started here and not by the runs that they follow, because a task would inherit the budget of such a run.
+        workers = [asyncio.create_task(self._process_queue(), name="shadow") for _ in range(self._entry.concurrency)]
         try:
             yield
         finally:
@@ -78,139 +80,139 @@ class Shadow:
             await self._runs.drain(0)
 
     @property
-    def living(self) -> Iterable[str]:
-        """The ids of its runs under way."""
-        return self._runs.living
+    def active_runs(self) -> Iterable[str]:
+        """The ids of the shadow and judge runs in progress."""
+        return self._runs.active_ids
 
     def offer(self, answer: UserAnswer) -> None:
-        """Have an answer compared, if it is drawn and there is room; returns at once."""
-        if drawn(answer.trace.id) >= self._entry.share:
+        """Queue an answer for comparison if it is in the sample and the queue has room; does not wait."""
+        if hash_to_fraction(answer.trace.id) >= self._entry.share:
             return
         try:
             self._queue.put_nowait(answer)
         except asyncio.QueueFull:
-            self._metrics.compared(self._route.name, "busy")
+            self._metrics.count_comparison(self._experiment.name, "busy")
 
-    async def _work(self) -> None:
+    async def _process_queue(self) -> None:
         while True:
-            outcome = await self._outcome(await self._queue.get())
-            self._metrics.compared(self._route.name, outcome)
+            outcome = await self._try_compare(await self._queue.get())
+            self._metrics.count_comparison(self._experiment.name, outcome)
 
-    async def _outcome(self, answer: UserAnswer) -> str:
-        """What became of it: a verdict, or why there is none."""
+    async def _try_compare(self, answer: UserAnswer) -> str:
+        """Return the verdict, or the reason for which there is none, as the metrics count it."""
         try:
-            return (await self._compared(answer)).verdict
-        except UnclearError as unclear:
-            log.warning("no verdict on %s: %s", answer.trace.id, unclear)
+            return (await self._compare(answer)).verdict
+        except NoVerdictError as error:
+            log.warning("no verdict on %s: %s", answer.trace.id, error)
             return "unclear"
         except ConductorError as error:
             if isinstance(error, ApiError) and error.code == "insufficient_quota":
                 return "budget"
-            log.warning("no shadow of %s: %s", answer.trace.id, error)
+            log.warning("the shadow run for %s was refused: %s", answer.trace.id, error)
             return "refused"
-        except Exception:  # the worker must live on for what comes next
-            log.exception("no shadow of %s", answer.trace.id)
+        except Exception:  # the task must survive to process the rest of the queue
+            log.exception("the shadow run for %s failed", answer.trace.id)
             return "error"
 
-    async def _compared(self, answer: UserAnswer) -> Pair:
-        route, asked = self._route, answer.asked
-        side: Side = "conductor" if asked.served.side == "incumbent" else "incumbent"
-        ask = asked.ask.model_copy(update={"choices": 1, "labels": {OF: answer.trace.id}})
-        shadow = await self._run(route.sides[side], SHADOW, ask)
-        traces = {asked.served.side: answer.trace, side: shadow}
-        theirs, ours = traces["incumbent"], traces["conductor"]
-        both = Answers(asked.ask.request, incumbent=_said(theirs), conductor=_said(ours))
-        judgement = await judged(both, judge=self._judge(answer) if route.judge else None, scorer=route.scorer)
+    async def _compare(self, answer: UserAnswer) -> Pair:
+        experiment, request = self._experiment, answer.request
+        user_arm: Arm = request.model.arm or "incumbent"
+        shadow_arm: Arm = "conductor" if user_arm == "incumbent" else "incumbent"
+        parsed = request.parsed.model_copy(update={"choices": 1, "labels": {SHADOW_OF_LABEL: answer.trace.id}})
+        shadow = await self._run(experiment.arms[shadow_arm], SHADOW, parsed)
+        traces = {user_arm: answer.trace, shadow_arm: shadow}
+        baseline, conductor = traces["incumbent"], traces["conductor"]
+        judgement = await compare_answers(
+            AnswerPair(request.parsed.request, baseline=_answer(baseline), conductor=_answer(conductor)),
+            judge=self._make_judge(answer) if experiment.judge else None,
+            scorer=experiment.scorer,
+        )
         pair = Pair(
             run=answer.trace.id,
             shadow=shadow.id,
-            route=route.pinned,
+            route=experiment.pinned,
             created=time.time(),
-            answered=asked.served.side or "incumbent",
+            answered=user_arm,
             verdict=judgement.verdict,
-            reason=judgement.reason if asked.ask.keep else "",
-            incumbent_cost=_cost(theirs),
-            incumbent_seconds=theirs.seconds,
-            conductor_cost=_cost(ours),
-            conductor_seconds=ours.seconds,
+            reason=judgement.reason if request.parsed.keep else "",
+            incumbent_cost=_cost(baseline),
+            incumbent_seconds=baseline.seconds,
+            conductor_cost=_cost(conductor),
+            conductor_seconds=conductor.seconds,
         )
-        self._store.trials.add(pair)
+        self._store.experiments.add_pair(pair)
         return pair
 
-    def _judge(self, answer: UserAnswer) -> Callable[[Request], Awaitable[str]]:
-        """Asks the route's judge, who sees data only of a class that it may see."""
-        judge, asked = self._route.judge, answer.asked
+    def _make_judge(self, answer: UserAnswer) -> Callable[[Request], Awaitable[str]]:
+        """Return a function that asks the experiment's judge, subject to the data class of the user's request."""
+        judge, user_request = self._experiment.judge, answer.request
         assert judge is not None
-        seen = Policy(data_class=asked.policy.data_class, data_rules=asked.policy.data_rules)
-        held = judge.conductor.capabilities.json_schema
+        policy = Policy(data_class=user_request.policy.data_class, data_rules=user_request.policy.data_rules)
+        supports_json_schema = judge.conductor.capabilities.json_schema
 
-        async def opinion(request: Request) -> str:
-            request = request if held else request.model_copy(update={"response_format": None})
-            ask = Ask(
+        async def ask_judge(request: Request) -> str:
+            if not supports_json_schema:
+                request = request.model_copy(update={"response_format": None})
+            parsed = ParsedRequest(
                 model=judge.pinned,
                 request=request,
-                extension=Extension(policy=seen),
-                labels={OF: answer.trace.id},
-                keep=asked.ask.keep,
+                extension=Extension(policy=policy),
+                labels={SHADOW_OF_LABEL: answer.trace.id},
+                keep=user_request.parsed.keep,
             )
-            said = await self._run(judge, JUDGE, ask)
-            if said.completion is None:
-                raise UnclearError(f"the judge gave no answer: {said.error}")
-            return said.text
+            trace = await self._run(judge, JUDGE, parsed)
+            if trace.completion is None:
+                raise NoVerdictError(f"the judge gave no answer: {trace.error}")
+            return trace.text
 
-        return opinion
+        return ask_judge
 
-    async def _run(self, served: Served, api: str, ask: Ask) -> Trace:
-        """A run on the shadow's account, whatever became of it."""
-        (asked,) = on_terms(self.purse, served, api, ask, name=None)
-        live = await self._runs.start(asked)
-        with live.heard():
+    async def _run(self, model: ServedModel, api: str, parsed: ParsedRequest) -> Trace:
+        """Run on the shadow budget and return the trace, whether there is an answer or not."""
+        (request,) = admit(self.budget, model, api, parsed, idempotency_key=None)
+        handle = await self._runs.start(request)
+        with handle.subscribe():
             try:
-                return await live.result()
+                return await handle.result()
             except RunError as error:
                 return error.trace
 
 
-class Shadows(Mapping[str, Shadow]):
-    """Those of all routes that have one, by name."""
+class ShadowRunners(Mapping[str, ShadowRunner]):
+    """The shadow runners of all experiments that have one, by name."""
 
-    def __init__(self, routes: Mapping[str, Route], store: Store, metrics: Metrics) -> None:
-        self._shadows = {
-            name: Shadow(route, route.entry.shadow, store, metrics)
-            for name, route in routes.items()
-            if route.entry.shadow is not None
+    def __init__(self, experiments: Mapping[str, Experiment], store: Store, metrics: Metrics) -> None:
+        self._runners = {
+            name: ShadowRunner(experiment, experiment.entry.shadow, store, metrics)
+            for name, experiment in experiments.items()
+            if experiment.entry.shadow is not None
         }
 
-    def __getitem__(self, name: str) -> Shadow:
-        return self._shadows[name]
+    def __getitem__(self, name: str) -> ShadowRunner:
+        return self._runners[name]
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._shadows)
+        return iter(self._runners)
 
     def __len__(self) -> int:
-        return len(self._shadows)
+        return len(self._runners)
 
     @asynccontextmanager
     async def open(self) -> AsyncGenerator[None, None]:
-        """See `Shadow.open`."""
+        """Compare answers while the block runs; see `ShadowRunner.open`."""
         async with AsyncExitStack() as stack:
-            for shadow in self.values():
-                await stack.enter_async_context(shadow.open())
+            for runner in self.values():
+                await stack.enter_async_context(runner.open())
             yield
 
-    def offer(self, asked: Asked, trace: Trace) -> None:
-        """Have what a user got compared; of several choices, only the first."""
-        shadow = self.get(asked.served.name)
-        if shadow is not None and not asked.choice and asked.api not in BESIDE:
-            shadow.offer(UserAnswer(asked, trace))
+    def offer(self, request: AdmittedRequest, trace: Trace) -> None:
+        """Queue a user's answer for comparison; of several choices, only the first."""
+        runner = self.get(request.model.name)
+        if runner is not None and not request.choice and request.api not in INTERNAL_APIS:
+            runner.offer(UserAnswer(request, trace))
 
 
-def drawn(run: str) -> float:
-    """A number from 0 to 1 that belongs to this run and no other."""
-    return int.from_bytes(hashlib.sha256(run.encode()).digest()[:8], "big") / 2**64
-
-
-def _said(trace: Trace) -> Message | None:
+def _answer(trace: Trace) -> Message | None:
     return trace.completion.message if trace.completion else None
 
 
@@ -219,5 +221,5 @@ def _cost(trace: Trace) -> Decimal | None:
     return None if usage.unpriced_calls else usage.cost
 
 
-def _ignore(_asked: Asked, _trace: Trace) -> None:
-    """Nothing follows what is itself a shadow."""
+def _ignore_answer(_request: AdmittedRequest, _trace: Trace) -> None:
+    """Shadow runs are not shadowed themselves."""

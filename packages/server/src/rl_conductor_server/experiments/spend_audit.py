@@ -1,4 +1,4 @@
-"""What logged calls add up to: tokens and dollars a query, how queries failed, and how many look simple. Pure."""
+"""Reports the cost per query of logged calls, the failures, and the share of simple queries. Performs no I/O."""
 
 from __future__ import annotations
 
@@ -9,130 +9,130 @@ from decimal import Decimal
 from statistics import quantiles
 
 from rl_conductor.types import Usage, Value, total
-from rl_conductor_server.experiments.log_formats import Logged
+from rl_conductor_server.experiments.log_formats import LoggedCall
 
-SIMPLE_INPUT, SIMPLE_OUTPUT = 1_000, 300
-"""Tokens of a query that looks simple, at most; besides, it took one call that used no tool and did not fail."""
-LOOP = 3
-"""How often the same tool, called with the same arguments, makes a loop."""
+MAX_SIMPLE_INPUT, MAX_SIMPLE_OUTPUT = 1_000, 300
+"""Maximum number of tokens of a query that looks simple."""
+LOOP_CALLS = 3
+"""Number of calls of one tool with the same arguments that count as a loop."""
 
 
 @dataclass
 class Query:
-    """The calls that worked at one question."""
+    """All calls that work on one user query."""
 
-    calls: list[Logged] = field(default_factory=list)
+    calls: list[LoggedCall] = field(default_factory=list)
 
     @property
     def usage(self) -> Usage:
-        """What all of them used."""
+        """The usage of all calls."""
         return total(call.usage for call in self.calls)
 
     @property
     def failures(self) -> frozenset[str]:
-        """How it failed on its way, by the names of `FAILURES`."""
-        asked = Counter(call.request for call in self.calls)
-        tools = Counter(name for call in self.calls for name in call.tool_calls)
-        states = {
+        """The kinds of failure on the way to the answer, as keys of `FAILURES`."""
+        requests = Counter(call.request for call in self.calls)
+        tools = Counter(tool for call in self.calls for tool in call.tool_calls)
+        occurred = {
             "error": any(call.error for call in self.calls),
-            "empty": any(not call.said and not call.error for call in self.calls),
-            "cut off": any(call.cut_off for call in self.calls),
-            "retried": any(times > 1 for times in asked.values()),
-            "loop": any(times >= LOOP for times in tools.values()),
+            "empty": any(not call.has_reply and not call.error for call in self.calls),
+            "cut off": any(call.is_truncated for call in self.calls),
+            "retried": any(count > 1 for count in requests.values()),
+            "loop": any(count >= LOOP_CALLS for count in tools.values()),
         }
-        return frozenset(name for name, is_so in states.items() if is_so)
+        return frozenset(kind for kind, has_occurred in occurred.items() if has_occurred)
 
     @property
     def looks_simple(self) -> bool:
-        """Whether one short call did it."""
+        """Whether it took a single short call without tools or failures."""
         usage = self.usage
-        short = usage.input_tokens <= SIMPLE_INPUT and usage.output_tokens <= SIMPLE_OUTPUT
-        return len(self.calls) == 1 and short and not self.calls[0].tool_calls and not self.failures
+        is_short = usage.input_tokens <= MAX_SIMPLE_INPUT and usage.output_tokens <= MAX_SIMPLE_OUTPUT
+        return len(self.calls) == 1 and is_short and not self.calls[0].tool_calls and not self.failures
 
-    def is_answered(self, request: str) -> bool:
-        """Whether this very request was answered already."""
-        return any(call.request == request and call.said and not call.error for call in self.calls)
+    def has_answer_to(self, request: str) -> bool:
+        """Return whether one of the calls sent this request and got a reply."""
+        return any(call.request == request and call.has_reply and not call.error for call in self.calls)
 
 
 FAILURES = {
     "error": "a call ended with an error",
     "empty": "a reply had neither text nor a tool call",
-    "cut off": "a reply ended for want of tokens",
+    "cut off": "a reply reached a token limit",
     "retried": "the same request was sent again before it was answered",
-    "loop": f"the same tool was called {LOOP} times or more with the same arguments",
+    "loop": f"the same tool was called {LOOP_CALLS} times or more with the same arguments",
 }
 
 
-def queries(calls: Iterable[Logged]) -> list[Query]:
-    """Calls by the question that they worked at; asking again what was answered is a new question."""
-    made: list[Query] = []
-    current: dict[str, Query] = {}
+def group_into_queries(calls: Iterable[LoggedCall]) -> list[Query]:
+    """Group calls by user query; repeating a request that was answered starts a new query."""
+    queries: list[Query] = []
+    newest: dict[str, Query] = {}
     for call in calls:
-        known = current.get(call.query)
-        if known is None or known.is_answered(call.request):
-            known = current[call.query] = Query()
-            made.append(known)
-        known.calls.append(call)
-    return made
+        query = newest.get(call.query)
+        if query is None or query.has_answer_to(call.request):
+            query = newest[call.query] = Query()
+            queries.append(query)
+        query.calls.append(call)
+    return queries
 
 
-class Spread(Value):
-    """An amount a query: on average, in the middle, and in the dearest twentieth."""
+class Distribution(Value):
+    """Mean, median and 95th percentile."""
 
     mean: float
     p50: float
     p95: float
 
     @classmethod
-    def of(cls, amounts: Sequence[float]) -> Spread:
-        """Of at least one amount."""
-        ranks = quantiles(amounts, n=20, method="inclusive") if len(amounts) > 1 else [amounts[0]] * 19
-        return cls(mean=sum(amounts) / len(amounts), p50=ranks[9], p95=ranks[18])
+    def of(cls, values: Sequence[float]) -> Distribution:
+        """Summarize one or more values."""
+        ranks = quantiles(values, n=20, method="inclusive") if len(values) > 1 else [values[0]] * 19
+        return cls(mean=sum(values) / len(values), p50=ranks[9], p95=ranks[18])
 
 
-class Share(Value):
-    """Some of the queries, and what they used."""
+class QueryTotals(Value):
+    """Totals over a group of queries."""
 
     queries: int
     calls: int
     usage: Usage
 
     @classmethod
-    def of(cls, some: Sequence[Query]) -> Share:
-        """Of these."""
-        used = total(query.usage for query in some)
-        return cls(queries=len(some), calls=sum(len(query.calls) for query in some), usage=used)
+    def of(cls, queries: Sequence[Query]) -> QueryTotals:
+        """Add up the queries."""
+        usage = total(query.usage for query in queries)
+        return cls(queries=len(queries), calls=sum(len(query.calls) for query in queries), usage=usage)
 
 
 class SpendingReport(Value):
-    """The report."""
+    """The report of `audit-spend`."""
 
-    whole: Share
-    tokens: Spread
-    """Read and written, a query."""
-    dollars: Spread
-    """A query, of those whose price is known."""
-    models: Mapping[str, Share]
-    """By the model of a query's first call, the dearest first."""
-    failures: Mapping[str, Share]
-    """By the names of `FAILURES`; a query may be in several."""
-    failed: Share
-    """Those in any."""
-    simple: Share
+    overall: QueryTotals
+    tokens: Distribution
+    """Input and output tokens per query."""
+    dollars: Distribution
+    """US dollars per query, of the queries whose cost is known."""
+    models: Mapping[str, QueryTotals]
+    """By the model of a query's first call, most expensive first."""
+    failures: Mapping[str, QueryTotals]
+    """By the keys of `FAILURES`; a query may be in several."""
+    failed: QueryTotals
+    """Queries with at least one failure."""
+    simple: QueryTotals
 
 
-def spending(made: Sequence[Query]) -> SpendingReport:
-    """What these queries add up to; there must be one."""
-    models = {query.calls[0].model: None for query in made}
-    shares = {name: Share.of([one for one in made if one.calls[0].model == name]) for name in models}
-    dearest = sorted(shares, key=lambda name: (-shares[name].usage.cost, name))
-    priced = [query.usage.cost for query in made if not query.usage.unpriced_calls] or [Decimal(0)]
+def report_spending(queries: Sequence[Query]) -> SpendingReport:
+    """Build the report of at least one query."""
+    models = {query.calls[0].model: None for query in queries}
+    by_model = {name: QueryTotals.of([query for query in queries if query.calls[0].model == name]) for name in models}
+    by_cost = sorted(by_model, key=lambda name: (-by_model[name].usage.cost, name))
+    costs = [query.usage.cost for query in queries if not query.usage.unpriced_calls] or [Decimal(0)]
     return SpendingReport(
-        whole=Share.of(made),
-        tokens=Spread.of([float(query.usage.total_tokens) for query in made]),
-        dollars=Spread.of(list(map(float, priced))),
-        models={name: shares[name] for name in dearest},
-        failures={name: Share.of([one for one in made if name in one.failures]) for name in FAILURES},
-        failed=Share.of([one for one in made if one.failures]),
-        simple=Share.of([one for one in made if one.looks_simple]),
+        overall=QueryTotals.of(queries),
+        tokens=Distribution.of([float(query.usage.total_tokens) for query in queries]),
+        dollars=Distribution.of(list(map(float, costs))),
+        models={name: by_model[name] for name in by_cost},
+        failures={name: QueryTotals.of([query for query in queries if name in query.failures]) for name in FAILURES},
+        failed=QueryTotals.of([query for query in queries if query.failures]),
+        simple=QueryTotals.of([query for query in queries if query.looks_simple]),
     )

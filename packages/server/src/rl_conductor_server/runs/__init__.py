@@ -1,1 +1,1 @@
-"""Runs in flight: admission, requests, handles, claims and resumption."""
+"""Runs in progress: admission control, admitted requests, tasks, handles and resumption."""

@@ -1,4 +1,4 @@
-"""Places for runs, and a queue of bounded length before them."""
+"""Admission control: limits concurrent runs, with a bounded queue."""
 
 from __future__ import annotations
 
@@ -9,42 +9,42 @@ from contextlib import asynccontextmanager
 
 from rl_conductor_server.errors import ApiError
 
-LONGEST_WAIT = 60.0
-"""Seconds that a caller is told to wait at most."""
+MAX_RETRY_AFTER = 60.0
+"""Maximum `Retry-After` of a rejected request, in seconds."""
 
 
 class Admission:
-    """Who may run now, who must wait, and who must come back later."""
+    """Limits the runs in progress and the runs in the queue."""
 
-    def __init__(self, running: int, waiting: int) -> None:
-        self._places = asyncio.Semaphore(running)
-        self._running = running
-        self._most_waiting = waiting
+    def __init__(self, max_running: int, max_waiting: int) -> None:
+        self._slots = asyncio.Semaphore(max_running)
+        self._max_running = max_running
+        self._max_waiting = max_waiting
         self.waiting = 0
         self._mean_seconds = 1.0
 
     @asynccontextmanager
-    async def place(self) -> AsyncGenerator[None, None]:
-        """A place for one run.
+    async def slot(self) -> AsyncGenerator[None, None]:
+        """Waits for a slot and occupies it for the duration of the block.
 
         Raises:
             ApiError: the queue is full.
         """
-        await self._wait()
-        began = time.monotonic()
+        await self._acquire()
+        started = time.monotonic()
         try:
             yield
         finally:
-            self._places.release()
-            self._mean_seconds += 0.1 * (time.monotonic() - began - self._mean_seconds)
+            self._slots.release()
+            self._mean_seconds += 0.1 * (time.monotonic() - started - self._mean_seconds)
 
-    async def _wait(self) -> None:
-        if self._places.locked() and self.waiting >= self._most_waiting:
-            wait = self._mean_seconds * (self.waiting + 1) / self._running
-            message = f"{self._running} runs are under way and {self.waiting} wait; come back later"
-            raise ApiError(message, status=429, code="busy", retry_after=min(wait, LONGEST_WAIT))
+    async def _acquire(self) -> None:
+        if self._slots.locked() and self.waiting >= self._max_waiting:
+            wait = self._mean_seconds * (self.waiting + 1) / self._max_running
+            message = f"{self._max_running} runs are in progress and {self.waiting} are queued; try again later"
+            raise ApiError(message, status=429, code="busy", retry_after=min(wait, MAX_RETRY_AFTER))
         self.waiting += 1
         try:
-            await self._places.acquire()
+            await self._slots.acquire()
         finally:
             self.waiting -= 1

@@ -1,4 +1,4 @@
-"""`Live`: a run on its way, told from its beginning to everybody who asks for it."""
+"""`RunHandle`: a run in progress, with its events and result for any number of subscribers."""
 
 from __future__ import annotations
 
@@ -11,111 +11,106 @@ from rl_conductor.trace.events import AnswerDelta, Event, Finished, PlanDelta, S
 from rl_conductor.trace.trace import Trace
 from rl_conductor_server.errors import ApiError
 
-SIGNS = (StepStarted, PlanDelta, AnswerDelta)
-"""Events that show that a run was not refused: a model is at work."""
+START_EVENTS = (StepStarted, PlanDelta, AnswerDelta)
+"""Events which show that a run was not rejected, because a model is working on it."""
 
 
-class Live:
-    """One run, and who listens to it."""
+class RunHandle:
+    """One run and its subscribers."""
 
-    def __init__(self, run: str, created: float, *, kept: bool = False) -> None:
-        """A run that is `kept` goes on when nobody listens any more, because the caller can ask for it again."""
+    def __init__(self, run: str, created: float, *, detached: bool = False) -> None:
+        """A `detached` run continues without subscribers, because the caller can request its result again."""
         self.id = run
         self.created = created
-        self.answered_before = False
-        """Whether nothing had to be run, because the answer was on record."""
-        self._kept = kept
+        self.is_replayed = False
+        """`True` if nothing was run, because the answer was in the store."""
+        self._detached = detached
         self._events: list[Event] = []
-        self._news = asyncio.Event()
-        self._begun = asyncio.Event()
-        self._listeners = 0
+        self._changed = asyncio.Event()
+        self._started = asyncio.Event()
+        self._subscribers = 0
         self._task: asyncio.Task[Trace] | None = None
 
     @classmethod
-    def over(cls, run: str, created: float, trace: Trace) -> Self:
-        """A run that is done: its answer is told at once."""
-        made = cls(run, created, kept=True)
-        made.answered_before = True
-        made.tell(AnswerDelta(text=trace.text))
-        made.tell(Finished(trace=trace))
-        made.goes_on_in(asyncio.create_task(_give(trace)))
-        return made
+    def completed(cls, run: str, created: float, trace: Trace) -> Self:
+        """Creates the handle of a stored run."""
+        handle = cls(run, created, detached=True)
+        handle.is_replayed = True
+        handle.publish(AnswerDelta(text=trace.text))
+        handle.publish(Finished(trace=trace))
+        handle.attach(asyncio.create_task(_return(trace)))
+        return handle
 
-    def goes_on_in(self, task: asyncio.Task[Trace]) -> None:
-        """Where it runs."""
+    def attach(self, task: asyncio.Task[Trace]) -> None:
+        """Sets the task that runs it."""
         self._task = task
-        task.add_done_callback(self._ended)
+        task.add_done_callback(self._on_done)
 
-    def tell(self, event: Event) -> None:
-        """Pass an event on."""
+    def publish(self, event: Event) -> None:
+        """Records an event and wakes the subscribers."""
         self._events.append(event)
-        if isinstance(event, SIGNS):
-            self._begun.set()
-        self._wake()
+        if isinstance(event, START_EVENTS):
+            self._started.set()
+        self._changed.set()
 
-    def _ended(self, task: asyncio.Task[Trace]) -> None:
+    def _on_done(self, task: asyncio.Task[Trace]) -> None:
         if not task.cancelled():
-            task.exception()  # whoever still listens is told; nobody need be
-        self._begun.set()
-        self._wake()
-
-    def _wake(self) -> None:
-        self._news.set()
-        self._news = asyncio.Event()
+            task.exception()  # marks it as retrieved: there may be no subscriber left
+        self._started.set()
+        self._changed.set()
 
     @property
     def task(self) -> asyncio.Task[Trace]:
-        """The run itself."""
+        """The task that runs it."""
         assert self._task is not None
         return self._task
 
     @property
-    def so_far(self) -> Sequence[Event]:
-        """Everything that has happened."""
+    def events_so_far(self) -> Sequence[Event]:
+        """All events until now."""
         return self._events
 
     @contextmanager
-    def heard(self) -> Iterator[None]:
-        """Listen while the block runs; the last to leave ends a run that is not kept."""
-        self._listeners += 1
+    def subscribe(self) -> Iterator[None]:
+        """Subscribes for the duration of the block. The end of the last subscription cancels a run unless detached."""
+        self._subscribers += 1
         try:
             yield
         finally:
-            self._listeners -= 1
-            if not self._listeners and not self._kept:
+            self._subscribers -= 1
+            if not self._subscribers and not self._detached:
                 self.task.cancel()
 
-    async def begun(self) -> None:
-        """Wait for the first sign of work, or the end."""
-        await self._begun.wait()
+    async def wait_started(self) -> None:
+        """Waits until a model works on it, or until it ends."""
+        await self._started.wait()
 
     async def events(self) -> AsyncGenerator[Event, None]:
-        """Everything from the beginning. At the end, raises what the run raised."""
-        seen = 0
+        """Yields all events from the first one. At the end, raises the exception of the run if it failed."""
+        position = 0
         while True:
-            news = self._news
-            while seen < len(self._events):
-                if isinstance(self._events[seen], Finished):
-                    await asyncio.wait([self.task])  # what the caller may come back for is on record by then
-                yield self._events[seen]
-                seen += 1
-            if self.task.done() and seen == len(self._events):
+            while position < len(self._events):
+                if isinstance(self._events[position], Finished):
+                    await asyncio.wait([self.task])  # the store must have the result before the caller sees the end
+                yield self._events[position]
+                position += 1
+            if self.task.done():
                 await self.result()
                 return
-            if news is self._news:
-                await news.wait()
+            self._changed.clear()  # safe with several subscribers: each checks for new events before it waits
+            await self._changed.wait()
 
     async def result(self) -> Trace:
-        """The trace, once there is an answer.
+        """Waits for the end of the run.
 
         Raises:
-            ConductorError: there is none.
+            ConductorError: the run has no answer.
         """
         await asyncio.wait([self.task])
         if self.task.cancelled():
-            raise ApiError("the server is stopping", status=503, code="stopping", retry_after=5)
+            raise ApiError("the server is shutting down", status=503, code="stopping", retry_after=5)
         return self.task.result()
 
 
-async def _give(trace: Trace) -> Trace:
+async def _return(trace: Trace) -> Trace:
     return trace

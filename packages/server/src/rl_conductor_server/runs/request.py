@@ -1,4 +1,4 @@
-"""One answer that somebody wants, and on what terms: the tightest of all policies and limits."""
+"""`AdmittedRequest`: one requested answer, with its effective policy and limits."""
 
 from __future__ import annotations
 
@@ -6,146 +6,161 @@ import hashlib
 import secrets
 import time
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from rl_conductor.calls.budget import Amount, Budget
-from rl_conductor.errors import RunError
-from rl_conductor.planning.prompts import prompt_in
-from rl_conductor.trace.trace import Trace
+from rl_conductor.errors import LimitError, RunError
+from rl_conductor.pool.worker_prompt import prompt_in
 from rl_conductor.types import Request
 from rl_conductor.workflow.limits import Limits
 from rl_conductor.workflow.policy import Policy
-from rl_conductor_server.auth.budgets import ANY_DEPTH, Purse
-from rl_conductor_server.catalog import Served
+from rl_conductor_server.auth.budgets import ANY_DEPTH, KeyBudget, format_refusal
+from rl_conductor_server.catalog import ServedModel
 from rl_conductor_server.errors import ApiError
-from rl_conductor_server.extension import both, check_selectors, limits_of, tightest
-from rl_conductor_server.protocol import Ask
+from rl_conductor_server.extension import check_selectors, effort_limits, merge_limits, merge_policies
+from rl_conductor_server.protocol import ParsedRequest
 from rl_conductor_server.store import NewRun
 
 SHADOW, JUDGE = "shadow", "judge"
-"""The `api` of runs that the server makes beside those that it was asked for."""
-MANNER: dict[str, bool | set[str]] = {"stream": True, "usage_in_stream": True, "extension": {"trace", "progress"}}
-"""How an answer is told, which does not decide what it is: a retry may ask for it in another manner."""
+"""The `api` of runs that the server starts itself, in addition to those of users."""
+FORMAT_FIELDS: dict[str, bool | set[str]] = {
+    "stream": True,
+    "usage_in_stream": True,
+    "extension": {"trace", "progress"},
+}
+"""Fields that only affect the format of the response. A retry may change them, so the digest leaves them out."""
 
 
 class SharedLimits:
-    """The limits of a request that wants several answers: they hold for all of its runs together."""
+    """The limits of a request for several answers, which apply to all of its runs together."""
 
     def __init__(self, limits: Limits) -> None:
         self._limits = limits.model_copy(update={"depth": ANY_DEPTH})
         self.spent = Amount()
-        """What was spent before any run began, by another process or under the same `Idempotency-Key`."""
-        self._ledger: Budget | None = None
+        """Spending before the first run, by another process or under the same `Idempotency-Key`."""
+        self._budget: Budget | None = None
 
     def charge(self, amount: Amount) -> None:
-        """Count what earlier attempts at one of the answers have spent."""
+        """Adds the spending of earlier attempts at one of the answers."""
         self.spent += amount
-        if self._ledger is not None:
-            self._ledger.charge(amount)
+        if self._budget is not None:
+            self._budget.charge(amount)
 
-    def ledger(self) -> Budget:
-        """What all runs spend on, inside of what encloses the first; the clock starts with that one."""
-        if self._ledger is None:
-            self._ledger = Budget(self._limits)
-            self._ledger.charge(self.spent)
+    def budget(self, parent: Budget | None = None) -> Budget:
+        """Returns the budget of all runs. The first call creates it inside `parent` and starts its clock."""
+        if self._budget is None:
+            self._budget = Budget(self._limits, parent=parent)
+            self._budget.charge(self.spent)
             if self._limits.seconds is not None:
-                self._ledger.deadline = time.monotonic() + self._limits.seconds
-        return self._ledger
+                self._budget.deadline = time.monotonic() + self._limits.seconds
+        return self._budget
 
 
 @dataclass(frozen=True)
-class Asked:
-    """One of the answers that a request wants."""
+class AdmittedRequest:
+    """One requested answer, with its effective policy and limits."""
 
-    account: Purse
-    served: Served
+    key: KeyBudget
+    model: ServedModel
     api: str
-    ask: Ask
+    parsed: ParsedRequest
     policy: Policy
     limits: Limits
-    name: str | None = None
-    """The request's `Idempotency-Key`."""
+    idempotency_key: str | None = None
     choice: int = 0
-    shared: SharedLimits | None = field(default=None, compare=False)
-    """`None` for the only answer to a request: its run has the limits for itself."""
+    shared_limits: SharedLimits | None = field(default=None, compare=False)
+    """`None` if this is the only answer to a request, so that its run has the limits for itself."""
+    key_refusals: dict[str, LimitError] = field(default_factory=dict, compare=False)
+    """The calls that the key's budget refused, by error message; shared by all choices."""
 
-    @property
+    @cached_property
     def digest(self) -> str:
-        """SHA-256 of what decides the answer."""
-        said = self.ask.model_dump_json(exclude=MANNER)
-        return hashlib.sha256(f"{self.api} {said}".encode()).hexdigest()
+        """SHA-256 of everything that affects the answer."""
+        content = self.parsed.model_dump_json(exclude=FORMAT_FIELDS)
+        return hashlib.sha256(f"{self.api} {content}".encode()).hexdigest()
 
-    @property
+    @cached_property
     def request(self) -> Request:
-        """What this choice asks: the same seed must not give the same answer several times."""
-        sampling = self.ask.request.sampling
-        changed: dict[str, object] = {}
+        """The request for this choice; each choice has its own seed, so that the answers differ."""
+        sampling = self.parsed.request.sampling
+        changes: dict[str, object] = {}
         if sampling.seed is not None and self.choice:
-            changed["seed"] = sampling.seed + self.choice
-        if self.served.side == "incumbent" and self.ask.effort:  # it means the model's own, as nothing is orchestrated
-            changed["effort"] = self.ask.effort
-        if not changed:
-            return self.ask.request
-        return self.ask.request.model_copy(update={"sampling": sampling.model_copy(update=changed)})
+            changes["seed"] = sampling.seed + self.choice
+        if self.model.arm == "incumbent" and self.parsed.effort:  # without orchestration, it is the model's own effort
+            changes["effort"] = self.parsed.effort
+        if not changes:
+            return self.parsed.request
+        return self.parsed.request.model_copy(update={"sampling": sampling.model_copy(update=changes)})
 
     @property
     def question(self) -> str:
-        """What the user said last."""
+        """The user's last message."""
         return prompt_in(self.request.messages)
 
     @property
-    def is_beside(self) -> bool:
-        """Whether no user waits for it, nor comes back for it."""
+    def is_background(self) -> bool:
+        """`True` if no user waits for it or requests it again."""
         return self.api in (SHADOW, JUDGE)
 
     @property
-    def counted_as(self) -> str:
-        """Its model in metrics, where what nobody waited for must not stand among what users got."""
-        return f"{self.served.name} ({self.api})" if self.is_beside else self.served.name
+    def metrics_label(self) -> str:
+        """The model's name in metrics; background runs have labels of their own."""
+        return f"{self.model.name} ({self.api})" if self.is_background else self.model.name
 
-    def used(self, trace: Trace) -> Amount:
-        """What counts towards the limits at the end of its run."""
-        return Amount.of(trace.usage) if self.shared is None else self.shared.ledger().spent
+    def check_key_budget(self, error: RunError) -> None:
+        """Raises `ApiError` if the run failed because the key's budget refused a call."""
+        refused = [call for call in error.trace.calls() if call.outcome == "refused"]
+        refusal = self.key_refusals.get(refused[-1].error or "") if refused else None
+        if refusal is not None:
+            raise ApiError(format_refusal(refusal), status=429, code="insufficient_quota") from error
 
-    def check_shared(self, error: RunError) -> None:
-        """Raise `ApiError` if the run has no answer because the request's answers together came to a limit."""
+    def check_shared_limits(self, error: RunError) -> None:
+        """Raises `ApiError` if the run failed because all answers together reached a limit."""
         last = next(reversed(list(error.trace.calls())), None)
-        if self.shared is None or last is None:
+        if self.shared_limits is None or last is None:
             return
-        message = f"the limits hold for all {self.ask.choices} choices together: {last.error}"
+        message = f"the limits apply to all {self.parsed.choices} choices together: {last.error}"
         if last.outcome == "refused":
             raise ApiError(message, status=400, code="limit_exceeded") from error
-        if last.outcome == "timeout" and not last.retryable:  # not the model's own timeout, but the deadline
+        if last.outcome == "timeout" and not last.retryable:  # the deadline, not the timeout of the model
             raise ApiError(message, status=504, code="deadline_exceeded") from error
 
     def new_run(self) -> NewRun:
-        """Its record before it begins."""
+        """Creates the record of its run, with a new id."""
         return NewRun(
             id=f"run-{secrets.token_hex(8)}",
-            key=self.account.name,
-            idempotency=self.name,
+            key=self.key.name,
+            idempotency=self.idempotency_key,
             choice=self.choice,
             digest=self.digest,
             api=self.api,
-            model=self.served.pinned,
+            model=self.model.pinned,
             created=time.time(),
-            labels=self.ask.labels,
-            question=self.question if self.ask.keep else "",
-            side=self.served.side,
+            labels=self.parsed.labels,
+            question=self.question if self.parsed.keep else "",
+            side=self.model.arm,
         )
 
 
-def on_terms(account: Purse, served: Served, api: str, ask: Ask, *, name: str | None) -> list[Asked]:
-    """Every answer that `ask` wants, under the tightest of all policies and limits.
+def admit(
+    key: KeyBudget, model: ServedModel, api: str, parsed: ParsedRequest, *, idempotency_key: str | None
+) -> list[AdmittedRequest]:
+    """Merges the policies and limits of the model and the request. Returns an admitted request for each choice.
 
     Raises:
-        ConductorError: they can't be met.
+        ConductorError: the policies or limits allow no plan.
     """
-    made = served.conductor
-    asked = ask.extension.policy
-    if asked is not None:
-        check_selectors(asked, served.sides)
-    policy = both(made.policy, asked, made.pool.cards, planner=made.planner.card)
-    limits = tightest(made.limits, limits_of(ask.effort), ask.extension.limits)
-    policy.space(made.pool.cards, max_steps=limits.steps)
-    shared = SharedLimits(limits) if ask.choices > 1 else None
-    return [Asked(account, served, api, ask, policy, limits, name, choice, shared) for choice in range(ask.choices)]
+    conductor = model.conductor
+    requested = parsed.extension.policy
+    if requested is not None:
+        check_selectors(requested, model.conductors)
+    policy = merge_policies(conductor.policy, requested, conductor.pool.cards, planner=conductor.planner.card)
+    limits = merge_limits(conductor.limits, effort_limits(parsed.effort), parsed.extension.limits)
+    if policy is not conductor.policy or limits.steps != conductor.limits.steps:  # its own were checked at its creation
+        policy.space(conductor.pool.cards, max_steps=limits.steps)
+    shared = SharedLimits(limits) if parsed.choices > 1 else None
+    refusals: dict[str, LimitError] = {}
+    return [
+        AdmittedRequest(key, model, api, parsed, policy, limits, idempotency_key, choice, shared, refusals)
+        for choice in range(parsed.choices)
+    ]

@@ -1,8 +1,9 @@
-"""What outlives a process: runs, the steps they have finished, and what they cost. Knows nothing of HTTP."""
+"""Stores runs, their finished steps and their costs in SQLite or PostgreSQL. Contains no HTTP code."""
 
-from rl_conductor_server.store.experiments import Trials
+from rl_conductor_server.store.experiments import ExperimentStore
 from rl_conductor_server.store.models import (
-    Answered,
+    AnswerOutcome,
+    Arm,
     Canary,
     Claim,
     NewRun,
@@ -10,29 +11,28 @@ from rl_conductor_server.store.models import (
     PairVerdict,
     RunRow,
     Search,
-    Side,
     Spending,
     Status,
 )
 from rl_conductor_server.store.store import Store
-from rl_conductor_server.store.write_behind import Journal, StoreAwayError
-from rl_conductor_server.store.writer import PLAN
+from rl_conductor_server.store.tables import PLAN_POSITION
+from rl_conductor_server.store.write_behind import StoreUnavailableError, WriteBehindQueue
 
 __all__ = [
-    "PLAN",
-    "Answered",
+    "PLAN_POSITION",
+    "AnswerOutcome",
+    "Arm",
     "Canary",
     "Claim",
-    "Journal",
+    "ExperimentStore",
     "NewRun",
     "Pair",
     "PairVerdict",
     "RunRow",
     "Search",
-    "Side",
     "Spending",
     "Status",
     "Store",
-    "StoreAwayError",
-    "Trials",
+    "StoreUnavailableError",
+    "WriteBehindQueue",
 ]

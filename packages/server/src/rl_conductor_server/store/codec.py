@@ -1,32 +1,52 @@
-"""What was kept as JSON, perhaps by another release: read, or refused in words."""
+"""Decodes stored JSON, which an older or newer release may have written."""
 
 from __future__ import annotations
 
-from typing import TypeVar
+from collections.abc import Iterable
+from typing import Any, TypeVar
 
 from pydantic import ValidationError
+from sqlalchemy import Row
 
 from rl_conductor._internal.validation import first_field_error
 from rl_conductor.errors import ConfigError
+from rl_conductor.trace.trace import PlanRecord, Round, StepResult
 from rl_conductor.types import Value
+from rl_conductor_server.store.tables import PLAN_POSITION
 
 V = TypeVar("V", bound=Value)
 
 
-class OtherReleaseError(ConfigError):
-    """Another release kept it, in a form that this one can't read."""
+class IncompatibleReleaseError(ConfigError):
+    """Another release stored the run in a format that this one can't read."""
 
 
-def read(kind: type[V], text: str, *, run: str) -> V:
-    """The `kind` that `text` is, part of what is kept of `run`.
+def decode(kind: type[V], text: str, *, run: str) -> V:
+    """Parse JSON that belongs to `run` as a `kind`.
 
     Raises:
-        OtherReleaseError: it is none that this release knows.
+        IncompatibleReleaseError: the JSON does not match this release's format.
     """
     try:
         return kind.model_validate_json(text)
     except ValidationError as error:
-        raise OtherReleaseError(
-            f"run {run!r} was kept by another release of rl-conductor, in a form that this one can't read "
-            f"({first_field_error(error)}); read it with that release"
+        raise IncompatibleReleaseError(
+            f"run {run!r} was stored by another release of rl-conductor, in a format that this release can't read "
+            f"({first_field_error(error)}); use that release to read it"
         ) from error
+
+
+def decode_rounds(rows: Iterable[Row[Any]], *, run: str) -> tuple[Round, ...]:
+    """Rebuild the rounds of `run` from its rows of `steps`, see `queries.select_steps`.
+
+    Raises:
+        IncompatibleReleaseError: the JSON does not match this release's format.
+    """
+    plans: dict[int, PlanRecord] = {}
+    results: dict[int, list[StepResult]] = {}
+    for row in rows:
+        if row.position == PLAN_POSITION:
+            plans[row.round] = decode(PlanRecord, row.body, run=run)
+        else:
+            results.setdefault(row.round, []).append(decode(StepResult, row.body, run=run))
+    return tuple(Round(plan=plans[number], results=tuple(results.get(number, ()))) for number in sorted(plans))

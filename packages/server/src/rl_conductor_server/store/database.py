@@ -1,4 +1,4 @@
-"""Opens a database by its URL and brings its tables up to date."""
+"""Opens a database by its URL and migrates its tables to the current schema."""
 
 from __future__ import annotations
 
@@ -22,114 +22,120 @@ DRIVERS = {
     "postgres": "postgresql+psycopg",
     "postgresql": "postgresql+psycopg",
 }
-ONE_AT_A_TIME = {
+MIGRATION_LOCK = {
     "sqlite": "BEGIN IMMEDIATE",
     "postgresql": "SELECT pg_advisory_xact_lock(7206316)",
 }
-"""What keeps two processes that start at once from both migrating."""
-ONE_WRITER = {
+"""Keeps processes that start at the same time from migrating at the same time."""
+WRITE_LOCK = {
     "sqlite": "BEGIN IMMEDIATE",
     "postgresql": (
         "SELECT pg_advisory_xact_lock(7206317), set_config('idle_in_transaction_session_timeout', '10s', true)"
     ),
 }
-"""What lets one process write at a time; one that stands still in the midst of it is cut off."""
-NO_PORT = re.compile(r"(://(?:\[[^]]*]|[^/:[]*)):(?!\d+(?:/|$))[^/]*")
-"""What stands in a URL where its port should: a password, if the host was left out."""
+"""Lets one process write at a time; a process that stalls in its transaction loses the lock after 10 seconds."""
+INVALID_PORT = re.compile(r"(://(?:\[[^]]*]|[^/:[]*)):(?!\d+(?:/|$))[^/]*")
+"""Text in the place of a URL's port: it may be a password, if the host was left out."""
 
 
-async def connected(url: str) -> AsyncEngine:
-    """The database at `url`, such as `sqlite:///runs.db` or `postgres://user@host/name`, with all tables.
+async def open_database(url: str) -> AsyncEngine:
+    """Open and migrate the database at `url`, such as `sqlite:///runs.db` or `postgres://user@host/name`.
 
     Raises:
-        ConfigError: the URL is wrong, a driver is missing, or nothing answers there.
+        ConfigError: the URL is invalid, a driver is missing, or the database does not answer.
     """
-    address = _address(url)
-    engine = _engine(address)
+    address = _parse_url(url)
+    engine = _create_async_engine(address)
     try:
-        _make_file(address)
+        _create_file(address)
         async with engine.begin() as connection:
             await connection.run_sync(_migrate)
     except CommandError as error:
         await engine.dispose()
-        raise ConfigError(f"the store at {shown(url)} was made by a newer version: {error}") from error
+        raise ConfigError(
+            f"the store at {redact_url(url)} was created by a newer release of rl-conductor; upgrade this one ({error})"
+        ) from error
     except (SQLAlchemyError, OSError) as error:
         await engine.dispose()
         reason = str(getattr(error, "orig", None) or error).partition("\n")[0]
-        raise ConfigError(f"can't open the store at {shown(url)}: {reason}") from error
+        raise ConfigError(f"can't open the store at {redact_url(url)}: {reason}") from error
     return engine
 
 
-def connected_writer(url: str) -> Engine:
-    """The database at `url`, which `connected` has opened before, for the one thread that writes."""
-    address = _address(url)
+def open_writer(url: str) -> Engine:
+    """Open a database that `open_database` has migrated, for the thread that writes."""
+    address = _parse_url(url)
     if address.drivername == DRIVERS["sqlite"]:
         engine = create_engine(address.set(drivername="sqlite"), hide_parameters=True)
-        event.listen(engine, "connect", _set_up_sqlite_writer)
+        event.listen(engine, "connect", _configure_sqlite_writer)
     else:
         engine = create_engine(address, pool_pre_ping=True, pool_size=1, hide_parameters=True)
-    event.listen(engine, "begin", _exclude_other_writers)
+    event.listen(engine, "begin", _acquire_write_lock)
     return engine
 
 
-def _address(url: str) -> URL:
+def _parse_url(url: str) -> URL:
     try:
         address = make_url(url)
-    except (ArgumentError, ValueError):  # the latter for a port that is no number
+    except (ArgumentError, ValueError):  # ValueError: the port is not a number
         address = None
     if address is None or address.drivername not in DRIVERS:
-        raise ConfigError(f"no store at {shown(url)}: write sqlite:///FILE or postgres://USER:PASSWORD@HOST/NAME")
+        raise ConfigError(
+            f"the store URL {redact_url(url)} is not valid; write sqlite:///FILE or postgres://USER:PASSWORD@HOST/NAME"
+        )
     if address.drivername == "sqlite" and address.database in (None, "", ":memory:"):
-        raise ConfigError(f"{url!r} names no file, and a store outlives its process: write sqlite:///FILE")
+        raise ConfigError(f"the store URL {url!r} names no file; write sqlite:///FILE")
     return address.set(drivername=DRIVERS[address.drivername])
 
 
-def shown(url: str) -> str:
-    """`url` without what may be a password."""
+def redact_url(url: str) -> str:
+    """Remove everything from `url` that may be a password."""
     url = url.partition("?")[0]
-    before, at, host = url.rpartition("@")
-    return f"{before.partition('://')[0]}://...@{host}" if at else NO_PORT.sub(r"\1:...", url)
+    scheme_and_user, at, host = url.rpartition("@")
+    return f"{scheme_and_user.partition('://')[0]}://...@{host}" if at else INVALID_PORT.sub(r"\1:...", url)
 
 
-def _engine(address: URL) -> AsyncEngine:
+def _create_async_engine(address: URL) -> AsyncEngine:
     try:
         engine = create_async_engine(
             address,
             pool_pre_ping=not address.drivername.startswith("sqlite"),
-            hide_parameters=True,  # errors end up in logs, and what was asked must not
+            hide_parameters=True,  # errors are logged, and must not quote conversations
         )
     except ImportError as missing:
-        raise ConfigError("this store needs a driver: pip install 'rl-conductor-server[postgres]'") from missing
+        raise ConfigError(
+            "the driver of this database is not installed: pip install 'rl-conductor-server[postgres]'"
+        ) from missing
     if engine.dialect.name == "sqlite":
-        event.listen(engine.sync_engine, "connect", _set_up_sqlite)
+        event.listen(engine.sync_engine, "connect", _configure_sqlite)
     return engine
 
 
-def _make_file(address: URL) -> None:
-    """The file of a new SQLite database, for its owner only: what was asked is nobody else's to read."""
+def _create_file(address: URL) -> None:
+    """Create the file of a new SQLite database, readable only by its owner: it will hold conversations."""
     if address.drivername == DRIVERS["sqlite"]:
         os.close(os.open(str(address.database), os.O_RDWR | os.O_CREAT, 0o600))
 
 
-def _set_up_sqlite(connection: Any, _: object) -> None:
+def _configure_sqlite(connection: Any, _: object) -> None:
     cursor: sqlite3.Cursor = connection.cursor()
     for pragma in ("journal_mode=WAL", "synchronous=NORMAL", "busy_timeout=10000", "foreign_keys=ON"):
         cursor.execute(f"PRAGMA {pragma}")
     cursor.close()
 
 
-def _set_up_sqlite_writer(connection: Any, record: object) -> None:
-    connection.isolation_level = None  # the driver would begin transactions itself, and later than they must
-    _set_up_sqlite(connection, record)
+def _configure_sqlite_writer(connection: Any, record: object) -> None:
+    connection.isolation_level = None  # else the driver would begin transactions itself, and too late
+    _configure_sqlite(connection, record)
 
 
-def _exclude_other_writers(connection: Connection) -> None:
-    """Begin as the only one of all processes that writes: transactions that share rows could block one another."""
-    connection.exec_driver_sql(ONE_WRITER[connection.dialect.name])
+def _acquire_write_lock(connection: Connection) -> None:
+    """Begin a transaction as the only writer of all processes: transactions that share rows could deadlock."""
+    connection.exec_driver_sql(WRITE_LOCK[connection.dialect.name])
 
 
 def _migrate(connection: Connection) -> None:
-    connection.execute(text(ONE_AT_A_TIME[connection.dialect.name]))
+    connection.execute(text(MIGRATION_LOCK[connection.dialect.name]))
     config = Config(attributes={"connection": connection})
     config.set_main_option("script_location", str(Path(__file__).parent / "migrations"))
     command.upgrade(config, "head")

@@ -1,4 +1,4 @@
-"""What a route's trial of the conductor has shown so far, and how far its canary is, for all processes alike."""
+"""Stores the compared answers of experiments and the state of their canaries, shared by all processes."""
 
 from __future__ import annotations
 
@@ -6,99 +6,125 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Select, Table, and_, or_, select, update
+from sqlalchemy import ColumnElement, Connection, RowMapping, Select, Table, and_, select, update
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from rl_conductor.types import Usage
-from rl_conductor_server.store.models import BESIDE, Answered, Canary, Pair
-from rl_conductor_server.store.queries import AMOUNTS, exact_sum
-from rl_conductor_server.store.tables import canaries, pairs, runs
-from rl_conductor_server.store.write_behind import Journal
+from rl_conductor_server.store.models import INTERNAL_APIS, AnswerOutcome, Canary, Pair
+from rl_conductor_server.store.queries import exact_sum, is_release_of
+from rl_conductor_server.store.tables import USAGE_COLUMNS, canaries, pairs, runs
+from rl_conductor_server.store.write_behind import WriteBehindQueue
 
 
-class Trials:
-    """Pairs, canaries, and the answers that their guards watch; a part of the `Store`."""
+class ExperimentStore:
+    """Part of the `Store`. The tables and columns call an experiment a route, as the settings do."""
 
-    def __init__(self, engine: AsyncEngine, journal: Journal) -> None:
+    def __init__(self, engine: AsyncEngine, write_queue: WriteBehindQueue) -> None:
         self._engine = engine
-        self._journal = journal
+        self._write_queue = write_queue
         self._insert = (sqlite if engine.dialect.name == "sqlite" else postgresql).insert
 
-    def add(self, pair: Pair) -> None:
-        """Keep a pair."""
-        once = self._insert(pairs).values(pair.model_dump()).on_conflict_do_nothing(index_elements=["run"])
-        self._journal.add(lambda connection: connection.execute(once))
+    # -------------------------------------------------------------------------------------------- pairs
 
-    async def pairs(self, route: str | None = None, *, since: float = 0.0, most: int | None = None) -> Sequence[Pair]:
-        """The newest pairs of a route, by its name, pinned or not, or of all."""
-        newest = select(pairs).order_by(pairs.c.created.desc(), pairs.c.run)
-        wanted = newest.where(pairs.c.created >= since, *_of(pairs, route))
-        return [Pair.model_validate(row) for row in await self._found(wanted.limit(most))]
+    def add_pair(self, pair: Pair) -> None:
+        insert = self._insert(pairs).values(pair.model_dump()).on_conflict_do_nothing(index_elements=["run"])
+        self._write_queue.add(lambda connection: connection.execute(insert))
 
-    async def answers(self, canary: Canary, *, most: int) -> Sequence[Answered]:
-        """The newest answers that the conductor gave to users since the canary was set."""
-        ended = and_(runs.c.status.in_(("done", "failed")), runs.c.api.not_in(BESIDE))
-        its = and_(runs.c.model == canary.route, runs.c.side == "conductor", runs.c.created >= canary.since)
-        columns = (runs.c.status, runs.c.seconds, runs.c.cost, runs.c.unpriced_calls)
-        wanted = select(*columns).where(ended, its).order_by(runs.c.created.desc()).limit(most)
+    async def list_pairs(
+        self, name: str | None = None, *, since: float = 0.0, limit: int | None = None
+    ) -> Sequence[Pair]:
+        """List the newest pairs of an experiment, by its name or pinned name, or of all."""
+        query = (
+            select(pairs)
+            .where(pairs.c.created >= since, *_of_experiment(pairs, name))
+            .order_by(pairs.c.created.desc(), pairs.c.run)
+            .limit(limit)
+        )
+        return [Pair.model_validate(row) for row in await self._fetch(query)]
+
+    async def comparison_usage(self, pinned: str) -> Usage:
+        """Return the usage of an experiment's shadow runs and judges, by its pinned name."""
+        sums = [exact_sum(runs.c[name]).label(name) for name in USAGE_COLUMNS]
+        (row,) = await self._fetch(select(*sums).where(runs.c.model == pinned, runs.c.api.in_(("shadow", "judge"))))
+        return Usage(**row)
+
+    # ----------------------------------------------------------------------------------------- canaries
+
+    async def list_canaries(self, name: str | None = None) -> Sequence[Canary]:
+        """List the canary of each release of an experiment, by its name or pinned name, or of all."""
+        query = select(canaries).where(*_of_experiment(canaries, name)).order_by(canaries.c.route)
         return [
-            Answered(
+            Canary.model_validate({field: row[field] for field in Canary.model_fields})
+            for row in await self._fetch(query)
+        ]
+
+    async def list_canary_answers(self, canary: Canary, *, limit: int) -> Sequence[AnswerOutcome]:
+        """List the newest answers that the conductor gave to users since the canary was last changed."""
+        is_user_answer = and_(runs.c.status.in_(("done", "failed")), runs.c.api.not_in(INTERNAL_APIS))
+        is_of_canary = and_(runs.c.model == canary.route, runs.c.side == "conductor", runs.c.created >= canary.since)
+        query = (
+            select(runs.c.status, runs.c.seconds, runs.c.cost, runs.c.unpriced_calls)
+            .where(is_user_answer, is_of_canary)
+            .order_by(runs.c.created.desc())
+            .limit(limit)
+        )
+        return [
+            AnswerOutcome(
                 failed=row["status"] == "failed",
                 seconds=row["seconds"],
                 cost=None if row["unpriced_calls"] else row["cost"],
             )
-            for row in await self._found(wanted)
+            for row in await self._fetch(query)
         ]
 
-    async def spent(self, route: str) -> Usage:
-        """What was used beside what users asked of a route, by its pinned name."""
-        sums = [exact_sum(runs.c[amount]).label(amount) for amount in AMOUNTS]
-        (used,) = await self._found(select(*sums).where(runs.c.model == route, runs.c.api.in_(("shadow", "judge"))))
-        return Usage(**used)
+    async def configure_canary(self, pinned: str, percent: float) -> None:
+        """Apply the percentage of the settings, unless it is the one that was applied last.
 
-    async def canaries(self, route: str | None = None) -> Sequence[Canary]:
-        """Those of a route's releases, or all."""
-        found = await self._found(select(canaries).where(*_of(canaries, route)).order_by(canaries.c.route))
-        return [Canary.model_validate({name: row[name] for name in Canary.model_fields}) for row in found]
-
-    async def configure(self, route: str, percent: float) -> None:
-        """Set what the settings say, unless they said so before: then what was made of it since stands."""
-        values = {"configured": percent, "percent": percent, "since": time.time(), "reason": "the settings say so"}
-        first = self._insert(canaries).values(route=route, **values).on_conflict_do_nothing(index_elements=["route"])
-        changed = update(canaries).where(canaries.c.route == route, canaries.c.configured != percent).values(values)
+        So a restart keeps a percentage that was changed, or rolled back, after the settings were read.
+        """
+        values = {
+            "configured": percent,
+            "percent": percent,
+            "since": time.time(),
+            "reason": "set by the settings file",
+        }
+        insert = self._insert(canaries).values(route=pinned, **values).on_conflict_do_nothing(index_elements=["route"])
+        change = update(canaries).where(canaries.c.route == pinned, canaries.c.configured != percent).values(values)
 
         def write(connection: Connection) -> None:
-            connection.execute(first)
-            connection.execute(changed)
+            connection.execute(insert)
+            connection.execute(change)
 
-        await self._journal.run(write)
+        await self._write_queue.execute(write)
 
-    async def set(self, route: str, percent: float, reason: str) -> Canary | None:
-        """Let the conductor answer this share from now on; `None` when there is no such route."""
-        return await self._journal.run(lambda connection: _set(connection, canaries.c.route == route, percent, reason))
+    async def set_canary(self, pinned: str, percent: float, reason: str) -> Canary | None:
+        """Change the percentage; return `None` if there is no such experiment."""
+        is_canary = canaries.c.route == pinned
+        return await self._write_queue.execute(
+            lambda connection: _update_canary(connection, is_canary, percent, reason)
+        )
 
-    async def roll_back(self, canary: Canary, reason: str) -> Canary | None:
-        """Let the conductor answer nothing any more; `None` when another process was first, or it was set anew."""
-        unchanged = and_(canaries.c.route == canary.route, canaries.c.since == canary.since)
-        return await self._journal.run(lambda connection: _set(connection, unchanged, 0.0, reason))
+    async def roll_back_canary(self, canary: Canary, reason: str) -> Canary | None:
+        """Set the percentage to 0; return `None` if the canary was changed since it was read."""
+        is_unchanged = and_(canaries.c.route == canary.route, canaries.c.since == canary.since)
+        return await self._write_queue.execute(lambda connection: _update_canary(connection, is_unchanged, 0.0, reason))
 
-    async def _found(self, wanted: Select[Any]) -> Sequence[Any]:
-        await self._journal.flush()
+    async def _fetch(self, query: Select[Any]) -> Sequence[RowMapping]:
+        await self._write_queue.flush()
         async with self._engine.connect() as connection:
-            rows: Sequence[Any] = (await connection.execute(wanted)).mappings().all()
+            rows: Sequence[RowMapping] = (await connection.execute(query)).mappings().all()
             return rows
 
 
-def _set(connection: Connection, which: Any, percent: float, reason: str) -> Canary | None:
+def _update_canary(
+    connection: Connection, condition: ColumnElement[bool], percent: float, reason: str
+) -> Canary | None:
     values = {"percent": percent, "since": time.time(), "reason": reason}
-    kept = [canaries.c[name] for name in Canary.model_fields]
-    row = connection.execute(update(canaries).where(which).values(values).returning(*kept)).mappings().first()
+    columns = [canaries.c[name] for name in Canary.model_fields]
+    row = connection.execute(update(canaries).where(condition).values(values).returning(*columns)).mappings().first()
     return None if row is None else Canary.model_validate(dict(row))
 
 
-def _of(table: Table, route: str | None) -> Sequence[ColumnElement[bool]]:
-    """True of the rows of a route, by its name, pinned or not."""
-    if route is None:
-        return ()
-    return (or_(table.c.route == route, table.c.route.startswith(f"{route}-2", autoescape=True)),)
+def _of_experiment(table: Table, name: str | None) -> Sequence[ColumnElement[bool]]:
+    return () if name is None else (is_release_of(table.c.route, name),)

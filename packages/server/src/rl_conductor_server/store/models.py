@@ -1,4 +1,4 @@
-"""What goes into the store and comes out of it."""
+"""Values that the store takes and returns."""
 
 from __future__ import annotations
 
@@ -14,13 +14,15 @@ from rl_conductor.types import Text, Usage, Value
 Status = Literal["running", "done", "failed", "cancelled"]
 
 SERVER_GONE = "the server that ran it is gone"
-"""How the error of such a run begins."""
-BESIDE = ("shadow", "judge", "replay")
-"""The `api` of runs that no user asked for."""
-Side = Literal["incumbent", "conductor"]
-"""Who answers a request of a route: the model that always has, or the conductor that may take its place."""
+"""Prefix of the error of a run whose lease expired."""
+INTERNAL_APIS = ("shadow", "judge", "replay")
+"""The `api` of runs that no client requested."""
+Arm = Literal["incumbent", "conductor"]
+"""The two arms of an experiment: `incumbent` is the baseline, the model in use before; `conductor` may replace it."""
 PairVerdict = Literal["win", "tie", "loss"]
-"""Of the conductor's answer against the incumbent's."""
+"""The result of the conductor's answer against the baseline's."""
+SpendingGroup = Literal["worker", "model", "key"]
+"""The columns by which spending can be grouped."""
 
 
 class NewRun(Value):
@@ -28,23 +30,23 @@ class NewRun(Value):
 
     id: str
     key: str
-    """Name of the API key on whose account it is."""
+    """Name of the API key that pays for it."""
     idempotency: str | None = None
-    """The caller's own name for the request; `None` when asking again would be a new run."""
+    """The client's `Idempotency-Key`; without one, sending the request again starts a new run."""
     choice: int = 0
-    """Which of the answers that the request asked for."""
+    """Index of the choice, for requests that ask for several."""
     digest: str
-    """SHA-256 of the request, in hex: one name must not stand for two requests."""
+    """SHA-256 of the request, in hex; detects an idempotency key that is reused for another request."""
     api: str
     model: str
     created: float
     """Seconds since 1970."""
     labels: dict[Text, Text] = Field(default_factory=dict)
-    """What the caller wants to find it by."""
+    """The client's metadata."""
     question: Text = ""
-    """The beginning of what was asked; empty when nothing that was said is to be kept."""
-    side: Side | None = None
-    """Who answers, where a route was asked."""
+    """Excerpt of the user's last message; empty when no content may be stored."""
+    side: Arm | None = None
+    """The arm that answers, if the model is an experiment."""
 
 
 class RunRow(NewRun):
@@ -55,102 +57,103 @@ class RunRow(NewRun):
     usage: Usage
     error: str | None = None
     answer: str | None = None
-    """The beginning of what was answered."""
+    """Excerpt of the answer."""
 
     @property
     def lost_its_server(self) -> bool:
-        """Whether it ended because the server that ran it died."""
+        """Whether the run ended because its server died and its lease expired."""
         return (self.error or "").startswith(SERVER_GONE)
 
     @property
-    def asked_model(self) -> str:
-        """The model, of a route the side that answered, and whether it was asked by nobody but the server."""
-        parts = (self.model, self.side, self.api if self.api in BESIDE else None)
+    def model_label(self) -> str:
+        """The model, with the experiment's arm and the internal API, if any."""
+        parts = (self.model, self.side, self.api if self.api in INTERNAL_APIS else None)
         return " · ".join(part for part in parts if part)
 
 
 class Search(Value):
-    """Which runs are wanted: each field that is set leaves fewer."""
+    """A search for runs that match every field that is set."""
 
     text: str | None = None
-    """In the beginning of the question or of the answer, in capitals or not."""
+    """Occurs in the excerpt of the question or of the answer, ignoring case."""
     worker: str | None = None
-    """Took part; the empty name is the planner's."""
+    """Was called; the empty string means the planner."""
     model: str | None = None
-    """The name, pinned or not, of the model that was asked."""
+    """Name of the requested model, with or without its release date."""
     key: str | None = None
     status: Status | None = None
     since: float | None = None
-    """Began then or later, in seconds since 1970."""
+    """Began at this time or later, in seconds since 1970."""
     before: float | None = None
-    """Began earlier."""
+    """Began before this time, in seconds since 1970."""
 
 
 class Spending(Value):
-    """What runs that began within one span of time used, by one name."""
+    """Usage of one worker, model or key by the runs that began in one interval of time."""
 
     name: str
     start: float
-    """Of the span, in seconds since 1970."""
+    """Start of the interval, in seconds since 1970."""
     usage: Usage
 
 
 class Claim(Value):
-    """What became of a process's wish to run something."""
+    """The result of claiming a run."""
 
     id: str
-    """Of the run; that of an earlier request when the caller asks again."""
+    """Id of the claimed run, or of the earlier run of the same request."""
     created: float
     outcome: Literal["new", "resumed", "done", "elsewhere", "mismatch"]
-    """Ours to run; ours to go on with; done already; in the hands of a living process; or another request."""
+    """`new` or `resumed`: the run is this process's; `done`: it has an answer; `elsewhere`: another process holds a
+    valid lease; `mismatch`: the idempotency key was used for another request."""
     rounds: tuple[Round, ...] = ()
-    """What a resumed run had done."""
+    """Plans and finished steps of a resumed run."""
     charged: Amount = Amount()
-    """What budgets counted for that."""
+    """The amount already charged to budgets for a resumed run."""
     inherited: bool = False
-    """Whether another process did that, so that ours has not counted it yet."""
+    """Whether another process charged that amount, so that this one has yet to count it."""
     trace: Trace | None = None
-    """Of one that is done."""
+    """Set if the outcome is `done`."""
 
 
-class Answered(Value):
-    """What a canary's guards want to know of a run that is over."""
+class AnswerOutcome(Value):
+    """An answer as a canary's guards see it."""
 
     failed: bool
     seconds: float
     cost: Decimal | None
-    """US dollars; `None` where the price of a call is unknown."""
+    """US dollars; `None` if the price of a call is unknown."""
 
 
 class Pair(Value):
-    """Two answers to one request of a route, and which of them is better."""
+    """Two answers to one request of an experiment, and the verdict on them."""
 
     run: str
-    """That of the answer that the user got."""
+    """Id of the run whose answer the user got."""
     shadow: str
-    """That of the other."""
+    """Id of the run of the other arm."""
     route: str
-    """The route's pinned name."""
+    """The experiment's pinned name."""
     created: float
-    answered: Side
-    """Whose answer the user got."""
+    answered: Arm
+    """The arm whose answer the user got."""
     verdict: PairVerdict
     reason: str = ""
-    """Why, in words; empty when nothing that was said is to be kept."""
+    """Explains the verdict; empty when no content may be stored."""
     incumbent_cost: Decimal | None
-    """US dollars; `None` where the price of a call is unknown."""
+    """US dollars; `None` if the price of a call is unknown."""
     incumbent_seconds: float
     conductor_cost: Decimal | None
     conductor_seconds: float
 
 
 class Canary(Value):
-    """How large a share of a route's requests the conductor answers."""
+    """The percentage of an experiment's requests that the conductor answers."""
 
     route: str
-    """The route's pinned name."""
+    """The experiment's pinned name."""
     percent: float
     since: float
-    """When it was set, in seconds since 1970."""
+    """Time of the last change, in seconds since 1970."""
     reason: str
-    """Why it is what it is."""
+    """Explains the last change."""

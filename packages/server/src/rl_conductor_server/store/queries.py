@@ -1,9 +1,9 @@
-"""Which runs a search means, and what runs have used over time, in words that SQLite and Postgres both read. Pure."""
+"""Builds the larger read queries in SQL that both SQLite and PostgreSQL understand. Performs no I/O."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, Literal
+from typing import Any
 
 from sqlalchemy import (
     BigInteger,
@@ -20,21 +20,15 @@ from sqlalchemy import (
     union_all,
 )
 
-from rl_conductor_server.store.models import Search
-from rl_conductor_server.store.tables import forgotten, runs, shares
+from rl_conductor_server.store.models import Search, SpendingGroup
+from rl_conductor_server.store.tables import CHARGE_COLUMNS, DAY, USAGE_COLUMNS, forgotten, runs, shares, steps
 
-By = Literal["worker", "model", "key"]
-"""What spending may be told apart by."""
-AMOUNTS = ("cost", "input_tokens", "output_tokens", "calls", "unpriced_calls")
-CHARGES = ("charged_usd", "charged_tokens")
-"""What budgets count: more than the amounts where a call broke off that may have been billed."""
-DAY = 86_400
 SPLIT = 1_000_000
-"""Sums are made of the quotients and the remainders by this."""
+"""`exact_sum` adds up the quotients and the remainders of a division by this."""
 
 
-def condition(search: Search) -> ColumnElement[bool]:
-    """True of the runs that are wanted."""
+def matches(search: Search) -> ColumnElement[bool]:
+    """Build the condition that a row of `runs` matches the search."""
     return and_(True, *_conditions(search))
 
 
@@ -43,7 +37,7 @@ def _conditions(search: Search) -> Iterator[ColumnElement[bool]]:
         if value is not None:
             yield column == value
     if search.model is not None:
-        yield or_(runs.c.model == search.model, runs.c.model.startswith(f"{search.model}-2", autoescape=True))
+        yield is_release_of(runs.c.model, search.model)
     if search.since is not None:
         yield runs.c.created >= search.since
     if search.before is not None:
@@ -54,32 +48,42 @@ def _conditions(search: Search) -> Iterator[ColumnElement[bool]]:
         yield or_(*(column.icontains(search.text, autoescape=True) for column in (runs.c.question, runs.c.answer)))
 
 
-def spent(key: str, *, since: float, but_by: str = "") -> CompoundSelect[Any]:
-    """Two rows of amounts and charges: of runs that are kept and of whole days that are not, less one owner's."""
-    kept = _sums(runs, key, but_by).where(runs.c.created >= since)
-    gone = _sums(forgotten, key, but_by).where(forgotten.c.day * DAY >= since)
-    return union_all(kept, gone)
+def is_release_of(column: ColumnElement[str], name: str) -> ColumnElement[bool]:
+    """Build the condition that a column of pinned names holds `name` itself or a release of it, `name-2...`."""
+    return or_(column == name, column.startswith(f"{name}-2", autoescape=True))
 
 
-def _sums(table: Table, key: str, but_by: str) -> Select[Any]:
-    sums = (exact_sum(table.c[amount]).label(amount) for amount in AMOUNTS + CHARGES)
-    return select(*sums).where(table.c.key == key, table.c.owner != but_by)
+def select_steps(run: str) -> Select[Any]:
+    """Select the plans and finished steps of a run that has not ended, in order."""
+    return select(steps).where(steps.c.run == run).order_by(steps.c.round, steps.c.position)
+
+
+def select_usage(key: str, *, since: float, except_owner: str = "") -> CompoundSelect[Any]:
+    """Select two rows of usage and charges of an API key: of stored runs, and of the days of deleted ones."""
+    stored = _sum_usage(runs, key, except_owner).where(runs.c.created >= since)
+    deleted = _sum_usage(forgotten, key, except_owner).where(forgotten.c.day * DAY >= since)
+    return union_all(stored, deleted)
+
+
+def _sum_usage(table: Table, key: str, except_owner: str) -> Select[Any]:
+    sums = (exact_sum(table.c[name]).label(name) for name in USAGE_COLUMNS + CHARGE_COLUMNS)
+    return select(*sums).where(table.c.key == key, table.c.owner != except_owner)
 
 
 def exact_sum(column: ColumnElement[Any]) -> ColumnElement[Any]:
-    """The sum of a column of integers; beyond 64 bits, where SQLite's own `sum` fails, SQLite rounds it."""
+    """Sum a column of integers without the error that SQLite's `sum` raises beyond 64 bits; there it rounds instead."""
     number = type_coerce(column, BigInteger)
-    whole = func.sum(number // SPLIT) * SPLIT + func.sum(number % SPLIT)
-    return type_coerce(func.coalesce(whole, 0), column.type)
+    total = func.sum(number // SPLIT) * SPLIT + func.sum(number % SPLIT)
+    return type_coerce(func.coalesce(total, 0), column.type)
 
 
-def spending(by: By, *, since: float, before: float, width: int) -> Select[Any]:
-    """Rows of (name, number of the span since 1970, amounts...), for spans of `width` seconds."""
-    span = (cast(runs.c.created, BigInteger) // width).label("span")
-    source = shares if by == "worker" else runs
-    name = source.c[by].label("name")
-    sums = [exact_sum(source.c[amount]).label(amount) for amount in AMOUNTS]
-    wanted = select(name, span, *sums).where(runs.c.created >= since, runs.c.created < before)
-    if by == "worker":
-        wanted = wanted.join_from(shares, runs, shares.c.run == runs.c.id)
-    return wanted.group_by(name, span).order_by(span, name)
+def select_spending(group_by: SpendingGroup, *, since: float, before: float, width: int) -> Select[Any]:
+    """Select rows of name, bucket and usage; buckets of `width` seconds are numbered from 1970."""
+    bucket = (cast(runs.c.created, BigInteger) // width).label("bucket")
+    source = shares if group_by == "worker" else runs
+    name = source.c[group_by].label("name")
+    sums = [exact_sum(source.c[column]).label(column) for column in USAGE_COLUMNS]
+    query = select(name, bucket, *sums).where(runs.c.created >= since, runs.c.created < before)
+    if group_by == "worker":
+        query = query.join_from(shares, runs, shares.c.run == runs.c.id)
+    return query.group_by(name, bucket).order_by(bucket, name)

@@ -1,4 +1,4 @@
-"""Forgets old runs, but not what they used: budgets go on counting that, by the day on which each run began."""
+"""Deletes old runs, but keeps their usage per day, which budgets go on counting."""
 
 from __future__ import annotations
 
@@ -8,34 +8,38 @@ from typing import Any
 
 from sqlalchemy import Connection, Row, and_, delete, or_, select
 
-from rl_conductor_server.store.prepared import Statements
-from rl_conductor_server.store.queries import AMOUNTS, CHARGES, DAY
-from rl_conductor_server.store.tables import runs, shares, steps
+from rl_conductor_server.store.statements import Statements
+from rl_conductor_server.store.tables import CHARGE_COLUMNS, DAY, USAGE_COLUMNS, runs, shares, steps
 
-SUMMED = AMOUNTS + CHARGES
-AT_ONCE = 500
-"""Most runs that are deleted in one transaction: others wait for it."""
+SUMMED_COLUMNS = USAGE_COLUMNS + CHARGE_COLUMNS
+DELETE_BATCH_SIZE = 500
+"""Maximum number of runs deleted in one transaction, during which no other process can write."""
 
 
-def forget(connection: Connection, statements: Statements, *, before: float) -> int:
-    """Delete some of the runs that began before a time and are over or left behind; how many."""
-    old = and_(runs.c.created < before, or_(runs.c.status != "running", runs.c.heartbeat < before))
-    names = connection.execute(select(runs.c.id).where(old).limit(AT_ONCE)).scalars().all()
+def delete_old_runs(connection: Connection, statements: Statements, *, before: float) -> int:
+    """Delete up to `DELETE_BATCH_SIZE` runs that began before a time and have ended or lost their server.
+
+    Returns:
+        The number of deleted runs; if it is less than `DELETE_BATCH_SIZE`, none are left.
+    """
+    is_old = and_(runs.c.created < before, or_(runs.c.status != "running", runs.c.heartbeat < before))
+    run_ids = connection.execute(select(runs.c.id).where(is_old).limit(DELETE_BATCH_SIZE)).scalars().all()
     for table in (steps, shares):
-        connection.execute(delete(table).where(table.c.run.in_(names)))
-    counted = [runs.c[name] for name in ("key", "owner", "created", *SUMMED)]
-    gone = connection.execute(delete(runs).where(runs.c.id.in_(names)).returning(*counted)).all()
-    if gone:
-        connection.execute(statements.remember, _by_day(gone))
-    return len(gone)
+        connection.execute(delete(table).where(table.c.run.in_(run_ids)))
+    columns = [runs.c[name] for name in ("key", "owner", "created", *SUMMED_COLUMNS)]
+    deleted = connection.execute(delete(runs).where(runs.c.id.in_(run_ids)).returning(*columns)).all()
+    if deleted:
+        connection.execute(statements.add_deleted_usage, _sum_by_day(deleted))
+    return len(deleted)
 
 
-def _by_day(gone: Sequence[Row[Any]]) -> list[dict[str, Any]]:
-    """Rows of `forgotten`."""
+def _sum_by_day(deleted: Sequence[Row[Any]]) -> list[dict[str, Any]]:
+    """Aggregate deleted runs into rows of `forgotten`."""
     days: dict[tuple[str, str, int], list[Row[Any]]] = defaultdict(list)
-    for row in gone:
+    for row in deleted:
         days[row.key, row.owner, int(row.created // DAY)].append(row)
     return [
-        {"key": key, "owner": owner, "day": day} | {name: sum(getattr(row, name) for row in rows) for name in SUMMED}
+        {"key": key, "owner": owner, "day": day}
+        | {name: sum(getattr(row, name) for row in rows) for name in SUMMED_COLUMNS}
         for (key, owner, day), rows in days.items()
     ]

@@ -1,7 +1,7 @@
-"""`Store`: runs and their steps in a database that outlives the process and may be shared by several.
+"""`Store`: runs and their steps in a database that outlives the process and may be shared by several processes.
 
-A run belongs to the process that claimed it, for as long as that process says that it lives. One that was left
-behind is anybody's to go on with, from the steps that it had finished.
+A process holds a lease on each run that it claims, and renews it. When a process dies and its leases expire, another
+process can continue its runs from the steps that had finished.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
 from contextlib import aclosing
 from typing import Any, Self
 
-from sqlalchemy import CompoundSelect, Connection, Engine, Row, RowMapping, Select, delete, select, text
+from sqlalchemy import ColumnElement, CompoundSelect, Connection, Engine, Row, RowMapping, Select, delete, select, text
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from rl_conductor.calls.budget import Amount
@@ -21,250 +21,279 @@ from rl_conductor.trace.audit import Chain, digest_of
 from rl_conductor.trace.events import StepFinished, WorkflowPlanned
 from rl_conductor.trace.trace import Round, Trace
 from rl_conductor.types import Usage, total
-from rl_conductor_server.store.audit import read as read_records
-from rl_conductor_server.store.claims import Claims, rounds_in, steps_of
-from rl_conductor_server.store.codec import read
-from rl_conductor_server.store.database import connected, connected_writer
-from rl_conductor_server.store.experiments import Trials
-from rl_conductor_server.store.expiry import AT_ONCE as EXPIRED_AT_ONCE
-from rl_conductor_server.store.expiry import Expiry
-from rl_conductor_server.store.models import Claim, NewRun, RunRow, Search, Side, Spending, Status
-from rl_conductor_server.store.prepared import Statements
-from rl_conductor_server.store.queries import AMOUNTS, CHARGES, By, condition, spending, spent
-from rl_conductor_server.store.retention import AT_ONCE as FORGOTTEN_AT_ONCE
-from rl_conductor_server.store.retention import forget
-from rl_conductor_server.store.sessions import Sessions
-from rl_conductor_server.store.tables import pairs, runs, shares
-from rl_conductor_server.store.write_behind import Journal
-from rl_conductor_server.store.writer import PLAN, Begin, End, Progress, RunWriter, amounts, beginning
+from rl_conductor_server.store.audit_records import read_records
+from rl_conductor_server.store.browser_sessions import BrowserSessions
+from rl_conductor_server.store.codec import decode, decode_rounds
+from rl_conductor_server.store.database import open_database, open_writer
+from rl_conductor_server.store.experiments import ExperimentStore
+from rl_conductor_server.store.leases import END_BATCH_SIZE, RunLeases
+from rl_conductor_server.store.models import Arm, Claim, NewRun, RunRow, Search, Spending, SpendingGroup, Status
+from rl_conductor_server.store.queries import matches, select_spending, select_steps, select_usage
+from rl_conductor_server.store.retention import DELETE_BATCH_SIZE, delete_old_runs
+from rl_conductor_server.store.run_writer import (
+    BeginRun,
+    FinishRun,
+    RunWriter,
+    SaveProgress,
+    excerpt,
+    usage_values,
+)
+from rl_conductor_server.store.statements import Statements
+from rl_conductor_server.store.tables import CHARGE_COLUMNS, PLAN_POSITION, USAGE_COLUMNS, pairs, runs, shares
+from rl_conductor_server.store.write_behind import WriteBehindQueue
 
-EVERYTHING = Search()
-LISTED = [column for column in runs.columns if column.name not in ("trace", "owner", "heartbeat", *CHARGES)]
+ALL_RUNS = Search()
+LISTED_COLUMNS = [
+    column for column in runs.columns if column.name not in ("trace", "owner", "heartbeat", *CHARGE_COLUMNS)
+]
 
 
 class Store:
-    """Everything that is kept; see `open`."""
+    """Reads and writes everything that is stored; see `open`."""
 
     def __init__(self, engine: AsyncEngine, writer: Engine, *, lease: float, on_lost_write: Callable[[], None]) -> None:
         self._engine = engine
         self.owner = secrets.token_hex(16)
-        """This process, for as long as it lives."""
-        self._statements = Statements.of(engine.dialect.name)
-        self._claims = Claims(self._statements, self.owner, lease)
-        self._expiry = Expiry(self._statements, self.owner, lease)
-        self.journal = Journal(writer, RunWriter(self._statements, self.owner), on_lost=on_lost_write)
-        self.trials = Trials(engine, self.journal)
-        self.sessions = Sessions(engine, self.journal)
+        """Identifies this process as the owner of runs."""
+        self._statements = Statements.for_dialect(engine.dialect.name)
+        self._leases = RunLeases(self._statements, self.owner, lease)
+        self.write_queue = WriteBehindQueue(writer, RunWriter(self._statements, self.owner), on_lost=on_lost_write)
+        self.experiments = ExperimentStore(engine, self.write_queue)
+        self.sessions = BrowserSessions(engine, self.write_queue)
 
     @classmethod
     async def open(cls, url: str, *, lease: float = 10.0, on_lost_write: Callable[[], None] = lambda: None) -> Self:
-        """The store at `url`, see `connected`.
+        """Open the store at `url` and create or migrate its tables.
 
         Args:
             url: such as `sqlite:///runs.db` or `postgres://user@host/name`.
-            lease: seconds of silence after which a process counts as dead.
-            on_lost_write: called for each write that the database refuses for good.
+            lease: seconds without a heartbeat after which a process counts as dead.
+            on_lost_write: called for each write that the database rejects for good.
 
         Raises:
             ConfigError: it can't be opened.
         """
-        return cls(await connected(url), connected_writer(url), lease=lease, on_lost_write=on_lost_write)
+        return cls(await open_database(url), open_writer(url), lease=lease, on_lost_write=on_lost_write)
 
     async def aclose(self) -> None:
-        """Write what is still to be written, and close."""
-        await self.journal.aclose()
+        """Commit the queued writes, and close."""
+        await self.write_queue.aclose()
         await self._engine.dispose()
 
     async def ping(self) -> None:
-        """Raise `SQLAlchemyError` when the database does not answer."""
+        """Raise `SQLAlchemyError` if the database does not answer."""
         async with self._engine.connect() as connection:
             await connection.execute(text("SELECT 1"))
 
-    # ---------------------------------------------------------------------------------- whose run
+    # ------------------------------------------------------------------------------------------- leases
 
     async def claim(self, run: NewRun) -> Claim:
-        """Make `run` this process's, unless a run of that name is done, alive elsewhere or of another request.
+        """Begin a run with an idempotency key, or continue or read the earlier run of the same request.
 
         Raises:
-            StoreAwayError: the database does not answer.
+            StoreUnavailableError: the database does not answer.
         """
-        row = self._row(run)
-        return await self.journal.run(lambda connection: self._claims.claim(connection, run, row), undo=self._release)
+        row = self._new_row(run)
+        return await self.write_queue.execute(
+            lambda connection: self._leases.claim(connection, run, row), undo=self._undo_claim
+        )
 
-    def _release(self, claim: Claim) -> None:
-        """Give back what was claimed for a caller who has left meanwhile."""
+    def _undo_claim(self, claim: Claim) -> None:
         if claim.outcome in ("new", "resumed"):
-            self.give_up(claim.id)
+            self.abandon_run(claim.id)
 
-    def begin(self, run: NewRun) -> None:
-        """Note a run that nobody can ask for again."""
-        self.journal.add(Begin(run.id, self._row(run)))
+    async def renew_leases(self, active_runs: Iterable[str]) -> None:
+        """Renew this process's leases on its `active_runs`; a run that is left out may be taken over."""
+        run_ids = list(active_runs)
+        if run_ids:
+            await self.write_queue.execute(lambda connection: self._leases.renew(connection, run_ids))
 
-    def _row(self, run: NewRun) -> dict[str, Any]:
+    async def end_expired_runs(self, active_runs: Iterable[str]) -> Sequence[str]:
+        """End the runs of dead processes, and those of this process that are not in `active_runs`.
+
+        Each fails, is charged with its known usage and gets an audit record, exactly once for all processes. A run with
+        an idempotency key can still be continued by sending its request again.
+
+        Returns:
+            The ids of the runs that were ended.
+        """
+        run_ids, ended = list(active_runs), list[str]()
+        while True:
+            batch = await self.write_queue.execute(lambda connection: self._leases.end_expired(connection, run_ids))
+            ended += batch
+            if len(batch) < END_BATCH_SIZE:
+                return ended
+
+    # ------------------------------------------------------------------------------------- writing runs
+
+    def begin_run(self, run: NewRun) -> None:
+        """Store a run without an idempotency key, which no other process can claim."""
+        self.write_queue.add(BeginRun(run.id, self._new_row(run)))
+
+    def _new_row(self, run: NewRun) -> dict[str, Any]:
         return run.model_dump(exclude={"labels"}) | {
             "labels": json.dumps(run.labels, sort_keys=True),
-            "question": beginning(run.question),
+            "question": excerpt(run.question),
             "status": "running",
             "owner": self.owner,
             "heartbeat": time.time(),
-            **amounts(Usage(), Amount()),
+            **usage_values(Usage(), Amount()),
         }
 
-    async def side(self, key: str, idempotency: str) -> Side | None:
-        """Who began to answer the request of this name; `None` when nobody did."""
-        wanted = select(runs.c.side).where(runs.c.key == key, runs.c.idempotency == idempotency).limit(1)
-        async with self._engine.connect() as connection:
-            side: Side | None = (await connection.execute(wanted)).scalar_one_or_none()
-            return side
-
-    async def beat(self, living: Iterable[str]) -> None:
-        """Say that this process lives, and so holds these of its runs; one whose end was not written may be taken."""
-        names = {"living": list(living), "its_owner": self.owner, "now": time.time()}
-        if names["living"]:
-            await self.journal.run(lambda connection: connection.execute(self._statements.beat, names).close())
-
-    async def expire(self, living: Iterable[str]) -> Sequence[str]:
-        """End the runs of processes that are gone, and those of this one that are not `living`; their ids.
-
-        Each ends as failed, once for all processes: on the audit record, and charged with what it is known to have
-        used. One with a name can still be continued by whoever asks for it again.
-        """
-        mine, ended = list(living), list[str]()
-        while True:
-            some = await self.journal.run(lambda connection: self._expiry.expire(connection, mine))
-            ended += some
-            if len(some) < EXPIRED_AT_ONCE:
-                return ended
-
-    # -------------------------------------------------------------------------------- what was done
-
-    def record(
-        self, run: str, event: WorkflowPlanned | StepFinished, so_far: Usage, charged: Amount, *, keep: bool = True
+    def save_progress(
+        self,
+        run: str,
+        event: WorkflowPlanned | StepFinished,
+        usage: Usage,
+        charged: Amount,
+        *,
+        store_content: bool = True,
     ) -> None:
-        """Store what a run has used `so_far` and was `charged`; with `keep`, also the plan or the step that is done."""
-        position = PLAN if isinstance(event, WorkflowPlanned) else event.result.index
+        """Store the total usage and charges of a run so far; with `store_content`, also the event's plan or step."""
+        position = PLAN_POSITION if isinstance(event, WorkflowPlanned) else event.result.index
         body = event.plan if isinstance(event, WorkflowPlanned) else event.result
-        self.journal.add(Progress(run, so_far, charged, event.round, position, body if keep else None))
+        self.write_queue.add(SaveProgress(run, usage, charged, event.round, position, body if store_content else None))
 
-    def finish(self, run: str, trace: Trace, status: Status, *, charged: Amount, keep: bool = True) -> None:
-        """Note the end of a run, what budgets count for it, and `keep` its trace; its steps need no longer be kept."""
-        self.journal.add(End(run, trace, status, charged, keep))
+    def finish_run(
+        self, run: str, trace: Trace, status: Status, *, charged: Amount, store_content: bool = True
+    ) -> None:
+        """Store the end of a run and its charges; with `store_content`, also its trace. Its steps are deleted."""
+        self.write_queue.add(FinishRun(run, trace, status, charged, store_content))
 
-    def give_up(self, run: str) -> None:
-        """Note that a run never began; one with a name is left to whoever asks for it next."""
-        values = {"its_id": run, "its_owner": self.owner, "status": "cancelled"}
-        self.journal.add(lambda connection: connection.execute(self._statements.change, values))
+    def abandon_run(self, run: str) -> None:
+        """Cancel a run that never began; if it has an idempotency key, any process may claim it."""
+        values = {"by_id": run, "by_owner": self.owner, "status": "cancelled"}
+        self.write_queue.add(lambda connection: connection.execute(self._statements.update_run, values))
 
-    # ------------------------------------------------------------------------------- what is known
+    # ------------------------------------------------------------------------------------- reading runs
 
-    async def trace(self, run: str, *, key: str | None = None) -> Trace | None:
-        """The trace of a run that is over; with `key`, only if it was on that key's account.
+    async def get_trace(self, run: str, *, key: str | None = None) -> Trace | None:
+        """Return the trace of a run that has ended; with `key`, only if that API key paid for it.
 
         Raises:
-            ConfigError: another release wrote it, in a form that this one can't read.
+            ConfigError: another release wrote it in a format that this one can't read.
         """
-        wanted = select(runs.c.trace).where(runs.c.id == run, *_of(key))
-        await self.journal.flush()
+        query = select(runs.c.trace).where(runs.c.id == run, *_is_paid_by(key))
+        await self.write_queue.flush()
         async with self._engine.connect() as connection:
-            found = (await connection.execute(wanted)).scalar_one_or_none()
-        return None if found is None else read(Trace, found, run=run)
+            body = (await connection.execute(query)).scalar_one_or_none()
+        return None if body is None else decode(Trace, body, run=run)
 
-    async def run(self, run: str, *, key: str | None = None) -> RunRow | None:
-        """A run as listed."""
-        found = await self._listed(select(*LISTED).where(runs.c.id == run, *_of(key)))
-        return found[0] if found else None
+    async def get_rounds(self, run: str) -> tuple[Round, ...]:
+        """Return the plans and finished steps of a run that has not ended.
 
-    async def runs(self, search: Search = EVERYTHING, *, most: int = 50) -> Sequence[RunRow]:
-        """The newest runs that are wanted."""
-        newest = select(*LISTED).where(condition(search)).order_by(runs.c.created.desc(), runs.c.id)
-        return await self._listed(newest.limit(most))
-
-    async def so_far(self, run: str) -> tuple[Round, ...]:
-        """What a run that is not over has planned and done."""
-        await self.journal.flush()
-        async with self._engine.connect() as connection:
-            return rounds_in(await connection.execute(steps_of(run)), run=run)
-
-    async def workers(self) -> Sequence[str]:
-        """The names of all workers that took part in a run; the planner's is empty."""
-        async with self._engine.connect() as connection:
-            return (
-                (await connection.execute(select(shares.c.worker).distinct().order_by(shares.c.worker))).scalars().all()
-            )
-
-    async def _listed(self, wanted: Select[Any]) -> list[RunRow]:
-        await self.journal.flush()
-        async with self._engine.connect() as connection:
-            return [_run_row(row) for row in await connection.execute(wanted)]
-
-    async def spent(self, key: str, *, since: float) -> Usage:
-        """What was used on the account of `key` since a time.
-
-        Forgotten runs count, too, if the whole day on which they began is within that time.
+        Raises:
+            ConfigError: another release wrote them in a format that this one can't read.
         """
-        rows = await self._sums(spent(key, since=since))
-        return total(Usage(**{name: row[name] for name in AMOUNTS}) for row in rows)
+        await self.write_queue.flush()
+        async with self._engine.connect() as connection:
+            return decode_rounds(await connection.execute(select_steps(run)), run=run)
 
-    async def charged_elsewhere(self, key: str, *, since: float) -> Amount:
-        """What other processes, dead ones included, counted against the budget of `key` since a time; see `spent`."""
-        rows = await self._sums(spent(key, since=since, but_by=self.owner))
+    async def get_run(self, run: str, *, key: str | None = None) -> RunRow | None:
+        """Return a run; with `key`, only if that API key paid for it."""
+        rows = await self._fetch_runs(select(*LISTED_COLUMNS).where(runs.c.id == run, *_is_paid_by(key)))
+        return rows[0] if rows else None
+
+    async def list_runs(self, search: Search = ALL_RUNS, *, limit: int = 50) -> Sequence[RunRow]:
+        """List the runs that match, newest first."""
+        query = select(*LISTED_COLUMNS).where(matches(search)).order_by(runs.c.created.desc(), runs.c.id)
+        return await self._fetch_runs(query.limit(limit))
+
+    async def _fetch_runs(self, query: Select[Any]) -> list[RunRow]:
+        await self.write_queue.flush()
+        async with self._engine.connect() as connection:
+            return [_run_row(row) for row in await connection.execute(query)]
+
+    async def list_workers(self) -> Sequence[str]:
+        """List the names of all workers that runs have called; the planner's is the empty string."""
+        query = select(shares.c.worker).distinct().order_by(shares.c.worker)
+        async with self._engine.connect() as connection:
+            return (await connection.execute(query)).scalars().all()
+
+    async def find_arm(self, key: str, idempotency_key: str) -> Arm | None:
+        """Return the experiment's arm that an earlier attempt at the same request was assigned to, if any."""
+        query = select(runs.c.side).where(runs.c.key == key, runs.c.idempotency == idempotency_key).limit(1)
+        async with self._engine.connect() as connection:
+            arm: Arm | None = (await connection.execute(query)).scalar_one_or_none()
+            return arm
+
+    # ------------------------------------------------------------------------------------------- budgets
+
+    async def get_usage(self, key: str, *, since: float) -> Usage:
+        """Return the usage of an API key since a time.
+
+        Deleted runs count if the whole day on which they began is within that time.
+        """
+        rows = await self._fetch_usage(select_usage(key, since=since))
+        return total(Usage(**{name: row[name] for name in USAGE_COLUMNS}) for row in rows)
+
+    async def charged_by_others(self, key: str, *, since: float) -> Amount:
+        """Return the charges of other processes, including dead ones, to an API key since a time; see `get_usage`."""
+        rows = await self._fetch_usage(select_usage(key, since=since, except_owner=self.owner))
         return sum((Amount(row["charged_usd"], int(row["charged_tokens"])) for row in rows), Amount())
 
-    async def _sums(self, wanted: CompoundSelect[Any]) -> Sequence[RowMapping]:
-        await self.journal.flush()
+    async def _fetch_usage(self, query: CompoundSelect[Any]) -> Sequence[RowMapping]:
+        await self.write_queue.flush()
         async with self._engine.connect() as connection:
-            rows: Sequence[RowMapping] = (await connection.execute(wanted)).mappings().all()
+            rows: Sequence[RowMapping] = (await connection.execute(query)).mappings().all()
             return rows
 
-    async def spending(self, by: By, *, since: float, before: float, width: int) -> Sequence[Spending]:
-        """What was used in each span of `width` seconds that had a run; by worker, only of runs that are over."""
+    async def list_spending(
+        self, group_by: SpendingGroup, *, since: float, before: float, width: int
+    ) -> Sequence[Spending]:
+        """List the usage per interval of `width` seconds that had a run; by worker, only of runs that have ended."""
+        query = select_spending(group_by, since=since, before=before, width=width)
         async with self._engine.connect() as connection:
-            found = (await connection.execute(spending(by, since=since, before=before, width=width))).all()
+            rows = (await connection.execute(query)).all()
         return [
             Spending(
-                name=row.name, start=row.span * width, usage=Usage(**{name: getattr(row, name) for name in AMOUNTS})
+                name=row.name,
+                start=row.bucket * width,
+                usage=Usage(**{name: getattr(row, name) for name in USAGE_COLUMNS}),
             )
-            for row in found
+            for row in rows
         ]
 
-    # ------------------------------------------------------------------------------------ the audit
+    # -------------------------------------------------------------------------------------------- audit
 
-    async def records(self, chain: Chain) -> AsyncGenerator[str, None]:
-        """Every line of the audit record, from the first, each once `chain` has read it."""
+    async def audit_lines(self, chain: Chain) -> AsyncGenerator[str, None]:
+        """Yield every line of the audit record, oldest first, after `chain` has verified it."""
         async with self._engine.connect() as connection, aclosing(read_records(connection, chain)) as lines:
             async for line in lines:
                 yield line
 
-    async def trace_digest(self, run: str) -> str | None:
-        """SHA-256 of a run's trace as it is kept now; `None` when it is not."""
-        wanted = select(runs.c.trace).where(runs.c.id == run)
+    async def get_trace_digest(self, run: str) -> str | None:
+        """Return the SHA-256 of a run's trace as it is stored now; `None` if there is none."""
+        query = select(runs.c.trace).where(runs.c.id == run)
         async with self._engine.connect() as connection:
-            kept = (await connection.execute(wanted)).scalar_one_or_none()
-        return None if kept is None else digest_of(kept)
+            body = (await connection.execute(query)).scalar_one_or_none()
+        return None if body is None else digest_of(body)
 
-    # ---------------------------------------------------------------------------------------- upkeep
+    # ---------------------------------------------------------------------------------------- retention
 
     async def prune(self, *, before: float) -> int:
-        """Forget runs and pairs from before a time, and browsers whose time is over; how many runs."""
+        """Delete runs and pairs from before a time, and expired sessions; return the number of deleted runs."""
 
-        def prune_others(connection: Connection) -> None:
-            self.sessions.prune(connection)
+        def delete_others(connection: Connection) -> None:
+            self.sessions.delete_expired(connection)
             connection.execute(delete(pairs).where(pairs.c.created < before))
 
-        await self.journal.run(prune_others)
-        forgotten = 0
+        await self.write_queue.execute(delete_others)
+        deleted = 0
         while True:
-            some = await self.journal.run(lambda connection: forget(connection, self._statements, before=before))
-            forgotten += some
-            if some < FORGOTTEN_AT_ONCE:
-                return forgotten
+            batch = await self.write_queue.execute(
+                lambda connection: delete_old_runs(connection, self._statements, before=before)
+            )
+            deleted += batch
+            if batch < DELETE_BATCH_SIZE:
+                return deleted
 
 
-def _of(key: str | None) -> tuple[Any, ...]:
+def _is_paid_by(key: str | None) -> tuple[ColumnElement[bool], ...]:
     return () if key is None else (runs.c.key == key,)
 
 
 def _run_row(row: Row[Any]) -> RunRow:
     values = row._asdict()
-    used = {name: values.pop(name) for name in AMOUNTS}
-    return RunRow.model_validate(values | {"usage": Usage(**used), "labels": json.loads(values["labels"])})
+    usage = Usage(**{name: values.pop(name) for name in USAGE_COLUMNS})
+    return RunRow.model_validate(values | {"usage": usage, "labels": json.loads(values["labels"])})

@@ -1,4 +1,4 @@
-"""The tables, in words that SQLite and Postgres both read. The migrations make them; a test holds the two together."""
+"""The tables, for SQLite and PostgreSQL. The migrations create them; a test checks that both agree."""
 
 from __future__ import annotations
 
@@ -10,52 +10,56 @@ from sqlalchemy import Text as SqlText
 from sqlalchemy import text as sql
 from sqlalchemy.engine import Dialect
 
+USAGE_COLUMNS = ("cost", "input_tokens", "output_tokens", "calls", "unpriced_calls")
+CHARGE_COLUMNS = ("charged_usd", "charged_tokens")
+"""What budgets count: more than the usage if an interrupted call may have been billed."""
+PLAN_POSITION = -1
+"""The `position` of a round's plan in `steps`."""
+DAY = 86_400
+"""Seconds."""
+
 PICO = Decimal(10) ** 12
 MAX_DOLLARS = Decimal(10) ** 6
-"""Most US dollars in a row: what is beyond any run must not overflow a column and fail."""
+"""Larger amounts in one row are stored as this, so that an absurd value can't overflow a column."""
 MAX_COUNT = 10**15
-"""Most tokens or calls in a row."""
+"""Larger numbers of tokens or calls in one row are stored as this."""
 
 
 class Dollars(TypeDecorator[Decimal]):
-    """US dollars as whole millionths of a millionth, so that sums are exact where a database has no decimals."""
+    """US dollars, stored as an integer of 10^-12 dollars: sums are exact even in databases without decimals."""
 
     impl = BigInteger
     cache_ok = True
 
     def process_bind_param(self, value: Decimal | None, dialect: Dialect) -> int | None:  # noqa: ARG002
-        """As stored."""
         return None if value is None else int((min(value, MAX_DOLLARS) * PICO).to_integral_value())
 
     def process_result_value(self, value: int | None, dialect: Dialect) -> Decimal | None:  # noqa: ARG002
-        """As read."""
         return None if value is None else (Decimal(value) / PICO).normalize() + Decimal(0)
 
 
 class Count(TypeDecorator[int]):
-    """Tokens or calls; a number that is larger than `MAX_COUNT` is stored as that."""
+    """A number of tokens or calls, at most `MAX_COUNT`."""
 
     impl = BigInteger
     cache_ok = True
 
     def process_bind_param(self, value: int | None, dialect: Dialect) -> int | None:  # noqa: ARG002
-        """As stored."""
         return None if value is None else min(value, MAX_COUNT)
 
 
 class Text(TypeDecorator[str]):
-    """Text without what databases refuse: NUL is left out, half a surrogate pair becomes `?`."""
+    """Text without the characters that databases reject: NUL is removed, a lone surrogate becomes `?`."""
 
     impl = SqlText
     cache_ok = True
 
     def process_bind_param(self, value: str | None, dialect: Dialect) -> str | None:  # noqa: ARG002
-        """As stored."""
-        return None if value is None else _storable(value)
+        return None if value is None else _sanitize(value)
 
 
 class String(TypeDecorator[str]):
-    """`Text` of a limited length; what is longer is cut."""
+    """`Text` truncated to a maximum length."""
 
     impl = SqlString
     cache_ok = True
@@ -65,17 +69,16 @@ class String(TypeDecorator[str]):
         self.length = length
 
     def process_bind_param(self, value: str | None, dialect: Dialect) -> str | None:  # noqa: ARG002
-        """As stored."""
-        return None if value is None else _storable(value)[: self.length]
+        return None if value is None else _sanitize(value)[: self.length]
 
 
-def _storable(text: str) -> str:
+def _sanitize(text: str) -> str:
     text = text.replace("\0", "")
     return text if text.isascii() else text.encode(errors="replace").decode()
 
 
 metadata = MetaData()
-UNDER_WAY = sql("status = 'running'")
+IS_RUNNING = sql("status = 'running'")
 
 runs = Table(
     "runs",
@@ -109,9 +112,9 @@ runs = Table(
     Index("runs_by_key", "key", "created"),
     Index("runs_by_time", "created"),
     Index("runs_by_side", "model", "side", "created"),
-    Index("runs_under_way", "heartbeat", sqlite_where=UNDER_WAY, postgresql_where=UNDER_WAY),
+    Index("runs_under_way", "heartbeat", sqlite_where=IS_RUNNING, postgresql_where=IS_RUNNING),
 )
-"""One row a run; `trace` is there once it is over. `question` and `answer` are the beginnings of what was said."""
+"""One row per run; `trace` is set when the run ends. `question` and `answer` are excerpts for lists and search."""
 
 pairs = Table(
     "pairs",
@@ -129,7 +132,7 @@ pairs = Table(
     Column("conductor_seconds", Float, nullable=False),
     Index("pairs_by_route", "route", "created"),
 )
-"""Two answers to one request of a route: that of `run`, which the user got, and that of `shadow`."""
+"""Compared answers to one request of an experiment (`route`): the user got that of `run`, not that of `shadow`."""
 
 canaries = Table(
     "canaries",
@@ -140,7 +143,7 @@ canaries = Table(
     Column("since", Float, nullable=False),
     Column("reason", Text, nullable=False),
 )
-"""The share of each route's requests that the conductor answers, and the one that the settings named before."""
+"""The percentage of requests that each experiment's conductor answers, and the last one that the settings gave."""
 
 steps = Table(
     "steps",
@@ -150,7 +153,7 @@ steps = Table(
     Column("position", Integer, primary_key=True),
     Column("body", Text, nullable=False),
 )
-"""What a run has done so far: its plans, at position -1, and its finished steps. Gone once the run has its trace."""
+"""Plans, at `PLAN_POSITION`, and finished steps of a run; deleted when the run ends and its trace is stored."""
 
 shares = Table(
     "shares",
@@ -164,7 +167,7 @@ shares = Table(
     Column("unpriced_calls", Integer, nullable=False),
     Index("shares_by_worker", "worker"),
 )
-"""What each worker used in a run that is over; planning is under the empty name."""
+"""Usage of each worker in a run that has ended; the worker of planning calls is the empty string."""
 
 forgotten = Table(
     "forgotten",
@@ -180,7 +183,7 @@ forgotten = Table(
     Column("charged_usd", Dollars, nullable=False, server_default="0"),
     Column("charged_tokens", Count, nullable=False, server_default="0"),
 )
-"""What runs used that are no longer kept, by the UTC day since 1970 on which they began."""
+"""Usage of deleted runs by the day on which they began, numbered from 1970 in UTC."""
 
 sessions = Table(
     "sessions",
@@ -188,7 +191,7 @@ sessions = Table(
     Column("digest", String(64), primary_key=True),
     Column("expires", Float, nullable=False),
 )
-"""Browsers that showed the administrator's key, by the SHA-256 of what they bring since."""
+"""Browsers that signed in with the administrator's key, by the SHA-256 of their cookie."""
 
 records = Table(
     "records",
@@ -199,4 +202,4 @@ records = Table(
     Column("body", Text, nullable=False),
     Index("records_by_run", "run"),
 )
-"""The audit record. It outlives the runs that it tells of."""
+"""The audit record. Its rows are never deleted, even when the runs are."""

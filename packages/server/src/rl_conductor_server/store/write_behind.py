@@ -1,8 +1,8 @@
-"""The one writer of a store: every write of this process goes through it, grouped into transactions by one thread.
+"""A queue for all database writes of this process, which one thread commits in batches.
 
-Runs add what they report and go on; claims and heartbeats wait for theirs to be committed. A transaction is limited in
-size and time. When a write fails, its transaction is repeated write by write, so that only the failing one is lost.
-`pace` slows runs down as soon as the writer lags behind them: what a client was told is on disk within a second.
+Runs add their progress and continue without waiting; claims and heartbeats wait until theirs is committed. Transactions
+are limited in size and time. If one fails, its writes are repeated one by one, so that only the failing write is lost.
+`throttle` slows runs down as soon as the queue lags, so that an answer is on disk at most a second after it was sent.
 """
 
 from __future__ import annotations
@@ -22,253 +22,261 @@ from sqlalchemy import Connection, Engine, text
 from sqlalchemy.exc import InterfaceError, OperationalError
 
 from rl_conductor.errors import ConductorError
-from rl_conductor_server.store.writer import RunWrite, RunWriter
+from rl_conductor_server.store.run_writer import RunWrite, RunWriter
 
 log = logging.getLogger("rl_conductor_server.store")
 
 T = TypeVar("T")
 
-LINGER = 0.02
-"""Seconds that a write waits for others to share its transaction, unless somebody waits for it."""
+BATCH_DELAY = 0.02
+"""Seconds that a write waits for others to share its transaction, unless a caller waits for it."""
 MAX_LAG = 0.25
-"""Seconds that the oldest write may wait before runs have to wait for the writer, see `Journal.pace`."""
-MAX_WRITES = 200
-"""Most writes of one transaction."""
-MAX_GROUP = 50
-"""Most writes of runs that share their statements."""
-MAX_SECONDS = 0.25
-"""Seconds after which a transaction is committed with the writes that it has by then."""
-PATIENCE = 10.0
-"""Seconds to wait for a write before its caller is told that the store does not answer."""
-PAUSES = (0.1, 0.5, 2.0, 2.0, 2.0, 2.0)
-"""Seconds to wait for a database that is away, before each further attempt: a restart of it takes several."""
-ATTEMPTS_ALONE = 3
-"""Attempts at a single write that a working database refuses for a reason that may pass."""
-LEND_AFTER, LEND_FOR = 0.005, 0.05
-"""Seconds after which a busy event loop stands still for the writer's thread, and for how long at most."""
+"""Age in seconds of the oldest uncommitted write above which runs wait for the queue, see `throttle`."""
+MAX_BATCH_SIZE = 200
+"""Maximum number of writes in one transaction."""
+MAX_GROUP_SIZE = 50
+"""Maximum number of run writes that share their statements."""
+MAX_TRANSACTION_SECONDS = 0.25
+"""Seconds after which a transaction is committed with the writes executed so far."""
+COMMIT_TIMEOUT = 10.0
+"""Seconds after which a caller that waits for its write gets a `StoreUnavailableError`."""
+RETRY_DELAYS = (0.1, 0.5, 2.0, 2.0, 2.0, 2.0)
+"""Seconds to wait for an unavailable database before each retry; a restart of it takes several."""
+MAX_SINGLE_ATTEMPTS = 3
+"""Attempts at a single write that fails with a temporary error although the database is available."""
+BUSY_LOOP_DELAY, MAX_LOOP_PAUSE = 0.005, 0.05
+"""Seconds of delay that show that the event loop is busy, and seconds that it then stands still at most."""
 
 
-class StoreAwayError(ConductorError):
-    """The database does not answer, or can't keep up: nothing can be recorded now."""
+class StoreUnavailableError(ConductorError):
+    """The database does not answer or can't keep up, so nothing can be recorded at the moment."""
 
 
 @dataclass(eq=False)
-class _Entry(Generic[T]):
-    """A write in the queue."""
-
+class _QueuedWrite(Generic[T]):
     write: RunWrite | Callable[[Connection], T]
-    added: float
-    done: asyncio.Future[T] | None = None
-    """Gets what the write returns once it is committed; `None` when nobody waits for it."""
+    queued_at: float
+    committed: asyncio.Future[T] | None = None
+    """Receives the result of the write once it is committed; `None` if no caller waits for it."""
 
 
-class Journal:
-    """Writes on their way to the database, in the order in which they were added."""
+class WriteBehindQueue:
+    """Commits writes in the order in which they were added."""
 
-    def __init__(self, engine: Engine, runs: RunWriter, *, on_lost: Callable[[], None]) -> None:
-        """`on_lost` is called for each write that is given up."""
-        self._engine = engine
-        self._runs = runs
-        self._on_lost = on_lost
-        self._pending: deque[_Entry[object]] = deque()
-        self._writing: deque[_Entry[object]] = deque()
-        self._task: asyncio.Task[None] | None = None
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="store")
-        self._hurry = asyncio.Event()
-        self._closing = False
-
-    # --------------------------------------------------------------------------------- adding writes
-
-    def add(self, write: RunWrite | Callable[[Connection], object]) -> None:
-        """Queue a write that nobody waits for."""
-        self._enqueue(write, None)
-
-    async def run(self, write: Callable[[Connection], T], *, undo: Callable[[T], None] | None = None) -> T:
-        """The result of a write, once it and all that was added before are committed.
+    def __init__(self, engine: Engine, run_writer: RunWriter, *, on_lost: Callable[[], None]) -> None:
+        """Create an empty queue.
 
         Args:
-            write: executes statements in the writer's transaction; it may be called again after a failure.
-            undo: called with the result when the caller was cancelled while the write was being committed.
+            engine: a connection to the database for writing.
+            run_writer: executes the writes of runs.
+            on_lost: called for each write that is given up.
+        """
+        self._engine = engine
+        self._run_writer = run_writer
+        self._on_lost = on_lost
+        self._pending: deque[_QueuedWrite[object]] = deque()
+        self._batch: deque[_QueuedWrite[object]] = deque()
+        self._task: asyncio.Task[None] | None = None
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="store")
+        self._has_urgent = asyncio.Event()
+        self._closing = False
+
+    # ------------------------------------------------------------------------------------ adding writes
+
+    def add(self, write: RunWrite | Callable[[Connection], object]) -> None:
+        """Queue a write without waiting for it."""
+        self._enqueue(write, None)
+
+    async def execute(self, write: Callable[[Connection], T], *, undo: Callable[[T], None] | None = None) -> T:
+        """Queue a write, wait until it and all earlier ones are committed, and return its result.
+
+        Args:
+            write: executes statements in the queue's transaction; it may be called again after a failure.
+            undo: called with the result if the caller was cancelled while the write was being committed.
 
         Raises:
-            StoreAwayError: the database does not answer in time.
+            StoreUnavailableError: the database does not answer in time.
         """
-        done: asyncio.Future[T] = asyncio.get_running_loop().create_future()
-        entry = self._enqueue(write, done)
+        committed: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+        entry = self._enqueue(write, committed)
         try:
-            async with asyncio.timeout(PATIENCE):
-                return await asyncio.shield(done)
+            async with asyncio.timeout(COMMIT_TIMEOUT):
+                return await asyncio.shield(committed)
         except TimeoutError:
-            raise StoreAwayError(f"the store did not answer within {PATIENCE:g} s; try again later") from None
+            raise StoreUnavailableError(
+                f"the store did not answer within {COMMIT_TIMEOUT:g} s; try again later"
+            ) from None
         finally:
-            if not done.done():
+            if not committed.done():
                 self._withdraw(entry, undo)
 
     async def flush(self) -> None:
-        """Wait until all that was added before is committed, or lost and logged; see `run`."""
-        if self._pending or self._writing:
-            await self.run(lambda _: None)
+        """Wait until all writes added so far are committed, or lost and logged; raises like `execute`."""
+        if self._pending or self._batch:
+            await self.execute(lambda _: None)
 
-    async def pace(self) -> None:
-        """Wait for the writer if it lags by more than `MAX_LAG`: backpressure on whoever adds writes; see `run`."""
+    async def throttle(self) -> None:
+        """Apply backpressure: wait for the queue if it lags by more than `MAX_LAG`; raises like `execute`."""
         if self.lag > MAX_LAG:
             await self.flush()
 
     @property
     def lag(self) -> float:
-        """Seconds since the oldest write that is not committed was added."""
-        queue = self._writing or self._pending
-        return time.monotonic() - queue[0].added if queue else 0.0
+        """Age in seconds of the oldest write that is not committed."""
+        queue = self._batch or self._pending
+        return time.monotonic() - queue[0].queued_at if queue else 0.0
 
     async def aclose(self) -> None:
-        """Write what is queued, as far as the database answers, and end the thread."""
-        with suppress(StoreAwayError):
+        """Commit the queued writes, if the database answers, and stop the thread."""
+        with suppress(StoreUnavailableError):
             await self.flush()
         self._closing = True
         if self._task is not None:
-            await asyncio.wait([self._task], timeout=PATIENCE)
+            await asyncio.wait([self._task], timeout=COMMIT_TIMEOUT)
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
-        self._writing.extend(self._pending)
-        while self._writing:
-            self._lose(StoreAwayError("the store was closed"))
+        self._batch.extend(self._pending)
+        while self._batch:
+            self._give_up_first(StoreUnavailableError("the store was closed"))
         await asyncio.to_thread(self._thread.shutdown)
         self._engine.dispose()
 
-    def _enqueue(self, write: RunWrite | Callable[[Connection], T], done: asyncio.Future[T] | None) -> _Entry[T]:
-        entry = _Entry(write, time.monotonic(), done)
+    def _enqueue(
+        self, write: RunWrite | Callable[[Connection], T], committed: asyncio.Future[T] | None
+    ) -> _QueuedWrite[T]:
+        entry = _QueuedWrite(write, time.monotonic(), committed)
         self._pending.append(entry)  # type: ignore[arg-type]
-        if done is not None:
-            self._hurry.set()
+        if committed is not None:
+            self._has_urgent.set()
         if self._task is None or self._task.done():
-            self._task = asyncio.create_task(self._write_all(), name="journal")
+            self._task = asyncio.create_task(self._commit_pending(), name="write-behind")
         return entry
 
-    def _withdraw(self, entry: _Entry[T], undo: Callable[[T], None] | None) -> None:
-        """Nobody waits for this write any more: drop it, or undo it once it is committed."""
-        assert entry.done is not None
+    def _withdraw(self, entry: _QueuedWrite[T], undo: Callable[[T], None] | None) -> None:
+        """Drop a write that its caller no longer waits for, or undo it once it is committed."""
+        assert entry.committed is not None
         if entry in self._pending:
             self._pending.remove(entry)  # type: ignore[arg-type]
             return
 
-        def committed(done: asyncio.Future[T]) -> None:
-            if not done.cancelled() and done.exception() is None and undo is not None:
-                undo(done.result())
+        def undo_committed(committed: asyncio.Future[T]) -> None:
+            if not committed.cancelled() and committed.exception() is None and undo is not None:
+                undo(committed.result())
 
-        entry.done.add_done_callback(committed)
+        entry.committed.add_done_callback(undo_committed)
 
-    # ------------------------------------------------------------------------------------- writing
+    # --------------------------------------------------------------------------------------- committing
 
-    async def _write_all(self) -> None:
+    async def _commit_pending(self) -> None:
         while self._pending:
-            if not any(entry.done for entry in self._pending):
+            if not any(entry.committed for entry in self._pending):
                 with suppress(TimeoutError):
-                    await asyncio.wait_for(self._hurry.wait(), LINGER)
-            self._hurry.clear()
-            self._writing.extend(self._pending.popleft() for _ in range(min(MAX_WRITES, len(self._pending))))
-            while self._writing:
-                await self._write_together()
+                    await asyncio.wait_for(self._has_urgent.wait(), BATCH_DELAY)
+            self._has_urgent.clear()
+            self._batch.extend(self._pending.popleft() for _ in range(min(MAX_BATCH_SIZE, len(self._pending))))
+            while self._batch:
+                await self._commit_batch()
 
-    async def _write_together(self) -> None:
-        """Write what fits into one transaction; when that fails for good, each write in one of its own."""
-        for pause in PAUSES:
+    async def _commit_batch(self) -> None:
+        """Commit as many writes of the batch as fit into one transaction; if that fails for good, one at a time."""
+        for delay in RETRY_DELAYS:
             try:
-                results = await self._commit(self._writing)
-            except (OperationalError, InterfaceError) as away:
-                log.warning("the store is away (%s); the next attempt is in %g s", type(away.orig).__name__, pause)
-                await asyncio.sleep(0 if self._closing else pause)
+                results = await self._commit(self._batch)
+            except (OperationalError, InterfaceError) as error:
+                log.warning("the store is unavailable (%s); retrying in %g s", type(error.orig).__name__, delay)
+                await asyncio.sleep(0 if self._closing else delay)
             except Exception as error:  # whichever write it was, the others must not be lost with it
-                log.warning("a transaction of %d writes failed: %s", len(self._writing), type(error).__name__)
+                log.warning("a transaction of %d writes failed: %s", len(self._batch), type(error).__name__)
                 break
             else:
                 for result in results:
-                    self._settle(result)
+                    self._complete_first(result)
                 return
-        for _ in range(len(self._writing)):
-            await self._write_alone()
+        for _ in range(len(self._batch)):
+            await self._commit_first()
 
-    async def _write_alone(self) -> None:
-        """Write the next entry in a transaction of its own; give it up if that fails while the database works."""
+    async def _commit_first(self) -> None:
+        """Commit the first write of the batch in its own transaction; give up if the database works and it fails."""
         attempts = 0
         while True:
             try:
-                (result,) = await self._commit([self._writing[0]])
+                (result,) = await self._commit([self._batch[0]])
             except (OperationalError, InterfaceError) as error:
-                answers = await self._answers()
-                attempts += answers
-                if self._closing or attempts >= ATTEMPTS_ALONE:
-                    return self._lose(error)
-                await asyncio.sleep(PAUSES[0] if answers else PAUSES[-1])
+                is_available = await self._is_database_available()
+                attempts += is_available
+                if self._closing or attempts >= MAX_SINGLE_ATTEMPTS:
+                    return self._give_up_first(error)
+                await asyncio.sleep(RETRY_DELAYS[0] if is_available else RETRY_DELAYS[-1])
             except Exception as error:
-                return self._lose(error)
+                return self._give_up_first(error)
             else:
-                return self._settle(result)
+                return self._complete_first(result)
 
-    def _settle(self, result: object) -> None:
-        """The next entry is committed."""
-        done = self._writing.popleft().done
-        if done is not None and not done.done():
-            done.set_result(result)
+    def _complete_first(self, result: object) -> None:
+        committed = self._batch.popleft().committed
+        if committed is not None and not committed.done():
+            committed.set_result(result)
 
-    def _lose(self, error: Exception) -> None:
-        """The next entry is given up: tell whoever waits for it, else count it."""
-        entry = self._writing.popleft()
-        if entry.done is None:
+    def _give_up_first(self, error: Exception) -> None:
+        """Drop the first write of the batch and raise the error in its caller; without a caller, log and count it."""
+        entry = self._batch.popleft()
+        if entry.committed is None:
             self._on_lost()
-            log.error("1 write to the store is lost (%s): %s", _name_of(entry.write), type(error).__name__)
-        elif not entry.done.done():
-            entry.done.set_exception(error)
+            log.error("1 write to the store is lost (%s): %s", _describe(entry.write), type(error).__name__)
+        elif not entry.committed.done():
+            entry.committed.set_exception(error)
 
-    # ----------------------------------------------------------------------------------- the thread
+    # --------------------------------------------------------------------------------------- the thread
 
-    async def _commit(self, entries: Sequence[_Entry[object]]) -> list[object]:
-        """Commit as many of the first entries as time allows; what each returned."""
+    async def _commit(self, entries: Sequence[_QueuedWrite[object]]) -> list[object]:
+        """Commit as many of the first entries as time allows and return their results."""
         writes = [entry.write for entry in entries]
-        return await self._in_thread(lambda: self._transaction(writes))
+        return await self._run_in_thread(lambda: self._execute_transaction(writes))
 
-    def _transaction(self, writes: Sequence[RunWrite | Callable[[Connection], object]]) -> list[object]:
-        deadline = time.monotonic() + MAX_SECONDS
+    def _execute_transaction(self, writes: Sequence[RunWrite | Callable[[Connection], object]]) -> list[object]:
+        deadline = time.monotonic() + MAX_TRANSACTION_SECONDS
         results: list[object] = []
         with self._engine.begin() as connection:
             while len(results) < len(writes) and (not results or time.monotonic() < deadline):
                 write = writes[len(results)]
                 if isinstance(write, RunWrite):
-                    group = takewhile(lambda one: isinstance(one, RunWrite), writes[len(results) :][:MAX_GROUP])
-                    results += self._runs.write(connection, [one for one in group if isinstance(one, RunWrite)])
+                    rest = writes[len(results) :][:MAX_GROUP_SIZE]
+                    group = takewhile(lambda other: isinstance(other, RunWrite), rest)
+                    results += self._run_writer.write(
+                        connection, [other for other in group if isinstance(other, RunWrite)]
+                    )
                 else:
                     results.append(write(connection))
         return results
 
-    async def _answers(self) -> bool:
-        """Whether the database takes transactions."""
-
+    async def _is_database_available(self) -> bool:
         def probe() -> bool:
             with self._engine.begin() as connection:
                 connection.execute(text("SELECT 1"))
             return True
 
         try:
-            return await self._in_thread(probe)
+            return await self._run_in_thread(probe)
         except (OperationalError, InterfaceError):
             return False
 
-    async def _in_thread(self, work: Callable[[], T]) -> T:
-        """The result of `work` in the writer's thread.
+    async def _run_in_thread(self, work: Callable[[], T]) -> T:
+        """Run `work` in the queue's thread, pausing the event loop for a moment if that is busy.
 
-        A busy event loop starves other threads: each time one of them gives up the interpreter for a statement, it
-        gets it back only when the loop has nothing to do. So a loop that is late itself stands still for a moment.
+        A busy event loop starves other threads: whenever one of them releases the interpreter lock to execute a
+        statement, it gets the lock back only when the loop has nothing to do.
         """
         running: Future[T] = self._thread.submit(work)
-        waiting = asyncio.wrap_future(running)
-        began = time.monotonic()
-        await asyncio.wait({waiting}, timeout=LEND_AFTER)
-        is_busy = time.monotonic() - began > LEND_AFTER * 1.5
+        result = asyncio.wrap_future(running)
+        started = time.monotonic()
+        await asyncio.wait({result}, timeout=BUSY_LOOP_DELAY)
+        is_busy = time.monotonic() - started > BUSY_LOOP_DELAY * 1.5
         if is_busy and not running.done():
             with suppress(TimeoutError):
-                running.exception(timeout=LEND_FOR)
-        return await waiting
+                running.exception(timeout=MAX_LOOP_PAUSE)
+        return await result
 
 
-def _name_of(write: object) -> str:
-    """What an operator may look for in the log."""
-    return f"{type(write).__name__.lower()} of {write.run}" if isinstance(write, RunWrite) else "no run's"
+def _describe(write: object) -> str:
+    """Name a write in the log, so that an operator can find its run."""
+    return f"{type(write).__name__} {write.run}" if isinstance(write, RunWrite) else "not of a run"

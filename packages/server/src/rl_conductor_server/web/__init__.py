@@ -1,1 +1,1 @@
-"""The pages at `/`: runs as they happen, one run drawn and told, spending, replays. For the administrator only."""
+"""The web pages at `/`: runs, graphs, replays, routes and spending, for administrators."""

@@ -1,7 +1,7 @@
-"""Spending over time as stacked columns. Pure geometry, in the units of an SVG that is stretched to its place.
+"""Lays out spending over time as a stacked column chart. Pure geometry, in units of a stretched SVG.
 
-The charts are drawn here, not by a library: what a page may load forbids the style sheets and scripts that those write
-into their SVG, and a handful of rectangles follows the page's own colours, light and dark.
+Drawn here instead of by a charting library: the pages' Content-Security-Policy forbids the inline styles and scripts
+that those libraries write into their SVG, and plain rectangles follow the page's own colours, light and dark.
 """
 
 from __future__ import annotations
@@ -16,92 +16,100 @@ from rl_conductor_server.store import Spending
 
 Measure = Literal["cost", "tokens"]
 
-HEIGHT = 100.0
-COLUMN, BAR = 10.0, 7.0
-"""From one column to the next, and how much of that is filled."""
-MOST_NAMES = 7
-"""More would have colours that nobody tells apart; the rest is summed up."""
+CHART_HEIGHT = 100.0
+COLUMN_PITCH, BAR_WIDTH = 10.0, 7.0
+MAX_NAMES = 7
+"""More colours would be hard to tell apart; the other names are summed up as `OTHERS`."""
 OTHERS = "all others"
 
 
 @dataclass(frozen=True)
-class Part:
-    """A name's share of one column."""
+class Segment:
+    """One name's part of one column."""
 
     rank: int
     x: float
     y: float
     height: float
     start: float
+    """Of the column's time span, in seconds since 1970."""
     amount: float
 
 
 @dataclass(frozen=True)
-class Share:
-    """A name's share of the whole."""
+class Series:
+    """One name's total over the chart."""
 
     name: str
     rank: int
     usage: Usage
-    of_all: float
-    """0 to 1."""
+    share: float
+    """Of the chart's total, from 0 to 1."""
 
 
 @dataclass(frozen=True)
 class Chart:
-    """Columns of time, and what they amount to."""
+    """A stacked column chart and the totals of its names."""
 
     width: float
     top: float
     """The amount at the upper edge."""
-    parts: tuple[Part, ...]
-    shares: tuple[Share, ...]
-    """The largest first, as they lie from the bottom up."""
+    segments: tuple[Segment, ...]
+    series: tuple[Series, ...]
+    """The largest first, stacked from the bottom up."""
 
     @classmethod
-    def of(cls, spent: Sequence[Spending], measure: Measure, *, start: float, spans: int, width: int) -> Chart:
-        """What was spent in each of `spans` spans of `width` seconds from `start` on."""
-        shares = _shares(spent, measure)
-        ranks = {share.name: share.rank for share in shares}
-        columns = [[0.0] * len(shares) for _ in range(spans)]
-        for one in spent:
-            column = columns[int((one.start - start) // width)]
-            column[ranks.get(one.name, len(shares) - 1)] += _amount(one.usage, measure)
-        top = _round_up(max((sum(column) for column in columns), default=0.0))
-        parts = [
-            part for index, column in enumerate(columns) for part in _stacked(column, index, top, start + index * width)
+    def from_spending(
+        cls, spending: Sequence[Spending], measure: Measure, *, start: float, columns: int, width: int
+    ) -> Chart:
+        """Charts `spending` in `columns` columns of `width` seconds each, from `start` on."""
+        series = _series(spending, measure)
+        ranks = {line.name: line.rank for line in series}
+        amounts = [[0.0] * len(series) for _ in range(columns)]
+        for entry in spending:
+            column = amounts[int((entry.start - start) // width)]
+            column[ranks.get(entry.name, len(series) - 1)] += _amount(entry.usage, measure)
+        top = _round_up(max((sum(column) for column in amounts), default=0.0))
+        segments = [
+            segment
+            for index, column in enumerate(amounts)
+            for segment in _stack(column, index, top, start + index * width)
         ]
-        return cls(spans * COLUMN, top, tuple(parts), shares)
+        return cls(columns * COLUMN_PITCH, top, tuple(segments), series)
 
 
 def _amount(usage: Usage, measure: Measure) -> float:
     return float(usage.cost) if measure == "cost" else float(usage.total_tokens)
 
 
-def _shares(spent: Sequence[Spending], measure: Measure) -> tuple[Share, ...]:
-    used: dict[str, Usage] = {}
-    for one in spent:
-        used[one.name] = used.get(one.name, Usage()) + one.usage
-    names = sorted(used, key=lambda name: (-_amount(used[name], measure), name))
-    if len(names) > MOST_NAMES + 1:
-        used[OTHERS] = total(used[name] for name in names[MOST_NAMES:])
-        names = [*names[:MOST_NAMES], OTHERS]
-    whole = sum(_amount(used[name], measure) for name in names) or 1.0
-    return tuple(Share(name, rank, used[name], _amount(used[name], measure) / whole) for rank, name in enumerate(names))
+def _series(spending: Sequence[Spending], measure: Measure) -> tuple[Series, ...]:
+    totals: dict[str, Usage] = {}
+    for entry in spending:
+        totals[entry.name] = totals.get(entry.name, Usage()) + entry.usage
+    names = sorted(totals, key=lambda name: (-_amount(totals[name], measure), name))
+    if len(names) > MAX_NAMES + 1:
+        totals[OTHERS] = total(totals[name] for name in names[MAX_NAMES:])
+        names = [*names[:MAX_NAMES], OTHERS]
+    grand_total = sum(_amount(totals[name], measure) for name in names) or 1.0
+    return tuple(
+        Series(name, rank, totals[name], _amount(totals[name], measure) / grand_total)
+        for rank, name in enumerate(names)
+    )
 
 
-def _stacked(column: Sequence[float], index: int, top: float, start: float) -> list[Part]:
-    parts, y = [], HEIGHT
+def _stack(column: Sequence[float], index: int, top: float, start: float) -> list[Segment]:
+    segments, y = [], CHART_HEIGHT
+    x = index * COLUMN_PITCH + (COLUMN_PITCH - BAR_WIDTH) / 2
     for rank, amount in enumerate(column):
         if amount:
-            height = HEIGHT * amount / top
+            height = CHART_HEIGHT * amount / top
             y -= height
-            parts.append(Part(rank, index * COLUMN + (COLUMN - BAR) / 2, round(y, 3), round(height, 3), start, amount))
-    return parts
+            segments.append(Segment(rank, x, round(y, 3), round(height, 3), start, amount))
+    return segments
 
 
 def _round_up(amount: float) -> float:
-    """The next of 1, 2, 2.5 or 5 times a power of ten."""
+    """Rounds up to 1, 2, 2.5 or 5 times a power of ten."""
     if amount <= 0:
         return 1.0
     power = 10.0 ** math.floor(math.log10(amount))

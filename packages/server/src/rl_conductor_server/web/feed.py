@@ -1,7 +1,8 @@
-"""Tells an open page when to look again: a server-sent event a change, without what has changed.
+"""Notifies open pages of changes by server-sent events.
 
-A page is drawn in one place only, so a browser that is told asks for the page anew. What is watched is the store, which
-knows of the runs of all processes, and how much this process has heard of a run of its own.
+An event says only that something changed; the page then requests itself again, so that there is one place that renders
+it. Changes are detected by polling the store, which knows the runs of all processes, and the events of runs in this
+process.
 """
 
 from __future__ import annotations
@@ -13,42 +14,41 @@ from contextlib import suppress
 from rl_conductor_server.service import Service
 from rl_conductor_server.store import Search
 
-PAUSE = 0.5
-"""Seconds between two looks."""
-SILENCE = 15.0
-"""Seconds after which a comment keeps the connection alive, and finds out whether anybody is still there."""
-LISTED = 50
+POLL_SECONDS = 0.5
+KEEP_ALIVE_SECONDS = 15.0
+"""Silence after which a comment is sent, which also detects closed connections."""
+LISTED_RUNS = 50
 
 
-async def changes(service: Service, run: str | None) -> AsyncGenerator[str, None]:
-    """Events of one run until it is over, or of the newest runs, until the server stops."""
+async def change_events(service: Service, run: str | None) -> AsyncGenerator[str, None]:
+    """Yields events of one run until it is over, or of the newest runs until the server stops."""
     yield "retry: 2000\n\n"
-    seen, silent = await _state(service, run), 0.0
+    previous, silence = await _snapshot(service, run), 0.0
     while not service.stopping.is_set():
         with suppress(TimeoutError):
-            await asyncio.wait_for(service.stopping.wait(), PAUSE)
-        now = await _state(service, run)
-        silent += PAUSE
-        if now != seen:
+            await asyncio.wait_for(service.stopping.wait(), POLL_SECONDS)
+        current = await _snapshot(service, run)
+        silence += POLL_SECONDS
+        if current != previous:
             yield "event: change\ndata:\n\n"
-            seen, silent = now, 0.0
-        elif silent >= SILENCE:
-            yield ": nothing new\n\n"
-            silent = 0.0
-        if run is not None and not _goes_on(now):
+            previous, silence = current, 0.0
+        elif silence >= KEEP_ALIVE_SECONDS:
+            yield ": keep-alive\n\n"
+            silence = 0.0
+        if run is not None and not _is_running(current):
             yield "event: over\ndata:\n\n"
             return
 
 
-async def _state(service: Service, run: str | None) -> object:
-    """Something that differs whenever a page would."""
+async def _snapshot(service: Service, run: str | None) -> object:
+    """Returns a value that differs whenever the page would."""
     if run is None:
-        rows = await service.store.runs(Search(), most=LISTED)
+        rows = await service.store.list_runs(Search(), limit=LISTED_RUNS)
         return [(row.id, row.status, row.usage.calls) for row in rows]
-    row = await service.store.run(run)
-    live = service.runs.live(run)
-    return row and row.status, row and row.usage.calls, live and len(live.so_far)
+    row = await service.store.get_run(run)
+    handle = service.runs.get(run)
+    return row and row.status, row and row.usage.calls, handle and len(handle.events_so_far)
 
 
-def _goes_on(state: object) -> bool:
-    return isinstance(state, tuple) and state[0] == "running"
+def _is_running(snapshot: object) -> bool:
+    return isinstance(snapshot, tuple) and snapshot[0] == "running"

@@ -1,4 +1,4 @@
-"""Forms that our own pages sent, and nobody else's: where no key is set, no cookie tells the two apart."""
+"""Reads submitted forms, from our own pages only: where no key is set, no cookie would tell a cross-site form apart."""
 
 from __future__ import annotations
 
@@ -8,36 +8,36 @@ from urllib.parse import parse_qsl, urlsplit
 from fastapi import Depends
 from starlette.requests import Request
 
-from rl_conductor_server.api.body import collected, media_type
-from rl_conductor_server.endpoints.lookups import Shared
+from rl_conductor_server.api.body import media_type, read_body
+from rl_conductor_server.endpoints.dependencies import ServiceDependency
 from rl_conductor_server.errors import ApiError
 
-MOST_BYTES = 64 * 2**10
-MOST_FIELDS = 16
+MAX_BYTES = 64 * 2**10
+MAX_FIELDS = 16
 
 
-async def form(http: Request, service: Shared) -> dict[str, str]:
-    """The fields by name.
+async def read_form(http: Request, service: ServiceDependency) -> dict[str, str]:
+    """Returns the form's fields by name.
 
     Raises:
-        ApiError: it comes from another site, or is no form, too large or too slow.
+        ApiError: the form comes from another site, is not URL-encoded, too large or too slow.
     """
     _check_same_origin(http)
     if media_type(http) != "application/x-www-form-urlencoded":
-        raise ApiError("Send the form as its page does.", status=415, code="no_form")
-    body = await collected(http, most=MOST_BYTES, seconds=service.settings.intake.client_seconds)
+        raise ApiError("Send the form as application/x-www-form-urlencoded.", status=415, code="no_form")
+    body = await read_body(http, max_bytes=MAX_BYTES, seconds=service.settings.intake.client_seconds)
     try:
-        return dict(parse_qsl(body.decode(), keep_blank_values=True, max_num_fields=MOST_FIELDS))
+        return dict(parse_qsl(body.decode(), keep_blank_values=True, max_num_fields=MAX_FIELDS))
     except ValueError:
-        raise ApiError("This is no form of ours.", status=400, code="no_form") from None
+        raise ApiError("The form could not be read.", status=400, code="no_form") from None
 
 
-Form = Annotated[dict[str, str], Depends(form)]
+Form = Annotated[dict[str, str], Depends(read_form)]
 
 
 def _check_same_origin(http: Request) -> None:
-    """Every browser says where a form comes from, an old one by its origin alone."""
+    """Rejects forms of other sites by `Sec-Fetch-Site`, or by `Origin` in browsers too old to send that."""
     site = http.headers.get("sec-fetch-site")
     origin = urlsplit(http.headers.get("origin", "")).netloc
     if site != "same-origin" and (site is not None or origin != http.headers.get("host")):
-        raise ApiError("This form was not sent by a page of ours.", status=403, code="other_site")
+        raise ApiError("This form was sent from another site.", status=403, code="other_site")

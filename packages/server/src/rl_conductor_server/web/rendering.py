@@ -1,7 +1,7 @@
-"""Templates become pages.
+"""Renders templates as pages.
 
-What is shown was said by models and strangers: all of it is escaped, and no page may run or load anything but our own
-files.
+The pages show text of models and strangers: all of it is escaped, and the Content-Security-Policy lets a page load and
+run only our own files.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from starlette.responses import HTMLResponse
 
 from rl_conductor._internal import formatting
-from rl_conductor_server.web.replays import is_replayable
+from rl_conductor.replay import is_changeable
 
-SECURITY = {
+SECURITY_HEADERS = {
     "content-security-policy": (
         "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
         "form-action 'self'; base-uri 'none'; frame-ancestors 'none'; "
@@ -30,7 +30,7 @@ SECURITY = {
 
 
 class Page(HTMLResponse):
-    """A template with what it shows."""
+    """A rendered template; `can_sign_out` shows the sign-out button."""
 
     def __init__(
         self,
@@ -38,67 +38,75 @@ class Page(HTMLResponse):
         *,
         status: int = 200,
         headers: dict[str, str] | None = None,
-        guarded: bool = False,
-        **shown: Any,
+        can_sign_out: bool = False,
+        **variables: Any,
     ) -> None:
-        """Whoever sees a `guarded` page has shown a key, and can sign out."""
-        text = _environment.get_template(template).render(shown, guarded=guarded)
-        super().__init__(text, status_code=status, headers=SECURITY | (headers or {}))
+        text = _environment.get_template(template).render(variables, can_sign_out=can_sign_out)
+        super().__init__(text, status_code=status, headers=SECURITY_HEADERS | (headers or {}))
 
 
-def moment(seconds: float) -> str:
-    """A time, to the second, by UTC."""
-    return datetime.fromtimestamp(seconds, UTC).strftime("%d %b %Y, %H:%M:%S UTC")
+def utc_time(timestamp: float) -> str:
+    """Formats seconds since 1970 as a UTC date and time."""
+    return datetime.fromtimestamp(timestamp, UTC).strftime("%d %b %Y, %H:%M:%S UTC")
 
 
-def machine_time(seconds: float) -> str:
-    """The same for machines."""
-    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="seconds")
+def iso_time(timestamp: float) -> str:
+    """Formats seconds since 1970 in ISO 8601."""
+    return datetime.fromtimestamp(timestamp, UTC).isoformat(timespec="seconds")
 
 
-def day(seconds: float, hours: bool = False) -> str:
-    """A day by UTC, or an hour of it."""
-    return datetime.fromtimestamp(seconds, UTC).strftime("%d %b, %H:%M" if hours else "%d %b %Y")
+def utc_day(timestamp: float, with_hour: bool = False) -> str:
+    """Formats seconds since 1970 as a UTC day, or as a day and hour."""
+    return datetime.fromtimestamp(timestamp, UTC).strftime("%d %b, %H:%M" if with_hour else "%d %b %Y")
 
 
 def usd(amount: float) -> str:
-    """US dollars of a scale."""
+    """Formats US dollars given as a float, such as an axis label."""
     return formatting.dollars(Decimal(str(amount)))
 
 
 def number(amount: int) -> str:
-    """With its thousands apart."""
+    """Formats an integer with thousands separators."""
     return f"{amount:,}"
 
 
 def percent(share: float) -> str:
-    """A share of 1, rounded."""
+    """Formats a fraction as a rounded percentage."""
     return f"{share:.0%}"
 
 
-def _made() -> Environment:
-    made = Environment(
+def sentence(text: object) -> str:
+    """Formats an error message as a sentence: capitalized, with a full stop."""
+    message = str(text).strip()
+    return message[:1].upper() + message[1:] + ("" if message.endswith((".", "!", "?")) else ".")
+
+
+FILTERS = (
+    formatting.cost,
+    formatting.dollars,
+    formatting.seconds,
+    formatting.counted,
+    utc_time,
+    iso_time,
+    utc_day,
+    usd,
+    number,
+    percent,
+    sentence,
+)
+
+
+def _create_environment() -> Environment:
+    environment = Environment(
         loader=PackageLoader("rl_conductor_server.web"),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    told = (
-        formatting.cost,
-        formatting.dollars,
-        formatting.seconds,
-        formatting.counted,
-        moment,
-        machine_time,
-        day,
-        usd,
-        number,
-        percent,
-    )
-    made.filters |= {filter_.__name__: filter_ for filter_ in told}
-    made.globals["replayable"] = is_replayable
-    return made
+    environment.filters |= {filter_.__name__: filter_ for filter_ in FILTERS}
+    environment.globals["replayable"] = is_changeable
+    return environment
 
 
-_environment = _made()
+_environment = _create_environment()

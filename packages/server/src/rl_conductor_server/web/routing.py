@@ -1,4 +1,4 @@
-"""How the pages tell what went wrong: as a page, and to strangers by showing them where to sign in."""
+"""The router of the pages: renders errors as pages and redirects signed-out visitors to the sign-in page."""
 
 from __future__ import annotations
 
@@ -13,42 +13,41 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
 from rl_conductor.errors import ConductorError
-from rl_conductor_server.errors import api_error, refused
-from rl_conductor_server.web.rendering import SECURITY, Page
+from rl_conductor_server.errors import invalid_request, to_api_error
+from rl_conductor_server.web.rendering import SECURITY_HEADERS, Page
 
 SIGNED_OUT = "signed_out"
-"""Code of the error that signing in mends."""
+"""Error code that leads to the sign-in page."""
 
 
 def page_router(**options: Any) -> APIRouter:
-    """A router whose routes are pages."""
+    """Returns a router whose routes render their errors as pages."""
     return APIRouter(route_class=_PageRoute, include_in_schema=False, **options)
 
 
 class _PageRoute(APIRoute):
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
-        """The endpoint, and what is told when it fails."""
-        answer = super().get_route_handler()
+        handle = super().get_route_handler()
 
-        async def handle(http: Request) -> Response:
+        async def handle_errors(http: Request) -> Response:
             try:
-                return await answer(http)
+                return await handle(http)
             except RequestValidationError:
-                return _refusal(http, refused("This address can't be read."))
+                return _error_page(http, invalid_request("This address is invalid. Check the link."))
             except ConductorError as error:
-                return _refusal(http, error)
+                return _error_page(http, error)
 
-        return handle
+        return handle_errors
 
 
-def _refusal(http: Request, error: ConductorError) -> Response:
-    known = api_error(error)
-    if known.code == SIGNED_OUT and http.method == "GET" and "text/html" in http.headers.get("accept", ""):
-        wanted = http.url.path + (f"?{http.url.query}" if http.url.query else "")
-        return see_other(f"/sign-in?{urlencode({'next': wanted})}")
-    return Page("refusal.html", status=known.status, headers=known.headers, error=known)
+def _error_page(http: Request, error: ConductorError) -> Response:
+    translated = to_api_error(error)
+    if translated.code == SIGNED_OUT and http.method == "GET" and "text/html" in http.headers.get("accept", ""):
+        requested_page = http.url.path + (f"?{http.url.query}" if http.url.query else "")
+        return see_other(f"/sign-in?{urlencode({'next': requested_page})}")
+    return Page("error.html", status=translated.status, headers=translated.headers, error=translated)
 
 
 def see_other(page: str) -> RedirectResponse:
-    """On to another page."""
-    return RedirectResponse(page, status_code=303, headers=SECURITY)
+    """Redirects to `page` with status 303, as a reply to a form."""
+    return RedirectResponse(page, status_code=303, headers=SECURITY_HEADERS)

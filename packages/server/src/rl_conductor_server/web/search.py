@@ -1,4 +1,4 @@
-"""What the fields of the search form mean. Pure."""
+"""Parses the fields of the search form. Pure."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from datetime import UTC, datetime, timedelta
 
 from pydantic import ValidationError
 
-from rl_conductor_server.errors import refused
+from rl_conductor_server.errors import invalid_request
 from rl_conductor_server.store import Search
 
 
-def read_search(fields: Mapping[str, str]) -> Search:
-    """The search that was asked for; days are those of UTC, and the last one counts.
+def parse_search(fields: Mapping[str, str]) -> Search:
+    """Returns the search; days are in UTC and `until` is inclusive.
 
     Raises:
-        ApiError: a field can't be read.
+        ApiError: a field is invalid.
     """
     try:
         return Search(
@@ -24,23 +24,23 @@ def read_search(fields: Mapping[str, str]) -> Search:
             model=fields.get("model"),
             key=fields.get("key"),
             status=fields.get("status"),
-            since=_day(fields["since"]) if "since" in fields else None,
-            before=_before(fields),
+            since=_timestamp(fields["since"]) if "since" in fields else None,
+            before=_parse_end(fields),
         )
     except (ValidationError, ValueError, OverflowError):
-        raise refused("This search can't be read; start anew.") from None
+        raise invalid_request("This search has an invalid filter. Start a new search.") from None
 
 
-def _before(fields: Mapping[str, str]) -> float | None:
-    """The end of the last day, or where the page before this one ended."""
+def _parse_end(fields: Mapping[str, str]) -> float | None:
+    """Returns the end of the day `until` or the paging position `before`, whichever is earlier."""
     ends = []
     if "until" in fields:
-        ends.append(_day(fields["until"], days_later=1))
+        ends.append(_timestamp(fields["until"], days_later=1))
     if "before" in fields:
         ends.append(float(fields["before"]))
     return min(ends, default=None)
 
 
-def _day(written: str, *, days_later: int = 0) -> float:
-    day = datetime.strptime(written, "%Y-%m-%d").replace(tzinfo=UTC)
-    return (day + timedelta(days=days_later)).timestamp()
+def _timestamp(date: str, *, days_later: int = 0) -> float:
+    midnight = datetime.strptime(date, "%Y-%m-%d").replace(tzinfo=UTC)
+    return (midnight + timedelta(days=days_later)).timestamp()

@@ -1,4 +1,4 @@
-"""Who may look: the administrator's key, shown once, becomes a cookie that no script and no other site can use."""
+"""Sign-in: exchanges the administrator's key for a session cookie that is HttpOnly and SameSite=strict."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from fastapi import Depends
 from starlette.requests import Request
 from starlette.responses import Response
 
-from rl_conductor_server.endpoints.lookups import Shared
+from rl_conductor_server.endpoints.dependencies import ServiceDependency
 from rl_conductor_server.errors import ApiError
 from rl_conductor_server.service import Service
 from rl_conductor_server.web.forms import Form
@@ -20,79 +20,78 @@ from rl_conductor_server.web.rendering import Page
 from rl_conductor_server.web.routing import SIGNED_OUT, page_router, see_other
 
 COOKIE = "rl_conductor_session"
-HOURS = 12
+SESSION_SECONDS = 12 * 3600
 
 router = page_router()
 
 
-def is_guarded(service: Service) -> bool:
-    """Whether the pages need the administrator's key: wherever the API needs one, or one is set."""
+def requires_sign_in(service: Service) -> bool:
+    """True where the API needs keys or an administrator's key is set."""
     return bool(service.settings.keys) or service.settings.admin_sha256 is not None
 
 
-async def visitor(http: Request, service: Shared) -> Service:
-    """Let in who has signed in, or everybody on this machine where no key is set.
+async def signed_in_service(http: Request, service: ServiceDependency) -> Service:
+    """Returns the service if the visitor is signed in or no key is set.
 
     Raises:
-        ApiError: 401, when signing in is of use; 404, when there is no administrator's key to sign in with.
+        ApiError: 401, when signing in is possible; 404, when no administrator's key is set.
     """
-    if not is_guarded(service):
+    if not requires_sign_in(service):
         return service
     if service.settings.admin_sha256 is None:
-        raise ApiError("Set admin_sha256 in the settings to see these pages.", status=404, code="no_admin")
-    if not await service.store.sessions.is_admitted(_digest(http, service)):
+        raise ApiError("Set admin_sha256 in the settings to open these pages.", status=404, code="no_admin")
+    if not await service.store.sessions.is_valid(_session_digest(http, service)):
         raise ApiError("Sign in with the administrator's key.", status=401, code=SIGNED_OUT)
     return service
 
 
-Visited = Annotated[Service, Depends(visitor)]
+SignedIn = Annotated[Service, Depends(signed_in_service)]
 
 
 @router.get("/sign-in")
-async def ask_for_the_key(next: str = "/") -> Response:  # noqa: A002  the field's own name
-    """Where the administrator's key is shown."""
-    return Page("sign_in.html", next=same_site_page(next), refused=None)
+async def show_sign_in(next: str = "/") -> Response:  # noqa: A002  the form field's name
+    return Page("sign_in.html", next=same_site_page(next), error=None)
 
 
 @router.post("/sign-in")
-async def sign_in(http: Request, service: Shared, form: Form) -> Response:
-    """Give whoever brings the administrator's key a cookie to come back with."""
-    wanted = same_site_page(form.get("next", "/"))
+async def sign_in(http: Request, service: ServiceDependency, form: Form) -> Response:
+    """Checks the administrator's key, sets the session cookie and redirects to the requested page."""
+    next_page = same_site_page(form.get("next", "/"))
     try:
         service.keys.check_admin(http, form.get("key", ""))
     except ApiError as error:
-        return Page("sign_in.html", status=error.status, headers=error.headers, next=wanted, refused=str(error))
+        return Page("sign_in.html", status=error.status, headers=error.headers, next=next_page, error=str(error))
     token = secrets.token_urlsafe(32)
-    await service.store.sessions.admit(_hashed(token, service), until=time.time() + HOURS * 3600)
-    reply = see_other(wanted)
-    encrypted = http.headers.get("origin", "").startswith("https:")
-    reply.set_cookie(COOKIE, token, max_age=HOURS * 3600, httponly=True, samesite="strict", secure=encrypted)
+    await service.store.sessions.add(_token_digest(token, service), expires=time.time() + SESSION_SECONDS)
+    reply = see_other(next_page)
+    is_https = http.headers.get("origin", "").startswith("https:")
+    reply.set_cookie(COOKIE, token, max_age=SESSION_SECONDS, httponly=True, samesite="strict", secure=is_https)
     return reply
 
 
 @router.post("/sign-out")
-async def sign_out(http: Request, service: Shared, _: Form) -> Response:
-    """Forget this browser: its cookie is worth nothing from now on."""
-    await service.store.sessions.dismiss(_digest(http, service))
+async def sign_out(http: Request, service: ServiceDependency, _: Form) -> Response:
+    """Revokes the session and deletes its cookie."""
+    await service.store.sessions.delete(_session_digest(http, service))
     reply = see_other("/sign-in")
     reply.delete_cookie(COOKIE, httponly=True, samesite="strict")
     return reply
 
 
-def _digest(http: Request, service: Service) -> str:
-    return _hashed(http.cookies.get(COOKIE, ""), service)
+def _session_digest(http: Request, service: Service) -> str:
+    return _token_digest(http.cookies.get(COOKIE, ""), service)
 
 
-def _hashed(token: str, service: Service) -> str:
-    """What is kept of a cookie. It is worth nothing once the administrator's key is another."""
+def _token_digest(token: str, service: Service) -> str:
+    """Hashes a session token with the administrator's key hash, so that a new key revokes every session."""
     return hashlib.sha256(f"{service.settings.admin_sha256} {token}".encode()).hexdigest()
 
 
 def same_site_page(page: str) -> str:
-    """Returns `page` if browsers take it for a page of this site, else the first page.
+    """Returns `page` if it is a path on this site, else `/`: guards against open redirects.
 
-    Browsers read a backslash as a slash, two slashes as the beginning of another host, and drop tabs and line breaks;
-    a proxy in front may decode the path first. Our own paths contain none of these, however they are written.
+    Browsers read a backslash as a slash and two slashes as the start of another host, and drop tabs and line breaks; a
+    proxy may decode the path first. None of our own paths contain any of these, encoded or not.
     """
     path = page.partition("?")[0].partition("#")[0]
     decoded = unquote(path)

@@ -1,111 +1,108 @@
-"""Anthropic's Messages: our answers in its words, whole and streamed. Pure translation."""
+"""Anthropic's Messages: converts traces to responses and streams. Pure."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 from rl_conductor.models.base import arguments_of
 from rl_conductor.trace.trace import Trace
+from rl_conductor_server.api.adapter import ResponseHeader, StreamEncoder, sse_event
 from rl_conductor_server.api.anthropic_messages.schema import MessagesBody
-from rl_conductor_server.api.metadata import breakdown, told, used
-from rl_conductor_server.errors import ApiError, anthropic_body
-from rl_conductor_server.protocol import Ask, Head, Stream, read_body, sse
-from rl_conductor_server.runs.tool_continuation import calls_of
+from rl_conductor_server.api.results import Results
+from rl_conductor_server.errors import ApiError, anthropic_error_body
+from rl_conductor_server.protocol import ParsedRequest
+from rl_conductor_server.request_validation import parse_request
+from rl_conductor_server.runs.tool_continuation import tool_calls_of
 
 STOPS = {"stop": "end_turn", "length": "max_tokens", "tool_calls": "tool_use", "content_filter": "refusal"}
 
 
 class Messages:
-    """`POST /v1/messages`."""
+    """The adapter of `POST /v1/messages`."""
 
     name = "messages"
 
-    def read(self, body: bytes) -> Ask:
-        """What is asked."""
-        return read_body(MessagesBody, body).ask()
+    def parse(self, body: bytes, *, strict: bool) -> ParsedRequest:
+        return parse_request(MessagesBody, body, strict=strict)
 
-    def reply(self, ask: Ask, head: Head, traces: Sequence[Trace]) -> dict[str, Any]:
-        """The whole answer."""
-        (trace,) = traces
+    def response(self, parsed: ParsedRequest, header: ResponseHeader, results: Results) -> dict[str, Any]:
+        (trace,) = results.traces
         text = [{"type": "text", "text": trace.text}] if trace.text else []
-        whole = {"content": text + _tool_uses(trace), "usage": usage(traces)}
-        return _head(head) | whole | _stop(trace) | told(trace, ask.extension.trace)
+        body = {"content": text + _tool_uses(trace), "usage": format_usage(results)}
+        return _header_fields(header) | body | _stop_fields(trace) | results.metadata(parsed.extension.trace)
 
-    def stream(self, ask: Ask, head: Head) -> Stream:
-        """The answer piece by piece."""
-        return MessageStream(ask, head)
+    def stream(self, parsed: ParsedRequest, header: ResponseHeader) -> StreamEncoder:
+        return MessageStream(parsed, header)
 
-    def error(self, error: ApiError) -> dict[str, Any]:
-        """The body of a refusal."""
-        return anthropic_body(error)
+    def error_body(self, error: ApiError) -> dict[str, Any]:
+        return anthropic_error_body(error)
 
 
 @dataclass
 class MessageStream:
-    """The events of one reply."""
+    """Encodes one response as events."""
 
-    ask: Ask
-    head: Head
+    parsed: ParsedRequest
+    header: ResponseHeader
     blocks: int = 0
-    """How many blocks were begun."""
+    """The number of content blocks so far."""
 
     def start(self) -> Iterator[str]:
-        """The message, still empty: what it will have used is told at its end."""
+        """Encodes an empty message; its usage follows at the end."""
         empty: dict[str, Any] = {"content": [], "stop_reason": None, "stop_sequence": None}
-        yield _event("message_start", message=_head(self.head) | empty | {"usage": usage(())})
+        yield _event(
+            "message_start", message=_header_fields(self.header) | empty | {"usage": format_usage(Results(()))}
+        )
 
     def text(self, choice: int, text: str) -> Iterator[str]:  # noqa: ARG002
-        """A piece of the answer."""
         if not self.blocks:
-            yield self._begin({"type": "text", "text": ""})
+            yield self._start_block({"type": "text", "text": ""})
         yield self._delta({"type": "text_delta", "text": text})
 
-    def note(self, progress: dict[str, Any]) -> Iterator[str]:
-        """A ping that has something to say."""
-        yield _event("ping", conductor=progress)
+    def progress(self, report: dict[str, Any]) -> Iterator[str]:
+        """Encodes a ping with an additional field."""
+        yield _event("ping", conductor=report)
 
     def finish(self, choice: int, trace: Trace) -> Iterator[str]:  # noqa: ARG002
-        """The tool calls, and why the answer ends."""
         if self.blocks:
-            yield self._end()
+            yield self._stop_block()
         for call in _tool_uses(trace):
-            yield self._begin(call | {"input": {}})
+            yield self._start_block(call | {"input": {}})
             yield self._delta({"type": "input_json_delta", "partial_json": json.dumps(call["input"])})
-            yield self._end()
-        more = told(trace, self.ask.extension.trace)
-        yield _event("message_delta", delta=_stop(trace), usage=usage((trace,)), **more)
+            yield self._stop_block()
+        results = Results((trace,))
+        metadata = results.metadata(self.parsed.extension.trace)
+        yield _event("message_delta", delta=_stop_fields(trace), usage=format_usage(results), **metadata)
 
-    def end(self, traces: Sequence[Trace]) -> Iterator[str]:  # noqa: ARG002
-        """The end."""
+    def end(self, results: Results) -> Iterator[str]:  # noqa: ARG002
         yield _event("message_stop")
 
-    def fail(self, error: ApiError) -> Iterator[str]:
-        """The error, as an event of its own."""
-        yield sse(anthropic_body(error), event="error")
+    def error(self, error: ApiError) -> Iterator[str]:
+        yield sse_event(anthropic_error_body(error), event="error")
 
-    def _begin(self, block: dict[str, Any]) -> str:
+    def _start_block(self, block: dict[str, Any]) -> str:
         self.blocks += 1
         return _event("content_block_start", index=self.blocks - 1, content_block=block)
 
     def _delta(self, delta: dict[str, Any]) -> str:
         return _event("content_block_delta", index=self.blocks - 1, delta=delta)
 
-    def _end(self) -> str:
+    def _stop_block(self) -> str:
         return _event("content_block_stop", index=self.blocks - 1)
 
 
 def _event(kind: str, **fields: Any) -> str:
-    return sse({"type": kind, **fields}, event=kind)
+    return sse_event({"type": kind, **fields}, event=kind)
 
 
-def _head(head: Head) -> dict[str, Any]:
-    return {"id": f"msg_{head.number}", "type": "message", "role": "assistant", "model": head.model}
+def _header_fields(header: ResponseHeader) -> dict[str, Any]:
+    return {"id": f"msg_{header.id_suffix}", "type": "message", "role": "assistant", "model": header.model}
 
 
-def _stop(trace: Trace) -> dict[str, Any]:
+def _stop_fields(trace: Trace) -> dict[str, Any]:
     assert trace.completion is not None
     return {"stop_reason": STOPS[trace.completion.finish_reason], "stop_sequence": None}
 
@@ -113,17 +110,17 @@ def _stop(trace: Trace) -> dict[str, Any]:
 def _tool_uses(trace: Trace) -> list[dict[str, Any]]:
     return [
         {"type": "tool_use", "id": call.id, "name": call.name, "input": arguments_of(call)}
-        for call in calls_of(trace, "toolu")
+        for call in tool_calls_of(trace, "toolu")
     ]
 
 
-def usage(traces: Sequence[Trace]) -> dict[str, Any]:
-    """What was used in all; Anthropic counts cached tokens beside the others, not among them."""
-    whole = used(traces)
+def format_usage(results: Results) -> dict[str, Any]:
+    """Formats the total usage; Anthropic's `input_tokens` exclude cached tokens."""
+    usage = results.usage
     return {
-        "input_tokens": whole.input_tokens - whole.cached_tokens - whole.cache_write_tokens,
-        "cache_read_input_tokens": whole.cached_tokens,
-        "cache_creation_input_tokens": whole.cache_write_tokens,
-        "output_tokens": whole.output_tokens,
-        "conductor": breakdown(traces),
+        "input_tokens": usage.input_tokens - usage.cached_tokens - usage.cache_write_tokens,
+        "cache_read_input_tokens": usage.cached_tokens,
+        "cache_creation_input_tokens": usage.cache_write_tokens,
+        "output_tokens": usage.output_tokens,
+        "conductor": results.breakdown,
     }

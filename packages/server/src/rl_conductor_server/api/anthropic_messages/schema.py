@@ -1,4 +1,4 @@
-"""The body of an Anthropic Messages request, and what it means in our words. Pure translation."""
+"""The schema of an Anthropic Messages request, and its conversion to a `ParsedRequest`. Pure."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from pydantic import ConfigDict, Field
 
 from rl_conductor.types import (
     ContentPart,
-    Effort,
     FilePart,
     ImagePart,
     JsonFormat,
@@ -22,22 +21,23 @@ from rl_conductor.types import (
     Tool,
     ToolCall,
 )
-from rl_conductor_server.api.content import image, tool_result
+from rl_conductor_server.api.content import image_part, tool_message
 from rl_conductor_server.extension import Extension
-from rl_conductor_server.protocol import Ask, Body, MaxTokens, only
+from rl_conductor_server.protocol import NEAREST_EFFORTS, MaxTokens, ParsedRequest, RequestedEffort, nearest_effort
+from rl_conductor_server.request_validation import Body, ignorable, only
 
 CHOICES = {"auto": "auto", "any": "required", "none": "none"}
 FAILED = "(the tool failed) "
 
 
 class Block(Body):
-    """A block of content; `cache_control` is a hint that changes nothing here."""
+    """Base of content blocks; `cache_control` is ignored."""
 
     cache_control: dict[str, Any] | None = None
 
 
 class Text(Block):
-    """Plain text. What a reply once added to it comes back with it."""
+    """A text block; extra fields of an earlier response are ignored."""
 
     model_config = ConfigDict(extra="ignore")
 
@@ -45,12 +45,11 @@ class Text(Block):
     text: str
 
     def part(self) -> ContentPart:
-        """In our words."""
         return TextPart(text=self.text)
 
 
 class Base64Source(Body):
-    """Content in base64."""
+    """Content encoded in base64."""
 
     type: Literal["base64"]
     media_type: str
@@ -58,56 +57,53 @@ class Base64Source(Body):
 
 
 class UrlSource(Body):
-    """Content at an address."""
+    """Content at a URL."""
 
     type: Literal["url"]
     url: str
 
 
 class Image(Block):
-    """An image."""
+    """A content block with an image."""
 
     type: Literal["image"]
     source: Annotated[Base64Source | UrlSource, Field(discriminator="type")]
 
     def part(self) -> ContentPart:
-        """In our words."""
         if isinstance(self.source, UrlSource):
-            return image(self.source.url, param="url")
+            return image_part(self.source.url, param="url")
         return ImagePart(media_type=self.source.media_type, data=self.source.data)
 
 
 class Document(Block):
-    """A document."""
+    """A content block with a document."""
 
     type: Literal["document"]
     source: Base64Source
     title: str | None = None
 
     def part(self) -> ContentPart:
-        """In our words."""
         return FilePart(media_type=self.source.media_type, name=self.title or "document.pdf", data=self.source.data)
 
 
-Given = Annotated[Text | Image | Document, Field(discriminator="type")]
+ContentBlock = Annotated[Text | Image | Document, Field(discriminator="type")]
 
 
 class ToolResult(Block):
-    """What a tool gave back."""
+    """The result of a tool call."""
 
     type: Literal["tool_result"]
     tool_use_id: str
-    content: str | tuple[Given, ...] = ""
+    content: str | tuple[ContentBlock, ...] = ""
     is_error: bool = False
 
     def message(self) -> Message:
-        """In our words."""
         content = self.content if isinstance(self.content, str) else [block.part() for block in self.content]
-        return tool_result(self.tool_use_id, content, before=FAILED if self.is_error else "")
+        return tool_message(self.tool_use_id, content, prefix=FAILED if self.is_error else "")
 
 
 class ToolUse(Block):
-    """A tool call that comes back."""
+    """A tool call of an earlier response."""
 
     model_config = ConfigDict(extra="ignore")
 
@@ -117,24 +113,22 @@ class ToolUse(Block):
     input: dict[str, Any]
 
     def call(self) -> ToolCall:
-        """In our words."""
         return ToolCall(id=self.id, name=self.name, arguments=json.dumps(self.input, ensure_ascii=False))
 
 
 class Thinking(Body):
-    """What another model thought; its signature is worth nothing to the worker that comes next."""
+    """Reasoning of an earlier response; the signature is dropped, because only its vendor can check it."""
 
     type: Literal["thinking"]
     thinking: str
     signature: str = ""
 
     def part(self) -> ContentPart:
-        """In our words."""
         return ReasoningPart(text=self.thinking)
 
 
 class RedactedThinking(Body):
-    """What another model thought, for its vendor's eyes only."""
+    """Encrypted reasoning of an earlier response, which only its vendor can read."""
 
     type: Literal["redacted_thinking"]
     data: str
@@ -145,13 +139,13 @@ AssistantBlock = Annotated[Text | ToolUse | Thinking | RedactedThinking, Field(d
 
 
 class UserTurn(Body):
-    """What the user says, and what tools gave back."""
+    """A message of the user, with results of tool calls."""
 
     role: Literal["user"]
     content: str | tuple[UserBlock, ...]
 
     def messages(self) -> Iterator[Message]:
-        """In our words: results first, each a turn of its own."""
+        """Converts tool results to messages of their own, followed by the rest."""
         if isinstance(self.content, str):
             yield Message.user(self.content)
             return
@@ -162,13 +156,12 @@ class UserTurn(Body):
 
 
 class AssistantTurn(Body):
-    """What was answered before."""
+    """A message of the assistant."""
 
     role: Literal["assistant"]
     content: str | tuple[AssistantBlock, ...]
 
     def messages(self) -> Iterator[Message]:
-        """In our words."""
         if isinstance(self.content, str):
             yield Message.assistant(self.content)
             return
@@ -181,7 +174,7 @@ Turn = Annotated[UserTurn | AssistantTurn, Field(discriminator="role")]
 
 
 class ToolEntry(Block):
-    """A tool that the caller runs."""
+    """A tool that the model may call."""
 
     type: Literal["custom"] = "custom"
     name: str
@@ -191,12 +184,11 @@ class ToolEntry(Block):
     eager_input_streaming: bool | None = None
 
     def tool(self) -> Tool:
-        """In our words."""
         return Tool(name=self.name, description=self.description, parameters=self.input_schema)
 
 
 class ToolChoice(Body):
-    """Whether a tool is called, and which."""
+    """The rule for calling tools."""
 
     type: Literal["auto", "any", "none", "tool"]
     name: str | None = None
@@ -204,27 +196,27 @@ class ToolChoice(Body):
 
 
 class SchemaFormat(Body):
-    """JSON of a schema."""
+    """A JSON response that matches a schema."""
 
     type: Literal["json_schema"]
     json_schema: dict[str, Any] = Field(alias="schema")
 
 
 class OutputConfig(Body):
-    """How hard to try, and in which form to answer."""
+    """The reasoning effort and the format of the response."""
 
-    effort: Effort | None = None
+    effort: RequestedEffort | None = None
     format: SchemaFormat | None = None
 
 
 class Metadata(Body):
-    """Who asks."""
+    """Metadata of the request."""
 
     user_id: str | None = None
 
 
 class MessagesBody(Body):
-    """The body of a request."""
+    """The body of a Messages request."""
 
     model: str
     max_tokens: MaxTokens
@@ -242,15 +234,15 @@ class MessagesBody(Body):
 
     cache_control: dict[str, Any] | None = None
     thinking: dict[str, Any] | None = None
-    top_k: Annotated[int | None, only()] = None
-    service_tier: Annotated[str | None, only("auto", "standard_only")] = None
+    top_k: Annotated[Any, ignorable()] = None
+    mcp_servers: Annotated[Any, only([])] = None
+    service_tier: Annotated[Any, ignorable("auto", "standard_only")] = None
 
-    def ask(self) -> Ask:
-        """In our words."""
-        return Ask(
+    def to_request(self) -> ParsedRequest:
+        return ParsedRequest(
             model=self.model,
             request=self._request(),
-            effort=self.output_config.effort,
+            effort=nearest_effort(self.output_config.effort),
             extension=self.conductor,
             labels={"user": self.metadata.user_id} if self.metadata.user_id else {},
             ignored=tuple(self._ignored()),
@@ -260,6 +252,8 @@ class MessagesBody(Body):
     def _ignored(self) -> Iterator[str]:
         if self.thinking and self.thinking.get("type") != "disabled":
             yield "thinking"
+        if self.output_config.effort in NEAREST_EFFORTS:
+            yield "output_config.effort"
         if any(tool.strict for tool in self.tools):
             yield "tools.strict"
         blocks: list[object] = [*self.tools, *(() if isinstance(self.system, str) else self.system)]
@@ -269,16 +263,16 @@ class MessagesBody(Body):
             yield "cache_control"
 
     def _request(self) -> Request:
-        system = self.system if isinstance(self.system, str) else "\n\n".join(one.text for one in self.system)
-        before = (Message.system(system),) if system else ()
-        said = tuple(message for turn in self.messages for message in turn.messages())
-        form = self.output_config.format
+        system = self.system if isinstance(self.system, str) else "\n\n".join(block.text for block in self.system)
+        instructions = (Message.system(system),) if system else ()
+        messages = tuple(message for turn in self.messages for message in turn.messages())
+        schema = self.output_config.format
         return Request(
-            messages=before + said,
+            messages=instructions + messages,
             tools=tuple(tool.tool() for tool in self.tools),
             tool_choice=CHOICES.get(self.tool_choice.type) or self.tool_choice.name or "required",
             parallel_tool_calls=not self.tool_choice.disable_parallel_tool_use,
-            response_format=None if form is None else JsonFormat(json_schema=form.json_schema),
+            response_format=None if schema is None else JsonFormat(json_schema=schema.json_schema),
             sampling=Sampling(
                 temperature=self.temperature, top_p=self.top_p, max_tokens=self.max_tokens, stop=self.stop_sequences
             ),

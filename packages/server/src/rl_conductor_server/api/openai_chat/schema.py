@@ -1,4 +1,4 @@
-"""The body of a Chat Completions request, and what it means in our words. Pure translation."""
+"""The schema of a Chat Completions request, and its conversion to a `ParsedRequest`. Pure."""
 
 from __future__ import annotations
 
@@ -7,122 +7,125 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import ConfigDict, Field, model_validator
 
-from rl_conductor.types import ContentPart, Effort, JsonFormat, Message, Request, Sampling, TextPart, Tool, ToolCall
-from rl_conductor_server.api.content import document, image, json_format
+from rl_conductor.types import ContentPart, JsonFormat, Message, Request, Sampling, TextPart, Tool, ToolCall
+from rl_conductor_server.api.content import file_part, image_part, json_format
 from rl_conductor_server.extension import Extension
-from rl_conductor_server.protocol import MOST_CHOICES, Ask, Body, MaxTokens, Seed, only
+from rl_conductor_server.protocol import (
+    MAX_CHOICES,
+    NEAREST_EFFORTS,
+    MaxTokens,
+    ParsedRequest,
+    RequestedEffort,
+    Seed,
+    nearest_effort,
+)
+from rl_conductor_server.request_validation import Body, ignorable, only
 
 HINTS = ("prompt_cache_key", "prompt_cache_options", "prompt_cache_retention", "prediction")
-"""They may save time or money elsewhere, and change no answer."""
+"""Parameters that may affect the vendor's speed or price, but no answer; they are ignored."""
 
 # ---------------------------------------------------------------------------------------- messages
 
 
 class Text(Body):
-    """A part of plain text."""
+    """A content part with text."""
 
     type: Literal["text"]
     text: str
 
     def part(self) -> ContentPart:
-        """In our words."""
         return TextPart(text=self.text)
 
 
 class ImageUrl(Body):
-    """Where an image is."""
+    """The URL of an image."""
 
     url: str
     detail: Literal["auto", "low", "high"] = "auto"
 
 
 class Image(Body):
-    """A part that is an image."""
+    """A content part with an image."""
 
     type: Literal["image_url"]
     image_url: ImageUrl
 
     def part(self) -> ContentPart:
-        """In our words."""
-        return image(self.image_url.url, param="image_url")
+        return image_part(self.image_url.url, param="image_url")
 
 
 class FileContent(Body):
-    """A document by its content."""
+    """The content of a document."""
 
     file_data: str
     filename: str = "document.pdf"
 
 
 class File(Body):
-    """A part that is a document."""
+    """A content part with a document."""
 
     type: Literal["file"]
     file: FileContent
 
     def part(self) -> ContentPart:
-        """In our words."""
-        return document(self.file.file_data, name=self.file.filename, param="file_data")
+        return file_part(self.file.file_data, name=self.file.filename, param="file_data")
 
 
 Texts = str | tuple[Text, ...]
 Part = Annotated[Text | Image | File, Field(discriminator="type")]
 
 
-def parts(content: str | Sequence[Text | Image | File] | None) -> tuple[ContentPart, ...]:
-    """Content in our words."""
+def content_parts(content: str | Sequence[Text | Image | File] | None) -> tuple[ContentPart, ...]:
     if isinstance(content, str):
         return (TextPart(text=content),) if content else ()
-    return tuple(one.part() for one in content or ())
+    return tuple(part.part() for part in content or ())
 
 
 class SystemMessage(Body):
-    """Instructions."""
+    """A message with instructions."""
 
     role: Literal["system", "developer"]
     content: Texts
     name: str | None = None
 
     def message(self) -> Message:
-        """In our words."""
-        return Message(role="system", content=parts(self.content), name=self.name)
+        return Message(role="system", content=content_parts(self.content), name=self.name)
 
 
 class UserMessage(Body):
-    """What the user says."""
+    """A message of the user."""
 
     role: Literal["user"]
     content: str | tuple[Part, ...]
     name: str | None = None
 
     def message(self) -> Message:
-        """In our words."""
-        return Message(role="user", content=parts(self.content), name=self.name)
+        return Message(role="user", content=content_parts(self.content), name=self.name)
 
 
-class Answered(Body):
-    """Of an earlier answer. Clients bring back whatever any server once added to it, so that is no mistake."""
+class ResponsePart(Body):
+    """Base of parts of an earlier response; clients return extra fields of any server, which are ignored."""
 
     model_config = ConfigDict(extra="ignore")
 
 
-class Function(Answered):
-    """Which function is called, and with what."""
+class Function(ResponsePart):
+    """The name and arguments of a tool call."""
 
     name: str
     arguments: str
 
 
-class Call(Answered):
-    """A tool call that comes back."""
+class Call(ResponsePart):
+    """A tool call of an earlier response."""
 
     id: str
     type: Literal["function"] = "function"
     function: Function
 
 
-class AssistantMessage(Answered):
-    """What was answered before."""
+class AssistantMessage(ResponsePart):
+    """A message of the assistant."""
 
     role: Literal["assistant"]
     content: Texts | None = None
@@ -131,17 +134,16 @@ class AssistantMessage(Answered):
     name: str | None = None
 
     def message(self) -> Message:
-        """In our words."""
         calls = tuple(
             ToolCall(id=call.id, name=call.function.name, arguments=call.function.arguments)
             for call in self.tool_calls or ()
         )
-        content = parts(self.content) or parts(self.refusal)
+        content = content_parts(self.content) or content_parts(self.refusal)
         return Message(role="assistant", content=content, tool_calls=calls, name=self.name)
 
 
 class ToolMessage(Body):
-    """What a tool gave back."""
+    """The result of a tool call."""
 
     role: Literal["tool"]
     content: Texts
@@ -149,8 +151,7 @@ class ToolMessage(Body):
     name: str | None = None
 
     def message(self) -> Message:
-        """In our words."""
-        return Message(role="tool", content=parts(self.content), tool_call_id=self.tool_call_id, name=self.name)
+        return Message(role="tool", content=content_parts(self.content), tool_call_id=self.tool_call_id, name=self.name)
 
 
 AnyMessage = Annotated[SystemMessage | UserMessage | AssistantMessage | ToolMessage, Field(discriminator="role")]
@@ -159,7 +160,7 @@ AnyMessage = Annotated[SystemMessage | UserMessage | AssistantMessage | ToolMess
 
 
 class FunctionTool(Body):
-    """A function that may be called."""
+    """A function that the model may call."""
 
     name: str
     description: str | None = None
@@ -168,44 +169,44 @@ class FunctionTool(Body):
 
 
 class ToolEntry(Body):
-    """A tool."""
+    """A tool of the request; only functions are supported."""
 
     type: Literal["function"]
     function: FunctionTool
 
     def tool(self) -> Tool:
-        """In our words."""
-        given = {"parameters": self.function.parameters} if self.function.parameters is not None else {}
-        return Tool(name=self.function.name, description=self.function.description or "", **given)
+        function = self.function
+        parameters = {} if function.parameters is None else {"parameters": function.parameters}
+        return Tool(name=function.name, description=function.description or "", **parameters)
 
 
-class Named(Body):
-    """A function by its name."""
+class FunctionName(Body):
+    """A reference to a function."""
 
     name: str
 
 
 class Choice(Body):
-    """The one function that must be called."""
+    """A function that the model must call."""
 
     type: Literal["function"]
-    function: Named
+    function: FunctionName
 
 
 class TextFormat(Body):
-    """Plain text."""
+    """A plain text response."""
 
     type: Literal["text"]
 
 
 class AnyJson(Body):
-    """Any JSON object."""
+    """A JSON response without a schema."""
 
     type: Literal["json_object"]
 
 
 class Schema(Body):
-    """A JSON schema and its name."""
+    """A named JSON schema."""
 
     name: str
     json_schema: dict[str, Any] | None = Field(default=None, alias="schema")
@@ -214,7 +215,7 @@ class Schema(Body):
 
 
 class SchemaFormat(Body):
-    """JSON of a schema."""
+    """A JSON response that matches a schema."""
 
     type: Literal["json_schema"]
     json_schema: Schema
@@ -224,7 +225,7 @@ Format = Annotated[TextFormat | AnyJson | SchemaFormat, Field(discriminator="typ
 
 
 class StreamOptions(Body):
-    """How a stream is told."""
+    """Options of a streamed response."""
 
     include_usage: bool | None = None
     include_obfuscation: Annotated[bool | None, only(False)] = None
@@ -234,14 +235,14 @@ class StreamOptions(Body):
 
 
 class ChatBody(Body):
-    """The body of a request."""
+    """The body of a Chat Completions request."""
 
     model: str
     messages: tuple[AnyMessage, ...] = Field(min_length=1)
     conductor: Extension = Extension()
     stream: bool | None = None
     stream_options: StreamOptions | None = None
-    n: int | None = Field(default=None, ge=1, le=MOST_CHOICES)
+    n: int | None = Field(default=None, ge=1, le=MAX_CHOICES)
     max_tokens: MaxTokens | None = None
     max_completion_tokens: MaxTokens | None = None
     temperature: float | None = Field(default=None, ge=0, le=2)
@@ -252,7 +253,7 @@ class ChatBody(Body):
     tool_choice: Literal["auto", "none", "required"] | Choice | None = None
     parallel_tool_calls: bool | None = None
     response_format: Format | None = None
-    reasoning_effort: Effort | None = None
+    reasoning_effort: RequestedEffort | None = None
     user: str | None = None
     safety_identifier: str | None = None
     metadata: dict[str, str] | None = None
@@ -262,30 +263,29 @@ class ChatBody(Body):
     prompt_cache_options: Any = None
     prompt_cache_retention: Any = None
     prediction: Any = None
-    verbosity: Annotated[str | None, only("medium")] = None
-    service_tier: Annotated[str | None, only("auto", "default")] = None
-    frequency_penalty: Annotated[float | None, only(0)] = None
-    presence_penalty: Annotated[float | None, only(0)] = None
+    verbosity: Annotated[Any, ignorable("medium")] = None
+    service_tier: Annotated[Any, ignorable("auto", "default")] = None
+    frequency_penalty: Annotated[float | None, ignorable(0)] = None
+    presence_penalty: Annotated[float | None, ignorable(0)] = None
     logit_bias: Annotated[dict[str, float] | None, only({})] = None
     logprobs: Annotated[bool | None, only(False)] = None
     top_logprobs: Annotated[int | None, only(0)] = None
     modalities: Annotated[tuple[str, ...] | None, only(("text",))] = None
 
     @model_validator(mode="after")
-    def _chooses_a_tool_there_is(self) -> Self:
-        known = {tool.function.name for tool in self.tools or ()}
-        if isinstance(self.tool_choice, Choice) and self.tool_choice.function.name not in known:
+    def _tool_choice_names_a_tool(self) -> Self:
+        names = {tool.function.name for tool in self.tools or ()}
+        if isinstance(self.tool_choice, Choice) and self.tool_choice.function.name not in names:
             raise ValueError(f"tool_choice names {self.tool_choice.function.name!r}, which is not among the tools")
         return self
 
-    def ask(self) -> Ask:
-        """In our words."""
+    def to_request(self) -> ParsedRequest:
         labels = {name: value for name in ("user", "safety_identifier") if (value := getattr(self, name))}
-        return Ask(
+        return ParsedRequest(
             model=self.model,
             request=self._request(),
             choices=self.n or 1,
-            effort=self.reasoning_effort,
+            effort=nearest_effort(self.reasoning_effort),
             extension=self.conductor,
             labels=(self.metadata or {}) | labels,
             ignored=self._ignored(),
@@ -297,7 +297,8 @@ class ChatBody(Body):
     def _ignored(self) -> tuple[str, ...]:
         hints = [name for name in HINTS if getattr(self, name) is not None]
         strict = ["tools.strict"] if any(tool.function.strict for tool in self.tools or ()) else []
-        return (*hints, *strict)
+        effort = ["reasoning_effort"] if self.reasoning_effort in NEAREST_EFFORTS else []
+        return (*hints, *strict, *effort)
 
     def _request(self) -> Request:
         stop = (self.stop,) if isinstance(self.stop, str) else self.stop or ()

@@ -1,4 +1,4 @@
-"""The body of an OpenAI Responses request, and what it means in our words. Pure translation."""
+"""The schema of an OpenAI Responses request, and its conversion to a `ParsedRequest`. Pure."""
 
 from __future__ import annotations
 
@@ -8,30 +8,30 @@ from typing import Annotated, Any, Literal
 
 from pydantic import ConfigDict, Discriminator, Field, Tag
 
-from rl_conductor.types import ContentPart, Effort, JsonFormat, Message, Request, Sampling, TextPart, Tool, ToolCall
-from rl_conductor_server.api.content import document, image, json_format, tool_result
+from rl_conductor.types import ContentPart, JsonFormat, Message, Request, Sampling, TextPart, Tool, ToolCall
+from rl_conductor_server.api.content import file_part, image_part, json_format, tool_message
 from rl_conductor_server.extension import Extension
-from rl_conductor_server.protocol import Ask, Body, MaxTokens, only
+from rl_conductor_server.protocol import NEAREST_EFFORTS, MaxTokens, ParsedRequest, RequestedEffort, nearest_effort
+from rl_conductor_server.request_validation import Body, IgnoredTool, ignorable, only
 
 HINTS = ("prompt_cache_key", "prompt_cache_options", "prompt_cache_retention")
-"""They may save time or money elsewhere, and change no answer."""
+"""Parameters that may affect the vendor's speed or price, but no answer; they are ignored."""
 
 # ------------------------------------------------------------------------------------------- input
 
 
 class InputText(Body):
-    """Text that is asked."""
+    """A text part of the input."""
 
     type: Literal["input_text"]
     text: str
 
     def part(self) -> ContentPart:
-        """In our words."""
         return TextPart(text=self.text)
 
 
 class OutputText(Body):
-    """Text that was answered before, with whatever any server once added to it."""
+    """A text part of an earlier response; extra fields of any server are ignored."""
 
     model_config = ConfigDict(extra="ignore")
 
@@ -39,50 +39,46 @@ class OutputText(Body):
     text: str
 
     def part(self) -> ContentPart:
-        """In our words."""
         return TextPart(text=self.text)
 
 
 class Refusal(Body):
-    """What was refused before."""
+    """A refusal in an earlier response."""
 
     type: Literal["refusal"]
     refusal: str
 
     def part(self) -> ContentPart:
-        """In our words."""
         return TextPart(text=self.refusal)
 
 
 class InputImage(Body):
-    """An image."""
+    """An image part of the input."""
 
     type: Literal["input_image"]
     image_url: str
     detail: Literal["auto", "low", "high"] = "auto"
 
     def part(self) -> ContentPart:
-        """In our words."""
-        return image(self.image_url, param="image_url")
+        return image_part(self.image_url, param="image_url")
 
 
 class InputFile(Body):
-    """A document by its content."""
+    """A document part of the input."""
 
     type: Literal["input_file"]
     file_data: str
     filename: str = "document.pdf"
 
     def part(self) -> ContentPart:
-        """In our words."""
-        return document(self.file_data, name=self.filename, param="file_data")
+        return file_part(self.file_data, name=self.filename, param="file_data")
 
 
-Given = Annotated[InputText | InputImage | InputFile, Field(discriminator="type")]
+InputPart = Annotated[InputText | InputImage | InputFile, Field(discriminator="type")]
 Part = Annotated[InputText | OutputText | Refusal | InputImage | InputFile, Field(discriminator="type")]
 
 
-class Said(Body):
+class MessageItem(Body):
     """A message of any role."""
 
     type: Literal["message"] = "message"
@@ -93,14 +89,13 @@ class Said(Body):
     phase: str | None = None
 
     def message(self) -> Message:
-        """In our words."""
         role = "system" if self.role == "developer" else self.role
         content = self.content
-        return Message(role=role, content=content if isinstance(content, str) else tuple(one.part() for one in content))
+        return Message(role=role, content=content if isinstance(content, str) else tuple(p.part() for p in content))
 
 
-class Called(Body):
-    """A tool call that comes back."""
+class FunctionCall(Body):
+    """A tool call of an earlier response."""
 
     model_config = ConfigDict(extra="ignore")
 
@@ -110,27 +105,25 @@ class Called(Body):
     arguments: str
 
     def message(self) -> Message:
-        """In our words."""
         return Message.assistant(tool_calls=[ToolCall(id=self.call_id, name=self.name, arguments=self.arguments)])
 
 
 class CallOutput(Body):
-    """What a tool gave back."""
+    """The result of a tool call."""
 
     type: Literal["function_call_output"]
     call_id: str
-    output: str | tuple[Given, ...]
+    output: str | tuple[InputPart, ...]
     id: str | None = None
     status: str | None = None
 
     def message(self) -> Message:
-        """In our words."""
         output = self.output
-        return tool_result(self.call_id, output if isinstance(output, str) else [one.part() for one in output])
+        return tool_message(self.call_id, output if isinstance(output, str) else [part.part() for part in output])
 
 
-class Thought(Body):
-    """What another model thought, for its vendor's eyes only."""
+class ReasoningItem(Body):
+    """Encrypted reasoning of an earlier response, which only its vendor can read."""
 
     model_config = ConfigDict(extra="ignore")
 
@@ -138,70 +131,70 @@ class Thought(Body):
 
 
 def _kind(item: Any) -> str:
-    found = item.get("type", "message") if isinstance(item, dict) else getattr(item, "type", "message")
-    return str(found)
+    kind = item.get("type", "message") if isinstance(item, dict) else getattr(item, "type", "message")
+    return str(kind)
 
 
 Item = Annotated[
-    Annotated[Said, Tag("message")]
-    | Annotated[Called, Tag("function_call")]
+    Annotated[MessageItem, Tag("message")]
+    | Annotated[FunctionCall, Tag("function_call")]
     | Annotated[CallOutput, Tag("function_call_output")]
-    | Annotated[Thought, Tag("reasoning")],
+    | Annotated[ReasoningItem, Tag("reasoning")],
     Discriminator(_kind),
 ]
 
 
-def conversation(items: Iterable[Said | Called | CallOutput | Thought]) -> Iterator[Message]:
-    """The turns of these items; what one turn of the assistant said and called is one message."""
-    messages = [item.message() for item in items if not isinstance(item, Thought)]
-    for role, turns in groupby(messages, key=lambda message: message.role):
+def to_messages(items: Iterable[MessageItem | FunctionCall | CallOutput | ReasoningItem]) -> Iterator[Message]:
+    """Converts items to messages; consecutive items of the assistant become one message."""
+    messages = [item.message() for item in items if not isinstance(item, ReasoningItem)]
+    for role, group in groupby(messages, key=lambda message: message.role):
         if role != "assistant":
-            yield from turns
+            yield from group
             continue
-        together = list(turns)
-        content = tuple(part for turn in together for part in turn.content)
-        yield Message(role="assistant", content=content, tool_calls=tuple(c for t in together for c in t.tool_calls))
+        turn = list(group)
+        content = tuple(part for message in turn for part in message.content)
+        calls = tuple(call for message in turn for call in message.tool_calls)
+        yield Message(role="assistant", content=content, tool_calls=calls)
 
 
 # ----------------------------------------------------------------------------------------- the rest
 
 
 class ToolEntry(Body):
-    """A function that may be called."""
+    """A function that the model may call; tools that run at the vendor can't be called here and are ignored."""
 
-    type: Literal["function"]
+    type: Annotated[Literal["function"], IgnoredTool]
     name: str
     description: str | None = None
     parameters: dict[str, Any] | None = None
     strict: bool | None = None
 
     def tool(self) -> Tool:
-        """In our words."""
-        given = {} if self.parameters is None else {"parameters": self.parameters}
-        return Tool(name=self.name, description=self.description or "", **given)
+        parameters = {} if self.parameters is None else {"parameters": self.parameters}
+        return Tool(name=self.name, description=self.description or "", **parameters)
 
 
 class Choice(Body):
-    """The one function that must be called."""
+    """A function that the model must call."""
 
     type: Literal["function"]
     name: str
 
 
 class TextFormat(Body):
-    """Plain text."""
+    """A plain text response."""
 
     type: Literal["text"]
 
 
 class AnyJson(Body):
-    """Any JSON object."""
+    """A JSON response without a schema."""
 
     type: Literal["json_object"]
 
 
 class SchemaFormat(Body):
-    """JSON of a schema."""
+    """A JSON response that matches a schema."""
 
     type: Literal["json_schema"]
     name: str
@@ -211,28 +204,28 @@ class SchemaFormat(Body):
 
 
 class Text(Body):
-    """In which form to answer."""
+    """The format of the response text."""
 
     format: Annotated[TextFormat | AnyJson | SchemaFormat, Field(discriminator="type")] = TextFormat(type="text")
-    verbosity: Annotated[str | None, only("medium")] = None
+    verbosity: Annotated[Any, ignorable("medium")] = None
 
 
 class Reasoning(Body):
-    """How hard to try."""
+    """The effort that models spend on reasoning."""
 
-    effort: Effort | None = None
+    effort: RequestedEffort | None = None
     summary: str | None = None
-    generate_summary: Annotated[str | None, only()] = None
+    generate_summary: Annotated[Any, ignorable()] = None
 
 
 class StreamOptions(Body):
-    """How a stream is told."""
+    """Options of a streamed response."""
 
     include_obfuscation: Annotated[bool | None, only(False)] = None
 
 
 class ResponsesBody(Body):
-    """The body of a request."""
+    """The body of a Responses request."""
 
     model: str
     input: str | tuple[Item, ...] = Field(min_length=1)
@@ -256,23 +249,22 @@ class ResponsesBody(Body):
     prompt_cache_key: Any = None
     prompt_cache_options: Any = None
     prompt_cache_retention: Any = None
-    include: tuple[Literal["reasoning.encrypted_content"], ...] | None = None
-    service_tier: Annotated[str | None, only("auto", "default")] = None
+    include: tuple[str, ...] | None = None
+    service_tier: Annotated[Any, ignorable("auto", "default")] = None
     truncation: Annotated[str | None, only("disabled")] = None
     background: Annotated[bool | None, only(False)] = None
     previous_response_id: Annotated[str | None, only()] = None
     conversation: Annotated[Any, only()] = None
     prompt: Annotated[Any, only()] = None
-    max_tool_calls: Annotated[int | None, only()] = None
+    max_tool_calls: Annotated[Any, ignorable()] = None
     top_logprobs: Annotated[int | None, only(0)] = None
 
-    def ask(self) -> Ask:
-        """In our words."""
+    def to_request(self) -> ParsedRequest:
         labels = {name: value for name in ("user", "safety_identifier") if (value := getattr(self, name))}
-        return Ask(
+        return ParsedRequest(
             model=self.model,
             request=self._request(),
-            effort=self.reasoning.effort if self.reasoning else None,
+            effort=nearest_effort(self.reasoning.effort) if self.reasoning else None,
             extension=self.conductor,
             labels=(self.metadata or {}) | labels,
             ignored=tuple(self._ignored()),
@@ -285,14 +277,16 @@ class ResponsesBody(Body):
         yield from self.include or ()
         if self.reasoning and self.reasoning.summary:
             yield "reasoning.summary"
+        if self.reasoning and self.reasoning.effort in NEAREST_EFFORTS:
+            yield "reasoning.effort"
         if any(tool.strict for tool in self.tools):
             yield "tools.strict"
 
     def _request(self) -> Request:
-        said = (Message.user(self.input),) if isinstance(self.input, str) else tuple(conversation(self.input))
-        before = (Message.system(self.instructions),) if self.instructions else ()
+        messages = (Message.user(self.input),) if isinstance(self.input, str) else tuple(to_messages(self.input))
+        instructions = (Message.system(self.instructions),) if self.instructions else ()
         return Request(
-            messages=before + said,
+            messages=instructions + messages,
             tools=tuple(tool.tool() for tool in self.tools),
             tool_choice=self.tool_choice.name if isinstance(self.tool_choice, Choice) else self.tool_choice,
             parallel_tool_calls=self.parallel_tool_calls is not False,
@@ -304,7 +298,7 @@ class ResponsesBody(Body):
         match self.text.format:
             case AnyJson():
                 return JsonFormat()
-            case SchemaFormat() as form:
-                return json_format(form.name, form.json_schema, form.description)
+            case SchemaFormat() as schema:
+                return json_format(schema.name, schema.json_schema, schema.description)
             case _:
                 return None

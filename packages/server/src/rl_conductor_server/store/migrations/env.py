@@ -1,4 +1,4 @@
-"""Where alembic enters: the connection is the caller's, who has opened a transaction."""
+"""Entry point of alembic; runs the migrations in the transaction that the caller has opened."""
 
 from alembic import context
 

@@ -1,49 +1,49 @@
-// Looks at a page again when the server says that something on it has changed. Without it, a reload does the same.
+// Refreshes parts of the page when the server reports a change. Without JavaScript, reloading does the same.
 
 const feed = document.querySelector("[data-feed]")?.dataset.feed;
 
 if (feed) {
-  const news = new EventSource(feed);
-  news.addEventListener("change", look);
-  news.addEventListener("over", () => news.close());
-  news.addEventListener("open", look);
+  const events = new EventSource(feed);
+  events.addEventListener("change", refresh);
+  events.addEventListener("over", () => events.close());
+  events.addEventListener("open", refresh);
 }
 
-let looking = false;
-let missed = false;
+let refreshing = false;
+let pending = false; // a change arrived during a refresh
 
-async function look() {
-  missed = looking;
-  if (looking) return;
-  looking = true;
+async function refresh() {
+  pending = refreshing;
+  if (refreshing) return;
+  refreshing = true;
   do {
-    missed = false;
-    const page = await read(location.href);
-    if (page) page.querySelectorAll("[data-fresh]").forEach(renew);
-  } while (missed);
-  looking = false;
+    pending = false;
+    const page = await fetchPage(location.href);
+    if (page) page.querySelectorAll("[data-refresh]").forEach(replaceElement);
+  } while (pending);
+  refreshing = false;
 }
 
-// The browser's own parser for documents: it runs nothing, and there is no string that becomes markup.
-function read(address) {
-  return new Promise((done) => {
+// XMLHttpRequest parses the document without running scripts, and no string ever becomes markup.
+function fetchPage(address) {
+  return new Promise((resolve) => {
     const request = new XMLHttpRequest();
     request.open("GET", address);
     request.responseType = "document";
-    request.onload = () => done(request.status === 200 ? request.response : null);
-    request.onerror = () => done(null);
+    request.onload = () => resolve(request.status === 200 ? request.response : null);
+    request.onerror = () => resolve(null);
     request.send();
   });
 }
 
-// What the reader has opened stays open, and what has the focus keeps it.
-function renew(fresh) {
-  const old = document.getElementById(fresh.id);
-  const focused = old.contains(document.activeElement) ? document.activeElement.id : "";
-  for (const open of old.querySelectorAll("details[open][id]")) {
-    fresh.querySelector(`details#${CSS.escape(open.id)}`)?.setAttribute("open", "");
+// Keeps open details open, and the focus where it is.
+function replaceElement(updated) {
+  const current = document.getElementById(updated.id);
+  const focused = current.contains(document.activeElement) ? document.activeElement.id : "";
+  for (const open of current.querySelectorAll("details[open][id]")) {
+    updated.querySelector(`details#${CSS.escape(open.id)}`)?.setAttribute("open", "");
   }
-  if (old.isEqualNode(fresh)) return;
-  old.replaceWith(document.adoptNode(fresh));
+  if (current.isEqualNode(updated)) return;
+  current.replaceWith(document.adoptNode(updated));
   if (focused) document.getElementById(focused)?.focus({ preventScroll: true });
 }

@@ -1,4 +1,4 @@
-"""Runs and the steps they have done."""
+"""Creates the tables for runs and their steps."""
 
 import sqlalchemy as sa
 from alembic import op
@@ -8,7 +8,6 @@ down_revision = None
 
 
 def upgrade() -> None:
-    """Make both tables."""
     op.create_table(
         "runs",
         sa.Column("id", sa.String(32), primary_key=True),
@@ -45,6 +44,5 @@ def upgrade() -> None:
 
 
 def downgrade() -> None:
-    """Drop both."""
     op.drop_table("steps")
     op.drop_table("runs")

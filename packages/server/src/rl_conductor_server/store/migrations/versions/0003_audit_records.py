@@ -1,4 +1,4 @@
-"""The audit record: a chain that outlives the runs it tells of."""
+"""Creates the table for the audit record; runs from before have no record."""
 
 import sqlalchemy as sa
 from alembic import op
@@ -8,7 +8,6 @@ down_revision = "0002"
 
 
 def upgrade() -> None:
-    """Make its table; runs from before have no record."""
     op.create_table(
         "records",
         sa.Column("sequence", sa.BigInteger, primary_key=True, autoincrement=False),
@@ -20,5 +19,4 @@ def upgrade() -> None:
 
 
 def downgrade() -> None:
-    """Drop it."""
     op.drop_table("records")

@@ -1,4 +1,4 @@
-"""Routes: which side answered a run, pairs of answers with the verdict on them, and how far each canary is."""
+"""Adds the arm of each run, pairs of answers with their verdicts, and canaries."""
 
 import sqlalchemy as sa
 from alembic import op
@@ -8,7 +8,6 @@ down_revision = "0003"
 
 
 def upgrade() -> None:
-    """Add them; runs from before were of no route."""
     op.add_column("runs", sa.Column("side", sa.String(16)))
     op.create_index("runs_by_side", "runs", ["model", "side", "created"])
     op.create_table(
@@ -37,7 +36,6 @@ def upgrade() -> None:
 
 
 def downgrade() -> None:
-    """Drop them."""
     op.drop_table("canaries")
     op.drop_table("pairs")
     op.drop_index("runs_by_side", "runs")

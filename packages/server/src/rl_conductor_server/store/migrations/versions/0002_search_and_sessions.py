@@ -1,4 +1,4 @@
-"""What the pages list and search: beginnings of what was said, each worker's share, and who has signed in."""
+"""Adds excerpts for lists and search, the usage per worker, and browser sessions."""
 
 import sqlalchemy as sa
 from alembic import op
@@ -8,7 +8,6 @@ down_revision = "0001"
 
 
 def upgrade() -> None:
-    """Add them; runs from before keep an empty question."""
     op.add_column("runs", sa.Column("question", sa.Text, nullable=False, server_default=""))
     op.add_column("runs", sa.Column("answer", sa.Text))
     op.create_table(
@@ -30,7 +29,6 @@ def upgrade() -> None:
 
 
 def downgrade() -> None:
-    """Drop them."""
     op.drop_table("sessions")
     op.drop_table("shares")
     op.drop_column("runs", "answer")

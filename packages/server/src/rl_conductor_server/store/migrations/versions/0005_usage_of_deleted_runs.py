@@ -1,4 +1,4 @@
-"""What runs used that are no longer kept: budgets go on counting it."""
+"""Creates the table for the usage of deleted runs, which budgets go on counting."""
 
 import sqlalchemy as sa
 from alembic import op
@@ -8,7 +8,6 @@ down_revision = "0004"
 
 
 def upgrade() -> None:
-    """Make its table; of runs that were forgotten before, nothing is known."""
     op.create_table(
         "forgotten",
         sa.Column("key", sa.String(64), primary_key=True),
@@ -23,5 +22,4 @@ def upgrade() -> None:
 
 
 def downgrade() -> None:
-    """Drop it."""
     op.drop_table("forgotten")

@@ -1,4 +1,4 @@
-"""The audit record in the database: one chain over all processes that share it, which nothing here ever shortens."""
+"""Appends to and reads the audit record: one hash chain for all processes, from which nothing is ever deleted."""
 
 from __future__ import annotations
 
@@ -12,22 +12,24 @@ from rl_conductor.trace.audit import BEGINNING, Chain, Record, digest_of
 from rl_conductor_server.store.tables import records
 
 
-class MakeRecord(Protocol):
-    """Makes a record for a place in the chain."""
+class RecordFactory(Protocol):
+    """Builds the record for a given position in the chain."""
 
-    def __call__(self, *, sequence: int, previous: str) -> Record:
-        """The record."""
+    def __call__(self, *, sequence: int, previous: str) -> Record: ...
 
 
-def append(connection: Connection, making: Iterable[MakeRecord]) -> None:
-    """Add records to the chain, in a transaction of the writer: of all processes only one has such a one at a time."""
+def append_records(connection: Connection, factories: Iterable[RecordFactory]) -> None:
+    """Append one record per factory to the chain.
+
+    Must run in a writer transaction: the write lock ensures that only one process appends at a time.
+    """
     newest = select(records.c.sequence, records.c.hash).order_by(records.c.sequence.desc()).limit(1)
     last = connection.execute(newest).first()
     sequence, previous = (0, BEGINNING) if last is None else (last.sequence, last.hash)
     rows = []
-    for make in making:
+    for make_record in factories:
         sequence += 1
-        record = make(sequence=sequence, previous=previous)
+        record = make_record(sequence=sequence, previous=previous)
         line = record.line
         previous = digest_of(line)
         rows.append({"sequence": sequence, "run": record.run, "hash": previous, "body": line})
@@ -35,10 +37,10 @@ def append(connection: Connection, making: Iterable[MakeRecord]) -> None:
         connection.execute(insert(records), rows)
 
 
-async def read(connection: AsyncConnection, chain: Chain) -> AsyncGenerator[str, None]:
-    """Every line, from the first, each once `chain` has read it."""
-    whole = select(records.c.hash, records.c.body).order_by(records.c.sequence)
-    async with connection.stream(whole) as rows:
+async def read_records(connection: AsyncConnection, chain: Chain) -> AsyncGenerator[str, None]:
+    """Yield every line, oldest first, after `chain` has verified it."""
+    oldest_first = select(records.c.hash, records.c.body).order_by(records.c.sequence)
+    async with connection.stream(oldest_first) as rows:
         async for row in rows:
             chain.read(row.body)
             if chain.broken is None and row.hash != chain.head:

@@ -1,0 +1,71 @@
+"""Options and helpers of the commands that read a server's store."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Annotated, TypeVar
+
+import typer
+
+from rl_conductor.errors import ConfigError
+from rl_conductor_server.settings import StoreEntry, read_settings
+from rl_conductor_server.store import RunRow, Store
+
+T = TypeVar("T")
+
+PANEL = "Store"
+SQLITE = "sqlite:///"
+
+StoreOption = Annotated[
+    str | None,
+    typer.Option("--store", metavar="URL", help="sqlite:///FILE or postgres://...", rich_help_panel=PANEL),
+]
+ConfigOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--config", metavar="FILE", help="The server's settings file, which names the store.", rich_help_panel=PANEL
+    ),
+]
+
+
+def with_store(url: str | None, config: Path | None, work: Callable[[Store], Awaitable[T]]) -> T:
+    """Call `work` with the store of the options, by default the one that `serve` uses without settings.
+
+    Raises:
+        ConfigError: there is no such store.
+    """
+    entry = read_settings(config).store if config else StoreEntry()
+    return asyncio.run(_open_and_call(_check_exists(url or entry.url), work))
+
+
+async def _open_and_call(url: str, work: Callable[[Store], Awaitable[T]]) -> T:
+    store = await Store.open(url)
+    try:
+        return await work(store)
+    finally:
+        await store.aclose()
+
+
+def _check_exists(url: str) -> str:
+    """Return `url`, or raise if it names a missing file: opening the store would create it."""
+    file = url.removeprefix(SQLITE)
+    if url.startswith(SQLITE) and not Path(file).is_file():
+        raise ConfigError(
+            f"there is no store at {file!r}; name the server's store with --store {SQLITE}FILE, or its settings file "
+            "with --config (by default, 'rl-conductor serve' creates its store in its working directory)"
+        )
+    return url
+
+
+async def get_run(store: Store, run: str) -> RunRow:
+    """Return the run with this id.
+
+    Raises:
+        ConfigError: there is none.
+    """
+    row = await store.get_run(run)
+    if row is None:
+        raise ConfigError(f"no run {run!r} in this store; 'rl-conductor runs' lists the runs")
+    return row

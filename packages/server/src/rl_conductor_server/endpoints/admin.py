@@ -1,0 +1,69 @@
+"""`/admin`: runs, keys and routes, for the administrator."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Query, Request
+from pydantic import Field
+
+from rl_conductor_server.api.body import read_json
+from rl_conductor_server.endpoints.dependencies import ADMIN_ONLY, RunId, ServiceDependency
+from rl_conductor_server.endpoints.runs import find_run, run_body
+from rl_conductor_server.experiments.results import load_results
+from rl_conductor_server.request_validation import Body, parse_body
+from rl_conductor_server.store import Search
+
+router = APIRouter(prefix="/admin", dependencies=ADMIN_ONLY)
+
+
+class CanaryBody(Body):
+    """The body of `PUT /admin/routes/NAME/canary`."""
+
+    percent: float = Field(ge=0, le=100)
+
+
+@router.get("/runs")
+async def list_runs(
+    service: ServiceDependency,
+    key: str | None = None,
+    before: float | None = None,
+    limit: Annotated[int, Query(ge=1, le=500)] = 50,
+) -> dict[str, Any]:
+    """Lists the newest runs of one key or of all keys."""
+    rows = await service.store.list_runs(Search(key=key, before=before), limit=limit)
+    return {"object": "list", "data": [run_body(row) for row in rows]}
+
+
+@router.get("/runs/{run}")
+async def get_run(run: RunId, service: ServiceDependency) -> dict[str, Any]:
+    """Returns the run of any key, with its trace once it has ended."""
+    return await find_run(service, run)
+
+
+@router.get("/keys")
+async def list_keys(service: ServiceDependency) -> dict[str, Any]:
+    """Lists all API keys with their limits and spending."""
+    return {"object": "list", "data": [await key.report() for key in service.keys]}
+
+
+@router.get("/routes")
+async def list_routes(service: ServiceDependency) -> dict[str, Any]:
+    """Lists all routes with their canaries and results."""
+    data = [
+        {"object": "route", "name": experiment.name, **result.model_dump(mode="json")}
+        for experiment in service.experiments.values()
+        for result in await load_results(service.store, experiment.pinned)
+    ]
+    return {"object": "list", "data": data}
+
+
+@router.put("/routes/{name}/canary")
+async def set_canary(name: str, http: Request, service: ServiceDependency) -> dict[str, Any]:
+    """Sets the percentage of a route's requests that the conductor answers."""
+    experiment = service.experiments.find(name)
+    intake = service.settings.intake
+    body = await read_json(http, max_bytes=intake.body_bytes, seconds=intake.client_seconds)
+    percent = parse_body(CanaryBody, body).percent
+    canary = await service.canaries.set_percent(experiment, percent, "set by the administrator")
+    return {"object": "canary", **canary.model_dump(mode="json")}

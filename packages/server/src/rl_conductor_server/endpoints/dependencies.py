@@ -1,0 +1,35 @@
+"""FastAPI dependencies of the endpoints: the service, the caller's API key and the administrator."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import Depends, Path, Request
+
+from rl_conductor_server.auth.keys import ApiKey
+from rl_conductor_server.service import Service
+
+
+def get_service(http: Request) -> Service:
+    """Returns the service that the application opened at its start."""
+    service: Service = http.app.state.service
+    return service
+
+
+ServiceDependency = Annotated[Service, Depends(get_service)]
+RunId = Annotated[str, Path(pattern=r"^[\w-]{1,32}$")]
+
+
+async def authenticate(http: Request, service: ServiceDependency) -> ApiKey:
+    """Returns the caller's API key. Raises `ApiError`."""
+    return service.keys.authenticate(http)
+
+
+async def require_admin(http: Request, service: ServiceDependency) -> None:
+    """Raises `ApiError` unless the request has the administrator's key."""
+    service.keys.check_admin(http)
+
+
+Caller = Annotated[ApiKey, Depends(authenticate)]
+"""The API key of the request."""
+ADMIN_ONLY = [Depends(require_admin)]

@@ -1,0 +1,41 @@
+"""Liveness, readiness and metrics."""
+
+from __future__ import annotations
+
+import asyncio
+
+from fastapi import APIRouter, Request
+from fastapi.responses import PlainTextResponse, Response
+from sqlalchemy.exc import SQLAlchemyError
+
+from rl_conductor_server.endpoints.dependencies import ServiceDependency
+from rl_conductor_server.errors import ApiError
+
+router = APIRouter()
+READY_TIMEOUT = 3.0
+"""Seconds that the store may take; less than the probe's timeout in `deploy/kubernetes`."""
+
+
+@router.get("/healthz")
+async def healthz() -> dict[str, str]:
+    """Reports that the process responds."""
+    return {"status": "ok"}
+
+
+@router.get("/readyz")
+async def readyz(service: ServiceDependency) -> dict[str, str]:
+    """Reports that the server accepts requests: the store responds, and no shutdown is in progress."""
+    try:
+        async with asyncio.timeout(READY_TIMEOUT):
+            await service.store.ping()
+    except (SQLAlchemyError, TimeoutError) as error:
+        raise ApiError("the store does not answer", status=503, code="store_away", retry_after=5) from error
+    service.runs.check_open()
+    return {"status": "ready"}
+
+
+@router.get("/metrics")
+async def metrics(http: Request, service: ServiceDependency) -> Response:
+    """Returns metrics in Prometheus' text format; any API key has access."""
+    service.keys.authenticate(http)
+    return PlainTextResponse(service.metrics.render(), media_type="text/plain; version=0.0.4")

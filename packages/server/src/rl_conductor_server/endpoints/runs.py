@@ -1,0 +1,38 @@
+"""`/v1/runs`: stored runs with their traces."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fastapi import APIRouter
+
+from rl_conductor_server.endpoints.dependencies import Caller, RunId, ServiceDependency
+from rl_conductor_server.errors import ApiError
+from rl_conductor_server.service import Service
+from rl_conductor_server.store import RunRow
+
+router = APIRouter()
+
+
+@router.get("/v1/runs/{run}")
+async def get_run(run: RunId, service: ServiceDependency, key: Caller) -> dict[str, Any]:
+    """Returns a run of this key, with its trace once it has ended."""
+    return await find_run(service, run, key=key.name)
+
+
+async def find_run(service: Service, run: str, *, key: str | None = None) -> dict[str, Any]:
+    """Returns a run with its trace; with `key`, only if the run belongs to it.
+
+    Raises:
+        ApiError: there is no such run.
+    """
+    row = await service.store.get_run(run, key=key)
+    if row is None:
+        raise ApiError(f"no run {run!r}", status=404, code="run_not_found")
+    trace = await service.store.get_trace(run, key=key)
+    return run_body(row) | {"trace": None if trace is None else trace.model_dump(mode="json")}
+
+
+def run_body(row: RunRow) -> dict[str, Any]:
+    """Formats a run without its trace."""
+    return {"object": "run", **row.model_dump(mode="json", exclude={"digest"})}

@@ -1,0 +1,28 @@
+"""Deterministic sampling by hash, so that all processes, retries and later turns of a conversation decide the same."""
+
+from __future__ import annotations
+
+import hashlib
+
+from rl_conductor_server.protocol import ParsedRequest
+
+USER_LABELS = ("safety_identifier", "user")
+"""Request labels that identify the end user."""
+
+
+def sample_unit(account: str, parsed: ParsedRequest) -> str:
+    """Identify the unit that an experiment assigns to an arm: the end user, or the conversation if none is named.
+
+    A conversation is identified by its first user message.
+    """
+    user = next((parsed.labels[name] for name in USER_LABELS if name in parsed.labels), None)
+    if user is not None:
+        return f"{account} user {user}"
+    first = next((turn.model_dump_json() for turn in parsed.request.messages if turn.role == "user"), "")
+    return f"{account} conversation {first}"
+
+
+def hash_to_fraction(text: str) -> float:
+    """Map a text to a number from 0 to 1, uniformly distributed over all texts."""
+    digest = hashlib.sha256(text.encode(errors="surrogatepass")).digest()
+    return int.from_bytes(digest[:8], "big") / 2**64

@@ -1,0 +1,125 @@
+"""Starts runs and keeps track of those in progress: one run for every idempotency key, all of them in the store."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Sequence
+
+from rl_conductor.calls.budget import Amount
+from rl_conductor.trace.trace import Round, Trace
+from rl_conductor_server.errors import ApiError
+from rl_conductor_server.metrics import Metrics
+from rl_conductor_server.runs.admission import Admission
+from rl_conductor_server.runs.handle import RunHandle
+from rl_conductor_server.runs.request import AdmittedRequest
+from rl_conductor_server.runs.task import RunTask
+from rl_conductor_server.store import Claim, NewRun, Store
+
+POLL_SECONDS = 0.2
+"""Interval between checks of a run that another process runs."""
+
+
+class RunRegistry:
+    """All runs in progress in this process."""
+
+    def __init__(
+        self,
+        store: Store,
+        admission: Admission,
+        metrics: Metrics,
+        *,
+        on_answer: Callable[[AdmittedRequest, Trace], None],
+    ) -> None:
+        """`on_answer` is called at the end of each run with an answer, and must not block."""
+        self._store = store
+        self._metrics = metrics
+        self._admission = admission
+        self._on_answer = on_answer
+        self._handles: dict[str, RunHandle] = {}
+        self._by_idempotency_key: dict[tuple[str, str, int], tuple[str, RunHandle]] = {}
+        """Digest and handle, by API key, idempotency key and choice."""
+        self._tasks: set[asyncio.Task[Trace]] = set()
+        self._is_draining = False
+
+    @property
+    def waiting(self) -> int:
+        """The number of queued runs."""
+        return self._admission.waiting
+
+    @property
+    def active_ids(self) -> Iterable[str]:
+        """The ids of all runs in progress in this process."""
+        return self._handles.keys()
+
+    def get(self, run: str) -> RunHandle | None:
+        """Returns the run with this id if it is in progress in this process."""
+        return self._handles.get(run)
+
+    async def start(self, request: AdmittedRequest, *, rounds: Sequence[Round] = ()) -> RunHandle:
+        """Starts a run, or returns the run with the same idempotency key.
+
+        Args:
+            request: the requested answer.
+            rounds: the completed rounds and steps of an earlier run, for a request without an idempotency key.
+
+        Raises:
+            ApiError: the idempotency key was used for another request, or the server is shutting down.
+        """
+        self.check_open()
+        new = request.new_run()
+        if request.idempotency_key is None:
+            return self._begin(request, Claim(id=new.id, created=new.created, outcome="new", rounds=tuple(rounds)), new)
+        while True:
+            active = self._find_active(request, request.idempotency_key)
+            if active is not None:
+                return active
+            claim = await self._store.claim(new)
+            if claim.outcome == "mismatch":
+                raise _mismatch(request.idempotency_key)
+            if claim.outcome == "done" and claim.trace is not None:
+                if request.shared_limits is not None:
+                    request.shared_limits.charge(Amount.of(claim.trace.usage))
+                return RunHandle.completed(claim.id, claim.created, claim.trace)
+            if claim.outcome != "elsewhere":
+                return self._begin(request, claim, new)
+            await asyncio.sleep(POLL_SECONDS)
+
+    def check_open(self) -> None:
+        """Raises `ApiError` if the server is shutting down."""
+        if self._is_draining:
+            raise ApiError("the server is shutting down", status=503, code="stopping", retry_after=5)
+
+    def _find_active(self, request: AdmittedRequest, idempotency_key: str) -> RunHandle | None:
+        digest, handle = self._by_idempotency_key.get((request.key.name, idempotency_key, request.choice), ("", None))
+        if handle is not None and digest != request.digest:
+            raise _mismatch(idempotency_key)
+        return handle
+
+    def _begin(self, request: AdmittedRequest, claim: Claim, new: NewRun) -> RunHandle:
+        handle = RunHandle(claim.id, claim.created, detached=request.idempotency_key is not None)
+        run = RunTask(request, handle, claim, new, self._store, self._metrics, self._on_answer)
+        task = asyncio.create_task(run.run(self._admission), name=claim.id)
+        handle.attach(task)
+        self._handles[claim.id] = handle
+        task.add_done_callback(lambda _: self._handles.pop(claim.id))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        if request.idempotency_key is not None:
+            index = (request.key.name, request.idempotency_key, request.choice)
+            self._by_idempotency_key[index] = (request.digest, handle)
+            task.add_done_callback(lambda _: self._by_idempotency_key.pop(index))
+        return handle
+
+    async def drain(self, seconds: float) -> None:
+        """Rejects new runs, waits up to `seconds` for those in progress, and cancels the rest."""
+        self._is_draining = True
+        if self._tasks:
+            await asyncio.wait(self._tasks, timeout=seconds)
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+
+def _mismatch(idempotency_key: str) -> ApiError:
+    message = f"Idempotency-Key {idempotency_key!r} was used for another request; use a new one for this request"
+    return ApiError(message, status=422, code="idempotency_mismatch")

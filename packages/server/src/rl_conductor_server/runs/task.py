@@ -1,0 +1,148 @@
+"""`RunTask`: executes one admitted request and records it in the store, budgets and metrics."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from rl_conductor.calls.budget import Budget
+from rl_conductor.calls.scope import call_scope
+from rl_conductor.errors import ConductorError, RunError
+from rl_conductor.trace.events import Event, Finished, StepFinished, WorkflowPlanned
+from rl_conductor.trace.trace import Trace
+from rl_conductor.types import Usage, total
+from rl_conductor.workflow.limits import Limits
+from rl_conductor_server.auth.budgets import ANY_DEPTH, RefusalRecorder
+from rl_conductor_server.metrics import Metrics
+from rl_conductor_server.runs.admission import Admission
+from rl_conductor_server.runs.handle import RunHandle
+from rl_conductor_server.runs.request import AdmittedRequest
+from rl_conductor_server.runs.tool_continuation import restore_context
+from rl_conductor_server.store import PLAN_POSITION, Claim, NewRun, Status, Store
+
+
+@dataclass
+class RunTask:
+    """The execution of one admitted request."""
+
+    request: AdmittedRequest
+    handle: RunHandle
+    claim: Claim
+    new: NewRun
+    store: Store
+    metrics: Metrics
+    on_answer: Callable[[AdmittedRequest, Trace], None]
+    trace: Trace | None = None
+    run_budget: Budget = field(init=False)
+    """Counts the charges of the run, also if the key has no budget."""
+    usage: dict[tuple[int, int], Usage] = field(default_factory=dict)
+    """By round and step, planning included."""
+    is_stored: bool = field(init=False)
+    """`True` while the store has the run as running, so that its end must be stored."""
+
+    def __post_init__(self) -> None:
+        self.is_stored = self.request.idempotency_key is not None
+
+    async def run(self, admission: Admission) -> Trace:
+        """Returns the trace of a run with an answer, after storing it as durably as the caller needs."""
+        try:
+            async with admission.slot():
+                try:
+                    trace = await self._run()
+                except ConductorError:
+                    await self._end()
+                    raise
+                await self._end()
+                return trace
+        finally:
+            self._close()
+
+    async def _end(self) -> None:
+        """Stores the end of the run, with backpressure: a result must not be sent long before it is durable."""
+        self._close()
+        if self._can_be_requested_again:
+            await self.store.write_queue.flush()
+        else:
+            await self.store.write_queue.throttle()
+
+    async def _run(self) -> Trace:
+        key_budget = await self.request.key.current()
+        if not self.is_stored:
+            await self.store.write_queue.throttle()
+            self.store.begin_run(self.new)
+            self.is_stored = True
+        self._nest_budgets(key_budget)
+        try:
+            return await self._run_conductor()
+        except RunError as error:
+            self.request.check_key_budget(error)
+            self.request.check_shared_limits(error)
+            raise
+
+    def _nest_budgets(self, key_budget: Budget | None) -> None:
+        """Nests the budgets of the key, of all choices and of this run, so that each call is charged to all three."""
+        earlier, parent = self.claim.charged, key_budget
+        if key_budget is not None:
+            parent = RefusalRecorder(key_budget, self.request.key_refusals)
+            if self.claim.inherited:
+                key_budget.charge(earlier)
+        if self.request.shared_limits is not None:
+            self.request.shared_limits.charge(earlier)
+            parent = self.request.shared_limits.budget(parent)
+        self.run_budget = Budget(Limits(depth=ANY_DEPTH), parent=parent)
+        self.run_budget.charge(earlier)
+
+    async def _run_conductor(self) -> Trace:
+        admitted = self.request
+        request = await restore_context(admitted.request, self.store, key=admitted.key.name)
+        with self.metrics.track_running(admitted.metrics_label), call_scope(budget=self.run_budget):
+            return await admitted.model.conductor.run(
+                request,
+                resume=self.claim.rounds,
+                policy=admitted.policy,
+                limits=admitted.limits,
+                on_event=self._on_event,
+                stream=admitted.parsed.stream,
+                run_id=self.handle.id,
+            )
+
+    @property
+    def _can_be_requested_again(self) -> bool:
+        """`True` if the caller may request this run again, perhaps from another process."""
+        completion = self.trace.completion if self.trace else None
+        calls_tools = bool(completion and completion.message.tool_calls)
+        return self.request.idempotency_key is not None or (calls_tools and not self.request.is_background)
+
+    def _on_event(self, event: Event) -> None:
+        if isinstance(event, Finished):
+            self.trace = event.trace
+        elif isinstance(event, WorkflowPlanned | StepFinished):
+            self._record(event)
+        self.handle.publish(event)
+
+    def _record(self, event: WorkflowPlanned | StepFinished) -> None:
+        if isinstance(event, WorkflowPlanned):
+            position, calls = PLAN_POSITION, event.plan.calls
+        else:
+            position, calls = event.result.index, event.result.calls
+        self.usage[event.round, position] = total(call.usage for call in calls)
+        # Only a run with an idempotency key can be resumed from its steps.
+        keep = self.request.parsed.keep or self.request.idempotency_key is not None
+        self.store.save_progress(
+            self.handle.id, event, total(self.usage.values()), self.run_budget.spent, store_content=keep
+        )
+
+    def _close(self) -> None:
+        if not self.is_stored:
+            return
+        self.is_stored = False
+        if self.trace is None:
+            self.store.abandon_run(self.handle.id)
+            return
+        has_answer = self.trace.completion is not None
+        status: Status = "done" if has_answer else "cancelled" if self.trace.error == "cancelled" else "failed"
+        keep = self.request.parsed.keep or self._can_be_requested_again
+        self.store.finish_run(self.handle.id, self.trace, status, charged=self.run_budget.spent, store_content=keep)
+        self.metrics.count_run(self.request.metrics_label, self.trace)
+        if has_answer:
+            self.on_answer(self.request, self.trace)

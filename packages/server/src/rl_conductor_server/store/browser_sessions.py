@@ -1,0 +1,37 @@
+"""Stores the sign-ins of browsers to the admin pages, shared by all processes."""
+
+from __future__ import annotations
+
+import time
+
+from sqlalchemy import Connection, delete, insert, select
+from sqlalchemy.ext.asyncio import AsyncEngine
+
+from rl_conductor_server.store.tables import sessions
+from rl_conductor_server.store.write_behind import WriteBehindQueue
+
+
+class BrowserSessions:
+    """Part of the `Store`; a session is identified by the digest of its cookie."""
+
+    def __init__(self, engine: AsyncEngine, write_queue: WriteBehindQueue) -> None:
+        self._engine = engine
+        self._write_queue = write_queue
+
+    async def add(self, digest: str, *, expires: float) -> None:
+        """Store a session that expires at a time, in seconds since 1970."""
+        statement = insert(sessions).values(digest=digest, expires=expires)
+        await self._write_queue.execute(lambda connection: connection.execute(statement).close())
+
+    async def is_valid(self, digest: str) -> bool:
+        """Return whether the session exists and has not expired."""
+        query = select(sessions.c.digest).where(sessions.c.digest == digest, sessions.c.expires > time.time())
+        async with self._engine.connect() as connection:
+            return (await connection.execute(query)).first() is not None
+
+    async def delete(self, digest: str) -> None:
+        statement = delete(sessions).where(sessions.c.digest == digest)
+        await self._write_queue.execute(lambda connection: connection.execute(statement).close())
+
+    def delete_expired(self, connection: Connection) -> None:
+        connection.execute(delete(sessions).where(sessions.c.expires < time.time()))

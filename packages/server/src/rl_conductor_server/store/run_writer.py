@@ -1,0 +1,168 @@
+"""Writes the progress of runs, grouped by kind, so that a transaction executes each statement once for many runs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, TypeAlias
+
+from sqlalchemy import Connection, Row
+
+from rl_conductor.calls.budget import Amount
+from rl_conductor.trace.audit import Ended, digest_of, record_of
+from rl_conductor.trace.trace import Call, PlanRecord, StepResult, Trace
+from rl_conductor.types import Usage, total
+from rl_conductor_server.store.audit_records import append_records
+from rl_conductor_server.store.models import Status
+from rl_conductor_server.store.statements import Statements
+from rl_conductor_server.store.tables import USAGE_COLUMNS
+
+EXCERPT_CHARS = 2_000
+"""Characters of a question or an answer that are stored for lists and search."""
+REDACTED_ERROR = "the run failed; its error is not stored because the request has store: false"
+"""Replaces an error, which may quote the conversation."""
+
+
+@dataclass(frozen=True)
+class BeginRun:
+    """Inserts a run without an idempotency key."""
+
+    run: str
+    row: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class SaveProgress:
+    """Stores a plan or a finished step, and the usage of its run so far."""
+
+    run: str
+    usage: Usage
+    charged: Amount
+    round: int
+    position: int
+    body: PlanRecord | StepResult | None
+    """`None` if no content may be stored."""
+
+
+@dataclass(frozen=True)
+class FinishRun:
+    """Finishes a run and stores its trace."""
+
+    run: str
+    trace: Trace
+    status: Status
+    charged: Amount
+    store_content: bool
+
+
+RunWrite: TypeAlias = BeginRun | SaveProgress | FinishRun
+
+
+class RunWriter:
+    """Executes the writes of one process's runs."""
+
+    def __init__(self, statements: Statements, owner: str) -> None:
+        self._statements = statements
+        self._owner = owner
+
+    def write(self, connection: Connection, writes: Sequence[RunWrite]) -> list[None]:
+        """Execute writes in one transaction; those of one run come in the order begin, progress, finish.
+
+        Returns:
+            One result for each write.
+        """
+        finishes = [write for write in writes if isinstance(write, FinishRun)]
+        rows = [write.row for write in writes if isinstance(write, BeginRun)]
+        if rows:
+            connection.execute(self._statements.insert_run, rows)
+        finished = {write.run for write in finishes}
+        progress = [write for write in writes if isinstance(write, SaveProgress) and write.run not in finished]
+        owned = self._select_owned(connection, finished | {write.run for write in progress})
+        self._write_progress(connection, [write for write in progress if write.run in owned])
+        self._write_finishes(connection, [(write, owned[write.run]) for write in finishes if write.run in owned])
+        return [None] * len(writes)
+
+    def _select_owned(self, connection: Connection, runs: Iterable[str]) -> dict[str, Row[Any]]:
+        """Select the rows of those runs that no other process has taken over."""
+        run_ids = list(runs)
+        if not run_ids:
+            return {}
+        values = {"run_ids": run_ids, "by_owner": self._owner}
+        return {row.id: row for row in connection.execute(self._statements.select_owned_runs, values)}
+
+    def _write_progress(self, connection: Connection, writes: Sequence[SaveProgress]) -> None:
+        newest = {write.run: write for write in writes}
+        if newest:
+            updates = [self._run_key(write.run) | usage_values(write.usage, write.charged) for write in newest.values()]
+            connection.execute(self._statements.update_run, updates)
+        steps = [
+            {"run": write.run, "round": write.round, "position": write.position, "body": write.body.model_dump_json()}
+            for write in writes
+            if write.body is not None
+        ]
+        if steps:
+            connection.execute(self._statements.upsert_step, steps)
+
+    def _write_finishes(self, connection: Connection, writes: Sequence[tuple[FinishRun, Row[Any]]]) -> None:
+        if not writes:
+            return
+        traces = [write.trace.model_dump_json() for write, _ in writes]
+        updates = [
+            self._run_key(write.run) | _finished_values(write, trace)
+            for (write, _), trace in zip(writes, traces, strict=True)
+        ]
+        connection.execute(self._statements.update_run, updates)
+        connection.execute(self._statements.delete_steps, [{"of_run": write.run} for write, _ in writes])
+        usage_rows = [row for write, _ in writes for row in worker_usage_rows(write.run, write.trace.calls())]
+        if usage_rows:
+            connection.execute(self._statements.upsert_worker_usage, usage_rows)
+        append_records(
+            connection,
+            [
+                partial(record_of, write.trace, _ended(row, write.status, digest_of(trace)))
+                for (write, row), trace in zip(writes, traces, strict=True)
+            ],
+        )
+
+    def _run_key(self, run: str) -> dict[str, Any]:
+        return {"by_id": run, "by_owner": self._owner}
+
+
+def usage_values(usage: Usage, charged: Amount) -> dict[str, Any]:
+    """Return the columns of `runs` for usage and charges."""
+    return _usage_values(usage) | {"charged_usd": charged.usd, "charged_tokens": charged.tokens}
+
+
+def worker_usage_rows(run: str, calls: Iterable[Call]) -> list[dict[str, Any]]:
+    """Return the rows of `shares`: the usage of each worker, and of planning under the empty name."""
+    usages: dict[str, list[Usage]] = {}
+    for call in calls:
+        usages.setdefault(call.worker or "", []).append(call.usage)
+    totals = {worker: total(each) for worker, each in usages.items()}
+    return [{"run": run, "worker": worker, **_usage_values(usage)} for worker, usage in totals.items() if usage.calls]
+
+
+def excerpt(text: str) -> str:
+    """Return the part of a question or an answer that is stored for lists and search."""
+    return text[:EXCERPT_CHARS]
+
+
+def _finished_values(write: FinishRun, trace: str) -> dict[str, Any]:
+    error = write.trace.error
+    return {
+        "status": write.status,
+        "seconds": write.trace.seconds,
+        "error": error if write.store_content or error in (None, "cancelled") else REDACTED_ERROR,
+        "trace": trace if write.store_content else None,
+        "answer": excerpt(write.trace.text) if write.store_content else None,
+        **usage_values(write.trace.usage, write.charged),
+    }
+
+
+def _ended(row: Row[Any], status: Status, trace_digest: str) -> Ended:
+    return Ended(run=row.id, key=row.key, api=row.api, model=row.model, status=status, trace=trace_digest)
+
+
+def _usage_values(usage: Usage) -> dict[str, Any]:
+    return usage.model_dump(include=set(USAGE_COLUMNS))

@@ -1,0 +1,63 @@
+"""Responses when the vendors behind every worker are overloaded."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import anthropic
+import openai
+import pytest
+
+from rl_conductor.models.openai.adapter import OpenAIModel
+from server.conftest import At, Serve
+from server.upstream import Vendor, vendor
+
+MESSAGES: Any = [{"role": "user", "content": "Say something."}]
+LONG_WAIT = {"retry-after": "120"}
+"""Longer than a run waits before a retry, so that tests are fast."""
+
+
+@pytest.fixture(autouse=True)
+def key(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "none")
+
+
+async def serve_vendor(serve: Serve, upstream: Vendor) -> At:
+    return await serve({name: OpenAIModel(name, base_url=upstream.url) for name in "ab"})
+
+
+@pytest.mark.parametrize(
+    ("statuses", "expected", "code"),
+    [
+        ((429, 429), 429, "upstream_rate_limit"),
+        ((503, 503), 503, "upstream_overloaded"),
+        ((429, 529), 503, "upstream_overloaded"),
+        ((429, 400), 502, "upstream_error"),
+    ],
+)
+async def test_overload_of_all_workers_is_reported_with_retry_after(
+    serve: Serve, statuses: tuple[int, int], expected: int, code: str
+) -> None:
+    async with vendor(a="", b="") as upstream:
+        upstream.refusals = {name: (status, LONG_WAIT) for name, status in zip("ab", statuses, strict=True)}
+        at = await serve_vendor(serve, upstream)
+        with pytest.raises(openai.APIStatusError) as caught:
+            await at.openai().chat.completions.create(model="conductor-mini", messages=MESSAGES)
+        error = caught.value
+        assert (error.status_code, error.code) == (expected, code)
+        is_overload = expected != 502
+        assert error.response.headers["x-should-retry"] == str(is_overload).lower()
+        assert error.response.headers.get("retry-after") == ("120" if is_overload else None)
+        run = error.response.headers["x-conductor-run"]
+        calls = (await at.service.store.get_trace(run)).calls()  # type: ignore[union-attr]
+        assert {(call.status, call.retry_after) for call in calls if call.worker == "a"} == {(statuses[0], 120.0)}
+        assert f"(HTTP {statuses[0]})" in (await at.http.get(f"/runs/{run}")).text
+
+
+async def test_an_anthropic_client_gets_its_own_exception_for_overload(serve: Serve) -> None:
+    async with vendor(a="", b="") as upstream:
+        upstream.refusals = dict.fromkeys("ab", (429, LONG_WAIT))
+        at = await serve_vendor(serve, upstream)
+        with pytest.raises(anthropic.RateLimitError) as caught:
+            await at.anthropic().messages.create(model="conductor-mini", messages=MESSAGES, max_tokens=10)
+        assert caught.value.response.headers["retry-after"] == "120"
