@@ -35,7 +35,7 @@ def loaded(setup: TrainingSetup) -> LoadedModel:
     return load_model(setup.config.model, dtype="float32")
 
 
-def test_of_the_right_plans_for_a_question_the_shortest_are_learnt_from() -> None:
+def test_the_shortest_right_plans_of_a_question_are_selected() -> None:
     plans = [
         plan("q", "right", "right"),
         plan("q", "right"),
@@ -49,21 +49,21 @@ def test_of_the_right_plans_for_a_question_the_shortest_are_learnt_from() -> Non
     assert select_shortest(plans) == [plan("q", "right"), plan("q", "other"), plan("p", "right", "other")]
 
 
-def test_chance_writes_only_what_may_run() -> None:
+def test_random_workflows_are_valid() -> None:
     space = PlanSpace(roster=("a", "b", "c"), allowed=frozenset("ab"), max_steps=3)
     chance = random.Random(0)
-    drawn = [random_workflow(space, ("Look.", "Count."), chance) for _ in range(200)]
-    assert not any(space.violations(one) for one in drawn)
-    assert {len(one.steps) for one in drawn} == {1, 2, 3}
-    assert {step.worker for one in drawn for step in one.steps} == {"a", "b"}
+    workflows = [random_workflow(space, ("Look.", "Count."), chance) for _ in range(200)]
+    assert not any(space.violations(workflow) for workflow in workflows)
+    assert {len(workflow.steps) for workflow in workflows} == {1, 2, 3}
+    assert {step.worker for workflow in workflows for step in workflow.steps} == {"a", "b"}
 
 
-def test_plans_drawn_by_chance_are_kept_when_they_are_right(setup: TrainingSetup, loaded: LoadedModel) -> None:
+def test_right_random_plans_become_demonstrations(setup: TrainingSetup, loaded: LoadedModel) -> None:
     demonstrations = collect_demonstrations(setup, WarmStartSettings(questions=1, samples=12), loaded)
-    assert [one.workflow.steps[0].worker for one in demonstrations if one.workflow] == ["right"]
+    assert [each.workflow.steps[0].worker for each in demonstrations if each.workflow] == ["right"]
 
 
-def test_where_no_plan_is_right_there_is_nothing_to_learn_from(
+def test_a_warm_start_without_a_right_plan_is_rejected(
     setup: TrainingSetup, loaded: LoadedModel, tmp_path: Path
 ) -> None:
     file = tmp_path / "plans.jsonl"
@@ -73,7 +73,7 @@ def test_where_no_plan_is_right_there_is_nothing_to_learn_from(
 
 
 @pytest.mark.parametrize(
-    ("known", "changed", "problem"),
+    ("demonstration", "changed", "problem"),
     [
         (plan("q", "right", "right"), {}, "2 steps, but 1 to 1 are allowed"),
         (plan("q", "gone"), {}, "no worker 'gone'"),
@@ -85,22 +85,24 @@ def test_where_no_plan_is_right_there_is_nothing_to_learn_from(
         (plan("q", "right").model_copy(update={"reasoning": "Well.\nNow."}), {}, "reasoning has more than one line"),
     ],
 )
-def test_a_plan_that_could_not_be_written_here_is_refused(
+def test_a_demonstration_that_the_policy_can_not_write_is_rejected(
     setup: TrainingSetup,
     loaded: LoadedModel,
     tmp_path: Path,
-    known: Demonstration,
+    demonstration: Demonstration,
     changed: dict[str, object],
     problem: str,
 ) -> None:
     file = tmp_path / "plans.jsonl"
-    file.write_text(known.model_dump_json(), encoding="utf-8")
+    file.write_text(demonstration.model_dump_json(), encoding="utf-8")
     other = TrainingSetup(setup.config.model_copy(update=changed), setup.pool)
     with pytest.raises(ConfigError, match=f"plan for 'q' does not fit: .*{problem}"):
         collect_demonstrations(other, WarmStartSettings(plans=file), loaded)
 
 
-def test_a_plan_is_learnt_with_its_end_and_the_prompt_of_serving(setup: TrainingSetup, loaded: LoadedModel) -> None:
+def test_an_example_has_the_prompt_of_serving_and_ends_with_the_end_token(
+    setup: TrainingSetup, loaded: LoadedModel
+) -> None:
     examples = build_examples(setup, WarmStartSettings(steps=2, batch=3), loaded, [plan("What is 6 * 7?", "right")])
     assert len(examples) == 6
     for row in examples:
@@ -110,7 +112,7 @@ def test_a_plan_is_learnt_with_its_end_and_the_prompt_of_serving(setup: Training
         assert text == 'model_id = [1]\nsubtasks = ["Solve it."]\naccess_list = [[]]'
 
 
-def test_every_row_has_an_order_of_its_own_and_the_plan_follows_it(setup: TrainingSetup, loaded: LoadedModel) -> None:
+def test_each_example_has_its_own_worker_order(setup: TrainingSetup, loaded: LoadedModel) -> None:
     shuffled = TrainingSetup(
         setup.config.model_copy(update={"curriculum": CurriculumSettings(shuffle=True)}), setup.pool
     )
@@ -120,7 +122,7 @@ def test_every_row_has_an_order_of_its_own_and_the_plan_follows_it(setup: Traini
     assert len(set(numbers[:4])) == 2  # within one step
 
 
-def test_a_thought_says_who_does_what_and_then_who_is_needed(setup: TrainingSetup, loaded: LoadedModel) -> None:
+def test_the_reasoning_lists_all_roles_and_then_those_of_the_plan(setup: TrainingSetup, loaded: LoadedModel) -> None:
     does = {"wrong": "guess", "right": "solve"}
     examples = build_examples(
         setup, WarmStartSettings(steps=1, batch=1, thoughts=does), loaded, [plan("q", "right", "wrong")]

@@ -27,8 +27,8 @@ def trained(folder: Path, **lora: object) -> Path:
     )
     model = LlamaForCausalLM(config)
     model.save_pretrained(folder / "base")
-    made = get_peft_model(model, LoraConfig(r=4, lora_alpha=8, init_lora_weights=False, **lora))
-    made.save_pretrained(folder / "adapter")
+    adapted = get_peft_model(model, LoraConfig(r=4, lora_alpha=8, init_lora_weights=False, **lora))
+    adapted.save_pretrained(folder / "adapter")
     return folder / "adapter"
 
 
@@ -36,7 +36,7 @@ def read(file: Path) -> dict[str, np.ndarray]:
     return {tensor.name: tensor.data for tensor in gguf.GGUFReader(file).tensors}
 
 
-def test_every_matrix_has_its_place_and_the_scale_is_told(tmp_path: Path) -> None:
+def test_every_matrix_and_the_scale_are_exported(tmp_path: Path) -> None:
     adapter = trained(tmp_path, target_modules="all-linear")
     to_gguf(adapter, tmp_path / "a.gguf", base=str(tmp_path / "base"))
     matrices = read(tmp_path / "a.gguf")
@@ -48,7 +48,7 @@ def test_every_matrix_has_its_place_and_the_scale_is_told(tmp_path: Path) -> Non
     assert bytes(fields["adapter.type"].parts[-1]) == b"lora"
 
 
-def test_queries_and_keys_are_in_the_order_in_which_llama_cpp_turns_them(tmp_path: Path) -> None:
+def test_queries_and_keys_have_the_row_order_of_llama_cpp(tmp_path: Path) -> None:
     adapter = trained(tmp_path, target_modules=["q_proj", "k_proj", "o_proj"])
     to_gguf(adapter, tmp_path / "a.gguf", base=str(tmp_path / "base"))
     before = load_file(adapter / "adapter_model.safetensors")
@@ -66,7 +66,7 @@ def test_queries_and_keys_are_in_the_order_in_which_llama_cpp_turns_them(tmp_pat
 
 
 @pytest.mark.filterwarnings("ignore:Setting `save_embedding_layers`")
-def test_what_llama_cpp_has_no_place_for_is_refused(tmp_path: Path) -> None:
+def test_tensors_that_llama_cpp_lacks_are_rejected(tmp_path: Path) -> None:
     adapter = trained(tmp_path, target_modules=["embed_tokens"])
     with pytest.raises(ConfigError, match="embed_tokens"):
         to_gguf(adapter, tmp_path / "a.gguf", base=str(tmp_path / "base"))

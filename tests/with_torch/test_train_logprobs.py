@@ -37,8 +37,8 @@ def grammar(loaded: LoadedModel) -> GrammarConstraint:
 
 def generation_config(model: Any, **options: Any) -> GenerationConfig:
     ends = model.generation_config.eos_token_id
-    given = {"do_sample": True, "top_k": 0, "temperature": TEMPERATURE, "max_new_tokens": 40}
-    return GenerationConfig(**(given | options), eos_token_id=ends, pad_token_id=0)
+    defaults = {"do_sample": True, "top_k": 0, "temperature": TEMPERATURE, "max_new_tokens": 40}
+    return GenerationConfig(**(defaults | options), eos_token_id=ends, pad_token_id=0)
 
 
 def sampled(
@@ -56,14 +56,14 @@ def by_hand(model: Any, prompt: list[int], plan: list[int], allowed: torch.Tenso
     return picked.log() - (probabilities * allowed).sum(-1).log()
 
 
-def test_what_is_drawn_under_a_grammar_is_in_it(model: Any, grammar: GrammarConstraint, loaded: LoadedModel) -> None:
+def test_plans_sampled_under_a_grammar_match_it(model: Any, grammar: GrammarConstraint, loaded: LoadedModel) -> None:
     texts = [loaded.tokenizer.decode(plan, skip_special_tokens=True) for plan in sampled(model, grammar, PROMPTS * 5)]
     assert all(text.startswith("model_id = [") for text in texts)
     assert len(set(texts)) > 3
     assert {text.partition("]")[2] for text in texts} <= {"", " yes", " no"}
 
 
-def test_masked_log_probabilities_are_those_worked_by_hand(model: Any, grammar: GrammarConstraint) -> None:
+def test_masked_log_probabilities_match_a_manual_calculation(model: Any, grammar: GrammarConstraint) -> None:
     for prompt, plan in zip(PROMPTS, sampled(model, grammar), strict=True):
         scored = plan_logprobs(model, [prompt], [plan], temperature=TEMPERATURE, grammar=grammar)[0]
         expected = by_hand(model, prompt, plan, grammar.allowed_tokens(plan))
@@ -71,7 +71,7 @@ def test_masked_log_probabilities_are_those_worked_by_hand(model: Any, grammar: 
         assert (expected < -0.1).any()
 
 
-def test_without_a_grammar_they_are_the_models_own(model: Any) -> None:
+def test_without_a_grammar_log_probabilities_are_the_models_own(model: Any) -> None:
     plan = sampled(model, None, max_new_tokens=9)[0]
     scored = plan_logprobs(model, [PROMPTS[0]], [plan], temperature=TEMPERATURE, grammar=None)[0]
     expected = by_hand(model, PROMPTS[0], plan, torch.ones(len(plan), model.config.vocab_size))
@@ -94,10 +94,10 @@ def test_a_token_is_trained_with_its_sampling_probability(model: Any, grammar: G
 def gradient(model: Any, log_prob: torch.Tensor) -> float:
     model.zero_grad()
     log_prob.backward(retain_graph=True)
-    return sum(float(one.grad.abs().sum()) for one in model.parameters() if one.grad is not None)
+    return sum(float(weight.grad.abs().sum()) for weight in model.parameters() if weight.grad is not None)
 
 
-def test_only_a_choice_has_a_gradient(model: Any, grammar: GrammarConstraint) -> None:
+def test_forced_tokens_have_no_gradient(model: Any, grammar: GrammarConstraint) -> None:
     plan = sampled(model, grammar)[0]
     scored = plan_logprobs(model, [PROMPTS[0]], [plan], temperature=TEMPERATURE, grammar=grammar)[0]
     choices = grammar.allowed_tokens(plan).sum(-1)
@@ -107,7 +107,7 @@ def test_only_a_choice_has_a_gradient(model: Any, grammar: GrammarConstraint) ->
     assert 0 < (choices > 1).sum() < len(plan)
 
 
-def test_the_gradient_is_that_of_log_p_minus_that_of_log_z(model: Any, grammar: GrammarConstraint) -> None:
+def test_the_gradient_is_that_of_log_p_minus_log_z(model: Any, grammar: GrammarConstraint) -> None:
     plan = sampled(model, grammar)[0]
     ours, by_parts = (
         torch.autograd.grad(log_probs.sum(), model.lm_head.weight)[0]
@@ -124,7 +124,7 @@ COMMON_PREFIX = ([5, 9, 200, 31], [5, 9, 200, 31, 7, 80], [5, 9, 8], [5, 9, 200,
 
 @pytest.mark.parametrize("prompts", [[PROMPTS[0]] * 4, COMMON_PREFIX, (*COMMON_PREFIX[:3], [7, 7])])
 @pytest.mark.parametrize("share_prefix", [True, False])
-def test_plans_that_are_scored_together_score_as_they_do_alone(
+def test_plans_have_the_same_log_probabilities_in_a_batch_and_alone(
     model: Any, grammar: GrammarConstraint, prompts: list[list[int]], share_prefix: bool
 ) -> None:
     plans = [sampled(model, grammar, PROMPTS * 2)[place] for place in (0, 2, 3, 5)]
@@ -134,10 +134,10 @@ def test_plans_that_are_scored_together_score_as_they_do_alone(
         torch.testing.assert_close(scored.log_probs.double(), alone, atol=1e-5, rtol=1e-4)
 
 
-def test_what_is_read_once_learns_from_every_plan(model: Any, grammar: GrammarConstraint) -> None:
+def test_a_shared_prefix_gets_gradients_from_every_plan(model: Any, grammar: GrammarConstraint) -> None:
     plans = sampled(model, grammar, PROMPTS * 2)[:4]
     once, anew = (
-        torch.autograd.grad(torch.cat([one.log_probs for one in scored]).sum(), model.model.embed_tokens.weight)[0]
+        torch.autograd.grad(torch.cat([plan.log_probs for plan in scored]).sum(), model.model.embed_tokens.weight)[0]
         for scored in (
             plan_logprobs(
                 model, COMMON_PREFIX, plans, temperature=TEMPERATURE, grammar=grammar, share_prefix=share_prefix
@@ -149,7 +149,7 @@ def test_what_is_read_once_learns_from_every_plan(model: Any, grammar: GrammarCo
     assert once[COMMON_PREFIX[0]].abs().sum() > 0
 
 
-def test_prompts_read_once_give_what_they_give_alone(model: Any, grammar: GrammarConstraint) -> None:
+def test_a_shared_prefix_does_not_change_the_results(model: Any, grammar: GrammarConstraint) -> None:
     together = sampled(model, grammar, do_sample=False)
     for prompt, plan in zip(PROMPTS, together, strict=True):
         alone = model.generate(
@@ -160,14 +160,12 @@ def test_prompts_read_once_give_what_they_give_alone(model: Any, grammar: Gramma
         assert plan == alone[0, len(prompt) :].tolist()
 
 
-def test_a_plan_outside_of_the_grammar_is_never_scored(model: Any, grammar: GrammarConstraint) -> None:
+def test_a_plan_outside_the_grammar_is_rejected(model: Any, grammar: GrammarConstraint) -> None:
     with pytest.raises(RuntimeError, match="outside"):
         plan_logprobs(model, [PROMPTS[0]], [[5, 6, 7]], temperature=TEMPERATURE, grammar=grammar)
 
 
-def test_vllm_is_told_to_draw_no_special_token_but_those_that_end_a_plan(
-    loaded: LoadedModel, grammar: GrammarConstraint
-) -> None:
+def test_vllm_samples_no_special_tokens_except_end_tokens(loaded: LoadedModel, grammar: GrammarConstraint) -> None:
     options = grammar.vllm_options
     assert options["structured_outputs"] == {"grammar": GBNF}
     blocked = {loaded.tokenizer.decode([token]) for token in options["logit_bias"]}

@@ -109,7 +109,7 @@ def batch(loaded: LoadedModel, grammars: list[GrammarConstraint]) -> Batch:
     return run_batch(loaded, grammars, ROWS)
 
 
-def test_without_a_second_round_a_batch_is_drawn_once_and_masks_nothing(
+def test_without_a_second_round_a_batch_is_sampled_once_and_unmasked(
     loaded: LoadedModel, grammars: list[GrammarConstraint]
 ) -> None:
     batch = run_batch(loaded, grammars[:1], ROWS[:2])
@@ -118,7 +118,7 @@ def test_without_a_second_round_a_batch_is_drawn_once_and_masks_nothing(
     assert [row.previous for row in batch.rollouts] == [None, None]
 
 
-def test_each_row_of_a_second_round_judges_the_plan_of_its_own_place(batch: Batch) -> None:
+def test_each_row_of_a_second_round_revises_the_plan_at_its_position(batch: Batch) -> None:
     scores = [row.scored and (row.scored.valid, row.scored.score) for row in batch.rollouts]
     first, second = scores[:6], scores[6:]
     assert first == [(True, 1.0), (True, 0.0), (True, 1.0), (False, None), (True, 0.0), (True, 0.0)]
@@ -126,7 +126,7 @@ def test_each_row_of_a_second_round_judges_the_plan_of_its_own_place(batch: Batc
     assert [row.previous for row in batch.rollouts[6:]] == [row.scored for row in batch.rollouts[2:6]]
 
 
-def test_its_prompt_is_that_of_the_first_round_its_plan_and_its_answer(batch: Batch, loaded: LoadedModel) -> None:
+def test_the_prompt_of_a_second_round_adds_the_plan_and_the_answer(batch: Batch, loaded: LoadedModel) -> None:
     texts = [loaded.tokenizer.decode(prompt) for prompt in batch.columns["prompt_ids"]]
     for first, second, reply in ((2, 6, "Paris"), (4, 8, "Rome")):
         assert texts[second].startswith(texts[first])
@@ -136,18 +136,20 @@ def test_its_prompt_is_that_of_the_first_round_its_plan_and_its_answer(batch: Ba
         assert f"\n{reply}\n</reply" in texts[second]
 
 
-def test_every_plan_is_run_once_and_one_that_accepts_not_at_all(batch: Batch) -> None:
+def test_every_plan_runs_once_and_an_accepting_one_not_at_all(batch: Batch) -> None:
     assert {name: len(model.requests) for name, model in batch.workers.items()} == {"good": 3, "bad": 3}
 
 
-def test_where_there_is_no_answer_to_judge_a_row_counts_for_nothing(batch: Batch) -> None:
+def test_rows_without_a_first_answer_are_masked(batch: Batch) -> None:
     counted = [set(mask) for mask in batch.columns["env_mask"]]
     assert counted == [{1}] * 7 + [{0}] + [{1}] * 2
     for column in ("prompt_ids", "completion_ids", "logprobs"):
         assert batch.columns[column][7] == batch.columns[column][3]
 
 
-def test_each_round_is_drawn_and_scored_under_its_own_grammar(batch: Batch, grammars: list[GrammarConstraint]) -> None:
+def test_each_round_is_sampled_and_scored_under_its_own_grammar(
+    batch: Batch, grammars: list[GrammarConstraint]
+) -> None:
     assert [outputs for _, _, outputs in batch.engine.asked] == [
         {"grammar": f'root ::= "{name}"'} for name in ("first", "second")
     ]
@@ -160,14 +162,14 @@ def test_each_round_is_drawn_and_scored_under_its_own_grammar(batch: Batch, gram
     ]
 
 
-def test_an_engine_is_asked_for_every_row_of_a_second_round_one_by_one(batch: Batch) -> None:
+def test_vllm_samples_every_row_of_a_second_round_separately(batch: Batch) -> None:
     assert [(len(prompts), alike) for prompts, alike, _ in batch.engine.asked] == [(6, 2), (4, 1)]
 
 
-def test_what_prompts_of_a_group_begin_with_is_known(batch: Batch) -> None:
+def test_the_common_prefix_of_a_prompt_group_is_returned(batch: Batch) -> None:
     prompts = [tuple(prompt) for prompt in batch.columns["prompt_ids"]]
     groups = [batch.rollout_function.prompt_group(prompt) for prompt in prompts]
-    assert groups == [(False, one) for one in prompts[:6]] + [
+    assert groups == [(False, prompt) for prompt in prompts[:6]] + [
         (True, prompts[2]),
         (False, prompts[3]),
         (True, prompts[4]),
@@ -175,21 +177,21 @@ def test_what_prompts_of_a_group_begin_with_is_known(batch: Batch) -> None:
     ]
 
 
-def test_rows_are_rewarded_and_kept_by_round(batch: Batch) -> None:
-    kept: dict[int, list[LoggedPlan]] = {}
-    logged: dict[str, float] = {}
-    given = {"model": "m", "task": {"name": "composite:train"}, "pool": {"small": {}}, "recursion": {}}
+def test_rows_are_rewarded_and_logged_by_round(batch: Batch) -> None:
+    plans_by_step: dict[int, list[LoggedPlan]] = {}
+    metrics: dict[str, float] = {}
+    settings = {"model": "m", "task": {"name": "composite:train"}, "pool": {"small": {}}, "recursion": {}}
     instances = [next(row.instance for row in batch.rollouts if row.instance.index == number) for number in range(2)]
-    reward = RewardFunction(TrainConfig.model_validate(given), instances, {}, log_plans=kept.__setitem__)  # type: ignore[arg-type]
+    reward = RewardFunction(TrainConfig.model_validate(settings), instances, {}, log_plans=plans_by_step.__setitem__)  # type: ignore[arg-type]
     state = SimpleNamespace(global_step=4, is_world_process_zero=True)
-    assert reward(rollouts=batch.rollouts, trainer_state=state, log_metric=logged.__setitem__) == [
+    assert reward(rollouts=batch.rollouts, trainer_state=state, log_metric=metrics.__setitem__) == [
         *(1.0, 0.5),
         *(1.0, 0.0, 0.625, 0.5),
         *(1.0, None, 1.0, 0.5),
     ]
-    assert [(one.round, one.before) for one in kept[5]] == [(1, None)] * 6 + [(2, 1.0), (2, 0.0), (2, 0.0)]
-    assert (logged["plans/kept"], logged["plans/repaired"], logged["plans/spoiled"]) == (2 / 3, 1 / 2, 0.0)
-    assert (logged["plans/calls"], logged["plans/valid"]) == (6, 5 / 6)
+    assert [(plan.round, plan.before) for plan in plans_by_step[5]] == [(1, None)] * 6 + [(2, 1.0), (2, 0.0), (2, 0.0)]
+    assert (metrics["plans/kept"], metrics["plans/repaired"], metrics["plans/spoiled"]) == (2 / 3, 1 / 2, 0.0)
+    assert (metrics["plans/calls"], metrics["plans/valid"]) == (6, 5 / 6)
 
 
 # ------------------------------------------------------------------------------------ a whole run
@@ -209,41 +211,41 @@ def trained(home: Path) -> Trained:
 
 
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory: pytest.TempPathFactory) -> Trained:
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Trained:
     return trained(tmp_path_factory.mktemp("whole"))
 
 
-def mean(whole: Trained, name: str, numbers: range) -> float:
-    values = [whole.steps[number][name] for number in numbers if name in whole.steps[number]]
+def mean(finished: Trained, name: str, numbers: range) -> float:
+    values = [finished.steps[number][name] for number in numbers if name in finished.steps[number]]
     return sum(values) / len(values)
 
 
-def test_grpo_learns_to_keep_what_is_right(whole: Trained) -> None:
-    assert mean(whole, "spoiled", range(1, 4)) > 0.4
-    assert mean(whole, "spoiled", range(9, 13)) < 0.1
-    assert mean(whole, "kept", range(9, 13)) > mean(whole, "kept", range(1, 4))
+def test_grpo_learns_to_keep_right_answers(finished: Trained) -> None:
+    assert mean(finished, "spoiled", range(1, 4)) > 0.4
+    assert mean(finished, "spoiled", range(9, 13)) < 0.1
+    assert mean(finished, "kept", range(9, 13)) > mean(finished, "kept", range(1, 4))
 
 
-def test_a_step_has_the_plans_of_both_rounds_and_workers_are_asked_once_for_each(whole: Trained) -> None:
-    files = sorted((whole.home / "run" / "plans").iterdir())
+def test_a_step_has_the_plans_of_both_rounds_each_run_once(finished: Trained) -> None:
+    files = sorted((finished.home / "run" / "plans").iterdir())
     plans = [plan for file in files for plan in read_lines(file, LoggedPlan)]
     assert sum(plan.round == 1 for plan in plans) == 12 * 16
-    models = [worker.model for worker in whole.pool.values()]
-    asked = sum(len(model.requests) for model in models if isinstance(model, ScriptedModel))
-    assert asked == len([plan for plan in plans if plan.workflow])
-    assert asked == sum(step["calls"] for step in whole.steps.values())
+    models = [worker.model for worker in finished.pool.values()]
+    calls = sum(len(model.requests) for model in models if isinstance(model, ScriptedModel))
+    assert calls == len([plan for plan in plans if plan.workflow])
+    assert calls == sum(step["calls"] for step in finished.steps.values())
     assert all(plan.score == plan.before for plan in plans if plan.round == 2 and not plan.workflow and plan.reward)
 
 
-def test_a_killed_run_goes_on_at_the_same_next_step(whole: Trained, tmp_path: Path) -> None:
+def test_a_killed_run_resumes_at_the_same_next_step(finished: Trained, tmp_path: Path) -> None:
     home = tmp_path / "killed"
-    shutil.copytree(whole.home, home, ignore=shutil.ignore_patterns("run"))
-    shutil.copytree(whole.home / "run" / "warm_start", home / "run" / "warm_start")
+    shutil.copytree(finished.home, home, ignore=shutil.ignore_patterns("run"))
+    shutil.copytree(finished.home / "run" / "warm_start", home / "run" / "warm_start")
     toy_training.kill(home, after=3, **toy_training.RECURSION)
     again = trained(home)
     assert min(again.steps) == 3  # the newest checkpoint is of step 2
     for number, step in again.steps.items():
-        expected = whole.steps[number]
+        expected = finished.steps[number]
         assert {name: step[name] for name in step if name != "step_time"} == {
             name: expected[name] for name in expected if name != "step_time"
         }

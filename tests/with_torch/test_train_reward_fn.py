@@ -7,8 +7,8 @@ import shared_step
 
 
 @pytest.mark.timeout(600)
-def test_processes_that_share_a_question_reward_tell_and_keep_all_of_it() -> None:
+def test_processes_that_share_a_question_compute_the_same_rewards() -> None:
     first, second = processes.told(shared_step.__file__, count=2)
     assert first["rewards"] + second["rewards"] == [1.0, 0.0, 1.2, 1.1]
     assert (first["kept"], second["kept"]) == (4, 0)
-    assert all((told["usd"], told["calls"]) == (0.06, 3) for told in (first, second))
+    assert all((metrics["usd"], metrics["calls"]) == (0.06, 3) for metrics in (first, second))

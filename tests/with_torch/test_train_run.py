@@ -40,56 +40,56 @@ def trained(home: Path, *, stop_after: StopAfter | None = None) -> Trained:
     return Trained(home, record, steps)
 
 
-def begun_as(whole: Trained, home: Path) -> Path:
+def copy_warm_start(finished: Trained, home: Path) -> Path:
     """A home where nothing is done yet but the warm start of `whole`."""
-    shutil.copytree(whole.home, home, ignore=shutil.ignore_patterns("run"))
-    shutil.copytree(whole.home / "run" / "warm_start", home / "run" / "warm_start")
+    shutil.copytree(finished.home, home, ignore=shutil.ignore_patterns("run"))
+    shutil.copytree(finished.home / "run" / "warm_start", home / "run" / "warm_start")
     return home
 
 
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory: pytest.TempPathFactory) -> Trained:
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Trained:
     return trained(tmp_path_factory.mktemp("whole"))
 
 
-def test_grpo_learns_which_worker_is_right(whole: Trained) -> None:
-    assert whole.steps[1]["right_if_valid"] < 0.9
-    verdict = whole.record.verdict
+def test_grpo_learns_which_worker_is_right(finished: Trained) -> None:
+    assert finished.steps[1]["right_if_valid"] < 0.9
+    verdict = finished.record.verdict
     assert verdict is not None
     assert verdict.finding == "gain"
     assert verdict.last.right_if_valid is not None
     assert verdict.last.right_if_valid.value > 0.9
-    assert whole.steps[toy_training.STEPS]["workers_bits"] < whole.steps[1]["workers_bits"]
+    assert finished.steps[toy_training.STEPS]["workers_bits"] < finished.steps[1]["workers_bits"]
 
 
-def test_the_record_says_that_there_was_a_warm_start_and_what_was_used(whole: Trained) -> None:
-    read = RunRecord.model_validate_json((whole.home / "run" / "record.json").read_text())
-    assert read == whole.record
+def test_the_record_has_the_warm_start_and_the_usage(finished: Trained) -> None:
+    read = RunRecord.model_validate_json((finished.home / "run" / "record.json").read_text())
+    assert read == finished.record
     assert read.warm_start is not None
     assert (read.warm_start.plans, read.warm_start.steps) == (2, 30)
-    assert read.totals["calls"] == sum(step["calls"] for step in whole.steps.values())
+    assert read.totals["calls"] == sum(step["calls"] for step in finished.steps.values())
 
 
-def test_every_plan_that_was_drawn_is_kept_with_its_reward(whole: Trained) -> None:
-    plans = read_lines(whole.home / "run" / "plans" / "00001.jsonl", LoggedPlan)
+def test_every_sampled_plan_is_logged_with_its_reward(finished: Trained) -> None:
+    plans = read_lines(finished.home / "run" / "plans" / "00001.jsonl", LoggedPlan)
     assert len(plans) == toy_training.ROLLOUTS
     for plan in plans:
         right = plan.workflow is not None and plan.workflow.steps[-1].worker == "right"
         assert plan.reward == (0.0 if plan.workflow is None else 1.0 if right else 0.5)
 
 
-def test_a_killed_run_goes_on_at_the_same_next_step(whole: Trained, tmp_path: Path) -> None:
-    home = begun_as(whole, tmp_path / "killed")
+def test_a_killed_run_resumes_at_the_same_next_step(finished: Trained, tmp_path: Path) -> None:
+    home = copy_warm_start(finished, tmp_path / "killed")
     toy_training.kill(home, after=5)
     again = trained(home)
     assert min(again.steps) == 5  # the newest checkpoint is of step 4
     assert {number: same(step) for number, step in again.steps.items()} == {
-        number: same(step) for number, step in whole.steps.items() if number >= 5
+        number: same(step) for number, step in finished.steps.items() if number >= 5
     }
 
 
-def test_a_killed_warm_start_goes_on_at_the_same_next_step(whole: Trained, tmp_path: Path) -> None:
-    home = begun_as(whole, tmp_path / "killed")
+def test_a_killed_warm_start_resumes_at_the_same_next_step(finished: Trained, tmp_path: Path) -> None:
+    home = copy_warm_start(finished, tmp_path / "killed")
     warm = home / "run" / "warm_start"
     for later in ("warmth.json", "model.safetensors"):
         (warm / later).unlink()
@@ -101,44 +101,44 @@ def test_a_killed_warm_start_goes_on_at_the_same_next_step(whole: Trained, tmp_p
         TrainingSetup(config, toy_training.pool()), config.warm_start, RunDir.open(home / "run", config)
     )
     assert again.model_copy(update={"source": ""}) == (
-        whole.record.warm_start and whole.record.warm_start.model_copy(update={"source": ""})
+        finished.record.warm_start and finished.record.warm_start.model_copy(update={"source": ""})
     )
-    weights = [load_file(one / "model.safetensors") for one in (warm, whole.home / "run" / "warm_start")]
+    weights = [load_file(folder / "model.safetensors") for folder in (warm, finished.home / "run" / "warm_start")]
     for name in weights[0]:
         torch.testing.assert_close(weights[0][name], weights[1][name], rtol=0, atol=0)
 
 
-def test_of_several_processes_one_draws_the_plans_of_the_warm_start(tmp_path: Path) -> None:
+def test_only_one_process_samples_the_plans_of_the_warm_start(tmp_path: Path) -> None:
     first, second = processes.told(shared_warm_start.__file__, str(tmp_path), count=2)
     assert (first["asked"], second["asked"]) == (4, 0)
     assert first["plans"] == second["plans"] > 0
 
 
-def test_a_run_made_in_pieces_is_the_run_made_at_once(whole: Trained, tmp_path: Path) -> None:
-    home = begun_as(whole, tmp_path / "pieces")
+def test_an_interrupted_run_equals_an_uninterrupted_one(finished: Trained, tmp_path: Path) -> None:
+    home = copy_warm_start(finished, tmp_path / "pieces")
     first = trained(home, stop_after=StopAfter(step=1))
     assert list(first.steps) == [1]
-    assert same(first.steps[1]) == same(whole.steps[1])
+    assert same(first.steps[1]) == same(finished.steps[1])
     assert trained(home, stop_after=StopAfter(step=1)).steps == {}  # that much is done
     second = trained(home, stop_after=StopAfter(seconds=0))
     assert list(second.steps) == [2]
-    assert same(second.steps[2]) == same(whole.steps[2])
+    assert same(second.steps[2]) == same(finished.steps[2])
 
 
-def test_a_folder_takes_up_its_own_run_only(whole: Trained) -> None:
-    other = toy_training.config(whole.home, seed=7)
+def test_a_run_directory_resumes_its_own_run_only(finished: Trained) -> None:
+    other = toy_training.config(finished.home, seed=7)
     with pytest.raises(ConfigError, match="other settings of seed"):
-        train(other, whole.home / "run", toy_training.pool())
+        train(other, finished.home / "run", toy_training.pool())
 
 
-def test_a_reporter_that_is_not_installed_is_told_before_anything_is_done(tmp_path: Path) -> None:
+def test_a_missing_reporter_is_reported_at_the_start(tmp_path: Path) -> None:
     config = toy_training.config(tmp_path, keep={"report_to": ["trackio"]})
-    with pytest.raises(ConfigError, match="reporting to trackio needs it: pip install trackio"):
+    with pytest.raises(ConfigError, match="reporting to trackio needs its package: pip install trackio"):
         train(config, tmp_path / "run", toy_training.pool())
     assert not (tmp_path / "run").exists()
 
 
-def test_the_flag_names_who_is_reported_to_in_place_of_the_file(tmp_path: Path) -> None:
+def test_the_flag_overrides_the_reporters_of_the_file(tmp_path: Path) -> None:
     file = tmp_path / "train.toml"
     workers = f'[pool.workers.one]\nmodel = "transformers:{tmp_path}"\n'
     file.write_text(f'model = "m"\n[task]\nname = "composite:train"\n{workers}[keep]\nreport_to = ["wandb"]\n')
@@ -147,7 +147,7 @@ def test_the_flag_names_who_is_reported_to_in_place_of_the_file(tmp_path: Path) 
     assert "pip install trackio" in run.stderr
 
 
-def test_of_what_trl_warns_of_only_plans_that_are_masked_are_kept_quiet(caplog: pytest.LogCaptureFixture) -> None:
+def test_only_the_warning_about_masked_plans_is_silenced(caplog: pytest.LogCaptureFixture) -> None:
     silence_libraries()
     talker = logging.getLogger(grpo_trainer.__name__)
     assert f"{MASKED_WARNING} for the following" in inspect.getsource(grpo_trainer)
@@ -158,11 +158,13 @@ def test_of_what_trl_warns_of_only_plans_that_are_masked_are_kept_quiet(caplog: 
     ]
 
 
-def test_a_small_step_changes_all_weights_that_are_trained_though_it_is_computed_in_bfloat16(tmp_path: Path) -> None:
+def test_a_small_step_changes_all_trained_weights_under_bfloat16(tmp_path: Path) -> None:
     grpo = toy_training.GRPO | {"steps": 1, "learning_rate": 1e-6}
     config = toy_training.config(tmp_path, dtype="bfloat16", warm_start=None, grpo=grpo)
     train(config, tmp_path / "run", toy_training.pool())
-    before, after = (load_file(one / "model.safetensors") for one in (tmp_path / "model", tmp_path / "run" / "final"))
+    before, after = (
+        load_file(folder / "model.safetensors") for folder in (tmp_path / "model", tmp_path / "run" / "final")
+    )
     for name in (name for name in before if "mlp" in name):
         moved = (after[name].double() - before[name].double()).abs()
         assert ((moved > 0) & (moved < 2e-6)).double().mean() > 0.9

@@ -70,7 +70,7 @@ class TestThinking(ThinkingBehaviours):
     pass
 
 
-async def test_after_aclose_it_loads_again(tiny: Path) -> None:
+async def test_a_closed_model_loads_again(tiny: Path) -> None:
     model = models.model(f"transformers:{tiny}")
     before = await model.complete(asking())
     await model.aclose()
@@ -78,19 +78,19 @@ async def test_after_aclose_it_loads_again(tiny: Path) -> None:
     await model.aclose()
 
 
-async def test_a_lora_adapter_changes_what_is_said(engine: TransformersModel, tiny: Path, tmp_path: Path) -> None:
+async def test_a_lora_adapter_changes_the_reply(engine: TransformersModel, tiny: Path, tmp_path: Path) -> None:
     adapted = TransformersModel(str(tiny), adapter=str(random_model.make_adapter(tiny, tmp_path)))
     assert (await adapted.complete(asking())).text != (await engine.complete(asking())).text
     await adapted.aclose()
 
 
-async def test_json_holds_no_blanks_that_a_weak_model_could_lose_itself_in(engine: TransformersModel) -> None:
-    drawn = asking(form=JsonFormat(json_schema=SCHEMA), temperature=1.0, max_tokens=300)
-    for reply in [(await engine.complete(drawn)).text for _ in range(8)]:
+async def test_constrained_json_has_no_optional_whitespace(engine: TransformersModel) -> None:
+    request = asking(form=JsonFormat(json_schema=SCHEMA), temperature=1.0, max_tokens=300)
+    for reply in [(await engine.complete(request)).text for _ in range(8)]:
         assert reply == json.dumps(json.loads(reply))
 
 
-def test_a_path_with_nothing_there_is_told_at_once(tmp_path: Path) -> None:
+def test_a_missing_path_is_reported_at_once(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="nothing at"):
         TransformersModel(str(tmp_path / "missing"))
 
@@ -111,7 +111,7 @@ async def test_a_tokenizer_without_a_chat_template_is_refused(copied: Path) -> N
         await TransformersModel(str(copied)).complete(asking())
 
 
-async def test_a_template_without_tools_is_told_apart_before_anything_is_loaded(copied: Path) -> None:
+async def test_a_template_without_tools_is_detected_before_loading(copied: Path) -> None:
     (copied / "chat_template.jinja").write_text(random_model.CHATML)
     model = TransformersModel(str(copied))
     assert not model.capabilities.tools
@@ -119,7 +119,7 @@ async def test_a_template_without_tools_is_told_apart_before_anything_is_loaded(
         await model.complete(offering())
 
 
-def test_marks_of_calls_are_shown_to_the_reader_where_they_are_special_tokens(copied: Path) -> None:
+def test_tool_call_tags_that_are_special_tokens_reach_the_parser(copied: Path) -> None:
     tokenizer = AutoTokenizer.from_pretrained(copied)
     tokenizer.add_tokens(["<tool_call>", "</tool_call>"], special_tokens=True)
     tokenizer.save_pretrained(copied)
@@ -131,8 +131,8 @@ def test_marks_of_calls_are_shown_to_the_reader_where_they_are_special_tokens(co
 async def test_the_checkpoints_own_sampling_is_the_default(copied: Path) -> None:
     (copied / "generation_config.json").write_text('{"do_sample": true, "temperature": 1.0, "top_k": 1}')
     model = TransformersModel(str(copied))
-    drawn = asking().model_copy(update={"sampling": Sampling(max_tokens=12)})
-    assert (await model.complete(drawn)).text == (await model.complete(asking(max_tokens=12))).text
+    request = asking().model_copy(update={"sampling": Sampling(max_tokens=12)})
+    assert (await model.complete(request)).text == (await model.complete(asking(max_tokens=12))).text
     await model.aclose()
 
 
@@ -155,13 +155,13 @@ def smollm2() -> Iterator[TransformersModel]:
 
 
 @pytest.mark.slow
-async def test_a_gguf_file_answers_in_words(smollm2: TransformersModel) -> None:
+async def test_a_gguf_file_generates_text(smollm2: TransformersModel) -> None:
     reply = await smollm2.complete(asking("Name three colours.", max_tokens=40))
     assert "red" in reply.text.lower()
 
 
 @pytest.mark.slow
-async def test_real_weights_write_an_allowed_plan(smollm2: TransformersModel) -> None:
+async def test_real_weights_write_a_valid_plan(smollm2: TransformersModel) -> None:
     space = SPACES["a verifier forced"]
     form = constraint(space, "lists", reasoning_chars=60)
     reply = await smollm2.complete(asking("Plan how to add 2 and 2.", form=form, max_tokens=400))

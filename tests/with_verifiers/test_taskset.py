@@ -31,8 +31,8 @@ class Policy(OpenAIWire):
 
     def whole(self, seen: Seen, said: Said) -> Any:
         """A plan for the question, if one is asked for."""
-        written = next((plan for name, plan in PLANS.items() if f"({name})" in seen.text), "")
-        return super().whole(seen, Said(pieces=(written,)) if seen.scenario == "policy" else said)
+        plan = next((text for name, text in PLANS.items() if f"({name})" in seen.text), "")
+        return super().whole(seen, Said(pieces=(plan,)) if seen.scenario == "policy" else said)
 
 
 @pytest.fixture(scope="module")
@@ -69,25 +69,25 @@ def traces(recipe: Path, policy: Policy) -> dict[str, dict[str, Any]]:
         *("--env.taskset.task.recipe", str(recipe), "--env.agent.runtime.type", "subprocess", "-o", str(out)),
         *("--client.base-url", policy.url, "--client.api-key-var", "OPENAI_API_KEY"),
     ]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=recipe.parent)
-    assert done.returncode == 0, done.stdout + done.stderr
+    process = subprocess.run(command, capture_output=True, text=True, check=False, cwd=recipe.parent)
+    assert process.returncode == 0, process.stdout + process.stderr
     [file] = out.rglob("traces.jsonl")
-    found = [json.loads(line)["traces"][0] for line in file.read_text(encoding="utf-8").splitlines()]
-    names = {json.dumps(trace["task"]).partition("6 * 7? (")[2].partition(")")[0]: trace for trace in found}
+    lines = [json.loads(line)["traces"][0] for line in file.read_text(encoding="utf-8").splitlines()]
+    names = {json.dumps(trace["task"]).partition("6 * 7? (")[2].partition(")")[0]: trace for trace in lines}
     assert names.keys() == PLANS.keys()
     return names
 
 
-def test_plans_are_run_by_the_workers_and_get_the_papers_rewards(traces: dict[str, dict[str, Any]]) -> None:
+def test_plans_are_executed_and_get_the_papers_rewards(traces: dict[str, dict[str, Any]]) -> None:
     rewards = {name: trace["rewards"]["plan"] and trace["rewards"]["plan"]["score"] for name, trace in traces.items()}
     assert rewards == {"right": 1, "wrong": 0.5, "none": 0, "failing": None}
     assert traces["failing"]["errors"]  # so that a trainer leaves it out, rather than to learn that it was wrong
-    told = traces["right"]["metrics"]
-    assert (told["valid"], told["right"], told["steps"], told["workers"]) == (1, 1, 1, 1)
+    metrics = traces["right"]["metrics"]
+    assert (metrics["valid"], metrics["right"], metrics["steps"], metrics["workers"]) == (1, 1, 1, 1)
     assert traces["none"]["metrics"]["valid"] == 0
 
 
-def test_the_conductor_is_told_what_it_is_told_in_training_and_serving(recipe: Path) -> None:
+def test_the_prompt_equals_the_one_in_training_and_serving(recipe: Path) -> None:
     first = next(iter(ConductorTaskset(ConductorConfig(task={"recipe": recipe}))))
     assert first.data.system_prompt.startswith("You are a conductor.")
     assert [turn.role for turn in first.data.prompt] == ["user", "assistant", "user"]
@@ -95,14 +95,14 @@ def test_the_conductor_is_told_what_it_is_told_in_training_and_serving(recipe: P
 
 
 def test_more_instances_than_questions_start_another_epoch_in_another_order(recipe: Path) -> None:
-    asked = [
+    questions = [
         task.data.prompt[-1].content for task in ConductorTaskset(ConductorConfig(task={"recipe": recipe}, size=8))
     ]
-    assert set(asked[:4]) == set(asked[4:])
-    assert asked[:4] != asked[4:]
+    assert set(questions[:4]) == set(questions[4:])
+    assert questions[:4] != questions[4:]
 
 
-def test_without_a_training_file_it_says_which_option_is_missing() -> None:
+def test_a_missing_training_file_is_reported_with_its_option() -> None:
     with pytest.raises(ConfigError, match=r"--env\.taskset\.task\.recipe"):
         list(ConductorTaskset(ConductorConfig()))
 

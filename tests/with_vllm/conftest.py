@@ -40,7 +40,7 @@ def starting_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server
 
 @pytest.fixture(scope="session")
 def server(starting_server: Server) -> Server:
-    """The server, ready."""
+    """Waits until the server is ready and yields it."""
     starting_server.await_ready()
     return starting_server
 

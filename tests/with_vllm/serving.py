@@ -28,8 +28,8 @@ class Server:
 
     def await_ready(self, limit: float = 240) -> None:
         """Return once it answers; fail when it dies first or takes longer than `limit` seconds."""
-        give_up = time.monotonic() + limit
-        while time.monotonic() < give_up and self.process.poll() is None:
+        deadline = time.monotonic() + limit
+        while time.monotonic() < deadline and self.process.poll() is None:
             try:
                 urllib.request.urlopen(f"{self.url}/health", timeout=5).close()
             except (urllib.error.URLError, TimeoutError):
@@ -57,8 +57,8 @@ def starting(model: Path, *, log: Path, name: str) -> Iterator[Server]:
     # The `vllm` command asks for a distribution of that name, which the CPU build hasn't; this is the same server.
     command = [sys.executable, "-m", "vllm.entrypoints.openai.api_server", "--model", str(model), *SETTINGS]
     command += ["--served-model-name", name, "--host", "127.0.0.1", "--port", port]
-    with log.open("wb") as written:
-        process = subprocess.Popen(command, stdout=written, stderr=written, start_new_session=True)
+    with log.open("wb") as log_file:
+        process = subprocess.Popen(command, stdout=log_file, stderr=log_file, start_new_session=True)
         try:
             yield Server(f"http://127.0.0.1:{port}", process, log)
         finally:

@@ -62,7 +62,7 @@ async def test_a_second_model_of_the_same_checkpoint_shares_the_engine(engine: V
     assert (await engine.complete(asking(timeout=10))).text
 
 
-async def test_what_nobody_waits_for_is_aborted_in_the_engine(engine: VLLMModel) -> None:
+async def test_cancelled_requests_are_aborted_in_the_engine(engine: VLLMModel) -> None:
     await engine.complete(asking())
     calls = [asyncio.create_task(engine.complete(ENDLESS)) for _ in range(3)]
     assert await _has_running(engine, 3)
@@ -82,7 +82,7 @@ async def _has_running(model: VLLMModel, count: int) -> bool:
     return False
 
 
-async def test_adapters_share_an_engine_and_each_says_its_own(engine: VLLMModel, tiny: Path, tmp_path: Path) -> None:
+async def test_adapters_share_an_engine_and_reply_differently(engine: VLLMModel, tiny: Path, tmp_path: Path) -> None:
     first, second = (random_model.make_adapter(tiny, tmp_path / name) for name in ("first", "second"))
     adapted = [VLLMModel(str(tiny), lora=str(folder), enforce_eager=True) for folder in (first, second)]
     replies = await asyncio.gather(*(model.complete(asking(max_tokens=12)) for model in (engine, *adapted)))
@@ -93,19 +93,19 @@ async def test_adapters_share_an_engine_and_each_says_its_own(engine: VLLMModel,
     assert [reply.text for reply in replies[1:]] == [reply.text for reply in alone]
 
 
-def test_a_bare_model_beside_adapters_is_refused_on_a_cpu(tiny: Path) -> None:
+def test_a_base_model_with_adapters_is_rejected_on_a_cpu(tiny: Path) -> None:
     with pytest.raises(ConfigError, match="remove enable_lora"):
         VLLMModel(str(tiny), enable_lora=True)
 
 
-async def test_a_repeated_prompt_is_read_from_the_cache(engine: VLLMModel) -> None:
+async def test_a_repeated_prompt_uses_the_prefix_cache(engine: VLLMModel) -> None:
     long = asking("word " * 300)
     await engine.complete(long)
     usage = (await engine.complete(long)).usage
     assert 0 < usage.cached_tokens < usage.input_tokens
 
 
-def test_an_unknown_engine_option_is_told_at_once(tiny: Path) -> None:
+def test_an_unknown_engine_option_is_reported_at_once(tiny: Path) -> None:
     with pytest.raises(ConfigError, match="no_such_option"):
         VLLMModel(str(tiny), no_such_option=1)
 

@@ -33,15 +33,15 @@ ENDLESS = asking("Go on and on.", max_tokens=32_000, form=Grammar(gbnf="root ::=
 
 async def _has_running(server: Server, count: int) -> bool:
     """Whether the server comes to have `count` requests running, long before an endless reply ends."""
-    give_up = time.monotonic() + 50  # a server that decodes without end answers others late on busy cores
-    while time.monotonic() < give_up:
+    deadline = time.monotonic() + 50  # a server that decodes without end answers others late on busy cores
+    while time.monotonic() < deadline:
         if await asyncio.to_thread(server.metric, "vllm:num_requests_running") == count:
             return True
         await asyncio.sleep(0.05)
     return False
 
 
-async def test_a_reply_says_what_it_used_and_why_it_ended(model: VLLMServerModel) -> None:
+async def test_a_reply_has_usage_and_finish_reason(model: VLLMServerModel) -> None:
     reply = await model.complete(asking(max_tokens=9))
     assert reply.finish_reason == "length"
     assert (reply.usage.output_tokens, reply.usage.calls) == (9, 1)
@@ -49,7 +49,7 @@ async def test_a_reply_says_what_it_used_and_why_it_ended(model: VLLMServerModel
     assert reply.usage.input_tokens > 8
 
 
-async def test_the_stream_is_the_reply_in_pieces(model: VLLMServerModel) -> None:
+async def test_the_stream_adds_up_to_the_reply(model: VLLMServerModel) -> None:
     deltas = [delta async for delta in model.stream(asking())]
     streamed = deltas[-1].completion
     assert streamed is not None
@@ -59,20 +59,20 @@ async def test_the_stream_is_the_reply_in_pieces(model: VLLMServerModel) -> None
 
 
 @pytest.mark.parametrize("seed", range(4))
-async def test_any_draw_is_in_the_language_of_the_grammar(model: VLLMServerModel, seed: int) -> None:
+async def test_every_sample_matches_the_grammar(model: VLLMServerModel, seed: int) -> None:
     reply = await model.complete(asking(form=Grammar(gbnf=LISTS), temperature=1.0, seed=seed, max_tokens=100))
     assert re.fullmatch(r"model_id = \[[0-2](, [0-2]){0,4}\]", reply.text)
     assert reply.finish_reason == "stop"
 
 
 @pytest.mark.parametrize("seed", range(4))
-async def test_any_draw_fits_the_json_schema(model: VLLMServerModel, seed: int) -> None:
+async def test_every_sample_matches_the_json_schema(model: VLLMServerModel, seed: int) -> None:
     form = JsonFormat(json_schema=SCHEMA)
     reply = json.loads((await model.complete(asking(form=form, temperature=1.0, seed=seed, max_tokens=300))).text)
     assert reply["worker"] in ("coder", "writer")
 
 
-async def test_sixteen_at_once_each_get_their_own_answer(model: VLLMServerModel) -> None:
+async def test_sixteen_concurrent_requests_get_their_own_answers(model: VLLMServerModel) -> None:
     forms = [Grammar(gbnf=f'root ::= "{number}: " [a-z]{{5,9}}') for number in range(16)]
     replies = await asyncio.gather(*(model.complete(asking(form=form, temperature=1.0)) for form in forms))
     assert all(re.fullmatch(rf"{number}: [a-z]{{5,9}}", reply.text) for number, reply in enumerate(replies))
@@ -100,12 +100,12 @@ async def test_a_timeout_reaches_the_server(model: VLLMServerModel, server: Serv
     assert await _has_running(server, 0)
 
 
-async def test_a_grammar_that_is_none_is_refused(model: VLLMServerModel) -> None:
+async def test_an_invalid_grammar_is_rejected(model: VLLMServerModel) -> None:
     with pytest.raises(BadRequestError):
         await model.complete(asking(form=Grammar(gbnf="root ::= missing")))
 
 
-async def test_a_conversation_that_is_too_long_is_named_as_such(model: VLLMServerModel) -> None:
+async def test_a_conversation_that_is_too_long_raises_a_context_error(model: VLLMServerModel) -> None:
     with pytest.raises(ContextLengthError):
         await model.complete(asking("word " * 40_000))
 

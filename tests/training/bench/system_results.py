@@ -43,14 +43,14 @@ def system_result(
 
 def system_result_with_repeats(name: str, valid: list[list[float]]) -> SystemResult:
     """Three repetitions of each question; those with a valid plan have these scores, the others are wrong."""
-    one = system_result(name, [0] * 3 * len(valid))
+    system = system_result(name, [0] * 3 * len(valid))
     results = []
     for number, scores in enumerate(valid):
-        for repeat, result in enumerate(one.results[:3]):
+        for repeat, result in enumerate(system.results[:3]):
             key = result.key.model_copy(update={"sample": f"s{number}", "repeat": repeat})
             value = scores[repeat] if repeat < len(scores) else 0.0
             results.append(result.model_copy(update={"key": key, "value": value, "valid": repeat < len(scores)}))
-    return SystemResult(one.system, tuple(results))
+    return SystemResult(system.system, tuple(results))
 
 
 def task_result(*systems: SystemResult) -> TaskResult:

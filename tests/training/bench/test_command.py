@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 from rl_conductor.cli.main import app
 from rl_conductor_training.bench.runner import Bench
 from rl_conductor_training.cli.bench import show_progress
-from training.bench.test_runner import ALONE, BEST, PLANNED
+from training.bench.toy_systems import ALONE, BEST, PLANNED
 
 
 def test_the_command_prints_a_table_and_writes_rows_and_reports(
@@ -19,9 +19,11 @@ def test_the_command_prints_a_table_and_writes_rows_and_reports(
 ) -> None:
     monkeypatch.setenv("COLUMNS", "140")
     bench(ALONE + BEST + PLANNED, against=["best"])
-    said = CliRunner().invoke(app, ["bench", str(folder / "bench.toml"), "--limit", "8", "--out", str(folder / "told")])
-    assert said.exit_code == 0, said.output
-    assert re.search(r"^planned +1\.00 ± 0\.00 +100% +1\.00 ± 0\.00", said.stdout, re.MULTILINE)
+    result = CliRunner().invoke(
+        app, ["bench", str(folder / "bench.toml"), "--limit", "8", "--out", str(folder / "told")]
+    )
+    assert result.exit_code == 0, result.output
+    assert re.search(r"^planned +1\.00 ± 0\.00 +100% +1\.00 ± 0\.00", result.stdout, re.MULTILINE)
     assert len((folder / "told" / "rows.jsonl").read_text().splitlines()) == 8 * 4 + 20 * 2
     for form in ("md", "html"):
         text = (folder / "told" / f"report.{form}").read_text()
@@ -29,7 +31,7 @@ def test_the_command_prints_a_table_and_writes_rows_and_reports(
             assert fact in text
 
 
-def test_a_report_needs_nothing_from_elsewhere(bench: Callable[..., Bench], folder: Path) -> None:
+def test_a_report_loads_nothing_from_other_sites(bench: Callable[..., Bench], folder: Path) -> None:
     bench(ALONE + BEST + PLANNED, against=["best"])
     CliRunner().invoke(app, ["bench", str(folder / "bench.toml"), "--out", str(folder / "told")])
     html = (folder / "told" / "report.html").read_text()
@@ -38,46 +40,46 @@ def test_a_report_needs_nothing_from_elsewhere(bench: Callable[..., Bench], fold
     assert all(address.startswith("#") for address in re.findall(r'href="([^"]*)"', html))
 
 
-async def test_ctrl_c_says_what_was_spent_and_how_to_go_on(
+async def test_ctrl_c_prints_the_usage_and_how_to_resume(
     bench: Callable[..., Bench], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    made = bench(ALONE, concurrency=1)
+    bench_run = bench(ALONE, concurrency=1)
 
     async def interrupted() -> None:
-        with show_progress(made):
-            await made.run()
+        with show_progress(bench_run):
+            await bench_run.run()
             raise KeyboardInterrupt
 
     with pytest.raises(typer.Exit) as ended:
         await interrupted()
     assert ended.value.exit_code == 130
-    said = " ".join(capsys.readouterr().err.split())
-    assert "stopped; 24 calls, 116 tokens, $92.00 paid; the same command resumes from" in said
-    assert len(made.results.path.read_text().splitlines()) == 24
+    output = " ".join(capsys.readouterr().err.split())
+    assert "interrupted; 24 calls, 116 tokens, $92.00 paid; the same command resumes from" in output
+    assert len(bench_run.results.path.read_text().splitlines()) == 24
 
 
-def test_what_came_from_the_cache_is_counted(bench: Callable[..., Bench], folder: Path) -> None:
+def test_cached_calls_are_counted(bench: Callable[..., Bench], folder: Path) -> None:
     bench(ALONE)
-    said = [
+    outputs = [
         CliRunner().invoke(app, ["bench", str(folder / "bench.toml"), "--out", str(folder / out)]).stderr
         for out in ("first", "again")
     ]
-    assert "24 calls, 116 tokens, $92.00 paid; the report is in" in said[0]
-    assert "24 calls (24 of them from the cache), 116 tokens, $0 paid; the report is in" in said[1]
+    assert "24 calls, 116 tokens, $92.00 paid; the report is in" in outputs[0]
+    assert "24 calls (24 of them from the cache), 116 tokens, $0 paid; the report is in" in outputs[1]
 
 
-def test_a_budget_ends_the_command_with_what_to_do(bench: Callable[..., Bench], folder: Path) -> None:
+def test_a_spent_budget_ends_the_command_with_a_hint(bench: Callable[..., Bench], folder: Path) -> None:
     bench(ALONE, concurrency=1)
-    said = CliRunner().invoke(
+    result = CliRunner().invoke(
         app, ["bench", str(folder / "bench.toml"), "--budget", "5", "--out", str(folder / "told")]
     )
-    assert said.exit_code == 1
-    assert "the budget of $5.00 is spent; the same command with a larger one goes on from here" in said.stderr
+    assert result.exit_code == 1
+    assert "the budget of $5.00 is spent; the same command with a larger one goes on from here" in result.stderr
     assert len((folder / "told" / "rows.jsonl").read_text().splitlines()) == 2
 
 
 def test_an_unknown_system_is_named(bench: Callable[..., Bench], folder: Path) -> None:
     bench(ALONE)
-    said = CliRunner().invoke(app, ["bench", str(folder / "bench.toml"), "--system", "nobody"])
-    assert said.exit_code == 2
-    assert "no system 'nobody': the bench file has alone" in said.stderr
+    result = CliRunner().invoke(app, ["bench", str(folder / "bench.toml"), "--system", "nobody"])
+    assert result.exit_code == 2
+    assert "no system 'nobody': the bench file has alone" in result.stderr

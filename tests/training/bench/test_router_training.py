@@ -1,4 +1,4 @@
-"""Learning which requests one call answers: the threshold, what is too little, and the command."""
+"""Tests of router training: the threshold, the minimum number of examples, and the command."""
 
 from __future__ import annotations
 
@@ -37,15 +37,15 @@ def examples(number: int, *, seed: int = 0, noise: float = 0.0) -> list[RouterEx
 # ---------------------------------------------------------------------------------------- learning
 
 
-def test_it_learns_what_can_be_learned_and_keeps_its_promise_on_questions_it_has_not_seen() -> None:
-    made, report = train_router(examples(300, noise=0.04), risk=0.05, **WHO)
+def test_a_router_learns_and_keeps_its_risk_on_unseen_questions() -> None:
+    router, report = train_router(examples(300, noise=0.04), risk=0.05, **WHO)
 
-    assert made is not None
+    assert router is not None
     held_out = drawn(1_000, seed=1, noise=0.04)
-    likely = [(made.probability(question(text)), right) for text, right in held_out]
+    likely = [(router.probability(question(text)), right) for text, right in held_out]
     base = max(np.mean([right for _, right in held_out]), np.mean([not right for _, right in held_out]))
     accuracy = np.mean([(p >= 0.5) == right for p, right in likely])
-    sent = [right for p, right in likely if p >= made.threshold]
+    sent = [right for p, right in likely if p >= router.threshold]
     assert base < 0.6
     assert accuracy > 0.9
     assert len(sent) > 300
@@ -57,28 +57,28 @@ def test_it_learns_what_can_be_learned_and_keeps_its_promise_on_questions_it_has
     assert report.sent.value == pytest.approx(len(sent) / 1_000, abs=0.15)
 
 
-def test_what_is_written_decides_as_what_was_learned(tmp_path: Path) -> None:
-    made, _ = train_router(examples(200), risk=0.05, **WHO)
-    assert made is not None
-    made.write(tmp_path / "tiers.json")
+def test_a_router_decides_the_same_after_being_written_and_read(tmp_path: Path) -> None:
+    router, _ = train_router(examples(200), risk=0.05, **WHO)
+    assert router is not None
+    router.write(tmp_path / "tiers.json")
 
     again = Router.read(tmp_path / "tiers.json")
 
-    assert again.decide(question("What is the capital of Peru?")) == made.decide(
+    assert again.decide(question("What is the capital of Peru?")) == router.decide(
         question("What is the capital of Peru?")
     )
     assert again.learned.requests == 200
 
 
-def test_of_pure_chance_nothing_is_sent() -> None:
-    made, report = train_router(examples(300, noise=1.0), risk=0.05, **WHO)
+def test_nothing_is_sent_where_labels_are_random() -> None:
+    router, report = train_router(examples(300, noise=1.0), risk=0.05, **WHO)
 
-    assert made is None
+    assert router is None
     assert report.wrong is None or report.sent.value < 0.1
     assert report.brier > 0.2
 
 
-def test_only_what_was_seen_often_enough_counts_as_known() -> None:
+def test_only_frequent_features_are_handled() -> None:
     tool = (Tool(name="look"),)
     plain = examples(200)
     with_tools = [RouterExample(question(text, tools=tool), right) for text, right in drawn(30, seed=2)]
@@ -87,27 +87,27 @@ def test_only_what_was_seen_often_enough_counts_as_known() -> None:
         for text, right in drawn(3, seed=3)
     ]
 
-    made, _ = train_router([*plain, *with_tools, *with_turns], risk=0.05, **WHO)
+    router, _ = train_router([*plain, *with_tools, *with_turns], risk=0.05, **WHO)
 
-    assert made is not None
-    assert made.seen == {"tools"}
-    assert made.decide(question("What is the capital of Peru?", tools=tool)).tier == "single"
+    assert router is not None
+    assert router.seen == {"tools"}
+    assert router.decide(question("What is the capital of Peru?", tools=tool)).tier == "single"
 
 
-def test_a_request_that_was_asked_many_times_counts_once_and_as_wrong_when_it_ever_was() -> None:
+def test_a_repeated_request_counts_once_and_as_wrong_if_it_ever_was() -> None:
     once = examples(200)
     shaky = question("What is the capital of Nowhere?")
     many = [RouterExample(shaky, right=False)] + [RouterExample(shaky, right=True)] * 500
 
-    made, report = train_router([*once, *many], risk=0.05, **WHO)
+    router, report = train_router([*once, *many], risk=0.05, **WHO)
 
-    assert made is not None
+    assert router is not None
     assert report.right.n == 201
-    assert made.learned.right == sum(example.right for example in once)
+    assert router.learned.right == sum(example.right for example in once)
 
 
 @pytest.mark.parametrize(
-    ("given_", "needed"),
+    ("training_examples", "needed"),
     [
         (examples(40), "40 different requests.*at least 60 are needed"),
         (
@@ -120,12 +120,14 @@ def test_a_request_that_was_asked_many_times_counts_once_and_as_wrong_when_it_ev
         ),
     ],
 )
-def test_too_little_is_refused_with_what_is_needed(given_: list[RouterExample], needed: str) -> None:
+def test_too_few_examples_are_rejected_with_the_required_number(
+    training_examples: list[RouterExample], needed: str
+) -> None:
     with pytest.raises(ConfigError, match=f"(?s)too little to learn tiers from.*{needed}"):
-        train_router(given_, risk=0.05, **WHO)
+        train_router(training_examples, risk=0.05, **WHO)
 
 
-def test_a_smaller_risk_needs_more() -> None:
+def test_a_smaller_risk_needs_more_examples() -> None:
     with pytest.raises(ConfigError, match="1000 of them right"):
         train_router(examples(100), risk=0.001, **WHO)
 
@@ -137,40 +139,40 @@ scored = st.lists(st.tuples(st.sampled_from([0.01 * n for n in range(101)]), st.
 
 @given(scored, st.sampled_from([0.02, 0.05, 0.1, 0.3]))
 @settings(deadline=None)
-def test_at_the_threshold_and_one_more_wrong_answer_the_risk_still_holds(
-    found: list[tuple[float, bool]], risk: float
+def test_the_threshold_keeps_the_risk_with_one_more_wrong_answer(
+    labelled: list[tuple[float, bool]], risk: float
 ) -> None:
-    likely = np.array([p for p, _ in found])
-    right = np.array([was for _, was in found], dtype=bool)
+    likely = np.array([p for p, _ in labelled])
+    right = np.array([was for _, was in labelled], dtype=bool)
 
-    chosen = select_threshold(likely, right, risk)
+    threshold = select_threshold(likely, right, risk)
 
-    if chosen is None:
+    if threshold is None:
         return
-    sent = [was for p, was in found if p >= chosen]
+    sent = [was for p, was in labelled if p >= threshold]
     assert sent
-    assert chosen >= 0.5
+    assert threshold >= 0.5
     assert (sent.count(False) + 1) / (len(sent) + 1) <= risk
 
 
 @given(scored, st.sampled_from([0.05, 0.1, 0.3]), st.randoms())
 @settings(deadline=None)
 def test_the_threshold_does_not_depend_on_the_order_of_the_examples(
-    found: list[tuple[float, bool]], risk: float, draw: Any
+    labelled: list[tuple[float, bool]], risk: float, draw: Any
 ) -> None:
     def of(each: list[tuple[float, bool]]) -> float | None:
         return select_threshold(np.array([p for p, _ in each]), np.array([was for _, was in each], dtype=bool), risk)
 
-    shuffled = list(found)
+    shuffled = list(labelled)
     draw.shuffle(shuffled)
-    assert of(found) == of(shuffled)
+    assert of(labelled) == of(shuffled)
 
 
 @given(scored)
 @settings(deadline=None)
-def test_a_larger_risk_never_sends_less(found: list[tuple[float, bool]]) -> None:
-    likely = np.array([p for p, _ in found])
-    right = np.array([was for _, was in found], dtype=bool)
+def test_a_larger_risk_never_sends_less(labelled: list[tuple[float, bool]]) -> None:
+    likely = np.array([p for p, _ in labelled])
+    right = np.array([was for _, was in labelled], dtype=bool)
     small, large = select_threshold(likely, right, 0.05), select_threshold(likely, right, 0.3)
 
     assert small is None or (large is not None and large <= small)
@@ -180,11 +182,13 @@ def test_a_larger_risk_never_sends_less(found: list[tuple[float, bool]]) -> None
 
 
 async def run(*plans: str, pool: Any = None, rounds: int = 2, text: str = "What?") -> Any:
-    made = Conductor(ScriptedModel(list(plans)), pool or pool_of(a="from a", b="from b"), limits=Limits(rounds=rounds))
-    return await made.run(text)
+    conductor = Conductor(
+        ScriptedModel(list(plans)), pool or pool_of(a="from a", b="from b"), limits=Limits(rounds=rounds)
+    )
+    return await conductor.run(text)
 
 
-async def test_runs_say_of_a_single_call_what_the_conductor_made_of_it() -> None:
+async def test_runs_are_labelled_by_the_conductors_verdict() -> None:
     traces = TraceExamples()
     traces.add_trace(await run(ONE, ACCEPT, text="accepted"))
     traces.add_trace(await run(ONE, TWO, text="planned anew"))
@@ -192,9 +196,9 @@ async def test_runs_say_of_a_single_call_what_the_conductor_made_of_it() -> None
     traces.add_trace(await run(ONE, rounds=1, text="never judged"))
     traces.add_trace(await run(plan((1, "Say it.", [])), ACCEPT, text="by another"))
 
-    said = {example.request.messages[0].text: example.right for example in traces.examples("a", "scripted:a")}
+    labels = {example.request.messages[0].text: example.right for example in traces.examples("a", "scripted:a")}
 
-    assert said == {"accepted": True, "planned anew": False, "several steps": False}
+    assert labels == {"accepted": True, "planned anew": False, "several steps": False}
     assert traces.skipped == 1
     assert traces.most_accepted_worker == "a"
     assert traces.examples("a", "openai:newer") == traces.examples("c", "scripted:c")
@@ -220,19 +224,19 @@ def calibrate(pool: Path, *more: str) -> Result:
     return CliRunner().invoke(app, ["calibrate", str(pool), *more])
 
 
-def test_calibrate_writes_cards_and_tiers_and_tells_how_good_they_are(pool: Path) -> None:
+def test_calibrate_writes_cards_and_a_router_and_prints_its_quality(pool: Path) -> None:
     file = pool.parent / "tiers.json"
-    said = calibrate(pool, "--task", f"jsonl:{pool.parent / 'many.jsonl'}", "--tiers", str(file))
+    result = calibrate(pool, "--task", f"jsonl:{pool.parent / 'many.jsonl'}", "--tiers", str(file))
 
-    assert said.exit_code == 0, said.output
-    made = Router.read(file)
-    assert (made.worker, made.model) == ("adder", "scripted:adder")
-    assert made.decide(question("add 7 7")).tier == "single"
-    assert made.decide(question("please spell it with 9 letters")).tier == "conductor"
-    assert "answers 60.0% (50.2% to 69.1%) of 100 requests" in said.stdout
-    assert re.search(r"at most 5\.0% wrong +one call from probability 0\.\d+ on", said.stdout)
-    assert re.search(r"of these wrong +0\.0% \(0\.0% to \d", said.stdout)
-    assert 'write tiers = "tiers.json"' in said.stderr
+    assert result.exit_code == 0, result.output
+    router = Router.read(file)
+    assert (router.worker, router.model) == ("adder", "scripted:adder")
+    assert router.decide(question("add 7 7")).tier == "single"
+    assert router.decide(question("please spell it with 9 letters")).tier == "conductor"
+    assert "answers 60.0% (50.2% to 69.1%) of 100 requests" in result.stdout
+    assert re.search(r"at most 5\.0% wrong +one call from probability 0\.\d+ on", result.stdout)
+    assert re.search(r"of these wrong +0\.0% \(0\.0% to \d", result.stdout)
+    assert 'write tiers = "tiers.json"' in result.stderr
     assert "accuracy" in pool.read_text()
 
 
@@ -248,15 +252,15 @@ def test_calibrate_writes_cards_and_tiers_and_tells_how_good_they_are(pool: Path
         (["--runs", "DIR/none.jsonl", "--tiers", "TIERS"], "can't read 'nowhere/none.jsonl'"),
     ],
 )
-def test_what_it_cannot_learn_from_is_told(pool: Path, options: list[str], why: str) -> None:
+def test_unsuitable_training_data_is_reported(pool: Path, options: list[str], why: str) -> None:
     names = {"TASK": f"jsonl:{pool.parent / 'many.jsonl'}", "TIERS": str(pool.parent / "t.json"), "DIR": "nowhere"}
     for name, value in names.items():
         options = [option.replace(name, value) for option in options]
 
-    said = calibrate(pool, *options)
+    result = calibrate(pool, *options)
 
-    assert said.exit_code == 2
-    assert re.search(why, " ".join(said.stderr.split()))
+    assert result.exit_code == 2
+    assert re.search(why, " ".join(result.stderr.split()))
     assert not (pool.parent / "t.json").exists()
 
 
@@ -275,32 +279,32 @@ def export_runs(file: Path, number: int, *, rounds: int = 2) -> Path:
     return file
 
 
-def test_tiers_are_learned_from_exported_runs(pool: Path) -> None:
+def test_a_router_is_trained_on_exported_runs(pool: Path) -> None:
     runs = export_runs(pool.parent / "runs.jsonl", 120)
     file = pool.parent / "tiers.json"
 
-    said = calibrate(pool, "--runs", str(runs), "--tiers", str(file))
+    result = calibrate(pool, "--runs", str(runs), "--tiers", str(file))
 
-    assert said.exit_code == 0, said.output
-    made = Router.read(file)
-    assert made.decide(question("What is the capital of place 1 a?")).tier == "single"
-    assert made.decide(question("Prove that place 1 a is not compact.")).tier == "conductor"
-    assert made.learned.source == "exported runs"
+    assert result.exit_code == 0, result.output
+    router = Router.read(file)
+    assert router.decide(question("What is the capital of place 1 a?")).tier == "single"
+    assert router.decide(question("Prove that place 1 a is not compact.")).tier == "conductor"
+    assert router.learned.source == "exported runs"
 
 
-def test_runs_that_nobody_judged_teach_nothing_and_it_is_told_what_would(pool: Path) -> None:
+def test_runs_without_labels_are_rejected_with_a_hint(pool: Path) -> None:
     runs = export_runs(pool.parent / "runs.jsonl", 6, rounds=1)
 
-    said = calibrate(pool, "--runs", str(runs), "--tiers", str(pool.parent / "tiers.json"))
+    result = calibrate(pool, "--runs", str(runs), "--tiers", str(pool.parent / "tiers.json"))
 
-    assert said.exit_code == 2
-    assert "no run shows whether one call was enough" in " ".join(said.stderr.split())
+    assert result.exit_code == 2
+    assert "no run shows whether one call was enough" in " ".join(result.stderr.split())
 
 
-def test_a_risk_that_can_not_be_kept_is_told_and_nothing_is_written(tmp_path: Path) -> None:
-    given_ = cli.RouterExamples(examples(300, noise=1.0), "a", "scripted:a", "a test")
+def test_an_unattainable_risk_is_reported_and_nothing_is_written(tmp_path: Path) -> None:
+    training_examples = cli.RouterExamples(examples(300, noise=1.0), "a", "scripted:a", "a test")
 
     with pytest.raises(ConfigError, match=r"no request can be sent to a single call of 'a' at a risk of 0\.05"):
-        cli.train_router(given_, risk=0.05, to=tmp_path / "tiers.json")
+        cli.train_router(training_examples, risk=0.05, to=tmp_path / "tiers.json")
 
     assert not list(tmp_path.iterdir())

@@ -12,20 +12,20 @@ from rl_conductor_training.bench.systems.routers.masrouter import MasRouter
 from rl_conductor_training.bench.systems.routers.routerdc import RouterDC, contrastive_loss
 from rl_conductor_training.bench.systems.routers.smoothie import estimate_distances
 from training.bench import toys
-from training.bench.test_runner import BEST, lines
+from training.bench.toy_systems import BEST, lines
 
 Make = Callable[..., Bench]
 
 THINGS = ("sea", "forest", "moon", "old harbour", "winter", "market")
 
 
-def test_embeddings_have_length_one_and_like_texts_lie_near_each_other() -> None:
+def test_embeddings_have_norm_one_and_similar_texts_are_close() -> None:
     sums, more, poem = embed(["add two and three", "what is five plus two", "a poem about the sea"])
     assert np.linalg.norm(sums) == pytest.approx(1)
     assert sums @ more > sums @ poem
 
 
-def test_the_contrastive_loss_is_that_worked_by_hand() -> None:
+def test_the_contrastive_loss_matches_a_manual_calculation() -> None:
     logits = np.array([[1.0, 0.0, 2.0], [0.0, 0.0, 0.0]])
     goods = np.array([[1.0, 0.0, 0.0], [1.0, 1.0, 1.0]])  # in the second row none is wrong: nothing to learn
     value, slope = contrastive_loss(logits, goods, goods == 0)
@@ -36,7 +36,7 @@ def test_the_contrastive_loss_is_that_worked_by_hand() -> None:
         assert slope[place] == pytest.approx((contrastive_loss(moved, goods, goods == 0)[0] - value) / 1e-6, abs=1e-5)
 
 
-def test_the_slope_that_routerdc_follows_is_that_of_its_loss() -> None:
+def test_the_gradient_of_routerdc_matches_finite_differences() -> None:
     router = RouterDC(kind="routerdc", dimensions=2)
     draw = np.random.default_rng(0)
     questions, right = draw.normal(size=(5, 3)), np.array([[1.0, 0], [0, 1], [1, 1], [1, 0], [0, 0]])
@@ -46,36 +46,36 @@ def test_the_slope_that_routerdc_follows_is_that_of_its_loss() -> None:
     for place in range(len(flat)):
         moved = flat.copy()
         moved[place] += 1e-6
-        found = router._loss(moved, questions, right, partners, strangers)[0]
-        assert slope[place] == pytest.approx((found - value) / 1e-6, abs=1e-4)
+        moved_loss = router._loss(moved, questions, right, partners, strangers)[0]
+        assert slope[place] == pytest.approx((moved_loss - value) / 1e-6, abs=1e-4)
 
 
-def test_routerdc_learns_who_can_do_what() -> None:
+def test_routerdc_learns_the_skills_of_workers() -> None:
     sums = [f"What is {a} times {b}?" for a in (13, 27, 48, 91) for b in (5, 6, 7)]
     texts = [f"Write a {kind} about the {thing}." for kind in ("poem", "short story") for thing in THINGS]
     right = np.array([[1.0, 0.0, 0.0]] * len(sums) + [[0.0, 1.0, 0.0]] * len(texts))
     space = RouterDC(kind="routerdc").train(embed([*sums, *texts]), right, 0)
-    asked = [
+    requests = [
         "What is 77 times 8?",
         "Calculate 5 plus 12.",
         "Write a limerick about the wind.",
         "Tell me about a castle.",
     ]
-    assert space.scores(embed(asked)).argmax(axis=1).tolist() == [0, 0, 1, 1]
+    assert space.scores(embed(requests)).argmax(axis=1).tolist() == [0, 0, 1, 1]
 
 
-async def test_routerdc_asks_one_worker_and_beats_the_best_single_one(bench: Make) -> None:
-    found = await lines(bench(BEST + '[systems.router]\nkind = "routerdc"\n'))
-    assert found["router"].steps == 1
-    assert found["router"].accuracy.value > found["best"].accuracy.value
+async def test_routerdc_calls_one_worker_and_beats_the_best_single_one(bench: Make) -> None:
+    rows = await lines(bench(BEST + '[systems.router]\nkind = "routerdc"\n'))
+    assert rows["router"].steps == 1
+    assert rows["router"].accuracy.value > rows["best"].accuracy.value
 
 
-async def test_masrouter_learns_to_chain_what_needs_both(bench: Make) -> None:
-    found = await lines(bench('[systems.router]\nkind = "masrouter"\ndraws = 12\ncost = 0.05\n'))
-    assert found["router"].accuracy.value >= (6 + 2) / 12
+async def test_masrouter_learns_to_chain_two_workers_where_needed(bench: Make) -> None:
+    rows = await lines(bench('[systems.router]\nkind = "masrouter"\ndraws = 12\ncost = 0.05\n'))
+    assert rows["router"].accuracy.value >= (6 + 2) / 12
 
 
-def test_masrouter_prefers_the_cheaper_of_two_that_are_right() -> None:
+def test_masrouter_prefers_the_cheaper_of_two_right_options() -> None:
     router = MasRouter(kind="masrouter")
     questions = embed(["add 1 2", "add 2 2", "spell 4", "spell 5"] * 2)
     choices: list[tuple[str, tuple[str, ...]]] = [
@@ -87,18 +87,18 @@ def test_masrouter_prefers_the_cheaper_of_two_that_are_right() -> None:
     assert policy.choose(embed(["spell 7"])[0]) == ("single", ("speller",))
 
 
-def test_smoothie_finds_the_worker_that_lies_nearest_to_the_truth() -> None:
+def test_smoothie_finds_the_worker_closest_to_the_right_answers() -> None:
     draw = np.random.default_rng(0)
     truth = draw.normal(size=(400, 8))
     replies = np.stack([truth + noise * draw.normal(size=truth.shape) for noise in (1.0, 0.1, 0.5)], axis=1)
     assert estimate_distances(replies) == pytest.approx([8 * 1.0, 8 * 0.01, 8 * 0.25], rel=0.1, abs=0.1)
 
 
-async def test_smoothie_asks_every_worker_and_counts_them_all(bench: Make) -> None:
+async def test_smoothie_calls_and_counts_every_worker(bench: Make) -> None:
     third = '[pools.toys.workers.flipper]\nmodel = "toy:flipper"\nsampling = { temperature = 0 }\n'
-    found = (await lines(bench(third + '[systems.router]\nkind = "smoothie"\n')))["router"]
-    assert found.steps == 3
-    assert found.accuracy.value >= 6 / 12  # two of three add
+    row = (await lines(bench(third + '[systems.router]\nkind = "smoothie"\n')))["router"]
+    assert row.steps == 3
+    assert row.accuracy.value >= 6 / 12  # two of three add
     assert toys.calls("speller") == 12 + 20
 
 

@@ -17,16 +17,16 @@ ROOT = Path(__file__).parents[3]
 
 
 @pytest.mark.parametrize("recipe", sorted((ROOT / "recipes").glob("bench-*.toml")), ids=lambda path: path.stem)
-def test_a_recipe_is_a_bench_file(recipe: Path) -> None:
+def test_the_recipe_is_a_valid_bench_file(recipe: Path) -> None:
     settings = read_settings(recipe)
     assert set(settings.against) <= settings.systems.keys()
     assert all(name.startswith("embedded:") for name in settings.models)
 
 
-def test_the_page_shows_a_bench_file(tmp_path: Path) -> None:
-    shown = re.search(r"```toml\n(.*?)```", (ROOT / "docs" / "benchmark.md").read_text(), re.DOTALL)
-    assert shown is not None
-    (tmp_path / "bench.toml").write_text(shown[1])
+def test_the_docs_show_a_valid_bench_file(tmp_path: Path) -> None:
+    block = re.search(r"```toml\n(.*?)```", (ROOT / "docs" / "benchmark.md").read_text(), re.DOTALL)
+    assert block is not None
+    (tmp_path / "bench.toml").write_text(block[1])
     (tmp_path / "pool.toml").write_text(
         '[workers.fast]\nmodel = "toy:adder"\n[workers.strong]\nmodel = "toy:speller"\n'
     )
@@ -37,7 +37,7 @@ def test_the_page_shows_a_bench_file(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("entry", get_args(get_args(AnySystem)[0]), ids=lambda entry: entry.__name__)
-def test_the_page_tells_the_keys_of_each_kind_with_what_they_are_by_default(entry: type[SystemEntry]) -> None:
+def test_the_docs_list_the_keys_and_defaults_of_each_kind(entry: type[SystemEntry]) -> None:
     (kind,) = get_args(entry.model_fields["kind"].annotation)
     (row,) = re.findall(rf"^\| `{kind}` \|.*\| (.*)\|$", (ROOT / "docs" / "benchmark.md").read_text(), re.MULTILINE)
     for name, field in entry.model_fields.items():
@@ -47,7 +47,7 @@ def test_the_page_tells_the_keys_of_each_kind_with_what_they_are_by_default(entr
                 assert f"{field.default:,g}" in row
 
 
-def test_files_are_named_from_where_the_bench_file_lies(tmp_path: Path) -> None:
+def test_paths_are_relative_to_the_bench_file(tmp_path: Path) -> None:
     file = tmp_path / "bench.toml"
     lines = (
         'cache = "replies.sqlite"',
@@ -61,7 +61,7 @@ def test_files_are_named_from_where_the_bench_file_lies(tmp_path: Path) -> None:
     file.write_text("\n".join(lines) + f"\n{POOL}{SYSTEMS}")
     settings = read_settings(file)
     assert settings.cache == tmp_path / "replies.sqlite"
-    assert {name: one.task for name, one in settings.tasks.items()} == {
+    assert {name: entry.task for name, entry in settings.tasks.items()} == {
         "mine": f"jsonl:{tmp_path / 'mine.jsonl'}",
         "math": "math-500",
         "elsewhere": "gsm8k:/data/gsm8k.jsonl",
@@ -79,7 +79,7 @@ POOL = "[pools.p.small]\n"
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("x = [", "is not TOML"),
         (TASKS + POOL + '[systems.s]\nkind = "magic"\n', r"systems.s: Input tag 'magic' .* 'alone', 'best-of-n'"),
@@ -94,14 +94,14 @@ POOL = "[pools.p.small]\n"
         ('against = ["s"]\n' + TASKS + POOL + SYSTEMS, "against names s, but it may name no system"),
     ],
 )
-def test_a_mistake_is_told_by_its_key(tmp_path: Path, text: str, said: str) -> None:
+def test_an_invalid_setting_is_reported_by_its_key(tmp_path: Path, text: str, message: str) -> None:
     file = tmp_path / "bench.toml"
     file.write_text(text)
-    with pytest.raises(ConfigError, match=said):
+    with pytest.raises(ConfigError, match=message):
         read_settings(file)
 
 
-def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
+def test_a_missing_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"can't read '.*bench\.toml'"):
         read_settings(tmp_path / "bench.toml")
 
@@ -119,6 +119,6 @@ def test_another_adapter_under_the_same_name_is_another_model(tmp_path: Path) ->
     assert cache_version(ModelEntry(model="embedded:smollm2-135m", options={"threads": 1})) == ""
 
 
-def test_replies_of_an_embedded_adapter_are_of_that_adapter_alone() -> None:
+def test_cached_replies_depend_on_the_embedded_adapter() -> None:
     assert "conductor-135m.gguf" in cache_version(ModelEntry(model="embedded:conductor-135m"))
     assert not cache_version(ModelEntry(model="embedded:smollm2-135m"))

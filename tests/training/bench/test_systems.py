@@ -14,7 +14,7 @@ from rl_conductor_training.bench.systems.mixture_of_agents import MixtureOfAgent
 from rl_conductor_training.bench.systems.random_plan import draw_plan
 from rl_conductor_training.bench.systems.sampling import BestOfN, majority_reply
 from training.bench import toys
-from training.bench.test_runner import ALONE, PLANNED, lines
+from training.bench.toy_systems import ALONE, PLANNED, lines
 
 Make = Callable[..., Bench]
 
@@ -23,7 +23,7 @@ ORACLE = '[systems.oracle]\nkind = "oracle"\n'
 FLIPPER = '[pools.toys.workers.flipper]\nmodel = "toy:flipper"\nsampling = { temperature = 1 }\n'
 
 
-def test_a_system_has_to_say_how_it_gets_ready() -> None:
+def test_a_system_entry_must_implement_build() -> None:
     class Unready(SystemEntry):
         kind: str = "unready"
 
@@ -31,31 +31,31 @@ def test_a_system_has_to_say_how_it_gets_ready() -> None:
         Unready()  # type: ignore[abstract]
 
 
-def test_a_mixture_of_three_layers_asks_all_twice_and_the_aggregator_once() -> None:
+def test_three_layers_call_every_worker_twice_and_the_aggregator_once() -> None:
     plan = MixtureOfAgents(kind="mixture-of-agents").workflow(["a", "b", "c"], "b")
     assert [step.worker for step in plan.steps] == [*"abc", *"abc", "b"]
     assert [sorted(step.access) for step in plan.steps] == [[], [], [], *[[0, 1, 2]] * 3, [3, 4, 5]]
 
 
 async def test_every_call_of_a_mixture_counts(bench: Make) -> None:
-    found = (await lines(bench(MIXTURE)))["moa"]
-    assert (found.usage.calls, toys.calls("adder"), toys.calls("speller")) == (12 * 5, 12 * 2, 12 * 3)
-    assert found.steps == 5
+    row = (await lines(bench(MIXTURE)))["moa"]
+    assert (row.usage.calls, toys.calls("adder"), toys.calls("speller")) == (12 * 5, 12 * 2, 12 * 3)
+    assert row.steps == 5
     words = sum(
         len(message.text.split())
-        for one in toys.MADE.values()
-        for toy in one
+        for models in toys.MADE.values()
+        for toy in models
         for request in toy.requests
         for message in request.messages
     )
-    assert found.usage.input_tokens == words
-    assert found.accuracy_by_depth[2].value == 1  # the speller sees what the adder found
+    assert row.usage.input_tokens == words
+    assert row.accuracy_by_depth[2].value == 1  # the speller sees what the adder found
 
 
-async def test_the_oracle_takes_the_first_right_workflow_and_counts_it_alone(bench: Make) -> None:
-    found = (await lines(bench(ORACLE)))["oracle"]
-    assert (found.accuracy.value, found.sees_answers) == (1, True)
-    assert found.steps == pytest.approx((8 * 1 + 4 * 2) / 12)
+async def test_the_oracle_takes_the_first_right_workflow_and_counts_only_its_usage(bench: Make) -> None:
+    row = (await lines(bench(ORACLE)))["oracle"]
+    assert (row.accuracy.value, row.sees_answers) == (1, True)
+    assert row.steps == pytest.approx((8 * 1 + 4 * 2) / 12)
 
 
 async def test_an_oracles_role_must_be_a_worker(bench: Make) -> None:
@@ -64,84 +64,84 @@ async def test_an_oracles_role_must_be_a_worker(bench: Make) -> None:
         await bench(roles).run()
 
 
-async def test_self_reflection_is_one_worker_over_and_over(bench: Make) -> None:
-    found = (await lines(bench('[systems.reflect]\nkind = "self-reflection"\n')))["reflect"]
-    assert (found.steps, toys.calls("adder")) == (5, 12 * 5 + 20)
-    assert found.description.startswith("adder answers")  # the best on the calibration samples
+async def test_self_reflection_repeats_one_worker(bench: Make) -> None:
+    row = (await lines(bench('[systems.reflect]\nkind = "self-reflection"\n')))["reflect"]
+    assert (row.steps, toys.calls("adder")) == (5, 12 * 5 + 20)
+    assert row.description.startswith("adder answers")  # the best on the calibration samples
 
 
-def test_random_plans_have_every_length_and_only_read_what_came_before() -> None:
+def test_random_plans_have_every_length_and_read_earlier_steps_only() -> None:
     draw = random.Random(0)
     plans = [draw_plan(["a", "b"], 3, draw) for _ in range(200)]
     assert {len(plan.steps) for plan in plans} == {1, 2, 3}
     assert {step.worker for plan in plans for step in plan.steps} == {"a", "b"}
 
 
-async def test_random_plans_are_the_same_every_time_and_others_in_each_repetition(bench: Make) -> None:
+async def test_random_plans_are_reproducible_and_differ_between_repetitions(bench: Make) -> None:
     random_ = '[systems.random]\nkind = "random"\n'
     first, again = [(await bench(random_, repeats=2).run())[0].systems[0].results for _ in range(2)]
     assert first == again
-    assert any(one.workers != other.workers for one, other in zip(first[::2], first[1::2], strict=True))
+    assert any(even.workers != odd.workers for even, odd in zip(first[::2], first[1::2], strict=True))
 
 
-def test_the_answer_that_most_samples_have_wins_and_of_equals_the_first() -> None:
+def test_the_majority_answer_wins_and_ties_go_to_the_first() -> None:
     assert majority_reply(["4", " 5", "5 "], ["four", "five!", "V"]) == "five!"
     assert majority_reply(["4", "5"], ["four", "five"]) == "four"
     assert majority_reply([None, None, None], ["", "what?", "who?"]) == "what?"
     assert majority_reply([], []) == ""
 
 
-async def test_self_consistency_spends_no_more_than_what_it_is_held_to(bench: Make) -> None:
+async def test_self_consistency_stays_within_its_budget(bench: Make) -> None:
     sampled = '[systems.sampled]\nkind = "self-consistency"\nlike = "oracle"\nworker = "flipper"\n'
-    made = bench(FLIPPER + ORACLE + sampled)
-    found = await lines(made)
-    (section,) = await made.run()
+    bench_run = bench(FLIPPER + ORACLE + sampled)
+    rows = await lines(bench_run)
+    (section,) = await bench_run.run()
     results = section.systems[1].results
     each = {result.key.sample: result.usage.total_tokens / result.steps for result in results}
-    assert all(result.usage.total_tokens <= found["oracle"].tokens for result in results)
-    assert all(result.usage.total_tokens + each[result.key.sample] > found["oracle"].tokens for result in results)
-    assert found["sampled"].accuracy.value == pytest.approx(6 / 12)  # one in three samples is wrong, the majority right
+    assert all(result.usage.total_tokens <= rows["oracle"].tokens for result in results)
+    assert all(result.usage.total_tokens + each[result.key.sample] > rows["oracle"].tokens for result in results)
+    assert rows["sampled"].accuracy.value == pytest.approx(6 / 12)  # one in three samples is wrong, the majority right
 
 
-async def test_what_is_held_to_dollars_spends_no_more_dollars(bench: Make) -> None:
+async def test_self_consistency_stays_within_its_dollar_budget(bench: Make) -> None:
     sampled = '[systems.sampled]\nkind = "self-consistency"\nlike = "oracle"\nworker = "flipper"\nspend = "usd"\n'
-    found = await lines(bench(FLIPPER + ORACLE + sampled))
-    assert found["oracle"].dollars / 2 < found["sampled"].dollars <= found["oracle"].dollars
+    rows = await lines(bench(FLIPPER + ORACLE + sampled))
+    assert rows["oracle"].dollars / 2 < rows["sampled"].dollars <= rows["oracle"].dollars
 
 
 BEST = '[systems.best]\nkind = "best-of-n"\nworker = "flipper"\n'
 
 
-async def test_best_of_n_draws_with_other_seeds_and_then_chooses(bench: Make) -> None:
-    found = (await lines(bench(FLIPPER + MIXTURE + BEST + 'like = "moa"\n')))["best"]
+async def test_best_of_n_samples_with_different_seeds_and_then_chooses(bench: Make) -> None:
+    row = (await lines(bench(FLIPPER + MIXTURE + BEST + 'like = "moa"\n')))["best"]
     drawing = [
         request for toy in toys.MADE["flipper"] for request in toy.requests if request.sampling.temperature == 0.7
     ]
-    count = round(found.steps) - 1
+    count = round(row.steps) - 1
     assert count >= 2
-    assert f"choice among {count} samples" in found.description
+    assert f"choice among {count} samples" in row.description
     assert {request.sampling.seed for request in drawing} == set(range(count))
 
 
 @pytest.mark.parametrize(("layers", "spend"), [(2, "tokens"), (3, "usd"), (5, "tokens")])
-async def test_best_of_n_spends_no_more_than_what_it_is_held_to_and_little_less(
+async def test_best_of_n_uses_most_of_its_budget_without_exceeding_it(
     bench: Make, folder: Path, layers: int, spend: str
 ) -> None:
     (folder / "learn.jsonl").write_text((folder / "test.jsonl").read_text().replace("add ", "add  "))
     more = f'like = "moa"\nspend = "{spend}"\n'
-    found = await lines(bench(FLIPPER + MIXTURE + f"layers = {layers}\n" + BEST + more))
-    held, best = (one.dollars if spend == "usd" else one.tokens for one in (found["moa"], found["best"]))
-    assert best <= held
-    assert held < best * (1.1 + 2 / found["best"].steps)  # no other sample would fit, with reading it
+    rows = await lines(bench(FLIPPER + MIXTURE + f"layers = {layers}\n" + BEST + more))
+    moa_spending, best = (row.dollars if spend == "usd" else row.tokens for row in (rows["moa"], rows["best"]))
+    assert best <= moa_spending
+    assert moa_spending < best * (1.1 + 2 / rows["best"].steps)  # no other sample would fit, with reading it
 
 
-async def test_best_of_n_takes_a_single_sample_where_a_choice_is_too_dear(bench: Make) -> None:
-    found = (await lines(bench(FLIPPER + ALONE + BEST + 'like = "flipper"\n')))["best"]
-    assert found.steps == 1
+async def test_best_of_n_takes_a_single_sample_where_a_choice_is_too_expensive(bench: Make) -> None:
+    row = (await lines(bench(FLIPPER + ALONE + BEST + 'like = "flipper"\n')))["best"]
+    assert row.steps == 1
 
 
-def test_how_many_samples_a_budget_allows_is_rounded_down() -> None:
-    best = BestOfN(kind="best-of-n", like="moa", most=9)
+def test_the_number_of_samples_within_a_budget_is_rounded_down() -> None:
+    best = BestOfN(kind="best-of-n", like="moa", max_samples=9)
     assert [best.count_samples(budget, 360, 490) for budget in (50, 359, 360, 489, 490, 10_000)] == [1, 1, 2, 2, 3, 9]
     assert best.count_samples(0, 0, 0) == 9  # it costs nothing
 
@@ -151,50 +151,50 @@ async def test_equal_spending_needs_a_system_that_ran_before(bench: Make) -> Non
         await bench(ALONE + '[systems.sampled]\nkind = "self-consistency"\nlike = "planned"\n' + PLANNED).run()
 
 
-async def test_repetitions_draw_with_seeds_of_their_own_where_a_worker_draws_at_all(bench: Make) -> None:
+async def test_repetitions_have_different_seeds_where_a_worker_samples(bench: Make) -> None:
     await bench(FLIPPER + ALONE, repeats=3).run()
     assert {request.sampling.seed for toy in toys.MADE["flipper"] for request in toy.requests} == {0, 1, 2}
     assert toys.calls("adder") == 12  # a greedy worker would only say the same again: the replies are cached
 
 
-async def test_in_a_second_round_the_planner_judges(bench: Make) -> None:
-    found = await lines(bench(PLANNED + PLANNED.replace("planned", "twice") + "rounds = 2\n"))
-    assert found["twice"].usage.calls == found["planned"].usage.calls + 12
-    assert found["twice"].steps == found["planned"].steps  # it accepts what it reads
+async def test_a_second_round_revises_the_answer(bench: Make) -> None:
+    rows = await lines(bench(PLANNED + PLANNED.replace("planned", "twice") + "rounds = 2\n"))
+    assert rows["twice"].usage.calls == rows["planned"].usage.calls + 12
+    assert rows["twice"].steps == rows["planned"].steps  # it accepts what it reads
 
 
 async def test_an_unseen_pool_has_other_names_in_another_order_and_keeps_its_models(bench: Make) -> None:
     renamed = '[pools.toys.rename]\nspeller = "w1"\nadder = "w2"\n'
-    found = await lines(bench(renamed + ALONE))
-    assert list(found) == ["w1", "w2"]
-    assert found["w2"].accuracy.value == pytest.approx(6 / 12)
+    rows = await lines(bench(renamed + ALONE))
+    assert list(rows) == ["w1", "w2"]
+    assert rows["w2"].accuracy.value == pytest.approx(6 / 12)
 
 
 @pytest.mark.parametrize("table", ["rename", "strengths"])
-async def test_only_a_worker_of_the_pool_can_be_renamed_or_told_in_other_words(bench: Make, table: str) -> None:
+async def test_only_workers_of_the_pool_can_be_renamed_or_described_anew(bench: Make, table: str) -> None:
     with pytest.raises(ConfigError, match="rename or strengths names nobody, not in the pool"):
         await bench(f'[pools.toys.{table}]\nnobody = "w1"\n' + ALONE).run()
 
 
-async def test_planners_are_told_of_workers_in_the_words_of_the_bench(bench: Make) -> None:
+async def test_prompts_use_the_strengths_of_the_bench_file(bench: Make) -> None:
     await bench('[pools.toys.strengths]\nadder = "finds sums"\n' + PLANNED).run()
-    told = toys.MADE["planner"][0].requests[0].messages[0].text
-    assert 'Model 0 "adder": finds sums' in told
-    assert 'Model 1 "speller": spells' in told
+    prompt = toys.MADE["planner"][0].requests[0].messages[0].text
+    assert 'Model 0 "adder": finds sums' in prompt
+    assert 'Model 1 "speller": spells' in prompt
 
 
-async def test_a_system_runs_over_the_pools_that_it_names(bench: Make) -> None:
+async def test_a_system_runs_on_the_pools_that_it_names(bench: Make) -> None:
     other = '[pools.other.workers]\nw1 = { model = "toy:adder" }\n[systems.planned]\npools = ["other"]\n'
     sections = await bench(ALONE + other + PLANNED.partition("\n")[2]).run()
     names = {section.pool: [entrant.system.name for entrant in section.systems] for section in sections}
     assert names == {"toys": ["adder", "speller"], "other": ["w1", "planned"]}
 
 
-async def test_a_budget_ends_the_bench_before_the_next_sample_and_counts_only_what_is_really_paid(bench: Make) -> None:
-    made = bench(ALONE, concurrency=1)
-    made.budget = Decimal(7)
+async def test_a_budget_stops_the_bench_before_the_next_sample_and_ignores_cached_calls(bench: Make) -> None:
+    bench_run = bench(ALONE, concurrency=1)
+    bench_run.budget = Decimal(7)
     with pytest.raises(LimitError, match=r"the budget of \$7.00 is spent"):
-        await made.run()
+        await bench_run.run()
     assert toys.calls() == 3  # three words a question, a dollar each
     more = bench(ALONE, concurrency=1)
     more.budget = Decimal(100_000)

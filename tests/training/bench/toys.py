@@ -1,4 +1,4 @@
-"""Toy models whose every reply can be worked out by hand: one adds, one spells, one plans."""
+"""Toy models with predictable replies: an adder, a speller and a planner."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 from rl_conductor.errors import ModelError
 from rl_conductor.models.scripted import Scripted, ScriptedModel
-from rl_conductor.planning.prompts import prompt_in
+from rl_conductor.pool.worker_prompt import prompt_in
 from rl_conductor.types import Price, Request
 
 WORDS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
@@ -18,28 +18,28 @@ MADE: dict[str, list[ScriptedModel]] = {}
 
 
 def toy(name: str, *, price: Price | None = None) -> ScriptedModel:
-    """The model `toy:NAME`."""
-    made = ScriptedModel(SAYS[name], name=name, price=price or Price(input=1_000_000, output=0, per_call=0))
-    MADE.setdefault(name, []).append(made)
-    return made
+    """Builds and records the model `toy:NAME`."""
+    toy = ScriptedModel(SAYS[name], name=name, price=price or Price(input=1_000_000, output=0, per_call=0))
+    MADE.setdefault(name, []).append(toy)
+    return toy
 
 
 def calls(name: str | None = None) -> int:
     """How often a toy was asked; without a name, all of them."""
-    return sum(len(one.requests) for made, each in MADE.items() if name in (None, made) for one in each)
+    return sum(len(toy.requests) for key, toys in MADE.items() if name in (None, key) for toy in toys)
 
 
 def add(request: Request) -> str:
     """The sum that is asked for; `?` when none is."""
-    found = re.search(r"add (\d) (\d)", prompt_in(request.messages))
-    return str(int(found[1]) + int(found[2])) if found else "?"
+    match = re.search(r"add (\d) (\d)", prompt_in(request.messages))
+    return str(int(match[1]) + int(match[2])) if match else "?"
 
 
 def spell(request: Request) -> str:
     """The word of the number that another worker found, or that is to be spelled; `?` when there is none."""
     prompt = prompt_in(request.messages)
-    found = re.search(r"^(\d)$", prompt, re.MULTILINE) or re.search(r"spell (\d)", prompt)
-    return WORDS[int(found[1])] if found else "?"
+    match = re.search(r"^(\d)$", prompt, re.MULTILINE) or re.search(r"spell (\d)", prompt)
+    return WORDS[int(match[1])] if match else "?"
 
 
 def flip(request: Request) -> str:

@@ -20,7 +20,7 @@ def config(tmp_path: Path) -> Path:
 
 
 @pytest.mark.skipif(find_spec("trl") is not None, reason="the extra is installed")
-def test_without_its_extra_it_says_how_to_get_it(cli: Cli, config: Path) -> None:
+def test_a_missing_extra_is_reported_with_its_install_command(cli: Cli, config: Path) -> None:
     result = cli("train", str(config))
     assert result.exit_code == 2
     assert "pip install 'rl-conductor-training[train]'" in result.stderr

@@ -1,4 +1,4 @@
-"""Calls by which a program could reach another one, tried for real by a program in the jail."""
+"""Tests of system calls that reach other programs, made by a program in the sandbox."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ libc.shmat.restype = ctypes.c_void_p
 
 
 class MessageBuffer(ctypes.Structure):
-    """`struct msgbuf`."""
+    """The C type `struct msgbuf`."""
 
     _fields_ = (("kind", ctypes.c_long), ("text", ctypes.c_char * 64))
 
 
 @pytest.fixture
 def memory() -> Iterator[int]:
-    """A segment of shared memory that everybody may use, with the secret in it."""
+    """A segment of shared memory that every process may use, with the secret in it."""
     segment = LIBC.shmget(IPC_PRIVATE, 4096, IPC_CREAT | 0o666)
     assert segment >= 0
     address = LIBC.shmat(segment, None, 0)
@@ -53,7 +53,7 @@ def memory() -> Iterator[int]:
 
 @pytest.fixture
 def queue() -> Iterator[int]:
-    """A message queue that everybody may use, with the secret in it and nothing else."""
+    """A message queue that every process may use, with the secret in it and nothing else."""
     number = LIBC.msgget(IPC_PRIVATE, IPC_CREAT | 0o666)
     assert number >= 0
     message = MessageBuffer(1, SECRET)
@@ -66,7 +66,7 @@ def queue() -> Iterator[int]:
 
 @pytest.fixture
 def semaphore() -> Iterator[int]:
-    """A semaphore that everybody may use, at zero."""
+    """A semaphore that every process may use, at zero."""
     number = LIBC.semget(IPC_PRIVATE, 1, IPC_CREAT | 0o666)
     assert number >= 0
     yield number
@@ -75,14 +75,14 @@ def semaphore() -> Iterator[int]:
 
 
 async def errors_of(program: str) -> dict[str, str]:
-    """What each attempt of a program ended with."""
-    ran = await run_python(PRELUDE + program)
-    assert (ran.status, ran.error) == ("ok", "")
-    return dict(line.split() for line in ran.output.splitlines())
+    """Returns the error number of each attempted call, or `allowed`."""
+    result = await run_python(PRELUDE + program)
+    assert (result.status, result.error) == ("ok", "")
+    return dict(line.split() for line in result.output.splitlines())
 
 
-def assert_all_refused(errors: dict[str, str], *names: str) -> None:
-    assert errors == dict.fromkeys(names, "1")  # EPERM; to have no right to one object would be EACCES
+def assert_all_blocked(errors: dict[str, str], *names: str) -> None:
+    assert errors == dict.fromkeys(names, "1")  # EPERM, from the filter; EACCES would come from the object
 
 
 async def test_shared_memory_of_another_program_can_be_neither_read_nor_removed(memory: int) -> None:
@@ -92,7 +92,7 @@ attempt("shmat", libc.shmat, {memory}, None, 0)
 attempt("shmctl", libc.shmctl, {memory}, 0, None)
 attempt("shmdt", libc.shmdt, None)
 """)
-    assert_all_refused(errors, "shmget", "shmat", "shmctl", "shmdt")
+    assert_all_blocked(errors, "shmget", "shmat", "shmctl", "shmdt")
 
 
 async def test_messages_of_another_program_can_be_neither_taken_nor_added(queue: int) -> None:
@@ -105,7 +105,7 @@ attempt("msgsnd", libc.msgsnd, {queue}, ctypes.byref(message), 6, 0o4000)
 attempt("msgrcv", libc.msgrcv, {queue}, ctypes.byref(message), 64, 0, 0o4000)
 attempt("msgctl", libc.msgctl, {queue}, 0, None)
 """)
-    assert_all_refused(errors, "msgget", "msgsnd", "msgrcv", "msgctl")
+    assert_all_blocked(errors, "msgget", "msgsnd", "msgrcv", "msgctl")
 
 
 async def test_semaphores_of_another_program_can_be_neither_raised_nor_removed(semaphore: int) -> None:
@@ -116,7 +116,7 @@ attempt("semop", libc.semop, {semaphore}, raising, 1)
 attempt("semtimedop", libc.semtimedop, {semaphore}, raising, 1, None)
 attempt("semctl", libc.semctl, {semaphore}, 0, 0)
 """)
-    assert_all_refused(errors, "semget", "semop", "semtimedop", "semctl")
+    assert_all_blocked(errors, "semget", "semop", "semtimedop", "semctl")
 
 
 NUMBERS = {
@@ -141,39 +141,39 @@ attempt("ptrace", libc.ptrace, 16, parent, None, None)
 for name, number in dict({NUMBERS[platform.machine()]}).items():
     attempt(name, libc.syscall, number, parent, parent, 0, 0, 0, 0)
 """)
-    assert_all_refused(errors, *(name.partition("=")[0] for name in names))
+    assert_all_blocked(errors, *(name.partition("=")[0] for name in names))
 
 
-async def test_other_programs_are_not_watched() -> None:
+async def test_other_programs_can_not_be_observed() -> None:
     errors = await errors_of("""
 attempt("inotify_init", libc.inotify_init)
 attempt("inotify_init1", libc.inotify_init1, 0)
 attempt("fanotify_init", libc.fanotify_init, 0, 0)
 attempt("klogctl", libc.klogctl, 3, bytes(64), 64)
 """)
-    assert_all_refused(errors, "inotify_init", "inotify_init1", "fanotify_init", "klogctl")
+    assert_all_blocked(errors, "inotify_init", "inotify_init1", "fanotify_init", "klogctl")
 
 
-async def test_a_lease_makes_nobody_wait_for_a_file() -> None:
+async def test_file_leases_are_blocked() -> None:
     errors = await errors_of("""
 file = os.open(os.__file__, os.O_RDONLY)
 attempt("lease", libc.fcntl, file, 1024, 1)
 attempt("notify", libc.fcntl, file, 1026, 1)
 """)
-    assert_all_refused(errors, "lease", "notify")
+    assert_all_blocked(errors, "lease", "notify")
 
 
 @pytest.fixture
 def receivers() -> Iterator[dict[str, socket.socket]]:
-    """Sockets that take datagrams from everybody: one with a path, one with an abstract name."""
+    """Sockets that accept datagrams from every process: one with a path, one with an abstract name."""
     with tempfile.TemporaryDirectory(dir="/tmp") as folder, ExitStack() as stack:
         Path(folder).chmod(0o777)
-        opened = {}
+        sockets = {}
         for address in (f"{folder}/log", f"\0{folder}/log"):
-            opened[address] = stack.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM))
-            opened[address].bind(address)
-            opened[address].setblocking(False)
-        yield opened
+            sockets[address] = stack.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM))
+            sockets[address].bind(address)
+            sockets[address].setblocking(False)
+        yield sockets
 
 
 @pytest.mark.parametrize("kind", ["SOCK_DGRAM", "SOCK_DGRAM | socket.SOCK_NONBLOCK", "SOCK_SEQPACKET", "SOCK_STREAM"])
@@ -195,18 +195,18 @@ address = b"\\x01\\x00\\x00name"
 attempt("bind", libc.bind, pair[0].fileno(), address, len(address))
 attempt("connect", libc.connect, pair[0].fileno(), address, len(address))
 """)
-    assert_all_refused(errors, "bind", "connect")
+    assert_all_blocked(errors, "bind", "connect")
 
 
-@pytest.mark.skipif(platform.machine() != "x86_64", reason="only x86-64 numbers its calls more than once")
-async def test_calls_under_other_numbers_are_refused_too() -> None:
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="only x86-64 has several numbers per call")
+async def test_alternative_call_numbers_are_blocked_too() -> None:
     x32 = await errors_of("""
 for name, number in {"socket": 41, "shmget": 29, "ptrace": 521}.items():
     attempt(name, libc.syscall, 0x40000000 + number, 2, 1, 0)
 """)
-    assert_all_refused(x32, "socket", "shmget", "ptrace")
+    assert_all_blocked(x32, "socket", "shmget", "ptrace")
     # mov eax, 117 (`ipc` of 32-bit programs); int 0x80; ret
-    ran = await run_python("""
+    result = await run_python("""
 import ctypes, mmap
 code = mmap.mmap(-1, 4096, prot=mmap.PROT_READ | mmap.PROT_WRITE | mmap.PROT_EXEC)
 code.write(bytes.fromhex("b8 75 00 00 00 cd 80 c3"))
@@ -214,4 +214,4 @@ print("before", flush=True)
 ctypes.CFUNCTYPE(ctypes.c_int)(ctypes.addressof(ctypes.c_char.from_buffer(code)))()
 print("after")
 """)
-    assert (ran.status, ran.output) == ("failed", "before\n")
+    assert (result.status, result.output) == ("failed", "before\n")

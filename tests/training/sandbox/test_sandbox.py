@@ -1,4 +1,4 @@
-"""Hostile and honest programs in the sandbox."""
+"""Tests of hostile and harmless programs in the sandbox."""
 
 from __future__ import annotations
 
@@ -11,28 +11,28 @@ from pathlib import Path
 import pytest
 
 from rl_conductor._internal.sync import run_sync
-from rl_conductor_training.sandbox.sandbox import Bounds, is_confined, program_in, run_python
+from rl_conductor_training.sandbox.sandbox import ResourceLimits, extract_program, is_confined, run_python
 
-held = pytest.mark.skipif(not is_confined(), reason="this kernel has no Landlock or seccomp")
-
-
-async def test_a_program_reads_its_input_and_its_output_comes_back() -> None:
-    ran = await run_python("print(input()[::-1])", stdin="abc\n")
-    assert (ran.status, ran.output, ran.error) == ("ok", "cba\n", "")
-    assert ran.confined == is_confined()
+needs_kernel_confinement = pytest.mark.skipif(not is_confined(), reason="this kernel has no Landlock or seccomp")
 
 
-async def test_an_error_comes_back_with_its_traceback() -> None:
-    ran = await run_python("print('before')\n1 / 0")
-    assert (ran.status, ran.output) == ("failed", "before\n")
-    assert ran.error.strip().endswith("ZeroDivisionError: division by zero")
+async def test_a_program_reads_its_input_and_its_output_is_returned() -> None:
+    result = await run_python("print(input()[::-1])", stdin="abc\n")
+    assert (result.status, result.output, result.error) == ("ok", "cba\n", "")
+    assert result.confined == is_confined()
+
+
+async def test_an_error_is_returned_with_its_traceback() -> None:
+    result = await run_python("print('before')\n1 / 0")
+    assert (result.status, result.output) == ("failed", "before\n")
+    assert result.error.strip().endswith("ZeroDivisionError: division by zero")
 
 
 async def test_an_endless_loop_is_stopped_in_time() -> None:
-    began = time.monotonic()
-    ran = await run_python("while True: pass", bounds=Bounds(seconds=0.5))
-    assert ran.status == "timeout"
-    assert time.monotonic() - began < 30
+    started = time.monotonic()
+    result = await run_python("while True: pass", limits=ResourceLimits(seconds=0.5))
+    assert result.status == "timeout"
+    assert time.monotonic() - started < 30
 
 
 LOWERS_ITS_LIMIT = "import resource\nresource.setrlimit(resource.RLIMIT_CPU, (1, 31))\nwhile True: pass"
@@ -51,57 +51,58 @@ for _ in range(4): threading.Thread(target=work).start()
     [(LOWERS_ITS_LIMIT, 30), (IGNORES_THE_SIGNAL, 1), ("while True: pass", 1), (BUSY_THREADS, 2)],
 )
 async def test_a_program_that_uses_up_its_processor_time_is_a_timeout(program: str, seconds: float) -> None:
-    assert (await run_python(program, bounds=Bounds(seconds=seconds))).status == "timeout"
+    assert (await run_python(program, limits=ResourceLimits(seconds=seconds))).status == "timeout"
 
 
 async def test_cancelling_stops_the_program(tmp_path: Path) -> None:
-    running = asyncio.create_task(run_python("import time\ntime.sleep(110)", bounds=Bounds(seconds=110)))
+    running = asyncio.create_task(run_python("import time\ntime.sleep(110)", limits=ResourceLimits(seconds=110)))
     await asyncio.sleep(0.3)
-    began = time.monotonic()
+    started = time.monotonic()
     running.cancel()
     with pytest.raises(asyncio.CancelledError):
         await running
-    assert time.monotonic() - began < 60
+    assert time.monotonic() - started < 60
 
 
-async def test_memory_is_bounded() -> None:
-    ran = await run_python("x = bytearray(10**10)")
-    assert "MemoryError" in ran.error
+async def test_memory_is_limited() -> None:
+    result = await run_python("x = bytearray(10**10)")
+    assert "MemoryError" in result.error
 
 
-async def test_a_file_is_bounded_and_so_is_the_output() -> None:
-    bounds = Bounds(file_bytes=10_000)
-    assert "File too large" in (await run_python("open('x', 'w').write('x' * 20_000)", bounds=bounds)).error
-    ran = await run_python("while True: print('x' * 1000)", bounds=bounds)
-    assert (ran.status, len(ran.output)) == ("failed", 10_000)
+async def test_file_sizes_and_output_are_limited() -> None:
+    limits = ResourceLimits(file_bytes=10_000)
+    assert "File too large" in (await run_python("open('x', 'w').write('x' * 20_000)", limits=limits)).error
+    result = await run_python("while True: print('x' * 1000)", limits=limits)
+    assert (result.status, len(result.output)) == ("failed", 10_000)
 
 
-async def test_only_so_much_of_the_output_is_kept() -> None:
-    ran = await run_python("import sys\nprint('ab' * 99)\nsys.exit('cd' * 99 + 'e')", bounds=Bounds(output_chars=5))
-    assert (ran.output, ran.error) == ("ababa", "dcde\n")
+async def test_long_output_is_truncated() -> None:
+    program = "import sys\nprint('ab' * 99)\nsys.exit('cd' * 99 + 'e')"
+    result = await run_python(program, limits=ResourceLimits(output_chars=5))
+    assert (result.output, result.error) == ("ababa", "dcde\n")
 
 
-async def test_nothing_of_our_environment_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_environment_variables_are_hidden(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "sk-secret")
-    ran = await run_python("import os, sys\nprint(dict(os.environ), sys.argv, open('answer.py').read())")
-    assert ran.status == "ok"
-    assert "secret" not in ran.output
+    result = await run_python("import os, sys\nprint(dict(os.environ), sys.argv, open('answer.py').read())")
+    assert result.status == "ok"
+    assert "secret" not in result.output
 
 
-async def test_a_program_prints_the_same_every_time() -> None:
+async def test_output_is_reproducible() -> None:
     outputs = {(await run_python("print({'a', 'b', 'c', 'd'})")).output for _ in range(3)}
     assert len(outputs) == 1
 
 
-async def test_nothing_stays_behind(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+async def test_temporary_files_are_removed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    ran = await run_python("open('left', 'w').write('x')\nimport os\nprint(os.getcwd())")
-    assert ran.output.startswith(str(tmp_path))
+    result = await run_python("open('left', 'w').write('x')\nimport os\nprint(os.getcwd())")
+    assert result.output.startswith(str(tmp_path))
     assert not any(tmp_path.iterdir())  # noqa: ASYNC240 (in a test nobody waits)
 
 
-@held
+@needs_kernel_confinement
 @pytest.mark.parametrize(
     "program",
     [
@@ -112,11 +113,11 @@ async def test_nothing_stays_behind(monkeypatch: pytest.MonkeyPatch, tmp_path: P
         "import ctypes\nlibc = ctypes.CDLL(None)\nassert libc.syscall(425, 8, bytes(120)) >= 0",
     ],
 )
-async def test_the_network_is_out_of_reach(program: str) -> None:
+async def test_the_network_is_unreachable(program: str) -> None:
     assert (await run_python(program)).status == "failed"
 
 
-@held
+@needs_kernel_confinement
 @pytest.mark.parametrize(
     "program",
     [
@@ -134,9 +135,9 @@ async def test_the_network_is_out_of_reach(program: str) -> None:
         "import ctypes\nassert ctypes.CDLL(None).ptrace(16, 1, None, None) == 0",
     ],
 )
-async def test_no_process_is_started_or_reached(program: str) -> None:
-    ran = await run_python(program, bounds=Bounds(seconds=5))
-    assert ran.status == "failed"
+async def test_no_process_can_be_started_or_reached(program: str) -> None:
+    result = await run_python(program, limits=ResourceLimits(seconds=5))
+    assert result.status == "failed"
 
 
 ATTACKS = (
@@ -158,20 +159,20 @@ ATTACKS = (
 )
 
 
-@held
+@needs_kernel_confinement
 def test_the_users_files_can_be_neither_read_nor_changed(tmp_path: Path) -> None:
     thesis = tmp_path / "thesis"
     thesis.write_text("years of work")
     before = thesis.stat()
     for attack in ATTACKS:
-        ran = run_sync(run_python(f"import os, shutil\nhome = {str(tmp_path)!r}\n{attack}"))
-        assert ran.output == "", attack
+        result = run_sync(run_python(f"import os, shutil\nhome = {str(tmp_path)!r}\n{attack}"))
+        assert result.output == "", attack
     after = thesis.stat()
     assert (thesis.read_text(), after.st_mode, after.st_mtime) == ("years of work", before.st_mode, before.st_mtime)
     assert [file.name for file in tmp_path.iterdir()] == ["thesis"]
 
 
-@held
+@needs_kernel_confinement
 @pytest.mark.parametrize(
     "program",
     [
@@ -184,9 +185,9 @@ def test_the_users_files_can_be_neither_read_nor_changed(tmp_path: Path) -> None
         "import pydantic\nprint('here')",
     ],
 )
-async def test_honest_programs_notice_nothing(program: str) -> None:
-    ran = await run_python(program)
-    assert (ran.output, ran.error) == ("here\n", "")
+async def test_harmless_programs_run_unchanged(program: str) -> None:
+    result = await run_python(program)
+    assert (result.output, result.error) == ("here\n", "")
 
 
 @pytest.mark.parametrize(
@@ -200,15 +201,15 @@ async def test_honest_programs_notice_nothing(program: str) -> None:
         ("import json, random\nprint(json.dumps([1]))", False),
     ],
 )
-def test_without_a_kernel_that_holds_it_python_stops_accidents(program: str, stopped: bool, tmp_path: Path) -> None:
+def test_without_kernel_confinement_an_audit_hook_stops_accidents(program: str, stopped: bool, tmp_path: Path) -> None:
     (tmp_path / "inside").mkdir()
     (tmp_path / "outside").mkdir()
     code = (
         f"import os\nfrom rl_conductor_training.sandbox import confinement\nos.chdir({str(tmp_path / 'inside')!r})\n"
-        f"confinement.refuse_in_python({str(tmp_path / 'inside')!r})\n" + program.format(outside=tmp_path / "outside")
+        f"confinement.install_audit_hook({str(tmp_path / 'inside')!r})\n" + program.format(outside=tmp_path / "outside")
     )
-    ended = subprocess.run([sys.executable, "-P", "-c", code], capture_output=True, text=True, check=False)
-    assert ("the sandbox allows no" in ended.stderr) == stopped, ended.stderr
+    process = subprocess.run([sys.executable, "-P", "-c", code], capture_output=True, text=True, check=False)
+    assert ("the sandbox does not allow" in process.stderr) == stopped, process.stderr
     assert (tmp_path / "outside").is_dir()
 
 
@@ -224,4 +225,4 @@ def test_without_a_kernel_that_holds_it_python_stops_accidents(program: str, sto
     ],
 )
 def test_the_program_of_a_reply_is_its_last_block(reply: str, program: str) -> None:
-    assert program_in(reply) == program
+    assert extract_program(reply) == program

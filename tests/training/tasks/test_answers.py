@@ -17,7 +17,7 @@ from rl_conductor_training.tasks.scorers.answers import (
 
 
 @pytest.mark.parametrize(
-    ("text", "found"),
+    ("text", "expected"),
     [
         (r"so \boxed{42}.", "42"),
         (r"\boxed{1} or \boxed{\frac{1}{2}}", r"\frac{1}{2}"),
@@ -25,12 +25,12 @@ from rl_conductor_training.tasks.scorers.answers import (
         ("42", None),
     ],
 )
-def test_what_a_box_holds(text: str, found: str | None) -> None:
-    assert extract_boxed(text) == found
+def test_extract_boxed_returns_the_last_boxed_content(text: str, expected: str | None) -> None:
+    assert extract_boxed(text) == expected
 
 
 @pytest.mark.parametrize(
-    ("text", "found"),
+    ("text", "expected"),
     [
         (r"The answer is 3. \boxed{4}", "4"),
         ("First 3.\nAnswer: 4", "4"),
@@ -41,8 +41,8 @@ def test_what_a_box_holds(text: str, found: str | None) -> None:
         ("", ""),
     ],
 )
-def test_the_answer_as_it_is_announced(text: str, found: str) -> None:
-    assert extract_final_answer(text) == found
+def test_extract_final_answer_returns_the_announced_answer(text: str, expected: str) -> None:
+    assert extract_final_answer(text) == expected
 
 
 @pytest.mark.parametrize(
@@ -57,7 +57,7 @@ def test_the_answer_as_it_is_announced(text: str, found: str) -> None:
         ("1e9999999", None),
     ],
 )
-def test_the_last_number(text: str, number: str | None) -> None:
+def test_extract_last_number_returns_the_last_number(text: str, number: str | None) -> None:
     assert extract_last_number(text) == (None if number is None else Decimal(number))
 
 
@@ -78,33 +78,33 @@ def test_the_last_number(text: str, number: str | None) -> None:
         ("no idea", None),
     ],
 )
-def test_the_letter_that_a_reply_settles_on(text: str, letter: str | None) -> None:
+def test_extract_choice_returns_the_chosen_letter(text: str, letter: str | None) -> None:
     assert extract_choice(text, "ABCD") == letter
 
 
-def test_texts_are_the_same_but_for_case_and_punctuation_at_the_ends() -> None:
+def test_normalize_text_ignores_case_and_punctuation_at_the_ends() -> None:
     assert normalize_text(" The  Elbe. ") == normalize_text("the elbe")
     assert normalize_text("the elbe") != normalize_text("the oder")
     assert normalize_text(".5") != normalize_text("5.")
 
 
-def test_numbers_are_the_same_within_a_share_of_the_larger() -> None:
+def test_numbers_match_within_a_relative_tolerance() -> None:
     assert numbers_match(Decimal(100), Decimal("100.00001"))
     assert not numbers_match(Decimal(100), Decimal(101))
     assert numbers_match(Decimal(100), Decimal(101), tolerance=0.01)
     assert not numbers_match(Decimal("NaN"), Decimal("NaN"))
 
 
-def test_number_words_are_spelled_as_in_books() -> None:
+def test_numbers_are_spelled_in_words() -> None:
     assert [number_to_words(n) for n in (0, 13, 20, 42, 100, 205, 999)] == [
         *("zero", "thirteen", "twenty", "forty-two", "one hundred", "two hundred and five"),
         "nine hundred and ninety-nine",
     ]
 
 
-@pytest.mark.parametrize(("said", "same"), [("Forty-two", False), ("forty two.", True), ('"forty-two"', True)])
-def test_words_are_the_same_but_for_hyphens_quotes_and_a_full_stop(said: str, same: bool) -> None:
-    assert words_match(said, "forty-two") == same
+@pytest.mark.parametrize(("reply", "same"), [("Forty-two", False), ("forty two.", True), ('"forty-two"', True)])
+def test_words_match_ignores_hyphens_quotes_and_a_full_stop(reply: str, same: bool) -> None:
+    assert words_match(reply, "forty-two") == same
 
 
 LONG = 200_000
@@ -124,7 +124,7 @@ LONG = 200_000
     ],
     ids=range(8),
 )
-def test_finding_an_answer_takes_no_longer_than_the_length_of_a_reply_asks(text: str) -> None:
+def test_answers_are_extracted_in_linear_time(text: str) -> None:
     """Where it were quadratic, it would take minutes and be timed out."""
     extract_final_answer(text)
     extract_last_number(text)

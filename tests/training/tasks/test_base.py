@@ -10,39 +10,39 @@ from rl_conductor_training.tasks.scorers.text import exact
 SAMPLES = tuple(Sample(id=str(number), question=f"q{number}", answer="a") for number in range(20))
 
 
-def test_the_order_follows_from_the_seed_alone() -> None:
-    made = Task("t", SAMPLES, exact)
-    assert made.shuffled(1).samples == made.shuffled(1).samples
-    assert made.shuffled(1).samples != made.shuffled(2).samples
-    assert {one.id for one in made.shuffled(1).samples} == {one.id for one in SAMPLES}
-    assert made.first(3).samples == SAMPLES[:3]
-    assert made.where(lambda sample: sample.id == "7").samples == (SAMPLES[7],)
+def test_the_order_depends_on_the_seed_only() -> None:
+    task = Task("t", SAMPLES, exact)
+    assert task.shuffled(1).samples == task.shuffled(1).samples
+    assert task.shuffled(1).samples != task.shuffled(2).samples
+    assert {sample.id for sample in task.shuffled(1).samples} == {sample.id for sample in SAMPLES}
+    assert task.first(3).samples == SAMPLES[:3]
+    assert task.where(lambda sample: sample.id == "7").samples == (SAMPLES[7],)
 
 
-def test_a_task_without_samples_is_a_mistake() -> None:
+def test_a_task_without_samples_is_rejected() -> None:
     with pytest.raises(ConfigError, match="'t' has no samples"):
         Task("t", (), exact)
 
 
-def test_two_samples_of_one_id_are_a_mistake() -> None:
+def test_duplicate_sample_ids_are_rejected() -> None:
     with pytest.raises(ConfigError, match="'t' has several samples with the id '3': give each its own"):
         Task("t", (*SAMPLES, SAMPLES[3]), exact)
 
 
-def test_splits_have_their_shares_and_nothing_moves_when_samples_are_added() -> None:
+def test_splits_have_their_shares_and_are_stable() -> None:
     splits = [split_of(f"sample {number}") for number in range(5_000)]
     for split, share in SHARES.items():
         assert abs(splits.count(split) / 50 - share) < 3
     assert split_of("sample 7") == splits[7]
 
 
-def test_a_score_says_what_was_found_and_what_is_right() -> None:
+def test_a_score_explains_the_extracted_and_the_right_answer() -> None:
     assert compared(right=True, answer="4", expected="4") == Score(value=1, answer="4", explanation="'4' is right")
     assert compared(right=False, answer=None, expected="4").explanation == "no answer was found, but '4' is right"
     assert not wrong("5", "no").right
 
 
-def test_a_mean_comes_with_its_standard_error_and_of_nothing_there_is_none() -> None:
+def test_a_mean_has_a_standard_error_and_needs_a_score() -> None:
     scores = [Score(value=value, answer="", explanation="") for value in (0, 0, 1, 1)]
     average, error = mean(scores)
     assert (average, round(error, 4)) == (0.5, 0.2887)
@@ -51,9 +51,9 @@ def test_a_mean_comes_with_its_standard_error_and_of_nothing_there_is_none() -> 
         mean([])
 
 
-def test_a_name_loads_a_task_and_a_wrong_one_says_what_there_is() -> None:
-    made = load_task("composite:heldout", size=12, shuffle=3, limit=5)
-    assert (made.name, len(made.samples)) == ("composite:heldout", 5)
+def test_a_task_is_loaded_by_name_and_an_unknown_name_lists_the_tasks() -> None:
+    task = load_task("composite:heldout", size=12, shuffle=3, limit=5)
+    assert (task.name, len(task.samples)) == ("composite:heldout", 5)
     with pytest.raises(ConfigError, match=r"'quiz'.*aime25.*rlpr"):
         load_task("quiz")
     with pytest.raises(ConfigError, match="'composite': got an unexpected keyword argument 'sise'; it takes"):

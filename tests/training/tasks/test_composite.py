@@ -18,31 +18,33 @@ SPLITS: tuple[Split, ...] = ("train", "validation", "heldout")
 
 def names_in(sample: Sample) -> list[str]:
     country = islands()
-    return [one.name for one in (*country.towns, *country.ships) if re.search(rf"\b{one.name}\b", sample.question)]
+    return [
+        entity.name for entity in (*country.towns, *country.ships) if re.search(rf"\b{entity.name}\b", sample.question)
+    ]
 
 
-def test_everything_follows_from_split_size_and_seed() -> None:
+def test_questions_depend_on_split_size_and_seed_only() -> None:
     assert composite(seed=1).samples == composite(seed=1).samples
     assert composite(seed=1).samples != composite(seed=2).samples
     assert composite(size=24).samples[:12] == composite(size=12).samples
 
 
-def test_the_splits_share_no_thing_and_the_held_out_one_shares_no_wording() -> None:
-    asked = {split: composite(split=split, size=240).samples for split in SPLITS}
-    for split, samples in asked.items():
+def test_splits_share_no_entities_and_the_held_out_one_shares_no_wording() -> None:
+    by_split = {split: composite(split=split, size=240).samples for split in SPLITS}
+    for split, samples in by_split.items():
         assert {split_of(name) for sample in samples for name in names_in(sample)} == {split}
-    wordings = {split: worded(samples) for split, samples in asked.items()}
+    wordings = {split: worded(samples) for split, samples in by_split.items()}
     assert not wordings["heldout"] & (wordings["train"] | wordings["validation"])
 
 
 def worded(samples: Sequence[Sample]) -> set[str]:
-    return {re.sub(r"\d+|[A-Z]\w+", "", one.question) for one in samples}
+    return {re.sub(r"\d+|[A-Z]\w+", "", sample.question) for sample in samples}
 
 
-def test_the_same_questions_can_be_put_in_several_ways_but_held_out_ones_in_one() -> None:
+def test_wordings_vary_except_in_the_held_out_split() -> None:
     for split in SPLITS:
         plain, varied = (composite(split, size=48, wordings=wordings).samples for wordings in (1, 4))
-        assert [one.answer for one in plain] == [one.answer for one in varied]
+        assert [sample.answer for sample in plain] == [sample.answer for sample in varied]
         assert (worded(plain) == worded(varied)) == (split == "heldout")
     several = worded(composite("train", size=240, wordings=9).samples)
     assert not several & worded(composite("heldout", size=240).samples)
@@ -56,20 +58,20 @@ def without_form(sample: Sample) -> str:
 
 
 @pytest.mark.parametrize("split", SPLITS)
-def test_contrasts_ask_everything_for_figures_and_then_for_words(split: Split) -> None:
+def test_contrasts_ask_for_figures_and_then_for_words(split: Split) -> None:
     samples = composite(split, size=40, wordings=4, contrasts=True).samples
     for figures, words in zip(samples[::2], samples[1::2], strict=True):
         assert figures.contrast == words.contrast == figures.id
         assert (figures.domain + "+write", words.answer) == (words.domain, number_to_words(int(figures.answer)))
         assert without_form(figures) == without_form(words)
-    assert len({one.contrast for one in samples}) == 20
-    assert {one.depth for one in composite(split, depths=(2, 3), contrasts=True).samples} == {2, 3}
-    assert not any(one.contrast for one in composite(split).samples)
+    assert len({sample.contrast for sample in samples}) == 20
+    assert {sample.depth for sample in composite(split, depths=(2, 3), contrasts=True).samples} == {2, 3}
+    assert not any(sample.contrast for sample in composite(split).samples)
     with pytest.raises(ConfigError, match="depths are 1 to 4"):
         composite(split, depths=(4,), contrasts=True)
 
 
-def test_every_depth_is_asked_and_depth_is_the_number_of_skills() -> None:
+def test_every_depth_occurs_and_equals_the_number_of_skills() -> None:
     for split in SPLITS:
         samples = composite(split=split, size=48).samples
         assert {sample.depth for sample in samples} == {1, 2, 3, 4}
@@ -79,27 +81,27 @@ def test_every_depth_is_asked_and_depth_is_the_number_of_skills() -> None:
         composite(depths=(7,))
 
 
-def test_the_library_holds_every_fact_that_is_asked_for() -> None:
+def test_the_library_has_every_fact_in_the_questions() -> None:
     library = PassageIndex(islands().passages)
-    looked_up = [one for one in composite(size=120).samples if one.domain == "lookup"]
+    looked_up = [sample for sample in composite(size=120).samples if sample.domain == "lookup"]
     for sample in looked_up:
         assert any(sample.answer in passage.text for passage in library.search(sample.question, limit=2))
 
 
 def test_the_answers_are_right() -> None:
-    times = next(one for one in composite(size=24).samples if one.domain == "compute")
+    times = next(sample for sample in composite(size=24).samples if sample.domain == "compute")
     x, a, b, m = map(int, re.findall(r"\d+", times.question))
     assert int(times.answer) == (x * a + b) % m
-    hop = next(one for one in composite(size=24).samples if one.domain == "lookup+lookup+compute")
+    hop = next(sample for sample in composite(size=24).samples if sample.domain == "lookup+lookup+compute")
     a, b, m = map(int, re.findall(r"\d+", hop.question))
-    town = islands().town(next(one for one in islands().towns if one.name == names_in(hop)[0]).related_town)
+    town = islands().town(next(each for each in islands().towns if each.name == names_in(hop)[0]).related_town)
     fact = next(fact for fact in town.facts if fact in hop.question)
     assert int(hop.answer) == (town.facts[fact] * a + b) % m
 
 
 def test_number_words_stay_short() -> None:
     for split in SPLITS:
-        words = [one.answer for one in composite(split=split, size=240).samples if "write" in one.domain]
+        words = [sample.answer for sample in composite(split=split, size=240).samples if "write" in sample.domain]
         assert max(len(answer.split()) for answer in words) <= 4
 
 
@@ -116,11 +118,11 @@ def test_number_words_stay_short() -> None:
     ],
 )
 async def test_replies_are_scored_by_form_and_value(domain: str, reply: str, right: bool) -> None:
-    made = composite(size=12)
-    sample = next(one for one in made.samples if one.domain == domain)
-    score = await made.score(sample, reply.format(answer=sample.answer))
+    task = composite(size=12)
+    sample = next(sample for sample in task.samples if sample.domain == domain)
+    score = await task.score(sample, reply.format(answer=sample.answer))
     assert score.right == right
 
 
-def test_no_template_is_asked_twice() -> None:
+def test_templates_are_unique() -> None:
     assert len(set(TEMPLATES)) == len(TEMPLATES)

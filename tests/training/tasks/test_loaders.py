@@ -19,38 +19,38 @@ from rl_conductor_training.tasks import Task, load_task
 ADD = "def add(a, b):\n    return a + b\n"
 
 
-def written(path: Path, *rows: dict[str, Any]) -> Path:
+def write_rows(path: Path, *rows: dict[str, Any]) -> Path:
     path.write_text("\n".join(json.dumps(row) for row in rows) + "\n\n", encoding="utf-8")
     return path
 
 
-async def values(made: Task, *replies: str) -> list[float]:
-    return [(await made.score(made.samples[0], reply)).value for reply in replies]
+async def values(task: Task, *replies: str) -> list[float]:
+    return [(await task.score(task.samples[0], reply)).value for reply in replies]
 
 
 async def test_aime25(tmp_path: Path) -> None:
-    made = load_task("aime25", path=written(tmp_path / "a.jsonl", {"id": "3", "problem": "1+1?", "answer": 2}))
-    assert made.samples[0].id == "aime25-3"
-    assert await values(made, r"\boxed{2}", r"\boxed{3}") == [1, 0]
+    task = load_task("aime25", path=write_rows(tmp_path / "a.jsonl", {"id": "3", "problem": "1+1?", "answer": 2}))
+    assert task.samples[0].id == "aime25-3"
+    assert await values(task, r"\boxed{2}", r"\boxed{3}") == [1, 0]
 
 
 async def test_math_500(tmp_path: Path) -> None:
     row = {"problem": "p", "answer": r"\frac{1}{2}", "subject": "Algebra", "level": 2, "unique_id": "test/1.json"}
-    made = load_task("math-500", path=written(tmp_path / "m.jsonl", row))
-    assert made.samples[0].details == {"subject": "Algebra", "level": 2}
-    assert await values(made, "It is $0.5$", "It is $0.6$") == [1, 0]
+    task = load_task("math-500", path=write_rows(tmp_path / "m.jsonl", row))
+    assert task.samples[0].details == {"subject": "Algebra", "level": 2}
+    assert await values(task, "It is $0.5$", "It is $0.6$") == [1, 0]
 
 
 async def test_gsm8k_from_the_hub_or_from_a_wheel(tmp_path: Path) -> None:
     hub = {"question": "How many?", "answer": "3 * 400 = 1200\n#### 1,200"}
-    made = load_task("gsm8k", path=written(tmp_path / "hub.jsonl", hub))
-    assert made.samples[0].answer == "1200"
-    assert await values(made, r"\boxed{1,200}", r"\boxed{12}") == [1, 0]
+    task = load_task("gsm8k", path=write_rows(tmp_path / "hub.jsonl", hub))
+    assert task.samples[0].answer == "1200"
+    assert await values(task, r"\boxed{1,200}", r"\boxed{12}") == [1, 0]
     wheel = {"id": "gsm8k-test-0013", "prompt": "How many?", "expected": "18", "upstream_answer": "#### 18"}
-    assert load_task("gsm8k", path=written(tmp_path / "wheel.jsonl", wheel)).samples[0].answer == "18"
+    assert load_task("gsm8k", path=write_rows(tmp_path / "wheel.jsonl", wheel)).samples[0].answer == "18"
 
 
-def test_a_parquet_file_has_the_same_rows_as_one_of_lines(tmp_path: Path) -> None:
+def test_a_parquet_file_loads_like_json_lines(tmp_path: Path) -> None:
     pyarrow = pytest.importorskip("pyarrow")
     from pyarrow import parquet  # noqa: PLC0415
 
@@ -58,11 +58,11 @@ def test_a_parquet_file_has_the_same_rows_as_one_of_lines(tmp_path: Path) -> Non
         {"problem": f"{number} + 1?", "answer": str(number + 1), "unique_id": f"test/{number}"} for number in range(3)
     ]
     parquet.write_table(pyarrow.Table.from_pylist(rows), tmp_path / "m.parquet")
-    lines = load_task("math-500", path=written(tmp_path / "m.jsonl", *rows))
+    lines = load_task("math-500", path=write_rows(tmp_path / "m.jsonl", *rows))
     assert load_task("math-500", path=tmp_path / "m.parquet").samples == lines.samples
 
 
-def test_a_file_that_is_only_called_parquet_is_told_in_words(tmp_path: Path) -> None:
+def test_an_invalid_parquet_file_is_reported(tmp_path: Path) -> None:
     pytest.importorskip("pyarrow")
     (tmp_path / "m.parquet").write_text("not at all")
     with pytest.raises(ConfigError, match=r"m.parquet' can't be read as Parquet"):
@@ -71,16 +71,16 @@ def test_a_file_that_is_only_called_parquet_is_told_in_words(tmp_path: Path) -> 
         load_task("math-500", path=tmp_path / "missing.parquet")
 
 
-async def test_gpqa_diamond_hides_the_right_answer_among_the_others(tmp_path: Path) -> None:
+async def test_gpqa_diamond_shuffles_the_options(tmp_path: Path) -> None:
     keys = ("Record ID", "Question", "Correct Answer", *(f"Incorrect Answer {i}" for i in (1, 2, 3)))
     with (tmp_path / "g.csv").open("w", newline="") as file:
         csv.writer(file).writerows([keys, *([f"rec{i}", "Why?", "right", "w1", "w2", "w3"] for i in range(20))])
-    made = load_task("gpqa-diamond", path=tmp_path / "g.csv")
-    assert {sample.answer for sample in made.samples} == set("ABCD")
-    first = made.samples[0]
+    task = load_task("gpqa-diamond", path=tmp_path / "g.csv")
+    assert {sample.answer for sample in task.samples} == set("ABCD")
+    first = task.samples[0]
     assert f"{first.answer}) right" in first.question
     other = next(letter for letter in "ABCD" if letter != first.answer)
-    assert await values(made, f"Answer: {first.answer}", f"Answer: {other}") == [1, 0]
+    assert await values(task, f"Answer: {first.answer}", f"Answer: {other}") == [1, 0]
 
 
 async def test_mmlu(tmp_path: Path) -> None:
@@ -90,19 +90,19 @@ async def test_mmlu(tmp_path: Path) -> None:
         "choices": ["Mars", "Jupiter", "Earth", "Venus"],
         "answer": 1,
     }
-    made = load_task("mmlu", path=written(tmp_path / "m.jsonl", row))
-    assert (made.samples[0].answer, made.samples[0].id) == ("B", "mmlu-astronomy-0")
-    assert await values(made, "B", "Answer: A") == [1, 0]
+    task = load_task("mmlu", path=write_rows(tmp_path / "m.jsonl", row))
+    assert (task.samples[0].answer, task.samples[0].id) == ("B", "mmlu-astronomy-0")
+    assert await values(task, "B", "Answer: A") == [1, 0]
 
 
-async def test_rlpr_keeps_answers_that_can_be_compared(tmp_path: Path) -> None:
+async def test_rlpr_keeps_short_answers_only(tmp_path: Path) -> None:
     def row(answer: str) -> dict[str, Any]:
         prompt = [{"role": "system", "content": "s"}, {"role": "user", "content": "How fast?"}]
         return {"uid": answer, "prompt": prompt, "reward_model": {"ground_truth": answer}, "ability": "physics"}
 
-    made = load_task("rlpr", path=written(tmp_path / "r.jsonl", row("12 m/s"), row("x" * 31)))
-    assert [(one.answer, one.domain) for one in made.samples] == [("12 m/s", "physics")]
-    assert await values(made, "The answer is 12 m/s.", r"\boxed{13 m/s}") == [1, 0]
+    task = load_task("rlpr", path=write_rows(tmp_path / "r.jsonl", row("12 m/s"), row("x" * 31)))
+    assert [(sample.answer, sample.domain) for sample in task.samples] == [("12 m/s", "physics")]
+    assert await values(task, "The answer is 12 m/s.", r"\boxed{13 m/s}") == [1, 0]
 
 
 def livecode(private: str, **row: Any) -> dict[str, Any]:
@@ -123,30 +123,30 @@ def packed(value: object) -> str:
 
 async def test_livecodebench_runs_public_and_private_tests(tmp_path: Path) -> None:
     private = packed(json.dumps([{"input": "5 5\n", "output": "10\n"}]))
-    made = load_task("livecodebench", path=written(tmp_path / "l.jsonl", livecode(private)))
+    task = load_task("livecodebench", path=write_rows(tmp_path / "l.jsonl", livecode(private)))
     right = "```python\na, b = map(int, input().split())\nprint(a + b)\n```"
-    assert await values(made, right, "```python\nprint(3)\n```", "I can't.") == [1, 0, 0]
-    score = await made.score(made.samples[0], "print(3)")
+    assert await values(task, right, "```python\nprint(3)\n```", "I can't.") == [1, 0, 0]
+    score = await task.score(task.samples[0], "print(3)")
     assert score.explanation == "test 2: it gave '3' and not '10'"
 
 
-async def test_livecodebench_calls_the_method_that_was_to_be_completed(tmp_path: Path) -> None:
+async def test_livecodebench_calls_the_completed_method(tmp_path: Path) -> None:
     case = json.dumps([{"input": '[1, 2]\n"x"', "output": "[1, 2, 2]", "testtype": "functional"}])
     row = livecode("[]", starter_code="class Solution:\n    def f(self, a: List[int], b: str):", public_test_cases=case)
     row["metadata"] = json.dumps({"func_name": "f"})
-    made = load_task("livecodebench", path=written(tmp_path / "l.jsonl", row))
+    task = load_task("livecodebench", path=write_rows(tmp_path / "l.jsonl", row))
     head = "class Solution:\n    def f(self, a: List[int], b: str):\n        "
     right, wrong = f"{head}print('noise')\n        return a + [len(a)]", f"{head}return a"
-    assert await values(made, right, wrong, "import os\nprint('[1, 2, 2]')\nos._exit(0)") == [1, 0, 0]
+    assert await values(task, right, wrong, "import os\nprint('[1, 2, 2]')\nos._exit(0)") == [1, 0, 0]
 
 
-def test_private_tests_that_would_run_code_are_refused(tmp_path: Path) -> None:
+def test_pickled_tests_that_would_run_code_are_rejected(tmp_path: Path) -> None:
     class Evil:
         def __reduce__(self) -> tuple[Any, ...]:
             return (Path.touch, (tmp_path / "evil",))
 
     with pytest.raises(ConfigError, match="which no plain text does"):
-        load_task("livecodebench", path=written(tmp_path / "l.jsonl", livecode(packed(Evil()))))
+        load_task("livecodebench", path=write_rows(tmp_path / "l.jsonl", livecode(packed(Evil()))))
     assert not (tmp_path / "evil").exists()
 
 
@@ -157,13 +157,13 @@ async def test_bigcodebench_needs_every_test_to_pass(tmp_path: Path) -> None:
         "    def test_two(self): self.assertEqual(add(2, 2), 4)\n"
     )
     row = {"task_id": "BigCodeBench/1", "complete_prompt": "def add(a, b):", "test": tests}
-    made = load_task("bigcodebench", path=written(tmp_path / "b.jsonl", row))
+    task = load_task("bigcodebench", path=write_rows(tmp_path / "b.jsonl", row))
     wrong = "def add(a, b): return 3"
     early = "import sys\ndef add(a, b): sys.exit(0)"
-    assert await values(made, ADD, wrong, early, "import os\nos._exit(0)", "print('OK')") == [1, 0, 0, 0, 0]
+    assert await values(task, ADD, wrong, early, "import os\nos._exit(0)", "print('OK')") == [1, 0, 0, 0, 0]
 
 
-async def test_a_users_own_file_has_six_ways_of_scoring(tmp_path: Path) -> None:
+async def test_a_jsonl_file_supports_every_scoring_method(tmp_path: Path) -> None:
     rows: list[dict[str, Any]] = [
         {"question": "Capital of France?", "answer": "Paris"},
         {"question": "About how many?", "answer": "100", "scoring": "numeric", "tolerance": 0.1},
@@ -173,12 +173,16 @@ async def test_a_users_own_file_has_six_ways_of_scoring(tmp_path: Path) -> None:
         {"question": "Echo.", "scoring": "code", "cases": [{"stdin": "a\n", "stdout": "a"}]},
         {"question": "Why?", "answer": "because", "scoring": "judge", "id": "why"},
     ]
-    made = load_task("jsonl", path=written(tmp_path / "mine.jsonl", *rows), judge=ScriptedModel("yes"))
-    assert (made.name, made.samples[-1].id, made.samples[0].id) == ("mine", "why", "0")
+    task = load_task("jsonl", path=write_rows(tmp_path / "mine.jsonl", *rows), judge=ScriptedModel("yes"))
+    assert (task.name, task.samples[-1].id, task.samples[0].id) == ("mine", "why", "0")
     right = ["Paris", "95", r"\boxed{0.5}", "on 2026-01-31", ADD, "print(input())", "Because it is."]
     wrong = ["Rome", "80", r"\boxed{0.4}", "never", "def add(a, b): return 4", "print('b')", ""]
-    assert [(await made.score(one, reply)).value for one, reply in zip(made.samples, right, strict=True)] == [1] * 7
-    assert [(await made.score(one, reply)).value for one, reply in zip(made.samples, wrong, strict=True)] == [0] * 7
+    assert [(await task.score(sample, reply)).value for sample, reply in zip(task.samples, right, strict=True)] == [
+        1
+    ] * 7
+    assert [(await task.score(sample, reply)).value for sample, reply in zip(task.samples, wrong, strict=True)] == [
+        0
+    ] * 7
 
 
 @pytest.mark.parametrize(
@@ -193,14 +197,14 @@ async def test_a_users_own_file_has_six_ways_of_scoring(tmp_path: Path) -> None:
         ({"question": "q", "answer": "x", "scoring": "judge"}, "pass a model as judge="),
     ],
 )
-def test_a_wrong_line_is_named_with_its_mistake(row: dict[str, Any], problem: str, tmp_path: Path) -> None:
+def test_an_invalid_line_is_reported_with_its_problem(row: dict[str, Any], problem: str, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=problem.replace("(", r"\(")):
-        load_task("jsonl", path=written(tmp_path / "mine.jsonl", row))
+        load_task("jsonl", path=write_rows(tmp_path / "mine.jsonl", row))
 
 
-def test_a_file_of_another_shape_or_none_is_a_mistake_of_the_user(tmp_path: Path) -> None:
+def test_a_missing_or_malformed_file_is_a_configuration_error(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"row 1 of .* has no 'problem'; is it really aime25"):
-        load_task("aime25", path=written(tmp_path / "x.jsonl", {"question": "q"}))
+        load_task("aime25", path=write_rows(tmp_path / "x.jsonl", {"question": "q"}))
     with pytest.raises(ConfigError, match="can't read"):
         load_task("aime25", path=tmp_path / "nowhere.jsonl")
     (tmp_path / "bad.jsonl").write_text("{]")
@@ -211,19 +215,19 @@ def test_a_file_of_another_shape_or_none_is_a_mistake_of_the_user(tmp_path: Path
         load_task("aime25", path=tmp_path / "list.jsonl")
 
 
-def test_a_split_keeps_its_share_by_the_hash_of_ids(tmp_path: Path) -> None:
-    path = written(tmp_path / "a.jsonl", *({"id": i, "problem": "p", "answer": i} for i in range(200)))
+def test_a_split_has_its_share_by_the_hash_of_ids(tmp_path: Path) -> None:
+    path = write_rows(tmp_path / "a.jsonl", *({"id": i, "problem": "p", "answer": i} for i in range(200)))
     parts = [
-        {one.id for one in load_task("aime25", path=path, split=split).samples}
+        {sample.id for sample in load_task("aime25", path=path, split=split).samples}
         for split in ("train", "validation", "heldout")
     ]
     assert len(set.union(*parts)) == sum(map(len, parts)) == 200
     assert len(parts[0]) > len(parts[1])
 
 
-def test_no_split_tears_a_contrast_set_apart(tmp_path: Path) -> None:
+def test_contrast_sets_stay_in_one_split(tmp_path: Path) -> None:
     lines = ({"question": "q", "answer": "a", "contrast": f"set {number // 3}"} for number in range(180))
-    path = written(tmp_path / "a.jsonl", *lines)
-    parts = [{one.contrast for one in load_task("jsonl", path=path, split=split).samples} for split in SHARES]
+    path = write_rows(tmp_path / "a.jsonl", *lines)
+    parts = [{sample.contrast for sample in load_task("jsonl", path=path, split=split).samples} for split in SHARES]
     assert all(parts)
     assert len(set.union(*parts)) == sum(map(len, parts)) == 60

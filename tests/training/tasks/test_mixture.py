@@ -14,49 +14,49 @@ from rl_conductor_training.tasks import load_task
 @pytest.fixture
 def sums(tmp_path: Path) -> str:
     rows = [{"question": f"{number} + 1?", "answer": str(number + 1), "scoring": "numeric"} for number in range(5)]
-    return written(tmp_path / "sums.jsonl", rows)
+    return write_rows(tmp_path / "sums.jsonl", rows)
 
 
 @pytest.fixture
 def towns(tmp_path: Path) -> str:
     rows = [{"question": "Capital of France?", "answer": "Paris"}, {"question": "Of Italy?", "answer": "Rome"}]
-    return written(tmp_path / "towns.jsonl", [{**row, "contrast": "capitals"} for row in rows])
+    return write_rows(tmp_path / "towns.jsonl", [{**row, "contrast": "capitals"} for row in rows])
 
 
-def written(path: Path, rows: list[dict[str, Any]]) -> str:
+def write_rows(path: Path, rows: list[dict[str, Any]]) -> str:
     path.write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
     return f"jsonl:{path}"
 
 
-def test_ids_and_contrast_sets_that_are_alike_are_told_apart_by_the_part(towns: str) -> None:
-    made = load_task("mixture", one={"name": towns}, other={"name": towns})
-    assert [sample.id for sample in made.samples] == ["one/0", "other/0", "one/1", "other/1"]
-    assert [sample.contrast for sample in made.samples] == ["one/capitals", "other/capitals"] * 2
+def test_ids_and_contrast_sets_are_prefixed_with_the_part(towns: str) -> None:
+    task = load_task("mixture", one={"name": towns}, other={"name": towns})
+    assert [sample.id for sample in task.samples] == ["one/0", "other/0", "one/1", "other/1"]
+    assert [sample.contrast for sample in task.samples] == ["one/capitals", "other/capitals"] * 2
 
 
 async def test_each_sample_is_scored_by_its_own_task(sums: str, towns: str) -> None:
-    made = load_task("mixture", sums={"name": sums}, towns={"name": towns})
-    value = {sample.id: (await made.score(sample, "The answer is 1.0")).value for sample in made.samples[:2]}
+    task = load_task("mixture", sums={"name": sums}, towns={"name": towns})
+    value = {sample.id: (await task.score(sample, "The answer is 1.0")).value for sample in task.samples[:2]}
     assert value == {"sums/0": 1, "towns/0": 0}
-    assert (await made.score(made.samples[1], "paris")).right
+    assert (await task.score(task.samples[1], "paris")).right
 
 
 def test_the_first_few_have_some_of_each_part_and_a_part_may_be_cut(sums: str, towns: str) -> None:
-    made = load_task("mixture", sums={"name": sums, "limit": 3}, towns={"name": towns})
-    assert [sample.id for sample in made.samples] == ["sums/0", "towns/0", "sums/1", "towns/1", "sums/2"]
+    task = load_task("mixture", sums={"name": sums, "limit": 3}, towns={"name": towns})
+    assert [sample.id for sample in task.samples] == ["sums/0", "towns/0", "sums/1", "towns/1", "sums/2"]
 
 
 def test_a_part_is_cut_after_it_is_shuffled(sums: str) -> None:
     cut = {
-        made.samples[0].id
+        task.samples[0].id
         for seed in range(9)
-        if (made := load_task("mixture", a={"name": sums, "limit": 1, "shuffle": seed}))
+        if (task := load_task("mixture", a={"name": sums, "limit": 1, "shuffle": seed}))
     }
     assert len(cut) > 2
 
 
 def test_a_part_may_be_a_split_of_its_task(tmp_path: Path) -> None:
-    name = written(tmp_path / "many.jsonl", [{"question": "?", "answer": str(number)} for number in range(50)])
+    name = write_rows(tmp_path / "many.jsonl", [{"question": "?", "answer": str(number)} for number in range(50)])
     parts: dict[str, Any] = {split: {"name": name, "options": {"split": split}} for split in SHARES}
     assert len(load_task("mixture", **parts).samples) == 50
 

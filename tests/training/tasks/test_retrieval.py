@@ -16,9 +16,9 @@ ANIMALS = (
 )
 
 
-def test_the_passages_that_share_words_with_the_query_are_found_best_first() -> None:
+def test_matching_passages_are_returned_best_first() -> None:
     library = PassageIndex(ANIMALS)
-    assert [one.title for one in library.search("What does an otter eat?")] == ["Otter", "Heron"]
+    assert [passage.title for passage in library.search("What does an otter eat?")] == ["Otter", "Heron"]
     assert library.search("who digs?") == [ANIMALS[2]]
     assert library.search("volcano") == []
     assert library.search("?!") == []
@@ -26,18 +26,18 @@ def test_the_passages_that_share_words_with_the_query_are_found_best_first() -> 
 
 
 @pytest.mark.parametrize("query", ['"', "otter OR", "NEAR(fish, 2)", "title:otter*", "a AND (b", "fish\x00", "';"])
-def test_a_query_is_words_and_never_syntax(query: str) -> None:
-    assert all(one in ANIMALS for one in PassageIndex(ANIMALS).search(query))
+def test_query_syntax_is_treated_as_words(query: str) -> None:
+    assert all(passage in ANIMALS for passage in PassageIndex(ANIMALS).search(query))
 
 
-def test_a_library_may_be_searched_by_any_thread_and_closes_itself() -> None:
+def test_an_index_is_thread_safe() -> None:
     with ThreadPoolExecutor(8) as threads:
-        found = list(threads.map(PassageIndex(ANIMALS).search, ["digs"] * 8))
-    assert found == [[ANIMALS[2]]] * 8
+        results = list(threads.map(PassageIndex(ANIMALS).search, ["digs"] * 8))
+    assert results == [[ANIMALS[2]]] * 8
     gc.collect()  # an open connection would warn here
 
 
-def test_files_become_paragraphs_of_a_bounded_size(tmp_path: Path) -> None:
+def test_files_are_split_into_paragraphs_of_limited_size(tmp_path: Path) -> None:
     (tmp_path / "notes").mkdir()
     (tmp_path / "notes" / "rivers.md").write_text("The Elbe\nis long.\n\nThe Oder is wide.")
     (tmp_path / "notes" / "long.txt").write_text("A sentence about lakes. " * 200)
@@ -47,16 +47,16 @@ def test_files_become_paragraphs_of_a_bounded_size(tmp_path: Path) -> None:
     assert library.search("elbe") == [Passage("rivers", "The Elbe is long.")]
     pieces = library.search("lakes", limit=99)
     assert len(pieces) > 1
-    assert all(len(one.text) <= MAX_PASSAGE_CHARS and one.text.endswith("lakes.") for one in pieces)
+    assert all(len(passage.text) <= MAX_PASSAGE_CHARS and passage.text.endswith("lakes.") for passage in pieces)
     assert PassageIndex.from_path(tmp_path / "notes" / "rivers.md").search("wide")
 
 
-def test_a_text_without_blanks_is_cut_all_the_same(tmp_path: Path) -> None:
+def test_a_text_without_spaces_is_split_too(tmp_path: Path) -> None:
     (tmp_path / "x.txt").write_text("x" * (2 * MAX_PASSAGE_CHARS + 1))
     assert PassageIndex.from_path(tmp_path / "x.txt").search("x" * MAX_PASSAGE_CHARS)
 
 
-def test_an_empty_or_missing_library_is_a_mistake_of_the_user(tmp_path: Path) -> None:
+def test_an_empty_or_missing_library_is_a_configuration_error(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="at least one passage"):
         PassageIndex.from_path(tmp_path)
     with pytest.raises(ConfigError, match="can't read"):

@@ -21,7 +21,7 @@ def test_without_recursion_every_question_has_one_round() -> None:
     assert {count_rounds(plain, number) for number in range(20)} == {1}
 
 
-def test_a_second_round_is_a_group_more_of_the_questions_that_get_one() -> None:
+def test_a_second_round_adds_a_group_to_its_question() -> None:
     half = config(recursion={})
     assert (half.second_round_questions, half.plans_per_step) == (2, 384)
     assert [count_rounds(half, number) for number in range(8)] == [1, 2, 1, 2, 1, 2, 1, 2]
@@ -38,9 +38,7 @@ def test_processes_share_the_plans_of_a_step_in_equal_micro_batches() -> None:
 
 
 @pytest.mark.parametrize(("questions", "share", "processes"), [(4, 0.5, 2), (12, 0.333, 4), (8, 1.0, 8)])
-def test_each_process_takes_whole_questions_and_as_many_second_rounds(
-    questions: int, share: float, processes: int
-) -> None:
+def test_processes_share_whole_questions_and_second_rounds_evenly(questions: int, share: float, processes: int) -> None:
     settings = config(recursion={"share": share}, grpo={"questions": questions, "rollouts": 4, "micro_batch": 4})
     assert accumulation_steps(settings, processes) * processes * 4 == settings.plans_per_step
     rows = [
@@ -55,7 +53,7 @@ def test_each_process_takes_whole_questions_and_as_many_second_rounds(
     assert len({sum(index for _, index in each) for each in shares}) == 1
 
 
-def test_a_question_that_would_be_split_is_refused() -> None:
+def test_splitting_a_question_over_processes_is_rejected() -> None:
     message = (
         "whole questions, so 4 processes must divide both grpo.questions = 4 and the 2 of them with a second round"
     )

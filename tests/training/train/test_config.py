@@ -28,11 +28,11 @@ def write_config(folder: Path, text: str) -> Path:
 
 
 @pytest.mark.parametrize("name", ["composite.toml", "cpu.toml", "small.toml", "paper-7b.toml"])
-def test_recipes_can_be_read(name: str) -> None:
+def test_recipes_are_valid(name: str) -> None:
     read_config(RECIPES / name)
 
 
-def test_the_recipe_from_chance_reads_what_its_script_picks(tmp_path: Path) -> None:
+def test_the_recipe_from_chance_reads_the_plans_that_its_script_selects(tmp_path: Path) -> None:
     script = RECIPES.parent / "benchmarks" / "composite_chance.py"
     subprocess.run([sys.executable, script, tmp_path / "chance-plans.jsonl", "--size", "24"], check=True)
     config = read_config(Path(shutil.copy(RECIPES / "composite-chance.toml", tmp_path)))
@@ -44,7 +44,7 @@ def test_the_recipe_from_chance_reads_what_its_script_picks(tmp_path: Path) -> N
     assert not any("score" in line for line in picked)
 
 
-def test_the_page_tells_every_key_and_its_default() -> None:
+def test_the_docs_list_every_key_and_its_default() -> None:
     page = (RECIPES.parent / "docs" / "training.md").read_text(encoding="utf-8")
     tables = {row[0]: row[1] for row in re.findall(r"^\| `\[(\w+)\]` \| (.*) \|$", page, re.MULTILINE)}
     assert tables.keys() == {name for name in TrainConfig.model_fields if _table(name)}
@@ -92,7 +92,7 @@ def test_the_papers_recipe_has_the_papers_questions_and_its_seven_workers() -> N
     assert thinking == [{"enabled": False}, {"enabled": True}]
 
 
-def test_steps_of_the_small_recipe_hold_whole_contrast_sets() -> None:
+def test_steps_of_the_small_recipe_contain_complete_contrast_sets() -> None:
     config = read_config(RECIPES / "small.toml")
     sets = Counter(sample.contrast for sample in config.task.build().samples)
     assert {config.grpo.questions % size for size in sets.values()} == {0}
@@ -108,7 +108,7 @@ def test_paths_are_relative_to_the_file(tmp_path: Path) -> None:
     assert config.task.name == f"jsonl:{tmp_path / 'tasks.jsonl'}"
 
 
-def test_a_mixture_of_tasks_names_files_beside_the_file_too(tmp_path: Path) -> None:
+def test_paths_in_a_mixture_are_relative_to_the_file_too(tmp_path: Path) -> None:
     mixed = '[task]\nname = "mixture"\n[task.options.mine]\nname = "jsonl:mine.jsonl"\nlimit = 3\n[task.options.sums]\n'
     mixed += 'name = "gsm8k"\noptions = { path = "sums.jsonl" }\n'
     options = read_config(
@@ -118,7 +118,7 @@ def test_a_mixture_of_tasks_names_files_beside_the_file_too(tmp_path: Path) -> N
     assert options["sums"]["options"] == {"path": str(tmp_path / "sums.jsonl")}
 
 
-def test_a_task_that_is_no_file_keeps_its_name(tmp_path: Path) -> None:
+def test_a_task_without_a_file_keeps_its_name(tmp_path: Path) -> None:
     assert read_config(write_config(tmp_path, LEAST)).task.name == "composite:train"
 
 
@@ -144,13 +144,13 @@ def test_a_task_that_is_no_file_keeps_its_name(tmp_path: Path) -> None:
         ("model = ", "is not TOML"),
     ],
 )
-def test_a_mistake_is_told_by_its_key(tmp_path: Path, text: str, problem: str) -> None:
+def test_an_invalid_setting_is_reported_by_its_key(tmp_path: Path, text: str, problem: str) -> None:
     with pytest.raises(ConfigError) as error:
         read_config(write_config(tmp_path, text))
     assert problem in str(error.value)
 
 
-def test_weights_that_are_trained_are_not_rounded_to_what_is_computed_in(tmp_path: Path) -> None:
+def test_trained_weights_are_stored_in_full_precision(tmp_path: Path) -> None:
     halved = f'dtype = "bfloat16"\n{LEAST}'
     assert read_config(write_config(tmp_path, halved)).weight_dtype == "float32"
     assert (
@@ -158,7 +158,7 @@ def test_weights_that_are_trained_are_not_rounded_to_what_is_computed_in(tmp_pat
     )  # the addition is of float32
 
 
-def test_a_run_begun_before_there_was_recursion_goes_on_without_it(tmp_path: Path) -> None:
+def test_a_run_of_an_older_release_resumes_without_recursion(tmp_path: Path) -> None:
     config = read_config(write_config(tmp_path, LEAST))
     assert config.recursion is None
     assert TrainConfig.model_validate(config.model_dump(exclude={"recursion"})) == config
@@ -169,6 +169,6 @@ def test_the_papers_recursion() -> None:
     assert (recursion.share, recursion.discount) == (0.5, 0.25)
 
 
-def test_a_configuration_survives_json(tmp_path: Path) -> None:
+def test_a_configuration_round_trips_through_json(tmp_path: Path) -> None:
     config = read_config(write_config(tmp_path, f"{LEAST}[lora]\nrank = 4\n"))
     assert TrainConfig.model_validate_json(config.model_dump_json()) == config

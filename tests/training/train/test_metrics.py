@@ -6,7 +6,7 @@ from rl_conductor_training.train.rewards.metrics import Reference, entropy_bits,
 from train_scored_plans import FAILED, INVALID, RIGHT, WRONG, scored_plan
 
 
-def test_validity_and_what_it_is_worth_are_told_apart() -> None:
+def test_validity_and_accuracy_given_validity_are_separate() -> None:
     metrics = step_metrics([[INVALID, WRONG, RIGHT, RIGHT], [INVALID, INVALID, FAILED, RIGHT]], [[], []], [None, None])
     assert metrics["valid"] == 5 / 8
     assert metrics["masked"] == 1 / 8
@@ -15,12 +15,12 @@ def test_validity_and_what_it_is_worth_are_told_apart() -> None:
     assert (metrics["plans"], metrics["scored"]) == (8, 4)
 
 
-def test_groups_whose_rewards_are_alike_teach_nothing() -> None:
+def test_groups_with_equal_rewards_have_no_advantage() -> None:
     rewards: list[list[float | None]] = [[0.5, 0.5, None], [0.5, 1.0, 0.0], [None, None, None], [1.0, 1.0, 1.0]]
     assert step_metrics([[RIGHT]] * 4, rewards, [None] * 4)["no_advantage"] == 3 / 4
 
 
-def test_a_collapse_to_one_worker_and_one_depth_shows_as_no_bits() -> None:
+def test_a_collapse_to_one_worker_and_depth_has_zero_entropy() -> None:
     collapsed = step_metrics([[scored_plan(1.0, workers="a")] * 4], [[]], [None])
     assert (collapsed["workers_bits"], collapsed["steps_bits"], collapsed["steps"]) == (0, 0, 1)
     varied = step_metrics([[scored_plan(1.0, workers="a"), scored_plan(1.0, workers="bcd")]], [[]], [None])
@@ -31,21 +31,21 @@ def test_entropy_in_bits() -> None:
     assert entropy_bits("aab") == pytest.approx(0.9183, abs=1e-4)
 
 
-def test_regret_is_told_where_others_are_known_and_masked_plans_are_left_out() -> None:
+def test_regret_needs_references_and_ignores_masked_plans() -> None:
     reference = Reference(id="q", single=0.5, oracle=1.0)
     metrics = step_metrics([[RIGHT, WRONG, WRONG, WRONG, FAILED], [RIGHT]], [[], []], [reference, None])
     assert (metrics["regret_single"], metrics["regret_oracle"]) == (0.25, 0.75)
     assert "regret_single" not in step_metrics([[RIGHT]], [[]], [None])
 
 
-def test_what_was_used_is_added_up() -> None:
+def test_usage_is_summed() -> None:
     metrics = step_metrics(
         [[scored_plan(1.0, usd="0.25", tokens=7), scored_plan(0.0, usd="0.5", tokens=5)]], [[]], [None]
     )
     assert (metrics["usd"], metrics["tokens"], metrics["calls"]) == (0.75, 12, 2)
 
 
-def test_without_a_valid_plan_nothing_is_said_of_what_is_right_given_one() -> None:
+def test_without_a_valid_plan_accuracy_given_validity_is_undefined() -> None:
     metrics = step_metrics([[INVALID, INVALID]], [[0.0, 0.0]], [None])
     assert metrics["valid"] == 0
     assert "right_if_valid" not in metrics

@@ -55,13 +55,13 @@ async def test_the_prompt_and_the_grammar_are_those_of_serving(form: Form, acces
     assert [instance.text for instance in again.messages[:-1]] == [instance.text for instance in served.messages[:-1]]
 
 
-async def test_one_grammar_holds_for_every_second_round() -> None:
+async def test_second_rounds_share_a_grammar() -> None:
     pool = pool_of(ada=["Paris"] * 9, bob=["Rome"] * 9, cyd=["Oslo"] * 9)
     rounds = [await judged(pool, text=text) for text in (TWO, plan((2, "answer", [])))]
     assert len({constraint(again.space, "lists") for again, _ in rounds}) == 1
 
 
-async def test_an_answer_is_told_in_the_same_words_each_time() -> None:
+async def test_the_prompt_of_a_second_round_is_reproducible() -> None:
     pool = pool_of(ada=["Paris"] * 2, bob=["Rome"] * 2)
     instance = PromptInstance(SAMPLE, pool, PlanSettings(), delimiter_key="0" * 32)
     scored = [await SCORER.score_plan(instance, TWO) for _ in range(2)]
@@ -72,7 +72,7 @@ async def test_an_answer_is_told_in_the_same_words_each_time() -> None:
 # -------------------------------------------------------------------------------- scored plans
 
 
-async def test_an_empty_plan_keeps_the_answer_and_its_score_and_asks_nobody() -> None:
+async def test_an_empty_plan_keeps_the_answer_and_its_score_without_calls() -> None:
     pool = pool_of(ada=["Paris"], bob=["Rome"])
     again, first = await judged(pool)
     scored = await SCORER.score_plan(again, ACCEPT, first)
@@ -81,7 +81,7 @@ async def test_an_empty_plan_keeps_the_answer_and_its_score_and_asks_nobody() ->
     assert scored.usage.calls == 0
 
 
-async def test_a_new_plan_is_run_alone_and_may_recall_the_round_before() -> None:
+async def test_a_new_plan_runs_alone_and_may_recall_the_previous_round() -> None:
     last = ScriptedModel(["Rome", "Paris"])
     pool = pool_of(ada=["Paris"], bob=last)
     again, first = await judged(pool)
@@ -93,27 +93,27 @@ async def test_a_new_plan_is_run_alone_and_may_recall_the_round_before() -> None
     ]
 
 
-async def test_where_a_call_of_the_second_round_fails_nothing_is_known_though_an_answer_stands() -> None:
+async def test_a_failed_call_in_the_second_round_masks_the_plan() -> None:
     again, first = await judged(pool_of(ada=["Paris"] * 2, bob=["Paris", down]))
     scored = await SCORER.score_plan(again, plan((1, "check", [])), first)
     assert first.right
     assert (scored.masked, scored.score, scored.round) == (True, None, None)
 
 
-async def test_plans_of_a_second_round_are_read_strictly() -> None:
+async def test_plans_of_a_second_round_are_parsed_strictly() -> None:
     again, first = await judged(pool_of(ada=["Paris"], bob=["Rome"]))
     scored = await SCORER.score_plan(again, "It is Paris.", first)
     assert (scored.valid, scored.score) == (False, None)
 
 
-async def test_there_is_nothing_to_judge_where_a_plan_was_none_or_a_call_failed() -> None:
+async def test_there_is_no_second_round_after_an_invalid_plan_or_a_failed_call() -> None:
     instance = PromptInstance(SAMPLE, pool_of(ada=down, bob=["Rome"]), PlanSettings())
     assert (await SCORER.score_plan(instance, "Paris")).round is None
     assert (await SCORER.score_plan(instance, plan((0, "answer", [])))).round is None
     assert not (await SCORER.score_plan(instance, ACCEPT)).valid  # in a first round
 
 
-async def test_what_is_kept_of_a_second_round() -> None:
+async def test_a_logged_plan_of_a_second_round_has_the_previous_score() -> None:
     again, first = await judged(pool_of(ada=["Paris"], bob=["Rome", "Paris"]))
     scored = await SCORER.score_plan(again, plan((1, "check", [])), first)
     logged = LoggedPlan.from_scored(3, again, scored, 1.0, previous=first)
@@ -124,7 +124,7 @@ async def test_what_is_kept_of_a_second_round() -> None:
 # ------------------------------------------------------------------------------------- rewards
 
 
-def test_the_second_round_counts_a_quarter_in_the_reward_of_the_first() -> None:
+def test_the_second_round_has_a_weight_of_a_quarter_in_the_reward_of_the_first() -> None:
     first = [WRONG, WRONG, RIGHT, RIGHT, RIGHT]
     second = [RIGHT, WRONG, WRONG, KEPT, INVALID]
     mixed, later = two_round_rewards(first, second, RewardSettings(), discount=0.25)
@@ -132,12 +132,12 @@ def test_the_second_round_counts_a_quarter_in_the_reward_of_the_first() -> None:
     assert later == [1.0, 0.5, 0.5, 1.0, 0.0]
 
 
-def test_without_a_discount_each_round_is_worth_its_own() -> None:
+def test_without_a_discount_each_round_has_its_own_reward() -> None:
     assert two_round_rewards([WRONG], [RIGHT], RewardSettings(), discount=0)[0] == [0.5]
     assert two_round_rewards([WRONG], [RIGHT], RewardSettings(), discount=1)[0] == [1.0]
 
 
-def test_a_plan_without_a_second_round_is_never_rewarded_by_chance() -> None:
+def test_a_plan_without_a_second_round_keeps_its_own_reward() -> None:
     mixed, later = two_round_rewards([INVALID, FAILED, RIGHT], [None, None, FAILED], RewardSettings(), discount=0.25)
     assert mixed == [0.0, None, None]
     assert later == [None, None, None]
@@ -155,20 +155,20 @@ def test_the_cost_bonus_ranks_plans_within_a_round() -> None:
 # ------------------------------------------------------------------------------------- metrics
 
 
-def test_what_became_of_answers_is_told_apart() -> None:
+def test_kept_repaired_and_spoiled_answers_are_counted() -> None:
     judged = [(RIGHT, KEPT), (RIGHT, RIGHT), (RIGHT, WRONG), (WRONG, RIGHT), (WRONG, WRONG)]
     metrics = step_metrics([[first for first, _ in judged]], [[]], [None], round_pairs=judged)
     assert (metrics["kept"], metrics["repaired"], metrics["spoiled"]) == (1 / 5, 1 / 2, 1 / 3)
 
 
-def test_second_rounds_that_say_nothing_are_left_out() -> None:
+def test_masked_second_rounds_are_left_out() -> None:
     judged = [(RIGHT, KEPT), (RIGHT, INVALID), (WRONG, FAILED), (INVALID, None)]
     metrics = step_metrics([[first for first, _ in judged]], [[]], [None], round_pairs=judged)
     assert (metrics["second_valid"], metrics["kept"], metrics["spoiled"]) == (1 / 2, 1.0, 0.0)
     assert "repaired" not in metrics
 
 
-def test_what_both_rounds_used_is_added_up_and_plans_are_described_by_the_first() -> None:
+def test_usage_is_summed_over_both_rounds_and_plan_metrics_use_the_first() -> None:
     first, second = scored_plan(0.0, usd="0.25", tokens=7), scored_plan(1.0, workers="ab", usd="0.5", tokens=5)
     metrics = step_metrics([[first]], [[]], [None], round_pairs=[(first, second)])
     assert (metrics["usd"], metrics["tokens"], metrics["calls"]) == (0.75, 12, 2)

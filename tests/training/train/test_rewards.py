@@ -22,21 +22,21 @@ def test_the_cost_bonus_ranks_right_answers() -> None:
     assert group_rewards(group, RewardSettings(cost_bonus=0.2)) == [1.0, 1.2, 1.1]
 
 
-def test_a_wrong_answer_gains_nothing_by_being_cheap_and_is_no_rival() -> None:
+def test_wrong_answers_get_no_cost_bonus_and_do_not_affect_ranks() -> None:
     group = [scored_plan(0.0, usd="0.001"), scored_plan(1.0, usd="0.02"), scored_plan(1.0, usd="0.01"), INVALID, FAILED]
     assert group_rewards(group, RewardSettings(cost_bonus=0.2)) == [0.5, 1.0, 1.2, 0.0, None]
 
 
-def test_equal_costs_share_what_is_between_them() -> None:
+def test_equal_costs_share_their_rank() -> None:
     group = [scored_plan(1.0, usd="0.01"), scored_plan(1.0, usd="0.01"), scored_plan(1.0, usd="0.05")]
     assert group_rewards(group, RewardSettings(cost_bonus=0.4)) == pytest.approx([1.3, 1.3, 1.0])
 
 
-def test_the_only_right_answer_has_nobody_to_be_cheaper_than() -> None:
+def test_a_single_right_answer_gets_no_cost_bonus() -> None:
     assert group_rewards([scored_plan(1.0, usd="0.01"), WRONG], RewardSettings(cost_bonus=0.4)) == [1.0, 0.5]
 
 
-def test_an_answer_of_unknown_price_is_neither_cheap_nor_a_rival() -> None:
+def test_answers_of_unknown_cost_get_no_bonus_and_do_not_affect_ranks() -> None:
     unknown = scored_plan(1.0, usd="0.001", calls=2, unpriced=1)
     group = [unknown, scored_plan(1.0, usd="0.01"), scored_plan(1.0, usd="0.02")]
     assert group_rewards(group, RewardSettings(cost_bonus=0.2)) == [1.0, 1.2, 1.0]

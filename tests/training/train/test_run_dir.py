@@ -13,7 +13,7 @@ from rl_conductor_training.train.run_dir import COMPLETE, RunDir, RunRecord
 CONFIG = TrainConfig.model_validate({"model": "m", "task": {"name": "composite:train"}, "pool": {"small": {}}})
 
 
-def test_a_folder_belongs_to_one_configuration(tmp_path: Path) -> None:
+def test_a_run_directory_belongs_to_one_configuration(tmp_path: Path) -> None:
     assert RunDir.open(tmp_path / "run", CONFIG) == RunDir.open(tmp_path / "run", CONFIG)
     with pytest.raises(ConfigError, match="other settings of seed, grpo"):
         RunDir.open(
@@ -21,16 +21,16 @@ def test_a_folder_belongs_to_one_configuration(tmp_path: Path) -> None:
         )
 
 
-def test_what_is_kept_and_reported_may_change_as_a_run_goes_on(tmp_path: Path) -> None:
+def test_checkpoint_settings_may_change_when_a_run_resumes(tmp_path: Path) -> None:
     changed = CONFIG.model_copy(update={"keep": CheckpointSettings(every=3, report_to=(Reporter.WANDB,))})
     RunDir.open(tmp_path, CONFIG)
     RunDir.open(tmp_path, changed)
     assert read_value(tmp_path / "config.json", TrainConfig) == changed
 
 
-@pytest.mark.parametrize("begun", [False, True])
-def test_a_folder_that_nothing_can_be_written_to_is_told_before_anything_is_done(tmp_path: Path, begun: bool) -> None:
-    if begun:
+@pytest.mark.parametrize("exists", [False, True])
+def test_an_unwritable_run_directory_is_reported_at_the_start(tmp_path: Path, exists: bool) -> None:
+    if exists:
         RunDir.open(tmp_path / "run", CONFIG)
         (tmp_path / "run" / "config.json.half").mkdir()  # a read-only folder would not keep out root
     else:
@@ -39,17 +39,17 @@ def test_a_folder_that_nothing_can_be_written_to_is_told_before_anything_is_done
         RunDir.open(tmp_path / "run", CONFIG)
 
 
-def test_a_checkpoint_that_was_cut_short_is_passed_over(tmp_path: Path) -> None:
+def test_incomplete_checkpoints_are_skipped(tmp_path: Path) -> None:
     folder = RunDir.open(tmp_path, CONFIG)
     assert folder.latest_checkpoint() is None
-    for number, whole in ((2, True), (10, True), (12, False)):
+    for number, complete in ((2, True), (10, True), (12, False)):
         (tmp_path / f"checkpoint-{number}").mkdir()
-        if whole:
+        if complete:
             (tmp_path / f"checkpoint-{number}" / COMPLETE).touch()
     assert folder.latest_checkpoint() == tmp_path / "checkpoint-10"
 
 
-def test_plans_of_a_step_that_is_done_again_are_written_again(tmp_path: Path) -> None:
+def test_a_repeated_step_overwrites_its_plans(tmp_path: Path) -> None:
     folder = RunDir.open(tmp_path, CONFIG)
     plan = LoggedPlan(step=7, question="q", text="t", workflow=None, score=None, reward=0.0, explanation="no plan")
     folder.write_plans(7, [plan, plan])
@@ -57,7 +57,7 @@ def test_plans_of_a_step_that_is_done_again_are_written_again(tmp_path: Path) ->
     assert read_lines(tmp_path / "plans" / "00007.jsonl", LoggedPlan) == [plan]
 
 
-def test_the_record_is_there_once_it_is_kept(tmp_path: Path) -> None:
+def test_the_record_can_be_read_once_written(tmp_path: Path) -> None:
     folder = RunDir.open(tmp_path, CONFIG)
     assert folder.read_record() is None
     record = RunRecord(config=CONFIG.model_dump(mode="json"), versions={}, machine="a laptop", step=3)
@@ -65,7 +65,7 @@ def test_the_record_is_there_once_it_is_kept(tmp_path: Path) -> None:
     assert folder.read_record() == record
 
 
-def test_a_wrong_line_is_told_by_its_number(tmp_path: Path) -> None:
+def test_an_invalid_line_is_reported_by_its_number(tmp_path: Path) -> None:
     file = tmp_path / "plans.jsonl"
     file.write_text('\n{"step": "one"}\n', encoding="utf-8")
     with pytest.raises(ConfigError, match=r"line 2 of .*plans.jsonl' is wrong: step:"):
@@ -74,14 +74,14 @@ def test_a_wrong_line_is_told_by_its_number(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("text", ["", '{"step": 3}', '{"step": 3, "of another": "release"}'])
 @pytest.mark.parametrize("name", ["config.json", "record.json"])
-def test_what_was_cut_short_or_is_of_another_release_is_told_in_words(tmp_path: Path, name: str, text: str) -> None:
+def test_a_truncated_file_or_one_of_another_release_is_reported(tmp_path: Path, name: str, text: str) -> None:
     RunDir.open(tmp_path, CONFIG)
     (tmp_path / name).write_text(text, encoding="utf-8")
     with pytest.raises(ConfigError, match=rf"{name}' is wrong: .*\. It was cut short or is of another release"):
         RunDir.open(tmp_path, CONFIG).read_record()
 
 
-def test_a_file_that_can_not_be_written_whole_stays_as_it_was(tmp_path: Path) -> None:
+def test_a_failed_write_leaves_the_file_unchanged(tmp_path: Path) -> None:
     folder = RunDir.open(tmp_path, CONFIG)
     record = RunRecord(config={}, versions={}, machine="a laptop", step=3)
     folder.write_record(record)
@@ -91,7 +91,7 @@ def test_a_file_that_can_not_be_written_whole_stays_as_it_was(tmp_path: Path) ->
     assert folder.read_record() == record
 
 
-def test_texts_may_hold_every_character(tmp_path: Path) -> None:
+def test_texts_may_contain_any_character(tmp_path: Path) -> None:
     folder = RunDir.open(tmp_path, CONFIG)
     texts = ["line\u2028separator", "next\u0085line", "\v\f\x1c\r\n"]
     plans = [

@@ -6,7 +6,7 @@ from rl_conductor import ModelError, ScriptedModel, WorkerPool
 from rl_conductor.models.cached import CachedModel
 from rl_conductor.models.scripted import Scripted
 from rl_conductor.scoring import Sample
-from rl_conductor.types import Request
+from rl_conductor.types import Completion, Message, Request
 from rl_conductor_training.tasks.scorers.judge import Judge
 from rl_conductor_training.tasks.scorers.text import exact
 from rl_conductor_training.train.config import PlanSettings
@@ -29,19 +29,19 @@ def plan(*workers: int, access: str = "[]") -> str:
     return f"model_id = {list(workers)}\nsubtasks = [{subtasks}]\naccess_list = [{lists}]"
 
 
-async def test_a_plan_that_is_right() -> None:
+async def test_a_right_plan_is_scored() -> None:
     scored = await SCORER.score_plan(over(good="Paris", bad="Rome"), plan(0))
     assert (scored.valid, scored.right, scored.masked, scored.score) == (True, True, False, 1.0)
     assert scored.usage.calls == 1
 
 
-async def test_a_plan_that_is_wrong() -> None:
+async def test_a_wrong_plan_is_scored() -> None:
     scored = await SCORER.score_plan(over(good="Paris", bad="Rome"), plan(1))
     assert (scored.valid, scored.right, scored.masked, scored.score) == (True, False, False, 0.0)
     assert "Paris" in scored.explanation
 
 
-async def test_plans_are_read_strictly() -> None:
+async def test_plans_are_parsed_strictly() -> None:
     for text in (f"```\n{plan(0)}\n```", plan(0).replace("=", ":"), plan(7), plan(0, 0, access='[["all"]]'), "Paris"):
         scored = await SCORER.score_plan(over(good="Paris"), text)
         assert (scored.valid, scored.masked, scored.score) == (False, False, None), text
@@ -49,7 +49,7 @@ async def test_plans_are_read_strictly() -> None:
         assert scored.usage.calls == 0
 
 
-async def test_a_failed_call_says_nothing_of_the_plan_even_if_another_worker_steps_in() -> None:
+async def test_a_failed_call_masks_the_plan_even_if_another_worker_takes_over() -> None:
     broken = ModelError("the vendor is down", model="scripted:broken")
     scored = await SCORER.score_plan(over(broken=broken, good="Paris"), plan(0))
     assert (scored.valid, scored.masked, scored.score) == (True, True, None)
@@ -58,14 +58,35 @@ async def test_a_failed_call_says_nothing_of_the_plan_even_if_another_worker_ste
     assert alone.masked
 
 
-async def test_a_call_that_is_repeated_with_success_is_no_failure() -> None:
+def reasoning_only(_: Request) -> Completion:
+    """A reply that used up `max_tokens` before any answer."""
+    return Completion(message=Message.assistant(), finish_reason="length", model="scripted:a")
+
+
+async def test_a_worker_that_spends_its_cap_on_reasoning_is_wrong_and_not_masked() -> None:
+    alone = {"a": ScriptedModel(reasoning_only)}
+    for models in (alone, {**alone, "b": ScriptedModel("Paris")}):
+        instance = PromptInstance(SAMPLE, WorkerPool(models), PlanSettings())
+        scored = await SCORER.score_plan(instance, plan(0))
+        assert (scored.valid, scored.masked, scored.score, scored.round) == (True, False, 0.0, None)
+        assert "ran out of output tokens" in scored.explanation
+
+
+async def test_a_vendors_failure_beside_it_still_masks_the_plan() -> None:
+    down = ScriptedModel(lambda _: ModelError("the vendor is down", model="scripted:b"))
+    pool = WorkerPool({"a": ScriptedModel(reasoning_only), "b": down})
+    scored = await SCORER.score_plan(PromptInstance(SAMPLE, pool, PlanSettings()), plan(0, 1, access='["all"]'))
+    assert scored.masked
+
+
+async def test_a_successful_retry_is_not_a_failure() -> None:
     broken = ModelError("busy", model="scripted:a", retryable=True)
     pool = WorkerPool({"a": ScriptedModel([broken, "Paris"])})
     scored = await RolloutScorer(exact, retries=1).score_plan(PromptInstance(SAMPLE, pool, PlanSettings()), plan(0))
     assert scored.right
 
 
-async def test_a_judge_that_gives_no_reply_says_nothing_of_the_plan() -> None:
+async def test_a_failed_judge_masks_the_plan() -> None:
     broken = ModelError("the vendor is down", model="scripted:judge")
     scored = await RolloutScorer(Judge(ScriptedModel([broken, broken]))).score_plan(over(good="Paris"), plan(0))
     assert (scored.valid, scored.masked, scored.score, scored.round) == (True, True, None, None)
@@ -73,7 +94,7 @@ async def test_a_judge_that_gives_no_reply_says_nothing_of_the_plan() -> None:
     assert scored.usage.calls == 1
 
 
-async def test_a_cached_reply_took_as_long_as_it_first_did(tmp_path: Path) -> None:
+async def test_a_cached_reply_counts_with_its_original_latency(tmp_path: Path) -> None:
     cached = CachedModel(ScriptedModel("Paris", delay=0.2), tmp_path / "replies.sqlite")
     instance = PromptInstance(SAMPLE, WorkerPool({"a": cached}), PlanSettings())
     first, again = [await SCORER.score_plan(instance, plan(0)) for _ in range(2)]
@@ -81,7 +102,7 @@ async def test_a_cached_reply_took_as_long_as_it_first_did(tmp_path: Path) -> No
     assert min(first.seconds, again.seconds) >= 0.2
 
 
-async def test_scored_plans_have_the_order_of_their_texts() -> None:
+async def test_scored_plans_keep_the_order_of_their_texts() -> None:
     def echo(request: Request) -> str:
         return "Paris" if "first" in request.messages[-1].text else "Rome"
 
@@ -91,7 +112,7 @@ async def test_scored_plans_have_the_order_of_their_texts() -> None:
     assert [each.right for each in scored] == [True, False, True]
 
 
-async def test_the_log_line_of_a_plan() -> None:
+async def test_a_logged_plan_has_score_and_reward() -> None:
     instance = over(good="Paris")
     scored = await SCORER.score_plan(instance, plan(0))
     logged = LoggedPlan.from_scored(3, instance, scored, 1.0)

@@ -31,7 +31,7 @@ def test_tables_by_worker_name_the_workers_of_the_pool(table: dict[str, Any], pr
         TrainingSetup(TrainConfig.model_validate(LEAST | table), POOL)
 
 
-def test_no_worker_needs_other_wordings_or_a_thought() -> None:
+def test_wordings_and_thoughts_are_optional() -> None:
     TrainingSetup(
         TrainConfig.model_validate(LEAST | {"curriculum": {"cards": {"coder": ["counts"]}}, "warm_start": {}}), POOL
     )

@@ -15,13 +15,13 @@ from rl_conductor import (
     model,
 )
 from rl_conductor.errors import ModelError
-from rl_conductor_training.sandbox.sandbox import Bounds
+from rl_conductor_training.sandbox.sandbox import ResourceLimits
 from rl_conductor_training.workers.coder import CoderModel
 
 TASK = Request(messages=(Message.system("Be brief."), Message.user("What is 6 times 7?")))
 
 
-async def test_the_reply_is_what_the_program_prints() -> None:
+async def test_the_reply_is_the_output_of_the_program() -> None:
     base = ScriptedModel(["Here:\n```python\nprint(6 * 7)\n```"])
     reply = await CoderModel(base).complete(TASK)
     assert (reply.text, reply.usage.calls, reply.model) == ("42", 1, "scripted:scripted")
@@ -39,9 +39,9 @@ async def test_the_reply_is_what_the_program_prints() -> None:
         ("def f(:", "SyntaxError"),
     ],
 )
-async def test_a_program_that_fails_is_written_again_knowing_why(program: str, problem: str) -> None:
+async def test_a_failing_program_is_rewritten_with_its_error(program: str, problem: str) -> None:
     base = ScriptedModel([program, "print(42)"])
-    reply = await CoderModel(base, bounds=Bounds(seconds=5)).complete(TASK)
+    reply = await CoderModel(base, limits=ResourceLimits(seconds=5)).complete(TASK)
     assert (reply.text, reply.usage.calls) == ("42", 2)
     assert base.requests[1].messages[-2].text == program
     assert problem in base.requests[1].messages[-1].text
@@ -54,18 +54,18 @@ async def test_when_no_program_works_the_reply_says_so() -> None:
     base.assert_complete()
 
 
-async def test_a_failing_base_is_a_failing_coder() -> None:
+async def test_an_error_of_the_base_model_is_raised() -> None:
     with pytest.raises(ModelError, match="down"):
         await CoderModel(ScriptedModel([ModelError("down", model="m")])).complete(TASK)
 
 
-async def test_the_stream_is_one_piece() -> None:
+async def test_the_reply_is_streamed_in_one_piece() -> None:
     deltas = [delta async for delta in CoderModel(ScriptedModel("print(42)")).stream(TASK)]
     assert [delta.text for delta in deltas] == ["42", ""]
     assert deltas[-1].completion is not None
 
 
-async def test_each_program_is_held_against_the_limits_of_the_run() -> None:
+async def test_each_program_counts_towards_the_limits_of_the_run() -> None:
     base = ScriptedModel(["1 / 0", "print(42)"])
     conductor = Conductor(ScriptedModel("unused"), WorkerPool({"coder": CoderModel(base)}))
     workflow = Workflow(steps=(Step(subtask="Calculate.", worker="coder"),))
@@ -78,8 +78,8 @@ async def test_each_program_is_held_against_the_limits_of_the_run() -> None:
     assert (trace.text, trace.usage.calls) == ("42", 2)
 
 
-def test_a_name_is_enough() -> None:
-    made = model("coder:embedded:smollm2-135m")
-    assert isinstance(made, Model)
-    assert made.name == "coder:embedded:smollm2-135m"
-    assert made.capabilities.delegates
+def test_a_model_name_is_accepted() -> None:
+    coder = model("coder:embedded:smollm2-135m")
+    assert isinstance(coder, Model)
+    assert coder.name == "coder:embedded:smollm2-135m"
+    assert coder.capabilities.delegates

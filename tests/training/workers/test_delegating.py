@@ -1,11 +1,11 @@
-"""What workers that ask a base model share."""
+"""Tests of workers that call a base model."""
 
 from __future__ import annotations
 
 import pytest
 
+from rl_conductor.agents import DelegatingModel
 from rl_conductor.models.scripted import ScriptedModel
-from rl_conductor_training.workers.delegating import DelegatingModel
 
 
 class Mute(DelegatingModel):
@@ -14,6 +14,6 @@ class Mute(DelegatingModel):
     kind = "mute"
 
 
-def test_a_worker_has_to_say_how_it_answers() -> None:
+def test_a_delegating_model_must_implement_answer() -> None:
     with pytest.raises(TypeError, match=r"abstract.* answer"):
         Mute(ScriptedModel("Hi."))  # type: ignore[abstract]

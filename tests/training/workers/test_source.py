@@ -11,15 +11,15 @@ from rl_conductor_training.workers.coder import CoderModel
 from rl_conductor_training.workers.source import ReplyCache
 
 
-def test_a_worker_with_a_base_model_is_left_as_it_is_and_its_base_remembers_once(tmp_path: Path) -> None:
+def test_a_delegating_worker_caches_the_replies_of_its_base_model_once(tmp_path: Path) -> None:
     base = ScriptedModel("print(42)", name="base")
-    given = Worker.of("coder", CoderModel(base))
+    worker = Worker.of("coder", CoderModel(base))
     memory = ReplyCache(tmp_path / "replies.sqlite")
     entry = WorkerEntry(model="coder:base")
-    for kept in (memory.wrap_worker(given, entry), memory.wrap_worker(given, entry)):
-        assert isinstance(kept.model, CoderModel)
-        assert isinstance(kept.model.base, CachedModel)
-        assert kept.model.base.model is base
-        assert kept.model.name == given.model.name
-    assert isinstance(given.model, CoderModel)
-    assert given.model.base is base
+    for wrapped in (memory.wrap_worker(worker, entry), memory.wrap_worker(worker, entry)):
+        assert isinstance(wrapped.model, CoderModel)
+        assert isinstance(wrapped.model.base, CachedModel)
+        assert wrapped.model.base.model is base
+        assert wrapped.model.name == worker.model.name
+    assert isinstance(worker.model, CoderModel)
+    assert worker.model.base is base

@@ -1,40 +1,40 @@
 from __future__ import annotations
 
 from rl_conductor import Message, Request, ScriptedModel, model
-from rl_conductor.planning.prompts import Evidence, worker_prompt
-from rl_conductor_training.workers.delegating import PromptTemplate
+from rl_conductor.pool.worker_prompt import Evidence, worker_prompt
+from rl_conductor_training.workers.prompt_template import PromptTemplate
 from rl_conductor_training.workers.writer import WriterModel
 
 TASK = "What is 6 times 7? Reply in words."
 
 
-async def asked(base: ScriptedModel, prompt: str) -> str:
+async def written_by(base: ScriptedModel, prompt: str) -> str:
     reply = await WriterModel(base).complete(Request(messages=(Message.user(prompt),)))
     assert reply.usage.calls == 1
     return reply.text
 
 
-async def test_what_is_written_is_the_last_reply_and_not_the_overall_task() -> None:
+async def test_the_writer_rewrites_the_last_reply_and_not_the_overall_task() -> None:
     base = ScriptedModel(" forty-two\n")
-    shown = [Evidence("1", "Guess.", "41"), Evidence("2", "Calculate.", "42")]
-    assert await asked(base, worker_prompt(TASK, shown, "Write it in words.", key="ab")) == "forty-two"
+    evidence = [Evidence("1", "Guess.", "41"), Evidence("2", "Calculate.", "42")]
+    assert await written_by(base, worker_prompt(TASK, evidence, "Write it in words.", key="ab")) == "forty-two"
     assert base.requests[0].messages[-1].text == "42\n\nWrite it in words."
 
 
-async def test_where_there_is_no_reply_the_whole_task_is_shown() -> None:
+async def test_without_a_reply_the_writer_sees_the_overall_task() -> None:
     base = ScriptedModel("forty-two")
     prompt = worker_prompt(TASK, [], "Answer.", key="ab")
-    await asked(base, prompt)
+    await written_by(base, prompt)
     assert base.requests[0].messages[-1].text == prompt
 
 
-async def test_the_style_comes_first_with_its_examples_and_joins_the_callers_rules() -> None:
+async def test_the_style_sheet_comes_first_and_includes_the_callers_rules() -> None:
     base = ScriptedModel("HELLO")
     style = PromptTemplate("Write in capitals.", examples=(("hi", "HI"),))
     request = Request(messages=(Message.system("Be polite."), Message.user("hello")))
     await WriterModel(base, style=style).complete(request)
-    told = [(message.role, message.text) for message in base.requests[0].messages]
-    assert told == [
+    messages = [(message.role, message.text) for message in base.requests[0].messages]
+    assert messages == [
         ("system", "Write in capitals.\n\nBe polite."),
         ("user", "hi"),
         ("assistant", "HI"),
@@ -42,5 +42,5 @@ async def test_the_style_comes_first_with_its_examples_and_joins_the_callers_rul
     ]
 
 
-def test_a_name_is_enough() -> None:
+def test_a_model_name_is_accepted() -> None:
     assert model("writer:embedded:smollm2-135m").name == "writer:embedded:smollm2-135m"

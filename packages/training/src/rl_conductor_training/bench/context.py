@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from typing import TYPE_CHECKING
 
-from rl_conductor.calls.budget import usage_sink
+from rl_conductor.calls.scope import call_scope
 from rl_conductor.conductor import Conductor
 from rl_conductor.errors import ConfigError, RunError
 from rl_conductor.models import Model
@@ -47,11 +47,10 @@ class UsageMeter:
 
         async def score(sample: Sample, text: str) -> Score:
             usages: list[Usage] = []
-            token = usage_sink.set(usages)
             try:
-                return await task.score(sample, text)
+                with call_scope(nested_usage=usages):
+                    return await task.score(sample, text)
             finally:
-                usage_sink.reset(token)
                 self._add(usages)
 
         return replace(task, scorer=score)

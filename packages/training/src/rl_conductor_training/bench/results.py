@@ -14,6 +14,7 @@ from pydantic import ValidationError
 
 from rl_conductor._internal.formatting import counted
 from rl_conductor._internal.io import writing_errors
+from rl_conductor._internal.jsonl import read_complete_lines
 from rl_conductor.errors import ConfigError
 from rl_conductor.types import Text, Usage, Value
 
@@ -90,14 +91,7 @@ class ResultFile:
         self.path = path
         self._results: dict[ResultKey, SampleResult] = {}
         self._attempted: set[ResultKey] = set()
-        with writing_errors(path):
-            path.parent.mkdir(parents=True, exist_ok=True)
-            with path.open("a+b") as file:
-                file.seek(0)
-                complete_rows, _, partial_row = file.read().rpartition(b"\n")
-                if partial_row:
-                    file.truncate(len(complete_rows) + 1 if complete_rows else 0)
-        for number, line in enumerate(complete_rows.splitlines(), 1):
+        for number, line in enumerate(read_complete_lines(path), 1):
             result = self._parse_row(line, number)
             self._results[result.key] = result
 

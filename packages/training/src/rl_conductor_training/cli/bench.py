@@ -47,16 +47,18 @@ def bench(
     ] = None,
     budget: Annotated[
         Decimal | None,
-        typer.Option("--budget", parser=options.usd, metavar="USD", help="Start no further sample once this is spent."),
+        typer.Option(
+            "--budget", parser=options.usd, metavar="USD", help="Start no new sample after this amount is spent."
+        ),
     ] = None,
     out: Annotated[
         Path | None,
-        typer.Option("--out", metavar="FOLDER", help="Folder of rows and reports; bench-results/CONFIG when left out."),
+        typer.Option("--out", metavar="FOLDER", help="Output folder; default: bench-results/CONFIG."),
     ] = None,
 ) -> None:
     """Compare systems and their costs on the same samples and workers.
 
-    Rows are appended to FOLDER/rows.jsonl; the same command resumes after an interruption and pays for nothing twice.
+    Rows are appended to FOLDER/rows.jsonl; the same command resumes after an interruption without repeating paid calls.
     The report is FOLDER/report.md and FOLDER/report.html. docs/benchmark.md describes CONFIG.toml.
 
     \b
@@ -127,7 +129,7 @@ def show_progress(bench_run: Bench) -> Iterator[None]:
             yield
     except KeyboardInterrupt:
         console.fail(
-            f"stopped; {_format_usage(bench_run)}; the same command resumes from {str(bench_run.results.path)!r}"
+            f"interrupted; {_format_usage(bench_run)}; the same command resumes from {str(bench_run.results.path)!r}"
         )
         raise typer.Exit(runner.INTERRUPTED) from None
 

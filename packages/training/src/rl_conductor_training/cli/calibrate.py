@@ -39,23 +39,15 @@ def calibrate(
     router_file: router.FileOption = None,
     worker: router.WorkerOption = None,
     risk: router.RiskOption = 0.05,
-    runs: Annotated[
-        Path | None,
-        typer.Option(
-            "--runs",
-            metavar="FILE",
-            help="Train the router on runs exported with 'rl-conductor runs export'.",
-            rich_help_panel=router.PANEL,
-        ),
-    ] = None,
+    runs: router.RunsOption = None,
 ) -> None:
     """Measure each worker alone on a task and write the results to its card.
 
-    The results are accuracy by domain and median latency. Do not test on the same samples afterwards. The same
-    command resumes after an interruption and pays for nothing twice.
+    The results are accuracy by domain and median latency. Do not benchmark on the same samples
+    afterwards. The same command resumes after an interruption without repeating paid calls.
 
-    With --tiers it also trains a router, which predicts the requests that one call of one worker answers: on the
-    task, or with --runs on the runs of a server. The file is for 'tiers = ...' in a pool file or a profile.
+    With --tiers it also trains a router, which predicts the requests that a single call of one worker can answer. It
+    learns from the task or, with --runs, from a server's runs. Use the file as 'tiers = ...' in a pool file or profile.
 
     \b
     Examples:

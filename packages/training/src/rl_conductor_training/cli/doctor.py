@@ -9,7 +9,7 @@ from rl_conductor.errors import ConfigError
 
 
 def sandbox() -> Iterator[Finding]:
-    """Reports what confines code of models on this machine, which some tasks and workers run."""
+    """Reports the confinement of model-written code, which some tasks and workers run."""
     try:
         # Imported here because some systems have no limits on processes.
         from rl_conductor_training.sandbox.sandbox import describe_confinement, is_confined  # noqa: PLC0415

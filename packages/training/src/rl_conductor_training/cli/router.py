@@ -30,7 +30,7 @@ FileOption = Annotated[
     typer.Option(
         "--tiers",
         metavar="FILE",
-        help="Train a router that predicts which requests one call answers.",
+        help="Train a router that predicts which requests need only one call, and write it to FILE.",
         rich_help_panel=PANEL,
     ),
 ]
@@ -39,7 +39,7 @@ WorkerOption = Annotated[
     typer.Option(
         "--worker",
         metavar="NAME",
-        help="The worker for single calls; the most accurate one when left out.",
+        help="The worker for single calls; default: the most accurate one.",
         rich_help_panel=PANEL,
         show_default=False,
     ),
@@ -52,6 +52,16 @@ RiskOption = Annotated[
         max=0.5,
         metavar="SHARE",
         help="Maximum share of wrong answers among single calls.",
+        rich_help_panel=PANEL,
+    ),
+]
+
+RunsOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--runs",
+        metavar="FILE",
+        help="Train the router on runs exported with 'rl-conductor runs export'.",
         rich_help_panel=PANEL,
     ),
 ]

@@ -44,35 +44,37 @@ COLUMNS = {
 MAX_ROWS = 20
 """Maximum number of steps in the table."""
 
+ReportToOption = Annotated[
+    list[Reporter] | None,
+    typer.Option(
+        "--report-to",
+        metavar="NAME",
+        help="Log steps to trackio, wandb or tensorboard instead of keep.report_to; may be repeated.",
+    ),
+]
+
 
 def train(
     *,
     config: Annotated[Path, typer.Argument(metavar="CONFIG.toml", help="The training file.")],
     output: Annotated[
         Path | None,
-        typer.Option(
-            "--output", metavar="FOLDER", help="The run directory; runs/NAME when left out.", show_default=False
-        ),
+        typer.Option("--output", metavar="FOLDER", help="The run directory; default: runs/CONFIG.", show_default=False),
     ] = None,
     max_steps: Annotated[
-        int | None, typer.Option("--max-steps", min=1, metavar="N", help="Stop after step N of the run; resume later.")
+        int | None, typer.Option("--max-steps", min=1, metavar="N", help="Stop after step N; the same command resumes.")
     ] = None,
     max_minutes: Annotated[
         float | None,
-        typer.Option("--max-minutes", min=0.0, metavar="M", help="Stop after the step in which M minutes end."),
-    ] = None,
-    report_to: Annotated[
-        list[Reporter] | None,
         typer.Option(
-            "--report-to",
-            metavar="NAME",
-            help="Log steps to trackio, wandb or tensorboard instead of keep.report_to; may be repeated.",
+            "--max-minutes", min=0.0, metavar="M", help="Stop after M minutes, at the end of the current step."
         ),
     ] = None,
+    report_to: ReportToOption = None,
 ) -> None:
-    """Train a Conductor: it writes plans, workers run them, and right answers are rewarded.
+    """Train a Conductor with reinforcement learning: workers run its plans, correct answers are rewarded.
 
-    The same command resumes a run that was stopped or killed.
+    The same command resumes an interrupted run.
 
     \b
     Examples:
@@ -80,11 +82,7 @@ def train(
       rl-conductor train recipes/small.toml --output runs/first
       accelerate launch -m rl_conductor.cli.main train recipes/paper-7b.toml
     """
-    settings = read_config(config)
-    if report_to:
-        settings = settings.model_copy(
-            update={"keep": settings.keep.model_copy(update={"report_to": tuple(report_to)})}
-        )
+    settings = _read_settings(config, report_to)
     folder = output or Path("runs") / config.stem
     from rl_conductor_training.train.train import StopAfter, is_main_process, silence_libraries  # noqa: PLC0415  needs an extra, and seconds
     from rl_conductor_training.train.train import train as run_training  # noqa: PLC0415
@@ -99,6 +97,13 @@ def train(
         record = run_training(settings, folder, pool, stop_after=stop_after, on_step=on_step)
     if is_main_process():
         _print_result(console.stdout(), record, folder)
+
+
+def _read_settings(config: Path, report_to: list[Reporter] | None) -> TrainConfig:
+    settings = read_config(config)
+    if not report_to:
+        return settings
+    return settings.model_copy(update={"keep": settings.keep.model_copy(update={"report_to": tuple(report_to)})})
 
 
 def _fetch_weights(config: TrainConfig) -> None:
@@ -170,12 +175,10 @@ def _cell(metrics: StepMetrics, name: str) -> str:
 
 
 def _print_result(out: Console, record: RunRecord, folder: Path) -> None:
-    out.print(f"{record.step} of {record.config['grpo']['steps']} steps are done; the model is in {folder / 'final'}")
+    out.print(f"{record.step} of {record.config['grpo']['steps']} steps done; the model is in {folder / 'final'}")
     if record.warm_start is not None:
         warm_start = record.warm_start
-        out.print(
-            f"It began with {warm_start.steps} supervised steps on {warm_start.plans} plans ({warm_start.source})."
-        )
+        out.print(f"Warm start: {warm_start.steps} supervised steps on {warm_start.plans} plans ({warm_start.source}).")
     out.print("Workers used " + ", ".join(f"{record.totals[name]:g} {name}" for name in record.totals) + ".")
     if record.verdict is not None:
         out.print(record.verdict.text, style="bold")

@@ -1,9 +1,9 @@
-"""Runs one Python program with almost no rights; `sandbox` starts it as a process of its own.
+"""Confines its own process and then runs one Python program; `sandbox` starts it as a script.
 
-This file is a script as much as a module: it imports the standard library only and gives up, in this order, what a
-program does not need: resources (rlimits), capabilities, the file system (Landlock), and system calls (seccomp).
-None of it needs root, a container or a helper program, and nothing that runs afterwards can take it back.
-Where the kernel has no Landlock or seccomp, an audit hook refuses what it can see, which stops accidents only.
+It imports the standard library only, and drops in this order what a program does not need: resources (rlimits),
+capabilities, the file system (Landlock) and system calls (seccomp). None of this needs root, a container or a helper
+program, and the program can't undo it. Where the kernel has no Landlock or seccomp, an audit hook blocks the events
+that Python reports, which stops accidents only.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from pathlib import Path
 
 
 def limit_resources(*, seconds: int, memory: int, file_bytes: int) -> None:
-    """Bound processor seconds, bytes of address space, bytes of any file and open files, for good.
+    """Limits processor seconds, bytes of address space, bytes of each file and open files, irrevocably.
 
-    A program that uses up its processor seconds gets SIGXCPU, so that its end differs from that by any other SIGKILL,
-    and SIGKILL a second later if it goes on all the same.
+    A program that uses up its processor seconds gets SIGXCPU, which tells this timeout from other kills, and SIGKILL a
+    second later if it ignores that.
     """
     _limit(resource.RLIMIT_CPU, seconds, grace=1)
     _limit(resource.RLIMIT_FSIZE, file_bytes)
@@ -36,7 +36,7 @@ def limit_resources(*, seconds: int, memory: int, file_bytes: int) -> None:
 
 
 def limit_memory(memory: int) -> None:
-    """Bound bytes of address space, for good."""
+    """Limits the bytes of address space, irrevocably."""
     _limit(resource.RLIMIT_AS, memory)
 
 
@@ -51,41 +51,41 @@ def _limit(kind: int, soft: int, *, grace: int = 0) -> None:
 
 LANDLOCK_CREATE, LANDLOCK_ADD, LANDLOCK_RESTRICT = 444, 445, 446
 LANDLOCK_ABI = 3
-"""The first that keeps a file from being truncated (Linux 6.2)."""
-EVERY_RIGHT = (1 << 15) - 1
-RIGHTS_OF_A_FILE = 1 << 0 | 1 << 1 | 1 << 2 | 1 << 14  # execute, write, read, truncate
-READING = 1 << 0 | 1 << 2 | 1 << 3  # execute, read a file, list a folder
+"""The first version that can forbid truncating files (Linux 6.2)."""
+ALL_RIGHTS = (1 << 15) - 1
+FILE_RIGHTS = 1 << 0 | 1 << 1 | 1 << 2 | 1 << 14  # execute, write, read, truncate
+READ_RIGHTS = 1 << 0 | 1 << 2 | 1 << 3  # execute, read a file, list a folder
 
-SYSTEM = ("/usr", "/lib", "/lib64", "/etc/ld.so.cache", "/etc/localtime", "/dev/urandom")
+SYSTEM_PATHS = ("/usr", "/lib", "/lib64", "/etc/ld.so.cache", "/etc/localtime", "/dev/urandom")
 
 
 def confine_files(scratch: str) -> None:
-    """Allow this process to write in `scratch` only, and to read the interpreter and the system's libraries."""
-    attributes = struct.pack("Q", EVERY_RIGHT)
+    """Restricts this process to writing in `scratch` and reading the interpreter and the system's libraries."""
+    attributes = struct.pack("Q", ALL_RIGHTS)
     ruleset = _syscall(LANDLOCK_CREATE, attributes, len(attributes), 0)
-    for path in {sys.prefix, sys.base_prefix, *SYSTEM}:
-        _allow(ruleset, path, READING)
+    for path in {sys.prefix, sys.base_prefix, *SYSTEM_PATHS}:
+        _allow(ruleset, path, READ_RIGHTS)
     for path in (scratch, "/dev/null"):
-        _allow(ruleset, path, EVERY_RIGHT)
+        _allow(ruleset, path, ALL_RIGHTS)
     _syscall(LANDLOCK_RESTRICT, ruleset, 0)
     os.close(ruleset)
 
 
 def _allow(ruleset: int, path: str, rights: int) -> None:
     if Path(path).exists():
-        beneath = os.open(path, os.O_PATH | os.O_CLOEXEC)
-        rights = rights if Path(path).is_dir() else rights & RIGHTS_OF_A_FILE
-        _syscall(LANDLOCK_ADD, ruleset, 1, struct.pack("=Qi", rights, beneath), 0)
-        os.close(beneath)
+        path_fd = os.open(path, os.O_PATH | os.O_CLOEXEC)
+        rights = rights if Path(path).is_dir() else rights & FILE_RIGHTS
+        _syscall(LANDLOCK_ADD, ruleset, 1, struct.pack("=Qi", rights, path_fd), 0)
+        os.close(path_fd)
 
 
 # ------------------------------------------------------------------------------------------ seccomp
 
 MACHINES = ("x86_64", "aarch64")
-"""Machines whose system calls are known here, in the order of the columns below."""
-KINDS = (0xC000003E, 0xC00000B7)
-"""What the kernel calls them."""
-REFUSED = {
+"""Supported architectures, in the order of the columns below."""
+AUDIT_ARCHITECTURES = (0xC000003E, 0xC00000B7)
+"""Their `AUDIT_ARCH_*` constants."""
+BLOCKED_CALLS = {
     # the network and other programs' sockets
     "socket": (41, 198),
     "bind": (49, 200),
@@ -121,7 +121,7 @@ REFUSED = {
     "move_pages": (279, 239),
     "process_madvise": (440, 440),
     "process_mrelease": (448, 448),
-    # System V IPC and POSIX message queues: objects of the whole machine, which are used by number without opening them
+    # System V IPC and POSIX message queues: machine-wide objects, which are accessed by number without opening them
     "shmget": (29, 194),
     "shmat": (30, 196),
     "shmctl": (31, 195),
@@ -140,15 +140,15 @@ REFUSED = {
     "mq_timedreceive": (243, 183),
     "mq_notify": (244, 184),
     "mq_getsetattr": (245, 185),
-    # memory that no limit counts
+    # memory that counts towards no limit
     "memfd_create": (319, 279),
     "memfd_secret": (447, 447),
-    # what others do: uses of files, which Landlock lets anyone watch, and the kernel's log
+    # observing other programs: their file accesses, which Landlock does not hide, and the kernel log
     "inotify_init": (253, None),
     "inotify_init1": (294, 26),
     "fanotify_init": (300, 262),
     "syslog": (103, 116),
-    # keys, and interfaces of the kernel with a history of holes
+    # keyrings, and kernel interfaces with a history of vulnerabilities
     "add_key": (248, 217),
     "request_key": (249, 218),
     "keyctl": (250, 219),
@@ -156,8 +156,8 @@ REFUSED = {
     "bpf": (321, 280),
     "userfaultfd": (323, 282),
 }
-IGNORED = {
-    # modes, owners, attributes and times of files, which Landlock leaves open; programs expect success
+IGNORED_CALLS = {
+    # modes, owners, attributes and times of files, which Landlock does not protect; programs expect success
     "chmod": (90, None),
     "fchmod": (91, 52),
     "fchmodat": (268, 53),
@@ -182,71 +182,71 @@ IGNORED = {
 }
 CLONE, CLONE3, TGKILL, PRLIMIT = (56, 220), (435, 435), (234, 131), (302, 261)
 CLONE_THREAD = 0x10000
-FCNTL, REFUSED_FCNTL = (72, 25), (8, 10, 15, 1024, 1026)  # F_SETOWN, F_SETSIG, F_SETOWN_EX, F_SETLEASE, F_NOTIFY
-IOCTL, REFUSED_IOCTL = (16, 29), (0x8901, 0x8902)  # FIOSETOWN, SIOCSPGRP
-"""The owner of a file gets signals, so setting it signals any process; a lease makes others wait for the file."""
+FCNTL, BLOCKED_FCNTL = (72, 25), (8, 10, 15, 1024, 1026)  # F_SETOWN, F_SETSIG, F_SETOWN_EX, F_SETLEASE, F_NOTIFY
+IOCTL, BLOCKED_IOCTL = (16, 29), (0x8901, 0x8902)  # FIOSETOWN, SIOCSPGRP
+"""A file's owner receives signals, so setting it can signal any process; a lease makes others wait for the file."""
 SOCKETPAIR, AF_UNIX, SOCK_STREAM, SOCKET_TYPE = (53, 199), 1, 1, 0xF
-"""`asyncio` needs pairs of sockets. One of datagrams can also send to any other socket of the machine, by its name."""
+"""`asyncio` needs socket pairs. Datagram sockets are blocked: they can send to any named socket of the machine."""
 X32 = 0x40000000
-"""From here on x86-64 numbers the same calls a second time."""
+"""First number of the x32 calls, which duplicate those of x86-64."""
 
 LOAD, EQUAL, AT_LEAST, ANY_BIT, MASK, RETURN = 0x20, 0x15, 0x35, 0x45, 0x54, 0x06
-NUMBER, MACHINE, FIRST_ARGUMENT, SECOND_ARGUMENT = 0, 4, 16, 24  # where a filter finds them
-ALLOW, REFUSE, KILL = 0x7FFF0000, 0x00050000, 0x80000000
+NUMBER, MACHINE, FIRST_ARGUMENT, SECOND_ARGUMENT = 0, 4, 16, 24  # offsets in `struct seccomp_data`
+ALLOW, ERRNO, KILL = 0x7FFF0000, 0x00050000, 0x80000000
 
 
-def refuse_system_calls() -> None:
-    """Allow threads but no process, no socket, and nothing that reaches another process, for good."""
-    lines = list(_filter(MACHINES.index(platform.machine())))
+def filter_system_calls() -> None:
+    """Blocks new processes, sockets and access to other processes, irrevocably; threads are allowed."""
+    lines = list(_filter_instructions(MACHINES.index(platform.machine())))
     program = ctypes.create_string_buffer(b"".join(struct.pack("HBBI", *line) for line in lines))
-    _prctl(22, 2, struct.pack("HxxxxxxP", len(lines), ctypes.addressof(program)))  # PR_SET_SECCOMP, a filter
+    _prctl(22, 2, struct.pack("HxxxxxxP", len(lines), ctypes.addressof(program)))  # PR_SET_SECCOMP, SECCOMP_MODE_FILTER
 
 
-def _filter(machine: int) -> Iterable[tuple[int, int, int, int]]:
-    """The filter's lines: what to do, how many lines to skip if it holds, how many if not, and a number."""
-    yield from [(LOAD, 0, 0, MACHINE), (EQUAL, 1, 0, KINDS[machine]), (RETURN, 0, 0, KILL)]
-    yield from [(LOAD, 0, 0, NUMBER), (AT_LEAST, 0, 1, X32), (RETURN, 0, 0, REFUSE | EPERM)]
-    for answer, calls in ((REFUSE | EPERM, REFUSED), (REFUSE, IGNORED)):
+def _filter_instructions(machine: int) -> Iterable[tuple[int, int, int, int]]:
+    """Yields BPF instructions: opcode, jump offset if true, jump offset if false, and operand."""
+    yield from [(LOAD, 0, 0, MACHINE), (EQUAL, 1, 0, AUDIT_ARCHITECTURES[machine]), (RETURN, 0, 0, KILL)]
+    yield from [(LOAD, 0, 0, NUMBER), (AT_LEAST, 0, 1, X32), (RETURN, 0, 0, ERRNO | EPERM)]
+    for action, calls in ((ERRNO | EPERM, BLOCKED_CALLS), (ERRNO, IGNORED_CALLS)):
         for numbers in calls.values():
             number = numbers[machine]
             if number is not None:
-                yield from [(EQUAL, 0, 1, number), (RETURN, 0, 0, answer)]
-    yield from [(EQUAL, 0, 1, CLONE3[machine]), (RETURN, 0, 0, REFUSE | ENOSYS)]  # the C library then takes `clone`
-    yield from _only(CLONE[machine], (ANY_BIT, 0, 1, CLONE_THREAD))
-    yield from _only(TGKILL[machine], (EQUAL, 0, 1, os.getpid()))
-    yield from _only(PRLIMIT[machine], (EQUAL, 0, 1, 0))
-    yield from _except(FCNTL[machine], REFUSED_FCNTL)
-    yield from _except(IOCTL[machine], REFUSED_IOCTL)
-    yield from _only_stream_pairs(SOCKETPAIR[machine])
+                yield from [(EQUAL, 0, 1, number), (RETURN, 0, 0, action)]
+    yield from [(EQUAL, 0, 1, CLONE3[machine]), (RETURN, 0, 0, ERRNO | ENOSYS)]  # the C library falls back to `clone`
+    yield from _allow_if(CLONE[machine], (ANY_BIT, 0, 1, CLONE_THREAD))
+    yield from _allow_if(TGKILL[machine], (EQUAL, 0, 1, os.getpid()))
+    yield from _allow_if(PRLIMIT[machine], (EQUAL, 0, 1, 0))
+    yield from _block_arguments(FCNTL[machine], BLOCKED_FCNTL)
+    yield from _block_arguments(IOCTL[machine], BLOCKED_IOCTL)
+    yield from _allow_stream_pairs(SOCKETPAIR[machine])
     yield (RETURN, 0, 0, ALLOW)
 
 
-def _only_stream_pairs(call: int) -> Iterable[tuple[int, int, int, int]]:
-    """Allow `call` only for two stream sockets of this machine, which reach nothing but each other."""
+def _allow_stream_pairs(call: int) -> Iterable[tuple[int, int, int, int]]:
+    """Allows `call` for pairs of local stream sockets only, which reach nothing but each other."""
     yield from [(EQUAL, 0, 7, call), (LOAD, 0, 0, FIRST_ARGUMENT), (EQUAL, 0, 4, AF_UNIX)]
     yield from [(LOAD, 0, 0, SECOND_ARGUMENT), (MASK, 0, 0, SOCKET_TYPE), (EQUAL, 0, 1, SOCK_STREAM)]
-    yield from [(RETURN, 0, 0, ALLOW), (RETURN, 0, 0, REFUSE | EPERM)]
+    yield from [(RETURN, 0, 0, ALLOW), (RETURN, 0, 0, ERRNO | EPERM)]
 
 
-def _except(call: int, refused: tuple[int, ...]) -> Iterable[tuple[int, int, int, int]]:
-    """Allow `call` only when its second argument is none of `refused`."""
-    yield from [(EQUAL, 0, 2 * len(refused) + 2, call), (LOAD, 0, 0, SECOND_ARGUMENT)]
-    for argument in refused:
-        yield from [(EQUAL, 0, 1, argument), (RETURN, 0, 0, REFUSE | EPERM)]
+def _block_arguments(call: int, blocked: tuple[int, ...]) -> Iterable[tuple[int, int, int, int]]:
+    """Blocks `call` if its second argument is one of `blocked`."""
+    yield from [(EQUAL, 0, 2 * len(blocked) + 2, call), (LOAD, 0, 0, SECOND_ARGUMENT)]
+    for argument in blocked:
+        yield from [(EQUAL, 0, 1, argument), (RETURN, 0, 0, ERRNO | EPERM)]
     yield (RETURN, 0, 0, ALLOW)
 
 
-def _only(call: int, test: tuple[int, int, int, int]) -> Iterable[tuple[int, int, int, int]]:
-    """Allow `call` only when its first argument passes `test`."""
+def _allow_if(call: int, test: tuple[int, int, int, int]) -> Iterable[tuple[int, int, int, int]]:
+    """Allows `call` only if its first argument passes `test`."""
     yield from [(EQUAL, 0, 4, call), (LOAD, 0, 0, FIRST_ARGUMENT), test]
-    yield from [(RETURN, 0, 0, ALLOW), (RETURN, 0, 0, REFUSE | EPERM)]
+    yield from [(RETURN, 0, 0, ALLOW), (RETURN, 0, 0, ERRNO | EPERM)]
 
 
-def give_up_privileges() -> None:
-    """Drop every capability of root and the chance to gain any."""
+def drop_privileges() -> None:
+    """Drops all capabilities and the possibility of gaining new ones."""
     _prctl(38, 1)  # PR_SET_NO_NEW_PRIVS
-    header, nothing = struct.pack("Ii", 0x20080522, 0), bytes(24)
-    if _libc().capset(header, nothing):
+    header, no_capabilities = struct.pack("Ii", 0x20080522, 0), bytes(24)
+    if _libc().capset(header, no_capabilities):
         raise OSError(ctypes.get_errno(), "capset")
 
 
@@ -266,9 +266,9 @@ def _libc() -> ctypes.CDLL:
     return ctypes.CDLL(None, use_errno=True)
 
 
-# ---------------------------------------------------------------------------------------- fall-back
+# ---------------------------------------------------------------------------------------- fallback
 
-SUSPECT: tuple[str, ...] = (
+BLOCKED_EVENTS: tuple[str, ...] = (
     "socket.",
     "os.fork",
     "os.exec",
@@ -278,57 +278,56 @@ SUSPECT: tuple[str, ...] = (
     "os.kill",
     "subprocess.",
 )
-SUSPECT += ("ctypes.", "os.chmod", "os.chown", "os.remove", "os.rename", "os.rmdir", "os.truncate", "shutil.")
+BLOCKED_EVENTS += ("ctypes.", "os.chmod", "os.chown", "os.remove", "os.rename", "os.rmdir", "os.truncate", "shutil.")
 
 
-def refuse_in_python(scratch: str) -> None:
-    """Refuse what Python reports of sockets, processes and files outside `scratch`. Hostile code gets around it."""
+def install_audit_hook(scratch: str) -> None:
+    """Blocks sockets, processes and files outside `scratch`, as far as Python reports them; hostile code evades it."""
 
-    def inside(path: object) -> bool:
+    def is_inside(path: object) -> bool:
         return isinstance(path, int) or Path(os.fsdecode(str(path))).resolve().is_relative_to(scratch)
 
-    def refuse(event: str, arguments: tuple[object, ...]) -> None:
-        writing = event == "open" and arguments[1] not in (None, "r", "rb") and not inside(arguments[0])
-        files = event.startswith(("os.", "shutil.")) and arguments and inside(arguments[0])
-        if writing or (event.startswith(SUSPECT) and not files):
-            raise PermissionError(EPERM, f"the sandbox allows no {event}")
+    def check(event: str, arguments: tuple[object, ...]) -> None:
+        writes_outside = event == "open" and arguments[1] not in (None, "r", "rb") and not is_inside(arguments[0])
+        is_own_file = event.startswith(("os.", "shutil.")) and arguments and is_inside(arguments[0])
+        if writes_outside or (event.startswith(BLOCKED_EVENTS) and not is_own_file):
+            raise PermissionError(EPERM, f"the sandbox does not allow {event}")
 
-    sys.addaudithook(refuse)
+    sys.addaudithook(check)
 
 
 # ------------------------------------------------------------------------------------------ running
 
 
-def missing_confinement() -> str | None:
-    """Returns what this machine lacks for its kernel to confine a program, else `None`; asking changes nothing."""
+def find_missing_feature() -> str | None:
+    """Explains why this machine's kernel can't confine programs; `None` if it can. Has no side effects."""
     if not sys.platform.startswith("linux") or platform.machine() not in MACHINES:
         return f"{platform.system()} on {platform.machine()} is not Linux on {' or '.join(MACHINES)}"
     landlock = int(_libc().syscall(LANDLOCK_CREATE, None, 0, 1))
     if landlock < LANDLOCK_ABI:
-        found = f"has Landlock ABI {landlock}" if landlock > 0 else "has no Landlock, or it is switched off"
-        return f"the kernel {platform.release()} {found}; ABI {LANDLOCK_ABI} (Linux 6.2) is needed"
-    # Asked for a filter at address 0, a kernel that has filters says that it can't read there.
+        problem = f"has Landlock ABI {landlock}" if landlock > 0 else "has no Landlock, or it is switched off"
+        return f"the kernel {platform.release()} {problem}; ABI {LANDLOCK_ABI} (Linux 6.2) is needed"
+    # With a null pointer as filter, a kernel that has filters returns EFAULT.
     if not (_libc().prctl(22, ctypes.c_ulong(2), None, None, None) and ctypes.get_errno() == 14):
         return f"the kernel {platform.release()} has no seccomp filters"
     return None
 
 
-def kernel_confines() -> bool:
-    """Returns whether the kernel of this machine can confine a program."""
-    return missing_confinement() is None
+def can_kernel_confine() -> bool:
+    return find_missing_feature() is None
 
 
 def confine(scratch: str) -> None:
-    """Give up all that can be given up here."""
-    steps: list[Callable[[], None]] = [lambda: refuse_in_python(scratch)]
-    if kernel_confines():
-        steps = [give_up_privileges, lambda: confine_files(scratch), refuse_system_calls]
+    """Applies the strongest confinement that this machine offers."""
+    steps: list[Callable[[], None]] = [lambda: install_audit_hook(scratch)]
+    if can_kernel_confine():
+        steps = [drop_privileges, lambda: confine_files(scratch), filter_system_calls]
     for step in steps:
         step()
 
 
 def main() -> None:
-    """Run the program `answer.py` of the folder, seconds, memory and file size that the command line names."""
+    """Runs `answer.py` in a folder; the arguments are the folder, seconds, memory and file size."""
     scratch, seconds, memory, file_bytes = sys.argv[1:]
     os.chdir(scratch)
     limit_resources(seconds=int(seconds), memory=int(memory), file_bytes=int(file_bytes))

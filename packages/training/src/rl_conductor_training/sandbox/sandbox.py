@@ -1,17 +1,17 @@
-"""Runs Python programs that nobody has read: in a process of their own, with bounds and almost no rights.
+"""Runs untrusted Python programs in processes of their own, with resource limits and almost no rights.
 
 The program gets a fresh folder, an empty environment and this interpreter's packages. On Linux 6.2 and newer (x86-64,
-arm64) the kernel itself keeps it from the network, from every file outside its folder but the interpreter's and the
-system's libraries, from starting processes, and from reaching other ones; see `jail`. No root or container is needed.
+arm64) the kernel itself denies it the network, every file outside its folder except the interpreter's and the system's
+libraries, new processes, and access to other processes; see `confinement`. No root or container is needed.
 
-What it does not protect from:
-- holes of the kernel or the processor: to run what an attacker wrote for you, put a virtual machine around it;
-- a full disk: each file is bounded, but there may be many until time is up;
-- a busy processor and memory until the bounds are reached, times the programs that run at once (one a core);
-- a program that forges the tests it is run with, when both share one process;
-- reading what the interpreter's own folders hold, such as installed packages;
-- on other systems, deliberate attack of any kind: there Python's audit hook stops accidents only. `confined` and
-  `confinement` say which it is, and why; each `Ran` says which it was.
+It does not protect from:
+- holes in the kernel or the processor: to run code written by an attacker, put a virtual machine around it;
+- a full disk: each file is limited, but a program may write many;
+- a busy processor and memory up to the limits, times the number of concurrent programs (one per core);
+- a program that forges the tests it is run with, where both share one process;
+- reading the interpreter's own folders, such as installed packages;
+- on other systems, deliberate attacks of any kind: there Python's audit hook stops accidents only. `is_confined` and
+  `describe_confinement` say which it is, and why; each `ProgramResult` says which one applied.
 """
 
 from __future__ import annotations
@@ -37,95 +37,95 @@ from rl_conductor.types import Text, Value
 try:
     from rl_conductor_training.sandbox import confinement
 except ImportError as missing:
-    raise ConfigError("programs can't be run within bounds on this system; use Linux, macOS or WSL") from missing
+    raise ConfigError("this system has no resource limits for programs; use Linux, macOS or WSL") from missing
 
 MEGABYTE = 2**20
 _BLOCK = re.compile(r"```[ \t]*(?:python|py)?[ \t]*\n(.*?)(?:\n[ \t]*```|\Z)", re.DOTALL | re.IGNORECASE)
 
 
-class Bounds(Value):
-    """What one program may use."""
+class ResourceLimits(Value):
+    """Resource limits of one program."""
 
     seconds: float = 10.0
-    """Wall time; the same, rounded up, bounds the processor time of all threads together."""
+    """Wall time. Rounded up, it is also the limit on processor time, summed over all threads."""
     memory: int = 512 * MEGABYTE
-    """Bytes of address space, the interpreter's own included."""
+    """Bytes of address space, including the interpreter's own."""
     file_bytes: int = 16 * MEGABYTE
-    """Bytes of any one file, standard output included."""
+    """Maximum bytes of each file, including standard output."""
     output_chars: int = 64_000
-    """How much of the output is kept."""
+    """Maximum length of the returned output, and of the returned error."""
 
 
-class Ran(Value):
-    """What became of a program."""
+class ProgramResult(Value):
+    """The result of a program."""
 
     status: Literal["ok", "failed", "timeout"]
-    """`timeout`: it used up its wall time or its processor time. `failed`: it raised, the kernel stopped it for another
-    reason, or it ended with another code than 0."""
+    """`timeout`: the wall time or processor time ran out. `failed`: any other exit code than 0, for example after an
+    exception or when the kernel kills the process."""
     output: Text
-    """The beginning of what it wrote to standard output."""
+    """The beginning of standard output."""
     error: Text
-    """The end of what it wrote to standard error, such as a traceback."""
+    """The end of standard error, such as a traceback."""
     seconds: float
     confined: bool
-    """Whether the kernel held it; else only Python's audit hook did."""
+    """True if the kernel confined the program; otherwise only Python's audit hook did."""
 
 
-def program_in(reply: str) -> str:
-    """The last block of code in a model's reply; the whole reply when it has none."""
+def extract_program(reply: str) -> str:
+    """Returns the last code block of a model's reply, or the whole reply if it has none."""
     blocks: list[str] = _BLOCK.findall(reply)
     return blocks[-1] if blocks else reply.replace("```", "")
 
 
 @cache
 def is_confined() -> bool:
-    """Whether this machine's kernel holds the programs."""
-    return confinement.kernel_confines()
+    """True if this machine's kernel confines the programs."""
+    return confinement.can_kernel_confine()
 
 
 def describe_confinement() -> str:
-    """Returns in words what confines programs on this machine, and why it is not the kernel."""
-    missing = confinement.missing_confinement()
+    """Describes the confinement of programs on this machine, and why it is not the kernel's where it is not."""
+    missing = confinement.find_missing_feature()
     if missing is None:
         return "programs are confined by the kernel (Landlock and seccomp)"
-    return f"programs are confined by Python's audit hook only, which stops accidents but no attack: {missing}"
+    return f"programs are confined by Python's audit hook only, which stops accidents but not attacks: {missing}"
 
 
 _slots = PerLoop(lambda: asyncio.Semaphore(os.cpu_count() or 1))
 
 
-async def run_python(program: str, *, stdin: str = "", bounds: Bounds | None = None) -> Ran:
-    """Run `program` as a script that reads `stdin`, and wait for its end. Cancelling stops it."""
-    bounds = bounds or Bounds()
+async def run_python(program: str, *, stdin: str = "", limits: ResourceLimits | None = None) -> ProgramResult:
+    """Runs `program` as a script with the text `stdin` on standard input; cancelling kills it."""
+    limits = limits or ResourceLimits()
     async with _slots.get():
-        with _workplace() as folder, _files(folder, stdin) as (read, output, errors):
+        with _temporary_folder() as folder, _standard_streams(folder, stdin) as (stdin_file, output, errors):
             scratch = folder / "scratch"
             (scratch / "answer.py").write_text(program, encoding="utf-8", errors="replace")
-            began = time.monotonic()
+            started = time.monotonic()
             process = await asyncio.create_subprocess_exec(
-                *_command(scratch, bounds),
+                *_command(scratch, limits),
                 env=_environment(scratch),
-                stdin=read,
+                stdin=stdin_file,
                 stdout=output,
                 stderr=errors,
                 start_new_session=True,
             )
-            code = await _code(process, bounds.seconds)
-            return Ran(
-                status="timeout" if code is None else "failed" if code else "ok",
-                output=_text(output, bounds.output_chars),
-                error=_text(errors, bounds.output_chars, end=True),
-                seconds=time.monotonic() - began,
+            exit_code = await _wait_for_exit(process, limits.seconds)
+            return ProgramResult(
+                status="timeout" if exit_code is None else "failed" if exit_code else "ok",
+                output=_read_text(output, limits.output_chars),
+                error=_read_text(errors, limits.output_chars, end=True),
+                seconds=time.monotonic() - started,
                 confined=is_confined(),
             )
 
 
-async def _code(process: asyncio.subprocess.Process, seconds: float) -> int | None:
-    """The code that the process ended with; `None` when it used up its wall time or its processor time."""
+async def _wait_for_exit(process: asyncio.subprocess.Process, seconds: float) -> int | None:
+    """Returns the exit code; `None` if the wall time or processor time ran out."""
     try:
         async with asyncio.timeout(seconds):
-            code = await process.wait()
-            return None if code == -signal.SIGXCPU else code
+            exit_code = await process.wait()
+            return None if exit_code == -signal.SIGXCPU else exit_code
     except TimeoutError:
         return None
     finally:
@@ -134,42 +134,42 @@ async def _code(process: asyncio.subprocess.Process, seconds: float) -> int | No
         await process.wait()
 
 
-def _command(scratch: Path, bounds: Bounds) -> list[str]:
-    numbers = (ceil(bounds.seconds), bounds.memory, bounds.file_bytes)
-    return [sys.executable, "-s", "-P", "-B", confinement.__file__, str(scratch), *map(str, numbers)]
+def _command(scratch: Path, limits: ResourceLimits) -> list[str]:
+    arguments = (ceil(limits.seconds), limits.memory, limits.file_bytes)
+    return [sys.executable, "-s", "-P", "-B", confinement.__file__, str(scratch), *map(str, arguments)]
 
 
 def _environment(scratch: Path) -> dict[str, str]:
-    """Nothing of ours; a fixed hash seed, so that a program prints the same each time."""
+    """Returns an environment without our variables, and with a fixed hash seed for reproducible output."""
     return {
         "HOME": str(scratch),
         "TMPDIR": str(scratch),
         "LANG": "C.UTF-8",
         "PYTHONHASHSEED": "0",
         "PYTHONIOENCODING": "utf-8:replace",
-        "OPENBLAS_NUM_THREADS": "1",  # each thread of a pool takes address space
+        "OPENBLAS_NUM_THREADS": "1",  # each thread of the pool reserves address space
         "OMP_NUM_THREADS": "1",
     }
 
 
 @contextmanager
-def _workplace() -> Iterator[Path]:
-    with tempfile.TemporaryDirectory(prefix="rl-conductor-", ignore_cleanup_errors=True) as folder:
-        place = Path(folder).resolve()
-        (place / "scratch").mkdir()
-        yield place
+def _temporary_folder() -> Iterator[Path]:
+    with tempfile.TemporaryDirectory(prefix="rl-conductor-", ignore_cleanup_errors=True) as name:
+        folder = Path(name).resolve()
+        (folder / "scratch").mkdir()
+        yield folder
 
 
 @contextmanager
-def _files(folder: Path, stdin: str) -> Iterator[tuple[IO[bytes], IO[bytes], IO[bytes]]]:
-    """What the program reads and writes: files rather than pipes, because the kernel bounds a file's size."""
+def _standard_streams(folder: Path, stdin: str) -> Iterator[tuple[IO[bytes], IO[bytes], IO[bytes]]]:
+    """Opens files for the standard streams; not pipes, because the kernel limits the size of files only."""
     (folder / "stdin").write_text(stdin, encoding="utf-8", errors="replace")
-    read, output, errors = (folder / name for name in ("stdin", "stdout", "stderr"))
-    with read.open("rb") as first, output.open("w+b") as second, errors.open("w+b") as third:
-        yield first, second, third
+    stdin_path, stdout_path, stderr_path = (folder / name for name in ("stdin", "stdout", "stderr"))
+    with stdin_path.open("rb") as source, stdout_path.open("w+b") as output, stderr_path.open("w+b") as errors:
+        yield source, output, errors
 
 
-def _text(file: IO[bytes], chars: int, *, end: bool = False) -> str:
+def _read_text(file: IO[bytes], chars: int, *, end: bool = False) -> str:
     size = file.seek(0, os.SEEK_END)
     file.seek(max(size - 4 * chars, 0) if end else 0)
     text = file.read(4 * chars).decode("utf-8", errors="replace")

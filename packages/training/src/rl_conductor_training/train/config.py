@@ -20,7 +20,7 @@ Schedule = Literal["cosine", "linear", "constant_with_warmup"]
 """The shape of the learning rate after its warmup."""
 
 ROUNDING_TOLERANCE = 0.01
-"""How far a share may be from a whole number of questions, such as 0.333 of 3."""
+"""Maximum distance from a whole number of questions, so that a share of 0.333 of 3 counts as 1."""
 
 
 class Reporter(StrEnum):
@@ -39,27 +39,27 @@ class PoolSettings(PoolSource):
     """The workers: `[pool]`, with one of `file`, `workers` and `small`."""
 
     remember: bool = True
-    """Whether every reply is cached on disk, so that a run can be repeated for free."""
+    """Cache every reply on disk, so that a run can be repeated for free."""
 
 
 class PlanSettings(PlanManner):
-    """How plans are prompted for: `[plan]`. Serving the trained model takes the same settings."""
+    """The prompt and form of plans: `[plan]`. Serve the trained model with the same settings."""
 
     form: Form = "lists"
     roster: Roster = "anonymous"
-    """How the pool is described: names would tell who is who, whatever `curriculum.shuffle` does."""
+    """How the pool is described: names would identify the workers in spite of `curriculum.shuffle`."""
     max_steps: int = Field(default=5, ge=1)
     grammar: bool = True
-    """Whether sampling is constrained to plans that may run, and the loss computed for that distribution."""
+    """Constrain sampling to valid plans, and compute the loss for that distribution."""
 
 
 class CurriculumSettings(_Settings):
     """The workers of each question's pool: `[curriculum]`."""
 
     workers: int | None = Field(default=None, ge=1)
-    """How many workers are sampled from the pool for each question; all when left out."""
+    """Number of workers sampled from the pool for each question; all when left out."""
     shuffle: bool = True
-    """Whether workers are renumbered for each question, so that only their cards identify them."""
+    """Renumber the workers for each question, so that only their cards identify them."""
     cards: dict[str, tuple[str, ...]] = Field(default_factory=dict)
     """By worker, alternative wordings of its strengths: each question samples one of these or the card's own, so that
     the policy reads cards instead of memorizing them."""
@@ -87,7 +87,7 @@ class GrpoSettings(_Settings):
     """The hyper-parameters: `[grpo]`. The defaults are the paper's."""
 
     steps: int = Field(default=200, ge=1)
-    """Updates of the model; the learning rate schedule spans all of them."""
+    """Number of updates of the model; the learning rate schedule spans all of them."""
     questions: int = Field(default=4, ge=1)
     """Questions per step."""
     rollouts: int = Field(default=64, ge=2)
@@ -121,9 +121,9 @@ class WarmStartSettings(_Settings):
     """Supervised fine-tuning on plans with right answers, before the first GRPO step: `[warm_start]`."""
 
     plans: Path | None = None
-    """A file of `Demonstration`s, one a line; when left out, plans are sampled and the right ones selected."""
+    """A file of `Demonstration`s, one per line; when left out, plans are sampled and the right ones selected."""
     draw: Literal["space", "model"] = "space"
-    """How plans are sampled: uniformly from the plan space, or from the model under the grammar."""
+    """The source of sampled plans: uniformly from the plan space, or from the model under the grammar."""
     samples: int = Field(default=8, ge=1)
     """Plans sampled per question."""
     subtasks: tuple[str, ...] = ("Answer the question.",)
@@ -168,7 +168,7 @@ class TrainConfig(_Settings):
     dtype: Literal["float32", "bfloat16"] = "float32"
     """The precision of computation; see `weight_dtype`."""
     gradient_checkpointing: bool = False
-    """Half the memory for a fifth more time."""
+    """Halves the memory at the cost of about a fifth more time."""
     seed: int = Field(default=0, ge=0)
     task: TaskEntry
     """The source of the questions: `[task]`."""
@@ -184,7 +184,7 @@ class TrainConfig(_Settings):
     warm_start: WarmStartSettings | None = None
     vllm: VllmSettings | None = None
     references: Path | None = None
-    """A file of `Reference`s, one a line: the scores of the best single worker and of the oracle on each sample."""
+    """A file of `Reference`s, one per line: the scores of the best single worker and of the oracle on each sample."""
     keep: CheckpointSettings = CheckpointSettings()
 
     @property

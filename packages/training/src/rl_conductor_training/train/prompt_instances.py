@@ -1,4 +1,4 @@
-"""Prompt instances: a question with its sampled pool, the prompt and the plan space, built by the code that serves."""
+"""Prompt instances: a question with its sampled pool, the prompt and the plan space, built as in serving."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from rl_conductor.workflow.workflow import PlanSpace
 from rl_conductor_training.train.config import CurriculumSettings, PlanSettings
 
 POLICY = Policy()
-"""Training restricts nothing."""
+"""Training is unrestricted."""
 KEY_BYTES = 16
 
 
@@ -34,7 +34,7 @@ class PromptInstance:
     pool: WorkerPool
     """The workers sampled for this instance, in the order of their numbers."""
     plan: PlanSettings
-    """How plans are prompted for."""
+    """The prompt and form of plans."""
     index: int = 0
     """Position in the order of training, from 0."""
     delimiter_key: str = field(default_factory=new_delimiter_key)
@@ -75,10 +75,10 @@ class PromptInstance:
 def build_instances(
     task: Task, pool: WorkerPool, *, plan: PlanSettings, curriculum: CurriculumSettings, seed: int, size: int
 ) -> list[PromptInstance]:
-    """Builds the first `size` prompt instances: every epoch in a new order, a sampled pool for each contrast set.
+    """Builds the first `size` prompt instances: a new order in every epoch, and a sampled pool for each contrast set.
 
-    A question without a contrast set has a pool of its own. Everything follows from `seed`, and a longer list begins
-    with the shorter one.
+    A question without a contrast set has a pool of its own. `seed` determines everything, and a longer list begins with
+    the shorter one.
 
     Raises:
         ConfigError: `curriculum.workers` is more than the pool has.
@@ -103,7 +103,7 @@ def _build_instance(sample: Sample, pool: WorkerPool, plan: PlanSettings, seed: 
 def sample_pool(
     pool: WorkerPool, curriculum: CurriculumSettings, rng: random.Random, *, required: Collection[str] = ()
 ) -> WorkerPool:
-    """Samples `curriculum.workers` workers, including the `required` ones, as `[curriculum]` says.
+    """Samples `curriculum.workers` workers, including the `required` ones, by the settings of `[curriculum]`.
 
     They get a new order with `curriculum.shuffle`, and other wordings of their cards with `curriculum.cards`.
 

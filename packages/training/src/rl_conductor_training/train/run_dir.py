@@ -25,7 +25,7 @@ class WarmStartState(Value):
     """The result of a finished warm start."""
 
     plans: int
-    """Number of distinct demonstrations; all had led to right answers."""
+    """Number of distinct demonstrations, all with right answers."""
     source: str
     steps: int
     loss: float
@@ -44,12 +44,12 @@ class RunRecord(Value):
     totals: dict[str, float] = Field(default_factory=dict)
     """Usage of the workers over all steps: `usd`, `tokens`, `calls`."""
     verdict: Verdict | None = None
-    written: datetime = Field(default_factory=lambda: datetime.now(UTC))
+    saved_at: datetime = Field(default_factory=lambda: datetime.now(UTC))
 
 
 @dataclass(frozen=True)
 class RunDir:
-    """Paths, and reading and writing of a run's files."""
+    """Paths of a run's files, and methods to read and write them."""
 
     path: Path
 
@@ -98,7 +98,7 @@ class RunDir:
 
 
 def _ensure_same(path: Path, previous: TrainConfig, config: TrainConfig) -> None:
-    compared = [name for name in TrainConfig.model_fields if name != "keep"]  # it has no influence on the result
+    compared = [name for name in TrainConfig.model_fields if name != "keep"]  # it does not affect the result
     changed = [name for name in compared if getattr(previous, name) != getattr(config, name)]
     if changed:
         raise ConfigError(

@@ -1,4 +1,4 @@
-"""Runs a training, from a configuration to a trained model. It can be stopped and resumed at any step."""
+"""Trains a Conductor, from a configuration to a saved model; can be stopped and resumed at any step."""
 
 from __future__ import annotations
 
@@ -48,9 +48,9 @@ PACKAGES = ("rl-conductor", "torch", "transformers", "trl", "peft", "accelerate"
 USAGE_METRICS = ("usd", "tokens", "calls")
 METRIC_PREFIX = "plans/"
 PROCESS_TIMEOUT = timedelta(days=1)
-"""How long processes wait for one that samples demonstrations, or whose workers are slow."""
+"""Maximum wait for the process that samples demonstrations, or for one with slow workers."""
 MASKED_WARNING = "All reward functions returned None"
-"""How TRL's warning about a masked plan begins; its whole prompt follows."""
+"""The first words of TRL's warning about a masked plan, which quotes the whole prompt."""
 
 StepMetrics = dict[str, float]
 """The metrics of a step: those of `step_metrics`, and TRL's own."""
@@ -58,7 +58,7 @@ StepMetrics = dict[str, float]
 
 @dataclass(frozen=True)
 class StopAfter:
-    """When a call of `train` ends before the last step; another call resumes the run."""
+    """Limits after which a call of `train` ends before the last step; another call resumes the run."""
 
     step: int | None = None
     """Ends after this step of the run."""
@@ -80,7 +80,7 @@ def train(
         config: the training file's content.
         output: the run directory.
         pool: the workers, which are not trained; `pools.open_pool` opens those of the configuration.
-        stop_after: when to end before the last step.
+        stop_after: limits after which to end early.
         on_step: called after each step with its number, from 1, and its metrics.
 
     Raises:
@@ -110,7 +110,7 @@ def train(
 
 
 def is_main_process() -> bool:
-    """Whether this is the one of several processes that prints results."""
+    """True in the one process of several that prints results."""
     return bool(PartialState().is_main_process)
 
 
@@ -128,7 +128,7 @@ def _is_not_masked_warning(record: logging.LogRecord) -> bool:
 def _ensure_installed(reporters: Sequence[Reporter]) -> None:
     for name in reporters:
         if find_spec(name) is None:
-            raise ConfigError(f"reporting to {name} needs it: pip install {name}")
+            raise ConfigError(f"reporting to {name} needs its package: pip install {name}")
 
 
 def _build_trainer(setup: TrainingSetup, run_dir: RunDir) -> ConductorTrainer:
@@ -164,7 +164,7 @@ def _round_grammars(
 
 
 def _load_policy(config: TrainConfig, run_dir: RunDir) -> LoadedModel:
-    """Loads the model that GRPO begins with; when resuming, the trainer replaces its weights by the checkpoint's."""
+    """Loads the model that GRPO begins with; when resuming, the trainer replaces its weights with the checkpoint's."""
     warm_start = run_dir.warm_start if config.warm_start else None
     if warm_start is None or config.lora is None:
         return load_model(str(warm_start or config.model), dtype=config.weight_dtype)

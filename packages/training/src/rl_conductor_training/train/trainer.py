@@ -18,7 +18,7 @@ class ConductorTrainer(GRPOTrainer):  # type: ignore[misc, unused-ignore]
     """GRPO on plans, with the loss of the distribution that plans are sampled from."""
 
     rollout_requests: Sequence[RolloutRequest] = ()
-    """The requests of the current batch, a row each."""
+    """The requests of the current batch, one per row."""
 
     def __init__(self, *, rollout_function: RolloutFunction, **options: Any) -> None:
         self._rollout_function = rollout_function

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from rl_conductor.agents import BaseModelSession, DelegatingModel
 from rl_conductor.models import Model
 from rl_conductor.types import Message
-from rl_conductor_training.sandbox.sandbox import Bounds, program_in, run_python
+from rl_conductor_training.sandbox.sandbox import ResourceLimits, extract_program, run_python
 from rl_conductor_training.tasks.scorers.programs import describe_failure
 from rl_conductor_training.workers.compact import example_prompt
-from rl_conductor_training.workers.delegating import BaseModelSession, DelegatingModel, PromptTemplate
+from rl_conductor_training.workers.prompt_template import PromptTemplate
 
 AGE = "Add 7 to the age of the tree Old Tom and halve it. What remains when the result is divided by 12?"
 SQUARE = "Square the height of the twin tree of Old Tom, add 3, and write the digits in reverse order."
@@ -46,17 +47,17 @@ class CoderModel(DelegatingModel):
 
     kind = "coder"
 
-    def __init__(self, base: Model | str, *, attempts: int = 2, bounds: Bounds | None = None) -> None:
+    def __init__(self, base: Model | str, *, attempts: int = 2, limits: ResourceLimits | None = None) -> None:
         """Wraps a base model.
 
         Args:
             base: the model that writes the programs, or its `provider:model`.
             attempts: maximum number of programs per reply; each retry sees the error of the last program.
-            bounds: resource limits of one program.
+            limits: resource limits of one program.
         """
         super().__init__(base)
         self._attempts = attempts
-        self._bounds = bounds
+        self._limits = limits
 
     async def answer(self, session: BaseModelSession) -> str:
         """Returns the output of the first working program, or the error of the last one."""
@@ -64,7 +65,7 @@ class CoderModel(DelegatingModel):
         problem = ""
         for _ in range(self._attempts):
             reply = await session.ask(messages)
-            result = await run_python(program_in(reply), bounds=self._bounds)
+            result = await run_python(extract_program(reply), limits=self._limits)
             problem = describe_failure(result) or ("" if result.output.strip() else "it printed nothing")
             if not problem:
                 return result.output.strip()

@@ -11,7 +11,14 @@ from collections.abc import AsyncGenerator
 from contextlib import aclosing
 
 from rl_conductor.models.base import WrapperModel
-from rl_conductor.planning.prompts import SHOWN, SUBTASK, Evidence, prompt_in, with_prompt, worker_prompt
+from rl_conductor.pool.worker_prompt import (
+    EVIDENCE_NOTICE,
+    SUBTASK,
+    Evidence,
+    prompt_in,
+    with_prompt,
+    worker_prompt,
+)
 from rl_conductor.text.delimiters import NONCE_ATTR
 from rl_conductor.types import Completion, Delta, Request
 
@@ -44,7 +51,7 @@ def _compact_request(request: Request) -> Request:
 
 def compact_prompt(prompt: str) -> str:
     """Removes delimiters, the subtasks of other steps and the explanations of both from a worker's prompt."""
-    without_delimiters = _FENCES.sub("", _SUBTASKS.sub("", prompt)).replace(f"{SHOWN}\n\n", "")
+    without_delimiters = _FENCES.sub("", _SUBTASKS.sub("", prompt)).replace(f"{EVIDENCE_NOTICE}\n\n", "")
     return without_delimiters.removesuffix(_ENDING)
 
 

@@ -6,14 +6,15 @@ import re
 from collections import Counter
 from pathlib import Path
 
+from rl_conductor.agents import BaseModelSession, DelegatingModel
 from rl_conductor.models import Model
-from rl_conductor.plan_text.gbnf import quoted
-from rl_conductor.planning.prompts import prompt_in, with_prompt
+from rl_conductor.plan_text.gbnf import quote_literal
+from rl_conductor.pool.worker_prompt import prompt_in, with_prompt
 from rl_conductor.text.delimiters import compute_nonce, delimit, new_delimiter_key
 from rl_conductor.types import Grammar
 from rl_conductor_training.tasks.retrieval import Passage, PassageIndex
 from rl_conductor_training.workers.compact import example_prompt, last_reply
-from rl_conductor_training.workers.delegating import BaseModelSession, DelegatingModel, PromptTemplate
+from rl_conductor_training.workers.prompt_template import PromptTemplate
 
 OLD_TOM = "Old Tom: Age: 341.\nOld Tom: Height: 21.\nOld Tom: Twin tree: Red Ann.\n\n"
 RED_ANN = "Red Ann: Twin tree: Grey Sue.\nRed Ann: Height: 34.\nRed Ann: Age: 120.\n\n"
@@ -95,4 +96,4 @@ def _format_passage(passage: Passage) -> str:
 
 
 def _choice_grammar(lines: list[str]) -> Grammar:
-    return Grammar(gbnf=f"root ::= {' | '.join(map(quoted, lines))}")
+    return Grammar(gbnf=f"root ::= {' | '.join(map(quote_literal, lines))}")

@@ -9,6 +9,7 @@ from typing import Any, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from rl_conductor.agents import DelegatingModel
 from rl_conductor.models import Model, model
 from rl_conductor.models.cached import CachedModel
 from rl_conductor.pool.pool import WorkerPool
@@ -16,7 +17,6 @@ from rl_conductor.pool.pool_file import ModelEntry, PoolFile, WorkerEntry, read_
 from rl_conductor.pool.worker import Worker
 from rl_conductor_training.tasks.composite.islands import islands
 from rl_conductor_training.tasks.retrieval import PassageIndex
-from rl_conductor_training.workers.delegating import DelegatingModel
 from rl_conductor_training.workers.small import SMALL_MODEL, small_pool
 
 SPEED_OPTIONS = ("threads",)

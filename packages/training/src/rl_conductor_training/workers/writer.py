@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from rl_conductor.agents import BaseModelSession, DelegatingModel
 from rl_conductor.models import Model
-from rl_conductor.planning.prompts import prompt_in, subtask_in, with_prompt
+from rl_conductor.pool.worker_prompt import prompt_in, subtask_in, with_prompt
 from rl_conductor_training.tasks.scorers.answers import number_to_words
 from rl_conductor_training.workers.compact import example_prompt, last_reply
-from rl_conductor_training.workers.delegating import BaseModelSession, DelegatingModel, PromptTemplate
+from rl_conductor_training.workers.prompt_template import PromptTemplate
 
 NUMBERS = (26, 7, 83, 91, 12, 18, 40, 35, 13, 68, 59, 74, 15, 33)
 STYLE = PromptTemplate(

@@ -41,7 +41,7 @@ class BudgetedSampling(SystemEntry):
     worker: str | None = None
     """`None` selects the best single worker."""
     temperature: float = Field(default=0.7, gt=0)
-    most: int = Field(default=64, ge=1)
+    max_samples: int = Field(default=64, ge=1)
     """Maximum number of samples per question."""
 
     def spending(self, usage: Usage) -> float:
@@ -61,12 +61,12 @@ class BudgetedSampling(SystemEntry):
 
     def seeds(self, context: BenchContext, repeat: int) -> range:
         """Returns a seed for each sample, disjoint between repetitions."""
-        first = (context.seed + repeat) * self.most
-        return range(first, first + self.most)
+        first = (context.seed + repeat) * self.max_samples
+        return range(first, first + self.max_samples)
 
     def fits_budget(self, budget: float, spending: float, count: int) -> bool:
         """Whether one more sample of average cost fits the budget; the first one always does."""
-        return count == 0 or (count < self.most and spending + spending / count <= budget)
+        return count == 0 or (count < self.max_samples and spending + spending / count <= budget)
 
 
 class SelfConsistency(BudgetedSampling):
@@ -157,7 +157,11 @@ class BestOfN(BudgetedSampling):
         if budget < cost_of_two:
             return 1
         cost_per_sample = cost_of_three - cost_of_two
-        return min(self.most, 2 + int((budget - cost_of_two) / cost_per_sample)) if cost_per_sample > 0 else self.most
+        return (
+            min(self.max_samples, 2 + int((budget - cost_of_two) / cost_per_sample))
+            if cost_per_sample > 0
+            else self.max_samples
+        )
 
     def workflow(self, worker: str, count: int) -> Workflow:
         """Builds steps for the samples, by copies of the worker, and a step that chooses among several."""

@@ -46,6 +46,8 @@ class TaskLine(Value):
     domain: str = ""
     depth: int | None = None
     contrast: str = ""
+    group: str = ""
+    """Questions of one template or source, which `rl-conductor learn` never splits between training and test."""
     tolerance: float | None = Field(default=None, ge=0)
     """For `numeric`: maximum relative difference."""
     tests: str | None = None
@@ -68,6 +70,7 @@ class TaskLine(Value):
     def sample(self, number: int) -> Sample:
         """Converts the line to a sample; `number` is its id if it has none."""
         details: dict[str, Any] = self.model_dump(include={"scoring", "tolerance", "tests", "cases"}, exclude_none=True)
+        details |= {"group": self.group} if self.group else {}
         return Sample(
             id=self.id or str(number),
             question=self.question,

@@ -9,14 +9,14 @@ from __future__ import annotations
 import asyncio
 import re
 
-from rl_conductor.calls.budget import Budget, usage_sink
-from rl_conductor.calls.model_call import ModelCaller
+from rl_conductor.calls.context import RunContext
+from rl_conductor.calls.model_call import ModelCall
+from rl_conductor.calls.scope import report_usage
 from rl_conductor.models import Model
 from rl_conductor.scoring import Sample, Score, compared, wrong
 from rl_conductor.text.delimiters import compute_nonce, delimit, new_delimiter_key
 from rl_conductor.trace.trace import Call
 from rl_conductor.types import Message, Request, Sampling
-from rl_conductor.workflow.limits import Limits
 
 RETRIES = 5
 """Maximum retries of a call that failed with a retryable error."""
@@ -78,10 +78,8 @@ class Judge:
     async def _complete(self, request: Request) -> str:
         """Calls the model and adds the usage to the current usage report, if there is one."""
         calls: list[Call] = []
+        call = ModelCall(run=RunContext(retries=RETRIES), model=self._model, request=request, calls=calls)
         try:
-            return (
-                await ModelCaller(Budget(Limits()), retries=RETRIES).complete(self._model, request, calls=calls)
-            ).text
+            return (await call.complete()).text
         finally:
-            if (usages := usage_sink.get()) is not None:
-                usages += [call.usage for call in calls]
+            report_usage(call.usage for call in calls)

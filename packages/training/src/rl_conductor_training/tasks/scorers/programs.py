@@ -12,9 +12,9 @@ import secrets
 from typing import Any
 
 from rl_conductor.scoring import Sample, Score, wrong
-from rl_conductor_training.sandbox.sandbox import Bounds, Ran, program_in, run_python
+from rl_conductor_training.sandbox.sandbox import ProgramResult, ResourceLimits, extract_program, run_python
 
-BOUNDS = Bounds(seconds=10.0, memory=2**30)
+LIMITS = ResourceLimits(seconds=10.0, memory=2**30)
 CALL = """
 import json as _json, sys as _sys
 _lines = [_json.loads(_line) for _line in _sys.stdin.read().splitlines() if _line.strip()]
@@ -28,7 +28,7 @@ async def passes_tests(sample: Sample, text: str) -> Score:
 
     Its keys are `tests` (Python code), or `cases` of `stdin` and `stdout` and the function to `call` with them, if any.
     """
-    program = sample.details.get("before", "") + program_in(text)
+    program = sample.details.get("before", "") + extract_program(text)
     if "tests" in sample.details:
         return await _run_tests(program, sample.details["tests"])
     for number, case in enumerate(sample.details["cases"], start=1):
@@ -40,7 +40,7 @@ async def passes_tests(sample: Sample, text: str) -> Score:
 
 async def _run_tests(program: str, tests: str) -> Score:
     token = secrets.token_hex(8)
-    result = await run_python(f"{program}\n{tests}\nprint({token!r})\n", bounds=BOUNDS)
+    result = await run_python(f"{program}\n{tests}\nprint({token!r})\n", limits=LIMITS)
     if result.status == "ok" and result.output.rstrip().endswith(token):
         return Score(value=1.0, answer=program, explanation="all tests pass")
     return wrong(program, describe_failure(result) or "it ended before the tests did")
@@ -49,7 +49,7 @@ async def _run_tests(program: str, tests: str) -> Score:
 async def _run_case(program: str, case: dict[str, str], call: str | None) -> str:
     """Returns the reason why the program fails a test case; empty when it passes."""
     if call is None:
-        result = await run_python(program, stdin=case["stdin"], bounds=BOUNDS)
+        result = await run_python(program, stdin=case["stdin"], limits=LIMITS)
         output = result.output
         is_right = [line.split() for line in output.strip().splitlines()] == [
             line.split() for line in case["stdout"].strip().splitlines()
@@ -57,7 +57,7 @@ async def _run_case(program: str, case: dict[str, str], call: str | None) -> str
     else:
         token = secrets.token_hex(8)
         program += CALL.format(name=call, token=token)
-        result = await run_python(program, stdin=case["stdin"], bounds=BOUNDS)
+        result = await run_python(program, stdin=case["stdin"], limits=LIMITS)
         output = result.output.rpartition(token)[2]
         is_right = _parse_json(output) == (json.loads(case["stdout"]),)
     return describe_failure(result) or (
@@ -73,7 +73,7 @@ def _parse_json(text: str) -> tuple[Any, ...]:
         return ()
 
 
-def describe_failure(result: Ran) -> str:
+def describe_failure(result: ProgramResult) -> str:
     """Describes in one line why a program did not end well; empty when it did."""
     if result.status == "timeout":
         return f"it was still running after {result.seconds:.0f} seconds"

@@ -7,7 +7,7 @@ from decimal import Decimal
 
 from rl_conductor.errors import ConfigError
 from rl_conductor.scoring import Sample, Score, compared, wrong
-from rl_conductor_training.sandbox.sandbox import Bounds, run_python
+from rl_conductor_training.sandbox.sandbox import ResourceLimits, run_python
 from rl_conductor_training.tasks.scorers.answers import (
     extract_choice,
     extract_final_answer,
@@ -41,7 +41,7 @@ async def numeric(sample: Sample, text: str) -> Score:
 async def regex(sample: Sample, text: str) -> Score:
     """Searches the reply for the pattern `sample.answer`, in the sandbox because a pattern may never terminate."""
     program = SEARCH.format(pattern=sample.answer, text=text)
-    result = await run_python(program, bounds=Bounds(seconds=5.0))
+    result = await run_python(program, limits=ResourceLimits(seconds=5.0))
     if result.status == "timeout":
         return wrong(None, f"the pattern {sample.answer!r} took too long on this reply")
     match = result.output or None

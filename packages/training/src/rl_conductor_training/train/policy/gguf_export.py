@@ -1,7 +1,7 @@
 """Converts a trained LoRA adapter to a GGUF file for llama.cpp.
 
-Run with `python -m rl_conductor_training.train.policy.gguf_export FOLDER FILE.gguf`. Knows the tensor names and layouts
-of Llama models, which SmolLM2 is one of, and of Qwen2.
+Run with `python -m rl_conductor_training.train.policy.gguf_export FOLDER FILE.gguf`. Supports Llama models,
+such as SmolLM2, and Qwen2.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ TENSOR_NAMES = {
     "mlp.up_proj": "ffn_up",
     "mlp.down_proj": "ffn_down",
 }
-"""The matrices of a layer, by their names in transformers, and in llama.cpp."""
+"""The matrices of a layer: the name in transformers, and the name in llama.cpp."""
 ARCHITECTURES = ("llama", "qwen2")
 
 

@@ -1,13 +1,13 @@
 """Constrains plans to a grammar: masks of allowed tokens for sampling, and for scoring sampled plans.
 
 Under a grammar, tokens are sampled from `p_c(t) = p(t) / Z` for the allowed `t` and 0 for the others, where `Z` is the
-probability that the model gives to all allowed tokens. So this is the distribution whose log-probabilities belong into
-the loss:
+probability that the model gives to all allowed tokens. So the loss needs the log-probabilities of this
+distribution:
 
     log p_c = log p - log Z        and        d log p_c = d log p - d log Z
 
 With `log p` alone, the gradient would push up all tokens that the grammar forced, and the ratio of new to old
-probability would be that of a distribution that nothing was sampled from. Where only one token is allowed, `p_c` is 1
+probability would be that of a distribution that no plan was sampled from. Where only one token is allowed, `p_c` is 1
 for any model: `log p_c` is 0 and has no gradient.
 """
 

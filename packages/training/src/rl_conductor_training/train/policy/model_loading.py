@@ -73,7 +73,7 @@ def load_model(name: str, *, dtype: str) -> LoadedModel:
         raise ConfigError(f"model {name!r} can't be loaded: {error}") from error
     if not torch.cuda.is_available():
         use_grouped_attention(model)
-    # A checkpoint's own settings, such as a repetition penalty, would sample from another distribution than is trained.
+    # A checkpoint's own settings, such as a repetition penalty, would change the distribution that is sampled from.
     loaded = LoadedModel(name, model, tokenizer)
     model.generation_config = GenerationConfig(eos_token_id=loaded.end_tokens)
     return loaded

@@ -1,4 +1,4 @@
-"""Samples plans under the grammar, with transformers or with the vLLM that TRL set up. Works on tokens only."""
+"""Samples plans under the grammar, with transformers or with TRL's vLLM engine. Works on tokens only."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class SampledPlan(NamedTuple):
     tokens: list[int]
     """Including the end token."""
     log_probs: list[float] | None
-    """By vLLM; `None` with transformers, where they are computed for the loss anyway."""
+    """From vLLM; `None` with transformers, where they are computed for the loss anyway."""
 
 
 def sample_plans(

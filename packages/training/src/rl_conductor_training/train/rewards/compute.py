@@ -5,20 +5,20 @@ most tasks), the reward of a plan is
 
     0             when it can't be parsed or may not run
     v + r * s     otherwise
-    None          when a call to a worker failed: the plan is then left out of its group, since it is not to blame
+    None          when a call to a worker failed: the plan is left out of its group, since the failure is not its fault
 
 The paper has v = 0.5 and r = 0.5, hence 0, 0.5 and 1; its supplement has r = 1, hence 0, 0.5 and 1.5.
 
 `cost_bonus` is added to right answers only, times the share of the *other right answers* of the group that cost more.
 Absolute prices would reward the cheapest way to be wrong; ranks among right answers can't. An answer of unknown cost
-gets no bonus and is not compared with.
+gets no bonus and is left out of the comparison.
 
 With a second round, the plans of each round are a group of their own, and with a discount `d` the reward of the first
 round is
 
     (1 - d) * r0 + d * r1
 
-where `r0` is the reward as above and `r1` that of the plan written in view of its answer (paper, recursion tuning:
+where `r0` is the reward as above and `r1` that of the plan written after seeing its answer (paper, recursion tuning:
 d = 0.25). A plan that can't be parsed has no second round and gets 0; where a call failed in either round, the sum is
 unknown, and the plan is left out.
 """
@@ -79,11 +79,11 @@ def cost_ranks(group: Sequence[ScoredPlan | None], settings: RewardSettings) -> 
     others = len(priced) - 1
     if others < 1:
         return [0.0] * len(group)
-    return [0.0 if cost is None else (_count_dearer(cost, priced) - 0.5) / others for cost in costs]
+    return [0.0 if cost is None else (_count_higher_costs(cost, priced) - 0.5) / others for cost in costs]
 
 
-def _count_dearer(cost: float, costs: Sequence[float]) -> float:
-    """Counts the higher costs; equal ones, itself included, count half."""
+def _count_higher_costs(cost: float, costs: Sequence[float]) -> float:
+    """Counts the higher costs; equal ones, including `cost` itself, count half."""
     return sum((other > cost) + (other == cost) / 2 for other in costs)
 
 

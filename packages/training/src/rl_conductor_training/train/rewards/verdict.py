@@ -16,9 +16,9 @@ from scipy.special import stdtrit
 from rl_conductor.types import Value
 
 CONFIDENCE = 0.975
-"""One-sided confidence of a change: without any, one run in forty is reported as a gain."""
+"""One-sided confidence level: without any real change, one run in forty is reported as a gain."""
 MIN_STEPS = 5
-"""Minimum steps per window; fewer don't show how much steps differ."""
+"""Minimum steps per window; fewer don't show the variance between steps."""
 
 
 class ShareEstimate(Value):
@@ -137,9 +137,9 @@ def _degrees_of_freedom(before: ShareEstimate, after: ShareEstimate) -> float:
 
 
 def _sampling_variance(shares: Sequence[float], plans: Sequence[float]) -> float:
-    """Computes the variance of the mean of `shares` if each plan were a flip of the same coin.
+    """Computes the variance of the mean of `shares` if all plans had the same probability of being right.
 
-    The coin's probability has Laplace's correction, so that it is not 0 when all of ten plans were right.
+    That probability has Laplace's correction, so that the variance is not 0 when all of ten plans were right.
     """
     right = sum(share * count for share, count in zip(shares, plans, strict=True))
     probability = (right + 1) / (sum(plans) + 2)

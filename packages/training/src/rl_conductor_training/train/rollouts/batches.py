@@ -1,6 +1,6 @@
 """The composition of a step's batch, and its split over processes. Pure.
 
-A row is a plan. TRL takes `grpo.rollouts` consecutive rows for a group, and splits rows over processes in order. A
+A row is a plan. TRL treats `grpo.rollouts` consecutive rows as a group and splits rows over processes in order. A
 question has a group for each of its rounds, one after the other.
 """
 

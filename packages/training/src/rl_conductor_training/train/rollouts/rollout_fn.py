@@ -43,7 +43,7 @@ class Rollout:
 
 
 class RolloutFunction:
-    """Makes the rollouts of a batch."""
+    """Generates the rollouts of a batch."""
 
     def __init__(
         self,
@@ -69,7 +69,7 @@ class RolloutFunction:
         """For each prompt of a second round, the prompt of the first, which is a prefix of it."""
 
     def __call__(self, _prompts: Sequence[Any], trainer: Any) -> dict[str, Any]:
-        """Makes a rollout for each of `trainer.rollout_requests`, in this order."""
+        """Generates a rollout for each of `trainer.rollout_requests`, in this order."""
         requests: Sequence[RolloutRequest] = trainer.rollout_requests
         continued = {request.instance for request in requests if request.round == 2}
         instances = [self._instances[request.instance] for request in requests if request.round == 1]
@@ -104,7 +104,7 @@ class RolloutFunction:
             self._tokenizer.encode_prompt(instances[row].messages) if row in instances else rollout.prompt
             for row, rollout in enumerate(first)
         ]
-        # For all rows, with or without an answer: every vLLM engine must be asked for the same number of plans.
+        # For all rows, with or without an answer, because every vLLM engine must get the same number of prompts.
         sampled = sample_plans(prompts, trainer, self._grammars[1], group_size=1)
         texts = [self._tokenizer.decode_plan(sampled[row].tokens) for row in instances]
         previous = [first[row].scored for row in instances]

@@ -1,12 +1,12 @@
 """Scores plans: parses them strictly, executes them with the real executor and scores the answers.
 
-Imports no torch and knows nothing of rewards.
+Needs no torch and computes no rewards.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Self
 
@@ -16,7 +16,7 @@ from rl_conductor.errors import ModelError, RunError, WorkflowError
 from rl_conductor.models.scripted import ScriptedModel
 from rl_conductor.plan_text.parser import parse
 from rl_conductor.scoring import Scorer
-from rl_conductor.trace.trace import PlanRecord, Round, Trace
+from rl_conductor.trace.trace import PlanRecord, Round, StepResult, Trace
 from rl_conductor.types import Text, Usage, Value
 from rl_conductor.workflow.limits import Limits
 from rl_conductor.workflow.workflow import Workflow
@@ -35,7 +35,8 @@ class ScoredPlan(Value):
     round: Round | None = None
     """The finished round, for a next one to revise; `None` without an answer that depends on this plan alone."""
     score: float | None = None
-    """Score of the answer, 0 to 1; `None` without a valid plan, or when a call to a worker or a judge failed."""
+    """Score of the answer, 0 to 1; `None` without a valid plan, or when a call to a worker or a judge failed. A
+    worker that used up `max_tokens` without an answer counts as wrong, 0."""
     explanation: Text = ""
     """Why the plan could not be parsed or run, or why the answer has this score."""
     usage: Usage = Usage()
@@ -125,7 +126,7 @@ class RolloutScorer:
         Args:
             instance: the question, its pool, and the rounds before this one.
             text: the plan.
-            previous: the scored plan of the previous round. Its score is kept if `text` accepts its answer.
+            previous: the scored plan of the previous round. `text` inherits its score if it accepts its answer.
         """
         try:
             workflow = parse(text, instance.space, form=instance.plan.form, repair=False).workflow
@@ -158,7 +159,8 @@ class RolloutScorer:
         }
         failure = find_failure(last_round)
         if failure is not None:
-            return ScoredPlan(**fields, explanation=failure)
+            # A cap used up on reasoning is the worker's fault and the plan's, unlike a vendor's failure.
+            return ScoredPlan(**fields, score=0.0 if only_out_of_tokens(last_round) else None, explanation=failure)
         try:
             score = await self.scorer(instance.sample, trace.text)
         except ModelError as error:
@@ -168,7 +170,24 @@ class RolloutScorer:
 
 def find_failure(trace: Trace) -> str | None:
     """Explains why the answer can't be attributed to the plan: a worker failed or was replaced. `None` if it can."""
+    for result in _failed_steps(trace):
+        return f"step {result.index + 1}, {result.planned_worker}: {result.error}"
+    return None if trace.completion else trace.error
+
+
+def only_out_of_tokens(trace: Trace) -> bool:
+    """Returns whether all failures of planned workers are that they used up `max_tokens` without an answer."""
+    failed = list(_failed_steps(trace))
+    return bool(failed) and all(_ran_out_of_tokens(result) for result in failed)
+
+
+def _failed_steps(trace: Trace) -> Iterator[StepResult]:
     for result in trace.results():
         if result.status == "failed" or result.step.worker != result.planned_worker:
-            return f"step {result.index + 1}, {result.planned_worker}: {result.error}"
-    return None if trace.completion else trace.error
+            yield result
+
+
+def _ran_out_of_tokens(result: StepResult) -> bool:
+    """Whether the planned worker's last call used up `max_tokens`."""
+    calls = [call for call in result.calls if call.worker == result.planned_worker]
+    return bool(calls) and calls[-1].out_of_tokens

@@ -59,7 +59,7 @@ def run_warm_start(setup: TrainingSetup, settings: WarmStartSettings, run_dir: R
     trainer.save_model(str(run_dir.warm_start))
     state = WarmStartState(
         plans=len(demonstrations),
-        source=str(settings.plans) if settings.plans else f"drawn by {settings.draw}, kept when right",
+        source=str(settings.plans) if settings.plans else f"right plans sampled from the {settings.draw}",
         steps=settings.steps,
         loss=next(logs["loss"] for logs in reversed(trainer.state.log_history) if "loss" in logs),
     )

@@ -1,0 +1,215 @@
+"""The `learn` command: learns a conductor for the user's own questions and workers."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from decimal import Decimal
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from rl_conductor._internal.formatting import counted, dollars
+from rl_conductor.cli import options, runner
+from rl_conductor.cli.embedded import PREFIX, fetch
+from rl_conductor.cli.output import console
+from rl_conductor.workflow.limits import Limits
+
+if TYPE_CHECKING:
+    from rl_conductor_training.bench.report import Table as ReportTable
+    from rl_conductor_training.learn.estimate import CostEstimate
+    from rl_conductor_training.learn.experience import ExperienceRow
+    from rl_conductor_training.learn.record import LearnRecord
+
+
+TaskArgument = Annotated[
+    str, typer.Argument(metavar="TASK", help="A file of questions (JSON Lines), or a task such as composite:train.")
+]
+PoolOption = Annotated[Path, typer.Option("--pool", metavar="POOL.toml", help="The pool file with your workers.")]
+OutOption = Annotated[Path, typer.Option("--out", metavar="FOLDER", help="The folder of the learned conductor.")]
+UsdOption = Annotated[
+    Decimal | None,
+    typer.Option("--usd", parser=options.usd, metavar="USD", help="Hard cap in US dollars.", show_default=False),
+]
+TokensOption = Annotated[
+    int | None, typer.Option("--tokens", min=1, metavar="N", help="Hard cap in tokens.", show_default=False)
+]
+MinutesOption = Annotated[
+    float | None, typer.Option("--minutes", min=0.01, metavar="N", help="Hard cap in minutes.", show_default=False)
+]
+SeedOption = Annotated[int, typer.Option("--seed", metavar="N", help="Seed of the split and the search.")]
+ConcurrencyOption = Annotated[int, typer.Option("--concurrency", min=1, metavar="N", help="Maximum concurrent runs.")]
+EstimateOption = Annotated[bool, typer.Option("--estimate", help="Print the expected cost and stop; nothing is spent.")]
+
+
+def learn(
+    task: TaskArgument,
+    *,
+    pool: PoolOption,
+    out: OutOption,
+    usd: UsdOption = None,
+    tokens: TokensOption = None,
+    minutes: MinutesOption = None,
+    seed: SeedOption = 0,
+    concurrency: ConcurrencyOption = 4,
+    estimate_only: EstimateOption = False,
+) -> None:
+    """Learn which of your workers answer which questions, in which order, and prove it on held-out questions.
+
+    It prints the expected cost first. The caps are hard: a call that could exceed them is not made. The same command
+    resumes after an interruption without repeating paid calls. docs/learning.md describes the questions and the result.
+
+    \b
+    Examples:
+      rl-conductor learn questions.jsonl --pool pool.toml --usd 2 --out support-conductor
+      rl-conductor learn examples/wiki/questions.jsonl --pool examples/wiki/pool.toml --minutes 12 --out runs/wiki
+      rl-conductor ask --conductor support-conductor "..."
+    """
+    # Imported here because it imports numpy, scipy and scikit-learn.
+    from rl_conductor_training.learn import LearnSettings  # noqa: PLC0415
+    from rl_conductor_training.learn import learn as run_learn  # noqa: PLC0415
+
+    logging.getLogger("rl_conductor.run").propagate = False  # failures are rows of the table
+    limits = Limits(usd=usd, tokens=tokens, seconds=None if minutes is None else minutes * 60)
+    _fetch_weights(pool)
+    progress = _Progress(limits)
+
+    def show_estimate(estimate: CostEstimate) -> None:
+        console.note(console.stderr(), _format_estimate(estimate))
+        if estimate_only:
+            raise typer.Exit
+
+    with progress.show(out):
+        record = asyncio.run(
+            run_learn(
+                f"jsonl:{task}" if Path(task).is_file() else task,
+                pool,
+                out=out,
+                budget=limits,
+                settings=LearnSettings(seed=seed, concurrency=concurrency),
+                on_estimate=show_estimate,
+                on_progress=progress.update,
+            )
+        )
+    _print(record, out)
+
+
+def _fetch_weights(pool: Path) -> None:
+    """Downloads missing weights of embedded models, also of those inside of `coder:`, `reader:` and `writer:`."""
+    from rl_conductor.pool.pool_file import read_pool_file  # noqa: PLC0415
+
+    content = read_pool_file(pool)
+    entries = [*content.workers.values(), *([content.planner] if content.planner else [])]
+    names = [entry.model.partition(PREFIX)[2] for entry in entries if PREFIX in entry.model]
+    fetch(dict.fromkeys(names))
+
+
+def _format_estimate(estimate: CostEstimate) -> str:
+    usd = "an unknown amount (a worker has no price)" if estimate.usd is None else dollars(estimate.usd)
+    return (
+        f"expected: about {estimate.calls:,} calls, {estimate.tokens:,} tokens, {usd}, {estimate.minutes:.0f} minutes; "
+        "rough, and the caps hold in any case"
+    )
+
+
+@dataclass
+class _Progress:
+    """Shows the stage, the spending, the time left and the best workflow so far."""
+
+    limits: Limits
+    stage: str = ""
+    runs: int = 0
+    usd: Decimal = Decimal(0)
+    tokens: int = 0
+    started: float = field(default_factory=time.monotonic)
+    scores: dict[str, list[float]] = field(default_factory=dict)
+    live: Live | None = None
+
+    def update(self, stage: str, row: ExperienceRow | None) -> None:
+        """Adds a row, and shows the new state."""
+        if stage != self.stage:
+            self.stage = stage
+            if self.live is None:
+                console.note(console.stderr(), f"{stage} ({self.runs} runs so far)")
+        if row is not None:
+            self._add(row)
+        if self.live is not None:
+            self.live.update(self.text)
+
+    def _add(self, row: ExperienceRow) -> None:
+        from rl_conductor_training.learn.candidates import describe  # noqa: PLC0415
+
+        self.runs += 1
+        self.usd += row.usd
+        self.tokens += row.tokens
+        if row.workflow is not None and row.system == "workflow":
+            self.scores.setdefault(describe(row.workflow), []).append(row.score)
+
+    @property
+    def text(self) -> Text:
+        """The state in one line."""
+        parts = [self.stage, counted(self.runs, "run"), f"{dollars(self.usd)}, {self.tokens:,} tokens"]
+        if self.limits.seconds is not None:
+            remaining = max(self.limits.seconds - (time.monotonic() - self.started), 0)
+            parts.append(f"{remaining / 60:.1f} minutes left")
+        if self.scores:
+            best = max(self.scores, key=lambda name: sum(self.scores[name]) / (len(self.scores[name]) + 1))
+            scores = self.scores[best]
+            parts.append(f"best so far: {best} ({sum(scores):g} of {len(scores)})")
+        return Text(console.one_line(" · ".join(parts)), overflow="ellipsis", no_wrap=True)
+
+    @contextmanager
+    def show(self, out: Path) -> Iterator[None]:
+        """Shows the progress until the block ends.
+
+        Raises:
+            typer.Exit: on Ctrl-C.
+        """
+        error = console.stderr()
+        try:
+            if error.is_terminal:
+                with Live(self.text, console=error, transient=True, refresh_per_second=4) as self.live:
+                    yield
+            else:
+                yield
+        except KeyboardInterrupt:
+            console.fail(f"interrupted after {counted(self.runs, 'run')}; the same command resumes from {str(out)!r}")
+            raise typer.Exit(runner.INTERRUPTED) from None
+
+
+def _print(record: LearnRecord, out: Path) -> None:
+    from rl_conductor_training.learn import report  # noqa: PLC0415
+
+    stdout = console.stdout()
+    stdout.print(_table(report.gate_table(record)))
+    stdout.print(Text(f"{record.gate.reason}.\n"))
+    if record.proof is not None:
+        stdout.print(Text(f"Held-out questions (n = {record.proof.questions}, seed {record.seed})", style="bold"))
+        stdout.print(_table(report.system_table(record.proof)))
+        stdout.print(_table(report.comparison_table(record.proof)))
+        stdout.print(Text(f"{record.proof.reason}."))
+    for note in record.notes:
+        stdout.print(Text(f"Note: {note}."))
+    stdout.print(Text(f"Recommended, and saved in {out}: {record.recommended}"))
+    console.note(
+        console.stderr(),
+        f"spent {dollars(record.usd)}, {record.tokens:,} tokens, {record.calls:,} calls; "
+        f"the report is in {out / 'report.html'}; use it with rl-conductor ask --conductor {out}",
+    )
+
+
+def _table(report_table: ReportTable) -> Table:
+    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim", pad_edge=False)
+    for number, column in enumerate(report_table.columns):
+        table.add_column(column, justify="left" if number < 2 else "right", overflow="fold")
+    for row in report_table.rows:
+        table.add_row(*(Text(console.one_line(cell)) for cell in row))
+    return table

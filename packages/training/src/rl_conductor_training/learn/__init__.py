@@ -1,0 +1,9 @@
+"""Learns which workflows over a given pool answer which questions, and proves it on held-out questions.
+
+In: a task, a pool and a budget. Out: a folder with a learned conductor, its record and a report. No GPU and no torch.
+"""
+
+from rl_conductor_training.learn.learn import LearnSettings, learn
+from rl_conductor_training.learn.record import LearnRecord
+
+__all__ = ["LearnRecord", "LearnSettings", "learn"]

@@ -1,0 +1,164 @@
+"""The table of experience: the score, cost and time of each workflow on each question, as a JSON Lines file.
+
+Rows are appended as they arrive and keyed by content, so that an interrupted run resumes without paying again, and
+other tools can read the file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime
+from decimal import Decimal
+from pathlib import Path
+
+from pydantic import Field, ValidationError
+
+from rl_conductor._internal.io import writing_errors
+from rl_conductor._internal.jsonl import read_complete_lines
+from rl_conductor.config.learned_folder import fingerprint_worker
+from rl_conductor.errors import ConfigError
+from rl_conductor.execution.prompt_version import prompt_version
+from rl_conductor.pool.pool import WorkerPool
+from rl_conductor.types import Dollars, Text, Value
+from rl_conductor.workflow.workflow import Workflow
+from rl_conductor_training.bench.results import fingerprint
+from rl_conductor_training.tasks import Sample
+
+
+class ExperienceRow(Value):
+    """One run of a system on a question."""
+
+    key: str
+    """Fingerprint of the question, its scoring, the workflow and its workers."""
+    sample: str
+    """Id of the question."""
+    question: Text
+    system: str
+    """`workflow`, or the name of a system with a planner."""
+    workflow: Workflow | None
+    """The workflow that ran; `None` if there was no plan."""
+    score: float
+    answer: Text | None = None
+    """The answer that the scorer extracted."""
+    error: Text | None = None
+    """Why there is no reply."""
+    usd: Dollars = Decimal(0)
+    tokens: int = 0
+    calls: int = 0
+    seconds: float = 0.0
+    """Seconds until the answer; cached calls count with their original time."""
+    created: datetime = Field(default_factory=lambda: datetime.now(UTC))
+
+    @property
+    def right(self) -> bool:
+        """Whether the score is 1."""
+        return self.score == 1
+
+
+def fingerprint_workers(pool: WorkerPool, versions: Mapping[str, str]) -> dict[str, str]:
+    """Hashes each worker together with its version, which stands for what its card and settings don't show."""
+    return {name: fingerprint(fingerprint_worker(worker), versions.get(name, "")) for name, worker in pool.items()}
+
+
+def row_key(sample: Sample, system: str, workers: Iterable[str]) -> str:
+    """Computes the key of a system on a question, from everything that affects the score.
+
+    Args:
+        sample: the question and its scoring.
+        system: the workflow, or the planner with its settings, as JSON.
+        workers: fingerprints of the workers that the system uses.
+    """
+    return fingerprint(sample.model_dump_json(), system, *workers, prompt_version())
+
+
+class Experience:
+    """The rows of one folder."""
+
+    def __init__(self, path: Path) -> None:
+        """Reads the file and truncates a partially written last row.
+
+        Raises:
+            ConfigError: a row is invalid, or the file can't be written.
+        """
+        self.path = path
+        self._rows: dict[str, ExperienceRow] = {}
+        self._attempted: set[str] = set()
+        for number, line in enumerate(read_complete_lines(path), 1):
+            row = self._parse_row(line, number)
+            self._rows[row.key] = row
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def find(self, key: str) -> ExperienceRow | None:
+        """Returns the row of `key`; a failed run is repeated once per process, because its cause may be gone."""
+        row = self._rows.get(key)
+        return None if row is None or (row.error is not None and key not in self._attempted) else row
+
+    def append(self, row: ExperienceRow) -> None:
+        """Appends a row to the file."""
+        self._rows[row.key] = row
+        self._attempted.add(row.key)
+        with writing_errors(self.path), self.path.open("a", encoding="utf-8") as file:
+            file.write(row.model_dump_json() + "\n")
+
+    def rows(self, samples: Iterable[Sample]) -> list[ExperienceRow]:
+        """Returns the rows about these questions, in the order of the file."""
+        ids = {sample.id for sample in samples}
+        return [row for row in self._rows.values() if row.sample in ids]
+
+    def total_spending(self) -> tuple[Decimal, int, int]:
+        """Returns the dollars, tokens and calls of all rows."""
+        rows = self._rows.values()
+        usd = sum((row.usd for row in rows), Decimal(0))
+        return usd, sum(row.tokens for row in rows), sum(row.calls for row in rows)
+
+    def _parse_row(self, line: bytes, number: int) -> ExperienceRow:
+        try:
+            return ExperienceRow.model_validate_json(line)
+        except ValidationError as error:
+            raise ConfigError(
+                f"line {number} of {str(self.path)!r} is not a row of experience; name another folder with --out"
+            ) from error
+
+
+class ScoreTable:
+    """Rows of experience by workflow and question, for the questions of one part of the data."""
+
+    def __init__(self, rows: Sequence[ExperienceRow], samples: Sequence[Sample]) -> None:
+        self.samples = tuple(samples)
+        self.rows: dict[tuple[Workflow, str], ExperienceRow] = {
+            (row.workflow, row.sample): row for row in rows if row.workflow is not None and row.system == "workflow"
+        }
+
+    def scores(self, workflow: Workflow) -> list[float | None]:
+        """Returns the scores of a workflow in the order of the questions; `None` where it did not run."""
+        rows = (self.rows.get((workflow, sample.id)) for sample in self.samples)
+        return [None if row is None else row.score for row in rows]
+
+    def is_complete(self, workflow: Workflow) -> bool:
+        """Whether the workflow ran on every question."""
+        return None not in self.scores(workflow)
+
+    def mean(self, workflow: Workflow) -> float:
+        """Returns the mean score over the questions on which the workflow ran; 0 if there are none."""
+        scores = [score for score in self.scores(workflow) if score is not None]
+        return sum(scores) / len(scores) if scores else 0.0
+
+    def cost(self, workflow: Workflow) -> tuple[Decimal, float, float]:
+        """Returns the mean dollars, tokens and seconds per question, in the order in which costs are compared."""
+        rows = [row for sample in self.samples if (row := self.rows.get((workflow, sample.id))) is not None]
+        count = max(len(rows), 1)
+        usd = sum((row.usd for row in rows), Decimal(0)) / count
+        return usd, sum(row.tokens for row in rows) / count, sum(row.seconds for row in rows) / count
+
+    def right_rows(self, sample: Sample) -> list[ExperienceRow]:
+        """Returns the rows with a right answer to a question, the cheapest first."""
+        rows = [row for (_, name), row in self.rows.items() if name == sample.id and row.right]
+        return sorted(rows, key=_cost_order)
+
+
+def _cost_order(row: ExperienceRow) -> tuple[Decimal, int, int, str]:
+    """Orders rows by cost without their time, which differs between runs."""
+    assert row.workflow is not None
+    return row.usd, row.tokens, row.calls, row.workflow.model_dump_json()

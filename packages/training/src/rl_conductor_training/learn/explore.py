@@ -1,0 +1,146 @@
+"""Searches for good workflows: proposals of the planner, successive halving, and reuse on similar questions.
+
+Successive halving (Karnin et al. 2013) runs all candidates on a few questions, keeps the better half, and goes on with
+more questions. A candidate is kept for its mean score or because it answers questions that no other one does, since
+learners can send each question to another workflow.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import ceil
+
+from rl_conductor.planning.selector import similarity, text_features
+from rl_conductor.workflow.workflow import Workflow
+from rl_conductor_training.learn.candidates import build_candidates, single_workers
+from rl_conductor_training.learn.experience import ScoreTable
+from rl_conductor_training.learn.runner import Runner
+from rl_conductor_training.tasks import Sample
+
+PROPOSALS = 8
+"""Number of training questions for which the planner proposes a plan."""
+MAX_FAILED_PROPOSALS = 2
+"""Number of questions without a valid plan after which the planner is not asked again."""
+FIRST_QUESTIONS = 6
+"""Minimum number of questions of the first round of successive halving."""
+GROWTH = 2
+"""Factor by which the questions grow and the candidates shrink from round to round."""
+MAX_WORKFLOWS = 6
+"""Maximum number of workflows that the learners choose from."""
+REUSES = 3
+"""Number of further workflows that are tried on a question that no workflow answered."""
+
+
+@dataclass
+class Exploration:
+    """The result of the search."""
+
+    candidates: list[Workflow]
+    portfolio: list[Workflow]
+    """The workflows that the learners choose from: the best ones, and those that complement them."""
+
+
+def halving_rounds(candidates: int, questions: int) -> list[tuple[int, int]]:
+    """Returns the number of candidates and of questions of each round of successive halving."""
+    rounds = []
+    count = min(questions, max(FIRST_QUESTIONS, ceil(questions / 4)))
+    while True:
+        rounds.append((candidates, count))
+        if count == questions:
+            return rounds
+        candidates = min(candidates, max(MAX_WORKFLOWS, ceil(candidates / GROWTH)))
+        count = min(questions, count * GROWTH)
+
+
+def shuffled(samples: Sequence[Sample], seed: int) -> list[Sample]:
+    """Returns the samples in the order in which they are explored."""
+    order = list(samples)
+    random.Random(seed).shuffle(order)  # noqa: S311
+    return order
+
+
+async def explore(
+    runner: Runner, order: Sequence[Sample], proposals: Sequence[tuple[Sample, Workflow]], *, seed: int, max_steps: int
+) -> Exploration:
+    """Fills the table of experience with runs on training questions, as far as the budget reaches.
+
+    Args:
+        runner: runs workflows within the budget.
+        order: the training questions; each round of successive halving takes more of them, from the front.
+        proposals: plans of the planner for some of the questions.
+        seed: seed of the selection of candidates.
+        max_steps: maximum number of steps of a workflow.
+    """
+    workers = list(runner.conductor.pool)
+    candidates = build_candidates(workers, [workflow for _, workflow in proposals], max_steps=max_steps, seed=seed)
+    survivors, covered = candidates, 0
+    for size, count in halving_rounds(len(candidates), len(order)):
+        if size < len(survivors):
+            survivors = select_workflows(score_table(runner, order[:covered]), survivors, size)
+        active = dict.fromkeys([*single_workers(workers), *survivors])
+        # Question by question, so that a spent budget leaves complete questions.
+        await runner.run_workflows((sample, workflow) for sample in order[:count] for workflow in active)
+        covered = count
+    await runner.run_workflows(proposals)
+    await _reuse(runner, order, candidates)
+    return Exploration(candidates, select_workflows(score_table(runner, order), candidates, MAX_WORKFLOWS))
+
+
+def score_table(runner: Runner, samples: Sequence[Sample]) -> ScoreTable:
+    """Returns the scores of all workflows on these questions."""
+    return ScoreTable(runner.experience.rows(samples), samples)
+
+
+def select_workflows(table: ScoreTable, workflows: Sequence[Workflow], count: int) -> list[Workflow]:
+    """Selects workflows that together answer the most questions, then those with the highest mean score.
+
+    Workflows that ran on fewer questions count as wrong on the others.
+    """
+    scores = {workflow: [score or 0.0 for score in table.scores(workflow)] for workflow in workflows}
+    costs = {workflow: table.cost(workflow)[:2] for workflow in workflows}
+    remaining = sorted(workflows, key=lambda workflow: (-sum(scores[workflow]), costs[workflow], len(workflow.steps)))
+    selected: list[Workflow] = []
+    best = [0.0] * len(table.samples)
+    while remaining and len(selected) < count:
+        gains = [sum(max(new - old, 0) for new, old in zip(scores[name], best, strict=True)) for name in remaining]
+        choice = remaining.pop(gains.index(max(gains)))
+        selected.append(choice)
+        best = [max(pair) for pair in zip(best, scores[choice], strict=True)]
+    return selected
+
+
+async def propose(runner: Runner, order: Sequence[Sample]) -> list[tuple[Sample, Workflow]]:
+    """Returns the planner's plans for the first questions, as far as the budget reaches."""
+    proposals: list[tuple[Sample, Workflow]] = []
+    failures = 0
+    for sample in order[:PROPOSALS]:
+        record = await runner.plan(sample)
+        if record is not None and record.workflow is not None:
+            proposals.append((sample, record.workflow))
+        else:
+            failures += 1
+        if failures == MAX_FAILED_PROPOSALS:
+            break
+    return proposals
+
+
+async def _reuse(runner: Runner, samples: Sequence[Sample], candidates: Sequence[Workflow]) -> None:
+    """Tries workflows that were right on similar questions, on the questions that none has answered yet."""
+    table = score_table(runner, samples)
+    features = {sample.id: text_features(sample.question) for sample in samples}
+    ranks = {workflow: rank for rank, workflow in enumerate(candidates)}
+    pairs = []
+    for sample in samples:
+        if table.right_rows(sample):
+            continue
+        votes: dict[Workflow, float] = {}
+        for other in samples:
+            weight = similarity(features[sample.id], features[other.id])
+            for row in table.right_rows(other):
+                if row.workflow in ranks and (row.workflow, sample.id) not in table.rows:
+                    votes[row.workflow] = votes.get(row.workflow, 0.0) + weight
+        best = sorted(votes, key=lambda workflow: (-votes[workflow], ranks[workflow]))[:REUSES]
+        pairs += [(sample, workflow) for workflow in best]
+    await runner.run_workflows(pairs)

@@ -1,0 +1,132 @@
+"""The gate: how much room there is above the best single worker and the best fixed workflow."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from rl_conductor.types import Value
+from rl_conductor.workflow.workflow import Workflow
+from rl_conductor_training.bench.statistics import RESAMPLES, TAIL
+from rl_conductor_training.learn.candidates import describe
+from rl_conductor_training.learn.experience import ScoreTable
+
+MIN_GROUPS = 6
+"""Minimum number of groups of questions from which something is concluded."""
+
+
+class Interval(Value):
+    """A mean over questions with its 95 % interval, from a bootstrap over groups of questions."""
+
+    value: float
+    low: float
+    high: float
+    n: int
+    """Number of questions."""
+    groups: int
+
+    @property
+    def formatted(self) -> str:
+        """The mean and its interval."""
+        return f"{self.value:.2f} ({self.low:.2f} to {self.high:.2f})"
+
+
+class Gate(Value):
+    """The room for learning, measured on the training and validation questions."""
+
+    best_single: str
+    best_fixed: str
+    single: Interval
+    """Share that the best single worker answers."""
+    fixed: Interval
+    """Share that the best fixed workflow answers."""
+    oracle: Interval
+    """Share that at least one workflow answers."""
+    fixed_over_single: Interval
+    oracle_over_fixed: Interval
+    """The room: what could be gained at most by choosing a workflow for each question."""
+    is_open: bool
+    """Whether there is something to learn."""
+    reason: str
+    """Why the gate is open or closed."""
+
+
+def grouped_interval(values: Sequence[float], groups: Sequence[str], *, seed: int = 0) -> Interval:
+    """Computes the mean of `values` and its bootstrap interval, drawing whole groups of questions.
+
+    Where all groups agree, the interval has no width; read it together with the number of groups.
+    """
+    names = sorted(set(groups))
+    index = {name: position for position, name in enumerate(names)}
+    sums, counts = np.zeros(len(names)), np.zeros(len(names))
+    for value, group in zip(values, groups, strict=True):
+        sums[index[group]] += value
+        counts[index[group]] += 1
+    draws = np.random.default_rng(seed).integers(len(names), size=(RESAMPLES, len(names)))
+    means = sums[draws].sum(axis=1) / counts[draws].sum(axis=1)
+    low, high = np.quantile(means, (TAIL, 1 - TAIL))
+    return Interval(
+        value=float(sums.sum() / counts.sum()), low=float(low), high=float(high), n=len(values), groups=len(names)
+    )
+
+
+def best_workflow(table: ScoreTable, workflows: Sequence[Workflow]) -> Workflow:
+    """Returns the workflow with the highest mean score; of equal ones the cheapest, then the first."""
+    return min(workflows, key=lambda workflow: (-table.mean(workflow), table.cost(workflow)[:2], len(workflow.steps)))
+
+
+def measure_room(
+    table: ScoreTable, singles: Sequence[Workflow], portfolio: Sequence[Workflow], groups: Sequence[str]
+) -> Gate:
+    """Measures the room above single workers and fixed workflows, on questions where all of them ran.
+
+    Args:
+        table: the scores on the training and validation questions.
+        singles: the workflows of single workers.
+        portfolio: the other good workflows.
+        groups: the group of each question of `table`.
+    """
+    single = best_workflow(table, singles)
+    fixed = best_workflow(table, [*singles, *portfolio])
+    workflows = list(dict.fromkeys([*singles, *portfolio]))
+    columns = [[score or 0.0 for score in table.scores(workflow)] for workflow in workflows]
+    oracle = [max(scores) for scores in zip(*columns, strict=True)]
+    single_scores, fixed_scores = columns[workflows.index(single)], columns[workflows.index(fixed)]
+    room = grouped_interval(_subtract(oracle, fixed_scores), groups)
+    best = grouped_interval(oracle, groups)
+    is_open = room.low > 0 and room.groups >= MIN_GROUPS
+    return Gate(
+        best_single=describe(single),
+        best_fixed=describe(fixed),
+        single=grouped_interval(single_scores, groups),
+        fixed=grouped_interval(fixed_scores, groups),
+        oracle=best,
+        fixed_over_single=grouped_interval(_subtract(fixed_scores, single_scores), groups),
+        oracle_over_fixed=room,
+        is_open=is_open,
+        reason=_reason(room, best, is_open=is_open),
+    )
+
+
+def _subtract(first: Sequence[float], second: Sequence[float]) -> list[float]:
+    return [ours - theirs for ours, theirs in zip(first, second, strict=True)]
+
+
+def _reason(room: Interval, oracle: Interval, *, is_open: bool) -> str:
+    if is_open:
+        return (
+            f"choosing a workflow for each question could answer up to {room.value:.0%} more questions than the best "
+            f"fixed workflow (95 % interval {room.low:.0%} to {room.high:.0%})"
+        )
+    if room.groups < MIN_GROUPS:
+        return (
+            f"nothing can be concluded from {room.n} questions in {room.groups} groups on which all workflows ran; "
+            f"at least {MIN_GROUPS} groups are needed: raise the caps and run the same command again"
+        )
+    if oracle.value == 0:
+        return "there is nothing to learn: no workflow answered any question"
+    return (
+        f"there is nothing to learn: the workflows fail on the same questions; choosing among them for each question "
+        f"adds {room.value:.0%} (95 % interval {room.low:.0%} to {room.high:.0%})"
+    )

@@ -1,0 +1,30 @@
+"""`NearestExamples`: right plans for similar questions as demonstrations in the planner's prompt."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from rl_conductor.conductor import Conductor
+from rl_conductor.workflow.example import PlanExample
+from rl_conductor_training.learn.learners.base import Lessons
+
+
+class NearestExamples:
+    """Gives the planner the cheapest right plan of each question; its prompt shows those of the nearest questions."""
+
+    name = "examples"
+
+    def __init__(self) -> None:
+        self.examples: tuple[PlanExample, ...] = ()
+
+    def fit(self, lessons: Lessons) -> None:
+        """Collects the examples."""
+        table = lessons.table
+        rows = [rows[0] for sample in table.samples if (rows := table.right_rows(sample))]
+        self.examples = tuple(
+            PlanExample(question=row.question, workflow=row.workflow) for row in rows if row.workflow is not None
+        )
+
+    def apply(self, conductor: Conductor) -> Conductor:
+        """Returns a copy whose planner is shown the examples."""
+        return conductor.replaced(planner=replace(conductor.planner, examples=self.examples or 3))

@@ -1,0 +1,37 @@
+"""`FixedWorkflow` and `BestSingle`: one workflow for every question."""
+
+from __future__ import annotations
+
+from rl_conductor.conductor import Conductor
+from rl_conductor.planning.selector import WorkflowSelector
+from rl_conductor.workflow.workflow import Workflow
+from rl_conductor_training.learn.gate import best_workflow
+from rl_conductor_training.learn.learners.base import Lessons
+
+
+class FixedWorkflow:
+    """Selects the workflow with the most right answers."""
+
+    name = "best fixed"
+
+    def __init__(self) -> None:
+        self.workflow: Workflow | None = None
+
+    def fit(self, lessons: Lessons) -> None:
+        """Selects the workflow; of equally good ones the cheapest."""
+        self.workflow = best_workflow(lessons.table, [*lessons.singles, *lessons.workflows])
+
+    def apply(self, conductor: Conductor) -> Conductor:
+        """Returns a copy that runs the workflow for every request."""
+        assert self.workflow is not None, "fit comes first"
+        return conductor.replaced(selector=WorkflowSelector(workflows=(self.workflow,)))
+
+
+class BestSingle(FixedWorkflow):
+    """Selects the single worker with the most right answers."""
+
+    name = "best single"
+
+    def fit(self, lessons: Lessons) -> None:
+        """Selects the worker; of equally good ones the cheapest."""
+        self.workflow = best_workflow(lessons.table, lessons.singles)

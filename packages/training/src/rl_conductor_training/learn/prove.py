@@ -1,0 +1,125 @@
+"""The proof: all systems on the held-out questions, paired tests by group, and the recommendation."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+
+import numpy as np
+
+from rl_conductor_training.bench.statistics import Difference, holm, sign_flip_test
+from rl_conductor_training.learn.experience import ExperienceRow
+from rl_conductor_training.learn.gate import grouped_interval
+from rl_conductor_training.learn.record import SystemComparison, SystemSummary
+
+SINGLE, FIXED, LINEAR, PROMPTED, EXAMPLES, ORACLE = (
+    "best single",
+    "best fixed",
+    "linear",
+    "prompted planner",
+    "examples",
+    "oracle",
+)
+COMPARISONS = (
+    (FIXED, SINGLE),
+    (LINEAR, SINGLE),
+    (PROMPTED, SINGLE),
+    (EXAMPLES, SINGLE),
+    (LINEAR, FIXED),
+    (EXAMPLES, FIXED),
+    (EXAMPLES, LINEAR),
+    (EXAMPLES, PROMPTED),
+)
+TOLERANCE = 0.02
+"""Share of the questions by which a cheaper system may be behind the best one."""
+
+
+@dataclass(frozen=True)
+class SystemRows:
+    """A system and its rows on the held-out questions, in their order."""
+
+    name: str
+    description: str
+    rows: Mapping[str, ExperienceRow]
+    """Row by sample id; samples without a row did not fit into the caps."""
+    planner_calls: bool = False
+    sees_answers: bool = False
+
+
+def common_samples(systems: Sequence[SystemRows], samples: Iterable[str]) -> list[str]:
+    """Returns the ids of the samples on which every system ran."""
+    return [sample for sample in samples if all(sample in system.rows for system in systems)]
+
+
+def summarize_system(system: SystemRows, samples: Sequence[str], groups: Sequence[str]) -> SystemSummary:
+    """Computes the means of a system over the samples."""
+    rows = [system.rows[sample] for sample in samples]
+    return SystemSummary(
+        name=system.name,
+        description=system.description,
+        right=grouped_interval([row.score for row in rows], groups),
+        usd=sum((row.usd for row in rows), Decimal(0)) / len(rows),
+        tokens=sum(row.tokens for row in rows) / len(rows),
+        seconds=sum(row.seconds for row in rows) / len(rows),
+        planner_calls=system.planner_calls,
+        sees_answers=system.sees_answers,
+    )
+
+
+def compare(systems: Sequence[SystemRows], samples: Sequence[str], groups: Sequence[str]) -> list[SystemComparison]:
+    """Compares the systems in pairs; p-values are corrected for their number (Holm)."""
+    by_name = {system.name: system for system in systems}
+    pairs = [(ours, theirs) for ours, theirs in COMPARISONS if ours in by_name and theirs in by_name]
+    differences = [
+        grouped_difference(
+            [by_name[ours].rows[sample].score - by_name[theirs].rows[sample].score for sample in samples], groups
+        )
+        for ours, theirs in pairs
+    ]
+    corrected = holm(differences) if differences else []
+    return [
+        SystemComparison(system=ours, baseline=theirs, difference=difference)
+        for (ours, theirs), difference in zip(pairs, corrected, strict=True)
+    ]
+
+
+def grouped_difference(gaps: Sequence[float], groups: Sequence[str]) -> Difference:
+    """Tests whether the mean of `gaps` is zero; the signs of whole groups are flipped, which are independent."""
+    interval = grouped_interval(gaps, groups)
+    sums: dict[str, float] = {}
+    for gap, group in zip(gaps, groups, strict=True):
+        sums[group] = sums.get(group, 0.0) + gap
+    nonzero = np.array([value for value in sums.values() if value])
+    p = sign_flip_test(nonzero) if nonzero.size > 1 else 1.0
+    return Difference(value=interval.value, low=interval.low, high=interval.high, p=p, n=len(gaps))
+
+
+def recommend(systems: Sequence[SystemSummary], comparisons: Sequence[SystemComparison]) -> tuple[str, str]:
+    """Recommends the cheapest system that is not worse, and gives the reason.
+
+    A system is not worse if it answers at most `TOLERANCE` fewer questions than the best one. A system with a planner
+    is considered only if it shows a gain over the best fixed workflow and over the linear selector.
+    """
+    gains = {(result.system, result.baseline) for result in comparisons if result.verdict == "gain"}
+    names = {system.name for system in systems}
+    baselines = [name for name in (FIXED, LINEAR) if name in names]
+
+    def is_usable(system: SystemSummary) -> bool:
+        needs_proof = system.planner_calls
+        return not system.sees_answers and (
+            not needs_proof or all((system.name, baseline) in gains for baseline in baselines)
+        )
+
+    usable = [system for system in systems if is_usable(system)]
+    best = max(system.right.value for system in usable)
+    good = [system for system in usable if system.right.value >= best - TOLERANCE]
+    choice = min(good, key=lambda system: (system.usd, system.tokens, system.seconds))
+    is_shown = (choice.name, SINGLE) in gains
+    claim = f"a gain over {SINGLE} is shown" if is_shown else f"no gain over {SINGLE} is shown"
+    if choice.name == SINGLE:
+        claim = "no other system answers more"
+    return choice.name, (
+        f"{choice.name} is the cheapest system within {TOLERANCE:.0%} of the best one that can be used "
+        f"({choice.right.value:.0%} right, n = {choice.right.n}); {claim}"
+    )

@@ -1,0 +1,90 @@
+"""`LearnRecord`: all numbers of a learning run, as stored in `record.json`."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from rl_conductor.types import Dollars, Value
+from rl_conductor.workflow.limits import Limits
+from rl_conductor_training.bench.statistics import Difference
+from rl_conductor_training.learn.data import HeldOutOpening
+from rl_conductor_training.learn.estimate import CostEstimate
+from rl_conductor_training.learn.gate import Gate, Interval
+
+
+class SystemSummary(Value):
+    """The results of one system on the held-out questions."""
+
+    name: str
+    description: str
+    right: Interval
+    usd: Dollars
+    """Mean US dollars per question."""
+    tokens: float
+    """Mean tokens per question."""
+    seconds: float
+    """Mean seconds until the answer."""
+    planner_calls: bool
+    """Whether a planner is called for each question."""
+    sees_answers: bool = False
+    """Whether the system knows which answers are right, so that nobody can use it."""
+
+
+class SystemComparison(Value):
+    """Two systems on the same held-out questions."""
+
+    system: str
+    baseline: str
+    difference: Difference
+    """Its p-value is corrected for the number of comparisons (Holm), its interval is from a bootstrap over groups."""
+
+    @property
+    def verdict(self) -> str:
+        """`gain` or `loss` only where both the test and the interval exclude zero."""
+        if not self.difference.significant:
+            return "not shown"
+        return "gain" if self.difference.value > 0 else "loss"
+
+
+class Proof(Value):
+    """The comparison on the held-out questions."""
+
+    opening: HeldOutOpening
+    questions: int
+    """Number of held-out questions on which every system ran; fewer than all if a cap was reached."""
+    systems: tuple[SystemSummary, ...]
+    comparisons: tuple[SystemComparison, ...]
+    recommended: str
+    reason: str
+
+
+class LearnRecord(Value):
+    """The record of a learning run."""
+
+    task: str
+    seed: int
+    created: datetime
+    package: str
+    """Version of the package."""
+    limits: Limits
+    estimate: CostEstimate
+    questions: dict[str, int]
+    """Number of questions in each part of the data."""
+    groups: int
+    candidates: int
+    proposals: int
+    """Number of plans that the planner proposed."""
+    portfolio: tuple[str, ...]
+    """The workflows that the learners chose from."""
+    gate: Gate
+    proof: Proof | None
+    """`None` if there was nothing to learn, so that the held-out questions stay unopened."""
+    recommended: str
+    """The system in the folder."""
+    notes: tuple[str, ...] = ()
+    """Caps that were reached, and other remarks on the numbers."""
+    calls: int
+    tokens: int
+    usd: Dollars
+    seconds: float
+    """Wall time of the process that finished the run."""

@@ -1,0 +1,112 @@
+"""The report of a learning run: the same tables for the terminal and for `report.html`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape
+
+from rl_conductor._internal.formatting import dollars, seconds
+from rl_conductor._internal.io import writing_errors
+from rl_conductor_training.bench.report import Table
+from rl_conductor_training.learn.record import LearnRecord, Proof
+
+METHOD = (
+    "Intervals are from a bootstrap over groups of questions, p from a test that flips the signs of whole groups, "
+    "corrected for the number of comparisons (Holm). “Gain” and “loss” stand only where both exclude zero. The oracle "
+    "knows which answers are right; nobody can use it."
+)
+
+
+def system_table(proof: Proof) -> Table:
+    """Builds the table of systems on the held-out questions."""
+    rows = tuple(
+        (
+            f"{system.name} *" if system.name == proof.recommended else system.name,
+            system.description,
+            system.right.formatted,
+            dollars(system.usd),
+            f"{system.tokens:,.0f}",
+            seconds(system.seconds),
+        )
+        for system in proof.systems
+    )
+    return Table(("system", "what runs", "right (95 %)", "$", "tokens", "time"), rows)
+
+
+def comparison_table(proof: Proof) -> Table:
+    """Builds the table of paired comparisons."""
+    rows = tuple(
+        (
+            result.system,
+            result.baseline,
+            f"{result.difference.value:+.2f}",
+            f"{result.difference.low:+.2f} to {result.difference.high:+.2f}",
+            f"{result.difference.p:.3f}",
+            result.verdict,
+        )
+        for result in proof.comparisons
+    )
+    return Table(("system", "against", "difference", "95 % interval", "p", "verdict"), rows)
+
+
+def gate_table(record: LearnRecord) -> Table:
+    """Builds the table of the room for learning."""
+    gate = record.gate
+    return Table(
+        ("training and validation questions", "right (95 %)"),
+        (
+            (f"best single worker: {gate.best_single}", gate.single.formatted),
+            (f"best fixed workflow: {gate.best_fixed}", gate.fixed.formatted),
+            ("oracle: at least one workflow is right", gate.oracle.formatted),
+            ("fixed over single", gate.fixed_over_single.formatted),
+            ("oracle over fixed (the room)", gate.oracle_over_fixed.formatted),
+        ),
+    )
+
+
+def run_table(record: LearnRecord) -> Table:
+    """Builds the table of settings and spending."""
+    parts = ", ".join(f"{count} {part}" for part, count in record.questions.items())
+    limits = record.limits
+    caps = [
+        *([f"${limits.usd}"] if limits.usd is not None else []),
+        *([f"{limits.tokens:,} tokens"] if limits.tokens is not None else []),
+        *([f"{limits.seconds / 60:g} minutes"] if limits.seconds is not None else []),
+    ]
+    return Table(
+        ("", ""),
+        (
+            ("questions", f"{parts} (in {record.groups} groups, seed {record.seed})"),
+            ("workflows tried", f"{record.candidates}, and {record.proposals} plans of the planner"),
+            ("caps", ", ".join(caps) or "none"),
+            ("spent", f"{dollars(record.usd)}, {record.tokens:,} tokens, {record.calls:,} calls"),
+            ("wall time", f"{record.seconds / 60:.1f} minutes (of the last process)"),
+            ("version", record.package),
+        ),
+    )
+
+
+def write_report(record: LearnRecord, path: Path) -> None:
+    """Writes the report as one HTML file.
+
+    Raises:
+        ConfigError: the file can't be written.
+    """
+    environment = Environment(
+        loader=PackageLoader("rl_conductor_training.learn"),
+        autoescape=select_autoescape(["html", "jinja"]),
+        undefined=StrictUndefined,
+        trim_blocks=True,
+    )
+    proof = record.proof
+    html = environment.get_template("report.html.jinja").render(
+        record=record,
+        run=run_table(record),
+        gate=gate_table(record),
+        systems=None if proof is None else system_table(proof),
+        comparisons=None if proof is None else comparison_table(proof),
+        method=METHOD,
+    )
+    with writing_errors(path):
+        path.write_text(html, encoding="utf-8")

@@ -1,0 +1,183 @@
+"""Runs workflows and planners on questions within a budget, and stores each result in the table of experience."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from decimal import Decimal
+
+from rl_conductor.calls.budget import Amount, Budget
+from rl_conductor.calls.scope import call_scope
+from rl_conductor.conductor import Conductor
+from rl_conductor.errors import ConductorError, LimitError, RunError
+from rl_conductor.planning.selector import WorkflowSelector
+from rl_conductor.scoring import wrong
+from rl_conductor.trace.trace import PlanRecord, Trace
+from rl_conductor.types import Usage, total
+from rl_conductor.workflow.limits import Limits
+from rl_conductor.workflow.workflow import Workflow
+from rl_conductor_training.learn.experience import Experience, ExperienceRow, row_key
+from rl_conductor_training.tasks import Sample, Task
+
+NESTING = 10
+"""Depth of the budgets around a run and of conductors among the workers."""
+SHARE_DIGITS = 9
+
+
+class SharedBudget:
+    """The caps of a whole learning run; each stage may use a part of them, counted from the start of learning."""
+
+    def __init__(self, limits: Limits, previous_spending: Amount) -> None:
+        """Creates the budget.
+
+        Args:
+            limits: the caps; `seconds` counts from now.
+            previous_spending: what earlier processes of the same learning run have spent.
+        """
+        self.limits = limits
+        self.total = Budget(limits.model_copy(update={"depth": NESTING}))
+        self.total.charge(previous_spending)
+        self.started = time.monotonic()
+
+    def stage(self, share: float) -> Budget:
+        """Returns the budget of a stage, which ends when this share of the caps is spent."""
+        limits = self.limits
+        usd = None if limits.usd is None else round(limits.usd * Decimal(str(share)), SHARE_DIGITS)
+        tokens = None if limits.tokens is None else int(limits.tokens * share)
+        seconds = None if limits.seconds is None else limits.seconds * share
+        stage = Budget(Limits(usd=usd, tokens=tokens, seconds=seconds, depth=NESTING), parent=self.total)
+        stage.charge(self.total.spent)
+        stage.deadline = None if seconds is None else self.started + seconds
+        return stage
+
+    @property
+    def elapsed(self) -> float:
+        """Seconds since the start of this process's learning."""
+        return time.monotonic() - self.started
+
+
+@dataclass
+class Runner:
+    """Runs systems on questions. Results that are in the table are not run again."""
+
+    task: Task
+    """The scorer of all questions."""
+    conductor: Conductor
+    """The pool and the prompted planner."""
+    experience: Experience
+    workers: Mapping[str, str]
+    """Fingerprints of the workers by name."""
+    concurrency: int = 4
+    on_row: Callable[[ExperienceRow], None] = lambda _row: None
+    budget: Budget = field(default_factory=lambda: Budget(Limits()))
+    """The budget of the current stage."""
+    is_exhausted: bool = False
+    """Whether a run of the current stage did not fit into its budget."""
+
+    def begin_stage(self, budget: Budget) -> None:
+        """Continues with another budget."""
+        self.budget, self.is_exhausted = budget, False
+
+    async def run_workflows(self, pairs: Iterable[tuple[Sample, Workflow]]) -> None:
+        """Runs each workflow on its question, as far as the budget reaches."""
+        pairs = list(pairs)
+        conductors = {
+            workflow: self.conductor.replaced(
+                selector=WorkflowSelector(workflows=(workflow,)), limits=Limits(steps=len(workflow.steps))
+            )
+            for workflow in dict.fromkeys(workflow for _, workflow in pairs)
+        }
+        await self._run_all(
+            (sample, "workflow", self.workflow_key(sample, workflow), conductors[workflow])
+            for sample, workflow in pairs
+        )
+
+    async def run_conductor(self, samples: Sequence[Sample], system: str, conductor: Conductor) -> list[ExperienceRow]:
+        """Runs a conductor that plans on each question; returns the rows within the budget, in order."""
+        identity = conductor.planner.setup.model_dump_json(exclude={"card": {"tags"}}) + conductor.planner.model.name
+        keys = {sample.id: row_key(sample, identity, self.workers.values()) for sample in samples}
+        await self._run_all((sample, system, keys[sample.id], conductor) for sample in samples)
+        return [row for sample in samples if (row := self.experience.find(keys[sample.id])) is not None]
+
+    async def plan(self, sample: Sample) -> PlanRecord | None:
+        """Asks the planner for a plan; `None` if it wrote none within the budget."""
+        if self._is_over():
+            return None
+        with call_scope(self.budget):
+            try:
+                record = await self.conductor.plan(sample.question)
+            except LimitError:
+                return None
+        return record if record.source == "planner" else None
+
+    def workflow_key(self, sample: Sample, workflow: Workflow) -> str:
+        """Computes the key of a workflow's row."""
+        names = sorted({step.worker for step in workflow.steps})
+        return row_key(sample, workflow.model_dump_json(), (self.workers[name] for name in names))
+
+    async def _run_all(self, runs: Iterable[tuple[Sample, str, str, Conductor]]) -> None:
+        slots = asyncio.Semaphore(self.concurrency)
+
+        async def run(sample: Sample, system: str, key: str, conductor: Conductor) -> None:
+            if self.experience.find(key) is not None:
+                return
+            async with slots:
+                if not self._is_over():
+                    await self._run(sample, system, key, conductor)
+
+        try:
+            async with asyncio.TaskGroup() as group:
+                for arguments in runs:
+                    group.create_task(run(*arguments))
+        except* ConductorError as errors:
+            raise errors.exceptions[0] from None
+
+    async def _run(self, sample: Sample, system: str, key: str, conductor: Conductor) -> None:
+        with call_scope(self.budget):
+            try:
+                trace = await conductor.run(sample.question)
+            except RunError as error:
+                trace = error.trace
+            except LimitError:
+                self.is_exhausted = True
+                return
+        usages: list[Usage] = []
+        with call_scope(self.budget, None, usages):
+            score = await self.task.score(sample, trace.text) if trace.text else wrong(None, "there is no reply")
+        if self._was_limited(trace):
+            self.is_exhausted = True
+            return
+        workflow = trace.rounds[0].plan.workflow if trace.rounds else None
+        usage = total([trace.usage, *usages])
+        row = ExperienceRow(
+            key=key,
+            sample=sample.id,
+            question=sample.question,
+            system=system,
+            workflow=workflow,
+            score=score.value,
+            answer=score.answer,
+            error=None if trace.text else trace.error or "there is no reply",
+            usd=usage.cost,
+            tokens=usage.total_tokens,
+            calls=usage.calls,
+            seconds=trace.latency,
+        )
+        self.experience.append(row)
+        self.on_row(row)
+
+    def _is_over(self) -> bool:
+        deadline = self.budget.shared_deadline()
+        self.is_exhausted = self.is_exhausted or (deadline is not None and time.monotonic() >= deadline[0])
+        return self.is_exhausted
+
+    def _was_limited(self, trace: Trace) -> bool:
+        """Whether a limit of the stage, and not the system itself, decided how the run ended."""
+        has_deadline = self.budget.shared_deadline() is not None
+        return any(
+            call.outcome == "refused" or (has_deadline and call.outcome == "timeout" and "limits.seconds" in call.error)
+            for call in trace.calls()
+            if call.error
+        )

@@ -1,0 +1,78 @@
+"""A pool of scripted workers with known skills, and questions of two kinds that need different workflows."""
+
+from __future__ import annotations
+
+import re
+
+from rl_conductor import Planner, ScriptedModel, WorkerPool
+from rl_conductor.pool.worker_prompt import prompt_in
+from rl_conductor.scoring import Sample, Task
+from rl_conductor.types import Price, Request
+from rl_conductor_training.tasks.scorers.text import exact
+
+CITIES = ("Oslo", "Rome", "Lima", "Bonn", "Cork", "Nice", "Bern", "Kiel", "Pisa", "Graz", "Linz", "York")
+PLACES = ("north", "south", "east", "west")
+
+
+def atlas(request: Request) -> str:
+    """Knows the population of every city, and nothing else."""
+    city = re.search(r"city of (\w+)", prompt_in(request.messages))
+    return f"pop{CITIES.index(city[1])}" if city else "?"
+
+
+def speller(request: Request) -> str:
+    """Reverses the last `pop...` in its prompt, once another worker has found it."""
+    found = re.findall(r"\bpop\d+", prompt_in(request.messages))
+    return found[-1][::-1] if found else "?"
+
+
+def pointer(request: Request) -> str:
+    """Repeats the direction in a question about directions."""
+    match = re.search(r"walk towards the (\w+)", prompt_in(request.messages))
+    return match[1] if match else "?"
+
+
+def build_pool(price: Price | None = None) -> WorkerPool:
+    """Builds the pool; every token costs a dollar per million unless `price` says otherwise."""
+    price = price or Price(input=1, output=1)
+    skills = {"atlas": atlas, "speller": speller, "pointer": pointer}
+    return WorkerPool(
+        {
+            name: {"model": ScriptedModel(skill, name=name, price=price), "description": name}
+            for name, skill in skills.items()
+        }
+    )
+
+
+def build_planner() -> Planner:
+    """Builds a planner whose plans always ask the pointer."""
+    reply = "One.\nmodel_id = [2]\nsubtasks = ['Answer.']\naccess_list = [[]]"
+    return Planner(model=ScriptedModel(reply, name="planner", price=Price(input=1, output=1)))
+
+
+def build_task(kinds: str = "direction chain", count: int = 10) -> Task:
+    """Builds a task of two kinds of questions, each in a group of its own.
+
+    A `direction` needs the pointer; a `chain` needs the atlas, then the speller.
+    """
+    samples: list[Sample] = []
+    for number in range(count):
+        place, city = PLACES[number % len(PLACES)], CITIES[number]
+        if "direction" in kinds:
+            question = f"After tour {number}, where do we go if we walk towards the {place}?"
+            samples.append(_sample(f"direction-{number}", question, place))
+        if "chain" in kinds:
+            question = f"Spell backwards the population of the city of {city}."
+            samples.append(_sample(f"chain-{number}", question, f"pop{number}"[::-1]))
+    return Task("skills", tuple(samples), exact)
+
+
+def _sample(name: str, question: str, answer: str) -> Sample:
+    domain = name.partition("-")[0]
+    return Sample(id=name, question=question, answer=answer, domain=domain, details={"group": name})
+
+
+def count_calls(pool: WorkerPool) -> int:
+    """Counts the calls to the scripted workers."""
+    models = [worker.model for worker in pool.values()]
+    return sum(len(model.requests) for model in models if isinstance(model, ScriptedModel))

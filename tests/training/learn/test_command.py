@@ -1,0 +1,89 @@
+"""`rl-conductor learn` and what its folder does in other commands."""
+
+from __future__ import annotations
+
+import json
+import logging
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from rl_conductor import Conductor, ScriptedModel
+from rl_conductor.cli.main import app
+from rl_conductor.models import PROVIDERS
+from rl_conductor.types import Price
+from rl_conductor_training.tasks import load_task
+from training.learn import skills
+
+POOL = """
+[workers.atlas]
+model = "skill:atlas"
+[workers.speller]
+model = "skill:speller"
+[workers.pointer]
+model = "skill:pointer"
+"""
+
+
+def skill(name: str, *, price: Price | None = None) -> ScriptedModel:
+    """Builds the model `skill:NAME`."""
+    return ScriptedModel(getattr(skills, name), name=name, price=price or Price(input=1, output=1))
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with questions and a pool file; models named `skill:NAME` exist."""
+    monkeypatch.setitem(PROVIDERS, "skill", "training.learn.test_command:skill")
+    monkeypatch.setenv("COLUMNS", "200")
+    (tmp_path / "pool.toml").write_text(POOL)
+    lines = [
+        sample.model_dump(include={"id", "question", "answer", "domain"}) | {"group": sample.id}
+        for sample in skills.build_task().samples
+    ]
+    (tmp_path / "questions.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+    return tmp_path
+
+
+def run(folder: Path, *arguments: str) -> str:
+    questions, pool, out = (str(folder / name) for name in ("questions.jsonl", "pool.toml", "learned"))
+    result = CliRunner().invoke(app, ["learn", questions, "--pool", pool, "--out", out, *arguments])
+    assert result.exit_code == 0, result.output
+    return result.output
+
+
+def test_the_command_prints_the_proof_and_its_folder_answers(folder: Path) -> None:
+    output = run(folder, "--usd", "5")
+    assert "expected: about" in output
+    assert "Held-out questions (n = 6, seed 0)" in output
+    for system in ("best single", "best fixed", "linear *", "prompted planner", "examples", "oracle"):
+        assert f"\n{system} " in output
+    assert f"Recommended, and saved in {folder / 'learned'}: linear" in output
+
+    question = "Spell backwards the population of the city of Rome."
+    answer = CliRunner().invoke(app, ["ask", "--conductor", str(folder / "learned"), question])
+    assert (answer.exit_code, answer.stdout) == (0, "1pop\n")
+    assert "learned workflow, no planning" in answer.stderr
+    same = CliRunner().invoke(app, ["ask", "--pool", str(folder / "learned"), question])
+    assert same.stdout == "1pop\n"
+    both = CliRunner().invoke(app, ["ask", "--conductor", str(folder), "--pool", str(folder / "pool.toml"), question])
+    assert (both.exit_code, "pass one of them" in both.output) == (2, True)
+
+
+def test_the_estimate_spends_nothing(folder: Path) -> None:
+    output = run(folder, "--estimate")
+    assert "expected: about" in output
+    assert not (folder / "learned" / "experience.jsonl").read_text()
+
+
+def test_a_changed_pool_file_is_reported(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
+    run(folder)
+    (folder / "pool.toml").write_text(POOL + 'description = "points"\n')
+    with caplog.at_level(logging.WARNING, "rl_conductor"):
+        Conductor.load(folder / "learned")
+    assert "was learned for another pool (worker 'pointer' has changed)" in caplog.text
+
+
+def test_questions_keep_their_group(folder: Path) -> None:
+    task = load_task(f"jsonl:{folder / 'questions.jsonl'}")
+    assert task.samples[0].details["group"] == task.samples[0].id

@@ -1,0 +1,180 @@
+"""`learn` from the task to the folder, with workers of known skills."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+from decimal import Decimal
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from rl_conductor import Conductor, ConfigError, LimitError, Limits, ScriptedModel
+from rl_conductor.types import FREE, Price
+from rl_conductor_training.learn import LearnRecord, LearnSettings
+from rl_conductor_training.learn import learn as run_learn
+from rl_conductor_training.learn.experience import Experience, ExperienceRow
+from training.learn.skills import build_planner, build_pool, build_task, count_calls
+
+learn = partial(run_learn, settings=LearnSettings(max_steps=2))
+
+
+def summaries(record: LearnRecord) -> dict[str, float]:
+    assert record.proof is not None
+    return {system.name: system.right.value for system in record.proof.systems}
+
+
+async def test_it_finds_the_workflow_of_each_kind_of_question(tmp_path: Path) -> None:
+    record = await learn(build_task(), build_pool(), planner=build_planner(), out=tmp_path)
+    right = summaries(record)
+    assert right["oracle"] == right["linear"] == 1
+    assert right["best single"] < 0.7
+    assert right["best fixed"] < 0.7
+    assert record.recommended == "linear"
+    assert any(name.startswith("atlas → speller") for name in record.portfolio)
+    comparisons = {(row.system, row.baseline): row for row in record.proof.comparisons} if record.proof else {}
+    assert comparisons["linear", "best single"].difference.value > 0.3
+
+    conductor = Conductor.load(tmp_path, pool=build_pool(), planner=build_planner())
+    chain = await conductor.run("Spell backwards the population of the city of Oslo.")
+    single = await conductor.run("After tour 3, where do we go if we walk towards the east?")
+    assert (chain.text, single.text) == ("0pop", "east")
+    workers = [[result.step.worker for result in trace.results()] for trace in (chain, single)]
+    assert workers == [["atlas", "speller"], ["pointer"]]
+    assert chain.rounds[0].plan.source == "learned"
+
+
+async def test_the_folder_has_the_record_the_report_and_the_opening_of_the_heldout_questions(tmp_path: Path) -> None:
+    record = await learn(build_task(), build_pool(), planner=build_planner(), out=tmp_path)
+    assert LearnRecord.model_validate_json((tmp_path / "record.json").read_text()) == record
+    report = (tmp_path / "report.html").read_text()
+    assert "Recommended: <strong>linear</strong>" in report
+    assert record.proof is not None
+    opening = json.loads((tmp_path / "heldout.json").read_text())
+    assert opening["questions"] == record.questions["held-out"] == record.proof.questions
+    again = await learn(build_task(), build_pool(), planner=build_planner(), out=tmp_path)
+    assert again.proof is not None
+    assert again.proof.opening == record.proof.opening
+
+
+async def test_examples_are_the_right_plans_of_the_nearest_questions(tmp_path: Path) -> None:
+    planner = build_planner()
+    await learn(build_task(), build_pool(), planner=planner, out=tmp_path)
+    shown = [
+        request.messages
+        for request in planner.model.requests  # type: ignore[attr-defined]
+        if "Spell backwards" in request.messages[-1].text and "Spell backwards" in request.messages[-3].text
+    ]
+    assert shown
+    assert "model_id = [0, 1]" in shown[-1][-2].text
+
+
+async def test_nothing_to_learn_is_said_and_the_heldout_questions_stay_closed(tmp_path: Path) -> None:
+    record = await learn(build_task("direction"), build_pool(), planner=build_planner(), out=tmp_path)
+    assert not record.gate.is_open
+    assert record.gate.reason.startswith("there is nothing to learn")
+    assert (record.proof, record.recommended) == (None, "best single")
+    assert not (tmp_path / "heldout.json").exists()
+    trace = await Conductor.load(tmp_path, pool=build_pool()).run("Where, if we walk towards the west?")
+    assert trace.text == "west"
+
+
+async def test_a_chain_that_answers_everything_is_the_fixed_workflow(tmp_path: Path) -> None:
+    record = await learn(build_task("chain"), build_pool(), planner=build_planner(), out=tmp_path)
+    assert record.gate.best_fixed.startswith("atlas → speller")
+    assert record.recommended == "best fixed"
+    assert not record.gate.is_open
+
+
+def kill_after(rows: int) -> Callable[[str, ExperienceRow | None], None]:
+    """Returns a progress function that ends the run after some rows."""
+    count = 0
+
+    def on_progress(_stage: str, row: ExperienceRow | None) -> None:
+        nonlocal count
+        count += row is not None
+        if count >= rows:
+            raise RuntimeError("killed")
+
+    return on_progress
+
+
+async def test_a_run_that_is_killed_three_times_ends_in_the_same_folder(tmp_path: Path) -> None:
+    whole = await learn(build_task(), build_pool(), planner=build_planner(), out=tmp_path / "whole")
+    pool = build_pool()
+    for rows in (5, 40, 40):
+        with pytest.raises(ExceptionGroup):
+            await learn(
+                build_task(), pool, planner=build_planner(), out=tmp_path / "killed", on_progress=kill_after(rows)
+            )
+    with (tmp_path / "killed" / "experience.jsonl").open("a") as file:
+        file.write('{"key": "half of a r')
+    resumed = await learn(build_task(), pool, planner=build_planner(), out=tmp_path / "killed")
+    assert resumed.proof is not None
+    assert whole.proof is not None
+    volatile = {"seconds"}
+    assert [system.model_dump(exclude=volatile) for system in resumed.proof.systems] == [
+        system.model_dump(exclude=volatile) for system in whole.proof.systems
+    ]
+    assert (resumed.gate, resumed.portfolio) == (whole.gate, whole.portfolio)
+    for name in ("conductor.toml", "selector.json"):
+        assert (tmp_path / "killed" / name).read_text() == (tmp_path / "whole" / name).read_text()
+
+
+async def test_nothing_is_paid_twice(tmp_path: Path) -> None:
+    pool = build_pool()
+    first = await learn(build_task(), pool, planner=build_planner(), out=tmp_path)
+    calls = count_calls(pool)
+    second = await learn(build_task(), pool, planner=build_planner(), out=tmp_path)
+    assert count_calls(pool) == calls
+    assert second.portfolio == first.portfolio
+
+
+@pytest.mark.parametrize("cap", [Decimal("0.02"), Decimal("0.1")])
+async def test_a_cap_in_dollars_is_never_passed(tmp_path: Path, cap: Decimal) -> None:
+    pool = build_pool(Price(input=1, output=1, per_call=Decimal("0.0005")))
+    budget = Limits(usd=cap)
+    try:
+        record = await learn(build_task(), pool, planner=build_planner(), out=tmp_path, budget=budget)
+        assert any("a cap ended" in note for note in record.notes)
+        assert record.usd <= cap
+    except LimitError as error:
+        assert "the caps" in str(error)  # noqa: PT017  either end is right
+    paid = Decimal("0.0005") * count_calls(pool)
+    assert paid <= cap
+    assert Experience(tmp_path / "experience.jsonl").total_spending()[0] <= cap
+
+
+async def test_a_cap_in_tokens_is_never_passed(tmp_path: Path) -> None:
+    with pytest.raises(LimitError, match=r"the caps are too low to compare the workers on a single question"):
+        await learn(build_task(), build_pool(), planner=build_planner(), out=tmp_path, budget=Limits(tokens=300))
+    assert Experience(tmp_path / "experience.jsonl").total_spending()[1] <= 300
+
+
+async def test_a_cap_in_minutes_ends_the_run_and_leaves_no_half_results(tmp_path: Path) -> None:
+    slow = ScriptedModel("?", name="slow", delay=30, price=FREE)
+    started = time.monotonic()
+    with pytest.raises(LimitError, match="the caps are too low"):
+        await learn(build_task(), {"slow": slow}, planner=build_planner(), out=tmp_path, budget=Limits(seconds=1.0))
+    assert time.monotonic() - started < 20
+    assert not len(Experience(tmp_path / "experience.jsonl"))
+
+
+async def test_a_cap_in_dollars_needs_prices(tmp_path: Path) -> None:
+    pool = build_pool()
+    pool["atlas"].model.price = None  # type: ignore[misc]
+    with pytest.raises(ConfigError, match="the price of worker"):
+        await learn(
+            build_task(),
+            {name: worker.model for name, worker in pool.items()},
+            planner=build_planner(),
+            out=tmp_path,
+            budget=Limits(usd=1),
+        )
+
+
+async def test_too_few_questions_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="learning needs at least 10 groups"):
+        await learn(build_task(count=4), build_pool(), planner=build_planner(), out=tmp_path)

@@ -1,0 +1,211 @@
+"""The parts of `learn` on their own: the split, the candidates, the gate, the proof and the estimate."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+from pathlib import Path
+
+import pytest
+
+from rl_conductor import ConfigError, Step, Workflow
+from rl_conductor_training.bench.statistics import Difference
+from rl_conductor_training.learn.candidates import (
+    MAX_CANDIDATES,
+    build_candidates,
+    describe,
+    generalize,
+    single_workers,
+)
+from rl_conductor_training.learn.data import SHARES, LearnData, split_task, template
+from rl_conductor_training.learn.estimate import estimate_cost
+from rl_conductor_training.learn.experience import Experience, ExperienceRow, ScoreTable
+from rl_conductor_training.learn.explore import halving_rounds, select_workflows
+from rl_conductor_training.learn.gate import grouped_interval, measure_room
+from rl_conductor_training.learn.prove import grouped_difference, recommend
+from rl_conductor_training.learn.record import SystemComparison, SystemSummary
+from rl_conductor_training.tasks import Sample
+from training.learn.skills import build_pool, build_task
+
+A, B, C = single_workers(["a", "b", "c"])
+
+
+def table(scores: dict[Workflow, list[float]]) -> ScoreTable:
+    count = len(next(iter(scores.values())))
+    samples = [Sample(id=str(number), question="?") for number in range(count)]
+    rows = [
+        ExperienceRow(
+            key=f"{number} {workflow}",
+            sample=str(number),
+            question="?",
+            system="workflow",
+            workflow=workflow,
+            score=value,
+        )
+        for workflow, values in scores.items()
+        for number, value in enumerate(values)
+    ]
+    return ScoreTable(rows, samples)
+
+
+def split(folder: Path, seed: int = 0) -> LearnData:
+    return split_task(build_task(), seed=seed, opening_file=folder / "heldout.json")
+
+
+# ------------------------------------------------------------------------------------------- data
+
+
+def test_numbers_names_and_quotes_are_masked() -> None:
+    assert template("How old is Old Tom, who has 1,200 leaves?") == template("How old is Red Ann, who has 7 leaves?")
+    assert template('Write "one" in capitals') == template('Write "two" in capitals')
+    assert template("How old is he?") != template("How tall is he?")
+
+
+def test_a_group_is_never_split(tmp_path: Path) -> None:
+    task = build_task()
+    grouped = [
+        sample.model_copy(update={"details": {"group": str(number // 2)}}) for number, sample in enumerate(task.samples)
+    ]
+    task = type(task)("grouped", tuple(grouped), task.scorer)
+    data = split_task(task, seed=3, opening_file=tmp_path / "heldout.json")
+    parts = [data.train, data.validation, data.heldout.task]
+    groups = [{data.groups[sample.id] for sample in part.samples} for part in parts]
+    assert sum(map(len, groups)) == len(set.union(*groups)) == 10
+    assert sum(len(part.samples) for part in parts) == 20
+
+
+def test_the_split_depends_on_the_seed_and_keeps_the_shares_of_each_domain(tmp_path: Path) -> None:
+    first, same, other = split(tmp_path), split(tmp_path), split(tmp_path, seed=1)
+    assert first.train == same.train != other.train
+    for part, share in zip((first.train, first.validation, first.heldout.task), SHARES.values(), strict=True):
+        domains = [sample.domain for sample in part.samples]
+        assert {domains.count("chain"), domains.count("direction")} == {round(10 * share)}
+
+
+# ------------------------------------------------------------------------------------- candidates
+
+
+def test_candidates_are_valid_short_and_different() -> None:
+    candidates = build_candidates(["a", "b", "c"], [], max_steps=3, seed=0)
+    assert candidates[:3] == [A, B, C]
+    assert len(set(candidates)) == len(candidates) <= MAX_CANDIDATES
+    names = {describe(workflow) for workflow in candidates}
+    assert {"a", "a → b", "a → b (check)", "a → b → c", "a + b → c"} <= names
+    assert max(len(workflow.steps) for workflow in build_candidates(["a", "b"], [], max_steps=2, seed=0)) == 2
+
+
+def test_many_workers_still_have_few_candidates() -> None:
+    names = [f"w{number}" for number in range(30)]
+    assert len(build_candidates(names, [], max_steps=3, seed=0)) == MAX_CANDIDATES
+
+
+def test_a_plan_for_one_question_becomes_one_for_any() -> None:
+    plan = Workflow(
+        steps=(Step(subtask="Find Oslo.", worker="a"), Step(subtask="Spell it.", worker="b", access=frozenset({0})))
+    )
+    general = generalize(plan)
+    assert [step.worker for step in general.steps] == ["a", "b"]
+    assert "Oslo" not in general.steps[0].subtask
+    assert general in build_candidates(["a", "b"], [plan], max_steps=3, seed=0)
+
+
+def test_halving_ends_with_few_candidates_on_all_questions() -> None:
+    assert halving_rounds(40, 24) == [(40, 6), (20, 12), (10, 24)]
+    assert halving_rounds(3, 4) == [(3, 4)]
+
+
+def test_complementary_workflows_are_kept() -> None:
+    scores = table({A: [1, 1, 1, 0], B: [1, 1, 0, 0], C: [0, 0, 0, 1]})
+    assert select_workflows(scores, [A, B, C], 2) == [A, C]
+
+
+# ------------------------------------------------------------------------------------------- gate
+
+
+def test_the_gate_opens_where_workers_are_right_on_different_questions() -> None:
+    groups = [str(number) for number in range(20)]
+    different = measure_room(table({A: [1, 0] * 10, B: [0, 1] * 10}), [A, B], [], groups)
+    assert different.is_open
+    assert (different.oracle.value, different.oracle_over_fixed.value) == (1, 0.5)
+    same = measure_room(table({A: [1, 0] * 10, B: [1, 0] * 10}), [A, B], [], groups)
+    assert not same.is_open
+    few = measure_room(table({A: [1, 0] * 2, B: [0, 1] * 2}), [A, B], [], groups[:4])
+    assert not few.is_open
+    assert few.reason.startswith("nothing can be concluded from 4 questions in 4 groups")
+    nothing = measure_room(table({A: [0] * 20}), [A], [], groups)
+    assert nothing.reason == "there is nothing to learn: no workflow answered any question"
+
+
+def test_intervals_draw_whole_groups() -> None:
+    values = [1.0] * 10 + [0.0] * 10
+    apart = grouped_interval(values, [str(number) for number in range(20)])
+    together = grouped_interval(values, ["x"] * 10 + ["y"] * 10)
+    assert (apart.value, together.value) == (0.5, 0.5)
+    assert together.high - together.low > apart.high - apart.low
+
+
+# ------------------------------------------------------------------------------------------ proof
+
+
+def summary(
+    name: str, right: float, usd: str = "0", *, planner_calls: bool = False, sees_answers: bool = False
+) -> SystemSummary:
+    interval = grouped_interval([right] * 10, list("abcdefghij"))
+    return SystemSummary(
+        name=name,
+        description="",
+        right=interval,
+        usd=Decimal(usd),
+        tokens=0,
+        seconds=0,
+        planner_calls=planner_calls,
+        sees_answers=sees_answers,
+    )
+
+
+def gain(system: str, baseline: str) -> SystemComparison:
+    difference = Difference(value=0.5, low=0.2, high=0.8, p=0.01, n=10)
+    return SystemComparison(system=system, baseline=baseline, difference=difference)
+
+
+def test_the_cheapest_system_that_is_not_worse_is_recommended() -> None:
+    systems = [summary("best single", 0.4, "0.1"), summary("best fixed", 0.9, "0.3"), summary("linear", 0.89, "0.2")]
+    name, reason = recommend(systems, [])
+    assert name == "linear"
+    assert "no gain over best single is shown" in reason
+    assert "a gain over best single is shown" in recommend(systems, [gain("linear", "best single")])[1]
+
+
+def test_a_planner_is_recommended_only_with_a_gain_over_fixed_and_linear() -> None:
+    systems = [
+        summary("best fixed", 0.5),
+        summary("linear", 0.6),
+        summary("examples", 0.9, planner_calls=True),
+        summary("oracle", 1.0, sees_answers=True),
+    ]
+    assert recommend(systems, [gain("examples", "best fixed")])[0] == "linear"
+    assert recommend(systems, [gain("examples", "best fixed"), gain("examples", "linear")])[0] == "examples"
+
+
+def test_the_test_flips_whole_groups() -> None:
+    gaps = [1.0] * 12
+    assert grouped_difference(gaps, [str(number) for number in range(12)]).p < 0.01
+    assert grouped_difference(gaps, ["x"] * 12).p == 1
+
+
+# --------------------------------------------------------------------------------------- the rest
+
+
+def test_the_estimate_counts_calls_tokens_and_dollars(tmp_path: Path) -> None:
+    data = split(tmp_path)
+    short = estimate_cost(data, build_pool(), max_steps=1, seed=0, concurrency=4)
+    longer = estimate_cost(data, build_pool(), max_steps=3, seed=0, concurrency=4)
+    assert longer.calls > short.calls > 50
+    assert short.usd is not None
+    assert short.usd > 0
+
+
+def test_a_file_that_is_no_experience_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "experience.jsonl"
+    path.write_text("{}\n")
+    with pytest.raises(ConfigError, match=r"line 1 of .* is not a row of experience; name another folder with --out"):
+        Experience(path)
