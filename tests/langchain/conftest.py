@@ -24,7 +24,7 @@ ABSENT = {
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """The count, and a line for each test that did not run or is known to fail."""
     ran = len(_standard(terminalreporter, "passed", "failed"))
-    others = [(one, _reason(one)) for one in _standard(terminalreporter, "skipped", "xfailed")]
+    others = [(item, _reason(item)) for item in _standard(terminalreporter, "skipped", "xfailed")]
     if not ran:
         return
     terminalreporter.section("standard tests of langchain-tests")
@@ -35,11 +35,11 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 
 
 def _standard(reporter: pytest.TerminalReporter, *outcomes: str) -> list[pytest.TestReport]:
-    reports: Iterable[pytest.TestReport] = (one for outcome in outcomes for one in reporter.stats.get(outcome, ()))
+    reports: Iterable[pytest.TestReport] = (item for outcome in outcomes for item in reporter.stats.get(outcome, ()))
     return [report for report in reports if STANDARD in report.nodeid]
 
 
 def _reason(report: pytest.TestReport) -> str:
     test = report.nodeid.rpartition("::")[2]
-    told = report.longrepr[2] if isinstance(report.longrepr, tuple) else report.longreprtext
-    return getattr(report, "wasxfail", None) or ABSENT.get(test, told)
+    skip_reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else report.longreprtext
+    return getattr(report, "wasxfail", None) or ABSENT.get(test, skip_reason)

@@ -1,4 +1,4 @@
-"""A greeting, answered whole or in chunks: for standard tests of what both ways tell of their tokens."""
+"""Asks for a greeting, whole or in chunks, for standard tests of usage metadata."""
 
 from __future__ import annotations
 
@@ -11,6 +11,6 @@ def greeted(chat: BaseChatModel, *, stream: bool) -> AIMessage:
     if not stream:
         return chat.invoke("Hello")
     first, *others = chat.stream("Hello")
-    whole = first + others
-    assert isinstance(whole, AIMessageChunk)
-    return whole
+    message = first + others
+    assert isinstance(message, AIMessageChunk)
+    return message

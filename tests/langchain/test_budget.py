@@ -25,7 +25,7 @@ PRICE = Price(input=Decimal(1), output=Decimal(1))
 class Counted(BaseChatModel):
     """Uses a thousand tokens a call, and counts its calls."""
 
-    made: Any
+    calls_made: Any
     max_tokens: int = 1_000
 
     @property
@@ -43,15 +43,15 @@ class Counted(BaseChatModel):
         run_manager: CallbackManagerForLLMRun | None = None,
         **kwargs: Any,
     ) -> ChatResult:
-        self.made.append(len(messages))
+        self.calls_made.append(len(messages))
         usage = {"input_tokens": 100, "output_tokens": 900, "total_tokens": 1_000}
         message = AIMessage("Hello.", usage_metadata=usage, response_metadata={"model_name": "counted"})
         return ChatResult(generations=[ChatGeneration(message=message)])
 
 
 def loop_of(calls: int, *, awaited: bool) -> tuple[RunnableModel, list[int]]:
-    made: list[int] = []
-    model = Counted(made=made)
+    calls_made: list[int] = []
+    model = Counted(calls_made=calls_made)
 
     def work(_: Any) -> str:
         return [model.invoke("again") for _ in range(calls)][-1].text
@@ -59,10 +59,10 @@ def loop_of(calls: int, *, awaited: bool) -> tuple[RunnableModel, list[int]]:
     async def work_async(_: Any) -> str:
         return [await model.ainvoke("again") for _ in range(calls)][-1].text
 
-    return RunnableModel(RunnableLambda(work_async if awaited else work), price=PRICE), made
+    return RunnableModel(RunnableLambda(work_async if awaited else work), price=PRICE), calls_made
 
 
-def around(worker: RunnableModel, limits: Limits) -> Conductor:
+def conductor_over(worker: RunnableModel, limits: Limits) -> Conductor:
     return Conductor(ScriptedModel(LONE), WorkerPool([Worker.of("agent", worker)]), limits=limits)
 
 
@@ -71,22 +71,22 @@ def around(worker: RunnableModel, limits: Limits) -> Conductor:
 async def test_an_agent_that_goes_on_and_on_is_stopped_before_the_call_that_is_too_many(
     limits: Limits, awaited: bool
 ) -> None:
-    agent, made = loop_of(20, awaited=awaited)
+    agent, calls_made = loop_of(20, awaited=awaited)
     with pytest.raises(RunError) as ended:
-        await around(agent, limits).run("Go on.")
-    spent = ended.value.trace.usage
-    assert 2 < len(made) < 20
-    assert 1_000 * len(made) <= (limits.tokens or 10_000)
+        await conductor_over(agent, limits).run("Go on.")
+    usage = ended.value.trace.usage
+    assert 2 < len(calls_made) < 20
+    assert 1_000 * len(calls_made) <= (limits.tokens or 10_000)
     assert "limits." in str(ended.value)
-    assert spent.calls
+    assert usage.calls
 
 
 @pytest.mark.parametrize("awaited", [True, False])
-async def test_what_fits_is_made_and_charged_once(awaited: bool) -> None:
-    agent, made = loop_of(3, awaited=awaited)
-    trace = await around(agent, Limits(calls=4, concurrency=1)).run("Go on.")
+async def test_calls_within_the_limits_are_made_and_charged_once(awaited: bool) -> None:
+    agent, calls_made = loop_of(3, awaited=awaited)
+    trace = await conductor_over(agent, Limits(calls=4, concurrency=1)).run("Go on.")
     assert trace.text == "Hello."
-    assert len(made) == 3
+    assert len(calls_made) == 3
     assert trace.usage.output_tokens > 2_700
 
 
@@ -95,13 +95,13 @@ async def test_what_fits_is_made_and_charged_once(awaited: bool) -> None:
     [(20_000, {}, "Well?"), (1_000, {"tools": [{"description": "x" * 20_000}]}, "Well?"), (1_000, {}, "x" * 20_000)],
     ids=["its reply", "its tools", "its question"],
 )
-async def test_a_call_that_may_pass_a_limit_is_not_made(longest: int, options: dict[str, Any], question: str) -> None:
-    made: list[int] = []
-    model = Counted(made=made, max_tokens=longest).bind(**options)
+async def test_a_call_that_may_exceed_a_limit_is_not_made(longest: int, options: dict[str, Any], question: str) -> None:
+    calls_made: list[int] = []
+    model = Counted(calls_made=calls_made, max_tokens=longest).bind(**options)
     agent = RunnableModel(RunnableLambda(lambda _: model.invoke(question).text), price=PRICE)
     with pytest.raises(RunError, match=r"limits\.tokens"):
-        await around(agent, Limits(tokens=10_000)).run("Go on.")
-    assert made == []
+        await conductor_over(agent, Limits(tokens=10_000)).run("Go on.")
+    assert calls_made == []
 
 
 class Hanging(Counted):
@@ -110,15 +110,15 @@ class Hanging(Counted):
     hangs: int
 
     async def _agenerate(self, *args: Any, **kwargs: Any) -> ChatResult:
-        if len(self.made) < self.hangs:
-            self.made.append(0)
+        if len(self.calls_made) < self.hangs:
+            self.calls_made.append(0)
             await asyncio.Event().wait()
         return self._generate(*args, **kwargs)
 
 
 @pytest.mark.parametrize("at_once", [1, 2], ids=["one at work", "one at work and one that waits for room"])
 async def test_a_cancelled_agent_leaves_the_room_of_its_calls_to_the_next_attempt(at_once: int) -> None:
-    model = Hanging(made=[], hangs=1)
+    model = Hanging(calls_made=[], hangs=1)
 
     async def work(_: Any) -> str:
         return (await asyncio.gather(*[model.ainvoke("again") for _ in range(at_once)]))[-1].text
@@ -126,7 +126,7 @@ async def test_a_cancelled_agent_leaves_the_room_of_its_calls_to_the_next_attemp
     agent = Worker.of("agent", RunnableModel(RunnableLambda(work), price=PRICE), timeout=2)
     limits = Limits(concurrency=1, seconds=SOON)
     assert (await Conductor(ScriptedModel(LONE), WorkerPool([agent]), limits=limits).run("Go on.")).text == "Hello."
-    assert len(model.made) == 1 + at_once
+    assert len(model.calls_made) == 1 + at_once
 
 
 async def test_a_conductor_within_a_chain_counts_for_itself() -> None:

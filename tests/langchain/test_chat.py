@@ -1,4 +1,4 @@
-"""`ChatConductor` is a chat model like any other to LangChain, and hides nothing of what the Conductor does."""
+"""`ChatConductor` is a chat model like any other to LangChain, and exposes the Conductor's plan, steps and usage."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def says(text: str, **usage: int) -> Completion:
 def conducting(
     answer: Any = "The whole answer.", *, draft: Any = "A draft.", plans: Any = TWO, **options: Any
 ) -> ChatConductor:
-    """A conductor whose worker `drafter` drafts and whose worker `writer` answers."""
+    """Builds a conductor with the workers `drafter` and `writer`; the writer answers."""
     workers = {"drafter": ScriptedModel(draft, name="drafter"), "writer": ScriptedModel(answer, name="writer")}
     return ChatConductor(
         workers=options.pop("workers", workers), planner=ScriptedModel(plans, name="planner"), **options
@@ -74,20 +74,20 @@ def conducting(
 def scripted(chat: ChatConductor, name: str) -> ScriptedModel:
     """The scripted model of a worker, or of the planner."""
     assert chat.workers is not None
-    found = chat.planner if name == "planner" else chat.workers[name]
-    assert isinstance(found, ScriptedModel)
-    return found
+    source = chat.planner if name == "planner" else chat.workers[name]
+    assert isinstance(source, ScriptedModel)
+    return source
 
 
-def asked(chat: ChatConductor, name: str) -> Request:
+def last_request(chat: ChatConductor, name: str) -> Request:
     return scripted(chat, name).requests[-1]
 
 
 def streamed(chunks: Any) -> AIMessageChunk:
     first, *others = chunks
-    whole = first + others
-    assert isinstance(whole, AIMessageChunk)
-    return whole
+    message = first + others
+    assert isinstance(message, AIMessageChunk)
+    return message
 
 
 Answer = Callable[[Any, Any], AIMessage]
@@ -126,9 +126,9 @@ def test_the_answer_comes_with_everything_that_it_used(answer: Answer) -> None:
         "input_token_details": {"cache_read": 12},
         "output_token_details": {"reasoning": 6},
     }
-    told = reply.response_metadata
-    assert (told["model_name"], told["finish_reason"]) == ("conductor", "stop")
-    brief = Summary.model_validate(told["conductor"])
+    metadata = reply.response_metadata
+    assert (metadata["model_name"], metadata["finish_reason"]) == ("conductor", "stop")
+    brief = Summary.model_validate(metadata["conductor"])
     assert brief.model == "vendor-x"
     assert [(step.worker, step.access, step.usage.total_tokens) for step in brief.rounds[0].steps] == [
         ("drafter", (), 15),
@@ -148,8 +148,8 @@ def test_only_the_last_chunk_carries_usage_and_facts() -> None:
 async def test_tokens_arrive_while_the_answer_is_written() -> None:
     go = asyncio.Event()
 
-    async def pause(said: str) -> None:
-        if said == "one ":
+    async def pause(text: str) -> None:
+        if text == "one ":
             await go.wait()
 
     workers = {"drafter": ScriptedModel("A draft."), "writer": Paced("one two", pause)}
@@ -190,7 +190,7 @@ def test_a_run_without_an_answer_says_why(answer: Answer) -> None:
 
 
 def test_a_question_that_no_worker_can_take_is_refused() -> None:
-    with pytest.raises(ConfigError, match="a human message holds a block of type 'audio'"):
+    with pytest.raises(ConfigError, match="a human message has a block of type 'audio'"):
         conducting().invoke([HumanMessage([{"type": "audio", "base64": "AAAA", "mime_type": "audio/wav"}])])
 
 
@@ -225,9 +225,9 @@ def test_it_stands_in_a_chain() -> None:
 def test_settings_reach_the_worker_that_answers_and_no_other() -> None:
     chat = conducting(temperature=0.3, max_tokens=50, seed=1, stop=["X"], top_p=0.9, timeout=30)
     chat.invoke("Write.", temperature=0.7, seed=2, stop=["Y"], reasoning_effort="low")
-    wanted = Sampling(temperature=0.7, top_p=0.9, max_tokens=50, seed=2, stop=("Y",), effort="low")
-    assert asked(chat, "writer").sampling == wanted
-    assert asked(chat, "drafter").sampling == Sampling(max_tokens=4096)
+    expected_sampling = Sampling(temperature=0.7, top_p=0.9, max_tokens=50, seed=2, stop=("Y",), effort="low")
+    assert last_request(chat, "writer").sampling == expected_sampling
+    assert last_request(chat, "drafter").sampling == Sampling(max_tokens=4096)
 
 
 def test_a_profile_can_be_chosen_once_or_for_a_call() -> None:
@@ -250,24 +250,24 @@ def test_policy_and_limits_can_be_given_for_a_call() -> None:
 
 
 @pytest.mark.parametrize(
-    ("option", "said"),
+    ("option", "expected_error"),
     [
-        ({"frequency_penalty": 1}, "no option frequency_penalty of a call; there are model, temperature"),
+        ({"frequency_penalty": 1}, "unknown option of a call: frequency_penalty; write one of model, temperature"),
         ({"model": "gpt-5"}, "no profile 'gpt-5': write 'mini' or 'ultra'"),
         ({"temperature": "hot"}, "the option temperature is 'hot'"),
         ({"response_format": {"type": "xml"}}, "response_format is .*xml.*; write"),
     ],
     ids=str,
 )
-def test_an_option_that_means_nothing_is_refused(option: dict[str, Any], said: str) -> None:
-    with pytest.raises(ConfigError, match=said):
+def test_unknown_and_invalid_call_options_are_refused(option: dict[str, Any], expected_error: str) -> None:
+    with pytest.raises(ConfigError, match=expected_error):
         conducting().invoke("Write.", **option)
 
 
 @pytest.mark.parametrize(
     "option", [{"worker": {}}, {"rounds": 0}, {"max_retries": -1}, {"temperature": "hot"}, {"policy": "eu"}], ids=str
 )
-def test_a_setting_that_means_nothing_is_refused_when_it_is_made(option: dict[str, Any]) -> None:
+def test_unknown_and_invalid_settings_are_refused_at_construction(option: dict[str, Any]) -> None:
     (name,) = option
     with pytest.raises(ValidationError, match=f"1 validation error for ChatConductor\n{name}"):
         conducting(**option)
@@ -277,28 +277,24 @@ def test_settings_can_be_left_to_the_config() -> None:
     chat = conducting()
     tunable = chat.configurable_fields(temperature=ConfigurableField(id="heat"), model=ConfigurableField(id="profile"))
     reply = tunable.with_config(configurable={"heat": 0.2, "profile": "mini"}).invoke("Write.")
-    assert asked(chat, "writer").sampling.temperature == 0.2
+    assert last_request(chat, "writer").sampling.temperature == 0.2
     assert reply.response_metadata["model_name"] == "conductor-mini"
 
 
-def test_without_arguments_it_works_with_what_the_machine_offers(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_arguments_it_uses_the_discovered_models(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = tmp_path / "pool.toml"
     file.write_text('[workers.small]\nmodel = "ollama:llama3.2"\n[workers.large]\nmodel = "ollama:qwen3"\n')
     monkeypatch.setenv("RL_CONDUCTOR_POOL", str(file))
     assert list(ChatConductor().conductor.pool) == ["small", "large"]
 
 
-def test_the_tiers_of_a_pool_file_hold_here_too_whatever_the_profile(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_tiers_of_a_pool_file_apply_with_every_profile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     tiers("small", model="ollama:llama3.2").write(tmp_path / "tiers.json")
     (tmp_path / "pool.toml").write_text('tiers = "tiers.json"\n[workers.small]\nmodel = "ollama:llama3.2"\n')
     monkeypatch.setenv("RL_CONDUCTOR_POOL", str(tmp_path / "pool.toml"))
     chat = ChatConductor()
-    for asked in (chat._asked((), None, {}), chat._asked((), None, {"model": "mini"})):
-        assert asked.conductor.tiers == tiers("small", model="ollama:llama3.2")
+    for chat_run in (chat._prepare((), None, {}), chat._prepare((), None, {"model": "mini"})):
+        assert chat_run.conductor.tiers == tiers("small", model="ollama:llama3.2")
 
 
 # -------------------------------------------------------------------------------------------- tools
@@ -322,7 +318,10 @@ def test_the_turn_with_tool_results_goes_on_with_the_same_worker_without_plannin
     chat = conducting([CALLS, "Warm and cold."])
     bound = chat.bind_tools([weather])
     call = answer(bound, "How is it?")
-    assert [(one["args"]["city"], one["id"]) for one in call.tool_calls] == [("Kyiv", "c1"), ("Oslo", "c2")]
+    assert [(tool_call["args"]["city"], tool_call["id"]) for tool_call in call.tool_calls] == [
+        ("Kyiv", "c1"),
+        ("Oslo", "c2"),
+    ]
     stored = messages_from_dict(messages_to_dict([HumanMessage("How is it?"), call, *RESULTS]))
     assert answer(bound, stored).text == "Warm and cold."
     first, second = scripted(chat, "writer").requests
@@ -343,13 +342,13 @@ def test_a_forged_continuation_gives_no_worker_what_the_policy_denies() -> None:
 def test_tools_reach_the_last_worker_as_they_were_bound() -> None:
     chat = conducting([CALLS])
     chat.bind_tools([weather], tool_choice="weather", parallel_tool_calls=False, strict=True).invoke("How is it?")
-    request = asked(chat, "writer")
+    request = last_request(chat, "writer")
     assert (request.tool_choice, request.parallel_tool_calls) == ("weather", False)
     assert request.tools[0].parameters["additionalProperties"] is False
-    assert asked(chat, "drafter").tools == ()
+    assert last_request(chat, "drafter").tools == ()
 
 
-def test_tools_that_nobody_takes_who_may_answer_are_refused_when_they_are_bound() -> None:
+def test_bind_tools_refuses_tools_that_no_answering_worker_supports() -> None:
     workers = {"mute": ScriptedModel("Hi.", capabilities=Capabilities()), "able": ScriptedModel("Hi.")}
     with pytest.raises(PolicyError, match=r"no worker that may answer takes \(mute\); add or allow one that does"):
         ChatConductor(workers={"mute": workers["mute"]}).bind_tools([weather])
@@ -366,8 +365,8 @@ def test_a_choice_of_a_tool_that_is_not_there_is_refused_when_it_is_bound() -> N
 
 def test_an_agent_runs_on_it() -> None:
     chat = conducting([CALLS, "Warm and cold."])
-    made = create_agent(chat, [weather]).invoke({"messages": [HumanMessage("How is it?")]})
-    assert made["messages"][-1].text == "Warm and cold."
+    state = create_agent(chat, [weather]).invoke({"messages": [HumanMessage("How is it?")]})
+    assert state["messages"][-1].text == "Warm and cold."
     assert len(scripted(chat, "planner").requests) == 1
 
 
@@ -387,15 +386,15 @@ class PlaceDict(TypedDict):
 
 
 @pytest.mark.parametrize(
-    ("schema", "made"),
+    ("schema", "expected"),
     [(Place, Place(city="Oslo")), (PlaceDict, {"city": "Oslo"}), (Place.model_json_schema(), {"city": "Oslo"})],
     ids=["pydantic", "TypedDict", "JSON schema"],
 )
-def test_answers_come_as_objects(schema: Any, made: Any) -> None:
+def test_answers_come_as_objects(schema: Any, expected: Any) -> None:
     chat = conducting('{"city": "Oslo"}')
-    assert chat.with_structured_output(schema).invoke("Where?") == made
-    assert list(chat.with_structured_output(schema).stream("Where?"))[-1] == made
-    form = asked(chat, "writer").response_format
+    assert chat.with_structured_output(schema).invoke("Where?") == expected
+    assert list(chat.with_structured_output(schema).stream("Where?"))[-1] == expected
+    form = last_request(chat, "writer").response_format
     assert form is not None
     assert form.type == "json"
     assert form.json_schema is not None
@@ -403,7 +402,7 @@ def test_answers_come_as_objects(schema: Any, made: Any) -> None:
 
 
 @pytest.mark.parametrize("method", ["json_schema", "json_mode", "function_calling"])
-def test_a_form_that_nobody_can_be_held_to_is_refused_at_once(method: Any) -> None:
+def test_structured_output_that_no_worker_supports_is_refused_at_once(method: Any) -> None:
     chat = ChatConductor(workers={"mute": ScriptedModel("Hi.", capabilities=Capabilities())})
     with pytest.raises(PolicyError, match="add or allow one that does"):
         chat.with_structured_output(Place, method=method)
@@ -413,13 +412,13 @@ def test_an_answer_that_does_not_parse_is_an_error_or_data() -> None:
     chat = conducting("Oslo!")
     with pytest.raises(ValueError, match="Invalid json output"):
         chat.with_structured_output(Place).invoke("Where?")
-    told = chat.with_structured_output(Place, include_raw=True).invoke("Where?")
-    assert (told["raw"].text, told["parsed"]) == ("Oslo!", None)
-    assert "Invalid json output" in str(told["parsing_error"])
+    result = chat.with_structured_output(Place, include_raw=True).invoke("Where?")
+    assert (result["raw"].text, result["parsed"]) == ("Oslo!", None)
+    assert "Invalid json output" in str(result["parsing_error"])
 
 
 @pytest.mark.parametrize("schema", [PlaceDict, Place], ids=["dict", "pydantic"])
-def test_half_an_object_is_an_error_and_never_taken_for_the_whole(schema: Any) -> None:
+def test_truncated_structured_output_is_an_error(schema: Any) -> None:
     half = says('{"city": "Os').model_copy(update={"finish_reason": "length"})
     chat = conducting(lambda _: half).with_structured_output(schema)
     with pytest.raises(OutputParserException, match="raise max_tokens"):
@@ -430,10 +429,10 @@ def test_half_an_object_is_an_error_and_never_taken_for_the_whole(schema: Any) -
     assert conducting([just_whole]).with_structured_output(Place).invoke("Where?") == Place(city="Oslo")
 
 
-def test_a_structured_answer_may_be_asked_for_together_with_tools() -> None:
+def test_structured_output_and_tools_can_be_combined() -> None:
     chat = conducting(['{"city": "Oslo"}'])
     assert chat.with_structured_output(Place, tools=[weather]).invoke("Where?") == Place(city="Oslo")
-    request = asked(chat, "writer")
+    request = last_request(chat, "writer")
     assert isinstance(request.response_format, JsonFormat)
     assert [tool.name for tool in request.tools] == ["weather"]
 
@@ -441,32 +440,32 @@ def test_a_structured_answer_may_be_asked_for_together_with_tools() -> None:
 def test_a_schema_of_any_title_gets_a_name_that_vendors_take() -> None:
     chat = conducting(['{"city": "Oslo"}'])
     chat.with_structured_output({**Place.model_json_schema(), "title": "My Place[int]"}).invoke("Where?")
-    form = asked(chat, "writer").response_format
+    form = last_request(chat, "writer").response_format
     assert isinstance(form, JsonFormat)
     assert form.name == "My_Place_int_"
 
 
-def test_objects_can_be_asked_for_by_a_tool_call_or_as_any_json() -> None:
+def test_structured_output_can_use_a_tool_call_or_any_json() -> None:
     call = Message.assistant(tool_calls=[ToolCall(id="c", name="Place", arguments='{"city": "Oslo"}')])
-    for schema, made in ((Place, Place(city="Oslo")), (Place.model_json_schema(), {"city": "Oslo"})):
-        assert conducting([call]).with_structured_output(schema, method="function_calling").invoke("?") == made
+    for schema, expected in ((Place, Place(city="Oslo")), (Place.model_json_schema(), {"city": "Oslo"})):
+        assert conducting([call]).with_structured_output(schema, method="function_calling").invoke("?") == expected
     chat = conducting('{"city": "Oslo"}')
     assert chat.with_structured_output(Place, method="json_mode").invoke("?") == Place(city="Oslo")
-    with pytest.raises(ConfigError, match="no method 'xml'"):
+    with pytest.raises(ConfigError, match="method is 'xml'"):
         chat.with_structured_output(Place, method="xml")  # type: ignore[arg-type]
 
 
-def test_a_tool_call_is_held_strictly_where_that_is_asked_for() -> None:
+def test_strict_reaches_the_tool_call() -> None:
     call = Message.assistant(tool_calls=[ToolCall(id="c", name="Place", arguments='{"city": "Oslo"}')])
     chat = conducting([call])
     chat.with_structured_output(Place, method="function_calling", strict=True).invoke("Where?")
-    (offered,) = asked(chat, "writer").tools
+    (offered,) = last_request(chat, "writer").tools
     assert offered.parameters["additionalProperties"] is False
 
 
 @pytest.mark.parametrize("schema", ["place", {"type": "object", "properties": {}}])
-def test_what_is_no_schema_is_refused(schema: Any) -> None:
-    with pytest.raises(ConfigError, match="is no schema; give a pydantic class"):
+def test_an_invalid_schema_is_refused(schema: Any) -> None:
+    with pytest.raises(ConfigError, match="write a pydantic class"):
         conducting().with_structured_output(schema)
 
 
@@ -497,13 +496,13 @@ def test_a_cache_tells_workers_of_other_settings_apart() -> None:
 
 def test_long_conversations_are_trimmed_by_an_estimate_of_their_tokens() -> None:
     chat = conducting()
-    asked = [HumanMessage("x" * 4000), AIMessage("y" * 4000), HumanMessage("Go on.")]
-    assert trim_messages(asked, max_tokens=20, token_counter=chat, strategy="last") == asked[2:]
+    history = [HumanMessage("x" * 4000), AIMessage("y" * 4000), HumanMessage("Go on.")]
+    assert trim_messages(history, max_tokens=20, token_counter=chat, strategy="last") == history[2:]
     exactly = conducting(custom_get_token_ids=lambda text: [ord(character) for character in text])
     assert (chat.get_num_tokens("12345"), exactly.get_num_tokens("12345")) == (2, 5)
 
 
-def test_a_rate_limiter_is_asked() -> None:
+def test_a_rate_limiter_is_used() -> None:
     limiter = InMemoryRateLimiter(requests_per_second=1000, max_bucket_size=10)
     limiter.available_tokens = 10
     conducting(rate_limiter=limiter).invoke("Write.")
@@ -534,41 +533,41 @@ def test_it_is_written_down_with_its_secrets_as_secrets(monkeypatch: pytest.Monk
     assert key not in text
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", LangChainBetaWarning)
-        made = loads(
+        loaded = loads(
             text,
             allowed_objects=[ChatConductor, ChatOpenAI],
             valid_namespaces=["langchain_conductor"],
             secrets_map={"OPENAI_API_KEY": key},
         )
-    assert made.asdict() == chat.asdict()
-    assert made.workers["a"].openai_api_key.get_secret_value() == key
-    assert (made.policy, made.limits) == (chat.policy, chat.limits)
+    assert loaded.asdict() == chat.asdict()
+    assert loaded.workers["a"].openai_api_key.get_secret_value() == key
+    assert (loaded.policy, loaded.limits) == (chat.policy, chat.limits)
 
 
-def test_a_pickled_one_opens_its_own_connections() -> None:
+def test_an_unpickled_copy_opens_its_own_connections() -> None:
     chat = ChatConductor(workers={"a": FakeListChatModel(responses=["Hi."])}, policy=Policy(single="a"))
     chat.invoke("Hello")
-    made = pickle.loads(pickle.dumps(chat))
-    assert made.asdict() == chat.asdict()
-    assert made.conductor is not chat.conductor
-    assert made.invoke("Hello").text == "Hi."
+    copy = pickle.loads(pickle.dumps(chat))
+    assert copy.asdict() == chat.asdict()
+    assert copy.conductor is not chat.conductor
+    assert copy.invoke("Hello").text == "Hi."
 
 
-def test_a_pickled_one_opens_them_once_however_often_it_streams() -> None:
-    made = pickle.loads(pickle.dumps(ChatConductor(workers={"a": FakeListChatModel(responses=["Hi."])})))
-    assert made._serving(None).conductor is made._serving(None).conductor
+def test_an_unpickled_copy_opens_them_once_for_all_streams() -> None:
+    copy = pickle.loads(pickle.dumps(ChatConductor(workers={"a": FakeListChatModel(responses=["Hi."])})))
+    assert copy._for_run(None).conductor is copy._for_run(None).conductor
 
 
-def test_a_pickled_one_has_the_core_models_that_it_was_given() -> None:
+def test_an_unpickled_copy_has_the_same_core_models() -> None:
     chat = ChatConductor(workers={"a": Worker.of("a", model("openai:gpt-5", api_key="sk-none"), concurrency=2)})
-    made = pickle.loads(pickle.dumps(chat))
-    assert made.conductor.pool["a"].model.name == "openai:gpt-5"
-    assert made.conductor.pool["a"].slots is not None
+    copy = pickle.loads(pickle.dumps(chat))
+    assert copy.conductor.pool["a"].model.name == "openai:gpt-5"
+    assert copy.conductor.pool["a"].slots is not None
 
 
-def test_tracers_are_told_who_it_is() -> None:
-    told = conducting(profile="ultra", temperature=0.5, max_tokens=7, stop=["X"])._get_ls_params()
-    assert told == {
+def test_tracers_get_provider_and_model_name() -> None:
+    params = conducting(profile="ultra", temperature=0.5, max_tokens=7, stop=["X"])._get_ls_params()
+    assert params == {
         "ls_provider": "conductor",
         "ls_model_name": "conductor-ultra",
         "ls_model_type": "chat",
@@ -578,7 +577,7 @@ def test_tracers_are_told_who_it_is() -> None:
     }
 
 
-def test_its_profile_says_what_its_workers_can() -> None:
+def test_the_profile_lists_the_capabilities_of_the_workers() -> None:
     profile = conducting().profile
     assert profile is not None
     assert profile["tool_calling"]
@@ -590,8 +589,8 @@ def test_its_profile_says_what_its_workers_can() -> None:
 
 async def test_its_events_are_langchains_own() -> None:
     events = [event async for event in conducting().astream_events("Write.", version="v2")]
-    said = [event["data"]["chunk"].text for event in events if event["event"] == "on_chat_model_stream"]
-    assert "".join(said) == "The whole answer."
+    texts = [event["data"]["chunk"].text for event in events if event["event"] == "on_chat_model_stream"]
+    assert "".join(texts) == "The whole answer."
     custom = [event["name"] for event in events if event["event"] == "on_custom_event"]
     assert custom[0] == "conductor_workflow_planned"
     assert custom.count("conductor_step_started") == custom.count("conductor_step_finished") == 2

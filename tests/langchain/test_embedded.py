@@ -24,11 +24,11 @@ def chat(monkeypatch: pytest.MonkeyPatch) -> ChatConductor:
 def test_tiny_models_plan_and_answer(chat: ChatConductor) -> None:
     reply = chat.invoke("How many days has a week? Answer with a number.")
     assert "7" in reply.text or "seven" in reply.text.lower()
-    told = reply.response_metadata["conductor"]
-    assert told["planner"].startswith("embedded:")
-    assert told["planning"]["output_tokens"] > 0
+    metadata = reply.response_metadata["conductor"]
+    assert metadata["planner"].startswith("embedded:")
+    assert metadata["planning"]["output_tokens"] > 0
     assert reply.usage_metadata is not None
-    assert reply.usage_metadata["input_tokens"] > told["planning"]["input_tokens"]
+    assert reply.usage_metadata["input_tokens"] > metadata["planning"]["input_tokens"]
 
 
 async def test_a_tiny_model_streams_its_own_tokens(chat: ChatConductor) -> None:
@@ -39,10 +39,10 @@ async def test_a_tiny_model_streams_its_own_tokens(chat: ChatConductor) -> None:
 
 def test_a_tiny_model_fills_in_a_form(chat: ChatConductor) -> None:
     schema = {"title": "place", "type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
-    asked = chat.with_structured_output(schema, policy=Policy(single="coder"))
-    assert "Paris" in asked.invoke("What is the capital of France?")["city"]
+    structured_chat = chat.with_structured_output(schema, policy=Policy(single="coder"))
+    assert "Paris" in structured_chat.invoke("What is the capital of France?")["city"]
 
 
-def test_a_tiny_model_stops_where_it_is_told_to(chat: ChatConductor) -> None:
+def test_a_tiny_model_obeys_stop_sequences(chat: ChatConductor) -> None:
     reply = chat.invoke("Count: one two three four five.", stop=["three"], policy=Policy(single="coder"))
     assert "three" not in reply.text

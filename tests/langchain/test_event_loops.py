@@ -1,4 +1,4 @@
-"""Sync, async and streaming calls mix in one process, whatever event loop or thread they come from.
+"""Sync, async and streaming calls from any event loop or thread can be mixed in one process.
 
 The workers are `ChatOpenAI`, all of which share one async HTTP client, whose connections work on one loop only.
 """
@@ -28,7 +28,7 @@ from pydantic import Field
 
 from core.models.wire.base import SECRET
 from langchain_conductor import ChatConductor, create_conductor
-from langchain_conductor.invoking import is_async_only
+from langchain_conductor.models.invocation import is_async_only
 
 from .vendor import Vendor
 
@@ -54,8 +54,8 @@ def conductor(vendor: Vendor, writer: Any = None) -> ChatConductor:
 
 
 def source(message: AIMessage) -> tuple[str, str]:
-    told = message.response_metadata["conductor"]
-    return told["rounds"][0]["plan"]["source"], message.text
+    metadata = message.response_metadata["conductor"]
+    return metadata["rounds"][0]["plan"]["source"], message.text
 
 
 Ask = Callable[[ChatConductor], AIMessage]
@@ -121,12 +121,14 @@ def test_a_node_of_a_graph_follows_its_plans_from_every_loop(vendor: Vendor) -> 
         return source(state["messages"][-1])
 
     async def both() -> list[tuple[str, str]]:
-        asked: Any = {"messages": "hi"}
-        one = await asyncio.to_thread(graph.invoke, asked)
-        return [messages(state) for state in (await graph.ainvoke(asked), one, await graph.ainvoke(asked))]
+        question: Any = {"messages": "hi"}
+        first_result = await asyncio.to_thread(graph.invoke, question)
+        return [
+            messages(state) for state in (await graph.ainvoke(question), first_result, await graph.ainvoke(question))
+        ]
 
-    asked: Any = {"messages": "hi"}
-    sources = FROM([*asyncio.run(both()), messages(graph.invoke(asked)), *asyncio.run(both())])
+    question: Any = {"messages": "hi"}
+    sources = FROM([*asyncio.run(both()), messages(graph.invoke(question)), *asyncio.run(both())])
     assert sources == {("planner", TEXT): 7}
 
 
@@ -208,12 +210,12 @@ def tool() -> StructuredTool:
     return StructuredTool.from_function(coroutine=now, name="now", description="The time.")
 
 
-async def said(_: Any) -> str:
+async def give_reply(_: Any) -> str:
     await asyncio.sleep(0)
     return TEXT
 
 
-@pytest.mark.parametrize("make", [nodes, lambda: RunnableLambda(said), lambda: RunnableLambda(str) | said])
+@pytest.mark.parametrize("make", [nodes, lambda: RunnableLambda(give_reply), lambda: RunnableLambda(str) | give_reply])
 def test_a_runnable_with_async_parts_only_is_awaited_in_sync_calls(
     vendor: Vendor, make: Callable[[], Runnable[Any, Any]]
 ) -> None:

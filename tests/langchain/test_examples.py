@@ -35,7 +35,7 @@ def test_an_example_runs_with_a_vendors_models(name: str, vendor: Vendor, tmp_pa
     pool.write_text("".join(POOL.format(name=worker, url=vendor.url) for worker in ("strong", "fast")))
     environment = os.environ | {POOL_VARIABLE: str(pool), "OPENAI_API_KEY": "none"}
     command = [sys.executable, "-W", "error", str(EXAMPLES / f"{name}.py")]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.strip()
+    process = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert process.returncode == 0, process.stderr
+    assert process.stdout.strip()
     assert vendor.requests

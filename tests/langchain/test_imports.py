@@ -1,4 +1,4 @@
-"""What importing the package costs, and what it does not."""
+"""Importing the package is cheap and loads no optional library."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What LangChain says reaches the core whole, and comes back whole."""
+"""Messages, tools and usage are converted between LangChain and the core without loss."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from langchain_core.tools import tool
 from pydantic import BaseModel
 
 from langchain_conductor.messages import (
-    CARRIED,
+    TURN_STATE_KEY,
     core_completion,
     core_message,
     core_messages,
@@ -98,27 +98,27 @@ def test_pictures_and_documents_are_read_in_every_spelling(block: dict[str, Any]
 
 
 @pytest.mark.parametrize(
-    ("block", "said"),
+    ("block", "expected_error"),
     [
-        ({"type": "audio", "base64": PNG, "mime_type": "audio/wav"}, "'audio'.*give text, images or files"),
-        ({"type": "file", "url": "https://x/y.pdf"}, "'file'.*give its content as base64"),
+        ({"type": "audio", "base64": PNG, "mime_type": "audio/wav"}, "'audio'.*write text, images or files"),
+        ({"type": "file", "url": "https://x/y.pdf"}, "'file'.*write its content as base64"),
         ({"type": "image", "file_id": "f1"}, "'image'"),
         ({"type": "hologram"}, "'hologram'"),
     ],
     ids=str,
 )
-def test_a_block_that_not_every_worker_can_take_is_refused_by_name(block: dict[str, Any], said: str) -> None:
-    with pytest.raises(ConfigError, match=said):
+def test_a_block_that_not_every_worker_can_take_is_refused_by_name(block: dict[str, Any], expected_error: str) -> None:
+    with pytest.raises(ConfigError, match=expected_error):
         core_message(HumanMessage([block]))
 
 
 @pytest.mark.parametrize("message", [RemoveMessage("1"), ChatMessage(content="Hi", role="stranger")], ids=str)
-def test_a_message_that_no_worker_can_be_told_is_refused(message: AnyMessage) -> None:
+def test_a_message_of_an_unsupported_type_is_refused(message: AnyMessage) -> None:
     with pytest.raises(ConfigError, match="write a system, human, AI or tool message"):
         core_message(message)
 
 
-def test_what_another_vendor_noted_in_its_reply_is_left_out() -> None:
+def test_other_vendors_own_blocks_in_replies_are_dropped() -> None:
     noted = AIMessage([{"type": "server_tool_result", "tool_call_id": "s1", "status": "success"}, "Done."])
     assert core_message(noted) == Message.assistant("Done.")
 
@@ -168,7 +168,7 @@ def test_a_conversation_survives_the_way_there_and_back() -> None:
     assert core_messages(lc_messages(turns)) == turns
 
 
-def test_unsigned_thoughts_are_told_to_nobody_but_the_caller() -> None:
+def test_unsigned_reasoning_reaches_only_the_caller() -> None:
     thought = Message(role="assistant", content=(ReasoningPart(text="Hm."), TextPart(text="Yes.")))
     assert lc_message(thought) == AIMessage("Yes.")
     assert lc_reply(thought).content_blocks[0] == {"type": "reasoning", "reasoning": "Hm."}
@@ -191,20 +191,20 @@ def test_a_continuation_survives_being_stored_as_json() -> None:
 def test_a_continuation_survives_being_streamed_in_chunks() -> None:
     reply = lc_reply(GOING_ON)
     last = AIMessageChunk(content="", additional_kwargs=reply.additional_kwargs)
-    whole = AIMessageChunk(content="I") + AIMessageChunk(content=" will") + last
-    assert isinstance(whole, AIMessage)
-    assert core_message(whole).continuation == GOING_ON.continuation
+    merged = AIMessageChunk(content="I") + AIMessageChunk(content=" will") + last
+    assert isinstance(merged, AIMessage)
+    assert core_message(merged).continuation == GOING_ON.continuation
 
 
 def test_a_continuation_is_meant_for_the_conductor_alone() -> None:
-    assert CARRIED not in lc_message(GOING_ON).additional_kwargs
+    assert TURN_STATE_KEY not in lc_message(GOING_ON).additional_kwargs
 
 
 @pytest.mark.parametrize(
     "forged", [None, "x", [], {"continuation": {"worker": 7}}, {"continuation": {"worker": "a", "prompt": "b"}, "x": 1}]
 )
 def test_a_malformed_continuation_is_forgotten(forged: Any) -> None:
-    assert core_message(AIMessage("Hi", additional_kwargs={CARRIED: forged})) == Message.assistant("Hi")
+    assert core_message(AIMessage("Hi", additional_kwargs={TURN_STATE_KEY: forged})) == Message.assistant("Hi")
 
 
 def test_usage_comes_over_with_its_shares_and_back() -> None:
@@ -215,18 +215,18 @@ def test_usage_comes_over_with_its_shares_and_back() -> None:
 
 
 def test_counts_that_cannot_be_are_put_in_bounds() -> None:
-    told: Any = {
+    metadata: Any = {
         "input_tokens": 3,
         "output_tokens": -5,
         "total_tokens": 1,
         "input_token_details": {"cache_read": 9, "cache_creation": 9},
         "output_token_details": {"reasoning": None},
     }
-    assert core_usage(told) == Usage(input_tokens=3, cached_tokens=3)
+    assert core_usage(metadata) == Usage(input_tokens=3, cached_tokens=3)
 
 
 @pytest.mark.parametrize(
-    ("told", "reason"),
+    ("metadata", "reason"),
     [
         ({"finish_reason": "stop"}, "stop"),
         ({"finish_reason": "length"}, "length"),
@@ -238,23 +238,23 @@ def test_counts_that_cannot_be_are_put_in_bounds() -> None:
     ],
     ids=str,
 )
-def test_the_end_of_a_reply_is_understood_in_every_vendors_words(told: dict[str, str], reason: str) -> None:
-    reply = AIMessage("Hi", response_metadata=told)
+def test_the_end_of_a_reply_is_understood_in_every_vendors_words(metadata: dict[str, str], reason: str) -> None:
+    reply = AIMessage("Hi", response_metadata=metadata)
     assert core_completion(reply, model="x:y", price=None).finish_reason == reason
 
 
-def test_a_completion_says_who_answered_and_what_it_cost() -> None:
+def test_a_completion_has_the_answering_model_and_its_cost() -> None:
     usage: Any = {"input_tokens": 3, "output_tokens": 2, "total_tokens": 5}
-    told = AIMessage("Hi", response_metadata={"model_name": "gpt-x"}, usage_metadata=usage)
-    made = core_completion(told, model="openai:gpt", price=FREE)
-    assert made.model == "gpt-x"
-    assert made.usage == Usage(input_tokens=3, output_tokens=2, calls=1)
+    reply = AIMessage("Hi", response_metadata={"model_name": "gpt-x"}, usage_metadata=usage)
+    completion = core_completion(reply, model="openai:gpt", price=FREE)
+    assert completion.model == "gpt-x"
+    assert completion.usage == Usage(input_tokens=3, output_tokens=2, calls=1)
 
 
-def test_a_completion_that_counts_nothing_has_no_known_price() -> None:
-    made = core_completion(AIMessage("Hi"), model="openai:gpt", price=FREE)
-    assert made.model == "openai:gpt"
-    assert made.usage == Usage(calls=1, unpriced_calls=1)
+def test_a_completion_without_usage_is_unpriced() -> None:
+    completion = core_completion(AIMessage("Hi"), model="openai:gpt", price=FREE)
+    assert completion.model == "openai:gpt"
+    assert completion.usage == Usage(calls=1, unpriced_calls=1)
 
 
 class Search(BaseModel):
@@ -280,9 +280,9 @@ def look(at: str) -> str:
     ids=["pydantic", "tool", "Anthropic's", "OpenAI's"],
 )
 def test_a_tool_is_read_in_every_spelling(theirs: Any, name: str, argument: str) -> None:
-    made = core_tool(theirs)
-    assert made.name == name
-    assert list(made.parameters["properties"]) == [argument]
+    tool = core_tool(theirs)
+    assert tool.name == name
+    assert list(tool.parameters["properties"]) == [argument]
 
 
 def test_a_tool_without_arguments_takes_an_empty_object() -> None:
@@ -291,13 +291,13 @@ def test_a_tool_without_arguments_takes_an_empty_object() -> None:
 
 
 @pytest.mark.parametrize("tool", ["search", {"type": "object"}, 7])
-def test_what_is_no_tool_is_refused(tool: Any) -> None:
-    with pytest.raises(ConfigError, match="is no tool; give a function"):
+def test_an_invalid_tool_is_refused(tool: Any) -> None:
+    with pytest.raises(ConfigError, match="is not a tool; write a function"):
         core_tool(tool)
 
 
 def test_a_tool_of_a_vendors_server_is_refused() -> None:
-    with pytest.raises(ConfigError, match="runs on a vendor's server"):
+    with pytest.raises(ConfigError, match="runs only on its vendor's server"):
         core_tool({"type": "web_search_preview"})
 
 

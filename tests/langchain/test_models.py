@@ -1,4 +1,4 @@
-"""LangChain's models and runnables obey the core's contract, and lose nothing of their own."""
+"""LangChain's models and runnables fulfil the core's contract and keep their own settings."""
 
 from __future__ import annotations
 
@@ -22,12 +22,13 @@ from langchain_core.runnables import Runnable, RunnableLambda
 from langchain_core.tools import StructuredTool
 from langchain_openai import ChatOpenAI
 from langgraph.graph import START, MessagesState, StateGraph
+from langgraph.types import interrupt
 from pydantic import BaseModel, Field
 
 from core.models.wire.base import SECRET
 from core.runs import plan
 from langchain_conductor import ChatConductor, ChatModel, RunnableModel
-from langchain_conductor.failures import ERRORS
+from langchain_conductor.models.errors import ERROR_TYPES
 from rl_conductor import ConfigError, Message, Request, Sampling, ScriptedModel, Tool
 from rl_conductor.errors import (
     AuthenticationError,
@@ -104,14 +105,14 @@ async def test_a_chat_model_streams_its_own_tokens(chat: Any) -> None:
 async def test_tools_and_the_choice_among_them_reach_the_vendor(
     chat: Any, vendor: Vendor, choice: str, sent: Any
 ) -> None:
-    asked = HELLO.model_copy(update={"tools": (NOW,), "tool_choice": choice, "parallel_tool_calls": False})
-    completion = await ChatModel(chat()).complete(asked)
+    request = HELLO.model_copy(update={"tools": (NOW,), "tool_choice": choice, "parallel_tool_calls": False})
+    completion = await ChatModel(chat()).complete(request)
     assert [call.name for call in completion.message.tool_calls] == ([] if choice == "none" else ["now"])
     body = vendor.last.body
     assert body["tools"][0]["function"]["name"] == "now"
     assert body["parallel_tool_calls"] is False
-    found = body.get("tool_choice")
-    assert (found.get("function") if isinstance(found, dict) else found) == sent
+    sent_choice = body.get("tool_choice")
+    assert (sent_choice.get("function") if isinstance(sent_choice, dict) else sent_choice) == sent
 
 
 async def test_a_tool_call_is_streamed_whole(chat: Any) -> None:
@@ -123,16 +124,18 @@ async def test_a_tool_call_is_streamed_whole(chat: Any) -> None:
 
 @pytest.mark.parametrize(("schema", "text"), [(SCHEMA, '{"city": "something"}'), (None, '{"setup": "Why?"}')])
 async def test_json_is_the_text_of_the_reply(chat: Any, schema: Any, text: str) -> None:
-    asked = HELLO.model_copy(update={"response_format": JsonFormat(name="place", json_schema=schema)})
+    request = HELLO.model_copy(update={"response_format": JsonFormat(name="place", json_schema=schema)})
     fake = ChatModel(hello('```json\n{"setup": "Why?"}\n```')) if schema is None else ChatModel(chat())
     model = fake if schema else ChatModel(fake.chat, capabilities=ChatModel(chat()).capabilities)
-    assert (await model.complete(asked)).text == text
-    assert await collected(model, asked) == ([text], await model.complete(asked))
+    assert (await model.complete(request)).text == text
+    pieces, completion = await collected(model, request)
+    assert "".join(pieces) == text
+    assert completion == await model.complete(request)
 
 
-@pytest.mark.parametrize(("schema", "said"), [(None, "no JSON"), (SCHEMA, "no JSON")])
-async def test_a_reply_that_is_not_the_json_asked_for_may_be_repeated(schema: Any, said: str, chat: Any) -> None:
-    model = ChatModel(hello(said), capabilities=ChatModel(chat()).capabilities)
+@pytest.mark.parametrize(("schema", "reply_text"), [(None, "no JSON"), (SCHEMA, "no JSON")])
+async def test_a_reply_without_the_requested_json_is_retryable(schema: Any, reply_text: str, chat: Any) -> None:
+    model = ChatModel(hello(reply_text), capabilities=ChatModel(chat()).capabilities)
     with pytest.raises(ModelError) as caught:
         await model.complete(HELLO.model_copy(update={"response_format": JsonFormat(json_schema=schema)}))
     if schema is None:
@@ -141,7 +144,7 @@ async def test_a_reply_that_is_not_the_json_asked_for_may_be_repeated(schema: An
 
 
 class ModelCaller(FakeMessagesListChatModel):
-    """A chat model that keeps what was bound to it."""
+    """A chat model that records the tools bound to it."""
 
     bound: list[Any] = Field(default_factory=list)
 
@@ -160,7 +163,7 @@ TOOLS_OR_FORM = HELLO.model_copy(
 )
 
 
-async def test_asked_for_tools_and_a_schema_at_once_a_chat_model_calls_a_tool_or_answers_in_json() -> None:
+async def test_with_tools_and_a_schema_a_chat_model_calls_a_tool_or_answers_in_json() -> None:
     replies = [calls("now"), calls("answer_place", city="Ulm"), AIMessage('{"city": "Bonn"}')]
     chat = ModelCaller(responses=list(replies))
     model = ChatModel(chat)
@@ -181,11 +184,11 @@ async def test_a_tool_that_is_called_beside_the_answer_goes_before_it() -> None:
 
 async def test_a_form_of_any_title_is_offered_under_a_name_that_vendors_take(chat: Any, vendor: Vendor) -> None:
     form = JsonFormat(name="My Place[int]" + "x" * 70, json_schema={"title": "My Place[int]", **SCHEMA})
-    asked = TOOLS_OR_FORM.model_copy(update={"response_format": form})
+    request = TOOLS_OR_FORM.model_copy(update={"response_format": form})
     caller = ModelCaller(responses=[calls("now")])
-    await ChatModel(caller).complete(asked)
+    await ChatModel(caller).complete(request)
     ((_, offered), _) = caller.bound[0]
-    await ChatModel(chat()).complete(asked.model_copy(update={"tools": ()}))
+    await ChatModel(chat()).complete(request.model_copy(update={"tools": ()}))
     sent = vendor.last.body["response_format"]["json_schema"]["name"]
     assert (offered, sent) == ("answer_My_Place_int_" + "x" * 44, "My_Place_int_" + "x" * 51)
 
@@ -211,7 +214,7 @@ def test_an_agent_over_chat_models_may_have_tools_and_a_form_for_its_answer() ->
     assert agent.invoke({"messages": "Where are you?"})["structured_response"] == Place(city="Ulm")
 
 
-async def test_what_is_asked_goes_before_the_models_own_settings(chat: Any, vendor: Vendor) -> None:
+async def test_sampling_of_the_request_overrides_the_models_settings(chat: Any, vendor: Vendor) -> None:
     model = ChatModel(chat(temperature=0.9, seed=7))
     await model.complete(HELLO)
     assert (vendor.last.body["temperature"], vendor.last.body["seed"]) == (0.9, 7)
@@ -223,8 +226,8 @@ async def test_what_is_asked_goes_before_the_models_own_settings(chat: Any, vend
 
 
 async def test_settings_that_a_chat_model_does_not_have_are_left_out() -> None:
-    asked = HELLO.model_copy(update={"sampling": Sampling(temperature=0.1, seed=1)})
-    assert (await ChatModel(hello()).complete(asked)).text == "Hello."
+    request = HELLO.model_copy(update={"sampling": Sampling(temperature=0.1, seed=1)})
+    assert (await ChatModel(hello()).complete(request)).text == "Hello."
 
 
 @pytest.mark.parametrize(
@@ -255,21 +258,21 @@ async def test_a_vendors_error_becomes_ours(
 
 
 @pytest.mark.parametrize("scenario", ["unauthorized", "masked-key", "torn-key"])
-async def test_the_key_of_a_model_inside_an_agent_or_a_chain_is_not_told(chat: Any, scenario: str) -> None:
+async def test_the_api_key_of_a_model_inside_an_agent_or_a_chain_is_redacted(chat: Any, scenario: str) -> None:
     for runnable in (create_agent(chat(scenario)), RunnableLambda(lambda text: text) | chat(scenario)):
         with pytest.raises(ModelError, match="secret") as caught:
             await RunnableModel(runnable).complete(HELLO)
-        told = "".join(traceback.format_exception(caught.value))
-        assert not [SECRET[at : at + 8] for at in range(len(SECRET) - 7) if SECRET[at : at + 8] in told]
+        error_text = "".join(traceback.format_exception(caught.value))
+        assert not [SECRET[at : at + 8] for at in range(len(SECRET) - 7) if SECRET[at : at + 8] in error_text]
 
 
-async def test_a_chat_model_that_never_answers_is_given_up(chat: Any) -> None:
+async def test_a_chat_model_that_never_answers_times_out(chat: Any) -> None:
     for answer in (ChatModel(chat("hang")).complete, lambda request: collected(ChatModel(chat("hang")), request)):
         with pytest.raises(ModelTimeoutError):
             await answer(HELLO.model_copy(update={"timeout": 0.2}))
 
 
-async def test_what_a_chat_model_raises_of_its_own_is_no_crash() -> None:
+async def test_unknown_exceptions_become_model_errors() -> None:
     def broken(_: Any) -> str:
         raise ZeroDivisionError("oh")
 
@@ -277,8 +280,8 @@ async def test_what_a_chat_model_raises_of_its_own_is_no_crash() -> None:
         await RunnableModel(RunnableLambda(broken)).complete(HELLO)
 
 
-@pytest.mark.parametrize(("theirs", "ours"), ERRORS.items(), ids=lambda kind: kind.__name__)
-async def test_an_error_without_a_status_is_known_by_its_kind(theirs: Any, ours: type[ModelError]) -> None:
+@pytest.mark.parametrize(("theirs", "ours"), ERROR_TYPES.items(), ids=lambda kind: kind.__name__)
+async def test_errors_without_a_status_are_translated_by_type(theirs: Any, ours: type[ModelError]) -> None:
     def broken(_: Any) -> str:
         raise theirs(*(("no", "{", 0) if theirs is json.JSONDecodeError else ("no",)))
 
@@ -315,9 +318,11 @@ async def test_a_chat_models_own_rate_limiter_and_callbacks_stay_in_force(chat: 
     assert limiter.available_tokens < 10
 
 
-def test_what_a_chat_model_can_take_is_what_its_profile_says(chat: Any) -> None:
-    told = ChatModel(chat(profile={"image_inputs": False, "pdf_inputs": True, "tool_calling": True})).capabilities
-    assert told.names == {"tools", "files", "json_schema"}
+def test_capabilities_come_from_the_profile(chat: Any) -> None:
+    capabilities = ChatModel(
+        chat(profile={"image_inputs": False, "pdf_inputs": True, "tool_calling": True})
+    ).capabilities
+    assert capabilities.names == {"tools", "files", "json_schema"}
     assert ChatModel(hello()).capabilities.names == {"images"}
 
 
@@ -344,10 +349,10 @@ def weather(city: str) -> str:
 def agent() -> Runnable[Any, Any]:
     call: Any = {"name": "weather", "args": {"city": "Kyiv"}, "id": "c1"}
     used: Any = {"input_tokens": 10, "output_tokens": 5, "total_tokens": 15}
-    told = {"model_name": "fake"}
+    metadata = {"model_name": "fake"}
     turns = [
-        AIMessage("", tool_calls=[call], usage_metadata=used, response_metadata=told),
-        AIMessage("It is sunny.", usage_metadata=used, response_metadata=told),
+        AIMessage("", tool_calls=[call], usage_metadata=used, response_metadata=metadata),
+        AIMessage("It is sunny.", usage_metadata=used, response_metadata=metadata),
     ]
 
     class Calling(GenericFakeChatModel):
@@ -369,8 +374,8 @@ ANSWERS: list[tuple[Any, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("runnable", "text"), ANSWERS, ids=lambda one: one if isinstance(one, str) else "")
-async def test_whatever_runs_can_work(runnable: Any, text: str) -> None:
+@pytest.mark.parametrize(("runnable", "text"), ANSWERS, ids=lambda value: value if isinstance(value, str) else "")
+async def test_every_kind_of_runnable_can_be_a_worker(runnable: Any, text: str) -> None:
     model = RunnableModel(runnable)
     assert (await model.complete(HELLO)).text == text
     pieces, completion = await collected(model, HELLO)
@@ -405,5 +410,16 @@ async def test_a_conductor_inside_of_a_chain_is_counted_once() -> None:
 
 
 def test_a_runnable_that_takes_several_fields_is_refused_with_the_cure() -> None:
-    with pytest.raises(ConfigError, match=r"takes question, topic: .*RunnableLambda\(lambda messages: \{'question'"):
+    with pytest.raises(
+        ConfigError, match=r"takes several fields: question, topic; .*RunnableLambda\(lambda messages: \{'question'"
+    ):
         RunnableModel(StateGraph(State).add_node("a", lambda _: {}).add_edge(START, "a").compile())
+
+
+async def test_an_interrupt_outside_a_node_is_an_error() -> None:
+
+    builder = StateGraph(MessagesState)
+    builder.add_node("ask", lambda _: {"messages": [interrupt("Really?")]})
+    builder.add_edge(START, "ask")
+    with pytest.raises(ModelError, match="paused with an interrupt"):
+        await RunnableModel(builder.compile()).complete(HELLO)

@@ -1,10 +1,11 @@
-"""The node in graphs of its users: what goes in, what comes out, and what LangGraph does to nodes."""
+"""The node in users' graphs: input, output, and LangGraph's features for nodes."""
 
 from __future__ import annotations
 
 import asyncio
 import json
 import operator
+from collections.abc import AsyncGenerator
 from typing import Annotated, Any, Literal, TypedDict
 
 import pytest
@@ -20,12 +21,13 @@ from langgraph.types import Command, RetryPolicy, Send
 from conductor_graphs import ANSWER, DIAMOND, THREAD, around, asked, conductor, told
 from core.runs import ACCEPT, Gated, down, forever, plan, pool_of
 from langchain_conductor import ChatConductor
+from langchain_conductor.graph.node import PLAN, create_conductor
+from langchain_conductor.graph.step_graph import Graph
 from langchain_conductor.models import ChatModel
-from langchain_conductor.node import PLAN, create_conductor
-from langchain_conductor.subgraph import Graph
 from rl_conductor import Conductor, ConfigError, Flow, Limits, Message, Policy, Request, RunError, ScriptedModel
+from rl_conductor.models.base import WrapperModel
 from rl_conductor.trace.summary import Summary
-from rl_conductor.types import ToolCall
+from rl_conductor.types import Completion, Delta, ToolCall
 
 QUESTION: Any = {"messages": [HumanMessage("q")]}
 
@@ -38,9 +40,9 @@ class Words(TypedDict, total=False):
 
 
 class Answers(TypedDict):
-    """Collects what many nodes answer."""
+    """Collects the answers of many nodes."""
 
-    answer: Annotated[list[Any], lambda known, new: [*known, new]]
+    answer: Annotated[list[Any], lambda values, new: [*values, new]]
 
 
 def texts(state: dict[str, Any]) -> list[str]:
@@ -57,7 +59,7 @@ def test_only_the_answer_joins_the_conversation() -> None:
 
 
 def test_a_mode_that_there_is_not_is_refused() -> None:
-    with pytest.raises(ConfigError, match="no output_mode 'all'; write 'last_message' or 'full_history'"):
+    with pytest.raises(ConfigError, match="output_mode is 'all'; write 'last_message' or 'full_history'"):
         create_conductor(conductor(), output_mode="all")  # type: ignore[arg-type]
 
 
@@ -70,7 +72,7 @@ def test_the_answer_counts_the_tokens_of_the_plan_and_of_all_workers() -> None:
     assert answer.usage_metadata["total_tokens"] == conductor().run_sync("q").usage.total_tokens
 
 
-def test_drafts_join_it_when_they_are_asked_for_each_under_its_workers_name() -> None:
+def test_full_history_adds_drafts_under_their_workers_names() -> None:
     result = around(create_conductor(conductor(), output_mode="full_history")).invoke(QUESTION)
     assert texts(result) == ["q", "look()", "count()", "join(look(), count())", ANSWER]
     assert [message.name for message in result["messages"][1:4]] == ["a", "b", "a"]
@@ -107,7 +109,7 @@ def test_a_graph_whose_state_has_the_key_gets_the_plan() -> None:
 
 
 def test_a_missing_question_names_the_key_to_write() -> None:
-    with pytest.raises(ConfigError, match="input_key="):
+    with pytest.raises(ConfigError, match="set input_key"):
         around(create_conductor(conductor(), input_key="question", output_key="answer"), schema=Words).invoke(
             {"answer": "x"}
         )
@@ -120,9 +122,9 @@ def test_a_run_without_an_answer_raises_with_its_trace() -> None:
 
 
 def test_plans_that_the_policy_forbids_are_not_run() -> None:
-    one = conductor(*[DIAMOND] * 5, policy=Policy(forbid=(Flow(reader="a", source="b"),)))
-    around(create_conductor(one)).invoke(QUESTION)
-    assert asked(one) == ["q"]
+    solver = conductor(*[DIAMOND] * 5, policy=Policy(forbid=(Flow(reader="a", source="b"),)))
+    around(create_conductor(solver)).invoke(QUESTION)
+    assert asked(solver) == ["q"]
 
 
 # ------------------------------------------------------------------------------------- its inside
@@ -146,7 +148,7 @@ async def test_every_mode_streams_from_the_steps(mode: Any) -> None:
     assert 2 in depths
 
 
-def test_plan_and_steps_are_told_as_custom_data() -> None:
+def test_plan_and_steps_are_streamed_as_custom_data() -> None:
     graph = around(create_conductor(conductor()))
     parts: Any = graph.stream(QUESTION, stream_mode="custom", subgraphs=True)
     events = [event for _, event in parts]
@@ -158,19 +160,19 @@ def test_plan_and_steps_are_told_as_custom_data() -> None:
 
 async def test_tokens_of_langchain_models_stream_from_the_steps_nodes() -> None:
     chat = GenericFakeChatModel(messages=iter([AIMessage("one two")]), name="fake")
-    one = Conductor(ScriptedModel([plan((0, "say", []))]), pool_of(a=ChatModel(chat)))
-    stream: Any = around(create_conductor(one)).astream(QUESTION, stream_mode="messages", subgraphs=True)
+    solver = Conductor(ScriptedModel([plan((0, "say", []))]), pool_of(a=ChatModel(chat)))
+    stream: Any = around(create_conductor(solver)).astream(QUESTION, stream_mode="messages", subgraphs=True)
     parts = [part async for _, part in stream]
-    said = [message.text for message, about in parts if about["langgraph_node"] == "step_1_a"]
-    assert "".join(said) == "one two"
-    assert len(said) > 1
+    replies = [message.text for message, about in parts if about["langgraph_node"] == "step_1_a"]
+    assert "".join(replies) == "one two"
+    assert len(replies) > 1
 
 
 async def test_replies_of_core_models_stream_as_messages_of_their_steps_nodes() -> None:
     stream: Any = around(create_conductor(conductor())).astream(QUESTION, stream_mode="messages", subgraphs=True)
-    said = [(about["langgraph_node"], message.name, message.text) async for _, (message, about) in stream]
-    assert sorted(said[:2]) == [("step_1_a", "a", "look()"), ("step_2_b", "b", "count()")]
-    assert [text for _, _, text in said[2:]] == ["join(look(), count())", ANSWER, ANSWER]
+    replies = [(about["langgraph_node"], message.name, message.text) async for _, (message, about) in stream]
+    assert sorted(replies[:2]) == [("step_1_a", "a", "look()"), ("step_2_b", "b", "count()")]
+    assert [text for _, _, text in replies[2:]] == ["join(look(), count())", ANSWER, ANSWER]
 
 
 async def test_without_its_inside_the_messages_of_the_node_are_the_answer() -> None:
@@ -183,20 +185,20 @@ def test_the_node_can_be_drawn() -> None:
     assert {"solve:plan", "solve:review", "solve:run"} <= set(drawing.nodes)
 
 
-def test_what_goes_in_and_out_is_told_as_a_schema() -> None:
+def test_the_node_publishes_input_and_output_schemas() -> None:
     node = create_conductor(conductor(), input_key="question", output_key="answer")
     assert list(node.get_input_jsonschema()["properties"]) == ["question"]
     assert list(node.get_output_jsonschema()["properties"]) == ["answer", PLAN]
 
 
-def test_a_conversation_is_told_as_one_so_that_tools_of_langgraph_show_a_chat() -> None:
+def test_the_schema_of_messages_lets_langgraph_tools_show_a_chat() -> None:
     node = create_conductor(conductor(), input_key="messages", output_key="answer")
     assert node.get_input_jsonschema()["properties"]["messages"]["type"] == "array"
     assert "type" not in node.get_output_jsonschema()["properties"]["answer"]
 
 
 @pytest.mark.parametrize(("profile", "model"), [(None, "conductor"), ("mini", "conductor-mini")])
-def test_the_answer_tells_of_itself_what_the_chat_models_tells(profile: str | None, model: str) -> None:
+def test_the_answer_has_the_same_metadata_as_the_chat_models(profile: str | None, model: str) -> None:
     chat = ChatConductor(workers=pool_of(a="Done."), planner=ScriptedModel(plan((0, "tell", []))), model=profile)
     (_, answer) = around(create_conductor(chat)).invoke(QUESTION)["messages"]
     facts = {name: told for name, told in answer.response_metadata.items() if name != "conductor"}
@@ -204,17 +206,17 @@ def test_the_answer_tells_of_itself_what_the_chat_models_tells(profile: str | No
     assert Summary.model_validate(answer.response_metadata["conductor"]).rounds[0].plan.source == "planner"
 
 
-async def test_what_is_checkpointed_is_plain_json() -> None:
+async def test_checkpoints_are_plain_json() -> None:
     saver = InMemorySaver()
     await around(create_conductor(conductor()), saver=saver).ainvoke(QUESTION, THREAD)
-    kept = [
+    checkpoints = [
         value
-        async for one in saver.alist(THREAD | {"configurable": {"thread_id": "1"}})
-        for key, value in one.checkpoint["channel_values"].items()
+        async for checkpoint in saver.alist(THREAD | {"configurable": {"thread_id": "1"}})
+        for key, value in checkpoint.checkpoint["channel_values"].items()
         if key.startswith("conductor") or key == "results"
     ]
-    assert len(kept) > 4
-    assert json.dumps(kept)
+    assert len(checkpoints) > 4
+    assert json.dumps(checkpoints)
 
 
 async def test_steps_that_do_not_need_each_other_run_at_the_same_time() -> None:
@@ -228,7 +230,7 @@ async def test_steps_that_do_not_need_each_other_run_at_the_same_time() -> None:
     assert texts(await around(create_conductor(conductor(workers=workers))).ainvoke(QUESTION))[-1] == ANSWER
 
 
-async def test_a_step_begins_when_what_it_reads_is_there_whatever_else_still_runs() -> None:
+async def test_a_step_begins_as_soon_as_the_steps_that_it_reads_are_done() -> None:
     read = asyncio.Event()
 
     async def wait(request: Request) -> None:
@@ -247,14 +249,14 @@ async def test_a_step_begins_when_what_it_reads_is_there_whatever_else_still_run
 
 
 def test_a_second_round_may_accept_the_answer() -> None:
-    one = conductor(DIAMOND, ACCEPT, limits=Limits(rounds=2))
-    assert texts(around(create_conductor(one)).invoke(QUESTION))[-1] == ANSWER
-    assert asked(one) == ["look", "join", "count", "tell"]
+    solver = conductor(DIAMOND, ACCEPT, limits=Limits(rounds=2))
+    assert texts(around(create_conductor(solver)).invoke(QUESTION))[-1] == ANSWER
+    assert asked(solver) == ["look", "join", "count", "tell"]
 
 
 def test_a_second_round_may_give_another_answer() -> None:
-    one = conductor(DIAMOND, plan((0, "better", [])), limits=Limits(rounds=2))
-    result = around(create_conductor(one, output_mode="full_history")).invoke(QUESTION)
+    solver = conductor(DIAMOND, plan((0, "better", [])), limits=Limits(rounds=2))
+    result = around(create_conductor(solver, output_mode="full_history")).invoke(QUESTION)
     assert texts(result)[1:] == ["look()", "count()", "join(look(), count())", ANSWER, "better()"]
 
 
@@ -296,9 +298,9 @@ def test_a_retry_of_the_node_plans_anew() -> None:
     def flaky(request: Request) -> Any:
         return next(failures, told)(request)
 
-    one = conductor(*[plan((0, text, [])) for text in ("first", "second", "third")], workers={"a": flaky})
+    solver = conductor(*[plan((0, text, [])) for text in ("first", "second", "third")], workers={"a": flaky})
     again = RetryPolicy(initial_interval=0.01, retry_on=RunError, max_attempts=3)
-    assert texts(around(create_conductor(one), retry_policy=again).invoke(QUESTION))[-1] == "third()"
+    assert texts(around(create_conductor(solver), retry_policy=again).invoke(QUESTION))[-1] == "third()"
 
 
 async def test_a_timeout_of_the_node_ends_it_and_a_later_run_goes_on() -> None:
@@ -309,12 +311,12 @@ async def test_a_timeout_of_the_node_ends_it_and_a_later_run_goes_on() -> None:
             stuck.set()
             await forever(request)
 
-    one = conductor(workers={name: Gated(told, wait, name=name) for name in "ab"})
-    graph = around(create_conductor(one), saver=InMemorySaver(), timeout=3)
+    solver = conductor(workers={name: Gated(told, wait, name=name) for name in "ab"})
+    graph = around(create_conductor(solver), saver=InMemorySaver(), timeout=3)
     with pytest.raises(NodeTimeoutError):
         await graph.ainvoke(QUESTION, THREAD)
     assert texts(await graph.ainvoke(None, THREAD))[-1] == ANSWER
-    assert asked(one) == ["look", "join", "count", "tell"]
+    assert asked(solver) == ["look", "join", "count", "tell"]
 
 
 def test_tools_are_run_by_the_users_graph_and_the_same_worker_goes_on() -> None:
@@ -328,9 +330,9 @@ def test_tools_are_run_by_the_users_graph_and_the_same_worker_goes_on() -> None:
             return f"So {request.messages[-1].text}."
         return Message.assistant(tool_calls=[ToolCall(id="1", name="weigh", arguments='{"what": "it"}')])
 
-    one = conductor(plan((0, "look", []), (1, "weigh", [0])), workers={"a": told, "b": use})
+    solver = conductor(plan((0, "look", []), (1, "weigh", [0])), workers={"a": told, "b": use})
     builder = StateGraph(MessagesState)
-    builder.add_node("solve", create_conductor(one, tools=[weigh]))
+    builder.add_node("solve", create_conductor(solver, tools=[weigh]))
     builder.add_node("tools", ToolNode([weigh]))
     builder.add_edge(START, "solve")
     builder.add_conditional_edges("solve", tools_condition)
@@ -338,6 +340,28 @@ def test_tools_are_run_by_the_users_graph_and_the_same_worker_goes_on() -> None:
     graph: Graph = builder.compile()
     result = graph.invoke(QUESTION)
     assert texts(result)[-1] == "So it weighs 3 kg."
-    planner = one.planner.model
+    planner = solver.planner.model
     assert isinstance(planner, ScriptedModel)
     assert len(planner.requests) == 1
+
+
+class Slow(WrapperModel):
+    """Answers after 0.4 s."""
+
+    async def complete(self, request: Request) -> Completion:
+        await asyncio.sleep(0.4)
+        return await self.model.complete(request)
+
+    async def stream(self, request: Request) -> AsyncGenerator[Delta, None]:
+        completion = await self.complete(request)
+        yield Delta(text=completion.text, completion=completion)
+
+
+async def test_planning_and_execution_share_one_timeout() -> None:
+    def node(timeout: float) -> Any:
+        planner, worker = Slow(ScriptedModel(plan((0, "Answer.", [])))), Slow(ScriptedModel("Hi."))
+        return create_conductor(ChatConductor({"a": worker}, planner=planner, timeout=timeout, max_retries=0))
+
+    assert (await node(5.0).ainvoke({"messages": "hi"}))["messages"][-1].text == "Hi."
+    with pytest.raises(RunError):
+        await node(0.7).ainvoke({"messages": "hi"})

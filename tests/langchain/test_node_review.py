@@ -13,23 +13,23 @@ from pydantic import ValidationError
 
 from conductor_graphs import ANSWER, DIAMOND, THREAD, around, asked, conductor
 from core.runs import plan
-from langchain_conductor.node import create_conductor
-from langchain_conductor.subgraph import Graph
+from langchain_conductor.graph.node import create_conductor
+from langchain_conductor.graph.step_graph import Graph
 from rl_conductor import Conductor, Limits, RunError, ScriptedModel, Workflow
 
 QUESTION = {"messages": [HumanMessage("q")]}
 SHORT = plan((1, "short", []))
 
 
-def paused(one: Conductor, saver: Any = None) -> tuple[Graph, dict[str, Any]]:
-    """A graph that waits for a decision, and what it shows."""
-    graph = around(create_conductor(one, interrupt_before_run=True), saver=saver or InMemorySaver())
+def paused(solver: Conductor, saver: Any = None) -> tuple[Graph, dict[str, Any]]:
+    """Starts a graph that waits for a decision; returns it with the data for review."""
+    graph = around(create_conductor(solver, interrupt_before_run=True), saver=saver or InMemorySaver())
     result = graph.invoke(QUESTION, THREAD)
-    assert asked(one) == []
-    return graph, shown(result)
+    assert asked(solver) == []
+    return graph, review_of(result)
 
 
-def shown(result: dict[str, Any]) -> dict[str, Any]:
+def review_of(result: dict[str, Any]) -> dict[str, Any]:
     (pause,) = result["__interrupt__"]
     value: dict[str, Any] = pause.value
     return value
@@ -39,42 +39,42 @@ def decide(graph: Graph, **decision: Any) -> dict[str, Any]:
     return graph.invoke(Command(resume=decision), THREAD)
 
 
-def said(result: dict[str, Any]) -> str:
+def answer_of(result: dict[str, Any]) -> str:
     return str(result["messages"][-1].text)
 
 
 def test_the_plan_is_shown_drawn_and_as_data() -> None:
     _, review = paused(conductor())
-    drawn = Workflow.model_validate(review["workflow"])
-    assert [step.subtask for step in drawn.steps] == ["look", "count", "join", "tell"]
-    assert review["drawing"] == drawn.ascii()
-    assert review["mermaid"] == drawn.mermaid()
+    planned = Workflow.model_validate(review["workflow"])
+    assert [step.subtask for step in planned.steps] == ["look", "count", "join", "tell"]
+    assert review["drawing"] == planned.ascii()
+    assert review["mermaid"] == planned.mermaid()
 
 
-def test_what_may_be_decided_is_published_as_a_schema() -> None:
-    one = conductor()
-    graph = around(create_conductor(one, interrupt_before_run=True), saver=InMemorySaver())
+def test_the_interrupt_has_a_schema_of_the_decisions() -> None:
+    solver = conductor()
+    graph = around(create_conductor(solver, interrupt_before_run=True), saver=InMemorySaver())
     (pause,) = graph.invoke(QUESTION, THREAD)["__interrupt__"]
     assert set(pause.response_schema["discriminator"]["mapping"]) == {"approve", "edit", "reject", "respond"}
 
 
 def test_an_approved_plan_runs() -> None:
     graph, _ = paused(conductor())
-    assert said(decide(graph, type="approve")) == ANSWER
+    assert answer_of(decide(graph, type="approve")) == ANSWER
 
 
 async def test_decisions_reach_graphs_that_are_awaited() -> None:
     graph = around(create_conductor(conductor(), interrupt_before_run=True), saver=InMemorySaver())
     await graph.ainvoke(QUESTION, THREAD)
-    assert said(await graph.ainvoke(Command(resume={"type": "approve"}), THREAD)) == ANSWER
+    assert answer_of(await graph.ainvoke(Command(resume={"type": "approve"}), THREAD)) == ANSWER
 
 
 def test_an_edited_plan_runs_instead() -> None:
-    one = conductor()
-    graph, review = paused(one)
+    solver = conductor()
+    graph, review = paused(solver)
     review["workflow"]["steps"][1]["subtask"] = "estimate"
-    assert said(decide(graph, type="edit", workflow=review["workflow"])) == "tell(join(look(), estimate()))"
-    assert "count" not in asked(one)
+    assert answer_of(decide(graph, type="edit", workflow=review["workflow"])) == "tell(join(look(), estimate()))"
+    assert "count" not in asked(solver)
 
 
 @pytest.mark.parametrize(
@@ -90,35 +90,35 @@ def test_a_decision_that_can_not_be_carried_out_leaves_the_pause_in_place(decisi
     graph, _ = paused(conductor())
     with pytest.raises(ValidationError, match=problem):
         graph.invoke(Command(resume=decision), THREAD)
-    assert said(decide(graph, type="approve")) == ANSWER
+    assert answer_of(decide(graph, type="approve")) == ANSWER
 
 
 def test_a_rejected_plan_is_planned_again_with_the_reason_in_mind_and_waits_again() -> None:
-    one = conductor(DIAMOND, SHORT)
-    graph, _ = paused(one)
-    review = shown(decide(graph, type="reject", message="Too many steps."))
+    solver = conductor(DIAMOND, SHORT)
+    graph, _ = paused(solver)
+    review = review_of(decide(graph, type="reject", message="Too many steps."))
     assert [step["subtask"] for step in review["workflow"]["steps"]] == ["short"]
-    planner = one.planner.model
+    planner = solver.planner.model
     assert isinstance(planner, ScriptedModel)
-    heard = planner.requests[-1].messages[-1].text
-    assert "Too many steps." in heard
-    assert "join" in heard
-    assert said(decide(graph, type="approve")) == "short()"
+    prompt_text = planner.requests[-1].messages[-1].text
+    assert "Too many steps." in prompt_text
+    assert "join" in prompt_text
+    assert answer_of(decide(graph, type="approve")) == "short()"
 
 
-def test_what_plans_cost_is_counted_also_when_they_were_rejected_or_edited() -> None:
+def test_the_cost_of_rejected_and_edited_plans_is_counted() -> None:
     graph, _ = paused(conductor(DIAMOND, SHORT))
-    review = shown(decide(graph, type="reject"))
+    review = review_of(decide(graph, type="reject"))
     told = decide(graph, type="edit", workflow=review["workflow"])["messages"][-1].response_metadata["conductor"]
     assert told["planning"]["calls"] == 2
 
 
 def test_plans_after_rejections_keep_to_the_limits() -> None:
-    one = conductor(*[SHORT] * 4, limits=Limits(calls=2))
-    graph, _ = paused(one)
+    solver = conductor(*[SHORT] * 4, limits=Limits(calls=2))
+    graph, _ = paused(solver)
     for _ in range(3):
         decide(graph, type="reject")
-    planner = one.planner.model
+    planner = solver.planner.model
     assert isinstance(planner, ScriptedModel)
     assert len(planner.requests) == 2
     with pytest.raises(RunError, match=r"raise it to 3 or more"):
@@ -126,17 +126,17 @@ def test_plans_after_rejections_keep_to_the_limits() -> None:
 
 
 def test_a_person_may_answer_instead() -> None:
-    one = conductor()
-    graph, _ = paused(one)
-    assert said(decide(graph, type="respond", message="It is 7.")) == "It is 7."
-    assert asked(one) == []
+    solver = conductor()
+    graph, _ = paused(solver)
+    assert answer_of(decide(graph, type="respond", message="It is 7.")) == "It is 7."
+    assert asked(solver) == []
 
 
 def test_each_round_is_reviewed() -> None:
     graph, _ = paused(conductor(DIAMOND, SHORT, limits=Limits(rounds=2)))
-    review = shown(decide(graph, type="approve"))
+    review = review_of(decide(graph, type="approve"))
     assert [step["subtask"] for step in review["workflow"]["steps"]] == ["short"]
-    assert said(decide(graph, type="approve")) == "short()"
+    assert answer_of(decide(graph, type="approve")) == "short()"
 
 
 @pytest.mark.parametrize(
@@ -153,7 +153,7 @@ def test_a_decision_may_come_after_a_restart(tmp_path: Any, decision: dict[str, 
     with SqliteSaver.from_conn_string(str(tmp_path / "db")) as saver:
         fresh = Conductor(ScriptedModel([]), conductor().pool, access="positional")
         graph = around(create_conductor(fresh, interrupt_before_run=True), saver=saver)
-        assert said(graph.invoke(Command(resume=decision), THREAD)) == answer
+        assert answer_of(graph.invoke(Command(resume=decision), THREAD)) == answer
 
 
 def test_a_rejection_may_come_after_a_restart(tmp_path: Any) -> None:
@@ -162,4 +162,4 @@ def test_a_rejection_may_come_after_a_restart(tmp_path: Any) -> None:
     with SqliteSaver.from_conn_string(str(tmp_path / "db")) as saver:
         graph = around(create_conductor(conductor(SHORT), interrupt_before_run=True), saver=saver)
         decide(graph, type="reject", message="Shorter.")
-        assert said(decide(graph, type="approve")) == "short()"
+        assert answer_of(decide(graph, type="approve")) == "short()"

@@ -19,8 +19,8 @@ from typing_extensions import TypedDict
 from conductor_graphs import THREAD, around, told
 from core.runs import plan
 from langchain_conductor.chat import ChatConductor
-from langchain_conductor.node import create_conductor
-from langchain_conductor.subgraph import Graph
+from langchain_conductor.graph.node import create_conductor
+from langchain_conductor.graph.step_graph import Graph
 from rl_conductor import Conductor, ScriptedModel
 
 QUESTION: Any = {"messages": [HumanMessage("q")]}
@@ -29,7 +29,7 @@ TWO_STEPS = plan((0, "weigh it", []), (1, "tell", [0]))
 
 
 class Question(TypedDict):
-    """What a graph of the user's own takes."""
+    """The input of a user's graph."""
 
     question: str
 
@@ -66,12 +66,12 @@ class Scales:
 
 def agent(scales: Scales, **options: Any) -> Graph:
     chat = ToolUser(messages=iter([CALL, AIMessage("3 kg")]))
-    made: Graph = create_agent(chat, [scales.tool()], **options)
-    return made
+    agent_graph: Graph = create_agent(chat, [scales.tool()], **options)
+    return agent_graph
 
 
 def conductor(first: Graph) -> Conductor:
-    """A conductor whose first step is the agent's."""
+    """Builds a conductor with the agent in its first step."""
     workers: dict[str, Any] = {"agent": first, "teller": ScriptedModel(told, name="teller")}
     return ChatConductor(workers=workers, planner=ScriptedModel([TWO_STEPS])).conductor
 
@@ -103,7 +103,7 @@ async def test_an_agent_that_waits_for_a_person_pauses_the_graph_and_goes_on_whe
     assert (result["messages"][-1].text, scales.uses) == ("tell(3 kg)", 1)
 
 
-def test_a_graph_with_a_state_of_its_own_may_ask_too_in_graphs_that_are_invoked() -> None:
+def test_a_worker_graph_with_its_own_state_can_interrupt_an_invoked_graph() -> None:
     def ask(state: Any) -> dict[str, str]:
         assert "weigh it" in state["question"]
         return {"answer": f"{interrupt('How heavy?')} kg"}

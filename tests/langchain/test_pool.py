@@ -1,4 +1,4 @@
-"""Pools and Conductors from whatever LangChain's users have at hand."""
+"""Pools and Conductors are built from LangChain models, runnables and core models."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ from langchain_conductor import (
     create_conductor,
     pool_of,
 )
-from langchain_conductor.pool import conductor_of, found_of
-from langchain_conductor.tracing import Reported
+from langchain_conductor.conductors import build_conductor, resolve_pool
+from langchain_conductor.tracing import TracedModel
 from rl_conductor import (
     Card,
     ConfigError,
@@ -54,13 +54,13 @@ def chain() -> Any:
 
 
 def model_of(model: Model) -> Model:
-    return model.model if isinstance(model, Reported) else model
+    return model.model if isinstance(model, TracedModel) else model
 
 
 def test_a_pool_takes_any_mix() -> None:
     scripted = ScriptedModel("Hi.")
     inner = ChatConductor(workers={"a": scripted}, planner=ScriptedModel(LONE))
-    made = pool_of(
+    pool = pool_of(
         {
             "chat": fake(),
             "chain": chain(),
@@ -70,24 +70,24 @@ def test_a_pool_takes_any_mix() -> None:
             "conductor": inner,
         }
     )
-    kinds = [type(worker.model).__name__ for worker in made.values()]
+    kinds = [type(worker.model).__name__ for worker in pool.values()]
     assert kinds == ["ChatModel", "RunnableModel", "OllamaModel", "ScriptedModel", "ScriptedModel", "Conductor"]
-    assert [card.name for card in made.cards] == list(made)
-    assert made["worker"].card.strengths == "sums"
-    assert made["conductor"].model is inner.conductor
+    assert [card.name for card in pool.cards] == list(pool)
+    assert pool["worker"].card.strengths == "sums"
+    assert pool["conductor"].model is inner.conductor
 
 
 def test_a_pool_is_taken_as_it_is() -> None:
-    made = WorkerPool({"a": ScriptedModel("Hi.")})
-    assert pool_of(made) is made
+    pool = WorkerPool({"a": ScriptedModel("Hi.")})
+    assert pool_of(pool) is pool
 
 
-def test_a_langchain_model_keeps_its_own_longest_reply_and_a_core_one_gets_a_bound() -> None:
+def test_a_langchain_model_keeps_its_max_tokens_and_a_core_one_gets_a_default() -> None:
     brief = ChatOpenAI(model="m", api_key=SecretStr("k"), max_completion_tokens=500)
-    made = pool_of({"chat": fake(), "brief": brief, "model": ScriptedModel("Hi.")})
-    assert made["chat"].sampling.max_tokens is None
-    assert made["brief"].sampling.max_tokens == 500  # what a budget then reserves
-    assert made["model"].sampling.max_tokens == 4096
+    pool = pool_of({"chat": fake(), "brief": brief, "model": ScriptedModel("Hi.")})
+    assert pool["chat"].sampling.max_tokens is None
+    assert pool["brief"].sampling.max_tokens == 500  # what a budget then reserves
+    assert pool["model"].sampling.max_tokens == 4096
 
 
 def test_a_price_can_be_given_to_a_chat_model() -> None:
@@ -96,9 +96,9 @@ def test_a_price_can_be_given_to_a_chat_model() -> None:
 
 
 @pytest.mark.parametrize(
-    ("workers", "said"),
+    ("workers", "expected_error"),
     [
-        ({"a": 7}, "worker 'a': 7 is no model; give a chat model, a runnable, 'provider:model' or a core Model"),
+        ({"a": 7}, "worker 'a': 7 is not a model; write a chat model, a runnable, 'provider:model' or a core Model"),
         ({"a": "gpt-5"}, "worker 'a': no model 'gpt-5': write 'provider:model'"),
         ({"a": "nobody:x"}, "worker 'a': no model 'nobody:x'"),
         ({}, "a pool needs at least one worker"),
@@ -106,12 +106,12 @@ def test_a_price_can_be_given_to_a_chat_model() -> None:
     ],
     ids=str,
 )
-def test_what_is_no_worker_is_refused_by_name(workers: Any, said: str) -> None:
-    with pytest.raises(ConfigError, match=said):
+def test_an_invalid_worker_is_refused_by_name(workers: Any, expected_error: str) -> None:
+    with pytest.raises(ConfigError, match=expected_error):
         pool_of(workers)
 
 
-def test_a_missing_key_is_told_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_key_is_an_error_at_construction(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
     monkeypatch.delenv("OPENAI_BASE_URL", raising=False)
     with pytest.raises(ConfigError, match="worker 'a': openai:gpt-5 needs a key: set OPENAI_API_KEY"):
@@ -119,89 +119,89 @@ def test_a_missing_key_is_told_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("make", [create_conductor, RunnableConductor])
-def test_what_conducts_nothing_is_refused(make: Any) -> None:
-    with pytest.raises(ConfigError, match="'openai:gpt-5' conducts nothing; give a ChatConductor or a Conductor"):
+def test_an_invalid_conductor_is_refused(make: Any) -> None:
+    with pytest.raises(ConfigError, match="conductor is 'openai:gpt-5'; write a ChatConductor, "):
         make("openai:gpt-5")
 
 
-def test_an_impossible_policy_is_told_at_once() -> None:
+def test_an_impossible_policy_is_an_error_at_construction() -> None:
     with pytest.raises(PolicyError, match=r"policy.final is 'nobody'.* the pool has only a"):
         ChatConductor(workers={"a": fake()}, policy=Policy(final="nobody"))
 
 
 def test_the_first_language_model_plans_unless_another_is_named() -> None:
-    made = found_of({"agent": chain(), "chat": fake()})
-    assert isinstance(model_of(made.planner.model), ChatModel)
-    named = found_of({"agent": chain()}, ScriptedModel(LONE, name="planner"))
-    assert named.planner.model.name == "scripted:planner"
-    whole = Planner(model=ScriptedModel(LONE), samples=1)
-    assert found_of({"agent": chain()}, whole).planner.samples == 1
+    resolved = resolve_pool({"agent": chain(), "chat": fake()})
+    assert isinstance(model_of(resolved.planner.model), ChatModel)
+    explicit = resolve_pool({"agent": chain()}, ScriptedModel(LONE, name="planner"))
+    assert explicit.planner.model.name == "scripted:planner"
+    planner = Planner(model=ScriptedModel(LONE), samples=1)
+    assert resolve_pool({"agent": chain()}, planner).planner.samples == 1
 
 
 def test_agents_alone_cannot_plan() -> None:
-    with pytest.raises(ConfigError, match=r"none of agent can plan.*give planner="):
-        found_of({"agent": chain()})
+    with pytest.raises(ConfigError, match=r"none of agent can plan.*write planner="):
+        resolve_pool({"agent": chain()})
 
 
 def test_a_profile_brings_limits_and_an_order_and_both_can_be_overruled() -> None:
     dear = Worker.of("dear", ScriptedModel("Hi.", price=Price(input=9, output=9)))
-    found = found_of({"dear": dear, "cheap": ScriptedModel("Hi.")})
-    mini = conductor_of(found, profile="mini")
+    resolved = resolve_pool({"dear": dear, "cheap": ScriptedModel("Hi.")})
+    mini = build_conductor(resolved, profile="mini")
     assert list(mini.pool) == ["cheap", "dear"]
     assert (mini.limits.steps, mini.limits.rounds) == (2, 1)
-    assert conductor_of(found, profile="mini", rounds=3).limits == mini.limits.model_copy(update={"rounds": 3})
-    assert conductor_of(found, profile="ultra", limits=Limits(steps=4)).limits == Limits(steps=4)
-    assert conductor_of(found).limits == Limits()
+    assert build_conductor(resolved, profile="mini", rounds=3).limits == mini.limits.model_copy(update={"rounds": 3})
+    assert build_conductor(resolved, profile="ultra", limits=Limits(steps=4)).limits == Limits(steps=4)
+    assert build_conductor(resolved).limits == Limits()
     with pytest.raises(
         ConfigError, match="no profile 'tiny': write 'mini' or 'ultra'; a model to work with goes into workers="
     ):
-        conductor_of(found, profile="tiny")
+        build_conductor(resolved, profile="tiny")
 
 
 def test_another_profile_changes_the_name_the_order_and_the_limits_and_nothing_else() -> None:
     dear = Worker.of("dear", ScriptedModel("Hi.", price=Price(input=9, output=9)))
     pool = WorkerPool([dear, Worker.of("cheap", ScriptedModel("Hi."))])
-    found = replace(found_of(pool, ScriptedModel(LONE)), access="positional", limits=Limits(steps=3))
-    usual = conductor_of(found, policy=Policy(final="dear"))
-    mini = conductor_of(found, policy=Policy(final="dear"), profile="mini", rounds=3)
+    resolved = replace(resolve_pool(pool, ScriptedModel(LONE)), access="positional", limits=Limits(steps=3))
+    usual = build_conductor(resolved, policy=Policy(final="dear"))
+    mini = build_conductor(resolved, policy=Policy(final="dear"), profile="mini", rounds=3)
     assert list(mini.pool) == ["cheap", "dear"]
     assert (mini.limits.steps, mini.limits.rounds) == (2, 3)
     assert mini.name == "conductor:conductor-mini"
     assert (vars(mini) | {"name": usual.name, "pool": usual.pool, "limits": usual.limits}) == vars(usual)
-    assert conductor_of(found, profile="mini", limits=Limits(steps=4)).limits == Limits(steps=4)
-    assert conductor_of(found, profile="ultra").limits.steps == 3
+    assert build_conductor(resolved, profile="mini", limits=Limits(steps=4)).limits == Limits(steps=4)
+    assert build_conductor(resolved, profile="ultra").limits.steps == 3
 
 
-def test_a_profile_for_one_call_keeps_to_what_the_planner_of_a_pool_file_is_good_for(
+def test_a_profile_for_one_call_keeps_the_limits_of_a_pool_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "pool.toml"
     path.write_text(f"{TRAINED}[workers.a]\nmodel = 'ollama:small'\n")
     monkeypatch.setenv("RL_CONDUCTOR_POOL", str(path))
     model = ChatConductor()
-    asked = model._asked([HumanMessage("Hi.")], None, {"model": "ultra"})
-    for conductor in (model.conductor, asked.conductor):
+    run = model._prepare([HumanMessage("Hi.")], None, {"model": "ultra"})
+    for conductor in (model.conductor, run.conductor):
         assert conductor.planner.examples == 0
         assert conductor.access == "positional"
         assert conductor.limits.steps == 3
-    assert asked.conductor.limits.rounds == 2
+    assert run.conductor.limits.rounds == 2
 
 
-def test_every_call_is_reported_once_however_often_a_conductor_is_made_over() -> None:
-    made = found_of({"a": ScriptedModel("Hi.")})
-    again = found_of(made.pool, made.planner)
-    assert isinstance(again.pool["a"].model, Reported)
+def test_every_call_is_traced_once_even_if_a_conductor_is_wrapped_again() -> None:
+    resolved = resolve_pool({"a": ScriptedModel("Hi.")})
+    again = resolve_pool(resolved.pool, resolved.planner)
+    assert isinstance(again.pool["a"].model, TracedModel)
     assert isinstance(again.pool["a"].model.model, ScriptedModel)
-    assert not isinstance(model_of(again.planner.model), Reported)
+    assert not isinstance(model_of(again.planner.model), TracedModel)
 
 
-def test_a_runnable_can_be_told_what_it_can_take() -> None:
+def test_capabilities_of_a_runnable_can_be_set() -> None:
     able = ChatModel(fake()).capabilities
     assert pool_of({"a": RunnableModel(chain(), capabilities=able)})["a"].model.capabilities.images
 
 
 def find_price(question: str) -> str:
-    """Looks up what things cost.
+    """Looks up prices.
 
     It knows the shop's list only.
     """
@@ -230,11 +230,11 @@ def test_the_planner_reads_names_and_descriptions_of_agents_graphs_tools_and_fun
 
     ChatConductor(workers=workers, planner=planner).invoke("What is it?")
 
-    told = planner.requests[0].messages[0].text
-    assert [line for line in told.splitlines() if line.startswith("Model ")] == [
+    prompt_text = planner.requests[0].messages[0].text
+    assert [line for line in prompt_text.splitlines() if line.startswith("Model ")] == [
         'Model 0 "math_expert"',
         'Model 1 "research_expert": Finds facts on the web',
-        'Model 2 "prices": Looks up what things cost',
+        'Model 2 "prices": Looks up prices',
         'Model 3 "sky": Tells the weather of a city',
         'Model 4 "team": support_team',
         'Model 5 "other"',

@@ -20,9 +20,9 @@ from langgraph.types import StateSnapshot, interrupt
 from conductor_graphs import ANSWER, THREAD, around, asked, conductor, told
 from core.runs import SOON, Gated, forever, plan, subtask_of
 from interrupted_graph import ASYNC, built, opened
-from langchain_conductor.node import PLAN, create_conductor
-from langchain_conductor.progress import Progress, aget_progress, get_progress
-from langchain_conductor.subgraph import Graph
+from langchain_conductor.graph.node import PLAN, create_conductor
+from langchain_conductor.graph.progress import Progress, aget_progress, get_progress
+from langchain_conductor.graph.step_graph import Graph
 from postgres import postgres  # noqa: F401 (a fixture)
 from rl_conductor import Conductor, ConfigError, Limits, ModelError, Policy, Request, RunError
 from rl_conductor.errors import WorkflowError
@@ -41,12 +41,12 @@ def process(store: str, calls: Path, hang: str) -> subprocess.Popen[str]:
     return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True)
 
 
-def killed_once(store: str, calls: Path, hang: str, wanted: Callable[[], bool]) -> None:
+def killed_once(store: str, calls: Path, hang: str, is_done: Callable[[], bool]) -> None:
     running = process(store, calls, hang)
     deadline = time.monotonic() + PATIENCE
-    while not wanted():
+    while not is_done():
         assert running.poll() is None, "the process ended by itself"
-        assert time.monotonic() < deadline, f"it never came so far: {begun(calls)}"
+        assert time.monotonic() < deadline, f"it never came so far: {started_calls(calls)}"
         time.sleep(0.05)
     running.send_signal(signal.SIGKILL)
     assert running.wait() == -signal.SIGKILL
@@ -59,7 +59,7 @@ def finished(store: str, calls: Path) -> str:
     return answer.strip()
 
 
-def begun(calls: Path) -> list[str]:
+def started_calls(calls: Path) -> list[str]:
     return calls.read_text().split() if calls.exists() else []
 
 
@@ -68,18 +68,18 @@ def progress(store: str, calls: Path) -> list[Progress]:
         return get_progress(built(saver, calls, NOTHING), THREAD)
 
 
-def done(store: str, calls: Path) -> list[int]:
-    return [result.index for one in progress(store, calls) for result in one.results]
+def finished_steps(store: str, calls: Path) -> list[int]:
+    return [result.index for item in progress(store, calls) for result in item.results]
 
 
 def is_not_paid_twice(store: str, calls: Path) -> None:
-    """Killed while `join` runs: what came before it stands."""
-    killed_once(store, calls, "join", lambda: "join" in begun(calls))
-    assert sorted(begun(calls)) == ["count", "join", "look", "plan"]
-    assert done(store, calls) == [0, 1]
+    """Killed while `join` runs: the steps before it are kept."""
+    killed_once(store, calls, "join", lambda: "join" in started_calls(calls))
+    assert sorted(started_calls(calls)) == ["count", "join", "look", "plan"]
+    assert finished_steps(store, calls) == [0, 1]
     calls.unlink()
     assert finished(store, calls) == ANSWER
-    assert begun(calls) == ["join", "tell"]
+    assert started_calls(calls) == ["join", "tell"]
 
 
 @pytest.mark.parametrize("prefix", ["", ASYNC])
@@ -91,86 +91,86 @@ def test_steps_done_before_a_kill_are_not_paid_again_with_postgres(tmp_path: Pat
     is_not_paid_twice(postgres, tmp_path / "calls")
 
 
-def test_a_step_that_was_done_beside_one_that_was_not_is_not_paid_again(tmp_path: Path) -> None:
+def test_a_finished_step_parallel_to_an_unfinished_one_is_not_paid_again(tmp_path: Path) -> None:
     store, calls = str(tmp_path / "db"), tmp_path / "calls"
-    killed_once(store, calls, "count", lambda: "count" in begun(calls) and done(store, calls) == [0])
+    killed_once(store, calls, "count", lambda: "count" in started_calls(calls) and finished_steps(store, calls) == [0])
     calls.unlink()
     assert finished(store, calls) == ANSWER
-    assert begun(calls) == ["count", "join", "tell"]
+    assert started_calls(calls) == ["count", "join", "tell"]
 
 
-async def interrupted(one: Conductor, begun: asyncio.Event) -> Graph:
-    """A graph whose run was cancelled once that had begun."""
-    graph = around(create_conductor(one), saver=InMemorySaver())
+async def interrupted(solver: Conductor, has_begun: asyncio.Event) -> Graph:
+    """Runs a graph and cancels it once the step has begun."""
+    graph = around(create_conductor(solver), saver=InMemorySaver())
     running = asyncio.create_task(graph.ainvoke({"messages": "q"}, THREAD))
-    await asyncio.wait_for(begun.wait(), SOON)
+    await asyncio.wait_for(has_begun.wait(), SOON)
     running.cancel()
     with pytest.raises(asyncio.CancelledError):
         await running
     return graph
 
 
-async def test_limits_count_what_was_used_before_the_interruption() -> None:
-    held = Gated(told, forever)
-    begun = await interrupted(conductor(CHAIN, workers={"a": told, "b": held}), held.asked)
+async def test_limits_count_the_usage_before_the_interruption() -> None:
+    gated = Gated(told, forever)
+    graph = await interrupted(conductor(CHAIN, workers={"a": told, "b": gated}), gated.asked)
     fresh = conductor("never asked for", limits=Limits(calls=4))
-    result = await around(create_conductor(fresh), saver=begun.checkpointer).ainvoke(None, THREAD)
+    result = await around(create_conductor(fresh), saver=graph.checkpointer).ainvoke(None, THREAD)
     assert asked(fresh) == ["ask"]
     assert result["messages"][-1].text == "ask(read(look()))"
 
 
 async def test_a_thread_is_not_resumed_with_a_reply_that_the_policy_has_come_to_deny() -> None:
-    held = Gated(told, forever)
-    begun = await interrupted(conductor(CHAIN, workers={"a": told, "b": held}), held.asked)
+    gated = Gated(told, forever)
+    graph = await interrupted(conductor(CHAIN, workers={"a": told, "b": gated}), gated.asked)
     fresh = conductor(workers={"a": told, "b": told}, policy=Policy(deny=frozenset({"a"})))
-    graph = around(create_conductor(fresh), saver=begun.checkpointer)
+    graph = around(create_conductor(fresh), saver=graph.checkpointer)
     with pytest.raises(WorkflowError, match=r"'a': policy\.deny names it"):
         await graph.ainvoke(None, THREAD)
     assert asked(fresh) == []
 
 
 async def test_a_thread_is_not_resumed_with_a_reply_of_a_replacement_that_is_denied_now() -> None:
-    held = Gated(told, forever)
+    gated = Gated(told, forever)
     steps = plan((0, "look", []), (2, "tell", [0]))
-    begun = await interrupted(
-        conductor(steps, workers={"a": [OUT_OF_ORDER], "bad": "forbidden", "b": held}), held.asked
+    graph = await interrupted(
+        conductor(steps, workers={"a": [OUT_OF_ORDER], "bad": "forbidden", "b": gated}), gated.asked
     )
     fresh = conductor(workers={"a": told, "bad": told, "b": told}, policy=Policy(deny=frozenset({"bad"})))
     with pytest.raises(WorkflowError, match=r"step 1 runs again.*'bad': policy\.deny names it"):
-        await around(create_conductor(fresh), saver=begun.checkpointer).ainvoke(None, THREAD)
+        await around(create_conductor(fresh), saver=graph.checkpointer).ainvoke(None, THREAD)
     assert asked(fresh) == []
 
 
-@pytest.mark.parametrize("found", [[], ["look"]], ids=["the only step", "the last step"])
-def test_a_run_that_failed_tries_its_last_step_again_when_it_is_resumed(found: list[str]) -> None:
-    steps: list[Any] = [(0, subtask, []) for subtask in found]
-    one = conductor(
-        plan(*steps, (1, "tell", list(range(len(found))))),
+@pytest.mark.parametrize("replies", [[], ["look"]], ids=["the only step", "the last step"])
+def test_a_run_that_failed_tries_its_last_step_again_when_it_is_resumed(replies: list[str]) -> None:
+    steps: list[Any] = [(0, subtask, []) for subtask in replies]
+    solver = conductor(
+        plan(*steps, (1, "tell", list(range(len(replies))))),
         workers={"a": told, "b": [OUT_OF_ORDER, "Seven."]},
         policy=Policy(final="b"),
     )
-    graph = around(create_conductor(one), saver=InMemorySaver())
+    graph = around(create_conductor(solver), saver=InMemorySaver())
     with pytest.raises(RunError, match="out of order"):
         graph.invoke({"messages": "q"}, THREAD)
-    assert [failed.left for failed in get_progress(graph, THREAD)] == [[len(found)]]
+    assert [failed.remaining for failed in get_progress(graph, THREAD)] == [[len(replies)]]
     assert graph.invoke(None, THREAD)["messages"][-1].text == "Seven."
-    assert asked(one) == [*found, "tell", "tell"]
+    assert asked(solver) == [*replies, "tell", "tell"]
 
 
 # ---------------------------------------------------------------------------------------- progress
 
 
-async def test_what_was_planned_shows_in_langgraphs_own_state() -> None:
-    held = Gated(told, forever)
-    graph = await interrupted(conductor(CHAIN, workers={"a": told, "b": held}), held.asked)
+async def test_the_plan_shows_in_langgraphs_own_state() -> None:
+    gated = Gated(told, forever)
+    graph = await interrupted(conductor(CHAIN, workers={"a": told, "b": gated}), gated.asked)
     (task,) = (await graph.aget_state(THREAD, subgraphs=True)).tasks
     assert isinstance(task.state, StateSnapshot)
     assert task.state.values[PLAN]["text"] == CHAIN
 
 
 async def test_an_interrupted_run_shows_its_steps() -> None:
-    held = Gated(told, forever)
-    graph = await interrupted(conductor(CHAIN, workers={"a": told, "b": held}), held.asked)
+    gated = Gated(told, forever)
+    graph = await interrupted(conductor(CHAIN, workers={"a": told, "b": gated}), gated.asked)
     (paused,) = await aget_progress(graph, THREAD)
     assert str(paused).splitlines() == [
         "✓    1 a  look",
@@ -178,16 +178,16 @@ async def test_an_interrupted_run_shows_its_steps() -> None:
         "     3 b  ask ⟵ 2",
         "  ─▶ 4 a  tell ⟵ 3",
     ]
-    assert paused.left == [2, 3]
+    assert paused.remaining == [2, 3]
     assert [result.text for result in paused.results] == ["look()", "read(look())"]
 
 
 async def test_steps_in_a_part_of_their_own_show_too() -> None:
-    held = Gated(told, forever)
+    gated = Gated(told, forever)
     uneven = plan((0, "look", []), (1, "read", [0]), (0, "slow", []), (0, "tell", [0, 1, 2]))
-    graph = await interrupted(conductor(uneven, workers={"a": told, "b": held}), held.asked)
+    graph = await interrupted(conductor(uneven, workers={"a": told, "b": gated}), gated.asked)
     (paused,) = get_progress(graph, THREAD)
-    assert paused.left == [1, 3]
+    assert paused.remaining == [1, 3]
 
 
 async def test_a_step_that_failed_on_the_way_is_not_shown_as_done() -> None:
@@ -198,15 +198,15 @@ async def test_a_step_that_failed_on_the_way_is_not_shown_as_done() -> None:
             telling.set()
             await forever(request)
 
-    one = conductor(plan((0, "look", []), (0, "tell", [0])), workers={"a": Gated([OUT_OF_ORDER], wait)})
-    (paused,) = await aget_progress(await interrupted(one, telling), THREAD)
+    solver = conductor(plan((0, "look", []), (0, "tell", [0])), workers={"a": Gated([OUT_OF_ORDER], wait)})
+    (paused,) = await aget_progress(await interrupted(solver, telling), THREAD)
     assert str(paused).splitlines() == ["✗    1 a  look", "  ─▶ 2 a  tell ⟵ 1"]
-    assert paused.left == [1]
+    assert paused.remaining == [1]
 
 
 @pytest.mark.parametrize("name", ["review", "run"])
-@pytest.mark.parametrize("known", [None, {}])
-def test_a_node_of_the_users_own_that_waits_is_no_plan(name: str, known: Any) -> None:
+@pytest.mark.parametrize("stored_plan", [None, {}])
+def test_a_waiting_node_of_the_user_is_not_a_plan(name: str, stored_plan: Any) -> None:
     class WithPlan(MessagesState):
         conductor_plan: Any
 
@@ -214,7 +214,7 @@ def test_a_node_of_the_users_own_that_waits_is_no_plan(name: str, known: Any) ->
     builder.add_node(name, lambda _: interrupt("Well?"))
     builder.add_edge(START, name)
     graph = builder.compile(checkpointer=InMemorySaver())
-    graph.invoke({"messages": [], "conductor_plan": known}, THREAD)
+    graph.invoke({"messages": [], "conductor_plan": stored_plan}, THREAD)
     assert get_progress(graph, THREAD) == []
 
 
@@ -222,15 +222,15 @@ async def test_a_plan_under_review_shows_no_steps_done() -> None:
     graph = around(create_conductor(conductor(), interrupt_before_run=True), saver=InMemorySaver())
     await graph.ainvoke({"messages": "q"}, THREAD)
     (paused,) = await aget_progress(graph, THREAD)
-    assert (paused.results, paused.left) == ((), [0, 1, 2, 3])
+    assert (paused.results, paused.remaining) == ((), [0, 1, 2, 3])
 
 
-async def test_a_step_that_nobody_needs_is_neither_left_nor_done() -> None:
+async def test_an_unneeded_step_is_neither_left_nor_done() -> None:
     aside = plan((0, "look", []), (1, "tell", []))
     graph = around(create_conductor(conductor(aside), interrupt_before_run=True), saver=InMemorySaver())
     await graph.ainvoke({"messages": "q"}, THREAD)
     (paused,) = await aget_progress(graph, THREAD)
-    assert paused.left == [1]
+    assert paused.remaining == [1]
     assert "✓" not in str(paused)
 
 

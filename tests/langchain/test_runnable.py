@@ -1,4 +1,4 @@
-"""The Conductor as a runnable that gives traces: config, callbacks, retries, fallbacks and batches do what they do."""
+"""The Conductor as a runnable that returns traces: config, callbacks, retries, fallbacks and batches work."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Runs(BaseCallbackHandler):
 @pytest.mark.parametrize(
     "question", ["q", [HumanMessage("q")], [("human", "q")], ChatPromptTemplate.from_template("q").invoke({})]
 )
-def test_questions_may_be_whatever_chat_models_take(question: Any) -> None:
+def test_questions_may_have_every_input_type_of_chat_models(question: Any) -> None:
     trace = RunnableConductor(conductor()).invoke(question)
     assert [message.text for message in trace.request.messages] == ["q"]
     assert trace.text == ANSWER
@@ -64,18 +64,18 @@ def test_code_may_change_the_plan_before_it_runs() -> None:
         fewer = (look, join.model_copy(update={"access": {0}}), tell.model_copy(update={"access": {1}}))
         return planned.with_workflow(Workflow(steps=fewer))
 
-    one = RunnableConductor(conductor())
-    trace = (one.plan | without_counting | one.execute).invoke("q")
+    runnable = RunnableConductor(conductor())
+    trace = (runnable.plan | without_counting | runnable.execute).invoke("q")
     assert trace.text == "tell(join(look()))"
     assert trace.rounds[0].plan.source == "given"
     assert trace.planning.calls == 1
 
 
 def test_planning_alone_runs_nothing() -> None:
-    one = conductor()
-    planned = RunnableConductor(one).plan.invoke("q")
+    solver = conductor()
+    planned = RunnableConductor(solver).plan.invoke("q")
     assert [step.subtask for step in planned.workflow.steps] == ["look", "count", "join", "tell"]
-    assert asked(one) == []
+    assert asked(solver) == []
 
 
 async def test_a_plan_may_wait_as_json() -> None:
@@ -86,15 +86,15 @@ async def test_a_plan_may_wait_as_json() -> None:
 
 
 def test_a_changed_plan_that_may_not_run_is_refused() -> None:
-    one = RunnableConductor(conductor())
-    planned = one.plan.invoke("q").with_workflow(Workflow(steps=(Step(subtask="x", worker="nobody"),)))
+    runnable = RunnableConductor(conductor())
+    planned = runnable.plan.invoke("q").with_workflow(Workflow(steps=(Step(subtask="x", worker="nobody"),)))
     with pytest.raises(WorkflowError, match="there is no worker 'nobody'"):
-        one.execute.invoke(planned)
+        runnable.execute.invoke(planned)
 
 
-def test_after_the_given_plan_further_rounds_may_follow() -> None:
-    one = RunnableConductor(conductor(ONE, plan((1, "better", [])), limits=Limits(rounds=2)))
-    assert one.execute.invoke(one.plan.invoke("q")).text == "better()"
+def test_further_rounds_may_follow_an_edited_plan() -> None:
+    runnable = RunnableConductor(conductor(ONE, plan((1, "better", [])), limits=Limits(rounds=2)))
+    assert runnable.execute.invoke(runnable.plan.invoke("q")).text == "better()"
 
 
 def test_policy_and_limits_may_be_bound_or_given_for_one_call() -> None:
@@ -110,8 +110,8 @@ def test_a_retry_runs_it_anew() -> None:
     def flaky(request: Request) -> Any:
         return next(failures, told)(request)
 
-    one = conductor(ONE, ONE, workers={"a": flaky})
-    assert RunnableConductor(one).with_retry(retry_if_exception_type=(RunError,)).invoke("q").text == "one()"
+    solver = conductor(ONE, ONE, workers={"a": flaky})
+    assert RunnableConductor(solver).with_retry(retry_if_exception_type=(RunError,)).invoke("q").text == "one()"
 
 
 async def test_a_fallback_answers_when_it_can_not() -> None:
@@ -123,32 +123,34 @@ def test_a_batch_keeps_its_order_and_its_failures() -> None:
     def work(request: Any) -> Any:
         return down(request) if request.messages[0].text.startswith("bad") else request.messages[0].text
 
-    one = RunnableConductor(ChatConductor(workers={"a": ScriptedModel(work, name="a")}, policy=Policy(single="a")))
-    first, second, third = one.batch(["x", "bad", "y"], config={"max_concurrency": 2}, return_exceptions=True)
+    runnable = RunnableConductor(ChatConductor(workers={"a": ScriptedModel(work, name="a")}, policy=Policy(single="a")))
+    first, second, third = runnable.batch(["x", "bad", "y"], config={"max_concurrency": 2}, return_exceptions=True)
     assert (first.text, third.text) == ("x", "y")
     assert isinstance(second, RunError)
 
 
-def test_its_parts_say_what_they_take_and_give() -> None:
-    one = RunnableConductor(conductor())
-    assert (one.InputType, one.OutputType) == (one.plan.InputType, one.execute.OutputType)
-    assert (one.OutputType, one.plan.OutputType, one.execute.InputType) == (Trace, Planned, Planned)
-    assert set(one.get_output_jsonschema()["properties"]) == set(Trace.model_fields)
-    assert repr(one) == "RunnableConductor('conductor')"
+def test_its_parts_publish_input_and_output_types() -> None:
+    runnable = RunnableConductor(conductor())
+    assert (runnable.InputType, runnable.OutputType) == (runnable.plan.InputType, runnable.execute.OutputType)
+    assert (runnable.OutputType, runnable.plan.OutputType, runnable.execute.InputType) == (Trace, Planned, Planned)
+    assert set(runnable.get_output_jsonschema()["properties"]) == set(Trace.model_fields)
+    assert repr(runnable) == "RunnableConductor('conductor')"
 
 
 @pytest.mark.parametrize("awaited", [True, False])
 async def test_handlers_see_the_plan_and_the_steps_inside_of_its_run(awaited: bool) -> None:
-    one, runs = RunnableConductor(conductor()), Runs()
+    runnable, runs = RunnableConductor(conductor()), Runs()
     if awaited:
-        await one.ainvoke("q", config={"callbacks": [runs], "run_name": "mine"})
+        await runnable.ainvoke("q", config={"callbacks": [runs], "run_name": "mine"})
     else:
-        one.invoke("q", config={"callbacks": [runs], "run_name": "mine"})
+        runnable.invoke("q", config={"callbacks": [runs], "run_name": "mine"})
     steps = {("mine", f"step {step}: {worker}") for step, worker in ((1, "a"), (2, "b"), (3, "a"), (4, "b"))}
     assert set(runs.seen) == {(None, "mine"), ("mine", "planner"), *steps}
 
 
 def test_its_parts_are_named_in_traces() -> None:
-    one, runs = RunnableConductor(conductor()), Runs()
-    (one.plan | RunnableLambda(lambda planned: planned, name="look") | one.execute).invoke("q", {"callbacks": [runs]})
+    runnable, runs = RunnableConductor(conductor()), Runs()
+    (runnable.plan | RunnableLambda(lambda planned: planned, name="look") | runnable.execute).invoke(
+        "q", {"callbacks": [runs]}
+    )
     assert [name for parent, name in runs.seen if parent == "RunnableSequence"] == ["plan", "look", "execute"]

@@ -32,8 +32,8 @@ class NoFallBack(BaseCallbackHandler):
     def on_llm_end(self, response: LLMResult, **_: Any) -> None:
         for (generation,) in response.generations:
             assert isinstance(generation, ChatGeneration)
-            told = generation.message.response_metadata["conductor"]
-            assert told["rounds"][0]["plan"]["source"] in ("planner", "continuation")
+            metadata = generation.message.response_metadata["conductor"]
+            assert metadata["rounds"][0]["plan"]["source"] in ("planner", "continuation")
 
 
 @pytest.mark.filterwarnings("ignore:Benchmark fixture was not used")  # by a test that needs recorded calls

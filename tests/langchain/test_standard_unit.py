@@ -1,11 +1,13 @@
-"""`langchain-tests`' own unit tests of chat models."""
+"""`langchain-tests`' own unit tests of chat models, over core models, `ChatOpenAI` and `ChatAnthropic`."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import pytest
+from langchain_anthropic import ChatAnthropic
 from langchain_core.language_models import BaseChatModel
+from langchain_openai import ChatOpenAI
 from langchain_tests.unit_tests import ChatModelUnitTests
 from syrupy.assertion import SnapshotAssertion
 
@@ -16,7 +18,7 @@ NOT_LISTED = (
 )
 
 
-class TestChatConductor(ChatModelUnitTests):
+class TestCoreWorkers(ChatModelUnitTests):
     @property
     def chat_model_class(self) -> type[BaseChatModel]:
         return ChatConductor
@@ -39,3 +41,16 @@ class TestChatConductor(ChatModelUnitTests):
     @pytest.mark.xfail(reason=NOT_LISTED, strict=True)
     def test_serdes(self, model: BaseChatModel, snapshot: SnapshotAssertion) -> None:
         super().test_serdes(model, snapshot)
+
+
+class TestOpenAIWorkers(TestCoreWorkers):
+    @property
+    def chat_model_params(self) -> dict[str, Any]:
+        return {"workers": {name: ChatOpenAI(model=name, api_key="none") for name in ("gpt-4o", "gpt-4o-mini")}}
+
+
+class TestAnthropicWorkers(TestCoreWorkers):
+    @property
+    def chat_model_params(self) -> dict[str, Any]:
+        chat = ChatAnthropic(model="claude-haiku-4-5", api_key="none")
+        return {"workers": {"first": chat, "second": chat.model_copy()}}

@@ -52,16 +52,16 @@ def conductor(vendor: Vendor, *, writer: Any = None, **options: Any) -> ChatCond
 
 
 def answered_by_the_last_step(message: AIMessage) -> bool:
-    told = message.response_metadata["conductor"]
-    return (told["rounds"][0]["plan"]["source"], told["answer"]["source"]) == ("planner", "final")
+    metadata = message.response_metadata["conductor"]
+    return (metadata["rounds"][0]["plan"]["source"], metadata["answer"]["source"]) == ("planner", "final")
 
 
 @pytest.mark.parametrize("settings", SETTINGS, ids=lambda settings: next(iter(settings)))
-def test_an_answer_is_streamed_by_the_last_worker_whatever_is_set(vendor: Vendor, settings: dict[str, Any]) -> None:
+def test_the_last_worker_streams_the_answer_with_every_setting(vendor: Vendor, settings: dict[str, Any]) -> None:
     chunks = list(conductor(vendor, **settings).stream("hi"))
     assert [chunk.text for chunk in chunks if chunk.text] == PIECES
-    whole = reduce(add, chunks)
-    assert answered_by_the_last_step(whole)
+    message = reduce(add, chunks)
+    assert answered_by_the_last_step(message)
 
 
 def test_an_agent_streams_the_answer_of_a_conductor_with_settings(vendor: Vendor) -> None:
@@ -96,8 +96,8 @@ def test_a_worker_that_can_not_stream_answers_in_one_piece(vendor: Vendor, kind:
     chunks = list(conductor(vendor, writer=workers[kind], **settings).stream("hi"))
     text = "All at once." if kind in ("no _stream", "configured") else "".join(PIECES)
     assert [chunk.text for chunk in chunks if chunk.text] == [text]
-    whole = reduce(add, chunks)
-    assert answered_by_the_last_step(whole)
+    message = reduce(add, chunks)
+    assert answered_by_the_last_step(message)
 
 
 async def test_tool_calls_of_a_worker_that_can_not_stream_arrive_in_a_stream(vendor: Vendor) -> None:
@@ -107,17 +107,17 @@ async def test_tool_calls_of_a_worker_that_can_not_stream_arrive_in_a_stream(ven
 
     writer = chat_model(vendor, "gpt-4o-mini", disable_streaming="tool_calling")
     chat = conductor(vendor, writer=writer, temperature=0).bind_tools([now], tool_choice="any")
-    whole = reduce(add, [chunk async for chunk in chat.astream("hi")])
-    assert isinstance(whole, AIMessageChunk)
-    assert [call["name"] for call in whole.tool_calls] == ["now"]
-    assert whole.response_metadata["conductor"]["answer"]["step"] == 1
+    message = reduce(add, [chunk async for chunk in chat.astream("hi")])
+    assert isinstance(message, AIMessageChunk)
+    assert [call["name"] for call in message.tool_calls] == ["now"]
+    assert message.response_metadata["conductor"]["answer"]["step"] == 1
 
 
 def test_a_planner_that_can_not_stream_plans(vendor: Vendor) -> None:
     planner = GenericFakeChatModel(messages=iter([AIMessage(plan((0, "Answer.", [])))]), disable_streaming=True)
     chat = ChatConductor(workers={"a": ScriptedModel("Yes."), "b": ScriptedModel("No.")}, planner=planner)
-    whole = reduce(add, chat.stream("hi", temperature=0))
-    assert (whole.text, answered_by_the_last_step(whole)) == ("Yes.", True)
+    message = reduce(add, chat.stream("hi", temperature=0))
+    assert (message.text, answered_by_the_last_step(message)) == ("Yes.", True)
 
 
 # ---------------------------------------------------------------------------------------- settings
@@ -149,7 +149,7 @@ async def test_settings_keep_the_state_of_a_users_own_chat_model() -> None:
     assert (chat.seen, chat.temperature) == ([0.1], None)
 
 
-async def test_settings_change_neither_the_chat_model_nor_what_its_user_set(vendor: Vendor) -> None:
+async def test_settings_of_a_call_do_not_change_the_chat_model(vendor: Vendor) -> None:
     chat = chat_model(vendor, "gpt-4o-mini", temperature=0.9)
     before, fields = chat.model_dump(), set(chat.model_fields_set)
     await ChatModel(chat).complete(ALL_SET)
@@ -157,10 +157,10 @@ async def test_settings_change_neither_the_chat_model_nor_what_its_user_set(vend
     assert (chat.model_dump(), chat.model_fields_set) == (before, fields)
 
 
-async def test_a_stop_sequence_also_reaches_a_model_that_is_asked_for_json(vendor: Vendor) -> None:
+async def test_a_stop_sequence_also_reaches_a_request_for_json(vendor: Vendor) -> None:
     schema = {"type": "object", "properties": {"city": {"type": "string"}}}
-    asked = ALL_SET.model_copy(update={"response_format": JsonFormat(name="place", json_schema=schema)})
-    await ChatModel(chat_model(vendor, "gpt-4o-mini")).complete(asked)
+    request = ALL_SET.model_copy(update={"response_format": JsonFormat(name="place", json_schema=schema)})
+    await ChatModel(chat_model(vendor, "gpt-4o-mini")).complete(request)
     assert vendor.last.body.items() >= {"temperature": 0.1, "seed": 3, "stop": ["END"]}.items()
 
 

@@ -1,4 +1,4 @@
-"""Whatever listens to LangChain's callbacks sees the plan and every call: nested, named, in time, and once."""
+"""LangChain's callbacks get the plan and every call: nested, named, in time, and once."""
 
 from __future__ import annotations
 
@@ -68,11 +68,11 @@ def tree_of(run: Run) -> dict[str, Any]:
 
 def conducting(a: Any = "from a", b: Any = "from b", plans: Any = DIAMOND, **options: Any) -> ChatConductor:
     workers = {"a": a, "b": b}
-    made = {
+    workers = {
         name: model if isinstance(model, Runnable | ScriptedModel) else ScriptedModel(model, name=name)
         for name, model in workers.items()
     }
-    return ChatConductor(workers=made, planner=ScriptedModel(plans, name="planner"), **options)
+    return ChatConductor(workers=workers, planner=ScriptedModel(plans, name="planner"), **options)
 
 
 async def _astream(chat: Runnable[Any, Any], config: Any) -> None:
@@ -124,11 +124,11 @@ def test_inside_of_a_chain_they_are_where_the_chat_model_is(way: Callable[..., A
     assert recorder.tree["RunnableSequence"]["ChatConductor"] == TREE["ChatConductor"]
 
 
-def test_a_run_says_what_was_asked_and_answered_and_how_much_it_took() -> None:
+def test_a_run_has_prompt_reply_and_usage() -> None:
     recorder = Recorder()
     usage = Usage(input_tokens=7, output_tokens=3, calls=1)
-    told = Completion(message=Message.assistant("from b"), usage=usage, model="vendor-b")
-    conducting(b=[told]).invoke("Hello", {"callbacks": [recorder]})
+    reply = Completion(message=Message.assistant("from b"), usage=usage, model="vendor-b")
+    conducting(b=[reply]).invoke("Hello", {"callbacks": [recorder]})
     last = recorder.run("step 3: a")
     assert last.inputs["subtask"] == "join"
     assert last.inputs["access"] == [0, 1]
@@ -144,7 +144,7 @@ def test_a_run_says_what_was_asked_and_answered_and_how_much_it_took() -> None:
     assert message["response_metadata"]["model_name"] == "vendor-b"
 
 
-def test_what_tracers_are_told_of_the_chat_model_is_not_told_of_its_workers() -> None:
+def test_tracer_metadata_of_the_chat_model_does_not_reach_its_workers() -> None:
     recorder = Recorder()
     conducting(temperature=0.5, max_tokens=7).invoke("Hello", {"callbacks": [recorder], "metadata": {"team": "red"}})
     about = {run.name: run.extra["metadata"] for run in every(recorder.roots[0])}
@@ -160,11 +160,11 @@ def test_steps_side_by_side_are_runs_side_by_side() -> None:
     recorder = Recorder()
     chat = conducting(a=ScriptedModel("from a", delay=0.2), b=ScriptedModel("from b", delay=0.2))
     chat.invoke("Hello", {"callbacks": [recorder]})
-    one, two = recorder.run("step 1: a"), recorder.run("step 2: b")
-    assert one.end_time is not None
-    assert two.end_time is not None
-    assert max(one.start_time, two.start_time) < min(one.end_time, two.end_time)
-    assert (one.end_time - one.start_time).total_seconds() >= 0.2
+    first, second = recorder.run("step 1: a"), recorder.run("step 2: b")
+    assert first.end_time is not None
+    assert second.end_time is not None
+    assert max(first.start_time, second.start_time) < min(first.end_time, second.end_time)
+    assert (first.end_time - first.start_time).total_seconds() >= 0.2
 
 
 def test_failures_and_attempts_are_shown() -> None:
@@ -190,7 +190,7 @@ def test_a_chat_model_that_works_reports_itself_and_is_not_reported_twice() -> N
 
 
 @pytest.mark.parametrize("way", WAYS.values(), ids=WAYS)
-def test_an_agent_that_works_shows_what_it_does(way: Callable[..., Any]) -> None:
+def test_an_agent_as_a_worker_shows_its_runs(way: Callable[..., Any]) -> None:
     recorder = Recorder()
 
     async def answer(state: MessagesState) -> dict[str, list[AIMessage]]:
@@ -201,7 +201,7 @@ def test_an_agent_that_works_shows_what_it_does(way: Callable[..., Any]) -> None
     assert recorder.tree["ChatConductor"]["step 2: b"]["LangGraph"]["answer"] == {"FakeListChatModel": {}}
 
 
-def test_a_conductor_in_the_pool_shows_what_it_does() -> None:
+def test_a_conductor_in_the_pool_shows_its_runs() -> None:
     recorder = Recorder()
     inner = conducting(plans=plan((1, "deep", [])))
     conducting(b=inner, plans=plan((1, "look", []))).invoke("Hello", {"callbacks": [recorder]})
@@ -209,7 +209,7 @@ def test_a_conductor_in_the_pool_shows_what_it_does() -> None:
     assert inside == {"planner": {"scripted:planner": {}}, "b": {"scripted:b": {}}}
 
 
-def test_usage_is_told_model_by_model_and_as_a_sum() -> None:
+def test_usage_is_reported_by_model_and_as_a_sum() -> None:
     counted = UsageMetadataCallbackHandler()
     reply = conducting().invoke("Hello", {"callbacks": [counted]})
     assert reply.usage_metadata is not None
@@ -231,43 +231,43 @@ class Heard(AsyncCallbackHandler):
 
 @pytest.mark.parametrize("way", ["ainvoke", "astream", "invoke", "stream"])
 def test_plan_and_steps_are_announced_as_they_happen(way: str) -> None:
-    heard, recorder = Heard(), Recorder()
-    WAYS[way](conducting(), {"callbacks": [heard, recorder]})
-    names = [name for name, _, _ in heard.told]
+    listener, recorder = Heard(), Recorder()
+    WAYS[way](conducting(), {"callbacks": [listener, recorder]})
+    names = [name for name, _, _ in listener.told]
     assert names[0] == "conductor_workflow_planned"
     assert names[-1] == "conductor_step_finished"
-    assert {run_id for _, _, run_id in heard.told} == {recorder.roots[0].id}
-    assert heard.told[0][1]["steps"][2] == {"step": 2, "worker": "a", "subtask": "join", "access": [0, 1]}
-    assert heard.told[-1][1]["status"] == "ok"
+    assert {run_id for _, _, run_id in listener.told} == {recorder.roots[0].id}
+    assert listener.told[0][1]["steps"][2] == {"step": 2, "worker": "a", "subtask": "join", "access": [0, 1]}
+    assert listener.told[-1][1]["status"] == "ok"
 
 
 def test_a_plan_that_is_thrown_away_is_announced() -> None:
-    heard = Heard()
-    asyncio.run(conducting(plans=["nonsense", DIAMOND]).ainvoke("Hello", {"callbacks": [heard]}))
-    assert [name for name, _, _ in heard.told][:2] == ["conductor_plan_rejected", "conductor_workflow_planned"]
+    listener = Heard()
+    asyncio.run(conducting(plans=["nonsense", DIAMOND]).ainvoke("Hello", {"callbacks": [listener]}))
+    assert [name for name, _, _ in listener.told][:2] == ["conductor_plan_rejected", "conductor_workflow_planned"]
 
 
 TOLD = ["workflow_planned", "step_started", "step_finished", "step_started", "step_finished"]
 QUESTION: Any = {"messages": "Hello"}
 
 
-def told(parts: Any) -> list[str]:
-    """What custom data tell of."""
+def event_types(parts: Any) -> list[str]:
+    """Lists the events of custom data."""
     return [part["type"].removeprefix("conductor_") for part in parts]
 
 
-def around(ask: Callable[..., Any]) -> Any:
+def graph_around(ask: Callable[..., Any]) -> Any:
     return StateGraph(MessagesState).add_node("ask", ask).add_edge(START, "ask").compile()
 
 
 @pytest.mark.parametrize("way", ["invoke", "stream"])
 def test_a_graph_that_streams_custom_data_shows_plan_and_steps(way: str) -> None:
     chat = conducting(plans=PAIR)
-    heard = Heard()
-    graph = around(lambda _: WAYS[way](chat, {"callbacks": [heard]}) and None)
+    listener = Heard()
+    graph = graph_around(lambda _: WAYS[way](chat, {"callbacks": [listener]}) and None)
     parts = list(graph.stream(QUESTION, stream_mode="custom"))
-    assert told(parts) == TOLD
-    assert parts == [data for _, data, _ in heard.told]
+    assert event_types(parts) == TOLD
+    assert parts == [data for _, data, _ in listener.told]
 
 
 @pytest.mark.parametrize("stream", [False, True])
@@ -281,23 +281,23 @@ async def test_an_agent_that_is_awaited_shows_them_while_they_happen(*, stream: 
             parts.append(part)
             if part["type"] == "conductor_step_started" and part["worker"] == "a":
                 seen.set()
-    assert told(parts) == TOLD
+    assert event_types(parts) == TOLD
 
 
-def test_what_a_conductor_in_a_workers_chain_does_is_not_shown() -> None:
+def test_custom_events_of_a_conductor_in_a_workers_chain_are_not_shown() -> None:
     inner = RunnableLambda(lambda text: text) | conducting(plans=PAIR)
-    graph = around(lambda _: conducting(b=inner, plans=PAIR).invoke("Hello") and None)
-    assert told(graph.stream(QUESTION, stream_mode="custom")) == TOLD
+    graph = graph_around(lambda _: conducting(b=inner, plans=PAIR).invoke("Hello") and None)
+    assert event_types(graph.stream(QUESTION, stream_mode="custom")) == TOLD
 
 
 def test_a_slow_listener_does_not_hold_up_other_runs() -> None:
     listening, over = threading.Event(), threading.Event()
-    heard: list[bool] = []
+    is_shown: list[bool] = []
 
     class Slow(BaseCallbackHandler):
         def on_llm_start(self, *_: Any, **__: Any) -> None:
             listening.set()
-            heard.append(over.wait(SOON))
+            is_shown.append(over.wait(SOON))
 
     chat = conducting()
     slow = threading.Thread(target=chat.invoke, args=("Hello", {"callbacks": [Slow()]}))
@@ -306,8 +306,8 @@ def test_a_slow_listener_does_not_hold_up_other_runs() -> None:
     chat.invoke("Hello")
     over.set()
     slow.join()
-    assert heard
-    assert all(heard)
+    assert is_shown
+    assert all(is_shown)
 
 
 @pytest.mark.parametrize("drafter", [ScriptedModel("a draft"), GenericFakeChatModel(messages=iter(["a draft"] * 2))])
@@ -319,12 +319,12 @@ def test_a_graph_that_streams_messages_shows_the_answer_and_no_draft(drafter: An
 
     graph = StateGraph(MessagesState).add_node("ask", ask).add_edge(START, "ask").compile()
     question: Any = {"messages": "Hello"}
-    shown: Any = [chunk for chunk, _ in graph.stream(question, stream_mode="messages")]
-    assert "".join(chunk.text for chunk in shown) == "the answer"
-    assert len(shown) > 1
+    chunks: Any = [chunk for chunk, _ in graph.stream(question, stream_mode="messages")]
+    assert "".join(chunk.text for chunk in chunks) == "the answer"
+    assert len(chunks) > 1
 
 
-def test_a_call_made_outside_of_langchain_is_shown_to_nobody() -> None:
+def test_a_call_outside_of_langchain_has_no_runs() -> None:
     recorder = Recorder()
     chat = conducting()
     chat.invoke("Hello", {"callbacks": [recorder]})
@@ -332,7 +332,7 @@ def test_a_call_made_outside_of_langchain_is_shown_to_nobody() -> None:
     assert len(recorder.roots) == 1
 
 
-def test_what_a_listener_of_the_chat_model_alone_hears_are_not_its_workers_calls() -> None:
+def test_local_callbacks_of_the_chat_model_do_not_get_its_workers_calls() -> None:
     class Own(BaseCallbackHandler):
         starts = 0
 

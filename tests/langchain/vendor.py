@@ -1,10 +1,10 @@
-"""Vendors' services on loopback, real down to the socket: they plan, answer, call tools, fill in forms."""
+"""Vendors' HTTP services on loopback, which plan, answer, call tools and fill in schemas."""
 
 from __future__ import annotations
 
 import json
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from core.models.wire.anthropic import AnthropicWire
@@ -29,10 +29,10 @@ class Asked(Seen):
 
 
 class Vendor(OpenAIWire):
-    """OpenAI's protocol; answers what the request asks for, whatever model it names."""
+    """OpenAI's protocol; answers the request for any model name."""
 
     def read(self, wire: Wire) -> Seen:
-        """What the request asks."""
+        """Parses a request."""
         return Asked(**vars(super().read(wire)), body=wire.body)
 
     def whole(self, seen: Seen, said: Said) -> Any:
@@ -48,8 +48,11 @@ class AnthropicVendor(AnthropicWire):
     """The same in Anthropic's protocol."""
 
     def read(self, wire: Wire) -> Seen:
-        """What the request asks."""
-        return Asked(**vars(super().read(wire)), body=wire.body)
+        """Parses a request of the vendor's package or of LangChain's, which sends strings for texts."""
+        headers = {"authorization": f"Bearer {wire.headers.get('x-api-key')}", **wire.headers}
+        messages = [{**message, "content": _blocks(message["content"])} for message in wire.body["messages"]]
+        normalized = replace(wire, headers=headers, body={**wire.body, "messages": messages})
+        return Asked(**vars(super().read(normalized)), body=wire.body)
 
     def whole(self, seen: Seen, said: Said) -> Any:
         """A `message`."""
@@ -60,12 +63,23 @@ class AnthropicVendor(AnthropicWire):
         return super().events(seen, _reply(seen))
 
 
+def _blocks(content: Any) -> Any:
+    """Content blocks, also inside the results of tools."""
+    if isinstance(content, str):
+        return [{"type": "text", "text": content}]
+    return [
+        {**block, "content": _blocks(block.get("content", ""))} if block["type"] == "tool_result" else block
+        for block in content
+    ]
+
+
 def _reply(seen: Seen) -> Said:
     assert isinstance(seen, Asked)
     if seen.schema is not None:
-        made = PLAN if "steps" in seen.schema["properties"] else _filled(seen.schema, seen.text)
-        return Said(pieces=(json.dumps(made),), counts=COUNTS)
-    if seen.body.get("response_format", {}).get("type") == "json_object":
+        text = json.dumps(_filled(seen.schema, seen.text))
+        return Said(pieces=(text[:-5], text[-5:]), counts=COUNTS)
+    wants_json = "nothing other than JSON" in seen.text  # where the protocol has no option for it
+    if wants_json or seen.body.get("response_format", {}).get("type") == "json_object":
         return Said(pieces=('{"setup": "Why?", ', '"punchline": "Meow."}'), counts=COUNTS)
     if seen.tools and seen.tool_choice != "none" and not _brings_results(seen.body["messages"][-1]):
         return Said(calls=(_call(seen),), finish="tool_calls", counts=COUNTS)
@@ -87,6 +101,8 @@ def _call(seen: Asked) -> tuple[str, str, str]:
 
 def _filled(schema: dict[str, Any], text: str) -> dict[str, Any]:
     """An object of `schema`, with the numbers and the quoted words of `text`."""
+    if "steps" in schema.get("properties", {}):
+        return PLAN
     number, quoted = re.search(r"\d+", text), re.search(r"'([^']+)'", text)
     values = {"integer": int(number[0]) if number else 0, "string": quoted[1] if quoted else "something"}
     return {name: values.get(field.get("type")) for name, field in schema.get("properties", {}).items()}

@@ -1,4 +1,4 @@
-"""A loopback server that speaks Ollama's protocol, for a vendor's real integration to talk to."""
+"""A loopback server with Ollama's protocol, to test with a vendor's real integration."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from typing import Any
 
 
 @dataclass
-class Served:
-    """Where it listens, what it was asked, and what it answers."""
+class FakeOllama:
+    """The server's URL, its replies and the requests that it received."""
 
     url: str
     replies: list[dict[str, Any]]
-    """The messages that it answers with, one after the other."""
+    """Messages of its replies, in their order."""
     answer: Callable[[str], str] | None = None
-    """Makes the text of a reply from the model's name, where there are no `replies`."""
+    """Returns the text of a reply for a model's name, in place of `replies`."""
     requests: list[dict[str, Any]] = field(default_factory=list)
 
 
 @contextmanager
-def ollama(*replies: dict[str, Any], answer: Callable[[str], str] | None = None) -> Iterator[Served]:
-    """A server that answers so. With `answer` it keeps connections open, as the real one does."""
-    served = Served("", list(replies), answer)
+def ollama(*replies: dict[str, Any], answer: Callable[[str], str] | None = None) -> Iterator[FakeOllama]:
+    """Starts a server with these replies. With `answer` it keeps connections open, as the real one does."""
+    served = FakeOllama("", list(replies), answer)
 
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1" if answer else "HTTP/1.0"
@@ -46,7 +46,7 @@ def ollama(*replies: dict[str, Any], answer: Callable[[str], str] | None = None)
             pass
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    server.block_on_close = False  # connections of clients that nobody closes stay open
+    server.block_on_close = False  # some clients never close their connections
     served.url = f"http://127.0.0.1:{server.server_port}"
     thread = threading.Thread(target=server.serve_forever, daemon=True)
     thread.start()
@@ -58,7 +58,7 @@ def ollama(*replies: dict[str, Any], answer: Callable[[str], str] | None = None)
         thread.join()
 
 
-def _reply(served: Served, request: dict[str, Any]) -> dict[str, Any]:
+def _reply(served: FakeOllama, request: dict[str, Any]) -> dict[str, Any]:
     if served.answer is None:
         return served.replies.pop(0)
     return {"role": "assistant", "content": served.answer(request["model"])}

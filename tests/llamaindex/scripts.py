@@ -1,4 +1,4 @@
-"""Plans, workers and tools that the tests share."""
+"""Plans, workers and helpers shared by the tests."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from rl_conductor.types import ToolCall
 
 
 def plan(*steps: tuple[int, str, object]) -> str:
-    """A plan as the Conductor writes it, from (model, subtask, access) triples."""
+    """Formats (model, subtask, access) triples as the text of a plan."""
     models, subtasks, access = ([step[place] for step in steps] for place in range(3))
     return f"So.\nmodel_id = {models}\nsubtasks = {json.dumps(subtasks)}\naccess_list = {json.dumps(access)}"
 
@@ -29,12 +29,12 @@ TWO_STEPS = plan((0, "Write it.", []), (1, "Correct it.", ["all"]))
 
 
 def planner(text: str = TWO_STEPS) -> ScriptedModel:
-    """A planner that always writes this."""
+    """Returns a planner that always writes `text`."""
     return ScriptedModel(text, name="planner")
 
 
 def conductor(first: Any = "A draft.", second: Any = "The whole answer.", **options: Any) -> Conductor:
-    """A conductor whose first worker drafts and whose second answers."""
+    """Returns a conductor over `drafter` and `writer`; by default the first drafts and the second answers."""
     workers = {
         name: ScriptedModel(worker, name=name) if isinstance(worker, str | Sequence) or callable(worker) else worker
         for name, worker in (("drafter", first), ("writer", second))
@@ -42,25 +42,25 @@ def conductor(first: Any = "A draft.", second: Any = "The whole answer.", **opti
     return Conductor(workers, **{"planner": planner(), **options})
 
 
-def calling(tool: str, /, **arguments: Any) -> Message:
-    """A reply that calls a tool."""
+def tool_call_reply(tool: str, /, **arguments: Any) -> Message:
+    """Returns a reply that calls a tool."""
     return Message.assistant(tool_calls=[ToolCall(id="call-1", name=tool, arguments=json.dumps(arguments))])
 
 
-def shown(request: Request) -> str:
-    """All that a model was shown."""
+def request_text(request: Request) -> str:
+    """Returns the text of all messages of a request."""
     return "\n".join(message.text for message in request.messages)
 
 
-def core_of(llm: Conductor, worker: str) -> ScriptedModel:
-    """The scripted model that a worker was made of."""
+def scripted_worker(llm: Conductor, worker: str) -> ScriptedModel:
+    """Returns the scripted model of a worker."""
     model = llm.workers[worker]
     assert isinstance(model, ScriptedModel)
     return model
 
 
 class EchoLLM(CustomLLM):
-    """A LlamaIndex LLM of one's own: it has no async half, and says how long its prompt was."""
+    """A custom LLM without async methods, which reports its usage."""
 
     window: int = 3900
     seconds: float = 0.0
@@ -71,27 +71,24 @@ class EchoLLM(CustomLLM):
 
     @property
     def prompts(self) -> list[str]:
-        """Every prompt so far."""
+        """All prompts so far."""
         return self._prompts
 
     @property
     def metadata(self) -> LLMMetadata:
-        """Its context window is what a test says."""
         return LLMMetadata(context_window=self.window, model_name="echo")
 
     @llm_completion_callback()
     def complete(self, prompt: str, formatted: bool = False, **kwargs: Any) -> CompletionResponse:
-        """The same words each time."""
         self._prompts.append(prompt)
         time.sleep(self.seconds)
-        self._check_line()
+        self._before_reply()
         return CompletionResponse(text="An echo.", raw={"usage": {"prompt_tokens": 11, "completion_tokens": 3}})
 
     @llm_completion_callback()
     def stream_complete(self, prompt: str, formatted: bool = False, **kwargs: Any) -> CompletionResponseGen:
-        """The same words, one after the other."""
         self._prompts.append(prompt)
-        self._check_line()
+        self._before_reply()
 
         def words() -> CompletionResponseGen:
             usage = {"usage": {"prompt_tokens": 11, "completion_tokens": 3}}
@@ -101,23 +98,22 @@ class EchoLLM(CustomLLM):
 
         return words()
 
-    def _check_line(self) -> None:
+    def _before_reply(self) -> None:
         if self.fails:
             raise OSError(f"the line is down, and Bearer {self.api_key} was the key")
 
 
-def asked(text: str) -> list[ChatMessage]:
-    """A conversation of one question."""
+def user_messages(text: str) -> list[ChatMessage]:
+    """Returns a conversation with a single question."""
     return [ChatMessage(content=text)]
 
 
-async def until(condition: Any) -> None:
-    """Wait until `condition()` holds."""
+async def wait_until(condition: Any) -> None:
+    """Waits until `condition()` is true."""
     async with asyncio.timeout(SOON):
-        while not condition():  # noqa: ASYNC110  (there is nothing to be told by)
+        while not condition():  # noqa: ASYNC110  (there is no event to wait for)
             await asyncio.sleep(0.005)
 
 
-def text_of(response: ChatResponse) -> str:
-    """The text of a response."""
+def response_text(response: ChatResponse) -> str:
     return response.message.content or ""

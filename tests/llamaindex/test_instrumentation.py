@@ -1,4 +1,4 @@
-"""What LlamaIndex's observers see: spans for the plan and every worker call, each token told once."""
+"""Instrumentation and callbacks: spans for the plan and every worker call; each token is reported once."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from llama_index_instrumentation.base import BaseEvent
 from llama_index_instrumentation.span import BaseSpan
 
 from llama_index.llms.conductor import Conductor, ConductorEvent
-from llamaindex.scripts import EchoLLM, asked, conductor, plan, planner, until
+from llamaindex.scripts import EchoLLM, conductor, plan, planner, user_messages, wait_until
 from rl_conductor import ModelError, Policy, RunError, ScriptedModel
 from rl_conductor.models import Capabilities
 
 
 class Events(BaseEventHandler):
-    """Keeps every event."""
+    """Records all events."""
 
     seen: list[BaseEvent] = []  # noqa: RUF012  (pydantic copies it)
 
@@ -36,7 +36,7 @@ class Events(BaseEventHandler):
 
 
 class Spans(BaseSpanHandler[BaseSpan]):
-    """Keeps every span."""
+    """Records all spans."""
 
     def new_span(
         self,
@@ -57,7 +57,7 @@ class Spans(BaseSpanHandler[BaseSpan]):
         self.dropped_spans.append(self.open_spans[id_])
         return self.open_spans[id_]
 
-    def named(self, start: str) -> list[BaseSpan]:
+    def with_prefix(self, start: str) -> list[BaseSpan]:
         return [span for span in self.completed_spans if span.id_.startswith(start)]
 
 
@@ -83,18 +83,18 @@ def spans() -> Iterator[Spans]:
 
 def ask(llm: Conductor, way: str) -> None:
     async def streamed() -> None:
-        async for _ in await llm.astream_chat(asked("Why?")):
+        async for _ in await llm.astream_chat(user_messages("Why?")):
             pass
 
     match way:
         case "chat":
-            llm.chat(asked("Why?"))
+            llm.chat(user_messages("Why?"))
         case "complete":
             llm.complete("Why?")
         case "stream_chat":
-            list(llm.stream_chat(asked("Why?")))
+            list(llm.stream_chat(user_messages("Why?")))
         case "achat":
-            asyncio.run(llm.achat(asked("Why?")))
+            asyncio.run(llm.achat(user_messages("Why?")))
         case "astream_chat":
             asyncio.run(streamed())
 
@@ -104,53 +104,55 @@ ENTRANCES = {"chat": "achat", "complete": "achat"}
 
 
 @WAYS
-def test_the_plan_and_every_worker_call_are_spans_within_the_call(spans: Spans, way: str) -> None:
+def test_the_plan_and_every_worker_call_are_spans_inside_the_call(spans: Spans, way: str) -> None:
     ask(conductor(), way)
-    (outer,) = spans.named(f"Conductor.{ENTRANCES.get(way, way)}-")
-    (planning,) = spans.named("Conductor.plan-")
-    working = spans.named("Conductor.work-")
+    (outer,) = spans.with_prefix(f"Conductor.{ENTRANCES.get(way, way)}-")
+    (planning,) = spans.with_prefix("Conductor.plan-")
+    working = spans.with_prefix("Conductor.work-")
     assert [span.tags["worker"] for span in working] == ["drafter", "writer"]
     assert {planning.parent_id, *(span.parent_id for span in working)} == {outer.id_}
     assert not spans.open_spans
     assert not spans.dropped_spans
 
 
-def test_an_llms_own_span_is_within_the_workers(spans: Spans) -> None:
+def test_the_span_of_an_llm_is_inside_that_of_its_worker(spans: Spans) -> None:
     Conductor({"a": EchoLLM()}, planner=planner(plan((0, "Go.", [])))).complete("Why?")
-    (working,) = spans.named("Conductor.work-")
+    (working,) = spans.with_prefix("Conductor.work-")
     inner = {span.id_: span for span in spans.completed_spans}
-    (echo,) = spans.named("EchoLLM.chat-")
+    (echo,) = spans.with_prefix("EchoLLM.chat-")
     assert echo.parent_id == working.id_
     assert inner[working.id_].tags == {"worker": "a", "model": "llamaindex:echo"}
 
 
-def test_an_engines_own_spans_are_within_the_workers(spans: Spans, indexes: dict[str, VectorStoreIndex]) -> None:
+def test_the_spans_of_an_engine_are_inside_that_of_its_worker(
+    spans: Spans, indexes: dict[str, VectorStoreIndex]
+) -> None:
     engine = indexes["hr"].as_query_engine(llm=EchoLLM())
     Conductor({"hr": engine}, planner=planner(plan((0, "Go.", [])))).complete("Why?")
-    (working,) = spans.named("Conductor.work-")
-    (query,) = spans.named("RetrieverQueryEngine.query-")
+    (working,) = spans.with_prefix("Conductor.work-")
+    (query,) = spans.with_prefix("RetrieverQueryEngine.query-")
     assert query.parent_id == working.id_
 
 
-async def test_calls_at_the_same_time_keep_their_spans_apart(spans: Spans) -> None:
+async def test_concurrent_calls_have_separate_spans(spans: Spans) -> None:
     llm = conductor(ScriptedModel("A draft.", delay=0.05))
-    await asyncio.gather(llm.achat(asked("One?")), llm.achat(asked("Two?")))
-    outer = {span.id_ for span in spans.named("Conductor.achat-")}
+    await asyncio.gather(llm.achat(user_messages("One?")), llm.achat(user_messages("Two?")))
+    outer = {span.id_ for span in spans.with_prefix("Conductor.achat-")}
     assert len(outer) == 2
-    assert {span.parent_id for span in spans.named("Conductor.plan-")} == outer
+    assert {span.parent_id for span in spans.with_prefix("Conductor.plan-")} == outer
 
 
-def test_a_call_that_fails_drops_its_span(spans: Spans) -> None:
+def test_a_failed_call_drops_its_span(spans: Spans) -> None:
     broken = ScriptedModel([ModelError("it is down", model="x")], name="broken")
     conductor(broken).complete("Why?")
     (dropped,) = spans.dropped_spans
     assert dropped.tags["worker"] == "drafter"
 
 
-async def test_a_call_that_is_cancelled_drops_its_spans(spans: Spans) -> None:
+async def test_a_cancelled_call_drops_its_spans(spans: Spans) -> None:
     slow = ScriptedModel("Never.", delay=60.0)
-    task = asyncio.create_task(conductor(slow).achat(asked("Why?")))
-    await until(lambda: slow.in_flight == 1)
+    task = asyncio.create_task(conductor(slow).achat(user_messages("Why?")))
+    await wait_until(lambda: slow.in_flight == 1)
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
     assert not spans.open_spans
@@ -158,28 +160,28 @@ async def test_a_call_that_is_cancelled_drops_its_spans(spans: Spans) -> None:
 
 
 @WAYS
-def test_the_dispatcher_is_told_each_token_once(events: Events, way: str) -> None:
+def test_the_dispatcher_gets_each_token_once(events: Events, way: str) -> None:
     llm = Conductor({"a": EchoLLM(), "b": ScriptedModel("Done.")}, planner=planner())
     ask(llm, way)
-    told = [
+    usages = [
         event.response.raw["usage"] for event in events.of(LLMChatEndEvent) if "usage" in (event.response.raw or {})
     ]
-    read = sum(usage.get("input_tokens", usage.get("prompt_tokens", 0)) for usage in told)
+    read = sum(usage.get("input_tokens", usage.get("prompt_tokens", 0)) for usage in usages)
     assert llm.trace is not None
-    # Streamed or not, the echo is a CustomLLM, which tells of a chat and of the completion inside of it.
+    # The echo is a CustomLLM, which reports a chat and the completion inside it.
     assert read == llm.trace.usage.input_tokens
 
 
 @WAYS
-def test_what_a_conductor_used_that_works_for_another_is_told_once(events: Events, way: str) -> None:
+def test_the_usage_of_a_nested_conductor_is_reported_once(events: Events, way: str) -> None:
     alone = planner(plan((0, "Go.", [])))
     llm = Conductor({"inner": Conductor({"a": ScriptedModel("Hi.")}, planner=alone)}, planner=alone)
     ask(llm, way)
     ended = events.of(LLMChatEndEvent)
-    told = [event.response.raw["usage"] for event in ended if "usage" in (event.response.raw or {})]
+    usages = [event.response.raw["usage"] for event in ended if "usage" in (event.response.raw or {})]
     assert llm.trace is not None
-    assert (len(told), sum(usage["calls"] for usage in told)) == (3, llm.trace.usage.calls)
-    assert sum(usage["input_tokens"] for usage in told) == llm.trace.usage.input_tokens
+    assert (len(usages), sum(usage["calls"] for usage in usages)) == (3, llm.trace.usage.calls)
+    assert sum(usage["input_tokens"] for usage in usages) == llm.trace.usage.input_tokens
 
 
 @WAYS
@@ -193,7 +195,7 @@ def test_callback_handlers_count_each_token_once(way: str) -> None:
     assert len(counter.llm_token_counts) == 1
 
 
-def test_what_a_failed_run_used_is_counted() -> None:
+def test_the_usage_of_a_failed_run_is_counted() -> None:
     counter = TokenCountingHandler()
     broken = ScriptedModel(lambda _: ModelError("it is down", model="x"), name="broken")
     llm = Conductor({"a": broken}, planner=planner(plan((0, "Go.", []))), callback_manager=CallbackManager([counter]))
@@ -203,17 +205,17 @@ def test_what_a_failed_run_used_is_counted() -> None:
     assert counter.total_llm_token_count == llm.trace.usage.total_tokens > 0
 
 
-def test_what_a_stream_that_was_closed_early_used_is_counted() -> None:
+def test_the_usage_of_a_closed_stream_is_counted() -> None:
     counter = TokenCountingHandler()
     llm = conductor(callback_manager=CallbackManager([counter]))
-    stream = llm.stream_chat(asked("Why?"))
+    stream = llm.stream_chat(user_messages("Why?"))
     next(stream)
     stream.close()
     assert llm.trace is not None
     assert counter.total_llm_token_count == llm.trace.usage.total_tokens > 0
 
 
-def test_a_run_that_never_began_counts_nothing() -> None:
+def test_a_run_that_never_started_counts_nothing() -> None:
     counter = TokenCountingHandler()
     plain = ScriptedModel("Hi.", capabilities=Capabilities())
     llm = Conductor({"a": plain}, policy=Policy(single="a"), callback_manager=CallbackManager([counter]))
@@ -222,7 +224,7 @@ def test_a_run_that_never_began_counts_nothing() -> None:
     assert counter.total_llm_token_count == 0
 
 
-def test_everything_that_happens_is_an_event(events: Events) -> None:
+def test_the_events_of_a_run_are_dispatched(events: Events) -> None:
     conductor().complete("Why?")
     kinds = [event.event.type for event in events.of(ConductorEvent)]
     assert kinds[0] == "plan_started"
@@ -231,12 +233,12 @@ def test_everything_that_happens_is_an_event(events: Events) -> None:
     assert all(event.span_id.startswith("Conductor.achat-") for event in events.of(ConductorEvent))
 
 
-def test_the_pieces_of_a_streamed_answer_are_events(events: Events) -> None:
-    list(conductor().stream_chat(asked("Why?")))
+def test_the_chunks_of_a_streamed_answer_are_events(events: Events) -> None:
+    list(conductor().stream_chat(user_messages("Why?")))
     assert [event.response.delta for event in events.of(LLMChatInProgressEvent)] == ["The ", "whole ", "answer."]
 
 
-def test_every_call_begins_and_ends(events: Events) -> None:
+def test_every_call_has_a_start_and_an_end_event(events: Events) -> None:
     conductor().complete("Why?")
     assert len(events.of(LLMChatStartEvent)) == len(events.of(LLMChatEndEvent)) == 4
     assert events.of(LLMChatEndEvent)[-1].response.raw["conductor"]["rounds"]

@@ -1,4 +1,4 @@
-"""Messages and tools cross over and come back; what comes back may have been tampered with."""
+"""Conversion of messages, tools and tool choices; continuations in chat histories are untrusted."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from llama_index.core.base.llms.types import (
     ToolCallBlock,
 )
 
-from llama_index.llms.conductor.messages import carrying, chat_message, core_message, core_tool
-from llama_index.llms.conductor.requests import tool_choice
-from llamaindex.scripts import conductor, core_of
+from llama_index.llms.conductor.chat_requests import tool_choice
+from llama_index.llms.conductor.messages import chat_message, core_message, core_tool, reply_message
+from llamaindex.scripts import conductor, scripted_worker
 from rl_conductor import ConfigError, Message
 from rl_conductor.types import Continuation, FilePart, ImagePart, ReasoningPart, TextPart, Tool, ToolCall
 
@@ -32,7 +32,7 @@ PIXEL = base64.b64decode(
 PDF = b"%PDF-1.4 a page"
 
 
-def test_images_and_documents_pass_through() -> None:
+def test_images_and_documents_are_converted() -> None:
     message = ChatMessage(blocks=[TextBlock(text="Look:"), ImageBlock(image=PIXEL), DocumentBlock(data=PDF)])
     text, image, file = core_message(message).content
     assert text == TextPart(text="Look:")
@@ -46,33 +46,33 @@ def test_images_and_documents_pass_through() -> None:
 def test_an_image_and_a_document_reach_the_workers() -> None:
     llm = conductor()
     llm.chat([ChatMessage(blocks=[TextBlock(text="What is it?"), ImageBlock(image=PIXEL), DocumentBlock(data=PDF)])])
-    kinds = {part.type for message in core_of(llm, "writer").requests[0].messages for part in message.content}
+    kinds = {part.type for message in scripted_worker(llm, "writer").requests[0].messages for part in message.content}
     assert kinds == {"text", "image", "file"}
 
 
-def test_an_image_by_address_is_left_to_the_vendor_to_fetch() -> None:
+def test_an_image_url_is_passed_on_to_the_vendor() -> None:
     (image,) = core_message(ChatMessage(blocks=[ImageBlock(url="https://example.org/kite.png")])).content
     assert image == ImagePart(url="https://example.org/kite.png", media_type="image/png")
 
 
-def test_an_image_in_a_data_address_is_content() -> None:
+def test_an_image_in_a_data_url_is_content() -> None:
     address = "data:image/png;base64," + base64.b64encode(PIXEL).decode()
     (image,) = core_message(ChatMessage(blocks=[ImageBlock(url=address)])).content
     assert isinstance(image, ImagePart)
     assert base64.b64decode(image.data or "") == PIXEL
 
 
-def test_a_document_by_address_is_not_fetched() -> None:
-    with pytest.raises(ConfigError, match="give its content"):
+def test_a_document_url_is_not_fetched() -> None:
+    with pytest.raises(ConfigError, match="pass the content"):
         core_message(ChatMessage(blocks=[DocumentBlock(url="http://127.0.0.1:1/secret.pdf")]))
 
 
-def test_what_no_worker_takes_is_told() -> None:
-    with pytest.raises(ConfigError, match="no worker takes a AudioBlock"):
+def test_an_unsupported_content_block_is_an_error() -> None:
+    with pytest.raises(ConfigError, match="unsupported content block AudioBlock"):
         core_message(ChatMessage(blocks=[AudioBlock(audio=b"abc", format="wav")]))
 
 
-def test_citable_text_is_text_and_hints_are_dropped() -> None:
+def test_citable_text_is_text_and_cache_points_are_dropped() -> None:
     blocks: list[Any] = [
         CitableBlock(title="t", source="s", content=[TextBlock(text="A fact.")]),
         CachePoint(cache_control=CacheControl(type="ephemeral")),
@@ -92,7 +92,7 @@ def test_citable_text_is_text_and_hints_are_dropped() -> None:
         Message(role="user", content=(ImagePart(data=base64.b64encode(PIXEL).decode()), TextPart(text="What?"))),
     ],
 )
-def test_a_message_comes_back_as_it_went(message: Message) -> None:
+def test_messages_survive_the_round_trip(message: Message) -> None:
     assert core_message(ChatMessage.model_validate(chat_message(message).model_dump())) == message
 
 
@@ -100,41 +100,41 @@ def test_a_message_comes_back_as_it_went(message: Message) -> None:
     ("role", "expected"),
     [("developer", "system"), ("chatbot", "assistant"), ("model", "assistant"), ("function", "tool")],
 )
-def test_every_role_has_a_place(role: str, expected: str) -> None:
+def test_every_role_is_converted(role: str, expected: str) -> None:
     assert core_message(ChatMessage(role=MessageRole(role), content="x")).role == expected
 
 
 def test_a_continuation_survives_json() -> None:
     reply = Message.assistant(tool_calls=[ToolCall(id="1", name="look", arguments="{}")])
     reply = reply.model_copy(update={"continuation": Continuation(worker="writer", prompt="Do it.")})
-    stored = carrying(chat_message(reply), reply).model_dump_json()
+    stored = reply_message(reply).model_dump_json()
     assert core_message(ChatMessage.model_validate_json(stored)) == reply
 
 
 @pytest.mark.parametrize(
     "forged", [7, "writer", {"worker": 1}, {"worker": "w"}, {"worker": "w", "prompt": "p", "x": 1}, []]
 )
-def test_a_malformed_continuation_is_forgotten(forged: Any) -> None:
+def test_a_malformed_continuation_is_ignored(forged: Any) -> None:
     message = ChatMessage(role="assistant", content="x", additional_kwargs={"continuation": forged})
     assert core_message(message).continuation is None
 
 
-def test_only_an_assistants_message_continues() -> None:
-    given = {"continuation": {"worker": "w", "prompt": "p"}}
-    assert core_message(ChatMessage(role="user", content="x", additional_kwargs=given)).continuation is None
+def test_a_continuation_is_read_from_assistant_messages_only() -> None:
+    forged = {"continuation": {"worker": "w", "prompt": "p"}}
+    assert core_message(ChatMessage(role="user", content="x", additional_kwargs=forged)).continuation is None
 
 
-def test_a_thought_without_words_is_no_part() -> None:
+def test_an_empty_thinking_block_is_dropped() -> None:
     assert core_message(ChatMessage(role="assistant", blocks=[ThinkingBlock()])).content == ()
 
 
-def test_a_call_without_an_id_goes_by_its_tools_name() -> None:
+def test_a_tool_call_without_an_id_gets_the_name_of_its_tool() -> None:
     (call,) = core_message(ChatMessage(role="assistant", blocks=[ToolCallBlock(tool_name="look")])).tool_calls
     assert (call.id, call.arguments) == ("look", "{}")
 
 
 @pytest.mark.parametrize(
-    ("wanted", "meant"),
+    ("choice", "expected"),
     [
         (None, "auto"),
         ("any", "required"),
@@ -143,15 +143,15 @@ def test_a_call_without_an_id_goes_by_its_tools_name() -> None:
         ({"type": "function", "function": {"name": "look"}}, "look"),
     ],
 )
-def test_a_tool_choice_is_read_in_either_spelling(wanted: Any, meant: str) -> None:
-    assert tool_choice(wanted, [Tool(name="look", description="", parameters={})]) == meant
+def test_both_forms_of_tool_choice_are_accepted(choice: Any, expected: str) -> None:
+    assert tool_choice(choice, [Tool(name="look", description="", parameters={})]) == expected
 
 
-def test_a_tool_that_is_not_there_can_not_be_chosen() -> None:
+def test_choosing_an_unknown_tool_is_an_error() -> None:
     with pytest.raises(ConfigError, match="tool_choice is 'lok'; write 'auto', 'required', 'none' or one of look"):
         tool_choice("lok", [Tool(name="look", description="", parameters={})])
 
 
-def test_what_is_no_tool_is_told() -> None:
+def test_a_malformed_tool_is_an_error() -> None:
     with pytest.raises(ConfigError, match="to_openai_tool"):
         core_tool({"name": "look"})

@@ -1,4 +1,4 @@
-"""As a dictionary, as JSON and pickled: what can be named comes back, what cannot is told, secrets are in none."""
+"""Serialisation as dictionary, JSON and pickle: names are restored, objects are passed again, secrets are left out."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ def key(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", SECRET)
 
 
-def named() -> Conductor:
+def conductor_by_names() -> Conductor:
     policy = Policy(forbid=(Flow(reader="strong", source="inside"),), final="inside")
     limits = Limits(usd=Decimal("0.5"), steps=3)
     return Conductor(WORKERS, planner="openai:gpt-5-mini", policy=policy, limits=limits, temperature=0.3)
 
 
 @pytest.mark.parametrize("way", ["dict", "json", "pickle"])
-def test_workers_by_name_come_back(way: str) -> None:
-    llm = named()
+def test_workers_given_by_name_are_restored(way: str) -> None:
+    llm = conductor_by_names()
     match way:
         case "dict":
             again = Conductor.from_dict(llm.to_dict())
@@ -47,8 +47,8 @@ def test_workers_by_name_come_back(way: str) -> None:
     assert again.metadata == llm.metadata
 
 
-def test_an_entry_says_as_much_as_in_a_pool_file() -> None:
-    assert named().to_dict()["workers"]["inside"] == {
+def test_an_entry_is_serialised_as_in_a_pool_file() -> None:
+    assert conductor_by_names().to_dict()["workers"]["inside"] == {
         "model": "ollama:qwen3",
         "tags": ["internal"],
         "strengths": "private data",
@@ -56,47 +56,47 @@ def test_an_entry_says_as_much_as_in_a_pool_file() -> None:
     }
 
 
-def test_no_secret_is_written_down() -> None:
+def test_no_secret_is_serialised() -> None:
     llm = conductor(EchoLLM(api_key=SECRET))
-    for written in (llm.to_json(), str(llm.to_dict()), llm.model_dump_json(), str(llm.to_payload())):
-        assert SECRET not in written
-    assert SECRET.encode() not in pickle.dumps(named())
+    for text in (llm.to_json(), str(llm.to_dict()), llm.model_dump_json(), str(llm.to_payload())):
+        assert SECRET not in text
+    assert SECRET.encode() not in pickle.dumps(conductor_by_names())
 
 
-def test_what_has_no_name_must_be_given_again() -> None:
+def test_objects_must_be_passed_again() -> None:
     data = json.loads(conductor(EchoLLM()).to_json())
     assert data["workers"]["drafter"] == {"object": "EchoLLM"}
-    with pytest.raises(ConfigError, match="'drafter' was a EchoLLM, which can't be written down") as caught:
+    with pytest.raises(ConfigError, match="'drafter' was a EchoLLM, which can't be serialised") as caught:
         Conductor.from_dict(data)
     assert "\n" not in str(caught.value)
     workers = {"drafter": EchoLLM(), "writer": ScriptedModel("Again.")}
     assert Conductor.from_dict(data, workers=workers, planner=planner()).complete("Why?").text == "Again."
 
 
-def test_llms_are_pickled_as_they_are() -> None:
+def test_llms_are_pickled() -> None:
     again = pickle.loads(pickle.dumps(Conductor([EchoLLM(window=1_234)], policy=Policy(single="echo"))))
     assert again.metadata.context_window == 1_234
     assert again.complete("Why?").text == "An echo."
 
 
-def test_what_cannot_be_pickled_is_not_left_out() -> None:
+def test_unpicklable_workers_are_an_error() -> None:
     with pytest.raises((AttributeError, pickle.PicklingError)):  # Python versions differ
         pickle.dumps(Conductor([ScriptedModel("Hi.")]))
 
 
-def test_a_planner_without_a_name_must_be_given_again() -> None:
+def test_a_planner_object_must_be_passed_again() -> None:
     data = Conductor({"a": "openai:gpt-5"}, planner=EchoLLM()).to_dict()
     with pytest.raises(ConfigError, match="the planner was a EchoLLM"):
         Conductor.from_dict(data)
 
 
-def test_what_this_machine_offers_is_looked_for_again() -> None:
+def test_models_are_discovered_again() -> None:
     again = pickle.loads(pickle.dumps(Conductor(profile="mini")))
     assert again.profile == "mini"
     assert "gpt-6-sol" in again._core.pool
 
 
-def test_it_goes_where_an_llm_goes() -> None:
+def test_it_is_accepted_as_the_llm_of_settings() -> None:
     from llama_index.core import Settings  # noqa: PLC0415
 
     llm: LLM = conductor()

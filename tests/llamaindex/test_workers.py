@@ -1,4 +1,4 @@
-"""LlamaIndex's LLMs as workers: of one's own without an async half, and a vendor's real integration over a socket."""
+"""LlamaIndex's LLMs as workers: custom ones without async methods, and a vendor's real integration."""
 
 from __future__ import annotations
 
@@ -15,49 +15,49 @@ from llama_index.llms.ollama import Ollama
 
 from core.runs import SOON
 from llama_index.llms.conductor import Conductor, LLMModel, pool_of
-from llama_index.llms.conductor.workers import LOOKS_UP
+from llama_index.llms.conductor.workers import INDEX_DESCRIPTION
 from llamaindex.ollama_server import ollama
-from llamaindex.scripts import EchoLLM, asked, conductor, plan, planner, text_of
+from llamaindex.scripts import EchoLLM, conductor, plan, planner, response_text, user_messages
 from rl_conductor import Limits, Message, ModelError, Policy, Price, Request, RunError, Sampling, ScriptedModel, Tool
 from rl_conductor.types import Delta
 
 LOOK = Tool(name="look", description="Look somewhere.", parameters={"type": "object", "properties": {"at": {}}})
-CALL = {"tool_calls": [{"function": {"name": "look", "arguments": {"at": "the sky"}}}]}
+LOOK_CALL = {"tool_calls": [{"function": {"name": "look", "arguments": {"at": "the sky"}}}]}
 
 
 def question(**more: object) -> Request:
     return Request.model_validate({"messages": (Message.user("Why?"),), **more})
 
 
-def real(url: str) -> Ollama:
+def ollama_llm(url: str) -> Ollama:
     return Ollama(model="tiny", base_url=url, context_window=2048)
 
 
-async def test_an_llm_of_ones_own_drafts_and_answers() -> None:
+async def test_a_custom_llm_drafts_and_answers() -> None:
     llm = Conductor({"drafter": EchoLLM(), "writer": EchoLLM()}, planner=planner())
-    assert text_of(await llm.achat(asked("Why?"))) == "An echo."
-    assert [piece.delta async for piece in await llm.astream_chat(asked("Why?"))] == ["An ", "echo.", ""]
+    assert response_text(await llm.achat(user_messages("Why?"))) == "An echo."
+    assert [piece.delta async for piece in await llm.astream_chat(user_messages("Why?"))] == ["An ", "echo.", ""]
 
 
-TOGETHER = threading.Barrier(2, timeout=SOON)
+BARRIER = threading.Barrier(2, timeout=SOON)
 
 
-class Together(EchoLLM):
-    """It answers while another of its kind is asked, too."""
+class BarrierLLM(EchoLLM):
+    """Answers only while another instance runs too."""
 
-    def _check_line(self) -> None:
-        TOGETHER.wait()
+    def _before_reply(self) -> None:
+        BARRIER.wait()
 
 
-async def test_an_llm_without_an_async_half_does_not_hold_up_the_others() -> None:
+async def test_llms_without_async_methods_run_in_parallel() -> None:
     steps = plan((0, "One.", []), (1, "Two.", []), (2, "Both.", [0, 1]))
-    workers = {"one": Together(), "two": Together(), "both": ScriptedModel("Done.")}
+    workers = {"one": BarrierLLM(), "two": BarrierLLM(), "both": ScriptedModel("Done.")}
     llm = Conductor(workers, planner=planner(steps), access="positional")
-    await llm.achat(asked("Why?"))
-    assert not TOGETHER.broken
+    await llm.achat(user_messages("Why?"))
+    assert not BARRIER.broken
 
 
-def test_a_conductor_that_works_for_another_is_priced_and_held_to_limits_call_by_call() -> None:
+def test_limits_and_prices_apply_to_each_call_of_a_nested_conductor() -> None:
     echo = ScriptedModel("An echo.", price=Price(input=0, output=0, per_call=Decimal("0.5")))
     alone = plan((0, "Go.", []))
     inner = Conductor({"echo": echo}, planner=planner(alone), temperature=0.3, max_tokens=50)
@@ -72,7 +72,7 @@ def test_a_conductor_that_works_for_another_is_priced_and_held_to_limits_call_by
         llm.complete("Why?")
 
 
-def test_a_conductor_that_works_for_another_reads_as_much_as_it_says() -> None:
+def test_the_context_window_of_a_nested_conductor_is_used() -> None:
     index = SummaryIndex([]).as_retriever()
     inner = Conductor({"large": EchoLLM(window=9_000), "index": index}, planner=planner())
     assert Conductor(inner, planner=planner()).metadata.context_window == 9_000
@@ -81,27 +81,27 @@ def test_a_conductor_that_works_for_another_reads_as_much_as_it_says() -> None:
 
 
 @pytest.mark.parametrize("stream", [False, True])
-async def test_a_conductor_that_works_for_another_waits_for_its_own_rate_limiter(*, stream: bool) -> None:
-    turns = Turns()
-    inner = Conductor({"echo": ScriptedModel("Hi.")}, policy=Policy(single="echo"), rate_limiter=turns)
+async def test_a_nested_conductor_uses_its_own_rate_limiter(*, stream: bool) -> None:
+    limiter = CountingRateLimiter()
+    inner = Conductor({"echo": ScriptedModel("Hi.")}, policy=Policy(single="echo"), rate_limiter=limiter)
     llm = Conductor({"inner": inner}, policy=Policy(single="inner"))
     await llm.conductor.run("Why?", stream=stream)
-    assert turns.taken == 1
+    assert limiter.acquired == 1
 
 
-class Turns(BaseRateLimiter):
-    """Counts who waits for a turn."""
+class CountingRateLimiter(BaseRateLimiter):
+    """Counts how often it is acquired."""
 
-    taken = 0
+    acquired = 0
 
     def acquire(self, num_tokens: int = 0) -> None:
-        self.taken += 1
+        self.acquired += 1
 
     async def async_acquire(self, num_tokens: int = 0) -> None:
-        self.taken += 1
+        self.acquired += 1
 
 
-def test_usage_is_what_the_llm_says() -> None:
+def test_usage_is_read_from_the_response() -> None:
     llm = Conductor({"a": EchoLLM()}, planner=planner(plan((0, "Go.", []))))
     llm.complete("Why?")
     assert llm.trace is not None
@@ -109,12 +109,12 @@ def test_usage_is_what_the_llm_says() -> None:
     assert (used.input_tokens, used.output_tokens, used.unpriced_calls) == (11, 3, 1)
 
 
-async def test_a_price_may_be_given() -> None:
+async def test_a_price_can_be_set() -> None:
     model = LLMModel(EchoLLM(), price=Price(input=1_000_000, output=0))
     assert (await model.complete(question())).usage.cost == 11
 
 
-def test_what_an_llm_raises_is_not_repeated_but_another_worker_takes_over() -> None:
+def test_errors_of_an_llm_are_not_retried_but_another_worker_takes_the_step() -> None:
     broken = EchoLLM(fails=True)
     llm = conductor(broken)
     llm.complete("Why?")
@@ -127,7 +127,7 @@ def test_what_an_llm_raises_is_not_repeated_but_another_worker_takes_over() -> N
         alone.complete("Why?")
 
 
-def test_tokens_are_counted_once_though_llm_and_conductor_share_a_counter() -> None:
+def test_tokens_are_counted_once_by_a_shared_counter() -> None:
     counter = TokenCountingHandler()
     both = CallbackManager([counter])
     llm = Conductor({"a": EchoLLM(callback_manager=both)}, planner=planner(plan((0, "Go.", []))), callback_manager=both)
@@ -137,7 +137,7 @@ def test_tokens_are_counted_once_though_llm_and_conductor_share_a_counter() -> N
     assert len(counter.llm_token_counts) == 1
 
 
-def test_tokens_are_counted_once_by_a_counter_of_all_of_llamaindex(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tokens_are_counted_once_by_a_counter_in_settings(monkeypatch: pytest.MonkeyPatch) -> None:
     counter = TokenCountingHandler()
     monkeypatch.setattr(Settings, "_callback_manager", CallbackManager([counter]))
     llm = Conductor({"a": EchoLLM()}, planner=planner(plan((0, "Go.", []))))
@@ -147,9 +147,9 @@ def test_tokens_are_counted_once_by_a_counter_of_all_of_llamaindex(monkeypatch: 
     assert len(counter.llm_token_counts) == 1
 
 
-async def test_a_vendors_integration_answers_over_a_socket() -> None:
+async def test_a_vendors_integration_answers() -> None:
     with ollama({"content": "Because."}) as server:
-        model = LLMModel(real(server.url))
+        model = LLMModel(ollama_llm(server.url))
         completion = await model.complete(question(sampling=Sampling(temperature=0.5)))
     assert completion.text == "Because."
     assert (completion.usage.input_tokens, completion.usage.output_tokens) == (40, 5)
@@ -158,16 +158,16 @@ async def test_a_vendors_integration_answers_over_a_socket() -> None:
 
 async def test_a_vendors_integration_streams() -> None:
     with ollama({"content": "Because it is."}) as server:
-        deltas: list[Delta] = [delta async for delta in LLMModel(real(server.url)).stream(question())]
+        deltas: list[Delta] = [delta async for delta in LLMModel(ollama_llm(server.url)).stream(question())]
     assert [delta.text for delta in deltas[:-1]] == ["Because ", "it ", "is. "]
     assert deltas[-1].completion is not None
     assert deltas[-1].completion.text == "Because it is. "
 
 
-async def test_a_vendors_integration_calls_tools_and_each_call_has_an_id_of_its_own() -> None:
-    twice = {"tool_calls": CALL["tool_calls"] * 2}
+async def test_tool_calls_of_an_integration_without_ids_get_unique_ids() -> None:
+    twice = {"tool_calls": LOOK_CALL["tool_calls"] * 2}
     with ollama(twice) as server:
-        completion = await LLMModel(real(server.url)).complete(question(tools=(LOOK,)))
+        completion = await LLMModel(ollama_llm(server.url)).complete(question(tools=(LOOK,)))
     first, second = completion.message.tool_calls
     assert (first.name, first.arguments) == ("look", '{"at": "the sky"}')
     assert len({first.id, second.id, "look"}) == 3
@@ -175,33 +175,33 @@ async def test_a_vendors_integration_calls_tools_and_each_call_has_an_id_of_its_
     assert completion.finish_reason == "tool_calls"
 
 
-async def test_only_the_tool_that_must_be_called_is_offered() -> None:
+async def test_only_the_required_tool_is_offered() -> None:
     other = Tool(name="other", description="Another.")
-    with ollama(CALL, {"content": "No."}) as server:
-        model = LLMModel(real(server.url))
+    with ollama(LOOK_CALL, {"content": "No."}) as server:
+        model = LLMModel(ollama_llm(server.url))
         await model.complete(question(tools=(LOOK, other), tool_choice="look"))
         await model.complete(question(tools=(LOOK, other), tool_choice="none"))
     assert [tool["function"]["name"] for tool in server.requests[0]["tools"]] == ["look"]
     assert not server.requests[1].get("tools")
 
 
-async def test_a_result_goes_back_to_a_vendors_integration_without_what_is_only_meant_for_us() -> None:
+async def test_continuations_are_not_sent_to_a_vendors_integration() -> None:
     with ollama({"content": "Blue."}) as server:
         call = Message.assistant(tool_calls=[{"id": "1", "name": "look", "arguments": '{"at": "x"}'}])  # type: ignore[list-item]
         messages = (Message.user("Why?"), call, Message.tool("1", "blue"))
-        await LLMModel(real(server.url)).complete(Request(messages=messages))
+        await LLMModel(ollama_llm(server.url)).complete(Request(messages=messages))
     assert server.requests[0]["messages"][1]["tool_calls"] == [{"function": {"name": "look", "arguments": {"at": "x"}}}]
     assert "continuation" not in str(server.requests)
 
 
-async def test_a_silent_llm_is_a_failure() -> None:
+async def test_an_empty_reply_is_an_error() -> None:
     with ollama({"content": ""}) as server:
-        model = LLMModel(real(server.url))
+        model = LLMModel(ollama_llm(server.url))
         with pytest.raises(ModelError, match="empty"):
             await model.complete(question())
 
 
-async def test_cancelling_while_a_thread_waits_for_the_next_piece_is_no_failure_of_the_llm() -> None:
+async def test_cancelling_while_a_thread_waits_raises_no_model_error() -> None:
     slow = EchoLLM(seconds=0.5)
 
     async def read() -> None:
@@ -215,27 +215,27 @@ async def test_cancelling_while_a_thread_waits_for_the_next_piece_is_no_failure_
         await reading
 
 
-def test_an_llm_says_what_it_can_do() -> None:
+def test_the_capabilities_of_an_llm_are_read_from_its_metadata() -> None:
     echo = LLMModel(EchoLLM())
     assert echo.name == "llamaindex:echo"
     assert echo.capabilities.names == frozenset()
-    assert LLMModel(real("http://127.0.0.1:1")).capabilities.names == {"tools", "images", "files"}
+    assert LLMModel(ollama_llm("http://127.0.0.1:1")).capabilities.names == {"tools", "images", "files"}
 
 
-def test_a_pool_is_made_of_mixed_workers() -> None:
+def test_a_pool_of_mixed_workers() -> None:
     pool = pool_of({"echo": EchoLLM(), "scripted": ScriptedModel("Hi.")})
     assert [worker.model.name for worker in pool.values()] == ["llamaindex:echo", "scripted:scripted"]
     assert pool["echo"].sampling == Sampling()
 
 
 @pytest.mark.parametrize("stream", [False, True])
-async def test_what_an_llm_raises_is_told_without_its_key(*, stream: bool) -> None:
+async def test_errors_of_an_llm_contain_no_keys(*, stream: bool) -> None:
     llm = Conductor({"echo": EchoLLM(fails=True)}, planner=planner(plan((0, "Say it.", []))))
     with pytest.raises(RunError) as caught:
         await llm._core.run("Why?", stream=stream)
-    told = str(caught.value) + caught.value.trace.model_dump_json()
-    assert "raised OSError: the line is down, and Bearer [secret] was" in told
-    assert "sk-very-secret" not in told
+    text = str(caught.value) + caught.value.trace.model_dump_json()
+    assert "raised OSError: the line is down, and Bearer [secret] was" in text
+    assert "sk-very-secret" not in text
 
 
 def test_the_planner_reads_names_and_descriptions() -> None:
@@ -252,17 +252,17 @@ def test_the_planner_reads_names_and_descriptions() -> None:
 
     Conductor(workers, planner=scripted).complete("Why?")
 
-    told = scripted.requests[0].messages[0].text
-    assert [line for line in told.splitlines() if line.startswith("Model ")] == [
+    text = scripted.requests[0].messages[0].text
+    assert [line for line in text.splitlines() if line.startswith("Model ")] == [
         'Model 0 "math_expert"',
         'Model 1 "rules": Knows the house rules; free',
-        f'Model 2 "archive": {LOOKS_UP}; free',
+        f'Model 2 "archive": {INDEX_DESCRIPTION}; free',
         'Model 3 "letters": Finds old letters; free',
         'Model 4 "coder": Writes code; free',
     ]
 
 
-def test_an_entry_with_an_object_is_written_down_as_what_it_was() -> None:
+def test_an_entry_with_an_object_is_serialised_as_its_class() -> None:
     llm = Conductor({"a": {"model": EchoLLM(), "description": "Echoes."}}, planner=planner())
 
     assert llm.to_dict()["workers"] == {"a": {"object": "EchoLLM"}}

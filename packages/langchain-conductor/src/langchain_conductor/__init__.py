@@ -1,6 +1,6 @@
 """RL Conductor for LangChain and LangGraph.
 
-Each public name is imported when it is first used; LangGraph is needed for its own names only.
+Each public name is imported on its first use; LangGraph is needed for its own names only.
 """
 
 from importlib import import_module
@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from langchain_conductor.chat import ChatConductor
-    from langchain_conductor.models import ChatModel, RunnableModel
-    from langchain_conductor.node import create_conductor
+    from langchain_conductor.graph.node import create_conductor
+    from langchain_conductor.graph.progress import Progress, aget_progress, get_progress
+    from langchain_conductor.models.chat_model import ChatModel
+    from langchain_conductor.models.runnable_model import RunnableModel
     from langchain_conductor.pool import pool_of
-    from langchain_conductor.progress import Progress, aget_progress, get_progress
     from langchain_conductor.runnable import Planned, RunnableConductor
 
 __all__ = [
@@ -29,13 +30,13 @@ __all__ = [
 
 _MODULES = {
     "ChatConductor": "chat",
-    "ChatModel": "models",
-    "RunnableModel": "models",
-    "create_conductor": "node",
+    "ChatModel": "models.chat_model",
+    "RunnableModel": "models.runnable_model",
+    "create_conductor": "graph.node",
     "pool_of": "pool",
-    "Progress": "progress",
-    "aget_progress": "progress",
-    "get_progress": "progress",
+    "Progress": "graph.progress",
+    "aget_progress": "graph.progress",
+    "get_progress": "graph.progress",
     "Planned": "runnable",
     "RunnableConductor": "runnable",
 }

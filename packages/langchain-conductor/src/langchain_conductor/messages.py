@@ -1,7 +1,7 @@
-"""LangChain's messages, tools and usage as the values of `rl_conductor`, and back: pure translation.
+"""Converts LangChain's messages, tools and usage to the values of `rl_conductor`, and back.
 
-Names that begin with `core_` make the core's values, names that begin with `lc_` make LangChain's. Histories come from
-users, stores and models: what they carry for us is validated before it is believed, and forgotten when it is malformed.
+Functions that begin with `core_` return the core's values, those that begin with `lc_` return LangChain's. Histories
+come from users, stores and models: our data in them is validated, and ignored if it is malformed.
 """
 
 from __future__ import annotations
@@ -45,44 +45,44 @@ from rl_conductor.types import (
     Value,
 )
 
-NAME = "conductor"
-"""As which provider a conductor shows in LangChain's traces."""
-CARRIED = "conductor"
-"""The key of an AI message's `additional_kwargs` under which `Carried` travels."""
+PROVIDER = "conductor"
+"""The provider name of a conductor in LangChain's traces."""
+TURN_STATE_KEY = "conductor"
+"""The key of `TurnState` in the `additional_kwargs` of an AI message."""
 
-NO_NAME = re.compile(r"[^a-zA-Z0-9_-]+")
-"""What vendors take in no name."""
-LONGEST_NAME = 64
+INVALID_IN_NAMES = re.compile(r"[^a-zA-Z0-9_-]+")
+"""Characters that vendors do not accept in the names of tools and schemas."""
+MAX_NAME_LENGTH = 64
 
 AnyTool = Mapping[str, Any] | type | Callable[..., Any] | BaseTool
-"""Whatever LangChain takes for a tool."""
+"""Tools in any form that LangChain accepts."""
 
 
-class Carried(Value):
-    """What an AI message brings along for the turn after it, as plain JSON."""
+class TurnState(Value):
+    """State that an AI message carries to the next turn, as plain JSON."""
 
     continuation: Continuation | None = None
     reasoning: tuple[ReasoningPart, ...] = ()
-    """Thoughts that a vendor wants back unchanged."""
+    """Signed reasoning, which its vendor requires back unchanged."""
 
 
-# ------------------------------------------------------------------------------------ into the core
+# --------------------------------------------------------------------------------- LangChain to core
 
 
 def core_messages(messages: Iterable[BaseMessage]) -> tuple[Message, ...]:
-    """A conversation.
+    """Converts a conversation to the core's messages.
 
     Raises:
-        ConfigError: a message holds what no worker can take, such as audio.
+        ConfigError: a message contains a block that no worker can take, such as audio.
     """
     return tuple(core_message(message) for message in messages)
 
 
 def core_message(message: BaseMessage) -> Message:
-    """One message.
+    """Converts one message to the core's.
 
     Raises:
-        ConfigError: it holds what no worker can take, such as audio.
+        ConfigError: it contains a block that no worker can take, such as audio.
     """
     match message:
         case AIMessage():
@@ -100,53 +100,55 @@ def core_message(message: BaseMessage) -> Message:
 
 
 def core_completion(message: AIMessage, *, model: str, price: Price | None) -> Completion:
-    """A model's reply. `model` is the one that was asked, for replies that don't say who answered."""
-    told = message.response_metadata
+    """Converts a model's reply. `model` is the requested one, for replies that don't name the model."""
+    metadata = message.response_metadata
     return Completion(
         message=core_message(message),
         usage=priced(core_usage(message.usage_metadata), price if message.usage_metadata else None),
         finish_reason=_finish_reason(message),
-        model=str(told.get("model_name") or told.get("model") or model),
+        model=str(metadata.get("model_name") or metadata.get("model") or model),
     )
 
 
 def core_usage(usage: UsageMetadata | None) -> Usage:
-    """Token counts, without calls and cost."""
+    """Converts token counts; calls and cost stay 0."""
     if usage is None:
         return Usage()
-    read, written = max(usage["input_tokens"], 0), max(usage["output_tokens"], 0)
+    input_tokens, output_tokens = max(usage["input_tokens"], 0), max(usage["output_tokens"], 0)
     details = usage.get("input_token_details", {})
-    cached = max(min(details.get("cache_read") or 0, read), 0)
-    kept = max(min(details.get("cache_creation") or 0, read - cached), 0)
-    thought = usage.get("output_token_details", {}).get("reasoning") or 0
+    cached_tokens = max(min(details.get("cache_read") or 0, input_tokens), 0)
+    cache_write_tokens = max(min(details.get("cache_creation") or 0, input_tokens - cached_tokens), 0)
+    reasoning_tokens = usage.get("output_token_details", {}).get("reasoning") or 0
     return Usage(
-        input_tokens=read,
-        cached_tokens=cached,
-        cache_write_tokens=kept,
-        output_tokens=written,
-        reasoning_tokens=max(min(thought, written), 0),
+        input_tokens=input_tokens,
+        cached_tokens=cached_tokens,
+        cache_write_tokens=cache_write_tokens,
+        output_tokens=output_tokens,
+        reasoning_tokens=max(min(reasoning_tokens, output_tokens), 0),
     )
 
 
 def core_tool(tool: AnyTool, *, strict: bool | None = None) -> Tool:
-    """A tool; `strict` asks that arguments have no other fields than its schema names.
+    """Converts a tool; `strict` requests arguments that match its schema exactly, and closes the schema.
 
     Raises:
-        ConfigError: it is none, or one that only a vendor's own server can run.
+        ConfigError: `tool` is not a tool, or only a vendor's own server can run it.
     """
     try:
         function = convert_to_openai_tool(tool, strict=strict).get("function")
     except ValueError as error:
-        why = f"{tool!r} is no tool; give a function, a LangChain tool, a pydantic class or a JSON schema with a title"
-        raise ConfigError(why) from error
+        accepted = "a function, a LangChain tool, a pydantic class or a JSON schema with a title"
+        raise ConfigError(f"{tool!r} is not a tool; write {accepted}") from error
     if function is None:
-        raise ConfigError(f"the tool {tool!r} runs on a vendor's server, not on every worker; give a function instead")
-    given = {name: function[name] for name in ("name", "description", "parameters") if function.get(name)}
-    return Tool.model_validate(given)
+        raise ConfigError(
+            f"the tool {tool!r} runs only on its vendor's server, not with every worker; write a function instead"
+        )
+    fields = {name: function[name] for name in ("name", "description", "parameters") if function.get(name)}
+    return Tool.model_validate({**fields, "strict": function.get("strict")})
 
 
 def core_tool_choice(choice: str | bool | Mapping[str, Any] | None, tools: Sequence[Tool]) -> str:
-    """`auto`, `none`, `required` or a tool's name, however LangChain, OpenAI or Anthropic spell it.
+    """Converts LangChain's, OpenAI's or Anthropic's tool choice to `auto`, `none`, `required` or a tool's name.
 
     Raises:
         ConfigError: no tool has that name.
@@ -163,22 +165,22 @@ def core_tool_choice(choice: str | bool | Mapping[str, Any] | None, tools: Seque
 
 
 def _core_reply(message: AIMessage) -> Message:
-    carried = _carried(message)
-    parts = [part for part in _parts(message) if not (carried.reasoning and isinstance(part, ReasoningPart))]
+    state = _turn_state(message)
+    parts = [part for part in _parts(message) if not (state.reasoning and isinstance(part, ReasoningPart))]
     return Message(
         role="assistant",
-        content=(*carried.reasoning, *parts),
+        content=(*state.reasoning, *parts),
         tool_calls=tuple(_core_calls(message)),
         name=message.name,
-        continuation=carried.continuation,
+        continuation=state.continuation,
     )
 
 
-def _carried(message: AIMessage) -> Carried:
+def _turn_state(message: AIMessage) -> TurnState:
     try:
-        return Carried.model_validate(message.additional_kwargs.get(CARRIED, {}))
+        return TurnState.model_validate(message.additional_kwargs.get(TURN_STATE_KEY, {}))
     except ValidationError:
-        return Carried()  # it was not ours: without it this turn is planned like any other
+        return TurnState()  # not ours; without it this turn is planned like any other
 
 
 def _core_calls(message: AIMessage) -> Iterator[ToolCall]:
@@ -189,77 +191,79 @@ def _core_calls(message: AIMessage) -> Iterator[ToolCall]:
 
 
 def _parts(message: BaseMessage) -> Iterator[ContentPart]:
-    """The content; tool calls are read elsewhere, and what other vendors' models noted for themselves is left out."""
+    """Converts the content blocks, without tool calls and without vendors' own blocks in replies."""
     for block in cast("list[dict[str, Any]]", message.content_blocks):
         match block:
             case {"type": "text" | "text-plain", "text": str(text)}:
                 if text:
                     yield TextPart(text=text)
             case {"type": "reasoning"}:
-                yield from _thought(block.get("reasoning"), block.get("extras", {}).get("signature"))
+                yield from _reasoning(block.get("reasoning"), block.get("extras", {}).get("signature"))
             case {"type": "non_standard", "value": {"type": "thinking", "thinking": str(text), **other}}:
-                yield from _thought(text, cast("str | None", other.get("signature")))
+                yield from _reasoning(text, cast("str | None", other.get("signature")))
             case {"type": "image", **image} if "base64" in image or "url" in image:
                 yield _image(image)
             case {"type": "file", "base64": str(data)}:
-                yield FilePart(data=data, **_file_facts(block))
+                yield FilePart(data=data, **_file_fields(block))
             case _ if not isinstance(message, AIMessage):
-                raise ConfigError(_refusal(message, block))
+                raise ConfigError(_unsupported_block(message, block))
 
 
-def _thought(text: str | None, signature: str | None) -> Iterator[ReasoningPart]:
+def _reasoning(text: str | None, signature: str | None) -> Iterator[ReasoningPart]:
     if text or signature:
         yield ReasoningPart(text=text or "", signature=signature)
 
 
 def _image(block: Mapping[str, Any]) -> ImagePart:
     kind = block.get("mime_type") or "image/png"
-    head, comma, data = str(block.get("url", "")).partition(";base64,")
-    if comma and head.startswith("data:"):
+    head, separator, data = str(block.get("url", "")).partition(";base64,")
+    if separator and head.startswith("data:"):
         return ImagePart(media_type=head.removeprefix("data:"), data=data)
     return ImagePart(media_type=kind, url=block.get("url"), data=block.get("base64"))
 
 
-def _file_facts(block: Mapping[str, Any]) -> dict[str, Any]:
+def _file_fields(block: Mapping[str, Any]) -> dict[str, Any]:
     name = block.get("filename") or block.get("extras", {}).get("filename")
-    facts = {"media_type": block.get("mime_type"), "name": name}
-    return {key: value for key, value in facts.items() if value}
+    fields = {"media_type": block.get("mime_type"), "name": name}
+    return {key: value for key, value in fields.items() if value}
 
 
-def _refusal(message: BaseMessage, block: Mapping[str, Any]) -> str:
+def _unsupported_block(message: BaseMessage, block: Mapping[str, Any]) -> str:
     kind = block.get("value", block).get("type") if block["type"] == "non_standard" else block["type"]
-    cure = (
+    replacement = (
         "its content as base64, since workers of other vendors can't fetch it"
         if kind == "file"
         else "text, images or files"
     )
-    return f"a {message.type} message holds a block of type {kind!r} that can't be sent to every worker; give {cure}"
+    return (
+        f"a {message.type} message has a block of type {kind!r} that can't be sent to every worker; write {replacement}"
+    )
 
 
-CUT_SHORT = ("length", "max_tokens", "model_length")
-WITHHELD = ("content_filter", "safety", "refusal", "prohibited_content", "blocklist", "recitation")
+LENGTH_REASONS = ("length", "max_tokens", "model_length")
+FILTER_REASONS = ("content_filter", "safety", "refusal", "prohibited_content", "blocklist", "recitation")
 
 
 def _finish_reason(message: AIMessage) -> FinishReason:
-    told = message.response_metadata
-    reason = str(told.get("finish_reason") or told.get("stop_reason") or told.get("done_reason")).lower()
-    if reason in CUT_SHORT:
+    metadata = message.response_metadata
+    reason = str(metadata.get("finish_reason") or metadata.get("stop_reason") or metadata.get("done_reason")).lower()
+    if reason in LENGTH_REASONS:
         return "length"
-    if reason in WITHHELD:
+    if reason in FILTER_REASONS:
         return "content_filter"
     return "tool_calls" if message.tool_calls else "stop"
 
 
-# --------------------------------------------------------------------------------- out of the core
+# --------------------------------------------------------------------------------- core to LangChain
 
 
 def lc_messages(messages: Iterable[Message]) -> list[BaseMessage]:
-    """A conversation, for a LangChain model to read."""
+    """Converts a conversation for a LangChain model."""
     return [lc_message(message) for message in messages]
 
 
 def lc_message(message: Message) -> BaseMessage:
-    """One message."""
+    """Converts one message to LangChain's."""
     content: Any = _content(message)
     match message.role:
         case "system":
@@ -273,21 +277,21 @@ def lc_message(message: Message) -> BaseMessage:
 
 
 def lc_reply(message: Message, **fields: Any) -> AIMessage:
-    """The Conductor's answer, for the caller; `fields` are further ones of the `AIMessage`."""
-    thoughts = tuple(part for part in message.content if isinstance(part, ReasoningPart))
-    signed = tuple(part for part in thoughts if part.signature)
-    carried = Carried(continuation=message.continuation, reasoning=signed)
+    """Converts the Conductor's answer for the caller; `fields` are additional ones of the `AIMessage`."""
+    reasoning = tuple(part for part in message.content if isinstance(part, ReasoningPart))
+    signed = tuple(part for part in reasoning if part.signature)
+    state = TurnState(continuation=message.continuation, reasoning=signed)
     extra: dict[str, Any] = {}
-    if carried != Carried():
-        extra[CARRIED] = carried.model_dump(mode="json", exclude_none=True)
-    if thoughts:
-        extra["reasoning_content"] = "".join(part.text for part in thoughts)  # where LangChain looks for it
+    if state != TurnState():
+        extra[TURN_STATE_KEY] = state.model_dump(mode="json", exclude_none=True)
+    if reasoning:
+        extra["reasoning_content"] = "".join(part.text for part in reasoning)  # the key that LangChain reads
     return AIMessage(message.text, name=message.name, additional_kwargs=extra, **_lc_calls(message), **fields)
 
 
 def lc_usage(usage: Usage) -> UsageMetadata:
-    """Token counts; calls and cost have no place in them."""
-    made = UsageMetadata(
+    """Converts token counts; LangChain has no fields for calls and cost."""
+    metadata = UsageMetadata(
         input_tokens=usage.input_tokens, output_tokens=usage.output_tokens, total_tokens=usage.total_tokens
     )
     details = InputTokenDetails()
@@ -296,44 +300,44 @@ def lc_usage(usage: Usage) -> UsageMetadata:
     if usage.cache_write_tokens:
         details["cache_creation"] = usage.cache_write_tokens
     if details:
-        made["input_token_details"] = details
+        metadata["input_token_details"] = details
     if usage.reasoning_tokens:
-        made["output_token_details"] = OutputTokenDetails(reasoning=usage.reasoning_tokens)
-    return made
+        metadata["output_token_details"] = OutputTokenDetails(reasoning=usage.reasoning_tokens)
+    return metadata
 
 
-def plain_name(title: str) -> str:
-    """`title` as every vendor takes it for the name of a tool or of a schema."""
-    return NO_NAME.sub("_", title)[:LONGEST_NAME]
+def vendor_safe_name(title: str) -> str:
+    """Converts `title` to a name that every vendor accepts for a tool or a schema."""
+    return INVALID_IN_NAMES.sub("_", title)[:MAX_NAME_LENGTH]
 
 
 def lc_tool(tool: Tool) -> dict[str, Any]:
-    """A tool in the form that every `bind_tools` takes."""
-    return {"type": "function", "function": tool.model_dump()}
+    """Converts a tool to the form that every `bind_tools` accepts."""
+    return {"type": "function", "function": tool.model_dump(exclude_none=True)}
 
 
 def _lc_calls(message: Message) -> dict[str, Any]:
-    """The fields of an `AIMessage` for calls with valid arguments and for others."""
+    """Builds the fields of an `AIMessage` for calls with valid and with invalid arguments."""
     calls = [_lc_call(call) for call in message.tool_calls]
     kinds = {"tool_calls": "tool_call", "invalid_tool_calls": "invalid_tool_call"}
     return {field: [call for call in calls if call["type"] == kind] for field, kind in kinds.items()}
 
 
 def _lc_call(call: ToolCall) -> LCToolCall | InvalidToolCall:
-    wrong = "they are no JSON object"
+    problem = "the arguments are not a JSON object"
     try:
         arguments = json.loads(call.arguments or "{}")
     except (ValueError, RecursionError) as error:
-        arguments, wrong = None, str(error)
+        arguments, problem = None, str(error)
     if isinstance(arguments, dict):
         return LCToolCall(type="tool_call", id=call.id, name=call.name, args=arguments)
-    return InvalidToolCall(type="invalid_tool_call", id=call.id, name=call.name, args=call.arguments, error=wrong)
+    return InvalidToolCall(type="invalid_tool_call", id=call.id, name=call.name, args=call.arguments, error=problem)
 
 
 def _content(message: Message) -> Any:
-    """Plain text where that says it all, because not every model reads blocks."""
-    told = [part for part in message.content if not isinstance(part, ReasoningPart) or part.signature]
-    return message.text if all(isinstance(part, TextPart) for part in told) else [_block(part) for part in told]
+    """Returns plain text if there are only text parts, because not every model accepts content blocks."""
+    parts = [part for part in message.content if not isinstance(part, ReasoningPart) or part.signature]
+    return message.text if all(isinstance(part, TextPart) for part in parts) else [_block(part) for part in parts]
 
 
 def _block(part: ContentPart) -> dict[str, Any]:
@@ -346,5 +350,5 @@ def _block(part: ContentPart) -> dict[str, Any]:
             return {"type": "image", "base64": part.data, "mime_type": part.media_type}
         case FilePart():
             return {"type": "file", "base64": part.data, "mime_type": part.media_type, "filename": part.name}
-        case ReasoningPart():  # as Anthropic's and Google's packages take it back; OpenAI's leaves it out
+        case ReasoningPart():  # the form that Anthropic's and Google's packages send; OpenAI's drops it
             return {"type": "thinking", "thinking": part.text, "signature": part.signature}

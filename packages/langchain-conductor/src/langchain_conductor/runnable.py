@@ -1,13 +1,14 @@
-"""`RunnableConductor`: a question in, the whole `Trace` out, for those who want the workflow and the evidence.
+"""`RunnableConductor`: a runnable that returns the whole `Trace` instead of a message.
 
-Its parts are runnables too, so that a person or code can change the plan before it runs:
+Planning and execution are also runnables, so a person or code can change the plan before it runs:
 
     conductor.plan | RunnableLambda(change) | conductor.execute
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import contextmanager, nullcontext
 from typing import Any, Self, TypeVar
 
 from langchain_core.language_models import LanguageModelInput
@@ -16,66 +17,67 @@ from langchain_core.prompt_values import PromptValue
 from langchain_core.runnables import Runnable, RunnableLambda
 from typing_extensions import override
 
+from langchain_conductor.conductors import ConductorSource, to_conductor
 from langchain_conductor.messages import core_messages
-from langchain_conductor.pool import Conducted, conducted
-from langchain_conductor.tracing import note
-from rl_conductor._internal.sync import run_sync
-from rl_conductor.conductor import Conductor
+from langchain_conductor.tracing import hide_draft_tokens, track_event
+from rl_conductor.integration import run_sync
 from rl_conductor.trace.trace import PlanRecord, Round, Trace
 from rl_conductor.types import Request, Value
 from rl_conductor.workflow.limits import Limits
 from rl_conductor.workflow.policy import Policy
 from rl_conductor.workflow.workflow import Workflow
 
-Given = TypeVar("Given")
-Made = TypeVar("Made")
+Input = TypeVar("Input")
+Output = TypeVar("Output")
 
 
 class Planned(Value):
-    """A plan that was not run yet, and the question it is for. Plain JSON both ways, so it can wait anywhere."""
+    """A request with its plan, before it runs. It can be stored as JSON and restored."""
 
     request: Request
     record: PlanRecord
-    """How the plan came about, and what it cost."""
+    """The plan, its source and its cost."""
 
     @property
     def workflow(self) -> Workflow:
-        """The plan itself."""
+        """The workflow of the plan."""
         assert self.record.workflow is not None
         return self.record.workflow
 
     def with_workflow(self, workflow: Workflow) -> Self:
-        """The same question with this plan instead; whether that may run is checked when it is executed."""
+        """Replaces the plan; the policy is checked when it is executed."""
         record = self.record.model_copy(update={"source": "given", "workflow": workflow})
         return self.model_copy(update={"record": record})
 
 
-class AsyncRunnable(RunnableLambda[Given, Made]):
-    """A coroutine function as a runnable, also for callers that can't await."""
+class AsyncRunnable(RunnableLambda[Input, Output]):
+    """Makes a runnable, for sync and async callers, from a coroutine function."""
 
-    def __init__(self, work: Callable[..., Coroutine[Any, Any, Made]], *, name: str, takes: Any, gives: Any) -> None:
-        """`takes` and `gives` are the types that it shows."""
+    def __init__(
+        self, work: Callable[..., Coroutine[Any, Any, Output]], *, name: str, input_type: Any, output_type: Any
+    ) -> None:
+        """`input_type` and `output_type` determine the runnable's schemas."""
 
-        def in_thread(given: Any, **options: Any) -> Made:
-            return run_sync(work(given, **options))
+        def work_sync(value: Any, **options: Any) -> Output:
+            return run_sync(work(value, **options))
 
-        async def awaited(given: Any, **options: Any) -> Made:
-            return await work(given, **options)
+        async def work_async(value: Any, **options: Any) -> Output:
+            return await work(value, **options)
 
-        super().__init__(in_thread, awaited, name=name)
-        self._takes, self._gives = takes, gives
+        super().__init__(work_sync, work_async, name=name)
+        self._input_type, self._output_type = input_type, output_type
 
     @property
     @override
     def InputType(self) -> Any:
-        """What it takes."""
-        return self._takes
+        """The type of the input."""
+        return self._input_type
 
     @property
     @override
     def OutputType(self) -> Any:
-        """What it gives."""
-        return self._gives
+        """The type of the output."""
+        return self._output_type
 
     @override
     def __repr__(self) -> str:
@@ -83,50 +85,64 @@ class AsyncRunnable(RunnableLambda[Given, Made]):
 
 
 class RunnableConductor(AsyncRunnable[LanguageModelInput, Trace]):
-    """Plans, runs and judges, and gives the trace of it all. `policy` and `limits` may be bound, or given for one call.
+    """Plans and runs a workflow and returns its trace. `policy` and `limits` may be bound, or passed to one call.
 
     Raises:
-        RunError: there is no answer; `error.trace` says why and what it cost.
-        PolicyError: no workflow at all may run.
+        RunError: there is no answer; `error.trace` has the errors and the usage.
+        PolicyError: the policy allows no workflow.
     """
 
-    def __init__(self, conductor: Conductor | Conducted | None = None) -> None:
-        """Use the Conductor of a `ChatConductor`, or one of your own, or one over what this machine offers."""
-        self.conductor = conducted(conductor)
-        super().__init__(self._run, name="conductor", takes=LanguageModelInput, gives=Trace)
+    def __init__(self, conductor: ConductorSource | None = None) -> None:
+        """Takes a `ChatConductor`, a core Conductor or a dict of workers; by default the models on this machine."""
+        self.conductor, self.call_defaults = to_conductor(conductor)
+        super().__init__(self._run, name="conductor", input_type=LanguageModelInput, output_type=Trace)
 
     @property
     def plan(self) -> Runnable[LanguageModelInput, Planned]:
-        """Writes a plan and does not run it."""
-        return AsyncRunnable(self._plan, name="plan", takes=LanguageModelInput, gives=Planned)
+        """A runnable that plans and does not run the plan."""
+        return AsyncRunnable(self._plan, name="plan", input_type=LanguageModelInput, output_type=Planned)
 
     @property
     def execute(self) -> Runnable[Planned, Trace]:
-        """Runs a plan, and goes on with further rounds where the limits have any.
+        """A runnable that runs a plan, and continues with further rounds within the limits.
 
         Raises:
-            WorkflowValidationError: the plan may not run; `violations` lists every rule it breaks.
+            WorkflowValidationError: the plan is not allowed; `violations` lists every rule that it breaks.
         """
-        return AsyncRunnable(self._execute, name="execute", takes=Planned, gives=Trace)
+        return AsyncRunnable(self._execute, name="execute", input_type=Planned, output_type=Trace)
+
+    @contextmanager
+    def _in_context(self) -> Iterator[None]:
+        with (
+            self.call_defaults.in_context(),
+            nullcontext() if self.call_defaults.stream_drafts else hide_draft_tokens(),
+        ):
+            yield
 
     async def _run(
         self, question: LanguageModelInput, *, policy: Policy | None = None, limits: Limits | None = None
     ) -> Trace:
-        return await self.conductor.run(_request(question), policy=policy, limits=limits, on_event=note)
+        request = self.call_defaults.apply(_to_request(question))
+        with self._in_context():
+            return await self.conductor.run(request, policy=policy, limits=limits, on_event=track_event)
 
     async def _plan(
         self, question: LanguageModelInput, *, policy: Policy | None = None, limits: Limits | None = None
     ) -> Planned:
-        request = _request(question)
-        record = await self.conductor.plan(request, policy=policy, limits=limits, on_event=note)
+        request = self.call_defaults.apply(_to_request(question))
+        with self._in_context():
+            record = await self.conductor.plan(request, policy=policy, limits=limits, on_event=track_event)
         return Planned(request=request, record=record)
 
     async def _execute(self, planned: Planned, *, policy: Policy | None = None, limits: Limits | None = None) -> Trace:
-        begun = [Round(plan=planned.record)]
-        return await self.conductor.run(planned.request, resume=begun, policy=policy, limits=limits, on_event=note)
+        rounds = [Round(plan=planned.record)]
+        with self._in_context():
+            return await self.conductor.run(
+                planned.request, resume=rounds, policy=policy, limits=limits, on_event=track_event
+            )
 
 
-def _request(question: LanguageModelInput) -> Request:
+def _to_request(question: LanguageModelInput) -> Request:
     if isinstance(question, PromptValue):
         return Request(messages=core_messages(question.to_messages()))
     return Request(messages=core_messages(convert_to_messages([question] if isinstance(question, str) else question)))

@@ -1,20 +1,26 @@
-"""Plans and workers' calls as runs of LangChain's callbacks: whatever shows those shows them, nested and in time.
+"""Shows planning and workers' calls as runs in LangChain's callbacks and tracers, nested and in time.
 
-A call is a chain run ("step 2: coder") with the model's own run inside it. LangChain's models and runnables report
-theirs themselves; a core model's is reported here, as that of a language model and not of a chat model, since handlers
-take what a chat model says for a turn of the conversation. Which run encloses a call is told the way LangChain tells
-it, by the config in the context: so it is right in every task and thread, and costs nothing where nobody listens.
+A call is a chain run ("step 2: coder") that contains the model's own run. LangChain's models and runnables report
+their runs themselves; for a core model the run is reported here, as that of a language model and not of a chat model,
+since handlers treat the reply of a chat model as a turn of the conversation. The parent run is passed as in LangChain
+itself, through the config in the context, so it is right in every task and thread and costs nothing without handlers.
 """
 
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator
-from contextlib import aclosing, asynccontextmanager
+from contextlib import aclosing, asynccontextmanager, contextmanager
 from contextvars import ContextVar
 from dataclasses import replace
 from typing import Any
 
-from langchain_core.callbacks import AsyncCallbackManager, BaseRunManager, CallbackManager
+from langchain_core.callbacks import (
+    AsyncCallbackHandler,
+    AsyncCallbackManager,
+    BaseCallbackHandler,
+    BaseRunManager,
+    CallbackManager,
+)
 from langchain_core.messages import get_buffer_string
 from langchain_core.outputs import ChatGeneration, LLMResult
 from langchain_core.runnables import RunnableConfig, ensure_config
@@ -24,60 +30,116 @@ from langchain_core.runnables.config import (
     patch_config,
     var_child_runnable_config,
 )
+from langchain_core.tracers.event_stream import _AstreamEventsCallbackHandler
+from langchain_core.tracers.log_stream import LogStreamCallbackHandler
 from langchain_core.utils.uuid import uuid7
 
-from langchain_conductor.budget import Budget
 from langchain_conductor.messages import lc_messages, lc_reply, lc_usage
-from langchain_conductor.models import ChatModel, Counter, RunnableModel
+from langchain_conductor.models.budget import BudgetCallback
+from langchain_conductor.models.chat_model import ChatModel
+from langchain_conductor.models.runnable_model import RunnableModel
+from langchain_conductor.models.usage import UsageCallback
+from rl_conductor.integration import prompt_in
 from rl_conductor.models.base import Model, WrapperModel
 from rl_conductor.planning.planner import Planner
-from rl_conductor.planning.prompts import prompt_in
 from rl_conductor.pool.pool import WorkerPool
 from rl_conductor.trace.events import Event, PlanStarted, StepStarted, WorkflowPlanned
 from rl_conductor.types import Completion, Delta, Request
 from rl_conductor.workflow.workflow import Workflow
 
-UNSEEN = "nostream"
+NOSTREAM_TAG = "nostream"
 """LangGraph's tag for models whose tokens are not part of the conversation."""
 
-OF_ONE_MODEL = "ls_"
-"""How the names begin of what LangChain tells tracers of one model, such as its temperature."""
+MODEL_METADATA_PREFIX = "ls_"
+"""Prefix of the metadata that LangChain passes to tracers about one model, such as its temperature."""
 
-Outputs = Callable[[Completion], None]
+EVENT_STREAM_HANDLERS = (_AstreamEventsCallbackHandler, LogStreamCallbackHandler)
+"""Handlers behind `astream_events` and `astream_log`."""
 
-_asked: ContextVar[PlanStarted | StepStarted | None] = ContextVar("conductor_asked", default=None)
-_workflow: ContextVar[Workflow | None] = ContextVar("conductor_workflow", default=None)
+EndRun = Callable[[Completion], None]
+"""Stores the reply with which a run ends."""
+
+_current_call: ContextVar[PlanStarted | StepStarted | None] = ContextVar("conductor_current_call", default=None)
+_hides_drafts: ContextVar[bool] = ContextVar("conductor_hides_drafts", default=False)
+_current_workflow: ContextVar[Workflow | None] = ContextVar("conductor_current_workflow", default=None)
 
 
-def note(event: Event) -> None:
-    """Remember what the calls are for that the current task makes next; to be told every event as it happens."""
+@contextmanager
+def hide_draft_tokens() -> Iterator[None]:
+    """Hides the tokens of the planner and of all steps but the last from event streams, for calls in this block."""
+    token = _hides_drafts.set(True)
+    try:
+        yield
+    finally:
+        _hides_drafts.reset(token)
+
+
+def track_event(event: Event) -> None:
+    """Stores the current task's plan or step, for the runs of its calls; to be called for each event."""
     match event:
         case PlanStarted():
-            _asked.set(event)
-            _workflow.set(None)
+            _current_call.set(event)
+            _current_workflow.set(None)
         case WorkflowPlanned():
-            _workflow.set(event.plan.workflow)
+            _current_workflow.set(event.plan.workflow)
         case StepStarted():
-            _asked.set(event)
+            _current_call.set(event)
 
 
-def inside(run: BaseRunManager | None) -> RunnableConfig:
-    """The config of whatever is called on behalf of `run`, a chat model's."""
+def child_config(run: BaseRunManager | None, *, stream_drafts: bool = False) -> RunnableConfig:
+    """Builds the config of calls that are made on behalf of `run`, the run of a chat model.
+
+    Unless `stream_drafts` is set, event streams don't get the tokens of these calls, which would mix with the answer's.
+    """
     if run is None:
         return ensure_config()
     children = AsyncCallbackManager(handlers=[], parent_run_id=run.run_id)
-    children.set_handlers(
-        [handler for handler in run.inheritable_handlers if not isinstance(handler, Counter | Budget)]
-    )
-    children.add_tags([*run.inheritable_tags, UNSEEN])
+    handlers = [
+        handler for handler in run.inheritable_handlers if not isinstance(handler, UsageCallback | BudgetCallback)
+    ]
+    children.set_handlers(handlers if stream_drafts else [_without_tokens(handler) for handler in handlers])
+    children.add_tags([*run.inheritable_tags, NOSTREAM_TAG])
     children.add_metadata(
-        {name: told for name, told in run.inheritable_metadata.items() if not name.startswith(OF_ONE_MODEL)}
+        {key: value for key, value in run.inheritable_metadata.items() if not key.startswith(MODEL_METADATA_PREFIX)}
     )
     return patch_config(ensure_config(), callbacks=children)
 
 
-def identified(config: RunnableConfig | None) -> tuple[RunnableConfig, BaseRunManager]:
-    """`config` with an id for the run that is to begin, and that run as the parent of others."""
+@contextmanager
+def hide_tokens(*, from_graph: bool) -> Iterator[None]:
+    """Hides the tokens of calls in this block from event streams, and `from_graph` also from LangGraph's messages."""
+    config = ensure_config()
+    manager = get_async_callback_manager_for_config(config)
+    manager.set_handlers([_without_tokens(handler) for handler in manager.handlers])
+    if from_graph:
+        manager.add_tags([NOSTREAM_TAG])
+    token = var_child_runnable_config.set(patch_config(config, callbacks=manager))
+    try:
+        yield
+    finally:
+        var_child_runnable_config.reset(token)
+
+
+def _without_tokens(handler: BaseCallbackHandler) -> BaseCallbackHandler:
+    """Copies a handler of `astream_events` or `astream_log`, sharing its state, without its token events."""
+    if not isinstance(handler, EVENT_STREAM_HANDLERS):
+        return handler
+    quiet = object.__new__(type(handler))  # `copy` returns these handlers themselves
+    ignore_token = _ignore_token_async if isinstance(handler, AsyncCallbackHandler) else _ignore_token
+    vars(quiet).update(vars(handler), on_llm_new_token=ignore_token)
+    return quiet
+
+
+def _ignore_token(*_: Any, **__: Any) -> None:
+    pass
+
+
+async def _ignore_token_async(*_: Any, **__: Any) -> None:
+    pass
+
+
+def prepare_run(config: RunnableConfig | None) -> tuple[RunnableConfig, BaseRunManager]:
+    """Assigns an id to the run that `config` will start; returns the config, and the run as a parent of others."""
     config = ensure_config(config)
     manager = CallbackManager.configure(
         config["callbacks"], inheritable_tags=config["tags"], inheritable_metadata=config["metadata"]
@@ -92,85 +154,88 @@ def identified(config: RunnableConfig | None) -> tuple[RunnableConfig, BaseRunMa
     return {**config, "callbacks": manager, "run_id": run.run_id}, run
 
 
-class Reported(WrapperModel):
-    """A `Model` whose calls show as runs inside of whichever run encloses them."""
+class TracedModel(WrapperModel):
+    """Reports the calls of a `Model` as child runs of the surrounding run."""
 
-    def __init__(self, model: Model, who: str) -> None:
-        """`who` is the worker, or the planner."""
+    def __init__(self, model: Model, role: str) -> None:
+        """Wraps `model`; `role` is the worker's name, or `planner`."""
         super().__init__(model)
-        self.who = who
+        self.role = role
 
     async def complete(self, request: Request) -> Completion:
-        """The whole reply."""
-        async with _runs(self, request) as ended:
+        """Returns the whole reply."""
+        async with _call_runs(self, request) as end_run:
             completion = await self.model.complete(request)
-            ended(completion)
+            end_run(completion)
             return completion
 
     async def stream(self, request: Request) -> AsyncGenerator[Delta, None]:
-        """The reply as it is made."""
-        async with _runs(self, request) as ended, aclosing(self.model.stream(request)) as deltas:
+        """Streams the reply."""
+        async with _call_runs(self, request) as end_run, aclosing(self.model.stream(request)) as deltas:
             async for delta in deltas:
                 if delta.completion is not None:
-                    ended(delta.completion)
+                    end_run(delta.completion)
                 yield delta
 
 
-def reported(model: Model, who: str) -> Model:
-    """`model`, reported once."""
-    return model if isinstance(model, Reported) else Reported(model, who)
+def trace_model(model: Model, role: str) -> Model:
+    """Wraps `model`, unless it is traced already."""
+    return model if isinstance(model, TracedModel) else TracedModel(model, role)
 
 
-def unreported(model: Model) -> Model:
-    """`model` itself."""
-    return model.model if isinstance(model, Reported) else model
+def untraced(model: Model) -> Model:
+    """Removes the wrapper of `trace_model`."""
+    return model.model if isinstance(model, TracedModel) else model
 
 
-def reported_pool(pool: WorkerPool) -> WorkerPool:
-    """`pool` with every worker's calls reported."""
-    return WorkerPool(replace(worker, model=reported(worker.model, worker.name)) for worker in pool.values())
+def trace_pool(pool: WorkerPool) -> WorkerPool:
+    """Traces the calls of every worker."""
+    return WorkerPool(replace(worker, model=trace_model(worker.model, worker.name)) for worker in pool.values())
 
 
-def reported_planner(planner: Planner) -> Planner:
-    """`planner` with its calls reported."""
-    return replace(planner, model=reported(planner.model, "planner"))
+def trace_planner(planner: Planner) -> Planner:
+    """Traces the calls of the planner."""
+    return replace(planner, model=trace_model(planner.model, "planner"))
 
 
 # --------------------------------------------------------------------------------------------- runs
 
 
 @asynccontextmanager
-async def _runs(one: Reported, request: Request) -> AsyncIterator[Outputs]:
-    told = _told(one)
-    config = merge_configs(ensure_config(), {"metadata": told})
+async def _call_runs(traced: TracedModel, request: Request) -> AsyncIterator[EndRun]:
+    """Opens the runs of one call and yields a function that stores its reply."""
+    metadata = _call_metadata(traced)
+    config = merge_configs(ensure_config(), {"metadata": metadata})
     manager = get_async_callback_manager_for_config(config)
     if not manager.handlers:
         yield lambda _: None
         return
-    async with _chain_run(manager, config, told, request) as (children, chain_ended):
-        if isinstance(one.model, ChatModel | RunnableModel) or one.capabilities.delegates:
-            asked = _asked.set(None)  # a conductor's own calls are for its own plan
+    async with _chain_run(manager, config, metadata, request) as (children, end_chain):
+        if isinstance(traced.model, ChatModel | RunnableModel) or traced.capabilities.delegates:
+            token = _current_call.set(None)  # a nested conductor's calls belong to its own plan
             try:
-                yield chain_ended
+                yield end_chain
             finally:
-                _asked.reset(asked)
+                _current_call.reset(token)
             return
-        async with _model_run(children, one.model, request) as model_ended:
+        async with _model_run(children, traced.model, request) as end_model:
 
-            def ended(completion: Completion) -> None:
-                model_ended(completion)
-                chain_ended(completion)
+            def end_both(completion: Completion) -> None:
+                end_model(completion)
+                end_chain(completion)
 
-            yield ended
+            yield end_both
 
 
 @asynccontextmanager
 async def _chain_run(
-    manager: AsyncCallbackManager, config: RunnableConfig, told: dict[str, Any], request: Request
-) -> AsyncIterator[tuple[AsyncCallbackManager, Outputs]]:
-    run = await manager.on_chain_start(None, _inputs(told, request), name=_title(told))
+    manager: AsyncCallbackManager, config: RunnableConfig, metadata: dict[str, Any], request: Request
+) -> AsyncIterator[tuple[AsyncCallbackManager, EndRun]]:
+    run = await manager.on_chain_start(None, _inputs(metadata, request), name=_run_name(metadata))
     replies: list[Completion] = []
     children = run.get_child()
+    if _hides_drafts.get() and not _is_last_step(metadata):
+        children.set_handlers([_without_tokens(handler) for handler in children.handlers])
     token = var_child_runnable_config.set(patch_config(config, callbacks=children))
     try:
         yield children, replies.append
@@ -183,57 +248,66 @@ async def _chain_run(
 
 
 @asynccontextmanager
-async def _model_run(manager: AsyncCallbackManager, model: Model, request: Request) -> AsyncIterator[Outputs]:
+async def _model_run(manager: AsyncCallbackManager, model: Model, request: Request) -> AsyncIterator[EndRun]:
     provider, _, name = model.name.partition(":")
     manager.add_metadata({"ls_provider": provider, "ls_model_name": name, "ls_model_type": "llm"})
     parameters = request.sampling.model_dump(mode="json", exclude_defaults=True)
-    shown = get_buffer_string(lc_messages(request.messages))
-    about: dict[str, Any] = {"name": model.name, "run_id": uuid7(), "invocation_params": parameters}
-    runs = [run for half in _halves(manager) for run in await half.on_llm_start({"name": model.name}, [shown], **about)]
-    replies: list[LLMResult] = []
+    prompts = [get_buffer_string(lc_messages(request.messages))]
+    details: dict[str, Any] = {"name": model.name, "run_id": uuid7(), "invocation_params": parameters}
+    runs = [
+        run
+        for group in _split_by_inline(manager)
+        for run in await group.on_llm_start({"name": model.name}, prompts, **details)
+    ]
+    results: list[LLMResult] = []
     try:
-        yield lambda completion: replies.append(_result(completion))
+        yield lambda completion: results.append(_to_llm_result(completion))
     except BaseException as error:
         for run in runs:
             await run.on_llm_error(error)
         raise
     for run in runs:
-        await run.on_llm_end(replies[-1] if replies else LLMResult(generations=[[]]))
+        await run.on_llm_end(results[-1] if results else LLMResult(generations=[[]]))
 
 
-def _halves(manager: AsyncCallbackManager) -> Iterator[AsyncCallbackManager]:
-    """The handlers that run inline, and the others: LangChain lets these miss the start of a call where it has both."""
+def _split_by_inline(manager: AsyncCallbackManager) -> Iterator[AsyncCallbackManager]:
+    """Separates inline handlers from others, because LangChain skips the start of a call for the latter in a mix."""
     for inline in (True, False):
-        half = manager.copy()
-        half.set_handlers([handler for handler in manager.handlers if handler.run_inline == inline])
-        yield half
+        group = manager.copy()
+        group.set_handlers([handler for handler in manager.handlers if handler.run_inline == inline])
+        yield group
 
 
-def _told(one: Reported) -> dict[str, Any]:
-    """What is known of the call, for the metadata of its runs."""
-    match _asked.get():
-        case StepStarted(round=number, index=index, worker=worker, attempt=attempt) if worker == one.who:
-            return {"round": number, "step": index, "worker": worker, "attempt": attempt}
-        case PlanStarted(round=number):
-            return {"round": number, "worker": one.who}
-    return {"worker": one.who}
+def _call_metadata(traced: TracedModel) -> dict[str, Any]:
+    """Returns the call's round, step, worker and attempt as metadata of its runs."""
+    match _current_call.get():
+        case StepStarted(round=round_index, index=index, worker=worker, attempt=attempt) if worker == traced.role:
+            return {"round": round_index, "step": index, "worker": worker, "attempt": attempt}
+        case PlanStarted(round=round_index):
+            return {"round": round_index, "worker": traced.role}
+    return {"worker": traced.role}
 
 
-def _title(told: dict[str, Any]) -> str:
-    return f"step {told['step'] + 1}: {told['worker']}" if "step" in told else str(told["worker"])
+def _is_last_step(metadata: dict[str, Any]) -> bool:
+    workflow = _current_workflow.get()
+    return workflow is not None and metadata.get("step") == len(workflow.steps) - 1
 
 
-def _inputs(told: dict[str, Any], request: Request) -> dict[str, Any]:
-    """What is asked; a step's place in its plan as well, unless the step began before its plan was whole."""
+def _run_name(metadata: dict[str, Any]) -> str:
+    return f"step {metadata['step'] + 1}: {metadata['worker']}" if "step" in metadata else str(metadata["worker"])
+
+
+def _inputs(metadata: dict[str, Any], request: Request) -> dict[str, Any]:
+    """Builds the inputs of a call's run; subtask and access are missing if the step began before its plan was whole."""
     prompt = prompt_in(request.messages)
-    workflow = _workflow.get()
-    if "step" not in told or workflow is None:
+    workflow = _current_workflow.get()
+    if "step" not in metadata or workflow is None:
         return {"prompt": prompt}
-    step = workflow.steps[told["step"]]
+    step = workflow.steps[metadata["step"]]
     return {"subtask": step.subtask, "access": sorted(step.access), "prompt": prompt}
 
 
-def _result(completion: Completion) -> LLMResult:
+def _to_llm_result(completion: Completion) -> LLMResult:
     message = lc_reply(
         completion.message,
         usage_metadata=lc_usage(completion.usage),

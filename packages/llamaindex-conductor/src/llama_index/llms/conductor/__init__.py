@@ -1,9 +1,22 @@
-"""The open RL Conductor as a LlamaIndex LLM: it writes a workflow over other models and indexes, and runs it."""
+"""The RL Conductor as a LlamaIndex LLM: it plans a workflow over other models, indexes and agents, and runs it."""
 
+from .agents import AgentModel, ChatEngineModel, WorkflowModel
 from .base import Conductor
 from .instrumentation import ConductorEvent
 from .llm_model import LLMModel
-from .lookups import QueryEngineModel, RetrieverModel
+from .retrieval import QueryEngineModel, RetrieverModel
+from .task_model import SourcedCompletion
 from .workers import pool_of
 
-__all__ = ["Conductor", "ConductorEvent", "LLMModel", "QueryEngineModel", "RetrieverModel", "pool_of"]
+__all__ = [
+    "AgentModel",
+    "ChatEngineModel",
+    "Conductor",
+    "ConductorEvent",
+    "LLMModel",
+    "QueryEngineModel",
+    "RetrieverModel",
+    "SourcedCompletion",
+    "WorkflowModel",
+    "pool_of",
+]

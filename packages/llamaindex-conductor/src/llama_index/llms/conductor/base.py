@@ -1,4 +1,4 @@
-"""`Conductor`: the open RL Conductor as a LlamaIndex LLM. It holds no orchestration: the core plans and runs."""
+"""`Conductor`: the RL Conductor as a LlamaIndex LLM. The core plans and runs; this module only converts."""
 
 from __future__ import annotations
 
@@ -35,23 +35,22 @@ from typing_extensions import override
 
 import rl_conductor
 from rl_conductor import Event, Limits, Model, Planner, Policy, Request, Sampling, Trace, Worker, WorkerPool
-from rl_conductor._internal.streams import callback_to_async_iterator
-from rl_conductor._internal.sync import iterate_sync, run_sync
 from rl_conductor.config.profiles import ProfileName
 from rl_conductor.errors import ConfigError
+from rl_conductor.integration import callback_to_async_iterator, iterate_sync, run_sync
 from rl_conductor.trace.events import AnswerDelta
 from rl_conductor.workflow.workflow import AccessMode
 
-from .instrumentation import Report, observed
-from .lookups import Lookup
-from .messages import with_one_call
-from .requests import core_request
-from .responses import answer, piece, tool_selections
-from .structure import Structuring
-from .workers import AnyWorker, AnyWorkers, context_window, described, found_of, named
+from .chat_requests import core_request
+from .chat_responses import chunk_response, tool_selections, trace_response
+from .instrumentation import CallReporter, instrument_pool
+from .messages import keep_first_call
+from .structured_output import StructuredOutputLLM
+from .task_model import TaskModel
+from .workers import WorkerLike, WorkersLike, context_window, describe_worker, name_workers, resolve_pool
 
 
-class Conductor(Structuring):
+class Conductor(StructuredOutputLLM):
     """A language model that answers by writing a workflow over other models and running it.
 
     Examples:
@@ -67,20 +66,22 @@ class Conductor(Structuring):
     """
 
     workers: Any = None
-    """Workers of any kind, by name or in a list; `None` takes what this machine offers."""
+    """Workers of any kind, by name or in a list; `None` discovers the models of this machine."""
     planner: Any = None
-    """Who plans: `provider:model`, a LlamaIndex LLM or the core's `Planner`; by default the first worker that can."""
+    """The planner: `provider:model`, a LlamaIndex LLM or the core's `Planner`; by default the first language model."""
+    instructions: str = ""
+    """Your own instructions for plans, such as when to check a result; replaces those of `planner`."""
     policy: Policy | None = None
     limits: Limits | None = None
     profile: ProfileName | None = None
-    """A balance of quality against time."""
+    """A balance of quality and latency."""
     access: AccessMode | None = None
-    """Whether a step reads all earlier steps or none, or any of them; by default as a pool file says, else all."""
+    """Whether a step reads all earlier steps or none (`binary`), or any of them; by default as in the pool file."""
     temperature: float | None = None
     max_tokens: int | None = None
-    """Most tokens of the answer."""
+    """Maximum tokens of the answer."""
     context_window: int | None = None
-    """Tokens that a final worker can read and write; by default the smallest that is known of any language model."""
+    """Tokens that a final worker can read and write; by default the smallest known one of the language models."""
 
     _core: rl_conductor.Conductor = PrivateAttr()
     _pool: WorkerPool = PrivateAttr()
@@ -88,9 +89,10 @@ class Conductor(Structuring):
 
     def __init__(
         self,
-        workers: AnyWorkers | None = None,
+        workers: WorkersLike | None = None,
         *,
         planner: str | LLM | Model | Planner | None = None,
+        instructions: str = "",
         policy: Policy | None = None,
         limits: Limits | None = None,
         profile: ProfileName | None = None,
@@ -100,18 +102,19 @@ class Conductor(Structuring):
         context_window: int | None = None,
         **options: Any,
     ) -> None:
-        """Set up a conductor from its fields and those of every LlamaIndex LLM, such as `callback_manager`.
+        """Creates a conductor from its fields and those of every LlamaIndex LLM, such as `callback_manager`.
 
         Raises:
-            ConfigError: a worker or planner can't work; the message says what to write instead.
-            PolicyError: the policy lets no workflow run.
+            ConfigError: a worker or planner is unusable; the message says what to write instead.
+            PolicyError: the policy allows no workflow.
         """
         unknown = options.keys() - FunctionCallingLLM.model_fields.keys()
         if unknown:
-            raise ConfigError(f"a Conductor takes no {', '.join(sorted(unknown))}; it takes {', '.join(OPTIONS)}")
+            raise ConfigError(f"unknown options: {', '.join(sorted(unknown))}; Conductor accepts {', '.join(OPTIONS)}")
         super().__init__(
-            workers=None if workers is None else named(workers),
+            workers=None if workers is None else name_workers(workers),
             planner=planner,
+            instructions=instructions,
             policy=policy,
             limits=limits,
             profile=profile,
@@ -121,27 +124,28 @@ class Conductor(Structuring):
             context_window=context_window,
             **options,
         )
-        found = found_of(self.workers, self.planner)
-        self._pool = found.pool
+        resolved = resolve_pool(self.workers, self.planner)
+        if self.instructions:
+            resolved = replace(resolved, planner=replace(resolved.planner, instructions=self.instructions))
+        self._pool = resolved.pool
         self._core = rl_conductor.Conductor.from_discovered(
-            replace(observed(found), access=self.access or found.access),
+            replace(instrument_pool(resolved), access=self.access or resolved.access),
             profile=self.profile,
             policy=self.policy,
             limits=self.limits,
         )
 
-    # -------------------------------------------------------------------------------- what it is
+    # -------------------------------------------------------------------------------- properties
 
     @classmethod
     def class_name(cls) -> str:
-        """Its name in serialised form."""
         return "Conductor"
 
     @property
     def metadata(self) -> LLMMetadata:
-        """What LlamaIndex asks of a model: the least that every worker guarantees who may give the answer."""
+        """The limits and features that hold for every worker that may give the answer."""
         final = self._final_workers()
-        readers = [worker for worker in final if not isinstance(worker.model, Lookup)] or final
+        readers = [worker for worker in final if not isinstance(worker.model, TaskModel)] or final
         return LLMMetadata(
             context_window=self.context_window or min(map(context_window, readers)),
             num_output=self.max_tokens or DEFAULT_NUM_OUTPUTS,
@@ -152,17 +156,17 @@ class Conductor(Structuring):
 
     @property
     def conductor(self) -> rl_conductor.Conductor:
-        """The core's Conductor at work; it serves any other use as well."""
+        """The core's Conductor that this LLM runs."""
         return self._core
 
     @property
     def sampling(self) -> Sampling:
-        """What it asks of the worker that gives the answer, unless a call asks for something else."""
+        """Sampling parameters of the worker that gives the answer, unless a call sets others."""
         return Sampling(temperature=self.temperature, max_tokens=self.max_tokens)
 
     @property
     def trace(self) -> Trace | None:
-        """Everything that happened in the run that ended last; `None` before the first has ended."""
+        """The trace of the run that ended last; `None` before the first one."""
         return self._trace
 
     @override
@@ -170,71 +174,73 @@ class Conductor(Structuring):
         space = self._core.policy.space(self._pool.cards, max_steps=self._core.limits.steps)
         return [self._pool[name] for name in space.final_workers]
 
-    # -------------------------------------------------------------------------------- asking it
+    # -------------------------------------------------------------------------------- calls
 
     @override
     async def achat(self, messages: Sequence[ChatMessage], **kwargs: Any) -> ChatResponse:
-        """The answer to a conversation."""
-        request, report = self._asked(messages, kwargs)
+        """Plans and runs a workflow for a conversation and returns the answer."""
+        request, reporter = self._prepare_call(messages, kwargs)
         if self.rate_limiter is not None:
             await self.rate_limiter.async_acquire()
-        with report.told():
+        with reporter.report_call():
             try:
-                trace = await self._core.run(request, on_event=report.hear)
+                trace = await self._core.run(request, on_event=reporter.report_event)
             finally:
-                self._trace = report.trace or self._trace
-        return answer(trace)
+                self._trace = reporter.trace or self._trace
+        return trace_response(trace)
 
     @override
     async def astream_chat(self, messages: Sequence[ChatMessage], **kwargs: Any) -> ChatResponseAsyncGen:
-        """The answer to a conversation, as the final worker writes it; closing the iterator cancels the run."""
-        request, report = self._asked(messages, kwargs)
-        return self._stream(request, report, copy_context())
+        """Streams the answer to a conversation as the final worker writes it; closing the stream cancels the run."""
+        request, reporter = self._prepare_call(messages, kwargs)
+        return self._stream(request, reporter, copy_context())
 
-    async def _stream(self, request: Request, report: Report, context: Context) -> AsyncGenerator[ChatResponse, None]:
+    async def _stream(
+        self, request: Request, reporter: CallReporter, context: Context
+    ) -> AsyncGenerator[ChatResponse, None]:
         if self.rate_limiter is not None:
             await self.rate_limiter.async_acquire()
-        said = ""
-        with report.told():
+        text = ""
+        with reporter.report_call():
             try:
-                async with aclosing(self._pieces(request, report, context)) as pieces:
-                    async for delta in pieces:
-                        said += delta
-                        response = piece(said, delta)
-                        report.progress(response)
+                async with aclosing(self._deltas(request, reporter, context)) as deltas:
+                    async for delta in deltas:
+                        text += delta
+                        response = chunk_response(text, delta)
+                        reporter.report_chunk(response)
                         yield response
             finally:
-                self._trace = report.trace or self._trace
-            if report.trace is not None:
-                yield answer(report.trace, delta="")
+                self._trace = reporter.trace or self._trace
+            if reporter.trace is not None:
+                yield trace_response(reporter.trace, delta="")
 
-    def _pieces(self, request: Request, report: Report, context: Context) -> AsyncGenerator[str, None]:
-        """The answer's text as it is written, by a run in `context`: its spans belong to the call."""
+    def _deltas(self, request: Request, reporter: CallReporter, context: Context) -> AsyncGenerator[str, None]:
+        """Streams the answer of a run in `context`, so that its spans are inside that of the call."""
 
-        def run(tell: Callable[[str], None]) -> Coroutine[Any, Any, Trace]:
-            def hear(event: Event) -> None:
-                report.hear(event)
+        def run(emit: Callable[[str], None]) -> Coroutine[Any, Any, Trace]:
+            def on_event(event: Event) -> None:
+                reporter.report_event(event)
                 if isinstance(event, AnswerDelta):
-                    tell(event.text)
+                    emit(event.text)
 
-            return self._core.run(request, on_event=hear, stream=True)
+            return self._core.run(request, on_event=on_event, stream=True)
 
         return callback_to_async_iterator(run, context=context)
 
     @override
     def chat(self, messages: Sequence[ChatMessage], **kwargs: Any) -> ChatResponse:
-        """The answer to a conversation."""
+        """Plans and runs a workflow for a conversation and returns the answer."""
         return run_sync(self.achat(messages, **kwargs))
 
     @override
     def stream_chat(self, messages: Sequence[ChatMessage], **kwargs: Any) -> ChatResponseGen:
-        """The answer to a conversation, as the final worker writes it; closing the iterator cancels the run."""
-        request, report = self._asked(messages, kwargs)
-        return iterate_sync(self._stream(request, report, copy_context()))
+        """Streams the answer to a conversation as the final worker writes it; closing the stream cancels the run."""
+        request, reporter = self._prepare_call(messages, kwargs)
+        return iterate_sync(self._stream(request, reporter, copy_context()))
 
     @override
     async def acomplete(self, prompt: str, formatted: bool = False, **kwargs: Any) -> CompletionResponse:
-        """The answer to a prompt."""
+        """Plans and runs a workflow for a prompt and returns the answer."""
         return await achat_to_completion_decorator(self.achat)(prompt, **kwargs)
 
     @override
@@ -244,22 +250,22 @@ class Conductor(Structuring):
         formatted: bool = False,
         **kwargs: Any,
     ) -> CompletionResponseAsyncGen:
-        """The answer to a prompt, as the final worker writes it."""
+        """Streams the answer to a prompt as the final worker writes it."""
         return await astream_chat_to_completion_decorator(self.astream_chat)(prompt, **kwargs)
 
     @override
     def complete(self, prompt: str, formatted: bool = False, **kwargs: Any) -> CompletionResponse:
-        """The answer to a prompt."""
+        """Plans and runs a workflow for a prompt and returns the answer."""
         return chat_to_completion_decorator(self.chat)(prompt, **kwargs)
 
     @override
     def stream_complete(self, prompt: str, formatted: bool = False, **kwargs: Any) -> CompletionResponseGen:
-        """The answer to a prompt, as the final worker writes it."""
+        """Streams the answer to a prompt as the final worker writes it."""
         return stream_chat_to_completion_decorator(self.stream_chat)(prompt, **kwargs)
 
-    def _asked(self, messages: Sequence[ChatMessage], keywords: dict[str, Any]) -> tuple[Request, Report]:
+    def _prepare_call(self, messages: Sequence[ChatMessage], keywords: dict[str, Any]) -> tuple[Request, CallReporter]:
         request = core_request(messages, keywords, defaults=self.sampling)
-        return request, Report(self, messages, keywords, active_span_id.get())
+        return request, CallReporter(self, messages, keywords, active_span_id.get())
 
     # --------------------------------------------------------------------------------------- tools
 
@@ -276,8 +282,8 @@ class Conductor(Structuring):
         **kwargs: Any,
     ) -> dict[str, Any]:
         if tools and not self.metadata.is_function_calling_model:
-            who = ", ".join(worker.name for worker in self._final_workers())
-            raise ConfigError(f"no worker that may answer can call tools ({who}); add one that can")
+            names = ", ".join(worker.name for worker in self._final_workers())
+            raise ConfigError(f"no worker that may give the answer supports tools ({names}); add one that does")
         messages = list(chat_history or ())
         if user_msg is not None:
             messages.append(ChatMessage(content=user_msg) if isinstance(user_msg, str) else user_msg)
@@ -293,41 +299,41 @@ class Conductor(Structuring):
     def _validate_chat_with_tools_response(
         self, response: ChatResponse, tools: Sequence[BaseTool], allow_parallel_tool_calls: bool = False, **_: Any
     ) -> ChatResponse:
-        """The response with one call at most where one was asked for: not every worker heeds that."""
+        # Not every worker respects `parallel_tool_calls=False`.
         if allow_parallel_tool_calls:
             return response
-        return response.model_copy(update={"message": with_one_call(response.message)})
+        return response.model_copy(update={"message": keep_first_call(response.message)})
 
     @override
     def get_tool_calls_from_response(
         self, response: ChatResponse, error_on_no_tool_call: bool = True, **_: Any
     ) -> list[ToolSelection]:
-        """The tool calls of an answer.
+        """Returns the tool calls of a response.
 
         Raises:
-            ValueError: there is none, and `error_on_no_tool_call` is set.
+            ValueError: there are none, and `error_on_no_tool_call` is set.
         """
-        found = tool_selections(response)
-        if not found and error_on_no_tool_call:
-            raise ValueError(f"Expected at least one tool call, but got {len(found)} tool calls.")
-        return found
+        selections = tool_selections(response)
+        if not selections and error_on_no_tool_call:
+            raise ValueError(f"Expected at least one tool call, but got {len(selections)} tool calls.")
+        return selections
 
-    # ------------------------------------------------------------------------------ serialised form
+    # -------------------------------------------------------------------------------- serialisation
 
     @field_serializer("workers")
-    def _workers_described(self, workers: dict[str, AnyWorker] | None) -> dict[str, Any] | None:
-        return None if workers is None else {name: described(worker) for name, worker in workers.items()}
+    def _serialize_workers(self, workers: dict[str, WorkerLike] | None) -> dict[str, Any] | None:
+        return None if workers is None else {name: describe_worker(worker) for name, worker in workers.items()}
 
     @field_serializer("planner")
-    def _planner_described(self, planner: object) -> Any:
-        return described(planner)
+    def _serialize_planner(self, planner: object) -> Any:
+        return describe_worker(planner)
 
     @field_serializer("policy", "limits")
-    def _plain(self, value: BaseModel | None) -> dict[str, Any] | None:
+    def _serialize_model(self, value: BaseModel | None) -> dict[str, Any] | None:
         return None if value is None else value.model_dump(mode="json")
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickled with its workers as they are; LlamaIndex's own way leaves out, unasked, what can't be."""
+        """Pickles the workers themselves; LlamaIndex's default silently omits those that can't be pickled."""
         return type(self).from_dict, ({**self.to_dict(), "workers": self.workers, "planner": self.planner},)
 
 

@@ -1,7 +1,7 @@
-"""What LlamaIndex's observers see of a run: a span for each call to a model, events for what was planned and done.
+"""Reports runs to LlamaIndex's instrumentation and callbacks: a span per model call, and an event per step of the run.
 
-Tokens are told once to each kind of observer. Callback handlers get one LLM event with the usage of the whole run;
-handlers of the dispatcher get an LLM event with usage for every call inside of it, and none for the run itself.
+Each kind of observer gets every token once. Callback handlers get one LLM event with the usage of the whole run;
+handlers of the dispatcher get an LLM event with usage for every call inside it, and none for the run itself.
 """
 
 from __future__ import annotations
@@ -23,28 +23,27 @@ from llama_index_instrumentation.base import BaseEvent
 from llama_index_instrumentation.events.span import SpanDropEvent
 from llama_index_instrumentation.span import active_span_id
 
-from rl_conductor import Completion, DiscoveredPool, Event, Model, Request, Trace, WorkerPool
+from rl_conductor import Completion, DiscoveredPool, Event, Model, Planner, Request, Trace, WorkerPool
 from rl_conductor.models.base import WrapperModel
 from rl_conductor.trace.events import AnswerDelta, Finished, PlanDelta
 from rl_conductor.types import Delta
 
+from .chat_responses import completion_response, trace_response, without_usage
 from .llm_model import LLMModel
-from .lookups import Lookup
 from .messages import chat_message
-from .nested import NestedModel
-from .responses import answer, reply, without_usage
+from .nested_conductor import NestedConductorModel
+from .task_model import TaskModel
 
 dispatcher = get_dispatcher(__name__)
 
 
 class ConductorEvent(BaseEvent):
-    """Something that happened in a run; pieces of text as they are written are left out."""
+    """An event of a run, except for the deltas of plans and answers."""
 
     event: Event
 
     @classmethod
     def class_name(cls) -> str:
-        """Its name for observers."""
         return "ConductorEvent"
 
 
@@ -52,54 +51,56 @@ class ConductorEvent(BaseEvent):
 
 
 @dataclass
-class Report:
-    """One call to the Conductor, told to its observers from its beginning to its end."""
+class CallReporter:
+    """Reports one call of the LLM and the events of its run."""
 
     llm: LLM
     messages: Sequence[ChatMessage]
     keywords: dict[str, Any]
     span_id: str | None
-    """The span that the call was made in; a stream is read after it has ended."""
+    """The span of the call, which has ended by the time that its stream is read."""
     trace: Trace | None = None
-    """What happened, once it is over, however it ended."""
+    """The trace of the run, set when it ends, also when it fails or is cancelled."""
 
     def __post_init__(self) -> None:
         self._event_id = str(uuid4())
 
     @contextmanager
-    def told(self) -> Iterator[None]:
-        """Tell of the beginning now, and of the end whatever comes of it."""
-        about = self.llm.to_payload()
-        self._dispatch(LLMChatStartEvent(messages=self.messages, additional_kwargs=self.keywords, model_dict=about))
+    def report_call(self) -> Iterator[None]:
+        """Reports the start of the call, and its end or its error."""
+        llm = self.llm.to_payload()
+        self._dispatch(LLMChatStartEvent(messages=self.messages, additional_kwargs=self.keywords, model_dict=llm))
         payload = {EventPayload.MESSAGES: self.messages, EventPayload.ADDITIONAL_KWARGS: self.keywords}
         callbacks = self.llm.callback_manager
-        callbacks.on_event_start(CBEventType.LLM, payload | {EventPayload.SERIALIZED: about}, event_id=self._event_id)
+        callbacks.on_event_start(CBEventType.LLM, payload | {EventPayload.SERIALIZED: llm}, event_id=self._event_id)
         try:
             yield
         except BaseException as error:
             self._dispatch(ExceptionEvent(exception=error))
-            callbacks.on_event_end(CBEventType.LLM, self._end() | {EventPayload.EXCEPTION: error}, self._event_id)
+            callbacks.on_event_end(
+                CBEventType.LLM, self._end_payload() | {EventPayload.EXCEPTION: error}, self._event_id
+            )
             raise
-        callbacks.on_event_end(CBEventType.LLM, self._end(), self._event_id)
+        callbacks.on_event_end(CBEventType.LLM, self._end_payload(), self._event_id)
         if self.trace is not None:
-            self._dispatch(LLMChatEndEvent(messages=self.messages, response=without_usage(answer(self.trace))))
+            self._dispatch(LLMChatEndEvent(messages=self.messages, response=without_usage(trace_response(self.trace))))
 
-    def hear(self, event: Event) -> None:
-        """Something that happened in the run."""
+    def report_event(self, event: Event) -> None:
+        """Reports an event of the run."""
         if isinstance(event, Finished):
             self.trace = event.trace
         if not isinstance(event, PlanDelta | AnswerDelta):
             self._dispatch(ConductorEvent(event=event))
 
-    def progress(self, response: ChatResponse) -> None:
-        """A piece of the answer."""
+    def report_chunk(self, response: ChatResponse) -> None:
+        """Reports a chunk of the answer."""
         self._dispatch(LLMChatInProgressEvent(messages=self.messages, response=response))
 
-    def _end(self) -> dict[str, Any]:
-        """What callback handlers count: nothing, when nothing was used."""
+    def _end_payload(self) -> dict[str, Any]:
+        """The payload from which callback handlers count tokens; empty if none were used."""
         if self.trace is None or not self.trace.usage.total_tokens:
             return {}
-        return {EventPayload.MESSAGES: self.messages, EventPayload.RESPONSE: answer(self.trace)}
+        return {EventPayload.MESSAGES: self.messages, EventPayload.RESPONSE: trace_response(self.trace)}
 
     def _dispatch(self, event: BaseEvent) -> None:
         dispatcher.event(event.model_copy(update={"span_id": self.span_id}))
@@ -108,33 +109,36 @@ class Report:
 # --------------------------------------------------------------------------------- the calls inside
 
 
-def observed(found: DiscoveredPool) -> DiscoveredPool:
-    """`found`, the calls of whose planner and workers are spans."""
-    planner = replace(found.planner, model=Observed(found.planner.model, span="plan", tags={}))
+def instrument_pool(discovered: DiscoveredPool) -> DiscoveredPool:
+    """Wraps the models of the planner and the workers so that each of their calls is a span."""
+    planner = _instrument_planner(discovered.planner)
+    economy_planner = discovered.economy_planner and _instrument_planner(discovered.economy_planner)
     pool = WorkerPool(
-        replace(worker, model=Observed(worker.model, span="work", tags={"worker": worker.name}))
-        for worker in found.pool.values()
+        replace(worker, model=InstrumentedModel(worker.model, span="work", tags={"worker": worker.name}))
+        for worker in discovered.pool.values()
     )
-    return replace(found, planner=planner, pool=pool)
+    return replace(discovered, planner=planner, economy_planner=economy_planner, pool=pool)
 
 
-class Observed(WrapperModel):
-    """A model whose every call is a span, with LLM events in it unless the model tells of its calls itself."""
+def _instrument_planner(planner: Planner) -> Planner:
+    return replace(planner, model=InstrumentedModel(planner.model, span="plan", tags={}))
+
+
+class InstrumentedModel(WrapperModel):
+    """Reports each call of a model as a span, with LLM events inside it unless the model itself reports them."""
 
     def __init__(self, model: Model, *, span: str, tags: dict[str, Any]) -> None:
         super().__init__(model)
         self._span_name = f"Conductor.{span}"
         self._tags = {**tags, "model": model.name}
-        self._tells_itself = isinstance(model, LLMModel | Lookup | NestedModel)
+        self._reports_events = isinstance(model, LLMModel | TaskModel | NestedConductorModel)
 
     async def complete(self, request: Request) -> Completion:
-        """The whole reply."""
         with self._span(request) as span:
             span.result = completion = await self.model.complete(request)
         return completion
 
     async def stream(self, request: Request) -> AsyncGenerator[Delta, None]:
-        """The reply as it is made."""
         with self._span(request) as span:
             async with aclosing(self.model.stream(request)) as deltas:
                 async for delta in deltas:
@@ -145,23 +149,23 @@ class Observed(WrapperModel):
     def _span(self, request: Request) -> Iterator[_Span]:
         span = _Span(f"{self._span_name}-{uuid4()}")
         token = active_span_id.set(span.id)
-        bound = ASKED.bind(request)
+        bound_args = REQUEST_SIGNATURE.bind(request)
         parent = token.old_value if isinstance(token.old_value, str) else None
-        dispatcher.span_enter(id_=span.id, bound_args=bound, parent_id=parent, tags=self._tags)
-        messages = [] if self._tells_itself else [chat_message(message) for message in request.messages]
+        dispatcher.span_enter(id_=span.id, bound_args=bound_args, parent_id=parent, tags=self._tags)
+        messages = [] if self._reports_events else [chat_message(message) for message in request.messages]
         try:
-            if not self._tells_itself:
-                about = {"model_name": self.name}
-                dispatcher.event(LLMChatStartEvent(messages=messages, additional_kwargs={}, model_dict=about))
+            if not self._reports_events:
+                model = {"model_name": self.name}
+                dispatcher.event(LLMChatStartEvent(messages=messages, additional_kwargs={}, model_dict=model))
             yield span
-            if span.result is not None and not self._tells_itself:
-                dispatcher.event(LLMChatEndEvent(messages=messages, response=reply(span.result)))
+            if span.result is not None and not self._reports_events:
+                dispatcher.event(LLMChatEndEvent(messages=messages, response=completion_response(span.result)))
         except BaseException as error:
             dispatcher.event(SpanDropEvent(span_id=span.id, err_str=str(error)))
-            dispatcher.span_drop(id_=span.id, bound_args=bound, err=error)
+            dispatcher.span_drop(id_=span.id, bound_args=bound_args, err=error)
             raise
         else:
-            dispatcher.span_exit(id_=span.id, bound_args=bound, result=span.result)
+            dispatcher.span_exit(id_=span.id, bound_args=bound_args, result=span.result)
         finally:
             active_span_id.reset(token)
 
@@ -172,5 +176,5 @@ class _Span:
     result: Completion | None = None
 
 
-ASKED = inspect.signature(lambda request: request)
-"""How a span spells what was asked in it."""
+REQUEST_SIGNATURE = inspect.signature(lambda request: request)
+"""Signature with which spans record the request of a call."""

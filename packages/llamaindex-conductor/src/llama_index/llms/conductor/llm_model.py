@@ -1,7 +1,6 @@
-"""`LLMModel`: a LlamaIndex LLM as a `Model` of the core, to work or to plan.
+"""`LLMModel`: a LlamaIndex LLM as a `Model` of the core, for workers and planners.
 
-It does not retry: the LLM's own integration does. What an LLM raises is final, unless its client is bound to another
-event loop.
+Errors of an LLM are not retried, because its integration does that, unless its client is bound to another event loop.
 """
 
 from __future__ import annotations
@@ -26,83 +25,83 @@ from llama_index.core.utilities.token_counting import TokenCounter
 from typing_extensions import override
 
 from rl_conductor import Capabilities, Completion, Message, Price, Request, Sampling, Tool, Usage
-from rl_conductor._internal.blocking import call, in_thread, iterate_in_thread, stream
+from rl_conductor.integration import call_async_or_sync, in_thread, iterate_in_thread, stream_async_or_sync
 from rl_conductor.models.base import checked, priced, require
 from rl_conductor.types import Delta, ReasoningPart, TextPart, ToolCall
 
-from .blocking import blocks
-from .failures import translated
+from .async_support import inherits_method
+from .errors import translate_errors
 from .messages import chat_message
 
 
 class LLMModel:
-    """Any LlamaIndex LLM. Its own settings hold; only what the caller asks for goes before them."""
+    """Any LlamaIndex LLM. It keeps its own settings, except for sampling parameters that the caller sets."""
 
     def __init__(self, llm: LLM, *, price: Price | None = None) -> None:
-        """`price` is what its calls cost; `None` leaves them unpriced."""
+        """`price` is the price of its calls; `None` leaves them unpriced."""
         # The Conductor reports the call to LlamaIndex's callback handlers; a handler of both would count it twice.
         silent = CallbackManager()
-        silent.set_handlers([])  # without any, it would have taken those of `Settings`
+        silent.set_handlers([])  # a new one starts with the handlers of `Settings`
         self.llm: LLM = llm.model_copy(update={"callback_manager": silent})
         self.price = price
-        about = llm.metadata
-        self.name = f"llamaindex:{about.model_name}"
+        metadata = llm.metadata
+        self.name = f"llamaindex:{metadata.model_name}"
         self.capabilities = Capabilities(
-            tools=isinstance(llm, FunctionCallingLLM) and about.is_function_calling_model,
-            images=about.is_chat_model,
-            files=about.is_chat_model,
-            context=about.context_window,
+            tools=isinstance(llm, FunctionCallingLLM) and metadata.is_function_calling_model,
+            images=metadata.is_chat_model,
+            files=metadata.is_chat_model,
+            context=metadata.context_window,
         )
 
     async def complete(self, request: Request) -> Completion:
-        """The whole reply."""
         require(self, request)
         messages = [chat_message(message) for message in request.messages]
-        with translated(self.name, self.llm):
+        with translate_errors(self.name, self.llm):
             return self._completion(messages, await self._response(request, messages))
 
     async def stream(self, request: Request) -> AsyncGenerator[Delta, None]:
-        """The reply as it is made."""
         require(self, request)
         messages = [chat_message(message) for message in request.messages]
         last = ChatResponse(message=ChatMessage())
-        with translated(self.name, self.llm):
+        with translate_errors(self.name, self.llm):
             async with aclosing(self._responses(request, messages)) as responses:
                 async for last in responses:
-                    thought = last.additional_kwargs.get("thinking_delta") or ""
-                    if last.delta or thought:
-                        yield Delta(text=last.delta or "", reasoning=thought)
+                    reasoning = last.additional_kwargs.get("thinking_delta") or ""
+                    if last.delta or reasoning:
+                        yield Delta(text=last.delta or "", reasoning=reasoning)
         yield Delta(completion=self._completion(messages, last))
 
     async def aclose(self) -> None:
-        """Nothing to close: the LLM belongs to whoever made it."""
+        """Closes nothing: the LLM belongs to the caller."""
 
     @property
-    def _caller(self) -> FunctionCallingLLM:
+    def _tool_llm(self) -> FunctionCallingLLM:
         assert isinstance(self.llm, FunctionCallingLLM)
         return self.llm
 
     async def _response(self, request: Request, messages: list[ChatMessage]) -> ChatResponse:
         keywords = _keywords(request.sampling)
-        if tools := _offered(request):
-            options = {"chat_history": messages, **keywords, **_choice(request)}
-            with_tools = partial(self._caller.chat_with_tools, tools, **options)
-            return await call(partial(self._caller.achat_with_tools, tools, **options), with_tools)
+        if tools := _offered_tools(request):
+            options = {"chat_history": messages, **keywords, **_choice_keywords(request)}
+            with_tools = partial(self._tool_llm.chat_with_tools, tools, **options)
+            return await call_async_or_sync(partial(self._tool_llm.achat_with_tools, tools, **options), with_tools)
         chat = partial(self.llm.chat, messages, **keywords)
-        if blocks(self.llm, "achat", CustomLLM):
+        if inherits_method(self.llm, "achat", CustomLLM):
             return await in_thread(chat)
-        return await call(partial(self.llm.achat, messages, **keywords), chat)
+        return await call_async_or_sync(partial(self.llm.achat, messages, **keywords), chat)
 
     def _responses(self, request: Request, messages: list[ChatMessage]) -> AsyncGenerator[ChatResponse, None]:
         keywords = _keywords(request.sampling)
-        if tools := _offered(request):
-            options = {"chat_history": messages, **keywords, **_choice(request)}
-            with_tools = partial(self._caller.stream_chat_with_tools, tools, **options)
-            return stream(partial(_awaited, self._caller.astream_chat_with_tools, tools, **options), with_tools)
+        if tools := _offered_tools(request):
+            options = {"chat_history": messages, **keywords, **_choice_keywords(request)}
+            with_tools = partial(self._tool_llm.stream_chat_with_tools, tools, **options)
+            return stream_async_or_sync(
+                partial(_stream_from, self._tool_llm.astream_chat_with_tools, tools, **options), with_tools
+            )
         chat = partial(self.llm.stream_chat, messages, **keywords)
-        if blocks(self.llm, "astream_chat", CustomLLM):
+        if inherits_method(self.llm, "astream_chat", CustomLLM):
             return iterate_in_thread(chat)
-        return stream(partial(_awaited, self.llm.astream_chat, messages, **keywords), chat)
+        return stream_async_or_sync(partial(_stream_from, self.llm.astream_chat, messages, **keywords), chat)
 
     def _completion(self, messages: list[ChatMessage], response: ChatResponse) -> Completion:
         message = self._message(response)
@@ -116,54 +115,55 @@ class LLMModel:
         )
 
     def _message(self, response: ChatResponse) -> Message:
-        said = response.message
-        thoughts = [block.content for block in said.blocks if isinstance(block, ThinkingBlock) and block.content]
-        text = [TextPart(text=said.content)] if said.content else []
+        message = response.message
+        thinking = [block.content for block in message.blocks if isinstance(block, ThinkingBlock) and block.content]
+        text = [TextPart(text=message.content)] if message.content else []
         calls: list[ToolCall] = []
         if isinstance(self.llm, FunctionCallingLLM):
             for call in self.llm.get_tool_calls_from_response(response, error_on_no_tool_call=False):
-                taken = {"", call.tool_name, *(other.id for other in calls)}  # some integrations know no ids
-                unique = f"call_{uuid4().hex[:12]}" if call.tool_id in taken else call.tool_id
-                calls.append(ToolCall(id=unique, name=call.tool_name, arguments=json.dumps(call.tool_kwargs)))
+                # Some integrations have no ids and return an empty one, or the tool's name.
+                used_ids = {"", call.tool_name, *(other.id for other in calls)}
+                call_id = f"call_{uuid4().hex[:12]}" if call.tool_id in used_ids else call.tool_id
+                calls.append(ToolCall(id=call_id, name=call.tool_name, arguments=json.dumps(call.tool_kwargs)))
         return Message(
             role="assistant",
-            content=(*(ReasoningPart(text=thought) for thought in thoughts), *text),
+            content=(*(ReasoningPart(text=reasoning) for reasoning in thinking), *text),
             tool_calls=tuple(calls),
         )
 
 
 def _usage(messages: list[ChatMessage], response: ChatResponse) -> Usage:
-    """What the response says it used; where it says nothing, what LlamaIndex's own token counter makes of it."""
+    """Reads the usage that the response reports, or estimates it with LlamaIndex's token counter."""
     payload: dict[str, Any] = {EventPayload.MESSAGES: messages, EventPayload.RESPONSE: response}
-    counted = get_llm_token_counts(TokenCounter(), payload)
-    return Usage(input_tokens=counted.prompt_token_count, output_tokens=counted.completion_token_count)
+    counts = get_llm_token_counts(TokenCounter(), payload)
+    return Usage(input_tokens=counts.prompt_token_count, output_tokens=counts.completion_token_count)
 
 
 def _keywords(sampling: Sampling) -> dict[str, Any]:
-    """What was asked for, under the names that most integrations take."""
-    asked = sampling.model_dump(exclude_none=True, exclude={"effort", "stop"})
-    return asked | ({"stop": list(sampling.stop)} if sampling.stop else {})
+    """Converts sampling parameters to the keyword arguments that most integrations accept."""
+    keywords = sampling.model_dump(exclude_none=True, exclude={"effort", "stop"})
+    return keywords | ({"stop": list(sampling.stop)} if sampling.stop else {})
 
 
 # ------------------------------------------------------------------------------------------- tools
 
 
-def _offered(request: Request) -> list[BaseTool]:
-    """The tools that may be called: one alone where it must be that, since integrations spell choices differently."""
+def _offered_tools(request: Request) -> list[BaseTool]:
+    """Returns the tools to offer; only the chosen one if any, because integrations spell `tool_choice` differently."""
     if request.tool_choice == "none":
         return []
-    named = request.tool_choice not in ("auto", "required")
-    return [_Offered(tool) for tool in request.tools if not named or tool.name == request.tool_choice]
+    any_tool = request.tool_choice in ("auto", "required")
+    return [_ToolSchema(tool) for tool in request.tools if any_tool or tool.name == request.tool_choice]
 
 
-def _choice(request: Request) -> dict[str, Any]:
+def _choice_keywords(request: Request) -> dict[str, Any]:
     required = request.tool_choice != "auto"
     return {"tool_required": required, "allow_parallel_tool_calls": request.parallel_tool_calls}
 
 
 @dataclass
-class _Schema(ToolMetadata):
-    """Metadata whose parameters are a JSON schema instead of a class."""
+class _SchemaMetadata(ToolMetadata):
+    """Metadata with parameters as a JSON schema instead of a class."""
 
     parameters: dict[str, Any] | None = None
 
@@ -171,11 +171,11 @@ class _Schema(ToolMetadata):
         return self.parameters or {}
 
 
-class _Offered(BaseTool):
-    """A tool that is only described: whoever asked for the answer calls it."""
+class _ToolSchema(BaseTool):
+    """The schema of a tool that the caller runs."""
 
     def __init__(self, tool: Tool) -> None:
-        self._metadata = _Schema(description=tool.description, name=tool.name, parameters=tool.parameters)
+        self._metadata = _SchemaMetadata(description=tool.description, name=tool.name, parameters=tool.parameters)
 
     @property
     def metadata(self) -> ToolMetadata:
@@ -183,13 +183,13 @@ class _Offered(BaseTool):
 
     @override
     def __call__(self, input: Any) -> ToolOutput:
-        raise TypeError(f"the tool {self._metadata.name!r} is the caller's to call")
+        raise TypeError(f"tool {self._metadata.name!r} is only a schema; the caller runs the tool")
 
 
 # ------------------------------------------------------------------------------------------ streams
 
 
-async def _awaited(
+async def _stream_from(
     start: Callable[..., Awaitable[ChatResponseAsyncGen]], *args: Any, **keywords: Any
 ) -> AsyncGenerator[ChatResponse, None]:
     async with aclosing(await start(*args, **keywords)) as responses:

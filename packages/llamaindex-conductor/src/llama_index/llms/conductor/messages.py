@@ -1,7 +1,7 @@
-"""LlamaIndex's messages and tools as the values of `rl_conductor`, and back: pure translation.
+"""Converts messages and tools between LlamaIndex and the core. Pure.
 
-Names that begin with `core_` make the core's values. Histories come from users, stores and models: what they carry
-for us is validated before it is believed, and forgotten when it is malformed.
+Functions whose names begin with `core_` return the core's values. Chat histories come from users, stores and models, so
+a continuation in them is untrusted: it is validated, and ignored if it is malformed.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from rl_conductor.types import (
 )
 
 CONTINUATION = "continuation"
-"""The key of an assistant message's `additional_kwargs` under which the core's `Continuation` travels."""
+"""The key of the core's `Continuation` in the `additional_kwargs` of an assistant message."""
 
 ROLES: dict[MessageRole, Literal["system", "user", "assistant", "tool"]] = {
     MessageRole.SYSTEM: "system",
@@ -54,23 +54,23 @@ ROLES: dict[MessageRole, Literal["system", "user", "assistant", "tool"]] = {
 }
 
 
-# ----------------------------------------------------------------------------------- into the core
+# --------------------------------------------------------------------------------------- to the core
 
 
 def core_messages(messages: Iterable[ChatMessage]) -> tuple[Message, ...]:
-    """A conversation.
+    """Converts a conversation to messages of the core.
 
     Raises:
-        ConfigError: a message holds what no worker can take, such as audio.
+        ConfigError: a message contains a block that no worker accepts, such as audio.
     """
     return tuple(core_message(message) for message in messages)
 
 
 def core_message(message: ChatMessage) -> Message:
-    """One message.
+    """Converts one message to one of the core.
 
     Raises:
-        ConfigError: it holds what no worker can take, such as audio.
+        ConfigError: it contains a block that no worker accepts, such as audio.
     """
     role = ROLES[message.role]
     call_id = message.additional_kwargs.get("tool_call_id")
@@ -84,16 +84,16 @@ def core_message(message: ChatMessage) -> Message:
 
 
 def core_tool(tool: Mapping[str, Any]) -> Tool:
-    """A tool, from the form that `BaseTool.metadata.to_openai_tool()` gives.
+    """Converts a tool from the form that `BaseTool.metadata.to_openai_tool()` returns.
 
     Raises:
         ConfigError: it is not in that form.
     """
     function = tool.get("function")
     if not isinstance(function, Mapping) or "name" not in function:
-        raise ConfigError(f"{tool!r} is no tool; write what tool.metadata.to_openai_tool() gives")
-    told = {name: function[name] for name in ("name", "description", "parameters") if function.get(name)}
-    return Tool.model_validate(told)
+        raise ConfigError(f"invalid tool {tool!r}; pass the return value of tool.metadata.to_openai_tool()")
+    fields = {name: function[name] for name in ("name", "description", "parameters") if function.get(name)}
+    return Tool.model_validate(fields)
 
 
 def _parts(blocks: Iterable[ContentBlock]) -> Iterator[ContentPart]:
@@ -105,29 +105,31 @@ def _parts(blocks: Iterable[ContentBlock]) -> Iterator[ContentPart]:
                 yield _image(block)
             case DocumentBlock():
                 yield _file(block)
-            case ThinkingBlock(content=str(thought)):
-                yield ReasoningPart(text=thought, signature=_signature(block))
+            case ThinkingBlock(content=str(reasoning)):
+                yield ReasoningPart(text=reasoning, signature=_signature(block))
             case CitableBlock():
                 yield from _parts(block.content)
             case CitationBlock():
                 yield from _parts([block.cited_content])
             case ToolCallBlock() | CachePoint() | ThinkingBlock():
-                pass  # calls stand beside the content; the others are hints that change no answer
+                pass  # calls are a field of their own; the others do not affect the answer
             case _:
-                raise ConfigError(f"no worker takes a {type(block).__name__}; write text, an image or a document")
+                raise ConfigError(f"unsupported content block {type(block).__name__}; use text, images or documents")
 
 
 def _image(block: ImageBlock) -> ImagePart:
-    kind = block.image_mimetype or "image/png"
-    address = str(block.url) if block.url and not block.image else None
-    if address and not address.startswith("data:"):
-        return ImagePart(media_type=kind, url=address)
-    return ImagePart(media_type=kind, data=block.resolve_image(as_base64=True).read().decode())
+    media_type = block.image_mimetype or "image/png"
+    url = str(block.url) if block.url and not block.image else None
+    if url and not url.startswith("data:"):
+        return ImagePart(media_type=media_type, url=url)
+    return ImagePart(media_type=media_type, data=block.resolve_image(as_base64=True).read().decode())
 
 
 def _file(block: DocumentBlock) -> FilePart:
     if block.url and not (block.data or block.path):
-        raise ConfigError(f"the document at {block.url!r} is not fetched; give its content, DocumentBlock(data=...)")
+        raise ConfigError(
+            f"documents are not fetched from URLs ({block.url}); pass the content: DocumentBlock(data=...)"
+        )
     _, _, data = block.inline_url().partition(";base64,")
     return FilePart(
         media_type=block.document_mimetype or "application/pdf", name=block.title or "document.pdf", data=data
@@ -145,41 +147,41 @@ def _call(block: ToolCallBlock) -> ToolCall:
 
 
 def _continuation(message: ChatMessage) -> Continuation | None:
-    """What an earlier reply of ours left in the message; it was out of our hands, so it may be anything."""
     try:
         return Continuation.model_validate(message.additional_kwargs.get(CONTINUATION))
     except ValidationError:
         return None
 
 
-# --------------------------------------------------------------------------------- out of the core
+# ------------------------------------------------------------------------------------- from the core
 
 
 def chat_message(message: Message) -> ChatMessage:
-    """A message as LlamaIndex has it."""
+    """Converts a message of the core."""
     kwargs = {} if message.tool_call_id is None else {"tool_call_id": message.tool_call_id}
     blocks = [_block(part) for part in message.content if not isinstance(part, TextPart)]
-    if message.text:  # as one block: LlamaIndex puts line breaks between several
+    if message.text:  # as one block, because LlamaIndex joins several with line breaks
         blocks.append(TextBlock(text=message.text))
     blocks += [_call_block(call) for call in message.tool_calls]
     return ChatMessage(role=MessageRole(message.role), blocks=blocks, additional_kwargs=kwargs)
 
 
-def carrying(message: ChatMessage, reply: Message) -> ChatMessage:
-    """`message`, our own `reply`, with what LlamaIndex and our next turn look for in it, as plain JSON.
+def reply_message(reply: Message) -> ChatMessage:
+    """Converts an answer of the Conductor, with its tool calls and continuation in `additional_kwargs` as plain JSON.
 
-    Kept apart from `chat_message`: integrations of other models may send whatever stands there to their vendor.
+    `chat_message` omits them, because integrations of other models may send `additional_kwargs` to their vendor.
     """
+    message = chat_message(reply)
     kwargs = dict(message.additional_kwargs)
-    if reply.tool_calls:  # where the streaming of structured objects looks for them
+    if reply.tool_calls:  # LlamaIndex's streaming of structured output reads them here
         kwargs["tool_calls"] = [call.model_dump() for call in reply.tool_calls]
     if reply.continuation is not None:
         kwargs[CONTINUATION] = reply.continuation.model_dump()
     return message.model_copy(update={"additional_kwargs": kwargs})
 
 
-def with_one_call(message: ChatMessage) -> ChatMessage:
-    """`message` with the first of its tool calls only."""
+def keep_first_call(message: ChatMessage) -> ChatMessage:
+    """Removes all tool calls but the first."""
     calls = [block for block in message.blocks if isinstance(block, ToolCallBlock)]
     kwargs = dict(message.additional_kwargs)
     if "tool_calls" in kwargs:
@@ -191,8 +193,8 @@ def with_one_call(message: ChatMessage) -> ChatMessage:
 def _block(part: ReasoningPart | ImagePart | FilePart) -> ContentBlock:
     match part:
         case ReasoningPart():
-            known = {} if part.signature is None else {"signature": part.signature}
-            return ThinkingBlock(content=part.text, additional_information=known)
+            information = {} if part.signature is None else {"signature": part.signature}
+            return ThinkingBlock(content=part.text, additional_information=information)
         case ImagePart():
             data = None if part.data is None else part.data.encode()
             return ImageBlock(image=data, url=part.url, image_mimetype=part.media_type)
@@ -201,7 +203,6 @@ def _block(part: ReasoningPart | ImagePart | FilePart) -> ContentBlock:
 
 
 def _call_block(call: ToolCall) -> ToolCallBlock:
-    """Arguments as an object, which every integration reads, unless they are none."""
-    arguments = arguments_of(call)
+    arguments = arguments_of(call)  # every integration accepts an object, but not every one a string
     kwargs = call.arguments if "invalid_json" in arguments else arguments
     return ToolCallBlock(tool_call_id=call.id, tool_name=call.name, tool_kwargs=kwargs)

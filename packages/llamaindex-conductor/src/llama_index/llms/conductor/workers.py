@@ -1,205 +1,219 @@
-"""Pools of mixed workers: LlamaIndex's LLMs, query engines and retrievers, models by name, the core's own workers."""
+"""Creates worker pools from LlamaIndex's LLMs, indexes, agents and tools, model names, and the core's own workers."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
+from llama_index.core.agent.workflow import AgentWorkflow
+from llama_index.core.agent.workflow.base_agent import BaseWorkflowAgent
 from llama_index.core.base.base_query_engine import BaseQueryEngine
 from llama_index.core.base.base_retriever import BaseRetriever
+from llama_index.core.chat_engine.types import BaseChatEngine
 from llama_index.core.constants import DEFAULT_CONTEXT_WINDOW
 from llama_index.core.llms import LLM
 from llama_index.core.tools import BaseTool, QueryEngineTool, RetrieverTool
+from llama_index.core.workflow import Workflow
 
 from rl_conductor import Card, Conductor, DiscoveredPool, Model, Planner, Sampling, Worker, WorkerPool, discover, model
 from rl_conductor.errors import ConfigError
-from rl_conductor.pool.pool_file import WorkerEntry, worker_from
+from rl_conductor.integration import WorkerEntry, worker_from
 from rl_conductor.pool.worker import Described
 
+from .agents import AgentModel, ChatEngineModel, WorkflowModel, agent_name
 from .llm_model import LLMModel
-from .lookups import Lookup, QueryEngineModel, RetrieverModel
-from .nested import Conducted, NestedModel
+from .nested_conductor import ConductorHost, NestedConductorModel
+from .retrieval import QueryEngineModel, RetrieverModel
+from .task_model import TaskModel
 
-Alone = str | LLM | BaseQueryEngine | BaseRetriever | BaseTool | Model | Worker
-"""What can work without more being said."""
-AnyWorker = Alone | Mapping[str, Any]
-"""What can work: `provider:model`, the thing itself, or an entry as in a pool file, whose `model` may be the thing."""
-AnyWorkers = Mapping[str, AnyWorker] | Iterable[AnyWorker] | Alone
-"""Workers by name, in a list, or just one."""
+SingleWorker = str | LLM | BaseQueryEngine | BaseRetriever | BaseChatEngine | Workflow | BaseTool | Model | Worker
+"""A worker without further settings: `provider:model`, or an object."""
+WorkerLike = SingleWorker | Mapping[str, Any]
+"""A worker, or an entry as in a pool file, whose `model` may be an object."""
+WorkersLike = Mapping[str, WorkerLike] | Iterable[WorkerLike] | SingleWorker
+"""Workers by name, in a list, or a single one."""
+
+WRAPPERS: tuple[tuple[Any, Callable[[Any, str], Model]], ...] = (
+    (ConductorHost, lambda host, _: NestedConductorModel(host)),
+    (LLM, lambda llm, _: LLMModel(llm)),
+    (BaseQueryEngine, lambda engine, name: QueryEngineModel(engine, name=name)),
+    (BaseRetriever, lambda retriever, name: RetrieverModel(retriever, name=name)),
+    (BaseChatEngine, lambda engine, name: ChatEngineModel(engine, name=name)),
+    (BaseWorkflowAgent | AgentWorkflow, lambda agent, name: AgentModel(agent, name=name)),
+    (Workflow, lambda workflow, name: WorkflowModel(workflow, name=name)),
+)
+"""The model of each kind of object; the first kind that matches is used."""
+
+INDEX_DESCRIPTION = "looks up what its own documents say; needs a self-contained question"
+"""Description of an index without one of its own, for the planner."""
 
 
-LOOKS_UP = "looks up what its own documents say; needs a self-contained question"
-"""What the Conductor is told of an index that nothing else is known of."""
-
-
-def named(workers: AnyWorkers) -> dict[str, AnyWorker]:
-    """Workers by name; without names given, each goes by its own.
+def name_workers(workers: WorkersLike) -> dict[str, WorkerLike]:
+    """Returns workers by name; workers in a list get their own names.
 
     Raises:
-        ConfigError: two have one name, or these are no workers.
+        ConfigError: two have the same name, or an object is not a worker.
     """
     if isinstance(workers, Mapping):
         return dict(workers)
-    if isinstance(workers, Alone):
+    if isinstance(workers, SingleWorker):
         workers = [workers]
     if not isinstance(workers, Iterable):
         raise ConfigError(f"workers is a {type(workers).__name__}; write a list, or {{'name': worker, ...}}")
-    found: dict[str, AnyWorker] = {}
+    by_name: dict[str, WorkerLike] = {}
     for worker in workers:
         name = _own_name(worker)
-        if name in found:
-            raise ConfigError(f"two workers are called {name!r}; give each a name of its own: {{'name': worker, ...}}")
-        found[name] = worker
-    return found
+        if name in by_name:
+            raise ConfigError(f"two workers are called {name!r}; give each its own name: {{'name': worker, ...}}")
+        by_name[name] = worker
+    return by_name
 
 
-def pool_of(workers: AnyWorkers) -> WorkerPool:
-    """A pool of workers of any kind.
-
-    Raises:
-        ConfigError: something in it can't work; the message says what to write instead.
-    """
-    return WorkerPool([worker_of(name, worker) for name, worker in named(workers).items()])
-
-
-def worker_of(name: str, given: AnyWorker) -> Worker:
-    """The worker that something is.
+def pool_of(workers: WorkersLike) -> WorkerPool:
+    """Creates a pool from workers of any kind.
 
     Raises:
-        ConfigError: it can't work; the message says what to write instead.
+        ConfigError: a worker is unusable; the message says what to write instead.
     """
-    match given:
+    return WorkerPool([create_worker(name, worker) for name, worker in name_workers(workers).items()])
+
+
+def create_worker(name: str, worker: WorkerLike) -> Worker:
+    """Converts a worker of any kind to one of the core, with this name.
+
+    Raises:
+        ConfigError: it is unusable; the message says what to write instead.
+    """
+    match worker:
         case Worker():
-            return replace(given, name=name, card=given.card.model_copy(update={"name": name}))
+            return replace(worker, name=name, card=worker.card.model_copy(update={"name": name}))
         case str():
-            return Worker.of(name, given)
+            return Worker.of(name, worker)
         case Mapping():
-            return _from_entry(name, given)
-    made = model_of(given, name=name)
-    worker = Worker.of(name, made, card=Card(name=name, description=_own_description(given)))
-    if isinstance(given, Conducted):
-        return replace(worker, sampling=given.sampling)
-    # How a LlamaIndex LLM is asked was settled where it was made, unless the caller asks for something else.
-    return replace(worker, sampling=Sampling()) if isinstance(made, LLMModel) else worker
+            return _from_entry(name, worker)
+    worker_model = create_model(worker, name=name)
+    created = Worker.of(name, worker_model, card=Card(name=name, description=_own_description(worker)))
+    if isinstance(worker, ConductorHost):
+        return replace(created, sampling=worker.sampling)
+    # A LlamaIndex LLM already has its own sampling parameters; the defaults of the core must not override them.
+    return replace(created, sampling=Sampling()) if isinstance(worker_model, LLMModel) else created
 
 
-def model_of(given: AnyWorker, *, name: str) -> Model:
-    """The model that something is.
+def create_model(worker: WorkerLike, *, name: str) -> Model:
+    """Converts a worker or planner to a model of the core; `name` appears in traces and errors.
 
     Raises:
-        ConfigError: it is none; the message says what to write instead.
+        ConfigError: it is not a model; the message says what to write instead.
     """
-    if isinstance(given, QueryEngineTool | RetrieverTool):
-        given = given.query_engine if isinstance(given, QueryEngineTool) else given.retriever
-    match given:
-        case str():
-            return model(given)
-        case Conducted():
-            return NestedModel(given)
-        case LLM():
-            return LLMModel(given)
-        case BaseQueryEngine():
-            return QueryEngineModel(given, name=name)
-        case BaseRetriever():
-            return RetrieverModel(given, name=name)
-        case Model():
-            return given
+    if isinstance(worker, QueryEngineTool | RetrieverTool):
+        worker = worker.query_engine if isinstance(worker, QueryEngineTool) else worker.retriever
+    if isinstance(worker, str):
+        return model(worker)
+    for kind, wrap in WRAPPERS:
+        if isinstance(worker, kind):
+            return wrap(worker, name)
+    if isinstance(worker, Model):
+        return worker
     raise ConfigError(
-        f"{name!r} is a {type(given).__name__}, which can't work; write 'provider:model', a LlamaIndex LLM, "
-        "an index's as_query_engine() or as_retriever(), or a Worker"
+        f"{name!r} is a {type(worker).__name__}, which is not a worker; write 'provider:model', a LlamaIndex LLM or "
+        "agent, an index's as_query_engine() or as_retriever(), or a Worker"
     )
 
 
-def found_of(workers: AnyWorkers | None, planner: AnyWorker | Planner | None) -> DiscoveredPool:
-    """`workers`, or what this machine offers, and who plans over it.
+def resolve_pool(workers: WorkersLike | None, planner: WorkerLike | Planner | None) -> DiscoveredPool:
+    """Creates the pool and its planner; without `workers`, discovers the models of this machine.
 
     Raises:
-        ConfigError: one of them can't work; the message says what to write instead.
+        ConfigError: a worker or the planner is unusable; the message says what to write instead.
     """
     if workers is None:
-        found = discover()
-        return found if planner is None else replace(found, planner=_planner(planner))
+        discovered = discover()
+        return discovered if planner is None else discovered.with_planner(_create_planner(planner))
     pool = pool_of(workers)
-    return DiscoveredPool(pool, _planner_among(pool) if planner is None else _planner(planner), ())
+    return DiscoveredPool(pool, _select_planner(pool) if planner is None else _create_planner(planner), ())
 
 
-def _planner(given: AnyWorker | Planner) -> Planner:
-    refuse_descriptions("the planner", given)
-    return given if isinstance(given, Planner) else Planner(model=model_of(given, name="planner"))
+def _create_planner(planner: WorkerLike | Planner) -> Planner:
+    reject_placeholder("the planner", planner)
+    return planner if isinstance(planner, Planner) else Planner(model=create_model(planner, name="planner"))
 
 
-def _planner_among(pool: WorkerPool) -> Planner:
-    """The first worker that is a language model."""
+def _select_planner(pool: WorkerPool) -> Planner:
+    """Returns a planner with the first language model of the pool."""
     for worker in pool.values():
-        if not isinstance(worker.model, Lookup):
+        if not isinstance(worker.model, TaskModel):
             return Planner.from_worker(worker)
     raise ConfigError("no worker is a language model that could plan; write planner='provider:model' or an LLM")
 
 
 def context_window(worker: Worker) -> int:
-    """Tokens that a worker is known to read and write in one call; LlamaIndex's default when nothing is known."""
-    if isinstance(worker.model, NestedModel):
-        return worker.model.conducted.metadata.context_window
+    """Returns the tokens that a worker can read and write in one call, or LlamaIndex's default if that is unknown."""
+    if isinstance(worker.model, NestedConductorModel):
+        return worker.model.host.metadata.context_window
     if worker.model.capabilities.context is not None:
         return worker.model.capabilities.context
     if isinstance(worker.model, Conductor):
         return min(map(context_window, worker.model.pool.values()))
     price = worker.model.price
-    if price is None or not (price.input or price.output):  # no vendor's, so its name alone says nothing
+    if price is None or not (price.input or price.output):  # not a vendor's model, so its name alone means nothing
         return DEFAULT_CONTEXT_WINDOW
     # Inside, because the data takes 0.3 s to import and only pools of vendors' models need it.
     from genai_prices.data_snapshot import get_snapshot  # noqa: PLC0415
 
     provider, _, name = worker.model.name.partition(":")
     try:
-        known = get_snapshot().find_provider_model(name, None, provider, None)[1].context_window
+        published = get_snapshot().find_provider_model(name, None, provider, None)[1].context_window
     except LookupError:
-        known = None
-    return known or DEFAULT_CONTEXT_WINDOW
+        published = None
+    return published or DEFAULT_CONTEXT_WINDOW
 
 
-# ----------------------------------------------------------------------------------- as plain data
+# ----------------------------------------------------------------------------------- serialisation
 
 
-def described(given: object) -> Any:
-    """A worker or planner as plain JSON, without secrets: its name or entry, else only what kind of thing it was."""
-    match given:
+def describe_worker(worker: object) -> Any:
+    """Converts a worker or planner to plain JSON without secrets: its name or entry, or the class of an object."""
+    match worker:
         case None | str():
-            return given
-        case {"object": str(kind)}:
-            return {"object": kind}
-        case {"model": thing} if not isinstance(thing, str):
-            return {"object": type(thing).__name__}
+            return worker
+        case {"object": str(class_name)}:
+            return {"object": class_name}
+        case {"model": worker_model} if not isinstance(worker_model, str):
+            return {"object": type(worker_model).__name__}
         case Mapping():
-            return WorkerEntry.model_validate(given).model_dump(mode="json", exclude_defaults=True)
-    return {"object": type(given).__name__}
+            return WorkerEntry.model_validate(worker).model_dump(mode="json", exclude_defaults=True)
+    return {"object": type(worker).__name__}
 
 
-def refuse_descriptions(what: str, given: object) -> None:
-    """Raise `ConfigError` for what `described` could not write down."""
-    if isinstance(given, Mapping) and given.keys() == {"object"}:
-        cure = "name it 'provider:model', or give it again: Conductor.from_dict(data, workers=..., planner=...)"
-        raise ConfigError(f"{what} was a {given['object']}, which can't be written down; {cure}")
+def reject_placeholder(subject: str, worker: object) -> None:
+    """Raises `ConfigError` for the class name that `describe_worker` writes in place of an object."""
+    if isinstance(worker, Mapping) and worker.keys() == {"object"}:
+        cure = "use 'provider:model', or pass it again: Conductor.from_dict(data, workers=..., planner=...)"
+        raise ConfigError(f"{subject} was a {worker['object']}, which can't be serialised; {cure}")
 
 
 def _from_entry(name: str, entry: Mapping[str, Any]) -> Worker:
-    refuse_descriptions(f"worker {name!r}", entry)
-    return worker_from(name, entry, worker_of)
+    reject_placeholder(f"worker {name!r}", entry)
+    return worker_from(name, entry, create_worker)
 
 
-def _own_description(given: object) -> str:
-    match given:
+def _own_description(worker: object) -> str:
+    match worker:
         case QueryEngineTool() | RetrieverTool():
-            return given.metadata.description
-        case Described() if isinstance(given.description, str):
-            return given.description
+            return worker.metadata.description
+        case BaseWorkflowAgent() | Workflow():
+            return ""  # its model gives it
+        case Described() if isinstance(worker.description, str):
+            return worker.description
         case BaseQueryEngine() | BaseRetriever():
-            return LOOKS_UP
+            return INDEX_DESCRIPTION
+        case BaseChatEngine() if hasattr(worker, "_retriever") or hasattr(worker, "_query_engine"):
+            return INDEX_DESCRIPTION
     return ""
 
 
-def _own_name(worker: AnyWorker) -> str:
+def _own_name(worker: WorkerLike) -> str:
     match worker:
         case str():
             return worker.partition(":")[2] or worker
@@ -209,6 +223,8 @@ def _own_name(worker: AnyWorker) -> str:
             return worker.metadata.model_name
         case BaseTool():
             return worker.metadata.get_name()
+        case Workflow():
+            return agent_name(worker)
         case Model():
             return worker.name.partition(":")[2] or worker.name
     raise ConfigError(f"a {type(worker).__name__} has no name of its own; write {{'name': worker, ...}}")

@@ -1,0 +1,74 @@
+"""`CallDefaults`: the settings of a `ChatConductor` that also apply where its Conductor is used without it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from langchain_core.callbacks import Callbacks
+from langchain_core.runnables import RunnableConfig, ensure_config
+from langchain_core.runnables.config import merge_configs, var_child_runnable_config
+
+from rl_conductor.types import Request, Sampling
+
+SAMPLING_NAMES = {"reasoning_effort": "effort"}
+"""Options of calls that `Sampling` names differently."""
+CALL_SETTINGS = frozenset({"temperature", "top_p", "max_tokens", "seed", "stop", "reasoning_effort", "timeout"})
+"""Options of calls that `CallDefaults` may contain."""
+
+
+@dataclass(frozen=True)
+class CallDefaults:
+    """Sampling, timeout and callbacks of a `ChatConductor`, for graph nodes, runnables and nested conductors.
+
+    There is no run of the chat model itself then; so its callbacks get the runs of all calls that its Conductor makes.
+    """
+
+    sampling: Sampling = field(default_factory=Sampling)
+    timeout: float | None = None
+    callbacks: Callbacks = None
+    tags: list[str] | None = None
+    metadata: dict[str, Any] | None = None
+    stream_drafts: bool = False
+    """Whether event streams get the tokens of the planner and of all workers."""
+
+    def merged(self, options: Mapping[str, Any], config: RunnableConfig) -> CallDefaults:
+        """Adds bound `options`, which take precedence, and the callbacks, tags and metadata of `config`."""
+        sampling = {SAMPLING_NAMES.get(name, name): value for name, value in options.items() if name != "timeout"}
+        own: RunnableConfig = {"callbacks": self.callbacks, "tags": self.tags or [], "metadata": self.metadata or {}}
+        config = merge_configs(own, config)
+        return replace(
+            self,
+            sampling=Sampling.model_validate({**self.sampling.model_dump(), **sampling}),
+            timeout=options.get("timeout", self.timeout),
+            callbacks=config.get("callbacks") or None,
+            tags=config.get("tags") or None,
+            metadata=config.get("metadata") or None,
+        )
+
+    def apply(self, request: Request) -> Request:
+        """Fills in the sampling parameters that `request` leaves open, and the shorter timeout."""
+        sampling = self.sampling.model_copy(update=request.sampling.model_dump(exclude_defaults=True))
+        timeouts = [seconds for seconds in (request.timeout, self.timeout) if seconds is not None]
+        return request.model_copy(update={"sampling": sampling, "timeout": min(timeouts, default=None)})
+
+    @contextmanager
+    def in_context(self) -> Iterator[None]:
+        """Adds callbacks, tags and metadata to the config of all calls in this block."""
+        config: RunnableConfig = {}
+        if self.callbacks:
+            config["callbacks"] = self.callbacks
+        if self.tags:
+            config["tags"] = self.tags
+        if self.metadata:
+            config["metadata"] = self.metadata
+        if not config:
+            yield
+            return
+        token = var_child_runnable_config.set(merge_configs(ensure_config(), config))
+        try:
+            yield
+        finally:
+            var_child_runnable_config.reset(token)

@@ -1,0 +1,100 @@
+"""`CallOptions`: the keyword arguments of one call, validated and converted to the core's request."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from langchain_core.messages import BaseMessage
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from langchain_conductor.messages import core_messages, core_tool, core_tool_choice
+from rl_conductor.errors import ConfigError
+from rl_conductor.integration import first_field_error
+from rl_conductor.types import Effort, JsonFormat, Request, Sampling
+from rl_conductor.workflow.limits import Limits
+from rl_conductor.workflow.policy import Policy
+
+
+class CallOptions(BaseModel):
+    """The keyword arguments of `invoke`, `stream` and `bind`."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    model: str | None = None
+    """`mini` or `ultra`."""
+    temperature: float | None = None
+    top_p: float | None = None
+    max_tokens: int | None = None
+    seed: int | None = None
+    reasoning_effort: Effort | None = None
+    stop: Sequence[str] | None = None
+    timeout: float | None = None
+    tools: Sequence[Any] = ()
+    """Tools in any form that LangChain accepts."""
+    tool_choice: Any = None
+    parallel_tool_calls: bool = True
+    response_format: dict[str, Any] | None = None
+    """`{"type": "json_object"}`, or OpenAI's `{"type": "json_schema", "json_schema": {"name", "schema", "strict"}}`."""
+    policy: Policy | None = None
+    limits: Limits | None = None
+    stream: bool | None = None
+    """Set by LangChain, and ignored: the called method decides."""
+
+    @classmethod
+    def from_kwargs(cls, kwargs: Mapping[str, Any]) -> CallOptions:
+        """Validates the keyword arguments of a call.
+
+        Raises:
+            ConfigError: an option does not exist, or its value is wrong.
+        """
+        if unknown := sorted(kwargs.keys() - cls.model_fields.keys()):
+            raise ConfigError(
+                f"unknown option of a call: {', '.join(unknown)}; write one of {', '.join(cls.model_fields)}"
+            )
+        try:
+            return cls.model_validate(dict(kwargs))
+        except ValidationError as error:
+            field_error = first_field_error(error)
+            message = f"the option {field_error.path} is {field_error.value!r}: {field_error.message}"
+            raise ConfigError(message) from None
+
+    def to_request(self, messages: Sequence[BaseMessage]) -> Request:
+        """Builds the request for these messages.
+
+        Raises:
+            ConfigError: workers can't take a message, a tool or the response format.
+        """
+        tools = tuple(core_tool(tool) for tool in self.tools)
+        return Request(
+            messages=core_messages(messages),
+            tools=tools,
+            tool_choice=core_tool_choice(self.tool_choice, tools),
+            parallel_tool_calls=self.parallel_tool_calls,
+            response_format=_parse_response_format(self.response_format),
+            sampling=Sampling(
+                temperature=self.temperature,
+                top_p=self.top_p,
+                max_tokens=self.max_tokens,
+                seed=self.seed,
+                stop=tuple(self.stop or ()),
+                effort=self.reasoning_effort,
+            ),
+            timeout=self.timeout,
+        )
+
+
+def _parse_response_format(value: dict[str, Any] | None) -> JsonFormat | None:
+    match value:
+        case None | {"type": "text"}:
+            return None
+        case {"type": "json_object"}:
+            return JsonFormat()
+        case {"type": "json_schema", "json_schema": {"schema": dict(schema), **details}}:
+            return JsonFormat(
+                name=str(details.get("name") or "reply"), json_schema=schema, strict=details.get("strict")
+            )
+    raise ConfigError(
+        f"response_format is {value!r}; write {{'type': 'json_object'}} or "
+        "{'type': 'json_schema', 'json_schema': {'name': ..., 'schema': ...}}"
+    )

@@ -1,0 +1,124 @@
+"""`ChatRun`: one run of a Conductor for a chat model call, with its outcome as LangChain results, chunks and events."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Coroutine
+from contextlib import aclosing
+from dataclasses import dataclass
+from typing import Any
+
+from langchain_core.callbacks import BaseRunManager, adispatch_custom_event
+from langchain_core.messages import AIMessageChunk
+from langchain_core.messages.tool import tool_call_chunk
+from langchain_core.outputs import ChatGeneration, ChatGenerationChunk, ChatResult
+from langchain_core.runnables import RunnableConfig
+from langchain_core.runnables.config import set_config_context
+
+from langchain_conductor.events import custom_data, write_custom
+from langchain_conductor.messages import PROVIDER, lc_reply, lc_usage
+from langchain_conductor.models.usage import disable_usage_callbacks
+from langchain_conductor.tracing import NOSTREAM_TAG, child_config, track_event
+from rl_conductor.conductor import Conductor
+from rl_conductor.integration import callback_to_async_iterator
+from rl_conductor.trace.events import AnswerDelta, Event, Finished, Listener
+from rl_conductor.trace.summary import Summary
+from rl_conductor.trace.trace import Trace
+from rl_conductor.types import Completion, Request
+from rl_conductor.workflow.limits import Limits
+from rl_conductor.workflow.policy import Policy
+
+
+def reply_metadata(conductor: Conductor, completion: Completion, trace: Trace) -> dict[str, Any]:
+    """Builds the `usage_metadata` and `response_metadata` of the answer's `AIMessage`."""
+    model = conductor.name.partition(":")[2]
+    metadata = {"model_name": model, "model_provider": PROVIDER, "finish_reason": completion.finish_reason}
+    return {
+        "usage_metadata": lc_usage(completion.usage),
+        "response_metadata": {**metadata, "conductor": Summary.of(trace).model_dump(mode="json")},
+    }
+
+
+@dataclass(frozen=True)
+class ChatRun:
+    """One request of a chat model call and the Conductor that will answer it."""
+
+    conductor: Conductor
+    request: Request
+    policy: Policy | None
+    limits: Limits | None
+    stream_drafts: bool = False
+
+    def check(self) -> None:
+        """Checks that the policy and the workers' capabilities allow the request.
+
+        Raises:
+            PolicyError: no workflow is allowed.
+        """
+        self.conductor.check(self.request, policy=self.policy, limits=self.limits)
+
+    async def answer(self, run: BaseRunManager | None) -> ChatResult:
+        """Returns the whole answer; `run` is the chat model's traced run.
+
+        Raises:
+            RunError: there is no answer; `error.trace` has the reason.
+        """
+        async with aclosing(self._events(run, stream=False)) as events:
+            traces = [event.trace async for event in events if isinstance(event, Finished)]
+        completion = traces[0].completion
+        assert completion is not None
+        message = lc_reply(completion.message, **reply_metadata(self.conductor, completion, traces[0]))
+        return ChatResult(generations=[ChatGeneration(message=message)])
+
+    async def chunks(self, run: BaseRunManager | None) -> AsyncGenerator[ChatGenerationChunk, None]:
+        """Streams the final worker's tokens; only the last chunk has usage, tool calls and metadata.
+
+        Raises:
+            RunError: there is no answer; `error.trace` has the reason.
+        """
+        async with aclosing(self._events(run, stream=True)) as events:
+            async for event in events:
+                if isinstance(event, AnswerDelta):
+                    yield ChatGenerationChunk(message=AIMessageChunk(content=event.text))
+                elif isinstance(event, Finished) and event.trace.completion is not None:
+                    yield ChatGenerationChunk(message=self._last_chunk(event.trace.completion, event.trace))
+
+    def _last_chunk(self, completion: Completion, trace: Trace) -> AIMessageChunk:
+        calls = [
+            tool_call_chunk(name=call.name, args=call.arguments or "{}", id=call.id, index=index)
+            for index, call in enumerate(completion.message.tool_calls)
+        ]
+        return AIMessageChunk(
+            content="",
+            additional_kwargs=lc_reply(completion.message).additional_kwargs,
+            tool_call_chunks=calls,
+            chunk_position="last",
+            **reply_metadata(self.conductor, completion, trace),
+        )
+
+    async def _events(self, run: BaseRunManager | None, *, stream: bool) -> AsyncGenerator[Event, None]:
+        """Runs the Conductor and yields its events, also as custom events. Closing the iterator cancels the run."""
+
+        def start(emit: Listener) -> Coroutine[Any, Any, Trace]:
+            def on_event(event: Event) -> None:
+                track_event(event)
+                emit(event)
+
+            return self.conductor.run(
+                self.request, policy=self.policy, limits=self.limits, on_event=on_event, stream=stream
+            )
+
+        config = child_config(run, stream_drafts=self.stream_drafts)
+        with set_config_context(config) as context:
+            context.run(disable_usage_callbacks)
+            async with aclosing(callback_to_async_iterator(start, context=context)) as events:
+                async for event in events:
+                    if run is not None and (data := custom_data(event)):
+                        await _dispatch(run, config, data)
+                    yield event
+
+
+async def _dispatch(run: BaseRunManager, config: RunnableConfig, data: dict[str, Any]) -> None:
+    """Sends a custom event to handlers, and to the surrounding graph's stream unless this run is inside a worker."""
+    await adispatch_custom_event(data["type"], data, config=config)
+    if NOSTREAM_TAG not in run.inheritable_tags:
+        write_custom(data)

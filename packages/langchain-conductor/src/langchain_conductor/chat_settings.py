@@ -1,0 +1,190 @@
+"""`ChatConductorSettings`: the settings of `ChatConductor`, and the Conductor that is built from them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Annotated, Any, Self
+
+from langchain_core.callbacks import BaseRunManager
+from langchain_core.language_models import BaseChatModel, ModelProfile
+from pydantic import ConfigDict, Field, PrivateAttr, SkipValidation, TypeAdapter, ValidationError, model_validator
+
+from langchain_conductor.call_defaults import CallDefaults
+from langchain_conductor.conductors import build_conductor, max_input_tokens, model_name, resolve_pool
+from langchain_conductor.pool import AnyModel, AnyWorker
+from rl_conductor.conductor import Conductor
+from rl_conductor.config.discovery import DiscoveredPool
+from rl_conductor.errors import ConductorError, ConfigError
+from rl_conductor.integration import first_field_error
+from rl_conductor.planning.planner import Planner
+from rl_conductor.types import Sampling
+from rl_conductor.workflow.limits import Limits
+from rl_conductor.workflow.policy import Policy
+from rl_conductor.workflow.workflow import AccessMode
+
+CONDUCTOR_FIELDS = frozenset(
+    {"workers", "planner", "model", "policy", "limits", "rounds", "max_retries", "access", "instructions"}
+)
+"""Fields that the conductor is built from."""
+
+LANGCHAIN_METADATA = "lc_versions"
+"""The key of the metadata that LangChain adds to every chat model."""
+
+
+class ChatConductorSettings(BaseChatModel):
+    """A chat model with the settings of a Conductor, which it builds at construction and after changes."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    workers: SkipValidation[Mapping[str, AnyWorker]] | None = None
+    """By name: LangChain chat models, other runnables (agents, graphs, chains), `provider:model`, core workers, or
+    entries such as `{"model": agent, "description": "looks up prices"}`. The planner reads names and descriptions."""
+    planner: SkipValidation[AnyModel | Planner] | None = None
+    """Writes the plans; by default the discovered one, or the first worker that is not an agent or a chain."""
+    instructions: str = ""
+    """Your own instructions for plans, such as when to check a result; replaces those of `planner`."""
+    model: str | None = None
+    """`mini` or `ultra`; may also be passed as `profile`, and for one call as `model`."""
+    policy: Policy | None = None
+    limits: Limits | None = None
+    rounds: int | None = Field(default=None, ge=1)
+    """Maximum number of plans that run one after the other; replaces `limits.rounds`."""
+    max_retries: int = Field(default=2, ge=0)
+    """Maximum number of retries of a worker's call that failed with a transient error."""
+    temperature: float | None = None
+    """This and the next four apply to the worker that gives the answer."""
+    top_p: float | None = None
+    max_tokens: int | None = None
+    seed: int | None = None
+    stop: list[str] | None = None
+    timeout: float | None = None
+    """Seconds for the whole run."""
+    streaming: bool = False
+    """Whether `invoke` also streams, for handlers that process each token."""
+    stream_drafts: bool = False
+    """Whether `astream_events` also has the tokens of the planner and of all workers, beside those of the answer."""
+
+    access: AccessMode | None = None
+    """`binary` if a step reads all earlier steps or none (the default), `positional` if it reads any subset."""
+
+    _resolved: DiscoveredPool | None = PrivateAttr(default=None)
+    """Planner and pool."""
+    _conductor: Conductor | None = PrivateAttr(default=None)
+    _run: BaseRunManager | None = PrivateAttr(default=None)
+    """The run of the current stream, which LangChain does not always pass to `_stream`."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _rename_profile(cls, fields: Any) -> Any:
+        """Stores a `profile` that is a name as `model`; a mapping is LangChain's model profile."""
+        if isinstance(fields, dict) and isinstance(fields.get("profile"), str):
+            return {"model": fields["profile"], **{name: fields[name] for name in fields if name != "profile"}}
+        return fields
+
+    @model_validator(mode="after")
+    def _validate_conductor(self) -> Self:
+        """Reports mistakes at construction rather than at the first call."""
+        assert self.conductor is not None
+        return self
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        """Sets a field; the conductor is built again if it depends on the field, and errors leave it as it was.
+
+        Raises:
+            ConfigError: the value has the wrong type, or no conductor can be built with it.
+            PolicyError: the policy allows no workflow.
+        """
+        if name == "profile" and isinstance(value, str):
+            name = "model"
+        if name in ChatConductorSettings.model_fields.keys() - BaseChatModel.model_fields.keys():
+            value = self._validate_value(name, value)
+        if name not in CONDUCTOR_FIELDS:
+            super().__setattr__(name, value)
+            return
+        previous, private = getattr(self, name), (self._resolved, self._conductor)
+        is_own_profile = self.profile == self._resolve_model_profile()
+        super().__setattr__(name, value)
+        self._reset_conductor((name,))
+        try:
+            assert self.conductor is not None
+        except ConductorError:
+            super().__setattr__(name, previous)
+            self._resolved, self._conductor = private
+            raise
+        if is_own_profile:
+            self.profile = self._resolve_model_profile()
+
+    @classmethod
+    def _validate_value(cls, name: str, value: Any) -> Any:
+        field = cls.model_fields[name]
+        annotation: Any = Annotated[(field.annotation, *field.metadata)] if field.metadata else field.annotation
+        try:
+            return TypeAdapter(annotation, config=ConfigDict(arbitrary_types_allowed=True)).validate_python(value)
+        except ValidationError as error:
+            raise ConfigError(f"{name} is {value!r}: {first_field_error(error).message}") from None
+
+    def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
+        """Copies the model; the copy builds a conductor of its own if `update` changes it."""
+        copy = super().model_copy(update=update, deep=deep)
+        copy._reset_conductor(update or ())  # noqa: SLF001
+        return copy
+
+    def _reset_conductor(self, changed_fields: Iterable[str]) -> None:
+        changed = CONDUCTOR_FIELDS.intersection(changed_fields)
+        if changed & {"workers", "planner"}:
+            self._resolved = None
+        if changed:
+            self._conductor = None
+
+    @property
+    def conductor(self) -> Conductor:
+        """The underlying Conductor, for direct use of the core."""
+        if self._conductor is None:
+            self._conductor = self._build_conductor(self.model)
+        return self._conductor
+
+    @property
+    def call_defaults(self) -> CallDefaults:
+        """The settings that also apply when the Conductor is a graph node, a runnable or another's worker."""
+        sampling = Sampling(
+            temperature=self.temperature,
+            top_p=self.top_p,
+            max_tokens=self.max_tokens,
+            seed=self.seed,
+            stop=tuple(self.stop or ()),
+        )
+        metadata = {key: value for key, value in (self.metadata or {}).items() if key != LANGCHAIN_METADATA}
+        return CallDefaults(
+            sampling, self.timeout, self.callbacks or None, self.tags or None, metadata or None, self.stream_drafts
+        )
+
+    def _build_conductor(self, profile: str | None) -> Conductor:
+        self._resolved = self._resolved or resolve_pool(self.workers, self.planner)
+        return build_conductor(
+            self._resolved,
+            profile=profile,
+            policy=self.policy,
+            limits=self.limits,
+            rounds=self.rounds,
+            retries=self.max_retries,
+            access=self.access,
+            instructions=self.instructions,
+        )
+
+    def _resolve_model_profile(self) -> ModelProfile:
+        capabilities = self.conductor.capabilities
+        profile = ModelProfile(
+            name=model_name(self.model),
+            text_inputs=True,
+            text_outputs=True,
+            image_inputs=capabilities.images,
+            pdf_inputs=capabilities.files,
+            audio_inputs=False,
+            video_inputs=False,
+            tool_calling=capabilities.tools,
+            tool_choice=capabilities.tools,
+            structured_output=capabilities.json_schema,
+        )
+        if (limit := max_input_tokens(self.conductor)) is not None:
+            profile["max_input_tokens"] = limit
+        return profile

@@ -1,0 +1,156 @@
+"""Builds Conductors with calls that show in LangChain's traces."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from langchain_core.runnables import Runnable
+
+from langchain_conductor.call_defaults import CallDefaults
+from langchain_conductor.messages import PROVIDER
+from langchain_conductor.models import ChatModel, RunnableModel
+from langchain_conductor.models.nested_conductor import NestedConductor
+from langchain_conductor.pool import AnyModel, AnyWorker, HasConductor, pool_of, to_core_model, unwrap_conductor
+from langchain_conductor.tracing import trace_planner, trace_pool, untraced
+from rl_conductor.conductor import Conductor
+from rl_conductor.config.discovery import DiscoveredPool, discover
+from rl_conductor.config.profiles import Profile, profile_named
+from rl_conductor.errors import ConfigError
+from rl_conductor.models import Model
+from rl_conductor.planning.planner import Planner
+from rl_conductor.pool.pool import WorkerPool
+from rl_conductor.workflow.limits import Limits
+from rl_conductor.workflow.policy import Policy
+from rl_conductor.workflow.workflow import AccessMode
+
+ConductorSource = Conductor | HasConductor | Runnable[Any, Any] | Mapping[str, AnyWorker]
+"""A `ChatConductor`, also with bound settings, a config or retries, a core Conductor, or a dict of workers."""
+
+
+def resolve_pool(
+    workers: Mapping[str, AnyWorker] | None = None, planner: AnyModel | Planner | None = None
+) -> DiscoveredPool:
+    """Builds a pool of `workers`, or of the models found on this machine, and selects its planner; both are traced.
+
+    Raises:
+        ConfigError: a worker or the planner can't be created.
+    """
+    if workers is None:
+        resolved = discover()
+    else:
+        pool = pool_of(workers)
+        resolved = DiscoveredPool(pool, _to_planner(planner) if planner else _select_planner(pool), ())
+    if planner:
+        resolved = resolved.with_planner(_to_planner(planner))
+    economy_planner = resolved.economy_planner and trace_planner(resolved.economy_planner)
+    return replace(
+        resolved,
+        planner=trace_planner(resolved.planner),
+        economy_planner=economy_planner,
+        pool=trace_pool(resolved.pool),
+    )
+
+
+def build_conductor(
+    resolved: DiscoveredPool,
+    *,
+    profile: str | None = None,
+    policy: Policy | None = None,
+    limits: Limits | None = None,
+    rounds: int | None = None,
+    retries: int = 2,
+    access: AccessMode | None = None,
+    instructions: str = "",
+) -> Conductor:
+    """Builds a Conductor over a resolved pool.
+
+    Args:
+        resolved: planner and pool, from `resolve_pool`.
+        profile: `mini` or `ultra`.
+        policy: replaces the discovered or default policy.
+        limits: replaces the limits of the profile, or the discovered or default ones.
+        rounds: replaces `limits.rounds`.
+        retries: maximum number of retries of a call that failed with a transient error.
+        access: `binary` or `positional`; replaces the discovered or default mode.
+        instructions: for plans; replaces those of the planner.
+
+    Raises:
+        ConfigError: the profile does not exist.
+        PolicyError: the policy allows no workflow.
+    """
+    selected = _find_profile(profile) if profile else None
+    if instructions:
+        resolved = replace(resolved, planner=replace(resolved.planner, instructions=instructions))
+    conductor = Conductor.from_discovered(
+        resolved, profile=selected, policy=policy, limits=limits, name=model_name(profile)
+    )
+    limits = conductor.limits if rounds is None else conductor.limits.model_copy(update={"rounds": rounds})
+    return conductor.replaced(limits=limits, retries=retries, access=access)
+
+
+def to_conductor(source: ConductorSource | None) -> tuple[Conductor, CallDefaults]:
+    """Returns a traced Conductor and the settings of its calls.
+
+    Args:
+        source: a `ChatConductor`, a core Conductor, or a dict of workers; by default the models found on this machine.
+
+    Raises:
+        ConfigError: `source` is something else.
+    """
+    if source is None:
+        return build_conductor(resolve_pool()), CallDefaults()
+    if isinstance(source, Mapping):
+        return build_conductor(resolve_pool(source)), CallDefaults()
+    if isinstance(source, Runnable) and (unwrapped := unwrap_conductor(source)) is not None:
+        return unwrapped
+    if not isinstance(source, Conductor):
+        raise ConfigError(f"conductor is {source!r}; write a ChatConductor, a Conductor or a dict of workers")
+    traced = source.replaced(planner=trace_planner(source.planner), pool=trace_pool(source.pool))
+    return traced, CallDefaults()
+
+
+def model_name(profile: str | None) -> str:
+    """Returns the Conductor's name as a model, such as `conductor-mini`."""
+    return f"{PROVIDER}-{profile}" if profile else PROVIDER
+
+
+def max_input_tokens(conductor: Conductor) -> int | None:
+    """Returns the smallest context limit of the planner and the workers; `None` if no model profile has one."""
+    models = [conductor.planner.model, *(worker.model for worker in conductor.pool.values())]
+    limits = [limit for model in models if (limit := _max_input_tokens_of(untraced(model))) is not None]
+    return min(limits, default=None)
+
+
+def _max_input_tokens_of(model: Model) -> int | None:
+    match model:
+        case ChatModel():
+            return model.max_input_tokens
+        case NestedConductor():
+            return _max_input_tokens_of(model.model)
+        case Conductor():
+            return max_input_tokens(model)
+    return None
+
+
+def _to_planner(source: AnyModel | Planner) -> Planner:
+    return source if isinstance(source, Planner) else Planner(model=to_core_model(source))
+
+
+def _select_planner(pool: WorkerPool) -> Planner:
+    """Selects the first worker that is a language model; an agent or a chain would do the task instead of planning."""
+    for worker in pool.values():
+        if not isinstance(worker.model, RunnableModel):
+            return Planner.from_worker(worker)
+    raise ConfigError(
+        f"none of {', '.join(pool)} can plan, as all are agents or chains; write planner=..., a chat model"
+    )
+
+
+def _find_profile(name: str) -> Profile:
+    """Returns the profile; the error also mentions `workers`, as some users write a model's name here."""
+    try:
+        return profile_named(name)
+    except ConfigError as error:
+        raise ConfigError(f"{error}; a model to work with goes into workers={{'name': 'provider:model'}}") from None

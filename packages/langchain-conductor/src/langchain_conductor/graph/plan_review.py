@@ -1,0 +1,108 @@
+"""Human review of a plan before it runs: the data that is shown, and the decisions that are accepted.
+
+The decisions are those of LangChain's `HumanInTheLoopMiddleware`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Annotated, Any, Literal
+
+from langgraph.types import interrupt
+from pydantic import AfterValidator, Field, ValidationError, ValidatorFunctionWrapHandler, WrapValidator
+from pydantic_core import PydanticCustomError
+
+from rl_conductor.errors import ConductorError
+from rl_conductor.trace.trace import PlanRecord
+from rl_conductor.types import Message, Value
+from rl_conductor.workflow.workflow import Workflow
+
+REPLAN_PROMPT = "A reviewer rejected this plan:\n{drawing}\n\n{message}\n\nWrite another one."
+NO_REASON = "They gave no reason."
+INVALID_DECISION = (
+    "write Command(resume={'type': 'approve'}), or as the type 'edit' with a 'workflow', 'reject' with a 'message', or "
+    "'respond' with a 'message'"
+)
+
+
+class Approve(Value):
+    """Runs the plan as it is."""
+
+    type: Literal["approve"]
+
+
+class Edit(Value):
+    """Runs `workflow` in place of the plan."""
+
+    type: Literal["edit"]
+    workflow: Workflow
+
+
+class Reject(Value):
+    """Requests a new plan that takes the message into account."""
+
+    type: Literal["reject"]
+    message: str = NO_REASON
+
+
+class Respond(Value):
+    """Runs nothing; the message is the answer."""
+
+    type: Literal["respond"]
+    message: str
+
+
+Decision = Approve | Edit | Reject | Respond
+
+
+def request_decision(plan: PlanRecord, workflow: Workflow, check: Callable[[Workflow], object]) -> Decision:
+    """Pauses the graph until a decision about `plan` arrives.
+
+    Args:
+        plan: the plan to review.
+        workflow: its workflow.
+        check: raises `ConductorError` for a workflow that is not allowed.
+
+    Raises:
+        pydantic.ValidationError: the decision is invalid, or its workflow is not allowed; the graph stays paused.
+    """
+
+    def check_workflow(decision: Decision) -> Decision:
+        if isinstance(decision, Edit):
+            try:
+                check(decision.workflow)
+            except ConductorError as error:
+                raise ValueError(str(error)) from error
+        return decision
+
+    allowed: Any = Annotated[
+        Decision, Field(discriminator="type"), WrapValidator(_parse_decision), AfterValidator(check_workflow)
+    ]
+    decision: Decision = interrupt(review_data(plan, workflow), response_schema=allowed)
+    return decision
+
+
+def _parse_decision(value: Any, parse: ValidatorFunctionWrapHandler) -> Decision:
+    try:
+        decision: Decision = parse(value)
+    except ValidationError as error:
+        if error.errors()[0]["loc"]:  # a decision with an invalid field
+            raise
+        raise PydanticCustomError("no_decision", INVALID_DECISION) from error
+    return decision
+
+
+def review_data(plan: PlanRecord, workflow: Workflow) -> dict[str, Any]:
+    """Returns the plan as a drawing and as data; an `edit` may contain changed data."""
+    return {
+        "type": "plan_review",
+        "drawing": workflow.ascii(),
+        "mermaid": workflow.mermaid(),
+        "reasoning": plan.reasoning,
+        "workflow": workflow.model_dump(mode="json"),
+    }
+
+
+def rejection_message(workflow: Workflow, decision: Reject) -> Message:
+    """Writes a rejection as a message to the planner."""
+    return Message.user(REPLAN_PROMPT.format(drawing=workflow.ascii(), message=decision.message))

@@ -1,0 +1,221 @@
+"""`ChatModel`: a LangChain chat model as a `Model` of the core.
+
+It is called the ordinary way: its callbacks, cache, rate limiter and retries stay in force, and it shows in traces as
+always.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
+from typing import Any
+
+from langchain_core.language_models import BaseChatModel
+from langchain_core.messages import AIMessage
+from langchain_core.runnables import Runnable
+
+from langchain_conductor.messages import core_completion, lc_messages, lc_tool, vendor_safe_name
+from langchain_conductor.models.chat_wrappers import convert_chat_models, find_chat_models
+from langchain_conductor.models.errors import translate_errors
+from langchain_conductor.models.invocation import invoke, stream
+from langchain_conductor.models.json_replies import JsonPieces, join_chunks, json_reply, request_json, with_text
+from langchain_conductor.models.sampling import apply_sampling
+from rl_conductor.errors import ConfigError
+from rl_conductor.integration import price_of
+from rl_conductor.models.base import Capabilities, checked, require, within
+from rl_conductor.types import Completion, Delta, JsonFormat, Price, Request, Tool
+
+PRICE_PROVIDERS = {"google_genai": "google", "google_vertexai": "google"}
+"""Providers that LangChain and the price data name differently."""
+TOOL_OPTIONS = ("tools", "tool_choice", "parallel_tool_calls", "response_format")
+"""Bound options that are replaced when a request has tools."""
+
+
+class ChatModel:
+    """A LangChain chat model as a `Model`, also one with `.bind()`, `.with_config()`, retries or fallbacks."""
+
+    def __init__(
+        self,
+        chat: Runnable[Any, AIMessage],
+        *,
+        name: str | None = None,
+        price: Price | None = None,
+        capabilities: Capabilities | None = None,
+    ) -> None:
+        """Wraps a chat model.
+
+        Args:
+            chat: the model, with its keys, addresses and defaults.
+            name: `provider:model`; by default the name that `chat` reports to tracers.
+            price: by default the current price of the provider's model of that name, if it is known.
+            capabilities: by default those in its profile, or those that most chat models have; with fallbacks, those
+                that all have.
+
+        Raises:
+            ConfigError: `chat` is not a chat model.
+        """
+        models = find_chat_models(chat)
+        if not models:
+            raise ConfigError(f"chat is {chat!r}; write a chat model, or RunnableModel(...) for other runnables")
+        # LangChain's only common way to read provider and model name.
+        params = [model._get_ls_params(**kwargs) for model, kwargs in models]  # noqa: SLF001
+        provider = params[0].get("ls_provider", "langchain")
+        model_name = params[0].get("ls_model_name", type(models[0][0]).__name__)
+        self.chat = chat
+        self.name = name or f"{provider}:{model_name}"
+        self.price = price or price_of(PRICE_PROVIDERS.get(provider, provider), model_name)
+        self.capabilities = capabilities or _common_capabilities([_read_capabilities(model) for model, _ in models])
+        max_tokens = [entry.get("ls_max_tokens") for entry in params]
+        self.max_tokens: int | None = None if None in max_tokens else max(filter(None, max_tokens), default=None)
+        """The model's own maximum number of tokens of a reply; with fallbacks, the largest."""
+
+        limits = [(model.profile or {}).get("max_input_tokens") for model, _ in models]
+        self.max_input_tokens: int | None = min(filter(None, limits), default=None)
+        """The context limit in the model's profile; with fallbacks, the smallest."""
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.name!r})"
+
+    @property
+    def cache_key(self) -> str:
+        """A text that distinguishes models of the same name by their settings."""
+        keys = [chat._get_llm_string(**kwargs) for chat, kwargs in find_chat_models(self.chat)]  # noqa: SLF001
+        return "\n".join(keys)
+
+    async def complete(self, request: Request) -> Completion:
+        """Returns the whole reply."""
+        require(self, request)
+        with translate_errors(self.name, self.chat):
+            async with asyncio.timeout(request.timeout):
+                if isinstance(request.response_format, JsonFormat):
+                    reply = await self._complete_json(request, request.response_format)
+                else:
+                    reply = await invoke(self._prepare(request), lc_messages(request.messages))
+        return self._to_completion(reply)
+
+    async def stream(self, request: Request) -> AsyncGenerator[Delta, None]:
+        """Streams the reply; JSON that is requested beside tools comes as one piece."""
+        require(self, request)
+        if isinstance(request.response_format, JsonFormat):
+            deltas = self._stream_json(request, request.response_format)
+        else:
+            deltas = self._stream_text(request)
+        async with aclosing(deltas):
+            async for delta in deltas:
+                yield delta
+
+    async def _stream_text(self, request: Request) -> AsyncGenerator[Delta, None]:
+        messages: list[AIMessage] = []
+        async for message in self._stream(self._prepare(request), request):
+            messages.append(message)
+            if message.text:
+                yield Delta(text=str(message.text))
+        yield Delta(completion=self._to_completion(join_chunks(messages)))
+
+    async def _stream_json(self, request: Request, response_format: JsonFormat) -> AsyncGenerator[Delta, None]:
+        if request.tools and request.tool_choice != "none":
+            completion = await self.complete(request)
+            yield Delta(text=completion.text, completion=completion)
+            return
+        outputs: list[Any] = []
+        pieces = JsonPieces()
+        async for output in self._stream(self._prepare_json(request, response_format), request):
+            outputs.append(output)
+            if piece := pieces.add(output):
+                yield Delta(text=piece)
+        reply = json_reply(join_chunks(outputs), self.name)
+        completion = self._to_completion(with_text(reply, pieces.text) if pieces.text else reply)
+        yield Delta(text="" if pieces.text else completion.text, completion=completion)
+
+    async def _stream(self, chat: Runnable[Any, Any], request: Request) -> AsyncGenerator[Any, None]:
+        with translate_errors(self.name, self.chat):
+            outputs = stream(chat, lc_messages(request.messages))
+            async with aclosing(within(request.timeout, outputs)) as outputs_in_time:
+                async for output in outputs_in_time:
+                    yield output
+
+    def _to_completion(self, reply: AIMessage) -> Completion:
+        with translate_errors(self.name, self.chat):
+            return checked(core_completion(reply, model=self.name, price=self.price))
+
+    async def aclose(self) -> None:
+        """Does nothing: the connections belong to the code that created the chat model."""
+
+    def _prepare(self, request: Request) -> Runnable[Any, AIMessage]:
+        """Applies the sampling and the tools of `request` to the chat model; they replace those bound to it."""
+        choice = {"required": "any"}.get(request.tool_choice, request.tool_choice)
+        tool_options: dict[str, Any] = {} if choice == "auto" else {"tool_choice": choice}
+        if not request.parallel_tool_calls:
+            tool_options["parallel_tool_calls"] = False
+
+        def prepare(chat: BaseChatModel, kwargs: dict[str, Any]) -> Runnable[Any, AIMessage]:
+            chat, options = apply_sampling(chat, request.sampling, kwargs)
+            if not request.tools:
+                return chat.bind(**options) if options else chat
+            options = {name: value for name, value in options.items() if name not in TOOL_OPTIONS}
+            with_tools = chat.bind_tools(
+                [lc_tool(tool) for tool in request.tools], **tool_options, **_strict_option(chat, request.tools)
+            )
+            return with_tools.bind(**options) if options else with_tools
+
+        return convert_chat_models(self.chat, prepare)
+
+    def _prepare_json(self, request: Request, response_format: JsonFormat) -> Runnable[Any, Any]:
+        def prepare(chat: BaseChatModel, kwargs: dict[str, Any]) -> Runnable[Any, Any]:
+            chat, options = apply_sampling(chat, request.sampling, kwargs)
+            options = {name: value for name, value in options.items() if name not in TOOL_OPTIONS}
+            structured = request_json(chat, response_format)
+            return structured.bind(**options) if options and find_chat_models(structured) else structured
+
+        return convert_chat_models(self.chat, prepare)
+
+    async def _complete_json(self, request: Request, response_format: JsonFormat) -> AIMessage:
+        if request.tools and request.tool_choice != "none":
+            return await self._call_tool_or_answer_json(request, response_format)
+        output = await invoke(self._prepare_json(request, response_format), lc_messages(request.messages))
+        return json_reply(output, self.name)
+
+    async def _call_tool_or_answer_json(self, request: Request, response_format: JsonFormat) -> AIMessage:
+        """Offers the answer's schema as one more tool, since few vendors accept tools and a schema together."""
+        schema = response_format.json_schema or {"type": "object"}
+        name = vendor_safe_name(f"answer_{response_format.name}")
+        answer = Tool(name=name, description="Gives the whole answer.", parameters=schema)
+        if request.tool_choice == "auto":
+            request = request.model_copy(update={"tools": (*request.tools, answer), "tool_choice": "required"})
+        reply: AIMessage = await invoke(self._prepare(request), lc_messages(request.messages))
+        calls = [call for call in reply.tool_calls if call["name"] != answer.name]
+        if calls:  # an answer in the same reply was written before the results of these calls were known
+            return reply.model_copy(update={"tool_calls": calls})
+        return json_reply(reply, self.name)
+
+
+def _strict_option(chat: BaseChatModel, tools: Sequence[Tool]) -> dict[str, Any]:
+    """Returns `strict` if the tools agree on it and `chat` has that option."""
+    values = {tool.strict for tool in tools}
+    if len(values) > 1 or None in values or "strict" not in inspect.signature(chat.bind_tools).parameters:
+        return {}
+    return {"strict": values.pop()}
+
+
+def _common_capabilities(models: Sequence[Capabilities]) -> Capabilities:
+    """Returns the capabilities that all models have, since a fallback may get any request."""
+    return Capabilities(
+        tools=all(model.tools for model in models),
+        images=all(model.images for model in models),
+        files=all(model.files for model in models),
+        json_schema=all(model.json_schema for model in models),
+    )
+
+
+def _read_capabilities(chat: BaseChatModel) -> Capabilities:
+    profile = chat.profile or {}
+    tools = type(chat).bind_tools is not BaseChatModel.bind_tools and profile.get("tool_calling", True)
+    json_schema = tools or type(chat).with_structured_output is not BaseChatModel.with_structured_output
+    return Capabilities(
+        tools=tools,
+        images=profile.get("image_inputs", True),
+        files=profile.get("pdf_inputs", False),
+        json_schema=json_schema,
+    )

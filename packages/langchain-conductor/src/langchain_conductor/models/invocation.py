@@ -1,0 +1,39 @@
+"""Calls runnables by their async or their sync methods, whichever work on the running event loop."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+from functools import partial
+from typing import Any
+
+from langchain_core.runnables import Runnable
+
+from rl_conductor.integration import call_async_or_sync, parts_of, stream_async_or_sync
+
+SYNC_AND_ASYNC_FIELDS = (("func", "afunc"), ("func", "coroutine"), ("_transform", "_atransform"))
+"""Fields in which LangChain's functions, graph nodes, tools and generators store their sync and async versions."""
+
+
+async def invoke(runnable: Runnable[Any, Any], value: Any, *, async_only: bool = False, **options: Any) -> Any:
+    """Calls `runnable` with `value`. With `async_only`, it is awaited on any event loop."""
+    sync = None if async_only else partial(runnable.invoke, value, **options)
+    return await call_async_or_sync(partial(runnable.ainvoke, value, **options), sync)
+
+
+def stream(
+    runnable: Runnable[Any, Any], value: Any, *, async_only: bool = False, **options: Any
+) -> AsyncGenerator[Any, None]:
+    """Streams the output of `runnable`, choosing between async and sync methods as `invoke` does."""
+    sync = None if async_only else partial(runnable.stream, value, **options)
+    return stream_async_or_sync(partial(runnable.astream, value, **options), sync)
+
+
+def is_async_only(runnable: Runnable[Any, Any]) -> bool:
+    """Whether a function, a graph node or a tool in `runnable` has an async version and no sync one."""
+    return any(
+        fields.get(async_name) is not None and fields.get(sync_name) is None
+        for _, part in parts_of(runnable)
+        if isinstance(part, Runnable)
+        for fields in (vars(part),)
+        for sync_name, async_name in SYNC_AND_ASYNC_FIELDS
+    )

@@ -1,0 +1,101 @@
+"""Requests replies in JSON from LangChain chat models and reads them, in the way that each model supports.
+
+The JSON is the text of the reply, or the arguments of a tool call, where the model's `with_structured_output` uses one.
+"""
+
+from __future__ import annotations
+
+import inspect
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from langchain_core.language_models import BaseChatModel
+from langchain_core.messages import AIMessage, AIMessageChunk, BaseMessage
+from langchain_core.runnables import Runnable, RunnableSequence
+from langchain_core.utils.json import parse_json_markdown
+
+from langchain_conductor.messages import vendor_safe_name
+from langchain_conductor.models.chat_wrappers import find_chat_models
+from rl_conductor.errors import BadResponseError
+from rl_conductor.integration import is_strict_schema
+from rl_conductor.types import JsonFormat
+
+
+def request_json(chat: BaseChatModel, response_format: JsonFormat) -> Runnable[Any, Any]:
+    """Returns `chat` with the vendor's option for JSON, without LangChain's parser, so that its tokens are streamed."""
+    options = _parameters(chat)
+    if response_format.json_schema is None:
+        if "json_mode" not in str(options.get("method", "")):
+            return chat  # the model has no such option; the conversation asks for JSON
+        schema: dict[str, Any] = {"title": vendor_safe_name(response_format.name), "type": "object"}
+        return _without_parser(chat.with_structured_output(schema, method="json_mode"))
+    schema = {**response_format.json_schema, "title": vendor_safe_name(response_format.name)}
+    strict = is_strict_schema(schema) if response_format.strict is None else response_format.strict
+    arguments = {"strict": strict} if "strict" in options else {}
+    return _without_parser(chat.with_structured_output(schema, **arguments))
+
+
+class JsonPieces:
+    """Extracts the JSON from a streamed reply, piece by piece; nothing of a reply that begins with other text."""
+
+    def __init__(self) -> None:
+        self.text = ""
+        self._has_other_text = False
+
+    def add(self, message: Any) -> str:
+        """Returns the JSON in one chunk, which is part of the text or of the arguments of a tool call."""
+        if not isinstance(message, AIMessageChunk):  # a whole message or a parsed value
+            return ""
+        piece = "".join(call["args"] or "" for call in message.tool_call_chunks) or str(message.text)
+        if not self.text and piece.strip():
+            self._has_other_text = self._has_other_text or not piece.lstrip().startswith(("{", "["))
+        if self._has_other_text or not (self.text or piece.strip()):
+            return ""
+        self.text += piece
+        return piece
+
+
+def json_reply(output: Any, model: str) -> AIMessage:
+    """Returns the reply with its JSON as the text.
+
+    Raises:
+        BadResponseError: the reply contains no JSON.
+    """
+    if not isinstance(output, BaseMessage):  # a model with a `with_structured_output` of its own
+        if output is None:
+            raise BadResponseError(f"{model}: the reply is not the requested JSON: it does not match", model=model)
+        return AIMessage(_dump(output))
+    assert isinstance(output, AIMessage)
+    try:
+        value = output.tool_calls[0]["args"] if output.tool_calls else parse_json_markdown(str(output.text))
+    except ValueError as error:
+        raise BadResponseError(f"{model}: the reply is not the requested JSON: {error}", model=model) from None
+    return with_text(output, _dump(value))
+
+
+def with_text(reply: AIMessage, text: str) -> AIMessage:
+    """Copies `reply` with `text`, without the tool call that a vendor may have used to produce it."""
+    metadata = {name: entry for name, entry in reply.response_metadata.items() if name != "model_provider"}
+    return AIMessage(text, usage_metadata=reply.usage_metadata, response_metadata=metadata)
+
+
+def join_chunks(outputs: Sequence[Any]) -> Any:
+    """Joins the chunks of a stream; a model that can't stream sends one whole message."""
+    chunks = [output for output in outputs if isinstance(output, AIMessageChunk)]
+    return chunks[0] + chunks[1:] if chunks else outputs[-1]
+
+
+def _parameters(chat: BaseChatModel) -> dict[str, Any]:
+    parameters = inspect.signature(chat.with_structured_output).parameters
+    return {name: parameter.annotation for name, parameter in parameters.items()}
+
+
+def _without_parser(structured: Runnable[Any, Any]) -> Runnable[Any, Any]:
+    if isinstance(structured, RunnableSequence) and find_chat_models(structured.first):
+        return structured.first
+    return structured
+
+
+def _dump(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False)

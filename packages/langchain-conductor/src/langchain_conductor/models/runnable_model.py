@@ -1,0 +1,171 @@
+"""`RunnableModel`: any runnable, such as an agent, a compiled graph or a chain, as a `Model` of the core."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import aclosing
+from functools import cached_property
+from typing import Any, get_type_hints, is_typeddict
+
+from langchain_core.messages import AIMessage, BaseMessage
+from langchain_core.runnables import Runnable
+from pydantic_core import to_json
+
+from langchain_conductor.messages import core_completion, lc_messages
+from langchain_conductor.models.budget import enforce_budget
+from langchain_conductor.models.errors import translate_errors
+from langchain_conductor.models.interrupts import invoke_interruptible
+from langchain_conductor.models.invocation import is_async_only, stream
+from langchain_conductor.models.usage import UsageCallback, count_usage
+from rl_conductor.errors import ConfigError, ModelError
+from rl_conductor.integration import prompt_in
+from rl_conductor.models.base import Capabilities, checked, require, within
+from rl_conductor.types import Completion, Delta, Price, Request
+
+MESSAGES = "messages"
+"""The field in which graphs store the conversation."""
+INTERRUPT = "__interrupt__"
+"""The field in which LangGraph returns the interrupts of a paused graph."""
+WHOLE_INPUT = "*"
+"""Marks an input that is the conversation itself."""
+
+
+class RunnableModel:
+    """A runnable that is not a chat model, such as a compiled graph, an agent or a chain, as a `Model`.
+
+    It gets the whole conversation if it takes messages, else the last user's turn as text: that contains the task, the
+    replies that the step may read, and the subtask.
+    """
+
+    def __init__(
+        self,
+        runnable: Runnable[Any, Any],
+        *,
+        name: str | None = None,
+        price: Price | None = None,
+        capabilities: Capabilities | None = None,
+    ) -> None:
+        """Wraps `runnable`.
+
+        Args:
+            runnable: its output may be text, a message, a state with `messages`, or any value that JSON can represent.
+            name: by default the runnable's own.
+            price: of the tokens that the chat models in it report.
+            capabilities: by default none: it has its own tools, and takes text.
+
+        Raises:
+            ConfigError: the runnable takes several fields, so the one for the conversation is unknown.
+        """
+        self.runnable = runnable
+        self.name = name or f"langchain:{runnable.get_name()}"
+        self.price = price
+        self.capabilities = capabilities or Capabilities()
+        self._field = _find_input_field(runnable)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.name!r})"
+
+    async def complete(self, request: Request) -> Completion:
+        """Returns the whole reply."""
+        require(self, request)
+        with translate_errors(self.name, self.runnable), count_usage() as usage, enforce_budget(self.name, self.price):
+            async with asyncio.timeout(request.timeout):
+                value = self._to_input(request)
+                output = await invoke_interruptible(self.runnable, value, async_only=self._async_only)
+        return self._to_completion(output, usage)
+
+    async def stream(self, request: Request) -> AsyncGenerator[Delta, None]:
+        """Streams the reply if the runnable streams text; else yields it as one piece."""
+        require(self, request)
+        if self._field == MESSAGES:  # such a graph streams its state, not its answer
+            completion = await self.complete(request)
+            yield Delta(text=completion.text, completion=completion)
+            return
+        output: Any = None
+        streamed_text = ""
+        with translate_errors(self.name, self.runnable), count_usage() as usage, enforce_budget(self.name, self.price):
+            pieces = stream(self.runnable, self._to_input(request), async_only=self._async_only)
+            async with aclosing(within(request.timeout, pieces)) as pieces_in_time:
+                async for piece in pieces_in_time:
+                    output = piece if output is None else output + piece
+                    text = _text_of_piece(piece)
+                    streamed_text += text
+                    if text:
+                        yield Delta(text=text)
+        completion = self._to_completion(output, usage)
+        yield Delta(text=completion.text.removeprefix(streamed_text), completion=completion)
+
+    async def aclose(self) -> None:
+        """Does nothing: the resources of the runnable belong to the code that created it."""
+
+    @cached_property
+    def _async_only(self) -> bool:
+        return is_async_only(self.runnable)
+
+    def _to_input(self, request: Request) -> Any:
+        if self._field in (MESSAGES, WHOLE_INPUT):
+            messages = lc_messages(request.messages)
+            return {MESSAGES: messages} if self._field == MESSAGES else messages
+        text = prompt_in(request.messages)
+        return {self._field: text} if self._field else text
+
+    def _to_completion(self, output: Any, usage: UsageCallback) -> Completion:
+        if isinstance(output, Mapping) and INTERRUPT in output:
+            raise ModelError(
+                f"{self.name} paused with an interrupt, which can't be resumed here; use create_conductor in a "
+                "graph with a checkpointer",
+                model=self.name,
+            )
+        text, metadata = _text_of_output(output), {"model_name": self.name}
+        reply = AIMessage(text, usage_metadata=usage.total, response_metadata=metadata)
+        return checked(core_completion(reply, model=self.name, price=self.price))
+
+
+# ------------------------------------------------------------------------------------------- inputs
+
+
+def _find_input_field(runnable: Runnable[Any, Any]) -> str:
+    """Returns the field of the input that takes the question; empty if the input is text."""
+    schema = _input_schema(runnable)
+    fields, required = list(schema.get("properties", ())), list(schema.get("required", ()))
+    if schema.get("type") == "string":
+        return ""
+    if not fields:
+        return WHOLE_INPUT
+    if MESSAGES in fields:
+        return MESSAGES
+    if len(fields) == 1 or len(required) == 1:
+        return str((required or fields)[0])
+    raise ConfigError(
+        f"worker {runnable.get_name()!r} takes several fields: {', '.join(fields)}; map the conversation to them: "
+        f"RunnableLambda(lambda messages: {{{fields[0]!r}: messages[-1].text, ...}}) | worker"
+    )
+
+
+def _input_schema(runnable: Runnable[Any, Any]) -> dict[str, Any]:
+    """Returns the JSON schema of the input; empty if it is not typed."""
+    try:
+        input_type = runnable.InputType
+    except TypeError:  # it is not typed
+        return {}
+    if is_typeddict(input_type):  # before Python 3.12, pydantic supports only some of them
+        properties, required = get_type_hints(input_type), input_type.__required_keys__
+        return {"type": "object", "properties": properties, "required": required}
+    return runnable.get_input_jsonschema()
+
+
+# ------------------------------------------------------------------------------------------ outputs
+
+
+def _text_of_output(output: Any) -> str:
+    """Extracts the answer from the output of a runnable."""
+    if isinstance(output, Mapping) and output.get(MESSAGES):
+        output = output[MESSAGES][-1]
+    if isinstance(output, str | BaseMessage):
+        return _text_of_piece(output)
+    return to_json(output, fallback=str).decode()
+
+
+def _text_of_piece(piece: Any) -> str:
+    return str(piece.text) if isinstance(piece, BaseMessage) else piece if isinstance(piece, str) else ""

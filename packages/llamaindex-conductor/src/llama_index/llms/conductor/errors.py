@@ -1,0 +1,27 @@
+"""Translates exceptions of LlamaIndex objects into errors of the core, without API keys."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from rl_conductor import ConductorError, ModelError
+from rl_conductor.integration import exclude_running_loop, find_secrets, is_loop_error, redact_secrets
+
+
+@contextmanager
+def translate_errors(name: str, source: object) -> Iterator[None]:
+    """Raises `ModelError` for exceptions of `source`, an LLM, an engine or an agent, called `name` in the message.
+
+    The original exception is not chained, because its text or its HTTP request may contain a key.
+    """
+    try:
+        yield
+    except (ConductorError, AssertionError, TimeoutError):
+        raise
+    except Exception as error:
+        message = redact_secrets(str(error), find_secrets(source))
+        wrong_loop = is_loop_error(error)
+        if wrong_loop:
+            exclude_running_loop()
+        raise ModelError(f"{name} raised {type(error).__name__}: {message}", model=name, retryable=wrong_loop) from None

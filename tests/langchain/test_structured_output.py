@@ -1,0 +1,174 @@
+"""Structured output over chat models of vendors: JSON mode, strict schemas, and dicts that are streamed in parts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import openai
+import pytest
+from langchain_anthropic import ChatAnthropic
+from langchain_openai import ChatOpenAI
+from pydantic import BaseModel
+from typing_extensions import TypedDict
+
+from core.models.wire.base import SECRET
+from core.runs import plan
+from langchain_conductor import ChatConductor
+from rl_conductor import RunError, ScriptedModel, model
+from rl_conductor.integration import run_sync
+
+from .vendor import AnthropicVendor, Vendor
+
+
+class Place(BaseModel):
+    """A place."""
+
+    city: str
+
+
+class PlaceDict(TypedDict):
+    """A place."""
+
+    city: str
+
+
+CLOSED = {
+    "title": "Place",
+    "type": "object",
+    "properties": {"city": {"type": "string"}},
+    "required": ["city"],
+    "additionalProperties": False,
+}
+QUESTION = "In 'Ulm' in JSON"
+
+
+@pytest.fixture
+def vendor() -> Iterator[Vendor]:
+    with Vendor.running() as service:
+        yield service
+
+
+@pytest.fixture
+def other_vendor() -> Iterator[AnthropicVendor]:
+    with AnthropicVendor.running() as service:
+        yield service
+
+
+def openai_chat(vendor: Vendor, **options: Any) -> ChatOpenAI:
+    return ChatOpenAI(model="gpt-4o-mini", base_url=f"{vendor.url}/v1", api_key=SECRET, max_retries=0, **options)
+
+
+@pytest.fixture(params=["ChatOpenAI", "core"])
+def worker(request: pytest.FixtureRequest, vendor: Vendor) -> Iterator[Any]:
+    if request.param == "ChatOpenAI":
+        yield openai_chat(vendor)
+        return
+    core = model("openai:gpt-4o-mini", base_url=f"{vendor.url}/v1", api_key=SECRET, dialect="openai")
+    yield core
+    run_sync(core.aclose())
+
+
+def conductor(worker: Any, **options: Any) -> ChatConductor:
+    return ChatConductor({"writer": worker}, planner=ScriptedModel(plan((0, "Answer.", []))), max_retries=0, **options)
+
+
+def schema_of(vendor: Vendor) -> dict[str, Any]:
+    sent: dict[str, Any] = vendor.last.body["response_format"]["json_schema"]
+    return sent
+
+
+# ------------------------------------------------------------------------------------------ JSON mode
+
+
+def test_json_mode_sends_the_vendors_option(vendor: Vendor) -> None:
+    joke = conductor(openai_chat(vendor)).with_structured_output({}, method="json_mode").invoke(QUESTION)
+    assert vendor.last.body["response_format"] == {"type": "json_object"}
+    assert joke == {"setup": "Why?", "punchline": "Meow."}
+
+
+def test_models_without_such_an_option_get_the_conversation_only(other_vendor: AnthropicVendor) -> None:
+    chat = ChatAnthropic(model="claude-haiku-4-5", base_url=other_vendor.url, api_key=SECRET, max_retries=0)
+    with pytest.raises(RunError, match="the reply is not the requested JSON"):  # this vendor answers in words
+        conductor(chat).with_structured_output({}, method="json_mode").invoke(QUESTION)
+    assert "output_config" not in other_vendor.last.body
+
+
+# --------------------------------------------------------------------------------------------- strict
+
+
+@pytest.mark.parametrize("strict", [True, False])
+def test_strict_reaches_the_schema(vendor: Vendor, worker: Any, strict: bool) -> None:
+    conductor(worker).with_structured_output(Place, strict=strict).invoke(QUESTION)
+    sent = schema_of(vendor)
+    assert sent["strict"] is strict
+    assert (sent["schema"].get("additionalProperties") is False) is strict
+
+
+@pytest.mark.parametrize("strict", [True, False])
+def test_strict_reaches_the_tools(vendor: Vendor, worker: Any, strict: bool) -> None:
+    chat = conductor(worker)
+    chat.bind_tools([Place], strict=strict).invoke(QUESTION)
+    assert vendor.last.body["tools"][0]["function"]["strict"] is strict
+    chat.with_structured_output(Place, method="function_calling", strict=strict).invoke(QUESTION)
+    assert vendor.last.body["tools"][0]["function"]["strict"] is strict
+
+
+def test_strict_reaches_the_tools_of_anthropic(other_vendor: AnthropicVendor) -> None:
+    chat = ChatAnthropic(model="claude-haiku-4-5", base_url=other_vendor.url, api_key=SECRET, max_retries=0)
+    core = model("anthropic:claude-haiku-4-5", base_url=other_vendor.url, api_key=SECRET)
+    for worker in (chat, core):
+        conductor(worker).bind_tools([Place], strict=True).invoke(QUESTION)
+        assert other_vendor.last.body["tools"][0]["strict"] is True
+    run_sync(core.aclose())
+
+
+def test_without_strict_the_vendors_default_holds(vendor: Vendor) -> None:
+    conductor(openai_chat(vendor)).bind_tools([Place]).invoke(QUESTION)
+    assert "strict" not in vendor.last.body["tools"][0]["function"]
+
+
+def test_a_closed_schema_is_strict_unless_the_call_says_otherwise(vendor: Vendor) -> None:
+    conductor(openai_chat(vendor)).with_structured_output(CLOSED).invoke(QUESTION)
+    assert schema_of(vendor)["strict"] is True
+
+
+def test_the_schema_of_plans_is_strict(vendor: Vendor) -> None:
+    ChatConductor({"a": openai_chat(vendor), "b": ScriptedModel("Hi.")}).invoke("hi")
+    sent = vendor.requests[0].body["response_format"]["json_schema"]
+    assert sent["strict"] is True
+    assert "steps" in sent["schema"]["properties"]
+
+
+# ------------------------------------------------------------------------------------------- streams
+
+
+@pytest.mark.parametrize("schema", [PlaceDict, CLOSED], ids=["TypedDict", "JSON schema"])
+def test_dicts_are_streamed_in_parts_as_from_the_worker_itself(vendor: Vendor, schema: Any) -> None:
+    chat = openai_chat(vendor)
+    own = list(chat.with_structured_output(schema).stream(QUESTION))
+    parts = list(conductor(chat).with_structured_output(schema).stream(QUESTION))
+    assert len(parts) > 1
+    assert parts == own
+    assert parts[-1] == {"city": "Ulm"}
+
+
+async def test_dicts_are_streamed_in_parts_to_async_code(vendor: Vendor) -> None:
+    async with openai.DefaultAsyncHttpxClient() as client:
+        structured = conductor(openai_chat(vendor, http_async_client=client)).with_structured_output(PlaceDict)
+        parts = [part async for part in structured.astream(QUESTION)]
+    assert len(parts) > 1
+    assert parts[-1] == {"city": "Ulm"}
+
+
+def test_dicts_from_a_worker_that_uses_a_tool_call_are_streamed_in_parts(other_vendor: AnthropicVendor) -> None:
+    chat = ChatAnthropic(model="claude-haiku-4-5", base_url=other_vendor.url, api_key=SECRET, max_retries=0)
+    parts = list(conductor(chat).with_structured_output(PlaceDict).stream(QUESTION))
+    assert len(parts) > 1
+    assert parts[-1] == {"city": "Ulm"}
+    assert conductor(chat).with_structured_output(Place).invoke(QUESTION) == Place(city="Ulm")
+
+
+def test_bound_options_reach_calls_with_a_schema(vendor: Vendor) -> None:
+    conductor(openai_chat(vendor).bind(user="me")).with_structured_output(Place).invoke(QUESTION)
+    assert vendor.last.body["user"] == "me"

@@ -1,0 +1,151 @@
+"""A chat model with bound options, a config, retries or fallbacks stays a chat model when it is a worker."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from langchain_core.callbacks import BaseCallbackHandler
+from langchain_core.language_models import FakeListChatModel
+from langchain_core.messages import HumanMessage
+from langchain_core.runnables import RunnableLambda
+from langchain_openai import ChatOpenAI
+from pydantic import BaseModel
+
+from core.models.wire.base import SECRET
+from core.runs import plan
+from langchain_conductor import ChatConductor, ChatModel, RunnableModel, pool_of
+from rl_conductor import ConfigError, ScriptedModel
+
+from .vendor import Vendor
+
+PNG = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
+
+
+@pytest.fixture
+def vendor() -> Iterator[Vendor]:
+    with Vendor.running() as service:
+        yield service
+
+
+def openai_model(vendor: Vendor, name: str = "gpt-4o-mini", **options: Any) -> ChatOpenAI:
+    return ChatOpenAI(model=name, base_url=f"{vendor.url}/v1", api_key=SECRET, max_retries=0, **options)
+
+
+WRAPPERS: dict[str, Callable[[ChatOpenAI], Any]] = {
+    "bind": lambda chat: chat.bind(user="me"),
+    "with_config": lambda chat: chat.with_config(tags=["mine"]),
+    "with_retry": lambda chat: chat.with_retry(stop_after_attempt=2),
+    "with_fallbacks": lambda chat: chat.with_fallbacks([chat]),
+    "all": lambda chat: (
+        chat.bind(user="me").with_retry().with_fallbacks([chat.with_retry()]).with_config(tags=["mine"])
+    ),
+}
+
+
+@pytest.fixture(params=WRAPPERS)
+def wrapped(request: pytest.FixtureRequest, vendor: Vendor) -> Any:
+    return WRAPPERS[request.param](openai_model(vendor))
+
+
+def conductor(worker: Any, **options: Any) -> ChatConductor:
+    planner = ScriptedModel(plan((0, "Answer.", [])))
+    return ChatConductor(workers={"writer": worker}, planner=planner, max_retries=0, **options)
+
+
+def test_it_is_a_chat_model_with_the_capabilities_of_one(vendor: Vendor, wrapped: Any) -> None:
+    model, plain = pool_of({"a": wrapped})["a"].model, ChatModel(openai_model(vendor))
+    assert isinstance(model, ChatModel)
+    assert (model.name, model.price, model.capabilities) == (plain.name, plain.price, plain.capabilities)
+
+
+def test_tools_work_through_it(vendor: Vendor, wrapped: Any) -> None:
+    def now() -> str:
+        """The time."""
+        return "noon"
+
+    reply = conductor(wrapped).bind_tools([now]).invoke("hi")
+    assert [call["name"] for call in reply.tool_calls] == ["now"]
+
+
+def test_schemas_work_through_it(vendor: Vendor, wrapped: Any) -> None:
+    class Place(BaseModel):
+        city: str
+
+    assert conductor(wrapped).with_structured_output(Place).invoke("In 'Ulm'") == Place(city="Ulm")
+
+
+def test_images_reach_it(vendor: Vendor, wrapped: Any) -> None:
+    question = HumanMessage([{"type": "image", "base64": PNG, "mime_type": "image/png"}, {"type": "text", "text": "?"}])
+    conductor(wrapped).invoke([question])
+    assert PNG in str(vendor.last.body["messages"])
+
+
+def test_settings_reach_it_and_its_tokens_are_streamed(vendor: Vendor, wrapped: Any) -> None:
+    chunks = [chunk.text for chunk in conductor(wrapped, temperature=0.25, stop=["END"]).stream("hi") if chunk.text]
+    assert chunks == ["Hello", " to", " you", "."]
+    assert (vendor.last.body["temperature"], vendor.last.body["stop"]) == (0.25, ["END"])
+
+
+def test_it_can_plan(vendor: Vendor, wrapped: Any) -> None:
+    workers = {"drafter": wrapped, "writer": ScriptedModel("Done.")}
+    reply = ChatConductor(workers=workers).invoke("hi")
+    steps = reply.response_metadata["conductor"]["rounds"][0]["steps"]
+    assert [step["subtask"] for step in steps] == ["Draft an answer.", "Answer."]
+
+
+def test_bound_options_hold_unless_the_call_sets_them(vendor: Vendor) -> None:
+    bound = openai_model(vendor).bind(temperature=0.5, seed=3, user="me")
+    conductor(bound).invoke("hi")
+    body = vendor.last.body
+    assert (body["temperature"], body["seed"], body["user"]) == (0.5, 3, "me")
+    conductor(bound, temperature=0.25).invoke("hi")
+    body = vendor.last.body
+    assert (body["temperature"], body["seed"], body["user"]) == (0.25, 3, "me")
+
+
+def test_bound_tools_give_way_to_those_of_the_call(vendor: Vendor) -> None:
+    def now() -> str:
+        """The time."""
+        return "noon"
+
+    def later() -> str:
+        """The time after this."""
+        return "one"
+
+    reply = conductor(openai_model(vendor).bind_tools([now])).bind_tools([later]).invoke("hi")
+    assert [call["name"] for call in reply.tool_calls] == ["later"]
+
+
+def test_retries_and_fallbacks_stay_in_force(vendor: Vendor) -> None:
+    broken = openai_model(vendor, "server-error")
+    retrying = broken.with_retry(stop_after_attempt=2, wait_exponential_jitter=False)
+    reply = conductor(retrying.with_fallbacks([openai_model(vendor)])).invoke("hi")
+    assert reply.text == "Hello to you."
+    assert [request.body["model"] for request in vendor.requests] == ["server-error", "server-error", "gpt-4o-mini"]
+
+
+def test_callbacks_of_with_config_stay_in_force(vendor: Vendor) -> None:
+    starts: list[Any] = []
+
+    class Recorder(BaseCallbackHandler):
+        def on_chat_model_start(self, *_: Any, **kwargs: Any) -> None:
+            starts.append(kwargs["tags"])
+
+    conductor(openai_model(vendor).with_config(callbacks=[Recorder()], tags=["mine"])).invoke("hi")
+    assert len(starts) == 1
+    assert "mine" in starts[0]
+
+
+def test_a_fallback_that_can_do_less_limits_the_capabilities(vendor: Vendor) -> None:
+    model = ChatModel(openai_model(vendor).with_fallbacks([FakeListChatModel(responses=["Hi."])]))
+    assert model.capabilities.names == {"images"}
+
+
+def test_a_chat_model_with_a_chain_as_its_fallback_is_a_runnable(vendor: Vendor) -> None:
+    chain: Any = RunnableLambda(lambda _: "Hi.")
+    with_chain = openai_model(vendor).with_fallbacks([chain])
+    assert isinstance(pool_of({"a": with_chain})["a"].model, RunnableModel)
+    with pytest.raises(ConfigError, match=r"chat is .*; write a chat model, or RunnableModel"):
+        ChatModel(with_chain)
