@@ -15,21 +15,21 @@ from functools import cache
 from rich.console import Console
 from rich.table import Table
 
-from rl_conductor_server.experiments.guards import broken
+from rl_conductor_server.experiments.guards import find_tripped_guard
 from rl_conductor_server.settings import Guards
-from rl_conductor_server.store.models import Answered
+from rl_conductor_server.store.models import AnswerOutcome
 
 SEED, TRIALS, ANSWERS = 0, 1_000, 2_000
 FAILURE_RATES = (0.02, 0.03, 0.05, 0.10, 0.20)
 """Shares of failing requests, on both sides of the guard's limit."""
 GUARDS = Guards(errors=0.05, losses=None)
-BAD, GOOD = (Answered(failed=failed, seconds=1.0, cost=Decimal(0)) for failed in (True, False))
+BAD, GOOD = (AnswerOutcome(failed=failed, seconds=1.0, cost=Decimal(0)) for failed in (True, False))
 
 
 @cache
 def breaks_guard(failures: int, total: int) -> bool:
     """Whether this many failures among the answers of the window break the guard."""
-    return broken(GUARDS, [BAD] * failures + [GOOD] * (total - failures), ()) is not None
+    return find_tripped_guard(GUARDS, [BAD] * failures + [GOOD] * (total - failures), ()) is not None
 
 
 def answers_until_end(failure_rate: float, generator: random.Random) -> int | None:

@@ -25,7 +25,7 @@ from rich.console import Console
 from rich.table import Table
 from typing_extensions import TypedDict
 
-from langchain_conductor.node import create_conductor
+from langchain_conductor.graph.node import create_conductor
 from rl_conductor import Completion, Conductor, Message, Policy, Request, Step, Usage, WorkerPool, Workflow
 from rl_conductor.models.scripted import ALL
 from rl_conductor.plan_text.forms import render

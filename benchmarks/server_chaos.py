@@ -1,28 +1,28 @@
-"""What clients lose when everything around `rl-conductor serve` fails: the vendor, the connections, the server itself.
+"""Tests `rl-conductor serve` while everything around it fails: the vendor, the connections, the server itself.
 
-Run with `uv run python benchmarks/server_chaos.py`; with the defaults it takes about two minutes. It does two things,
-each with a new store, and talks to loopback addresses only.
+Run with `uv run python benchmarks/server_chaos.py`; with the defaults it takes about two minutes. It runs two tests,
+each with a new store, and uses loopback addresses only.
 
 Torment: the vendor answers a share of all calls with a 503, silence, a reset or half a reply, and the server is killed
-(SIGKILL) again and again under load and started anew over the same store. Most clients ask until they have an answer,
-always under the same Idempotency-Key; some hang up now and then, and some ask again for what they have. The others ask
-once, without such a key.
+(SIGKILL) repeatedly under load and restarted with the same store. Most clients repeat each question with the same
+Idempotency-Key until it is answered; some of them disconnect early, and some repeat a question that was answered. The
+other clients ask once, without such a key.
 
-Saturation: 16 clients ask without a pause and without an Idempotency-Key, as quickly as the server can answer, and one
-more with a key. After some seconds the server is killed, and started again.
+Saturation: 16 clients without an Idempotency-Key, and one with a key, ask as fast as the server can answer. After some
+seconds the server is killed and restarted.
 
-Afterwards three books are compared: the vendor's, the server's and the clients'.
+Afterwards the records of the vendor, the server and the clients are compared:
 
-- lost: a question without the answer that was written for it, or whose stream ended well with anything else; an answer
-  whose run is not on record; a run that is still under way after all servers that ran it are gone;
-- duplicated: two answers to one question, or a call for a step that was on record as finished when the server died;
-- wrongly charged: a run whose cost is not that of the replies it holds, a call that the vendor made and no run knows,
-  or a key whose spending is not the sum of its runs;
-- unaudited: a run that is over without an audit record, or a broken chain of records;
+- lost: a question without its own answer, or whose stream ended normally with another text; an answer whose run is not
+  stored; a run that is still running after all its servers are gone;
+- duplicated: two answers to one question, or a call for a step that was stored as finished before the kill;
+- wrongly charged: a run whose cost differs from that of its replies, a call to the vendor that no run contains, or a
+  key whose spending is not the sum of its runs;
+- unaudited: an ended run without an audit record, or a broken hash chain;
 - refused: a request that the saturated server did not answer.
 
-What was answered or bought within a second before a kill may be missing on record. Exits with 1 unless all counts are
-0. No model is called and nothing is spent.
+Answers and calls within a second before a kill may be missing from the store. Exits with 1 unless all counts are 0. No
+model is called and nothing is spent.
 """
 
 from __future__ import annotations
@@ -50,18 +50,18 @@ import httpx
 from loopback import VendorCall, free_port, responds, run_program, vendor
 from rich.console import Console
 from rich.table import Table
-from server_books import Answers, Books, Kill, audited_runs, replies, stored_runs, stored_steps
+from server_records import Answers, Kill, Records, read_audit, read_runs, read_steps, replies
 
-from rl_conductor_server.auth.keys import new_key
+from rl_conductor_server.auth.keys import generate_key
 
-NAMED, NAMELESS = 9, 3
-"""Clients of the torment that ask under an Idempotency-Key, and that do not."""
-BUSY = 16
-"""Clients that saturate a server."""
-GIVE_UP = 60.0
-"""Seconds after the last kill at which a client that is still without an answer counts its question as lost."""
-LEASE = 1.0
-"""Seconds of silence after which a server counts as dead."""
+KEYED_CLIENTS, KEYLESS_CLIENTS = 9, 3
+"""Numbers of clients of the torment test with and without an Idempotency-Key."""
+SATURATING_CLIENTS = 16
+"""Number of clients without an Idempotency-Key that saturate a server."""
+GIVE_UP_SECONDS = 60.0
+"""Seconds after the last kill until a question without an answer counts as lost."""
+LEASE_SECONDS = 1.0
+"""Seconds without a renewal of its lease after which a server counts as dead."""
 
 SETTINGS = """
 port = {port}
@@ -94,7 +94,7 @@ timeout = 2
 
 
 class Clients:
-    """They ask one question after another."""
+    """Clients that ask one question after another."""
 
     def __init__(self, url: str, key: str, random: Random, *, model: str) -> None:
         self._http = httpx.AsyncClient(base_url=url, timeout=20, headers={"authorization": f"Bearer {key}"})
@@ -105,41 +105,42 @@ class Clients:
         self.answers: dict[int, Answers] = {}
         self.attempts = 0
 
-    def no_more(self) -> None:
-        """Ask no further questions, and come to an end with those under way."""
+    def stop(self) -> None:
+        """Stops asking new questions; those in progress are finished."""
         self._last_call = time.monotonic()
 
-    async def torment(self) -> None:
-        """Ask until told to stop, whatever becomes of the server."""
+    async def ask_until_stopped(self) -> None:
+        """Asks until `stop` is called, also while the server is down."""
         async with self._http, asyncio.TaskGroup() as group:
-            for _ in range(NAMED):
+            for _ in range(KEYED_CLIENTS):
                 group.create_task(self._ask_until_answered())
-            for _ in range(NAMELESS):
+            for _ in range(KEYLESS_CLIENTS):
                 group.create_task(self._ask_once())
 
     async def saturate(self, seconds: float) -> None:
-        """Keep the server as busy as it can be for so long, then hang up."""
+        """Keeps the server saturated for `seconds`, then disconnects."""
         async with self._http:
-            asking = [asyncio.create_task(self._ask_at_once(is_named=number == BUSY)) for number in range(BUSY + 1)]
+            has_keys = [False] * SATURATING_CLIENTS + [True]
+            tasks = [asyncio.create_task(self._ask_continuously(has_key=has_key)) for has_key in has_keys]
             await asyncio.sleep(seconds)
-            for task in asking:
+            for task in tasks:
                 task.cancel()
-            await asyncio.gather(*asking, return_exceptions=True)
+            await asyncio.gather(*tasks, return_exceptions=True)
 
-    def _next(self, *, is_named: bool) -> int:
+    def _next(self, *, has_key: bool) -> int:
         number = next(self._numbers)
-        self.answers[number] = Answers(is_named)
+        self.answers[number] = Answers(has_key)
         return number
 
     async def _ask_until_answered(self) -> None:
         while self._last_call > time.monotonic():
-            number = self._next(is_named=True)
-            for _ in range(1 + (self._random.random() < 0.2)):  # some ask again for what they have
+            number = self._next(has_key=True)
+            for _ in range(1 + (self._random.random() < 0.2)):  # some repeat a question that was answered
                 await self._repeat(number)
 
     async def _repeat(self, number: int) -> None:
-        while time.monotonic() < self._last_call + GIVE_UP:
-            patience = 0.3 if self._random.random() < 0.1 else GIVE_UP  # some hang up
+        while time.monotonic() < self._last_call + GIVE_UP_SECONDS:
+            patience = 0.3 if self._random.random() < 0.1 else GIVE_UP_SECONDS  # some disconnect early
             try:
                 async with asyncio.timeout(patience):
                     if await self._attempt(number, stream=self._random.random() < 0.5) == 200:
@@ -151,43 +152,43 @@ class Clients:
     async def _ask_once(self) -> None:
         while self._last_call > time.monotonic():
             try:
-                await self._attempt(self._next(is_named=False), stream=self._random.random() < 0.5)
+                await self._attempt(self._next(has_key=False), stream=self._random.random() < 0.5)
             except httpx.TransportError:
                 await asyncio.sleep(self._random.uniform(0.1, 0.5))
 
-    async def _ask_at_once(self, *, is_named: bool) -> None:
+    async def _ask_continuously(self, *, has_key: bool) -> None:
         while True:
-            number = self._next(is_named=is_named)
+            number = self._next(has_key=has_key)
             try:
                 status = await self._attempt(number, stream=False)
             except asyncio.CancelledError:
-                del self.answers[number]  # it was never told anything
+                del self.answers[number]  # it received nothing
                 raise
             if status != 200:
                 self.answers[number].refused.append(status)
 
     async def _attempt(self, number: int, *, stream: bool) -> int:
-        """The status of a reply, 0 for a stream that broke off; a good one is noted."""
+        """Sends a question, records the answer, and returns the status; 0 for an incomplete stream."""
         self.attempts += 1
-        known = self.answers[number]
+        answers = self.answers[number]
         question = {"role": "user", "content": f"This is question {number}."}
         body = {"model": self._model, "messages": [question], "stream": stream}
-        named = {"idempotency-key": f"question-{number}"} if known.is_named else {}
-        reply = await self._http.post("/v1/chat/completions", json=body, headers=named)
+        headers = {"idempotency-key": f"question-{number}"} if answers.has_key else {}
+        reply = await self._http.post("/v1/chat/completions", json=body, headers=headers)
         if reply.status_code != 200:
             return reply.status_code
-        text = streamed(reply.text) if stream else reply.json()["choices"][0]["message"]["content"]
+        text = stream_text(reply.text) if stream else reply.json()["choices"][0]["message"]["content"]
         if text is None:
             return 0
-        known.texts.add(text)
-        known.runs.setdefault(reply.headers["x-conductor-run"], time.time())
+        answers.texts.add(text)
+        answers.runs.setdefault(reply.headers["x-conductor-run"], time.time())
         if not stream:
-            known.costs.add(Decimal(reply.headers["x-conductor-cost-usd"]))
+            answers.costs.add(Decimal(reply.headers["x-conductor-cost-usd"]))
         return 200
 
 
-def streamed(body: str) -> str | None:
-    """The text of a stream that came to its end."""
+def stream_text(body: str) -> str | None:
+    """Returns the text of a complete stream; `None` if it is incomplete."""
     events = [line.removeprefix("data: ") for line in body.splitlines() if line.startswith("data: ")]
     if not events or events[-1] != "[DONE]" or any('"error"' in event for event in events):
         return None
@@ -200,7 +201,7 @@ def streamed(body: str) -> str | None:
 
 @dataclass(frozen=True)
 class Server:
-    """A server that is killed again and again, before a vendor of its own."""
+    """A server that can be killed, with its own fake vendor."""
 
     url: str
     key: str
@@ -209,18 +210,18 @@ class Server:
     vendor_log: Path
 
     def kill(self, seconds: float) -> Kill:
-        """Start it and kill it after so long."""
+        """Starts the server and kills it after `seconds`."""
         with self.running():
             time.sleep(seconds)
-        return self.killed()
+        return self.last_kill()
 
-    def killed(self) -> Kill:
-        """What it has on record, now that it is dead."""
-        calls = stored_steps(self.store).values()
-        return Kill(time.time(), frozenset(reply[1:] for one in calls for reply in replies(one)))
+    def last_kill(self) -> Kill:
+        """Returns the kill that just happened, with the steps that are stored."""
+        calls = read_steps(self.store).values()
+        return Kill(time.time(), frozenset(reply[1:] for step_calls in calls for reply in replies(step_calls)))
 
     def running(self) -> AbstractContextManager[Popen[bytes]]:
-        """It runs while the block does, and dies by SIGKILL."""
+        """Runs the server inside the `with` block, then kills it with SIGKILL."""
         command = [sys.executable, "-c", "from rl_conductor.cli.main import main; main()", "serve"]
         env = {**os.environ, "OPENAI_API_KEY": "none"}
         log = self.config.with_suffix(".log")
@@ -228,130 +229,134 @@ class Server:
             [*command, "--config", str(self.config)], ready=responds(f"{self.url}/readyz"), env=env, log=log
         )
 
-    def books(self, kills: Sequence[Kill], clients: Clients) -> Books:
-        """All of them, once the runs that died with a server have ended."""
+    def read_records(self, kills: Sequence[Kill], clients: Clients) -> Records:
+        """Reads all records, after the interrupted runs have ended."""
         headers = {"authorization": f"Bearer {self.key}"}
         with self.running(), httpx.Client(base_url=self.url, timeout=60, headers=headers) as admin:
-            deadline = time.monotonic() + GIVE_UP
-            while any(run.status == "running" for run in stored_runs(self.store)) and time.monotonic() < deadline:
-                time.sleep(LEASE)
-            spent = Decimal(admin.get("/admin/keys").json()["data"][0]["spent_usd"])
-        made = [VendorCall(**json.loads(line)) for line in self.vendor_log.read_text().splitlines()]
-        audited, broken = audited_runs(self.store)
-        return Books(made, kills, clients.answers, stored_runs(self.store), frozenset(audited), broken, spent)
+            deadline = time.monotonic() + GIVE_UP_SECONDS
+            while any(run.status == "running" for run in read_runs(self.store)) and time.monotonic() < deadline:
+                time.sleep(LEASE_SECONDS)
+            key_spending = Decimal(admin.get("/admin/keys").json()["data"][0]["spent_usd"])
+        vendor_calls = [VendorCall(**json.loads(line)) for line in self.vendor_log.read_text().splitlines()]
+        audited, broken = read_audit(self.store)
+        return Records(
+            vendor_calls, kills, clients.answers, read_runs(self.store), frozenset(audited), broken, key_spending
+        )
 
 
 @contextmanager
-def served(folder: Path, *, seconds: float, faults: float, seed: int) -> Iterator[Server]:
-    """A server that is not started yet, over a new store in this folder."""
+def create_server(folder: Path, *, seconds: float, faults: float, seed: int) -> Iterator[Server]:
+    """Configures a server with a new store in `folder`, without starting it."""
     folder.mkdir()
-    key, hashed = new_key()
+    key, hashed = generate_key()
     port, store, log = free_port(), folder / "runs.db", folder / "vendor.jsonl"
     with vendor(seconds=seconds, faults=faults, seed=seed, log=log) as upstream:
         config = folder / "conductor.toml"
         workers = "".join(WORKER.format(name=name, vendor=upstream) for name in "abc")
         settings = {"port": port, "hashed": hashed, "vendor": upstream, "workers": workers, "store": store}
-        config.write_text(SETTINGS.format(**settings, lease=LEASE))
+        config.write_text(SETTINGS.format(**settings, lease=LEASE_SECONDS))
         yield Server(f"http://127.0.0.1:{port}", key, config, store, log)
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What came of one of the two."""
+    """The outcome of one of the two tests."""
 
-    books: Books
+    records: Records
     attempts: int
-    """How often clients asked."""
+    """Number of requests."""
     speed: dict[str, str] = field(default_factory=dict)
-    """What was measured on the way."""
+    """Further measurements, by label."""
 
 
-def torment(folder: Path, kills: int, faults: float, seed: int) -> Outcome:
-    """Kill a server so often while clients ask."""
+def inject_faults(folder: Path, kills: int, faults: float, seed: int) -> Outcome:
+    """Kills a server `kills` times while clients ask."""
     random = Random(seed)
-    with served(folder, seconds=0.02, faults=faults, seed=seed) as server:
+    with create_server(folder, seconds=0.02, faults=faults, seed=seed) as server:
         clients = Clients(server.url, server.key, Random(seed), model="chaos")
-        asking = threading.Thread(target=lambda: asyncio.run(clients.torment()))
-        asking.start()
+        thread = threading.Thread(target=lambda: asyncio.run(clients.ask_until_stopped()))
+        thread.start()
         try:
-            died = [server.kill(random.uniform(0.3, 1.5)) for _ in range(kills)]
+            crashes = [server.kill(random.uniform(0.3, 1.5)) for _ in range(kills)]
             with server.running():
-                clients.no_more()
-                asking.join()
+                clients.stop()
+                thread.join()
         finally:
-            clients.no_more()
-            asking.join()
-        return Outcome(server.books([*died, server.killed()], clients), clients.attempts)
+            clients.stop()
+            thread.join()
+        return Outcome(server.read_records([*crashes, server.last_kill()], clients), clients.attempts)
 
 
 def saturate(folder: Path, seconds: float) -> Outcome:
-    """Kill a server after so many seconds of more requests than it can answer at once."""
-    with served(folder, seconds=0.0, faults=0.0, seed=0) as server:
+    """Saturates a server for `seconds`, then kills it."""
+    with create_server(folder, seconds=0.0, faults=0.0, seed=0) as server:
         clients = Clients(server.url, server.key, Random(0), model="single")
         with server.running() as process:
             before = processor_seconds(process.pid)
             asyncio.run(clients.saturate(seconds))
             used = processor_seconds(process.pid) - before
-        answered = sum(bool(one.texts) for one in clients.answers.values())
+        answered_questions = sum(bool(answers.texts) for answers in clients.answers.values())
         speed = {
-            "answers a second": f"{answered / seconds:.0f}",
-            "processor time of each": f"{used / answered * 1e3:.1f} ms",
+            "answers a second": f"{answered_questions / seconds:.0f}",
+            "processor time of each": f"{used / max(answered_questions, 1) * 1e3:.1f} ms",
         }
-        return Outcome(server.books([server.killed()], clients), clients.attempts, speed)
+        return Outcome(server.read_records([server.last_kill()], clients), clients.attempts, speed)
 
 
 def processor_seconds(pid: int) -> float:
-    """What a process has used of a processor; Linux only."""
+    """Reads the processor time of a process in seconds; Linux only."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def main() -> None:
-    """Torment and saturate a server, compare the books, and print what does not agree."""
-    told = argparse.ArgumentParser(description="Chaos before, behind and inside of the server.")
-    told.add_argument("--kills", type=int, default=10)
-    told.add_argument("--faults", type=float, default=0.2, help="share of the vendor's calls that fail")
-    told.add_argument("--seconds", type=float, default=15.0, help="how long a server is saturated")
-    told.add_argument("--seed", type=int, default=int(time.time()))
-    given = told.parse_args()
+    """Runs both tests, compares the records, and prints the discrepancies."""
+    parser = argparse.ArgumentParser(description="Tests the server while everything around it fails.")
+    parser.add_argument("--kills", type=int, default=10)
+    parser.add_argument("--faults", type=float, default=0.2, help="share of the vendor's calls that fail")
+    parser.add_argument("--seconds", type=float, default=15.0, help="how long a server is saturated")
+    parser.add_argument("--seed", type=int, default=int(time.time()))
+    options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="chaos") as name:
         folder = Path(name)
-        torment(folder / "first", 0, given.faults, given.seed)  # compiles what a server imports
-        tormented = torment(folder / "torment", given.kills, given.faults, given.seed)
-        saturated = saturate(folder / "saturation", given.seconds)
+        inject_faults(folder / "first", 0, options.faults, options.seed)  # compiles the modules that the server imports
+        fault_outcome = inject_faults(folder / "torment", options.kills, options.faults, options.seed)
+        saturation_outcome = saturate(folder / "saturation", options.seconds)
     console = Console(width=120)
-    for title, outcome in (("torment", tormented), ("saturation", saturated)):
+    for title, outcome in (("torment", fault_outcome), ("saturation", saturation_outcome)):
         show(console, title, outcome)
     machine = f"Python {platform.python_version()}, {os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}"
-    console.print(f"seed {given.seed}; {machine}; no model called, nothing spent", style="dim")
-    sys.exit(any(any(outcome.books.wrong.values()) for outcome in (tormented, saturated)))
+    console.print(f"seed {options.seed}; {machine}; no model called, nothing spent", style="dim")
+    sys.exit(any(any(outcome.records.discrepancies.values()) for outcome in (fault_outcome, saturation_outcome)))
 
 
 def show(console: Console, title: str, outcome: Outcome) -> None:
-    """Print what happened and what came of it."""
-    books = outcome.books
-    ended = Counter(call.outcome for call in books.vendor)
-    happened = {
-        "questions": len(books.answers),
+    """Prints the counts and discrepancies of one test."""
+    records = outcome.records
+    outcomes = Counter(call.outcome for call in records.vendor)
+    counts = {
+        "questions": len(records.answers),
         "attempts of clients": outcome.attempts,
-        "questions answered": sum(bool(one.texts) for one in books.answers.values()),
-        "  without an Idempotency-Key": sum(bool(one.texts) and not one.is_named for one in books.answers.values()),
-        "kills of the server": len(books.kills),
-        "runs on record": len(books.runs),
-        **{f"  {status}": number for status, number in sorted(Counter(run.status for run in books.runs).items())},
-        "calls to the vendor": len(books.vendor),
-        **{f"  {how}": ended[how] for how in sorted(ended)},
-        "replies lost with the server": len(books.forgotten()),
+        "questions answered": sum(bool(answers.texts) for answers in records.answers.values()),
+        "  without an Idempotency-Key": sum(
+            bool(answers.texts) and not answers.has_key for answers in records.answers.values()
+        ),
+        "kills of the server": len(records.kills),
+        "runs on record": len(records.runs),
+        **{f"  {status}": number for status, number in sorted(Counter(run.status for run in records.runs).items())},
+        "calls to the vendor": len(records.vendor),
+        **{f"  {how}": outcomes[how] for how in sorted(outcomes)},
+        "replies lost with the server": len(records.forgotten()),
         **outcome.speed,
     }
     table = Table(title, "count", box=None, pad_edge=False)
-    for what, number in happened.items():
-        table.add_row(what, str(number))
+    for label, number in counts.items():
+        table.add_row(label, str(number))
     table.add_section()
-    for what, cases in books.wrong.items():
-        table.add_row(what, str(len(cases)), style="bold red" if cases else "bold green")
+    for label, cases in records.discrepancies.items():
+        table.add_row(label, str(len(cases)), style="bold red" if cases else "bold green")
     console.print(table)
-    for case in (case for cases in books.wrong.values() for case in cases[:20]):
+    for case in (case for cases in records.discrepancies.values() for case in cases[:20]):
         console.print(f"  {case}", style="red")
     console.print()
 

@@ -30,7 +30,7 @@ from platformdirs import user_cache_path
 from rich.console import Console
 from rich.table import Table
 
-from rl_conductor_server.auth.keys import hashed
+from rl_conductor_server.auth.keys import hash_key
 
 LITELLM = "litellm[proxy]==1.106.2"
 ROUNDS, REQUESTS = 12, 40
@@ -198,7 +198,7 @@ def ours(folder: Path, upstream: str) -> Iterator[Client]:
     port = free_port()
     workers = "".join(WORKER.format(name=name, vendor=upstream) for name in "abc")
     config = folder / "conductor.toml"
-    config.write_text(SETTINGS.format(port=port, hashed=hashed(KEY), vendor=upstream, workers=workers, folder=folder))
+    config.write_text(SETTINGS.format(port=port, hashed=hash_key(KEY), vendor=upstream, workers=workers, folder=folder))
     command = [sys.executable, "-c", "from rl_conductor.cli.main import main; main()", "serve", "--config", str(config)]
     env = {**os.environ, "OPENAI_API_KEY": "none"}
     url = f"http://127.0.0.1:{port}"

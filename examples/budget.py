@@ -1,4 +1,4 @@
-"""A budget stops spending before it happens, and the trace says what was refused and why."""
+"""Budgets are checked before each call; the error names the limit that stopped a run."""
 
 from decimal import Decimal
 

@@ -1,11 +1,11 @@
-"""Keep what one worker says from another: in plans, for replacement workers, and through other steps."""
+"""A policy keeps the replies of one worker from another, even through other steps and replacement workers."""
 
 from rl_conductor import Conductor, Flow, Policy, RunError, ScriptedModel, Step, WorkerPool, Workflow, WorkflowError
 
 pool = WorkerPool(
     {
         "hr": ScriptedModel("Anna earns 5,000."),
-        "inside": ScriptedModel("A summary of what I was shown."),
+        "inside": ScriptedModel("A summary of the evidence."),
         "outside": ScriptedModel("A letter."),
     }
 )

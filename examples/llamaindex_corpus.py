@@ -1,4 +1,4 @@
-"""The documents that the LlamaIndex examples ask, and a small embedding model that finds them: no key, no torch."""
+"""The documents of the LlamaIndex examples, and a small embedding model that needs neither an API key nor torch."""
 
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,7 @@ CORPUS = Path(__file__).parents[1] / "tests/llamaindex/corpus"
 
 
 class WordEmbedding(BaseEmbedding):
-    """WordLlama's static vectors: 16 MB that come with its package."""
+    """WordLlama's static vectors: 16 MB that are part of its package."""
 
     _model: Any = PrivateAttr()
 
@@ -31,7 +31,7 @@ class WordEmbedding(BaseEmbedding):
 
 
 def index_of(*silos: str) -> VectorStoreIndex:
-    """An index of the documents of an invented company: of all its silos, or of those named."""
+    """Returns an index of a fictitious company's documents, of all silos or of the given ones."""
     paths = sorted(path for path in CORPUS.glob("*/*.txt") if not silos or path.parent.name in silos)
     documents = [Document(text=path.read_text(), metadata={"title": path.stem}) for path in paths]
     return VectorStoreIndex.from_documents(documents, embed_model=WordEmbedding())
@@ -39,5 +39,5 @@ def index_of(*silos: str) -> VectorStoreIndex:
 
 if __name__ == "__main__":
     question = "How long is parental leave?"
-    for found in index_of().as_retriever(similarity_top_k=2).retrieve(question):
-        print(f"{found.score:.2f}  {found.node.metadata['title']}: {found.node.get_content()}")
+    for result in index_of().as_retriever(similarity_top_k=2).retrieve(question):
+        print(f"{result.score:.2f}  {result.node.metadata['title']}: {result.node.get_content()}")

@@ -1,4 +1,4 @@
-"""One line makes the Conductor the LLM of a query engine, with whatever models this machine has."""
+"""One line makes the Conductor the LLM of a query engine; it uses the models of this machine."""
 
 from llama_index.core import Settings
 from llamaindex_corpus import index_of
@@ -11,7 +11,7 @@ Settings.llm = llm = Conductor(limits=Limits(steps=2))  # instead of OpenAI(...)
 answer = index_of().as_query_engine(similarity_top_k=1).query("How many weeks of parental leave are there?")
 
 print(answer)
-print("from", ", ".join(node.node.metadata["title"] for node in answer.source_nodes))
+print("source:", ", ".join(node.node.metadata["title"] for node in answer.source_nodes))
 assert llm.trace is not None
 for result in llm.trace.results():
     print(f"{result.index + 1}. {result.step.worker}: {result.step.subtask}")

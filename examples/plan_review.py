@@ -1,6 +1,6 @@
-"""A LangGraph graph that shows a person each plan before it runs. Here the person asks for fewer steps, then agrees.
+"""A LangGraph graph that pauses for a person to review each plan. Here the person first asks for fewer steps.
 
-With a vendor's key set, its models plan and work. Without one, scripted models take their place.
+With a vendor's API key, the vendor's models are used. Without one, scripted models replace them.
 """
 
 from langchain_core.messages import HumanMessage
@@ -18,8 +18,8 @@ access_list = [[], [], ["all"], ["all"]]"""
 SHORT = 'model_id = [0, 1]\nsubtasks = ["List reasons.", "Write it up."]\naccess_list = [[], ["all"]]'
 
 
-def rehearsal() -> ChatConductor:
-    """Scripted models: a planner that obeys the message, and two workers."""
+def scripted_models() -> ChatConductor:
+    """Returns a conductor with scripted models: a planner that follows the reviewer's message, and two workers."""
 
     def plan(request: Request) -> str:
         return SHORT if "Two steps are enough." in request.messages[-1].text else LONG
@@ -29,7 +29,7 @@ def rehearsal() -> ChatConductor:
 
 
 builder = StateGraph(MessagesState)
-solve = create_conductor(rehearsal() if discover().embedded else ChatConductor(), interrupt_before_run=True)
+solve = create_conductor(scripted_models() if discover().embedded else ChatConductor(), interrupt_before_run=True)
 builder.add_node("solve", solve)
 builder.add_edge(START, "solve")
 graph = builder.compile(checkpointer=InMemorySaver())
@@ -38,8 +38,8 @@ config: RunnableConfig = {"configurable": {"thread_id": "1"}}
 paused = graph.invoke({"messages": [HumanMessage("Should we checkpoint every step?")]}, config)
 print(paused["__interrupt__"][0].value["drawing"], end="\n\n")
 
-no = {"type": "reject", "message": "Two steps are enough."}  # or "edit" with a "workflow", or "respond"
-paused = graph.invoke(Command(resume=no), config)
+rejection = {"type": "reject", "message": "Two steps are enough."}  # or "edit" with a "workflow", or "respond"
+paused = graph.invoke(Command(resume=rejection), config)
 print(paused["__interrupt__"][0].value["drawing"], end="\n\n")
 
 for namespace, update in graph.stream(Command(resume={"type": "approve"}), config, subgraphs=True):

@@ -1,4 +1,4 @@
-"""Ask a question with whatever this machine has: vendors' keys, a local server, or tiny embedded models."""
+"""Answers a question with the models of this machine: vendors' APIs, a local server, or tiny embedded models."""
 
 from rl_conductor import Conductor
 

@@ -1,4 +1,4 @@
-"""An existing RAG chain with its model swapped; nothing else in it changes, and it streams as before.
+"""An existing RAG chain in which only the model is replaced; it streams as before.
 
     -from langchain_openai import ChatOpenAI
     +from langchain_conductor import ChatConductor
@@ -6,7 +6,7 @@
     -model = ChatOpenAI(model="gpt-6-luna")
     +model = ChatConductor()
 
-It works with whatever this machine has: vendors' keys, a local server, or tiny embedded models.
+It uses the models of this machine: vendors' APIs, a local server, or tiny embedded models.
 """
 
 from pathlib import Path
@@ -31,7 +31,7 @@ HANDBOOK = [
 
 
 class WordEmbeddings(Embeddings):
-    """WordLlama's static vectors, which come with its package: a real embedding without a key or torch."""
+    """WordLlama's static vectors, which are part of its package: an embedding model without an API key or torch."""
 
     def __init__(self) -> None:
         here = Path(wordllama.__file__).parent
@@ -44,20 +44,20 @@ class WordEmbeddings(Embeddings):
         return self.embed_documents([text])[0]
 
 
-def joined(documents: list[Document]) -> str:
+def join_documents(documents: list[Document]) -> str:
     return "\n".join(document.page_content for document in documents)
 
 
 store = InMemoryVectorStore.from_texts(HANDBOOK, WordEmbeddings())
-prompt = ChatPromptTemplate.from_template("Answer from this alone:\n{context}\n\nQuestion: {question}")
+prompt = ChatPromptTemplate.from_template("Answer only from this context:\n{context}\n\nQuestion: {question}")
 model = ChatConductor()
 chain = (
-    {"context": store.as_retriever(search_kwargs={"k": 2}) | joined, "question": RunnablePassthrough()}
+    {"context": store.as_retriever(search_kwargs={"k": 2}) | join_documents, "question": RunnablePassthrough()}
     | prompt
     | model
     | StrOutputParser()
 )
 
-for piece in chain.stream("How many weeks of parental leave do I get?"):
-    print(piece, end="", flush=True)
+for chunk in chain.stream("How many weeks of parental leave do I get?"):
+    print(chunk, end="", flush=True)
 print()

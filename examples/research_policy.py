@@ -1,6 +1,6 @@
-"""Research over documents, some of which must not reach outside models, whatever the plan says.
+"""Research over documents, some of which a policy keeps from external models, even if a plan leaks them.
 
-With a vendor's key set, its models plan and write. Without one, scripted models take their place.
+With a vendor's API key, the vendor's models plan and write. Without one, scripted models replace them.
 """
 
 from langchain_core.runnables import RunnableLambda
@@ -19,18 +19,18 @@ access_list = [[], [], ["all"]]"""
 INSIDE = LEAK.replace("[0, 1, 3]", "[0, 1, 2]")
 
 
-def library(name: str, documents: list[str]) -> Worker:
-    """A worker that looks things up: any runnable will do, such as a chain around your retriever."""
+def document_worker(name: str, documents: list[str]) -> Worker:
+    """Creates a worker that searches documents; any runnable works, such as a chain with your retriever."""
 
     def search(question: str) -> str:
-        asked = set(question.lower().split())
-        return max(documents, key=lambda document: len(asked & set(document.lower().split())))
+        words = set(question.lower().split())
+        return max(documents, key=lambda document: len(words & set(document.lower().split())))
 
     return Worker.of(name, RunnableModel(RunnableLambda(search)), card=Card(name=name, strengths="looks things up"))
 
 
 def writers() -> list[Worker]:
-    """One that runs inside the company, and one that does not."""
+    """Returns a worker that runs inside the company and one that runs outside."""
     models = [worker.model for worker in discover().pool.values()]
     if discover().embedded:
         models = [ScriptedModel(f"Ada Vik leads Oslo from May on. ({where})") for where in ("inside", "outside")]
@@ -39,13 +39,13 @@ def writers() -> list[Worker]:
     return [inside, outside]
 
 
-workers = [library("public", PUBLIC), library("personnel", PERSONNEL), *writers()]
+workers = [document_worker("public", PUBLIC), document_worker("personnel", PERSONNEL), *writers()]
 planner = ScriptedModel([LEAK, INSIDE]) if discover().embedded else discover().planner
 policy = Policy(forbid=[Flow(reader="tag:outside", source="personnel")])
 chat = ChatConductor(workers={worker.name: worker for worker in workers}, planner=planner, policy=policy)
 
 trace = RunnableConductor(chat).invoke(QUESTION)
 for error in trace.rounds[0].plan.errors:
-    print("refused:", error)
+    print("rejected:", error)
 for result in trace.results():
     print(f"{result.index + 1}. {result.step.worker}: {result.text}")

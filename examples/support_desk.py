@@ -1,8 +1,8 @@
-"""A support desk that sends simple questions to a cheap model and hard ones to a strong one.
+"""A support desk that routes simple questions to a cheap model and hard ones to a strong model.
 
-A plan of a single step is routing: `limits.steps=1`. With a vendor's key set, the planner chooses between its
-strong and its fast model. Without one, scripted models take their place, because the tiny embedded ones don't choose
-well.
+With `limits.steps=1` every plan has one step, which makes it a router. With a vendor's API key, the planner chooses
+between the vendor's strong and fast models. Without one, scripted models replace them, because the tiny embedded models
+don't choose well.
 """
 
 import re
@@ -16,8 +16,8 @@ QUESTIONS = [
 ]
 
 
-def rehearsal() -> ChatConductor:
-    """Scripted models; to the planner, every question with a number in it is hard."""
+def scripted_models() -> ChatConductor:
+    """Returns a conductor with scripted models; its planner considers questions with numbers hard."""
 
     def plan(request: Request) -> str:
         question = next(question for question in QUESTIONS if question in request.messages[-1].text)
@@ -30,11 +30,11 @@ def rehearsal() -> ChatConductor:
     return ChatConductor(workers=workers, planner=ScriptedModel(plan, name="planner"), limits=Limits(steps=1))
 
 
-desk = rehearsal() if discover().embedded else ChatConductor(limits=Limits(steps=1))
+desk = scripted_models() if discover().embedded else ChatConductor(limits=Limits(steps=1))
 for question in QUESTIONS:
     reply = desk.invoke(question)
-    told = reply.response_metadata["conductor"]
-    (step,) = told["rounds"][0]["steps"]
+    summary = reply.response_metadata["conductor"]
+    (step,) = summary["rounds"][0]["steps"]
     print(question)
     print(f"  {step['worker']}: {reply.text}")
-    print(f"  {told['seconds']:.1f} s, ${step['usage']['cost']}, with planning ${told['usage']['cost']}")
+    print(f"  {summary['seconds']:.1f} s, ${step['usage']['cost']}, including planning ${summary['usage']['cost']}")
