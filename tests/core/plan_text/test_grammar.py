@@ -235,6 +235,27 @@ def test_rules_that_contradict_one_another_are_refused(form: Form) -> None:
         constraint(verified, form)
 
 
+@pytest.mark.parametrize("form", TEXT_FORMS)
+@pytest.mark.parametrize("access", ["binary", "positional"])
+def test_a_worker_whose_replies_the_verifier_may_not_read_is_left_out(form: Form, access: Any) -> None:
+    space = PlanSpace(
+        roster=("a", "b", "c"),
+        allowed=frozenset({"a", "b", "c"}),
+        access=access,
+        last=frozenset({"c"}),
+        last_reads_all=True,
+        forbidden_flows=frozenset({("c", "b")}),
+    )
+    for first, admitted in (("a", True), ("b", False)):
+        plan = Workflow(
+            steps=(
+                Step(subtask="Work.", worker=first),
+                Step(subtask="Check.", worker="c", access=frozenset({0})),
+            )
+        )
+        assert admits(space, form, render(plan, space, form)) is admitted
+
+
 # ------------------------------------------------------------------------------------------- JSON schemas
 
 

@@ -15,6 +15,7 @@ from rl_conductor.plan_text.parser import parse
 from rl_conductor.planning.prompts import (
     ACCEPTS,
     EXAMPLES,
+    MAX_OWN_EXAMPLES,
     NO_TEXT,
     QUESTION,
     RECALL,
@@ -24,6 +25,7 @@ from rl_conductor.planning.prompts import (
     STEP_REPLY_CHARS,
     PreviousRound,
     Rejection,
+    nearest_examples,
     planner_messages,
     rejection_messages,
     rules,
@@ -43,8 +45,9 @@ from rl_conductor.pool.worker_prompt import (
 )
 from rl_conductor.text.delimiters import compute_nonce, delimit
 from rl_conductor.types import FREE, Card, FilePart, ImagePart, Message, Price, Roster, ToolCall
+from rl_conductor.workflow.example import PlanExample
 from rl_conductor.workflow.policy import Policy
-from rl_conductor.workflow.workflow import PlanSpace
+from rl_conductor.workflow.workflow import PlanSpace, Step, Workflow
 from rl_conductor_training.workers.small import STRENGTHS
 
 FORMS: tuple[Form, ...] = ("lists", "lines", "object")
@@ -176,6 +179,31 @@ def test_instructions_end_the_system_prompt() -> None:
 
     assert guided[0].text == f"{plain[0].text}\n\nInstructions for your plans:\nCheck twice."
     assert guided[1:] == plain[1:]
+
+
+def test_the_users_own_examples_replace_the_built_in_ones() -> None:
+    own = PlanExample(
+        question="Old?", workflow=Workflow(steps=(Step(subtask="Answer.", worker="free"),)), reasoning="It is free."
+    )
+    messages = planner_messages(ASKED, SPACE, CARDS, key="k", examples=[own])
+
+    assert [message.role for message in messages] == ["system", "user", "assistant", "user"]
+    assert messages[1].text == QUESTION.format(question="Old?")
+    assert parse(messages[2].text, SPACE, repair=False).workflow == own.workflow
+    assert "It is free." in messages[2].text
+
+
+def test_few_examples_are_all_shown_and_of_many_the_nearest_and_only_valid_ones() -> None:
+    workflow = Workflow(steps=(Step(subtask="Answer.", worker="free"),))
+    forbidden = Workflow(steps=(Step(subtask="Answer.", worker="stranger"),))
+    questions = ["Add 1 and 2", "Write to the mayor", "Add 3 and 4", "Add 5 and 6", "Add 7 and 8"]
+    examples = [PlanExample(question=question, workflow=workflow) for question in questions]
+    invalid = PlanExample(question="Write to the bank", workflow=forbidden)
+
+    assert nearest_examples([invalid, *examples[:2]], "Write to the bank", SPACE) == tuple(examples[:2])
+    nearest = nearest_examples([invalid, *examples], "Write to the bank", SPACE)
+    assert len(nearest) == MAX_OWN_EXAMPLES
+    assert nearest[-1].question == "Write to the mayor"
 
 
 def test_a_review_shows_what_each_step_replied_and_cuts_long_replies_visibly() -> None:

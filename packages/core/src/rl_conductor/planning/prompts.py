@@ -258,7 +258,7 @@ def _prefix(
 def rejection_messages(rejection: Rejection, *, key: str) -> tuple[Message, Message]:
     """Builds the turns that ask for another plan: the rejected plan and the reason for its rejection.
 
-    Both are truncated and escape_tags, because both may contain text that the model wrote.
+    Both are truncated and their tags escaped, because both may contain text that the model wrote.
     """
     text = escape_tags(split_reasoning(rejection.text).answer[-REJECTED_PLAN_CHARS:])
     error = rejection.error[:REJECTION_REASON_CHARS]
