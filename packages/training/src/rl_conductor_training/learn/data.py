@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import re
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -15,15 +14,13 @@ from rl_conductor._internal.jsonl import read_value, write_value
 from rl_conductor.errors import ConfigError
 from rl_conductor.types import Value
 from rl_conductor_training.tasks import Sample, Task
+from rl_conductor_training.tasks.groups import group_of
 
 Part = Literal["train", "validation", "heldout"]
 SHARES: dict[Part, float] = {"train": 0.5, "validation": 0.2, "heldout": 0.3}
 """Shares of the questions."""
 MIN_GROUPS = 10
 """Minimum number of groups: with fewer, no part has enough independent questions."""
-_QUOTE = re.compile(r"\"[^\"]*\"|“[^”]*”|'[^']*'(?!\w)")
-_NUMBER = re.compile(r"\d[\d.,:]*")
-_NAME = re.compile(r"(?<=[a-z,;] )[A-Z][\w'-]*(?: [A-Z][\w'-]*)*")
 
 
 class HeldOutOpening(Value):
@@ -85,17 +82,6 @@ def split_task(task: Task, *, seed: int, opening_file: Path) -> LearnData:
 
     heldout = HeldOut(select("heldout"), seed, opening_file)
     return LearnData(select("train"), select("validation"), heldout, groups)
-
-
-def group_of(sample: Sample) -> str:
-    """Returns the sample's own group or contrast set, else the template of its question."""
-    return str(sample.details.get("group") or sample.contrast or template(sample.question))
-
-
-def template(question: str) -> str:
-    """Masks quotes, numbers and names of a question, so that questions of one template become equal."""
-    masked = _NAME.sub("<name>", _NUMBER.sub("<number>", _QUOTE.sub("<quote>", question)))
-    return " ".join(masked.lower().split())
 
 
 def _assign_groups(samples: Sequence[Sample], groups: dict[str, str], seed: int) -> dict[str, Part]:
