@@ -75,11 +75,10 @@ class _Clusters:
     """The sums and the sizes of groups of values."""
 
     def __init__(self, values: Floats, groups: Groups | None) -> None:
-        if groups is None:
-            self.sums, self.sizes = values, np.ones(values.size)
-        else:
-            _, index = np.unique(np.asarray(groups), return_inverse=True)
-            self.sums, self.sizes = np.bincount(index, weights=values), np.bincount(index).astype(float)
+        names = np.arange(values.size) if groups is None else np.asarray(groups)
+        _, index = np.unique(names, return_inverse=True)
+        self.sums: Floats = np.bincount(index, weights=values).astype(float)
+        self.sizes: Floats = np.bincount(index).astype(float)
 
     @property
     def clustered(self) -> bool:
