@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Self
@@ -163,6 +163,20 @@ def load_folder(
         discovered = replace(discovered, planner=planner or discovered.planner)
     planner, selector = apply_conductor_file(content, discovered.planner, discovered.pool, source)
     return replace(discovered, planner=planner, selector=selector)
+
+
+def from_models(names: Sequence[str]) -> DiscoveredPool:
+    """Builds a pool of models such as `openai:gpt-6-sol`; the first one is also the planner.
+
+    Raises:
+        ConfigError: a name is unknown, or a required library or key is missing.
+    """
+    short_names = [name.partition(":")[2] or name for name in names]
+    worker_names = short_names if len(set(short_names)) == len(names) else names
+    workers = [Worker.of(worker, name) for worker, name in zip(worker_names, names, strict=True)]
+    planner = Planner.from_worker(workers[0])
+    reasons = (f"using {', '.join(names)}", f"{planner.model.name} is also the planner")
+    return DiscoveredPool(WorkerPool(workers), planner, reasons)
 
 
 def from_keys(environ: Mapping[str, str]) -> DiscoveredPool | None:
