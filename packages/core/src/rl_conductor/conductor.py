@@ -16,6 +16,7 @@ from rl_conductor.execution.question import Question, to_request
 from rl_conductor.execution.restore import check_resumed
 from rl_conductor.execution.run import Run
 from rl_conductor.execution.stepwise import Stepwise
+from rl_conductor.guardrails.base import Guardrail, bind_guardrails
 from rl_conductor.models import Model, model
 from rl_conductor.planning.planner import Planner
 from rl_conductor.planning.router import Router
@@ -48,6 +49,7 @@ class Conductor:
         keep_prompts: bool = True,
         tiers: Router | str | Path | None = None,
         selector: WorkflowSelector | None = None,
+        guardrails: Sequence[Guardrail] = (),
         name: str = "conductor",
     ) -> None:
         """Creates a conductor from a planner and a pool.
@@ -62,11 +64,13 @@ class Conductor:
             keep_prompts: whether traces store the requests of calls; question, plans and replies are always stored.
             tiers: a router, or the path of its file, for simple requests; see `rl-conductor calibrate`.
             selector: selects a learned workflow for each request instead of planning; see `rl-conductor learn`.
+            guardrails: checks of the request, of workers' prompts and replies, and of the answer.
             name: the conductor's name as a model.
 
         Raises:
-            ConfigError: the tiers file can't be read, or the pool lacks a worker of the tiers or of the selector.
-            PolicyError: the policy allows no workflow, or does not allow the planner to read requests.
+            ConfigError: the tiers file can't be read, or the pool lacks a worker of the tiers, of the selector or of a
+                guardrail.
+            PolicyError: the policy allows no workflow, or does not allow the planner or a guardrail to read requests.
         """
         self.planner = _to_planner(planner)
         self.pool = pool if isinstance(pool, WorkerPool) else WorkerPool(pool)
@@ -78,6 +82,7 @@ class Conductor:
         self._keep_prompts = keep_prompts
         self.tiers = tiers if isinstance(tiers, Router | None) else Router.read(tiers)
         self.selector = selector
+        self.guardrails = bind_guardrails(guardrails, self.pool)
         for chooser in (self.tiers, self.selector):
             if chooser is not None:
                 chooser.check_pool(self.pool)
@@ -138,6 +143,7 @@ class Conductor:
         profile: Profile | str | None = None,
         policy: Policy | None = None,
         limits: Limits | None = None,
+        guardrails: Sequence[Guardrail] | None = None,
         name: str = "conductor",
     ) -> Self:
         """Creates a conductor from a discovered pool.
@@ -148,6 +154,7 @@ class Conductor:
                 no more steps than the discovered limits allow.
             policy: replaces the discovered policy.
             limits: replaces the limits of the profile or the discovered ones.
+            guardrails: replaces those of the pool file.
             name: the conductor's name as a model.
 
         Raises:
@@ -164,6 +171,7 @@ class Conductor:
             access=discovered.access,
             tiers=discovered.tiers,
             selector=discovered.selector,
+            guardrails=discovered.guardrails if guardrails is None else guardrails,
             name=name,
         )
 
@@ -177,6 +185,7 @@ class Conductor:
         limits: Limits | None = None,
         access: AccessMode | None = None,
         retries: int | None = None,
+        guardrails: Sequence[Guardrail] | None = None,
     ) -> Self:
         """Returns a copy of this conductor with some parts replaced; `None` keeps a part.
 
@@ -194,6 +203,7 @@ class Conductor:
             keep_prompts=self._keep_prompts,
             tiers=self.tiers,
             selector=selector or self.selector,
+            guardrails=self.guardrails if guardrails is None else guardrails,
             name=self.name.partition(":")[2],
         )
 
@@ -230,6 +240,7 @@ class Conductor:
 
         Raises:
             PolicyError: the policy allows no workflow.
+            RunError: a guardrail refused the question, or failed.
             WorkflowValidationError: the policy does not allow the previous rounds.
         """
         run = self._create_run(to_request(question), policy, limits, on_event or ignore, before)
@@ -299,6 +310,7 @@ class Conductor:
 
         Raises:
             RunError: there is no answer; `error.trace` contains the errors and the usage.
+            RefusedError: there is no answer, because a guardrail refused the question or the answer.
             PolicyError: the policy allows no workflow.
             WorkflowValidationError: `workflow` is invalid.
             ConfigError: `workflow` differs from the one in the rounds to `resume`.
@@ -357,11 +369,11 @@ class Conductor:
                     yield Delta(completion=event.trace.completion)
 
     async def aclose(self) -> None:
-        """Closes the models of the planner and of every worker."""
+        """Closes the models of the planner and of every worker, and the guardrails."""
         if not self._closing:  # a conductor may be a worker in its own pool
             self._closing = True
             try:
-                await close_all((self.planner.model, *(worker.model for worker in self.pool.values())))
+                await close_all((self.planner.model, *(worker.model for worker in self.pool.values()), *self.guardrails))
             finally:
                 self._closing = False
 
@@ -380,7 +392,13 @@ class Conductor:
         if request.timeout is not None:
             seconds = min(request.timeout, limits.seconds or request.timeout)
             limits = limits.model_copy(update={"seconds": seconds})
-        context = RunContext(limits=limits, emit=emit, retries=self._retries, keep_prompts=self._keep_prompts)
+        context = RunContext(
+            limits=limits,
+            emit=emit,
+            retries=self._retries,
+            keep_prompts=self._keep_prompts,
+            guardrails=self.guardrails,
+        )
         return Run(
             context=context,
             planner=self.planner,
