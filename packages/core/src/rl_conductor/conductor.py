@@ -373,7 +373,9 @@ class Conductor:
         if not self._closing:  # a conductor may be a worker in its own pool
             self._closing = True
             try:
-                await close_all((self.planner.model, *(worker.model for worker in self.pool.values()), *self.guardrails))
+                await close_all(
+                    (self.planner.model, *(worker.model for worker in self.pool.values()), *self.guardrails)
+                )
             finally:
                 self._closing = False
 

@@ -115,7 +115,7 @@ def _run_error(trace: Trace) -> ApiError:
 
 def _overload_error(trace: Trace, message: str) -> ApiError | None:
     """Returns an error that is worth a retry if the last call to every worker failed because of overload."""
-    last_calls = {call.worker: call for call in trace.calls() if call.worker is not None}.values()
+    last_calls = {call.worker: call for call in trace.calls() if call.worker is not None and not call.is_check}.values()
     if not last_calls or not all(call.retryable and call.status in OVERLOAD_STATUSES for call in last_calls):
         return None
     waits = [call.retry_after for call in last_calls if call.retry_after is not None]

@@ -50,9 +50,7 @@ def withheld_request(request: Request) -> Request:
     return request.model_copy(update={"messages": (Message.user(WITHHELD),)})
 
 
-async def check_request(
-    run: RunContext, request: Request, calls: list[Call], checks: list[GuardrailCheck]
-) -> Request:
+async def check_request(run: RunContext, request: Request, calls: list[Call], checks: list[GuardrailCheck]) -> Request:
     """Returns the request to use instead of the caller's.
 
     Raises:

@@ -8,6 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import cached_property, lru_cache
+from typing import TypeVar
 
 from rl_conductor._internal.identity import ByIdentity
 from rl_conductor._internal.version import package_version
@@ -27,11 +28,13 @@ from rl_conductor.planning.selector import WorkflowSelector
 from rl_conductor.pool.pool import WorkerPool
 from rl_conductor.trace.checks import GuardrailCheck
 from rl_conductor.trace.observers import RunInfo
-from rl_conductor.trace.trace import Answer, Call, PlanRecord, Round, Setup, Trace, Versions
+from rl_conductor.trace.trace import Answer, Call, PlanRecord, Round, Setup, StepResult, Trace, Versions
 from rl_conductor.types import Card, Request, total
 from rl_conductor.workflow.limits import Limits
 from rl_conductor.workflow.policy import Policy
 from rl_conductor.workflow.workflow import AccessMode, PlanSpace
+
+Record = TypeVar("Record", PlanRecord, StepResult)
 
 
 @dataclass
@@ -62,6 +65,8 @@ class RunState:
     """Their results; they become part of the next plan's record."""
     is_checked: bool = False
     """Whether the guardrails have checked the request."""
+    _unchecked: Request | None = None
+    """The caller's request, before it is checked."""
 
     def __post_init__(self) -> None:
         self.hedges = Hedges(self.limits.hedges)
@@ -100,15 +105,16 @@ class RunState:
         if self.is_checked:
             return
         self.check_guardrail_access()
-        request, self.request = self.request, withheld_request(self.request)
+        request = self._unchecked = self._unchecked or self.request
+        self.request = withheld_request(request)
         try:
             self.request = await check_request(self.context, request, self.input_calls, self.input_checks)
         finally:
             vars(self).pop("_worker_request", None)
         self.is_checked = True
 
-    def with_input_checks(self, record: PlanRecord) -> PlanRecord:
-        """Moves the checks of the request, and their calls, to a plan's record."""
+    def with_input_checks(self, record: Record) -> Record:
+        """Moves the checks of the request, and their calls, to the record of a plan or step."""
         calls, checks = (*self.input_calls, *record.calls), (*self.input_checks, *record.checks)
         self.input_calls, self.input_checks = [], []
         return record.model_copy(update={"calls": calls, "checks": checks})

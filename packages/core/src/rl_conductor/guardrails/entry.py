@@ -28,7 +28,9 @@ def build_guardrails(entries: Sequence[GuardrailEntry]) -> tuple[Guardrail, ...]
 
 def _build(entry: GuardrailEntry) -> Guardrail:
     if "api_key" in entry.options:
-        raise ConfigError(f"guardrail {entry.type!r}: options.api_key is not allowed in a file; set it in the environment")
+        raise ConfigError(
+            f"guardrail {entry.type!r}: options.api_key is not allowed in a file; set it in the environment"
+        )
     if entry.type not in TYPES and ":" not in entry.type:
         raise ConfigError(
             f"guardrails has the type {entry.type!r}; write {', '.join(map(repr, TYPES))} or 'module:Class'"

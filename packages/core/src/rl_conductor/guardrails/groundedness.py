@@ -72,7 +72,9 @@ class GroundednessGuardrail(Guardrail):
         if self.without_evidence not in ("allow", "doubt"):
             raise ConfigError(f"without_evidence is {self.without_evidence!r}; write 'allow' or 'doubt'")
         if not {"reply", "answer"}.issuperset(self.stages):
-            raise ConfigError(f"guardrail {self.name!r}: stages is {sorted(self.stages)}; write 'reply', 'answer' or both")
+            raise ConfigError(
+                f"guardrail {self.name!r}: stages is {sorted(self.stages)}; write 'reply', 'answer' or both"
+            )
         if isinstance(self.checker, Worker):
             self._worker = self.checker
         elif not isinstance(self.checker, str):

@@ -95,9 +95,7 @@ class PresidioGuardrail(Guardrail):
 
     def _find(self, text: str) -> list[RecognizerResult]:
         assert self.analyzer is not None
-        return self.analyzer.analyze(
-            text, self.language, entities=list(self.entities), score_threshold=self.threshold
-        )
+        return self.analyzer.analyze(text, self.language, entities=list(self.entities), score_threshold=self.threshold)
 
     def _redact(self, text: str, findings: Sequence[RecognizerResult]) -> str:
         results = [Finding(each.entity_type, each.start, each.end, each.score) for each in findings]
@@ -115,6 +113,7 @@ def _pattern_analyzer(language: str) -> AnalyzerEngine:
     registry = RecognizerRegistry(supported_languages=[language])
     registry.load_predefined_recognizers(languages=[language])
     registry.remove_recognizer("EmailRecognizer")
+    registry.remove_recognizer("SpacyRecognizer")  # it would find no names without a model
     registry.add_recognizer(_OfflineEmailRecognizer(supported_language=language))
     return AnalyzerEngine(registry=registry, nlp_engine=_Tokenizer(language), supported_languages=[language])
 

@@ -17,7 +17,7 @@ from rl_conductor.guardrails.texts import Rewrite, texts_of, with_texts
 from rl_conductor.models import Model
 from rl_conductor.models.base import MAX_ERROR_LENGTH
 from rl_conductor.models.redaction import find_secrets, redact_secrets
-from rl_conductor.trace.checks import CheckOutcome, GuardrailCheck, Stage
+from rl_conductor.trace.checks import GUARDRAIL_PREFIX, CheckOutcome, GuardrailCheck, Stage
 from rl_conductor.trace.trace import Call
 from rl_conductor.types import Card, Completion, FilePart, ImagePart, Message, Request
 
@@ -154,7 +154,7 @@ class _Caller:
             model=model,
             request=request,
             calls=calls,
-            worker=f"guardrail:{self.guardrail.name}",
+            worker=f"{GUARDRAIL_PREFIX}{self.guardrail.name}",
             slot=slot,
         )
         try:

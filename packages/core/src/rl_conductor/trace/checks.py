@@ -14,6 +14,8 @@ ENDS_RUN: tuple[Stage, ...] = ("input", "answer")
 
 CheckOutcome = Literal["allowed", "redacted", "replaced", "refused", "failed", "failed_open"]
 """The result of a check; `failed_open` means that the guardrail failed and the text was used all the same."""
+GUARDRAIL_PREFIX = "guardrail:"
+"""Begins the `worker` of calls that guardrails make."""
 BLOCKING: tuple[CheckOutcome, ...] = ("refused", "failed")
 """The results after which the text is not used."""
 

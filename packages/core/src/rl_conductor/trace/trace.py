@@ -14,7 +14,7 @@ from typing import Literal
 from pydantic import Field
 
 from rl_conductor.plan_text.forms import Form
-from rl_conductor.trace.checks import ENDS_RUN, GuardrailCheck
+from rl_conductor.trace.checks import ENDS_RUN, GUARDRAIL_PREFIX, GuardrailCheck
 from rl_conductor.types import Card, Completion, Message, Request, Roster, Sampling, Text, Usage, Value, total
 from rl_conductor.workflow.example import PlanExample
 from rl_conductor.workflow.limits import Limits
@@ -61,6 +61,11 @@ class Call(Value):
     seconds: float
     nested: Nested | None = Field(default=None, exclude_if=lambda nested: nested is None)
     """The calls, tools and runs inside of the call, if its model is a conductor or an agent."""
+
+    @property
+    def is_check(self) -> bool:
+        """Whether a guardrail made the call."""
+        return self.worker is not None and self.worker.startswith(GUARDRAIL_PREFIX)
 
 
 class ToolUse(Value):

@@ -72,4 +72,4 @@ def _answer_usage(trace: Trace) -> Usage:
     if trace.answer is None:
         return Usage()
     calls = trace.rounds[trace.answer.round].results[trace.answer.step].calls
-    return next((call.usage for call in reversed(calls) if call.outcome == "ok"), Usage())
+    return next((call.usage for call in reversed(calls) if call.outcome == "ok" and not call.is_check), Usage())

@@ -38,9 +38,7 @@ class ModerationModel(OpenAIModel):
 
     def __init__(self, name: str, *, base_url: str | None = None, api_key: str | None = None) -> None:
         """Configures the endpoint like `OpenAIModel`."""
-        super().__init__(
-            name, base_url=base_url, api_key=api_key, price=FREE, capabilities=Capabilities(images=True)
-        )
+        super().__init__(name, base_url=base_url, api_key=api_key, price=FREE, capabilities=Capabilities(images=True))
 
     async def complete(self, request: Request) -> Completion:
         """Returns `Classifications` as JSON: of the texts in their order, longer ones in pieces, then of the images."""
@@ -70,7 +68,9 @@ class ModerationModel(OpenAIModel):
     async def _classify(self, inputs: Sequence[Any]) -> Classifications:
         reply = await self._clients.get().moderations.create(model=self._model, input=list(inputs))
         try:
-            classifications = Classifications.model_validate(reply, from_attributes=True)
+            # The SDK does not validate replies, and returns text that is not JSON as it is.
+            content = reply.model_dump(by_alias=True, warnings=False) if isinstance(reply, BaseModel) else reply
+            classifications = Classifications.model_validate(content)
         except ValidationError:
             raise BadResponseError(f"{self.name}: not a classification", model=self.name) from None
         if len(classifications.results) != len(inputs):
