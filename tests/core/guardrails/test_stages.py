@@ -362,7 +362,7 @@ async def hang_forever(_: Content) -> Verdict:
 
 async def test_a_guardrail_that_hangs_fails_when_its_timeout_is_over() -> None:
     made = conductor(Check(stages=("input",), verdict=hang_forever, timeout=0.01))
-    with pytest.raises(RunError, match="its timeout of 0.01 s was over"):
+    with pytest.raises(RunError, match=r"its timeout of 0\.01 s was over"):
         await made.run("q")
 
 

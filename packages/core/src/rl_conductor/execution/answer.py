@@ -49,7 +49,8 @@ def raise_if_unanswered(trace: Trace) -> Trace:
     """Returns the trace if it has an answer.
 
     Raises:
-        RunError: it has none; the error carries it. It is a `RefusedError` if a guardrail refused the request or answer.
+        RunError: it has none; the error carries it.
+        RefusedError: it has none because a guardrail refused the request or the answer.
     """
     if trace.completion is None:
         raise run_error(trace)

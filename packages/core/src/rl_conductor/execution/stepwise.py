@@ -66,8 +66,9 @@ class Stepwise:
         return self._run.with_input_checks(result) if self._run.input_checks else result
 
     async def check_input(self) -> None:
-        """Lets the guardrails check the question, once. `step` does so itself; call it before `finish` in a process
-        that runs no step.
+        """Lets the guardrails check the question, once.
+
+        `step` does so itself; call it before `finish` in a process that runs no step.
 
         Raises:
             RunError: a guardrail refused the question, or failed.

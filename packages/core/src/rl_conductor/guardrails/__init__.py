@@ -1,4 +1,4 @@
-"""Guardrails: checks of the request, of workers' prompts and replies, and of the answer, which may change or refuse them.
+"""Guardrails: checks of the request, of prompts and replies, and of the answer, which may change or refuse them.
 
 In: the texts of one stage of a run. Out: the texts to use instead, and a `GuardrailCheck` for the trace.
 """

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field, replace
-from typing import Generic, TypeVar
+from typing import Generic, TypeVar, cast
 
 from rl_conductor.calls.context import RunContext
 from rl_conductor.calls.model_call import ModelCall
@@ -188,9 +188,9 @@ def _apply(verdict: Verdict, subject: Subject[T], *, rewrites: bool) -> tuple[T,
         raise TypeError(f"it returned {type(verdict).__name__}; set rewrites = True in its class")
     if isinstance(verdict, Redact):
         return _redacted(verdict, subject)
-    if not isinstance(subject.value, Message):
+    if subject.reply is None:
         raise ValueError(f"it returned Replace at the stage {subject.stage!r}; only a whole reply can be replaced")
-    return type(subject.value).assistant(verdict.text), "replaced"
+    return cast(T, Message.assistant(verdict.text)), "replaced"
 
 
 def _redacted(verdict: Redact, subject: Subject[T]) -> tuple[T, CheckOutcome]:

@@ -23,6 +23,8 @@ from rl_conductor_server.store import NewRun
 
 SHADOW, JUDGE = "shadow", "judge"
 """The `api` of runs that the server starts itself, in addition to those of users."""
+UNCHECKED = "(guardrails check it)"
+"""Stored in place of a question until guardrails have checked it."""
 FORMAT_FIELDS: dict[str, bool | set[str]] = {
     "stream": True,
     "usage_in_stream": True,
@@ -98,6 +100,14 @@ class AdmittedRequest:
         return prompt_in(self.request.messages)
 
     @property
+    def _stored_question(self) -> str:
+        """The question as stored while it runs: guardrails may have to redact it first."""
+        if not self.parsed.keep:
+            return ""
+        is_checked = any("input" in guardrail.stages for guardrail in self.model.conductor.guardrails)
+        return UNCHECKED if is_checked else self.question
+
+    @property
     def is_background(self) -> bool:
         """`True` if no user waits for it or requests it again."""
         return self.api in (SHADOW, JUDGE)
@@ -137,7 +147,7 @@ class AdmittedRequest:
             model=self.model.pinned,
             created=time.time(),
             labels=self.parsed.labels,
-            question=self.question if self.parsed.keep else "",
+            question=self._stored_question,
             side=self.model.arm,
         )
 

@@ -10,6 +10,7 @@ from typing import Any, TypeAlias
 from sqlalchemy import Connection, Row
 
 from rl_conductor.calls.budget import Amount
+from rl_conductor.pool.worker_prompt import prompt_in
 from rl_conductor.trace.audit import Ended, digest_of, record_of
 from rl_conductor.trace.trace import Call, PlanRecord, StepResult, Trace
 from rl_conductor.types import Usage, total
@@ -112,7 +113,9 @@ class RunWriter:
             self._run_key(write.run) | _finished_values(write, trace)
             for (write, _), trace in zip(writes, traces, strict=True)
         ]
-        connection.execute(self._statements.update_run, updates)
+        for has_question in (True, False):  # a statement for many rows sets the same columns in all of them
+            if group := [values for values in updates if ("question" in values) is has_question]:
+                connection.execute(self._statements.update_run, group)
         connection.execute(self._statements.delete_steps, [{"of_run": write.run} for write, _ in writes])
         usage_rows = [row for write, _ in writes for row in worker_usage_rows(write.run, write.trace.calls())]
         if usage_rows:
@@ -150,7 +153,7 @@ def excerpt(text: str) -> str:
 
 def _finished_values(write: FinishRun, trace: str) -> dict[str, Any]:
     error = write.trace.error
-    return {
+    return _checked_question(write) | {
         "status": write.status,
         "seconds": write.trace.seconds,
         "error": error if write.store_content or error in (None, "cancelled") else REDACTED_ERROR,
@@ -158,6 +161,12 @@ def _finished_values(write: FinishRun, trace: str) -> dict[str, Any]:
         "answer": excerpt(write.trace.text) if write.store_content else None,
         **usage_values(write.trace.usage, write.charged),
     }
+
+
+def _checked_question(write: FinishRun) -> dict[str, Any]:
+    """The column of the question if guardrails checked it, because it could not be stored before."""
+    has_checks = write.store_content and any(round_.plan.checks for round_ in write.trace.rounds)
+    return {"question": excerpt(prompt_in(write.trace.request.messages))} if has_checks else {}
 
 
 def _ended(row: Row[Any], status: Status, trace_digest: str) -> Ended:
