@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from rl_conductor.guardrails import Allow, Content, Guardrail, Redact, Verdict
+from rl_conductor.guardrails.base import Allow, Content, Guardrail, Redact, Stages, Verdict
 
 SECRET = "tel-0123456789"
 HIDDEN = "<PHONE>"
@@ -18,7 +18,7 @@ class Hide(Guardrail):
 
     rewrites: ClassVar[bool] = True
     name: str = "hide"
-    stages: tuple[str, ...] = ("input", "prompt", "reply", "answer")  # type: ignore[assignment]
+    stages: Stages = ("input", "prompt", "reply", "answer")
     seen: list[Content] = field(default_factory=list)
 
     async def check(self, content: Content) -> Verdict:

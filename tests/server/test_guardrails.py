@@ -29,6 +29,10 @@ def refusing(stage: Any, **options: Any) -> Check:
     return Check(stages=(stage,), verdict=always(Refuse("rude")), **options)
 
 
+def stored_bytes(folder: Path) -> bytes:
+    return b"".join(file.read_bytes() for file in folder.iterdir())
+
+
 def questions(folder: Path) -> list[str]:
     with closing(sqlite3.connect(folder / "runs.db")) as connection:
         return [row[0] for row in connection.execute("select question from runs")]
@@ -47,8 +51,11 @@ async def test_a_refused_request_gets_the_vendors_error_and_leaves_no_text(serve
     assert caught.value.code == "content_policy_violation"
     await at.service.store.write_queue.flush()
     assert questions(tmp_path) == [WITHHELD] * 2
-    for file in tmp_path.iterdir():
-        assert SECRET.encode() not in file.read_bytes()
+    run = caught.value.response.headers["x-conductor-run"]
+    assert "the guardrail 'check' refused the input: rude" in (await at.http.get(f"/runs/{run}")).text.replace(
+        "&#39;", "'"
+    )
+    assert SECRET.encode() not in stored_bytes(tmp_path)
 
 
 async def test_a_refused_stream_has_the_status_of_a_refused_request(serve: Serve) -> None:
@@ -102,16 +109,15 @@ async def test_the_store_gets_the_redacted_question_only(serve: Serve, tmp_path:
         assert reply.choices[0].message.content == f"it is {HIDDEN}"
     await at.service.store.write_queue.flush()
     assert questions(tmp_path) == [f"call {HIDDEN}"] * 2
-    for file in tmp_path.iterdir():
-        assert SECRET.encode() not in file.read_bytes()
+    assert SECRET.encode() not in stored_bytes(tmp_path)
 
 
 async def test_the_question_is_not_stored_while_guardrails_check_it(serve: Serve, tmp_path: Path) -> None:
-    stored = []
+    stored: list[bytes] = []
 
     async def look(_: Content) -> Verdict:
         await at.service.store.write_queue.flush()
-        stored.extend(file.read_bytes() for file in tmp_path.iterdir())
+        stored.append(stored_bytes(tmp_path))
         return Allow()
 
     at = await serve(guards=(Check(stages=("input",), verdict=look),))
@@ -125,8 +131,7 @@ async def test_store_false_keeps_no_checks_and_no_text(serve: Serve, tmp_path: P
     reply = await at.openai().chat.completions.create(**CHAT, store=False)
     await at.service.store.write_queue.flush()
     assert reply.choices[0].message.content == f"it is {HIDDEN}"
-    for file in tmp_path.iterdir():
-        assert HIDDEN.encode() not in file.read_bytes()
+    assert HIDDEN.encode() not in stored_bytes(tmp_path)
 
 
 async def test_an_answer_is_buffered_until_it_has_passed(serve: Serve) -> None:

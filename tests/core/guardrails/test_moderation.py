@@ -147,10 +147,9 @@ async def test_a_busy_vendor_is_asked_again_within_the_run(vendor: Vendor) -> No
     made = Conductor(ScriptedModel(plan((0, "say it", []))), pool_of(a="done"), guardrails=[moderation])
     trace = await made.run("hello")
     calls = [call for call in trace.calls() if call.is_check]
-    assert [(call.outcome, call.usage.cost, call.usage.unpriced_calls) for call in calls] == [
-        ("error", 0, 0),
-        ("ok", 0, 0),
-    ]
+    assert [call.outcome for call in calls] == ["error", "ok"]
+    assert all(not call.usage.cost and not call.usage.unpriced_calls for call in calls)
+
     await made.aclose()
 
 

@@ -6,12 +6,13 @@ import socket
 from typing import Any
 
 import pytest
+from presidio_anonymizer.entities import OperatorConfig
 
 from core.runs import plan, pool_of
 from rl_conductor.conductor import Conductor
 from rl_conductor.errors import ConfigError, GuardrailError
 from rl_conductor.guardrails import check_messages
-from rl_conductor.guardrails.presidio import OperatorConfig, PresidioGuardrail
+from rl_conductor.guardrails.presidio import PresidioGuardrail
 from rl_conductor.models.scripted import ScriptedModel
 from rl_conductor.types import FilePart, ImagePart, Message, Request
 

@@ -34,6 +34,12 @@ def conductor(*guardrails: Guardrail, planner: Any = TWO_STEPS, **options: Any) 
     return Conductor(ScriptedModel(planner, name="planner"), pool, guardrails=guardrails, **options)
 
 
+async def hang() -> Verdict:
+    """A check that never ends."""
+    await asyncio.Event().wait()
+    raise AssertionError
+
+
 def texts(model: Any) -> str:
     """Everything that a scripted model was sent."""
     return "\n".join(request.model_dump_json() for request in model.requests)
@@ -116,12 +122,12 @@ async def test_a_plan_alone_is_checked_as_well() -> None:
 async def test_the_trace_of_a_run_cancelled_during_its_check_does_not_contain_the_question() -> None:
     asked = asyncio.Event()
 
-    async def hang(_: Content) -> Verdict:
+    async def wait(_: Content) -> Verdict:
         asked.set()
-        return await forever(None)
+        return await hang()
 
     events: list[Event] = []
-    made = conductor(Check(stages=("input",), verdict=hang))
+    made = conductor(Check(stages=("input",), verdict=wait))
     run = asyncio.ensure_future(made.run(f"call {SECRET}", on_event=events.append))
     await asyncio.wait_for(asked.wait(), SOON)
     run.cancel()
@@ -150,13 +156,13 @@ async def test_guardrails_that_rewrite_run_first_and_the_others_at_the_same_time
 async def test_a_refusal_cancels_the_checks_beside_it() -> None:
     cancelled = asyncio.Event()
 
-    async def hang(_: Content) -> Verdict:
+    async def wait(_: Content) -> Verdict:
         try:
-            return await forever(None)
+            return await hang()
         finally:
             cancelled.set()
 
-    slow = Check(name="slow", stages=("input",), verdict=hang)
+    slow = Check(name="slow", stages=("input",), verdict=wait)
     await refused(conductor(slow, Check(stages=("input",), verdict=always(Refuse("no")))))
     assert cancelled.is_set()
 
@@ -357,7 +363,7 @@ async def test_a_guardrail_may_fail_open_and_the_trace_names_it(stage: Any) -> N
 
 
 async def hang_forever(_: Content) -> Verdict:
-    return await forever(None)
+    return await hang()
 
 
 async def test_a_guardrail_that_hangs_fails_when_its_timeout_is_over() -> None:

@@ -53,7 +53,7 @@ class ServedModel:
 
     @cached_property
     def fingerprint(self) -> str:
-        """A hash of everything that affects its answers: code, prompts, limits, planner, router, pool and guardrails."""
+        """A hash of everything that affects its answers: code, prompts, limits, planner, pool, guardrails."""
         conductor = self.conductor
         planner = conductor.planner
         parts = [package_version(), prompt_version(), conductor.limits.model_dump_json(), planner.model.name]

@@ -128,7 +128,8 @@ class CallGuard:
         call = calls[index]
         calls[index] = _withheld(call)
         checked = completion
-        for stage, guardrails in (("reply", reply), ("answer", answer)):
+        stages: tuple[tuple[Stage, tuple[Guardrail, ...]], ...] = (("reply", reply), ("answer", answer))
+        for stage, guardrails in stages:
             message = await self.runner.check(guardrails, self._reply(stage, checked.message, call))
             checked = _with_message(checked, message)
         call = await self._check_nested(call)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Collection, Sequence
+from collections.abc import Awaitable, Sequence
+from collections.abc import Set as AbstractSet
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from typing import ClassVar, Protocol, get_args
@@ -13,6 +14,8 @@ from rl_conductor.models import Model
 from rl_conductor.pool.pool import WorkerPool
 from rl_conductor.trace.checks import Stage
 from rl_conductor.types import Card, Completion, FilePart, ImagePart, Message, Request
+
+Stages = AbstractSet[Stage] | Sequence[Stage]
 
 DEFAULT_TIMEOUT = 30.0
 """Seconds for one check."""
@@ -95,7 +98,7 @@ class Guardrail(ABC):
 
     name: str
     """Its name in traces and errors."""
-    stages: Collection[Stage]
+    stages: Stages
     """Where it checks."""
     fail_open: bool = False
     """Uses the text when the check itself fails. By default it is refused then."""

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection
 from dataclasses import dataclass, field, replace
 from typing import ClassVar, Literal
 
 from rl_conductor.errors import BadResponseError, ConfigError
-from rl_conductor.guardrails.base import Allow, Content, Guardrail, Refuse, Replace, Verdict
+from rl_conductor.guardrails.base import Allow, Content, Guardrail, Refuse, Replace, Stages, Verdict
 from rl_conductor.models import Model, model
 from rl_conductor.pool.pool import WorkerPool
 from rl_conductor.pool.worker import Worker
 from rl_conductor.text.delimiters import compute_nonce, delimit, new_delimiter_key
 from rl_conductor.text.truncation import truncate_middle
-from rl_conductor.trace.checks import Stage
 from rl_conductor.types import JsonFormat, Message, Request, Sampling
 
 MAX_EVIDENCE_CHARS = 32_000
@@ -56,7 +54,7 @@ class GroundednessGuardrail(Guardrail):
     checker: Model | Worker | str
     """The judge: a model, `provider:model`, or the name of a worker in the conductor's pool."""
     name: str = "groundedness"
-    stages: Collection[Stage] = ("answer",)
+    stages: Stages = ("answer",)
     on_doubt: Literal["refuse", "replace"] = "refuse"
     """What happens to an answer that is not supported."""
     replacement: str = DEFAULT_REPLACEMENT

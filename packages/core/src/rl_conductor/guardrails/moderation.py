@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import InitVar, dataclass, field
 
 from rl_conductor.errors import ConfigError
-from rl_conductor.guardrails.base import Allow, Content, Guardrail, Refuse, Verdict
+from rl_conductor.guardrails.base import Allow, Content, Guardrail, Refuse, Stages, Verdict
 from rl_conductor.models.openai.moderation import Classification, Classifications, ModerationModel
-from rl_conductor.trace.checks import Stage
 from rl_conductor.types import Card, Message, Request, TextPart
 
 
@@ -17,7 +16,7 @@ class ModerationGuardrail(Guardrail):
     """Sends texts and images to OpenAI's `/v1/moderations`, or a compatible one, and refuses what it flags."""
 
     name: str = "moderation"
-    stages: Collection[Stage] = ("input", "answer")
+    stages: Stages = ("input", "answer")
     model: str = "omni-moderation-latest"
     thresholds: Mapping[str, float] | None = None
     """By category, such as `violence`: the lowest score that is refused, and nothing else is. By default, the vendor
@@ -27,7 +26,7 @@ class ModerationGuardrail(Guardrail):
     """By default from `OPENAI_API_KEY`."""
     _endpoint: ModerationModel = field(init=False, repr=False)
 
-    def __post_init__(self, base_url: str | None, api_key: str | None) -> None:  # type: ignore[override]
+    def __post_init__(self, base_url: str | None, api_key: str | None) -> None:
         super().__post_init__()
         for category, threshold in (self.thresholds or {}).items():
             if not 0 <= threshold <= 1:

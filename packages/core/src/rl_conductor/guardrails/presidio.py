@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any, ClassVar, Literal
 
 from rl_conductor.errors import ConfigError
-from rl_conductor.guardrails.base import Allow, Content, Guardrail, Redact, Refuse, Verdict
-from rl_conductor.trace.checks import Stage
+from rl_conductor.guardrails.base import Allow, Content, Guardrail, Redact, Refuse, Stages, Verdict
 
 try:
     import spacy
@@ -48,7 +47,7 @@ class PresidioGuardrail(Guardrail):
     rewrites: ClassVar[bool] = True
 
     name: str = "pii"
-    stages: Collection[Stage] = ("input", "reply", "answer")
+    stages: Stages = ("input", "reply", "answer")
     action: Literal["redact", "refuse"] = "redact"
     entities: Sequence[str] = DEFAULT_ENTITIES
     """Kinds of data, by Presidio's names."""
@@ -123,7 +122,7 @@ class _Tokenizer(SpacyNlpEngine):
 
     def __init__(self, language: str) -> None:
         super().__init__(models=[{"lang_code": language, "model_name": "blank"}])
-        self.nlp = {language: spacy.blank(language)}
+        self.nlp = {language: spacy.blank(language)}  # type: ignore[assignment]
 
 
 class _OfflineEmailRecognizer(EmailRecognizer):
