@@ -77,7 +77,7 @@ async def test_every_turn_of_the_conversation_is_checked() -> None:
         Message.user(f"first {SECRET}"),
         Message.assistant(tool_calls=DIAL.tool_calls),
         Message.tool("c1", f"answered by {SECRET}"),
-        Message(role="user", content="last", name=SECRET),  # type: ignore[arg-type]
+        Message(role="user", content="last", name=SECRET),
     )
     made = conductor(Hide(stages=("input",)), pool={"a": "found", "b": "done"})
     trace = await made.run(turns)
@@ -404,7 +404,7 @@ def judge(model: Any) -> Any:
 
 
 async def test_calls_of_guardrails_are_in_the_trace_without_texts_and_on_the_budget() -> None:
-    price = Price(input=1, output=1)  # type: ignore[arg-type]
+    price = Price(input=1, output=1)
     model = ScriptedModel(lambda _: "yes", name="judge", price=price)
     made = conductor(Check(stages=("input", "reply", "answer"), verdict=judge(model)))
     trace = await made.run(f"call {SECRET}")
@@ -530,7 +530,10 @@ async def test_a_conductor_without_guardrails_has_no_checks_in_its_trace() -> No
 @pytest.mark.parametrize(
     ("make", "reason"),
     [
-        (lambda: Hide(stages=("output",)), "stages is .'output'.; write one or more of 'input'"),
+        (
+            lambda: Hide(stages=("output",)),  # type: ignore[arg-type]
+            "stages is .'output'.; write one or more of 'input'",
+        ),
         (lambda: Hide(stages=()), "write one or more of"),
         (lambda: conductor(Hide(), Hide()), "two guardrails have the name 'hide'"),
         (lambda: conductor("pii"), "write objects of subclasses of Guardrail"),  # type: ignore[arg-type]

@@ -39,10 +39,10 @@ def checks_answer(run: RunContext) -> bool:
     return bool(_at(run, "answer"))
 
 
-def is_answer_blocked(rounds: Sequence[Round]) -> bool:
-    """Whether a guardrail refused the reply of the last step, or could not check it."""
-    result = rounds[-1].results[-1] if rounds and rounds[-1].results else None
-    return result is not None and any(check.is_blocking and check.stage == "answer" for check in result.checks)
+def answer_block(rounds: Sequence[Round]) -> GuardrailCheck | None:
+    """Returns the check that refused the reply of the last step, or failed; `None` if there is none."""
+    checks = rounds[-1].results[-1].checks if rounds and rounds[-1].results else ()
+    return next((check for check in checks if check.is_blocking and check.stage == "answer"), None)
 
 
 def withheld_request(request: Request) -> Request:
@@ -68,7 +68,7 @@ async def check_request(run: RunContext, request: Request, calls: list[Call], ch
 
 @dataclass(frozen=True)
 class PromptParts:
-    """What a worker's prompt is built from."""
+    """The parts of a worker's prompt."""
 
     request: Request
     evidence: tuple[Evidence, ...]

@@ -16,7 +16,7 @@ from rl_conductor.calls.context import RunContext
 from rl_conductor.errors import ConfigError, PolicyError
 from rl_conductor.execution.answer import list_failures, select_answer, to_completion
 from rl_conductor.execution.executor import Execution
-from rl_conductor.execution.guarding import check_request, checks_answer, is_answer_blocked, withheld_request
+from rl_conductor.execution.guarding import answer_block, check_request, checks_answer, withheld_request
 from rl_conductor.execution.prompt_version import prompt_version
 from rl_conductor.execution.restore import Rules, check_history, without_continuation
 from rl_conductor.execution.round_context import Hedges, RoundContext
@@ -220,7 +220,7 @@ class RunState:
 
     def answer(self) -> Answer | None:
         """Selects the answer from the rounds so far; none if a guardrail blocked it."""
-        if self.context.all_guardrails and is_answer_blocked(self.rounds):
+        if self.context.all_guardrails and answer_block(self.rounds) is not None:
             return None
         # An earlier step's reply won't do where the policy says who answers, or where only the last step was told the
         # response format.
@@ -228,6 +228,11 @@ class RunState:
         if self.context.guardrails and checks_answer(self.context):  # an earlier reply was not checked as an answer
             allow_evidence = False
         return select_answer(self.rounds, streamed_text=self.streamed_text, allow_evidence=allow_evidence)
+
+    def _failure(self) -> str:
+        """Describes why there is no answer."""
+        block = answer_block(self.rounds)
+        return "; ".join(list_failures(self.rounds)) if block is None else block.in_words
 
     def trace(self, interruption: str | None) -> Trace:
         """Builds the trace of the run as it is now.
@@ -248,7 +253,7 @@ class RunState:
             rounds=tuple(self.rounds),
             answer=answer,
             completion=to_completion(result, usage, self.streamed_text) if result else None,
-            error=None if answer else interruption or "; ".join(list_failures(self.rounds)),
+            error=None if answer else interruption or self._failure(),
             seconds=self.context.elapsed(),
             fence_key=self.context.fence_key,
             versions=Versions(package=package_version(), prompt=self._prompt_version),

@@ -37,7 +37,7 @@ class CallModel(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class Content:
-    """What a guardrail checks at one stage of a run."""
+    """The input of a guardrail at one stage of a run."""
 
     stage: Stage
     texts: tuple[str, ...]
@@ -111,12 +111,11 @@ class Guardrail(ABC):
     check the result concurrently."""
 
     def __post_init__(self) -> None:
-        stages = frozenset((self.stages,) if isinstance(self.stages, str) else self.stages)
-        unknown = sorted(stages.difference(get_args(Stage)))
-        if unknown or not stages:
-            known = ", ".join(map(repr, get_args(Stage)))
-            raise ConfigError(f"guardrail {self.name!r}: stages is {sorted(stages)}; write one or more of {known}")
-        self.stages = stages
+        stages = [self.stages] if isinstance(self.stages, str) else list(self.stages)
+        self.stages = frozenset(stage for stage in get_args(Stage) if stage in stages)
+        if not stages or len(self.stages) < len(set(stages)):
+            names = ", ".join(map(repr, get_args(Stage)))
+            raise ConfigError(f"guardrail {self.name!r}: stages is {stages}; write one or more of {names}")
 
     @abstractmethod
     async def check(self, content: Content) -> Verdict:

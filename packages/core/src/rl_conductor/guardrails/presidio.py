@@ -98,7 +98,7 @@ class PresidioGuardrail(Guardrail):
 
     def _redact(self, text: str, findings: Sequence[RecognizerResult]) -> str:
         results = [Finding(each.entity_type, each.start, each.end, each.score) for each in findings]
-        return _anonymizer().anonymize(text, results, operators=dict(self.operators or {}) or None).text
+        return str(_anonymizer().anonymize(text, results, operators=dict(self.operators or {}) or None).text)
 
 
 @cache

@@ -89,8 +89,8 @@ class GuardrailRunner:
         """Runs checks concurrently; the first one that refuses cancels the others."""
         tasks = [asyncio.create_task(self._check(guardrail, subject)) for guardrail in guardrails]
         try:
-            done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION)
-            for task in (task for task in tasks if task in done):
+            finished, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION)
+            for task in (task for task in tasks if task in finished):
                 task.result()
         finally:
             for task in tasks:
@@ -103,7 +103,8 @@ class GuardrailRunner:
         outcome: CheckOutcome
         try:
             verdict = await self._verdict(guardrail, subject)
-            (value, outcome), reason = _apply(verdict, subject, rewrites=guardrail.rewrites), verdict.reason
+            value, outcome = _apply(verdict, subject, rewrites=guardrail.rewrites)
+            reason = "" if outcome == "allowed" and isinstance(verdict, Redact) else verdict.reason
         except ScriptError:
             raise
         except Exception as error:  # whatever a user's guardrail raises

@@ -166,6 +166,6 @@ def _rewrite_value(value: Any, rewrite: Rewrite) -> Any:
         return rewrite(value)
     if isinstance(value, bool) or value is None:
         return value
-    written = json.dumps(value)
-    rewritten = rewrite(written)
-    return value if rewritten == written else rewritten
+    text = json.dumps(value)
+    rewritten = rewrite(text)
+    return value if rewritten == text else rewritten

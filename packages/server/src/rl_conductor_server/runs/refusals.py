@@ -12,12 +12,10 @@ ANTHROPIC = "messages"
 
 
 def with_refusal(trace: Trace, api: str) -> Trace:
-    """Adds an empty, filtered completion to the trace of a run whose answer was refused.
+    """Adds an empty, filtered completion to the trace of a run without an answer, if a guardrail refused that.
 
     So are refused requests of Anthropic's API; those of the others get an error, see `refusal_error`.
     """
-    if trace.completion is not None:
-        return trace
     refusal = trace.refusal
     if refusal is None or (refusal.stage == "input" and api != ANTHROPIC):
         return trace

@@ -100,14 +100,6 @@ class AdmittedRequest:
         return prompt_in(self.request.messages)
 
     @property
-    def _stored_question(self) -> str:
-        """The question as stored while it runs: guardrails may have to redact it first."""
-        if not self.parsed.keep:
-            return ""
-        is_checked = any("input" in guardrail.stages for guardrail in self.model.conductor.guardrails)
-        return UNCHECKED if is_checked else self.question
-
-    @property
     def is_background(self) -> bool:
         """`True` if no user waits for it or requests it again."""
         return self.api in (SHADOW, JUDGE)
@@ -137,6 +129,8 @@ class AdmittedRequest:
 
     def new_run(self) -> NewRun:
         """Creates the record of its run, with a new id."""
+        guardrails = self.model.conductor.guardrails
+        is_checked = guardrails and any("input" in guardrail.stages for guardrail in guardrails)
         return NewRun(
             id=f"run-{secrets.token_hex(8)}",
             key=self.key.name,
@@ -147,7 +141,7 @@ class AdmittedRequest:
             model=self.model.pinned,
             created=time.time(),
             labels=self.parsed.labels,
-            question=self._stored_question,
+            question=(UNCHECKED if is_checked else self.question) if self.parsed.keep else "",
             side=self.model.arm,
         )
 

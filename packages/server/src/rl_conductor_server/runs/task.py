@@ -120,7 +120,8 @@ class RunTask:
 
     def _on_event(self, event: Event) -> None:
         if isinstance(event, Finished):
-            event = Finished(trace=with_refusal(event.trace, self.request.api))
+            if event.trace.completion is None:
+                event = Finished(trace=with_refusal(event.trace, self.request.api))
             self.trace = event.trace
         elif isinstance(event, WorkflowPlanned | StepFinished):
             self._record(event)
@@ -145,10 +146,11 @@ class RunTask:
         if self.trace is None:
             self.store.abandon_run(self.handle.id)
             return
-        has_answer = self.trace.completion is not None
+        completion = self.trace.completion
+        has_answer = completion is not None
         status: Status = "done" if has_answer else "cancelled" if self.trace.error == "cancelled" else "failed"
         keep = self.request.parsed.keep or self._can_be_requested_again
         self.store.finish_run(self.handle.id, self.trace, status, charged=self.run_budget.spent, store_content=keep)
         self.metrics.count_run(self.request.metrics_label, self.trace)
-        if has_answer and self.trace.refusal is None:
+        if completion is not None and not (completion.finish_reason == "content_filter" and self.trace.refusal):
             self.on_answer(self.request, self.trace)

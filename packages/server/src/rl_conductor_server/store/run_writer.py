@@ -113,9 +113,14 @@ class RunWriter:
             self._run_key(write.run) | _finished_values(write, trace)
             for (write, _), trace in zip(writes, traces, strict=True)
         ]
-        for has_question in (True, False):  # a statement for many rows sets the same columns in all of them
-            if group := [values for values in updates if ("question" in values) is has_question]:
-                connection.execute(self._statements.update_run, group)
+        connection.execute(self._statements.update_run, updates)
+        questions = [
+            self._run_key(write.run) | _checked_question(write)
+            for write, _ in writes
+            if write.store_content and write.trace.rounds and write.trace.rounds[0].plan.checks
+        ]
+        if questions:
+            connection.execute(self._statements.update_run, questions)
         connection.execute(self._statements.delete_steps, [{"of_run": write.run} for write, _ in writes])
         usage_rows = [row for write, _ in writes for row in worker_usage_rows(write.run, write.trace.calls())]
         if usage_rows:
@@ -153,7 +158,7 @@ def excerpt(text: str) -> str:
 
 def _finished_values(write: FinishRun, trace: str) -> dict[str, Any]:
     error = write.trace.error
-    return _checked_question(write) | {
+    return {
         "status": write.status,
         "seconds": write.trace.seconds,
         "error": error if write.store_content or error in (None, "cancelled") else REDACTED_ERROR,
@@ -163,10 +168,9 @@ def _finished_values(write: FinishRun, trace: str) -> dict[str, Any]:
     }
 
 
-def _checked_question(write: FinishRun) -> dict[str, Any]:
-    """The column of the question if guardrails checked it, because it could not be stored before."""
-    has_checks = write.store_content and any(round_.plan.checks for round_ in write.trace.rounds)
-    return {"question": excerpt(prompt_in(write.trace.request.messages))} if has_checks else {}
+def _checked_question(write: FinishRun) -> dict[str, str]:
+    """The column of a question that could not be stored before guardrails had checked it."""
+    return {"question": excerpt(prompt_in(write.trace.request.messages))}
 
 
 def _ended(row: Row[Any], status: Status, trace_digest: str) -> Ended:

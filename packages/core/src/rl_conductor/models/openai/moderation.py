@@ -48,7 +48,9 @@ class ModerationModel(OpenAIModel):
         with redacting(*self._credentials.secrets), self._translate_errors():
             async with asyncio.timeout(request.timeout):
                 # The endpoint takes several texts at once, but merges a text and images into one result.
-                replies = [await self._classify(inputs) for inputs in (texts, *([image] for image in images)) if inputs]
+                batches: list[Sequence[Any]] = [texts] if texts else []
+                batches += [[image] for image in images]
+                replies = [await self._classify(inputs) for inputs in batches]
         return Completion(
             message=Message.assistant(
                 Classifications(
