@@ -12,14 +12,27 @@ from core.guards import HIDDEN, SECRET, Check, Hide, Rewriting, always
 from core.runs import ACCEPT, SOON, Gated, down, forever, plan, pool_of, worker, workflow
 from rl_conductor.conductor import Conductor
 from rl_conductor.errors import ConfigError, PolicyError, RefusedError, RunError
-from rl_conductor.guardrails import Allow, Content, Guardrail, Redact, Refuse, Replace, Verdict
+from rl_conductor.guardrails import Allow, Content, Guardrail, Redact, Refuse, Replace, Verdict, check_messages
 from rl_conductor.models.scripted import ScriptedModel
 from rl_conductor.planning.planner import Planner
+from rl_conductor.pool.worker import Worker
 from rl_conductor.replay import differences, replay
 from rl_conductor.trace.events import AnswerDelta, Event, StepFinished
 from rl_conductor.trace.summary import Summary
 from rl_conductor.trace.trace import Trace
-from rl_conductor.types import Card, Continuation, ImagePart, JsonFormat, Message, Price, Request, Tool, ToolCall
+from rl_conductor.types import (
+    Card,
+    Continuation,
+    ImagePart,
+    JsonFormat,
+    Message,
+    Price,
+    ReasoningPart,
+    Request,
+    TextPart,
+    Tool,
+    ToolCall,
+)
 from rl_conductor.workflow.limits import Limits
 from rl_conductor.workflow.policy import DataRule, Policy
 
@@ -490,7 +503,11 @@ async def test_steps_that_a_host_runs_are_checked() -> None:
     with pytest.raises(ConfigError, match=r"await check_input\(\) first"):
         elsewhere.finish([first, last])
     await elsewhere.check_input()
-    assert SECRET not in elsewhere.finish([first, last]).model_dump_json()
+    trace = elsewhere.finish([first, last])
+    assert SECRET not in trace.model_dump_json()
+    assert [len(round_.results) for round_ in trace.rounds] == [2]
+    assert [check.stage for check in trace.rounds[0].plan.checks] == ["input", "input"]  # of `plan`, and here
+    assert not elsewhere.may_continue
 
 
 async def test_a_host_can_not_run_steps_of_a_refused_question() -> None:
@@ -542,3 +559,60 @@ async def test_a_conductor_without_guardrails_has_no_checks_in_its_trace() -> No
 def test_a_wrong_setting_says_what_to_write(make: Any, reason: str) -> None:
     with pytest.raises(ConfigError, match=reason):
         make()
+
+
+async def test_the_records_of_an_agents_tools_are_redacted_with_its_reply() -> None:
+    def look_up() -> str:
+        """Looks up the number."""
+        return f"it is {SECRET}"
+
+    call = Message.assistant(f"I try {SECRET}", tool_calls=[ToolCall(id="c1", name="look_up", arguments="{}")])
+    agent = Worker.of("a", ScriptedModel([call, "I know it now."]), tools=[look_up])
+    trace = await conductor(Hide(stages=("reply",)), planner=ONE_STEP, pool={"a": agent}).run("q")
+    assert trace.text == "I know it now."
+    nested = trace.rounds[0].results[0].calls[0].nested
+    assert nested is not None
+    assert nested.tools[0].result == f"it is {HIDDEN}"
+    assert SECRET not in trace.model_dump_json()
+
+
+async def test_reasoning_that_is_redacted_is_dropped_with_its_signature() -> None:
+    kept, dropped = (ReasoningPart(text=text, signature="s") for text in ("fine", f"not {SECRET}"))
+    reply = Message(role="assistant", content=(kept, dropped, TextPart(text="done")))
+    trace = await conductor(Hide(stages=("reply",)), planner=ONE_STEP, pool={"a": [reply]}).run("q")
+    assert trace.completion is not None
+    assert trace.completion.message.content == (kept, TextPart(text="done"))
+    assert SECRET not in trace.model_dump_json()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "redacted"),
+    [
+        (f'{{"a": "{SECRET}", "a": "b"}}', f'{{"a": "{HIDDEN}", "a": "b"}}'),
+        (f'{{"{SECRET}": [1, null, {{"x": "{SECRET}"}}]}}', f'{{"{HIDDEN}": [1, null, {{"x": "{HIDDEN}"}}]}}'),
+        (f"not JSON {SECRET}", f"not JSON {HIDDEN}"),
+        ("[" * 5000 + SECRET, "[" * 5000 + HIDDEN),
+        ("[" * 300 + f'"{SECRET}"' + "]" * 300, "[" * 300 + f'"{HIDDEN}"' + "]" * 300),
+    ],
+)
+async def test_nothing_hides_in_the_arguments_of_a_tool_call(arguments: str, redacted: str) -> None:
+    calls = Message.assistant(tool_calls=[ToolCall(id="c1", name="dial", arguments=arguments)])
+    checked = await check_messages([Hide()], "input", [Message.user("q"), calls])
+    assert checked[1].tool_calls[0].arguments == redacted
+
+
+async def test_the_trace_of_a_run_cancelled_while_its_answer_is_checked_does_not_contain_it() -> None:
+    asked = asyncio.Event()
+
+    async def wait(_: Content) -> Verdict:
+        asked.set()
+        return await hang()
+
+    events: list[Event] = []
+    made = conductor(Check(stages=("answer",), verdict=wait), planner=ONE_STEP, pool={"a": f"it is {SECRET}"})
+    run = asyncio.ensure_future(made.run("q", on_event=events.append))
+    await asyncio.wait_for(asked.wait(), SOON)
+    run.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await run
+    assert all(SECRET not in event.model_dump_json() for event in events)

@@ -8,7 +8,6 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import cached_property, lru_cache
-from typing import TypeVar
 
 from rl_conductor._internal.identity import ByIdentity
 from rl_conductor._internal.version import package_version
@@ -28,13 +27,11 @@ from rl_conductor.planning.selector import WorkflowSelector
 from rl_conductor.pool.pool import WorkerPool
 from rl_conductor.trace.checks import GuardrailCheck
 from rl_conductor.trace.observers import RunInfo
-from rl_conductor.trace.trace import Answer, Call, PlanRecord, Round, Setup, StepResult, Trace, Versions
+from rl_conductor.trace.trace import Answer, Call, PlanRecord, Round, Setup, Trace, Versions
 from rl_conductor.types import Card, Request, total
 from rl_conductor.workflow.limits import Limits
 from rl_conductor.workflow.policy import Policy
 from rl_conductor.workflow.workflow import AccessMode, PlanSpace
-
-Record = TypeVar("Record", PlanRecord, StepResult)
 
 
 @dataclass
@@ -113,8 +110,8 @@ class RunState:
             vars(self).pop("_worker_request", None)
         self.is_checked = True
 
-    def with_input_checks(self, record: Record) -> Record:
-        """Moves the checks of the request, and their calls, to the record of a plan or step."""
+    def with_input_checks(self, record: PlanRecord) -> PlanRecord:
+        """Moves the checks of the request, and their calls, to a plan's record."""
         calls, checks = (*self.input_calls, *record.calls), (*self.input_checks, *record.checks)
         self.input_calls, self.input_checks = [], []
         return record.model_copy(update={"calls": calls, "checks": checks})

@@ -62,8 +62,7 @@ class Stepwise:
         self._charged.add(index)
         with self._observe(self._run_info()) as emit:
             execution.round.run = self._run.context.with_listener(emit)
-            result = await execution.run_step(self.workflow, index)
-        return self._run.with_input_checks(result) if self._run.input_checks else result
+            return await execution.run_step(self.workflow, index)
 
     async def check_input(self) -> None:
         """Lets the guardrails check the question, once.
@@ -79,6 +78,7 @@ class Stepwise:
                 await self._run.check_input()
             except GuardrailError as error:
                 raise run_error(self._run.finish(str(error))) from None
+            self.plan = self._run.with_input_checks(self.plan)
 
     def finish(self, results: Collection[StepResult]) -> Trace:
         """Returns the trace of the whole run, given the results of all steps that the answer depends on.
