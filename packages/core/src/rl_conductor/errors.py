@@ -16,9 +16,9 @@
     ├── WorkflowError               the plan is unusable; .text is the Conductor's reply
     │   ├── WorkflowParseError      it is not in the plan language
     │   └── WorkflowValidationError it is, but the workflow may not run; .violations
-    ├── GuardrailError              a guardrail refused a text, or failed; .guardrail .stage .reason
-    └── RunError                    a run ended without an answer; .trace has its steps and cost
-        └── RefusedError            a guardrail refused its input or its answer; .guardrail .stage .reason
+    ├── RunError                    a run ended without an answer; .trace has its steps and cost
+    │   └── RefusedError            a guardrail refused its input or its answer; .guardrail .stage .reason
+    └── GuardrailError              a guardrail refused a text, or failed; .guardrail .stage .reason
 
 Adapters translate the exceptions of other libraries. Outside of the tree are pydantic's `ValidationError` for invalid
 values, and `ScriptError`, a fault in a test, which no run may catch.

@@ -86,8 +86,10 @@ def build_conductor(
     selected = _find_profile(profile) if profile else None
     if instructions:
         resolved = replace(resolved, planner=replace(resolved.planner, instructions=instructions))
+    if guardrails is not None:
+        resolved = replace(resolved, guardrails=tuple(guardrails))
     conductor = Conductor.from_discovered(
-        resolved, profile=selected, policy=policy, limits=limits, guardrails=guardrails, name=model_name(profile)
+        resolved, profile=selected, policy=policy, limits=limits, name=model_name(profile)
     )
     limits = conductor.limits if rounds is None else conductor.limits.model_copy(update={"rounds": rounds})
     return conductor.replaced(limits=limits, retries=retries, access=access)

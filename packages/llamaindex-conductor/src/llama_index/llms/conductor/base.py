@@ -132,13 +132,14 @@ class Conductor(StructuredOutputLLM):
         resolved = resolve_pool(self.workers, self.planner)
         if self.instructions:
             resolved = replace(resolved, planner=replace(resolved.planner, instructions=self.instructions))
+        if self.guardrails is not None:
+            resolved = replace(resolved, guardrails=tuple(self.guardrails))
         self._pool = resolved.pool
         self._core = rl_conductor.Conductor.from_discovered(
             replace(instrument_pool(resolved), access=self.access or resolved.access),
             profile=self.profile,
             policy=self.policy,
             limits=self.limits,
-            guardrails=self.guardrails,
         )
 
     # -------------------------------------------------------------------------------- properties
