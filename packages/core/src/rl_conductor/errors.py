@@ -16,7 +16,9 @@
     ├── WorkflowError               the plan is unusable; .text is the Conductor's reply
     │   ├── WorkflowParseError      it is not in the plan language
     │   └── WorkflowValidationError it is, but the workflow may not run; .violations
-    └── RunError                    a run ended without an answer; .trace has its steps and cost
+    ├── RunError                    a run ended without an answer; .trace has its steps and cost
+    │   └── RefusedError            a guardrail refused its input or its answer; .guardrail .stage .reason
+    └── GuardrailError              a guardrail refused a text, or failed; .guardrail .stage .reason
 
 Adapters translate the exceptions of other libraries. Outside of the tree are pydantic's `ValidationError` for invalid
 values, and `ScriptError`, a fault in a test, which no run may catch.
@@ -29,6 +31,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from decimal import Decimal
 
+    from rl_conductor.trace.checks import GuardrailCheck
     from rl_conductor.trace.trace import Trace
 
 
@@ -149,12 +152,32 @@ class WorkflowValidationError(WorkflowError):
         self.violations = violations
 
 
+class GuardrailError(ConductorError):
+    """A guardrail refused a text, or failed to check it."""
+
+    def __init__(self, check: GuardrailCheck) -> None:
+        super().__init__(check.in_words)
+        self.guardrail = check.guardrail
+        self.stage = check.stage
+        self.reason = check.reason
+
+
 class RunError(ConductorError):
     """A run ended without an answer; `trace` has its steps, errors and cost."""
 
     def __init__(self, message: str, *, trace: Trace) -> None:
         super().__init__(message)
         self.trace = trace
+
+
+class RefusedError(RunError):
+    """A run has no answer because a guardrail refused its input or its answer."""
+
+    def __init__(self, message: str, *, trace: Trace, check: GuardrailCheck) -> None:
+        super().__init__(message, trace=trace)
+        self.guardrail = check.guardrail
+        self.stage = check.stage
+        self.reason = check.reason
 
 
 class ScriptError(AssertionError):

@@ -79,7 +79,8 @@ def _endpoint(adapter: ApiAdapter) -> Callable[[Request], Awaitable[Response]]:
 
 def _error_response(error: Exception, adapter: ApiAdapter) -> Response:
     converted = _convert_error(error)
-    run = {"x-conductor-run": error.trace.id} if isinstance(error, RunError) else {}
+    cause = error if isinstance(error, RunError) else error.__cause__  # an `ApiError` may stand for it
+    run = {"x-conductor-run": cause.trace.id} if isinstance(cause, RunError) else {}
     return JSONResponse(adapter.error_body(converted), status_code=converted.status, headers=converted.headers | run)
 
 

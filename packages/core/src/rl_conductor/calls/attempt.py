@@ -99,7 +99,9 @@ class Attempt:
         if reservation is not None:
             reservation.begin()
         self._shorten(timer)
-        scope = current_scope.set(CallScope(self.run.budget, reservation, self.nested_usage, self.nested, self.slot))
+        scope = current_scope.set(
+            CallScope(self.run.budget, reservation, self.nested_usage, self.nested, self.slot, self.run.all_guardrails)
+        )
         try:
             completion = await (self._complete() if self.on_text is None else self._stream(self.on_text))
         except ModelError as error:

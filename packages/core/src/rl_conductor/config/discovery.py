@@ -13,6 +13,8 @@ from urllib.parse import urlsplit
 from rl_conductor.config.learned_folder import CONDUCTOR_FILE, apply_conductor_file, read_conductor_file
 from rl_conductor.config.profiles import Profile
 from rl_conductor.errors import ConfigError
+from rl_conductor.guardrails.base import Guardrail
+from rl_conductor.guardrails.entry import build_guardrails
 from rl_conductor.models import Model, model
 from rl_conductor.models.endpoints import redact_url, usable_key
 from rl_conductor.planning.planner import Planner
@@ -90,6 +92,7 @@ class DiscoveredPool:
     """A quicker planner, for profiles that prefer cheap and fast workers."""
     selector: WorkflowSelector | None = None
     """Selects a learned workflow for each request; `None` without a learned conductor."""
+    guardrails: tuple[Guardrail, ...] = ()
     embedded: bool = False
     """`True` if nothing else was found, so that the tiny embedded models are used."""
 
@@ -128,15 +131,19 @@ def from_file(content: PoolFile, reason: str) -> DiscoveredPool:
     """Builds the pool of a pool file; without `[planner]`, the first worker's model is also the planner."""
     pool = WorkerPool(content.build())
     tiers = None if content.tiers is None else Router.read(content.tiers)
+    guardrails = build_guardrails(content.guardrails)
     entry = content.planner
     if entry is None:
         first = next(iter(pool.values()))
         planner = Planner.from_worker(first)
         reasons = (reason, f"its first worker {first.name!r} is also the planner: {planner.model.name}")
-        return DiscoveredPool(pool, planner, reasons, tiers=tiers)
+        return DiscoveredPool(pool, planner, reasons, tiers=tiers, guardrails=guardrails)
     planner = Planner.from_entry(entry)
     reasons = (reason, f"using its planner: {planner.model.name}")
-    return DiscoveredPool(pool, planner, reasons, limits=Limits(steps=entry.steps), access=entry.access, tiers=tiers)
+    limits = Limits(steps=entry.steps)
+    return DiscoveredPool(
+        pool, planner, reasons, limits=limits, access=entry.access, tiers=tiers, guardrails=guardrails
+    )
 
 
 def load_folder(

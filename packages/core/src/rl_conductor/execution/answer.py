@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal
 
-from rl_conductor.errors import RunError
+from rl_conductor.errors import RefusedError, RunError
 from rl_conductor.trace.trace import Answer, Round, StepResult, Trace
 from rl_conductor.types import Completion, Message, TextPart, Usage
 
@@ -50,10 +50,17 @@ def raise_if_unanswered(trace: Trace) -> Trace:
 
     Raises:
         RunError: it has none; the error carries it.
+        RefusedError: it has none because a guardrail refused the request or the answer.
     """
     if trace.completion is None:
-        raise RunError(f"there is no answer: {trace.error}", trace=trace)
+        raise run_error(trace)
     return trace
+
+
+def run_error(trace: Trace) -> RunError:
+    """Returns the error for a trace without an answer."""
+    message, check = f"there is no answer: {trace.error}", trace.refusal
+    return RunError(message, trace=trace) if check is None else RefusedError(message, trace=trace, check=check)
 
 
 def to_completion(result: StepResult, usage: Usage, streamed_text: str) -> Completion:

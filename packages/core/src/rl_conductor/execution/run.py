@@ -8,7 +8,9 @@ from dataclasses import dataclass
 
 from rl_conductor.calls.record import format_for_log, log
 from rl_conductor.calls.scope import report_run
-from rl_conductor.execution.answer import raise_if_unanswered
+from rl_conductor.errors import GuardrailError
+from rl_conductor.execution.answer import raise_if_unanswered, run_error
+from rl_conductor.execution.executor import Execution
 from rl_conductor.execution.plan_source import UNPLANNED, PlanSource
 from rl_conductor.execution.restore import resumable_rounds
 from rl_conductor.execution.state import RunState
@@ -41,6 +43,8 @@ class Run(RunState):
         interruption: str | None = "cancelled"
         try:
             self.context.budget.check_depth()
+            if self.context.guardrails:
+                await self.check_input()
             self.rounds, self.dropped = resumable_rounds(self.rounds, self.first_space, self.rules, self.planner.card)
             interrupted = self.rounds.pop() if self.rounds else None
             while self.number < self.limits.rounds:
@@ -49,6 +53,8 @@ class Run(RunState):
                 if not self.may_continue(record):
                     break
             interruption = None
+        except GuardrailError as error:
+            interruption = str(error)
         except Exception as error:
             interruption = str(error)
             raise
@@ -70,19 +76,31 @@ class Run(RunState):
         return execution.plan
 
     async def plan(self) -> PlanRecord:
-        """Returns a plan without running it: the fallback's workflow when the planner wrote none."""
+        """Returns a plan without running it: the fallback's workflow when the planner wrote none.
+
+        Raises:
+            RunError: a guardrail refused the request, or failed.
+        """
         self.context.budget.check_depth()
-        execution = self.execution()
+        execution: Execution | None = None
         try:
+            if self.context.guardrails:
+                await self.check_input()
+            execution = self.execution()
             return await read_plan(self.plans.stream(execution))
+        except GuardrailError as error:
+            raise run_error(self.finish(str(error))) from None
         except asyncio.CancelledError:
-            if execution.plan is not None:
+            if execution is not None and execution.plan is not None:
                 self.rounds.append(execution.to_round(execution.plan))
             self.finish("cancelled")
             raise
 
     def finish(self, interruption: str | None = None) -> Trace:
         """Ends the run: reports its usage, emits `Finished`, and returns the trace."""
+        if self.input_checks or self.input_calls:
+            plan = PlanRecord(source="planner", errors=(interruption,) if interruption else ())
+            self.rounds.append(Round(plan=self.with_input_checks(plan)))
         trace = self.trace(interruption)
         report_run(trace, self.context.began)
         if trace.answer is not None and trace.answer.source == "evidence":

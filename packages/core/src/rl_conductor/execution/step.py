@@ -7,16 +7,20 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 
 from rl_conductor.calls.model_call import ModelCall
-from rl_conductor.errors import ConductorError, LimitError, OutputLimitError
+from rl_conductor.errors import ConductorError, GuardrailError, LimitError, OutputLimitError
+from rl_conductor.execution.guarding import CallGuard
 from rl_conductor.execution.round_context import RoundContext
+from rl_conductor.guardrails.runner import GuardrailRunner
 from rl_conductor.pool.worker import Worker
 from rl_conductor.pool.worker_prompt import (
     NO_REPLY,
     Evidence,
     hide_attachments,
+    prompt_in,
     with_prompt,
     worker_prompt,
 )
+from rl_conductor.trace.checks import ENDS_RUN, GuardrailCheck
 from rl_conductor.trace.events import AnswerDelta, StepFinished, StepStarted
 from rl_conductor.trace.trace import Call, StepResult
 from rl_conductor.types import Completion, Continuation, Message, Request, Sampling
@@ -39,6 +43,11 @@ class StepRun:
     calls: list[Call] = field(default_factory=list)
     errors: list[str] = field(default_factory=list)
     result: StepResult | None = None
+    checks: list[GuardrailCheck] = field(default_factory=list)
+    evidence: tuple[Evidence, ...] = ()
+    """The earlier replies that are in its prompt."""
+    redacted_prompts: dict[str, str] = field(default_factory=dict)
+    """By worker: the prompt as sent, if guardrails check it."""
     max_tokens: dict[str, int] = field(default_factory=dict)
     """The raised `max_tokens` of workers that had used up their default without an answer."""
 
@@ -58,6 +67,7 @@ class StepRun:
         reply = await self._reply(prompt)
         if reply is not None and reply.tool_calls:
             sources = self.round.sources(self.index)
+            prompt = self.redacted_prompts.get(self.step.worker, prompt)
             continuation = Continuation(worker=self.step.worker, prompt=prompt, sources=sources)
             reply = reply.model_copy(update={"continuation": continuation})
         self.result = StepResult(
@@ -70,6 +80,7 @@ class StepRun:
             calls=tuple(self.calls),
             started=started,
             seconds=self.round.run.elapsed() - started,
+            checks=tuple(self.checks),
         )
         self.round.run.emit(StepFinished(round=self.round.number, result=self.result))
         return self.result
@@ -83,6 +94,7 @@ class StepRun:
             status="failed",
             error="cancelled",
             calls=tuple(self.calls),
+            checks=tuple(self.checks),
         )
 
     # ------------------------------------------------------------------------------- the request
@@ -91,6 +103,7 @@ class StepRun:
         if self.round.passthrough:
             return self.round.question
         evidence = self._earlier_rounds() + [_evidence(str(result.index + 1), result) for result in inputs]
+        self.evidence = tuple(evidence)
         return worker_prompt(self.round.question, evidence, self.planned.subtask, key=self.round.run.fence_key)
 
     def _earlier_rounds(self) -> list[Evidence]:
@@ -103,8 +116,8 @@ class StepRun:
             if result.status != "skipped"
         ]
 
-    def _request(self, prompt: str, worker: Worker) -> Request:
-        request, can = self.round.request, worker.model.capabilities
+    def _request(self, prompt: str, worker: Worker, request: Request | None = None) -> Request:
+        request, can = request or self.round.request, worker.model.capabilities
         messages = request.messages if self.round.passthrough else with_prompt(request.messages, prompt)
         messages = hide_attachments(messages, images=can.images, files=can.files)
         if worker.instructions:
@@ -127,11 +140,17 @@ class StepRun:
             tried.add(worker.name)
             try:
                 if worker.hedge_after is None or self._streams:
-                    completion = await self._model_call(worker, prompt).complete()
+                    completion = await (
+                        self._guarded_call(worker)
+                        if self.round.run.all_guardrails
+                        else self._model_call(worker, prompt).complete()
+                    )
                 else:
                     completion = await self._hedged_call(worker, worker.hedge_after, prompt, tried)
             except ConductorError as error:
                 self.errors.append(f"{worker.name}: {error}")
+                if isinstance(error, GuardrailError) and error.stage in ENDS_RUN:
+                    return None
                 if isinstance(error, OutputLimitError) and self._raise_max_tokens(worker, prompt):
                     continue
                 out_of_time = isinstance(error, LimitError) and error.limit == "seconds"
@@ -174,7 +193,7 @@ class StepRun:
 
     async def _hedged_call(self, worker: Worker, hedge_after: float, prompt: str, tried: set[str]) -> Completion:
         """Calls the worker, and another one as well if it has not replied after `hedge_after` seconds."""
-        first = asyncio.create_task(self._model_call(worker, prompt).complete())
+        first = asyncio.create_task(self._call(worker, prompt))
         steps = {first: self.step}
         try:
             await asyncio.wait({first}, timeout=hedge_after)
@@ -192,8 +211,8 @@ class StepRun:
         if other is not None and not late and self.round.hedges.remaining > 0:
             self.round.hedges.remaining -= 1
             tried.add(other.worker)
-            call = self._model_call(self.round.pool[other.worker], prompt)
-            steps[asyncio.create_task(call.complete())] = other
+            call = self._call(self.round.pool[other.worker], prompt)
+            steps[asyncio.create_task(call)] = other
 
     async def _first_success(self, steps: dict[asyncio.Task[Completion], Step]) -> Completion:
         """Returns the first successful reply; raises the first error when all tasks fail."""
@@ -209,7 +228,23 @@ class StepRun:
                     return task.result()
         raise errors[0]
 
-    def _model_call(self, worker: Worker, prompt: str) -> ModelCall:
+    async def _call(self, worker: Worker, prompt: str) -> Completion:
+        if self.round.run.all_guardrails:
+            return await self._guarded_call(worker)
+        return await self._model_call(worker, prompt).complete()
+
+    async def _guarded_call(self, worker: Worker) -> Completion:
+        """Calls a worker with the prompt that guardrails allow, and returns the reply that they allow."""
+        runner = GuardrailRunner(self.round.run, self.calls, self.checks)
+        guard = CallGuard(runner, worker.card, self.round.request, self.evidence, is_last=self.last)
+        parts = await guard.check_prompt(self.planned.subtask)
+        prompt = question = prompt_in(parts.request.messages)
+        if not self.round.passthrough:
+            prompt = worker_prompt(question, parts.evidence, parts.subtask, key=self.round.run.fence_key)
+        self.redacted_prompts[worker.name] = prompt
+        return await guard.check_reply(await self._model_call(worker, prompt, parts.request).complete())
+
+    def _model_call(self, worker: Worker, prompt: str, request: Request | None = None) -> ModelCall:
         def emit_start(attempt: int) -> None:
             access, number = self.planned.access, self.round.number
             event = StepStarted(round=number, index=self.index, worker=worker.name, attempt=attempt, access=access)
@@ -218,7 +253,7 @@ class StepRun:
         return ModelCall(
             run=self.round.run,
             model=worker.model,
-            request=self._request(prompt, worker),
+            request=self._request(prompt, worker, request),
             calls=self.calls,
             worker=worker.name,
             slot=worker.slots.get() if worker.slots else None,

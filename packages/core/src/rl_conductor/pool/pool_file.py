@@ -18,6 +18,7 @@ from rl_conductor.models import PROVIDERS, Model, model, providers
 from rl_conductor.plan_text.forms import Form
 from rl_conductor.pool.function_model import FunctionModel, is_worker_function
 from rl_conductor.pool.worker import Worker, slots_for
+from rl_conductor.trace.checks import Stage
 from rl_conductor.types import Card, Price, Roster, Sampling
 from rl_conductor.workflow.limits import PLAN_TOKENS
 from rl_conductor.workflow.workflow import AccessMode
@@ -166,11 +167,29 @@ class PlannerEntry(ModelEntry, PlanManner):
     """Maximum number of plans that are sampled until one is valid."""
 
 
+class GuardrailEntry(_Entry):
+    """A guardrail in a pool file: `[[guardrails]]`."""
+
+    type: str
+    """`presidio`, `openai-moderation`, `groundedness`, or `module:Class`."""
+    name: str | None = Field(default=None, min_length=1)
+    """Its name in traces and errors; by default that of its type."""
+    stages: tuple[Stage, ...] | None = Field(default=None, min_length=1)
+    """Where it checks; by default as its type does."""
+    fail_open: bool = False
+    """Uses texts when the check itself fails. By default they are refused then."""
+    timeout: float | None = Field(default=None, gt=0)
+    """Seconds for one check."""
+    options: dict[str, Any] = Field(default_factory=dict)
+    """Keyword arguments of the class. API keys are rejected; they belong in the environment."""
+
+
 class PoolFile(_Entry):
-    """A pool file: `[workers.NAME]` tables, and optionally `[planner]`."""
+    """A pool file: `[workers.NAME]` tables, and optionally `[planner]` and `[[guardrails]]`."""
 
     workers: dict[str, WorkerEntry]
     planner: PlannerEntry | None = None
+    guardrails: tuple[GuardrailEntry, ...] = ()
     tiers: Path | None = None
     """Path of a tiers file, relative to the pool file; `rl-conductor calibrate --tiers` creates it."""
 

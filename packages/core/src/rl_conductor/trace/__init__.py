@@ -3,6 +3,7 @@
 In: events and results of the execution. Out: values that can be stored, replayed and reported.
 """
 
+from rl_conductor.trace.checks import GuardrailCheck
 from rl_conductor.trace.events import (
     AnswerDelta,
     Event,
@@ -24,6 +25,7 @@ __all__ = [
     "Call",
     "Event",
     "Finished",
+    "GuardrailCheck",
     "Listener",
     "Nested",
     "NestedRun",

@@ -177,6 +177,7 @@ class _Node:
     # ------------------------------------------------------------------------------- state and events
 
     async def _finish_round(self, stepwise: Stepwise, steps: Update, seconds: Update) -> Command[str]:
+        await stepwise.check_input()
         trace = stepwise.finish(read_results(steps))
         if not stepwise.may_continue:
             return self._end(self._reply(trace), trace)

@@ -23,6 +23,8 @@ from rl_conductor_server.store import NewRun
 
 SHADOW, JUDGE = "shadow", "judge"
 """The `api` of runs that the server starts itself, in addition to those of users."""
+UNCHECKED = "(guardrails check it)"
+"""Stored in place of a question until guardrails have checked it."""
 FORMAT_FIELDS: dict[str, bool | set[str]] = {
     "stream": True,
     "usage_in_stream": True,
@@ -127,6 +129,8 @@ class AdmittedRequest:
 
     def new_run(self) -> NewRun:
         """Creates the record of its run, with a new id."""
+        guardrails = self.model.conductor.guardrails
+        is_checked = guardrails and any("input" in guardrail.stages for guardrail in guardrails)
         return NewRun(
             id=f"run-{secrets.token_hex(8)}",
             key=self.key.name,
@@ -137,7 +141,7 @@ class AdmittedRequest:
             model=self.model.pinned,
             created=time.time(),
             labels=self.parsed.labels,
-            question=self.question if self.parsed.keep else "",
+            question=(UNCHECKED if is_checked else self.question) if self.parsed.keep else "",
             side=self.model.arm,
         )
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from rl_conductor.calls.budget import Budget
 from rl_conductor.calls.scope import call_scope
-from rl_conductor.errors import ConductorError, RunError
+from rl_conductor.errors import ConductorError, RefusedError, RunError
 from rl_conductor.trace.events import Event, Finished, StepFinished, WorkflowPlanned
 from rl_conductor.trace.trace import Trace
 from rl_conductor.types import Usage, total
@@ -16,6 +16,7 @@ from rl_conductor_server.auth.budgets import ANY_DEPTH, RefusalRecorder
 from rl_conductor_server.metrics import Metrics
 from rl_conductor_server.runs.admission import Admission
 from rl_conductor_server.runs.handle import RunHandle
+from rl_conductor_server.runs.refusals import refusal_error, with_refusal
 from rl_conductor_server.runs.request import AdmittedRequest
 from rl_conductor_server.runs.tool_continuation import restore_context
 from rl_conductor_server.store import PLAN_POSITION, Claim, NewRun, Status, Store
@@ -74,6 +75,10 @@ class RunTask:
         self._nest_budgets(key_budget)
         try:
             return await self._run_conductor()
+        except RefusedError as error:
+            if self.trace is None or self.trace.completion is None:
+                raise refusal_error(error) from error
+            return self.trace
         except RunError as error:
             self.request.check_key_budget(error)
             self.request.check_shared_limits(error)
@@ -115,6 +120,8 @@ class RunTask:
 
     def _on_event(self, event: Event) -> None:
         if isinstance(event, Finished):
+            if event.trace.completion is None:
+                event = Finished(trace=with_refusal(event.trace, self.request.api))
             self.trace = event.trace
         elif isinstance(event, WorkflowPlanned | StepFinished):
             self._record(event)
@@ -139,10 +146,11 @@ class RunTask:
         if self.trace is None:
             self.store.abandon_run(self.handle.id)
             return
-        has_answer = self.trace.completion is not None
+        completion = self.trace.completion
+        has_answer = completion is not None
         status: Status = "done" if has_answer else "cancelled" if self.trace.error == "cancelled" else "failed"
         keep = self.request.parsed.keep or self._can_be_requested_again
         self.store.finish_run(self.handle.id, self.trace, status, charged=self.run_budget.spent, store_content=keep)
         self.metrics.count_run(self.request.metrics_label, self.trace)
-        if has_answer:
+        if completion is not None and not (completion.finish_reason == "content_filter" and self.trace.refusal):
             self.on_answer(self.request, self.trace)

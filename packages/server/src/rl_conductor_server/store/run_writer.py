@@ -10,6 +10,7 @@ from typing import Any, TypeAlias
 from sqlalchemy import Connection, Row
 
 from rl_conductor.calls.budget import Amount
+from rl_conductor.pool.worker_prompt import prompt_in
 from rl_conductor.trace.audit import Ended, digest_of, record_of
 from rl_conductor.trace.trace import Call, PlanRecord, StepResult, Trace
 from rl_conductor.types import Usage, total
@@ -113,6 +114,13 @@ class RunWriter:
             for (write, _), trace in zip(writes, traces, strict=True)
         ]
         connection.execute(self._statements.update_run, updates)
+        questions = [
+            self._run_key(write.run) | _checked_question(write)
+            for write, _ in writes
+            if write.store_content and write.trace.rounds and write.trace.rounds[0].plan.checks
+        ]
+        if questions:
+            connection.execute(self._statements.update_run, questions)
         connection.execute(self._statements.delete_steps, [{"of_run": write.run} for write, _ in writes])
         usage_rows = [row for write, _ in writes for row in worker_usage_rows(write.run, write.trace.calls())]
         if usage_rows:
@@ -158,6 +166,11 @@ def _finished_values(write: FinishRun, trace: str) -> dict[str, Any]:
         "answer": excerpt(write.trace.text) if write.store_content else None,
         **usage_values(write.trace.usage, write.charged),
     }
+
+
+def _checked_question(write: FinishRun) -> dict[str, str]:
+    """The column of a question that could not be stored before guardrails had checked it."""
+    return {"question": excerpt(prompt_in(write.trace.request.messages))}
 
 
 def _ended(row: Row[Any], status: Status, trace_digest: str) -> Ended:
