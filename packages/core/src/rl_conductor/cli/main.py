@@ -32,6 +32,7 @@ COMMANDS = {
     "pool": "rl_conductor.cli.pool:pool",
     "models": "rl_conductor.cli.models:app",
     "trace": "rl_conductor.cli.trace:app",
+    "mcp": "rl_conductor.cli.mcp.command:mcp",
     "doctor": "rl_conductor.cli.doctor:doctor",
 }
 """The commands of this package."""
