@@ -36,8 +36,8 @@ async def ask(conductor: Conductor, **arguments: Any) -> tuple[Any, list[str]]:
     """The result of the tool `ask`, and the messages of its progress."""
     messages: list[str] = []
 
-    async def progress(number: float, total: float | None, message: str | None) -> None:
-        assert number == len(messages) + 1
+    async def progress(progress: float, total: float | None, message: str | None) -> None:
+        assert progress == len(messages) + 1
         messages.append(message or "")
 
     async with Client(conductor_server(conductor)) as client:

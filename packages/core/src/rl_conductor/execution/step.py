@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from rl_conductor.calls.model_call import ModelCall
 from rl_conductor.errors import ConductorError, LimitError, OutputLimitError
 from rl_conductor.execution.round_context import RoundContext
+from rl_conductor.pool.request_inputs import select_inputs, select_question
 from rl_conductor.pool.worker import Worker
 from rl_conductor.pool.worker_prompt import (
     NO_REPLY,
@@ -58,7 +59,9 @@ class StepRun:
         reply = await self._reply(prompt)
         if reply is not None and reply.tool_calls:
             sources = self.round.sources(self.index)
-            continuation = Continuation(worker=self.step.worker, prompt=prompt, sources=sources)
+            continuation = Continuation(
+                worker=self.step.worker, prompt=prompt, sources=sources, inputs=self.planned.inputs
+            )
             reply = reply.model_copy(update={"continuation": continuation})
         self.result = StepResult(
             index=self.index,
@@ -91,7 +94,8 @@ class StepRun:
         if self.round.passthrough:
             return self.round.question
         evidence = self._earlier_rounds() + [_evidence(str(result.index + 1), result) for result in inputs]
-        return worker_prompt(self.round.question, evidence, self.planned.subtask, key=self.round.run.fence_key)
+        question = select_question(self.round.request.messages, self.planned.inputs)
+        return worker_prompt(question, evidence, self.planned.subtask, key=self.round.run.fence_key)
 
     def _earlier_rounds(self) -> list[Evidence]:
         if not self.planned.recall:
@@ -106,6 +110,7 @@ class StepRun:
     def _request(self, prompt: str, worker: Worker) -> Request:
         request, can = self.round.request, worker.model.capabilities
         messages = request.messages if self.round.passthrough else with_prompt(request.messages, prompt)
+        messages = select_inputs(messages, self.planned.inputs)
         messages = hide_attachments(messages, images=can.images, files=can.files)
         if worker.instructions:
             messages = _with_instructions(messages, worker.instructions)
