@@ -33,6 +33,7 @@ COMMANDS = {
     "pool": "rl_conductor.cli.commands.pool:pool",
     "models": "rl_conductor.cli.commands.models:app",
     "trace": "rl_conductor.cli.commands.trace:app",
+    "mcp": "rl_conductor.cli.commands.mcp.command:mcp",
     "doctor": "rl_conductor.cli.commands.doctor:doctor",
 }
 """The commands of this package."""

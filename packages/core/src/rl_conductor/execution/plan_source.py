@@ -146,7 +146,7 @@ class PlanSource:
         return PlanRequest(
             run=state.context,
             conversation=state.request.messages,
-            space=execution.round.space,
+            space=state.planner.plannable(execution.round.space),
             cards=state.pool.cards,
             round_index=state.number,
             previous_rounds=collect_previous_rounds(state.rounds, state.first_space, state.planner.plan_form),
@@ -234,7 +234,7 @@ class PlanSource:
             context.space = context.space.model_copy(update={"allowed": frozenset({continuation.worker})})
         messages = with_prompt(context.request.messages, continuation.prompt)
         context.request = context.request.model_copy(update={"messages": messages})
-        return PlanRecord(source="continuation", workflow=single_step(continuation.worker))
+        return PlanRecord(source="continuation", workflow=single_step(continuation.worker, continuation.inputs))
 
 
 def _relax(execution: Execution, workflow: Workflow) -> None:

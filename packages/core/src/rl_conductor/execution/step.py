@@ -11,6 +11,7 @@ from rl_conductor.errors import ConductorError, GuardrailError, LimitError, Outp
 from rl_conductor.execution.guarding import CallGuard
 from rl_conductor.execution.round_context import RoundContext
 from rl_conductor.guardrails.runner import GuardrailRunner
+from rl_conductor.pool.request_inputs import select_inputs, select_question
 from rl_conductor.pool.worker import Worker
 from rl_conductor.pool.worker_prompt import (
     NO_REPLY,
@@ -68,7 +69,9 @@ class StepRun:
         if reply is not None and reply.tool_calls:
             sources = self.round.sources(self.index)
             prompt = self.redacted_prompts.get(self.step.worker, prompt)
-            continuation = Continuation(worker=self.step.worker, prompt=prompt, sources=sources)
+            continuation = Continuation(
+                worker=self.step.worker, prompt=prompt, sources=sources, inputs=self.planned.inputs
+            )
             reply = reply.model_copy(update={"continuation": continuation})
         self.result = StepResult(
             index=self.index,
@@ -104,7 +107,8 @@ class StepRun:
             return self.round.question
         evidence = self._earlier_rounds() + [_evidence(str(result.index + 1), result) for result in inputs]
         self.evidence = tuple(evidence)
-        return worker_prompt(self.round.question, evidence, self.planned.subtask, key=self.round.run.fence_key)
+        question = select_question(self.round.request.messages, self.planned.inputs)
+        return worker_prompt(question, evidence, self.planned.subtask, key=self.round.run.fence_key)
 
     def _earlier_rounds(self) -> list[Evidence]:
         if not self.planned.recall:
@@ -119,6 +123,7 @@ class StepRun:
     def _request(self, prompt: str, worker: Worker, request: Request | None = None) -> Request:
         request, can = request or self.round.request, worker.model.capabilities
         messages = request.messages if self.round.passthrough else with_prompt(request.messages, prompt)
+        messages = select_inputs(messages, self.planned.inputs)
         messages = hide_attachments(messages, images=can.images, files=can.files)
         if worker.instructions:
             messages = _with_instructions(messages, worker.instructions)
@@ -238,8 +243,9 @@ class StepRun:
         runner = GuardrailRunner(self.round.run, self.calls, self.checks)
         guard = CallGuard(runner, worker.card, self.round.request, self.evidence, is_last=self.last)
         parts = await guard.check_prompt(self.planned.subtask)
-        prompt = question = prompt_in(parts.request.messages)
+        prompt = prompt_in(parts.request.messages)
         if not self.round.passthrough:
+            question = select_question(parts.request.messages, self.planned.inputs)
             prompt = worker_prompt(question, parts.evidence, parts.subtask, key=self.round.run.fence_key)
         self.redacted_prompts[worker.name] = prompt
         return await guard.check_reply(await self._model_call(worker, prompt, parts.request).complete())

@@ -162,6 +162,14 @@ class Planner:
         can = self.model.capabilities
         return self.form or ("lists" if can.grammar or not can.json_schema else "object")
 
+    def plannable(self, space: PlanSpace) -> PlanSpace:
+        """Returns `space` as far as plans can express it: in `lists`, every step sees all inputs.
+
+        So it is with other rosters than `cards`, because trained planners need the prompt of their training.
+        """
+        chooses_inputs = self.plan_form != "lists" and self.roster == "cards"
+        return space if chooses_inputs or not space.inputs else space.model_copy(update={"inputs": ()})
+
     def response_format(self, space: PlanSpace) -> ResponseFormat | None:
         """Builds the grammar or JSON schema that constrains decoding; `None` if the model supports neither.
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self
@@ -13,6 +13,8 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from rl_conductor._internal.toml import read_toml
 from rl_conductor._internal.validation import field_errors
 from rl_conductor.agents.function_tool import import_object
+from rl_conductor.agents.mcp_server import MCPServer
+from rl_conductor.agents.toolset import AnyTool
 from rl_conductor.errors import ConfigError
 from rl_conductor.models import PROVIDERS, Model, model, providers
 from rl_conductor.plan_text.forms import Form
@@ -105,6 +107,53 @@ def _create_model(name: str, options: Mapping[str, Any]) -> Model:
     return instance
 
 
+class MCPEntry(_Entry):
+    """An MCP server in a pool file: `[workers.NAME.mcp.SERVER]`. Secrets are read from the environment."""
+
+    command: tuple[str, ...] = ()
+    """The program and its arguments."""
+    env: tuple[str, ...] = ()
+    """The environment variables that the program gets, besides `PATH`, `HOME` and a few like them."""
+    url: str = ""
+    """The address of a server that speaks streamable HTTP."""
+    api_key_env: str = ""
+    """The environment variable with the bearer token for the address."""
+    headers_env: dict[str, str] = Field(default_factory=dict)
+    """HTTP headers, and for each the environment variable with its value."""
+    only: tuple[str, ...] | None = None
+    """The tools that the model may call; by default all."""
+    prefix: str = ""
+    """Put before the tools' names."""
+    timeout: float = Field(default=60.0, gt=0)
+    """Seconds for one use of a tool."""
+
+    def build(self, name: str) -> MCPServer:
+        """Creates the server, which is not started.
+
+        Raises:
+            ConfigError: the entry is invalid, or a variable that it names is not set.
+        """
+        headers = {header: _variable(variable, name) for header, variable in self.headers_env.items()}
+        if self.api_key_env:
+            headers["Authorization"] = f"Bearer {_variable(self.api_key_env, name)}"
+        return MCPServer(
+            self.command,
+            url=self.url,
+            name=name,
+            env={variable: _variable(variable, name) for variable in self.env},
+            headers=headers,
+            only=self.only,
+            prefix=self.prefix,
+            timeout=self.timeout,
+        )
+
+
+def _variable(variable: str, server: str) -> str:
+    if variable not in os.environ:
+        raise ConfigError(f"MCP server {server!r}: the environment variable {variable!r} is not set")
+    return os.environ[variable]
+
+
 class WorkerSettings(_Entry):
     """A worker's card and the settings of its calls; the part of `[workers.NAME]` without the model."""
 
@@ -122,7 +171,17 @@ class WorkerSettings(_Entry):
     hedge_after: float | None = Field(default=None, ge=0)
     concurrency: int | None = Field(default=None, ge=1)
     tools: tuple[str, ...] = ()
-    """Python functions that the model may call, as `module:function`."""
+    """What the model may call: Python functions as `module:function`, and the URLs of MCP servers."""
+    mcp: dict[str, MCPEntry] = Field(default_factory=dict)
+    """MCP servers whose tools the model may call, by name."""
+
+    def all_tools(self, tools: Sequence[AnyTool] = ()) -> tuple[AnyTool, ...]:
+        """Returns these tools, `tools`, and the MCP servers.
+
+        Raises:
+            ConfigError: the entry of a server is invalid, or a variable that it names is not set.
+        """
+        return (*self.tools, *tools, *(entry.build(name) for name, entry in self.mcp.items()))
 
     def apply_to(self, worker: Worker) -> Worker:
         """Returns a copy of `worker` with the specified settings."""
@@ -196,7 +255,7 @@ class PoolFile(_Entry):
     def build(self) -> list[Worker]:
         """Creates the workers, in the order of the file."""
         return [
-            entry.apply_to(Worker.of(name, entry.build())).with_tools(entry.tools)
+            entry.apply_to(Worker.of(name, entry.build())).with_tools(entry.all_tools())
             for name, entry in self.workers.items()
         ]
 
@@ -222,7 +281,8 @@ def worker_from(name: str, entry: Mapping[str, Any], worker_of: Callable[[str, A
 
     Args:
         name: the worker's name in the pool.
-        entry: the keys of `[workers.NAME]` in a pool file, except that `model` may be an object, and `tools` functions.
+        entry: the keys of `[workers.NAME]` in a pool file, except that `model` may be an object, and `tools` functions
+            and MCP servers.
         worker_of: creates a worker from a name and such an object.
 
     Raises:
@@ -233,9 +293,11 @@ def worker_from(name: str, entry: Mapping[str, Any], worker_of: Callable[[str, A
     is_model_name = isinstance(entry.get("model", ""), str)
     try:
         if is_model_name:
-            return PoolFile.model_validate({"workers": {name: entry}}).build()[0].with_tools(tools)
+            worker_entry = PoolFile.model_validate({"workers": {name: entry}}).workers[name]
+            worker = worker_entry.apply_to(Worker.of(name, worker_entry.build()))
+            return worker.with_tools(worker_entry.all_tools(tools))
         settings = WorkerSettings.model_validate({key: value for key, value in entry.items() if key != "model"})
     except ValidationError as error:
         errors = "; ".join(map(str, field_errors(error, below=2 if is_model_name else 0)))
         raise ConfigError(f"worker {name!r} is invalid: {errors}") from None
-    return settings.apply_to(worker_of(name, entry["model"])).with_tools(tools)
+    return settings.apply_to(worker_of(name, entry["model"])).with_tools(settings.all_tools(tools))

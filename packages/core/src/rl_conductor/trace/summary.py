@@ -35,10 +35,13 @@ class PlannedStep(Value):
     subtask: str
     access: tuple[int, ...]
     """Positions of the steps whose replies it may read."""
+    inputs: tuple[str, ...] | None = Field(default=None, exclude_if=lambda inputs: inputs is None)
+    """The user's earlier turns and attachments that it sees; without this field, all of them."""
 
     @classmethod
     def of(cls, index: int, step: Step) -> Self:
-        return cls(step=index, worker=step.worker, subtask=step.subtask, access=tuple(sorted(step.access)))
+        access, inputs = tuple(sorted(step.access)), None if step.inputs is None else tuple(sorted(step.inputs))
+        return cls(step=index, worker=step.worker, subtask=step.subtask, access=access, inputs=inputs)
 
 
 class StepSummary(PlannedStep):

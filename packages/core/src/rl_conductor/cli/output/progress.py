@@ -253,7 +253,9 @@ def _plan_lines(plan: PlanRecord) -> Iterator[str]:
     yield f"{SOURCES[plan.source]}: {counted(len(plan.workflow.steps), 'step')}{rejections}"
     for number, step in enumerate(plan.workflow.steps, 1):
         reads = ", ".join(str(source + 1) for source in sorted(step.access))
-        yield f"  {number}. {step.worker}: {one_line(step.subtask)}" + (f" (reads {reads})" if reads else "")
+        notes = [f"reads {reads}"] if reads else []
+        notes += [] if step.inputs is None else [f"sees {', '.join(sorted(step.inputs)) or 'no inputs'}"]
+        yield f"  {number}. {step.worker}: {one_line(step.subtask)}" + (f" ({'; '.join(notes)})" if notes else "")
 
 
 def _result_line(result: StepResult) -> str:
