@@ -45,14 +45,18 @@ def list_failures(rounds: Sequence[Round]) -> Sequence[str]:
     return failures
 
 
-def raise_if_unanswered(trace: Trace) -> Trace:
+def raise_if_unanswered(trace: Trace, *, ends_run: bool = False) -> Trace:
     """Returns the trace if it has an answer.
+
+    Args:
+        trace: the trace of a finished run.
+        ends_run: whether a run around this one ends with it.
 
     Raises:
         RunError: it has none; the error carries it.
     """
     if trace.completion is None:
-        raise RunError(f"there is no answer: {trace.error}", trace=trace)
+        raise RunError(f"there is no answer: {trace.error}", trace=trace, ends_run=ends_run)
     return trace
 
 
