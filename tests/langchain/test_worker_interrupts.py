@@ -1,4 +1,4 @@
-"""Agents and graphs that interrupt outside of the node of `create_conductor`: the run ends with an error that says so."""
+"""Agents and graphs that interrupt outside of `create_conductor`: the run ends with an error that says so."""
 
 from __future__ import annotations
 
