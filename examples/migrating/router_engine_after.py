@@ -17,4 +17,5 @@ engine = Conductor(
 )
 response = engine.complete("What does the Heron cost, and what if I send it back?")
 print(response)
+assert response.raw is not None
 print([node["text"] for source in response.raw["sources"] for node in source["source_nodes"]])

@@ -15,18 +15,32 @@ workers = {"drafter": ChatOpenAI(model="gpt-4o"), "writer": ChatOpenAI(model="gp
 chat = ChatConductor(workers, planner=ChatOpenAI(model="gpt-4o-mini"), max_tokens=500)
 
 
+def invoke() -> AIMessage:
+    return chat.invoke("hi")
+
+
+def stream() -> AIMessage:
+    return reduce(add, chat.stream("hi"))
+
+
 async def astream() -> AIMessage:
     return reduce(add, [chunk async for chunk in chat.astream("hi")])
+
+
+def run_ainvoke() -> AIMessage:
+    return asyncio.run(chat.ainvoke("hi"))
+
+
+def run_astream() -> AIMessage:
+    return asyncio.run(astream())
 
 
 async def main() -> list[AIMessage]:
     loop, messages = asyncio.get_running_loop(), list[AIMessage]()
     with ThreadPoolExecutor(4) as threads:
         for _ in range(25):  # 8 calls each: 2 in threads, 2 in loops of their own, 2 on this loop, 2 that block it
-            sync = (lambda: chat.invoke("hi"), lambda: reduce(add, chat.stream("hi")))
-            own_loops = (lambda: asyncio.run(chat.ainvoke("hi")), lambda: asyncio.run(astream()))
-            calls = [loop.run_in_executor(threads, call) for call in (*sync, *own_loops)]
-            messages += [*(await asyncio.gather(*calls, chat.ainvoke("hi"), astream())), *(call() for call in sync)]
+            calls = [loop.run_in_executor(threads, call) for call in (invoke, stream, run_ainvoke, run_astream)]
+            messages += [*await asyncio.gather(*calls, chat.ainvoke("hi"), astream()), invoke(), stream()]
     return messages
 
 

@@ -78,12 +78,13 @@ def in_a_node(chat: ChatConductor) -> object:
     """Calls `chat` in an ordinary node of a graph with a checkpointer."""
     builder = StateGraph(MessagesState)
     builder.add_node("call", lambda state: {"messages": [chat.invoke(state["messages"])]})
-    return builder.add_edge(START, "call").compile(checkpointer=InMemorySaver()).invoke({"messages": "q"}, THREAD)
+    graph: Graph = builder.add_edge(START, "call").compile(checkpointer=InMemorySaver())
+    return graph.invoke({"messages": "q"}, THREAD)
 
 
 def nested(chat: ChatConductor) -> object:
     """Calls `chat` as a worker of another conductor."""
-    workers = {"team": chat, "other": ScriptedModel("An answer.")}
+    workers: dict[str, Any] = {"team": chat, "other": ScriptedModel("An answer.")}
     return ChatConductor(workers=workers, planner=ScriptedModel(ONE)).invoke("q")
 
 
