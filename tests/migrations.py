@@ -32,6 +32,8 @@ CHARACTERS_PER_TOKEN = 4
 QUESTION = "Heron or Kestrel for a daily commute of 12 km?"
 DELEGATE = "delegate_work_to_coworker"
 """The tool of CrewAI's manager."""
+SPEAKER_PROMPT = "Then select the next role"
+"""A part of the prompt by which AutoGen selects the next speaker."""
 SELECTION_PROMPT = "Some choices are given below."
 """A part of the prompt of LlamaIndex's selector."""
 SELECTION = json.dumps([{"choice": number, "reason": "It is asked for."} for number in (1, 2)])
@@ -80,6 +82,8 @@ class ScriptedVendor(OpenAIWire):
             name, arguments = call
             made = (f"call_{len(self._body['messages'])}", name, json.dumps(arguments))
             return Said(calls=(made,), finish="tool_calls", counts=counts)
+        if SPEAKER_PROMPT in text:
+            return Said(pieces=(self.team[text.count(REPLY)],), counts=counts)
         return Said(pieces=(SELECTION if SELECTION_PROMPT in text else REPLY,), counts=counts)
 
     def _plan(self, roster: list[tuple[str, str]], *, as_json: bool) -> str:

@@ -15,6 +15,7 @@ MOVES = {
     "CrewAI, sequential": ("crew_sequential_before", "crew_after"),
     "CrewAI, hierarchical": ("crew_hierarchical_before", "crew_after"),
     "Agent Framework": ("group_chat_before", "group_chat_after"),
+    "AutoGen": ("selector_before", "selector_after"),
     "OpenAI Agents SDK": ("handoffs_before", "handoffs_after"),
 }
 DIFF = re.compile(
@@ -33,7 +34,9 @@ def test_the_diffs_are_those_of_the_programs() -> None:
 
 
 def test_the_settings_are_those_of_the_server() -> None:
-    assert f"```toml\n{(PROGRAMS / 'conductor.toml').read_text()}```" in PAGE.read_text()
+    settings, page = (PROGRAMS / "conductor.toml").read_text(), PAGE.read_text()
+    assert f"```toml\n{settings}```" in page
+    assert f"#settings-of-the-server), {len([line for line in settings.splitlines() if line])} lines." in page
 
 
 @pytest.mark.parametrize("row", MOVES)

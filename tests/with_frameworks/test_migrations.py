@@ -69,6 +69,7 @@ def pointed_at(url: str) -> Iterator[None]:
         ("CrewAI, sequential", "crew_sequential_before", "crew_after"),
         ("CrewAI, hierarchical", "crew_hierarchical_before", "crew_after"),
         ("Agent Framework", "group_chat_before", "group_chat_after"),
+        ("AutoGen", "selector_before", "selector_after"),
         ("OpenAI Agents SDK", "handoffs_before", "handoffs_after"),
     ],
 )
