@@ -52,8 +52,8 @@ class Run(RunState):
                     break
             interruption = None
         except Exception as error:
-            interruption = self._locate(error)
             ends_run = isinstance(error, ConductorError) and error.ends_run
+            interruption = self._locate(error) if ends_run else str(error)
             if not ends_run:
                 raise
         finally:
