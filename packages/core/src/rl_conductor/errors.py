@@ -11,6 +11,7 @@
     │   ├── ContextLengthError      the request is longer than the model can read
     │   ├── UnreachableError        there was no connection to the vendor or server
     │   ├── BadRequestError         the vendor refused the request as malformed or unsupported
+    │   ├── PausedError             an agent waits for a person, and nothing here can resume it
     │   └── BadResponseError        the reply was empty, truncated or malformed
     │       └── OutputLimitError    the model used up max_tokens before it wrote an answer
     ├── WorkflowError               the plan is unusable; .text is the Conductor's reply
@@ -36,7 +37,12 @@ if TYPE_CHECKING:
 
 
 class ConductorError(Exception):
-    """Base class of the errors that this package raises."""
+    """Base class of the errors that this package raises.
+
+    A worker's or planner's error with `ends_run` ends the run; others are retried or given to another worker.
+    """
+
+    ends_run = False
 
 
 class ConfigError(ConductorError):
@@ -120,6 +126,12 @@ class BadRequestError(ModelError):
     """The vendor refused the request as malformed or unsupported."""
 
 
+class PausedError(ModelError):
+    """An agent paused to wait for a person, and its host can't resume it; a mistake in the program, so the run ends."""
+
+    ends_run = True
+
+
 class BadResponseError(ModelError):
     """The reply was empty, truncated or malformed."""
 
@@ -165,9 +177,10 @@ class GuardrailError(ConductorError):
 class RunError(ConductorError):
     """A run ended without an answer; `trace` has its steps, errors and cost."""
 
-    def __init__(self, message: str, *, trace: Trace) -> None:
+    def __init__(self, message: str, *, trace: Trace, ends_run: bool = False) -> None:
         super().__init__(message)
         self.trace = trace
+        self.ends_run = ends_run
 
 
 class RefusedError(RunError):

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 from rl_conductor.calls.record import format_for_log, log
 from rl_conductor.calls.scope import report_run
-from rl_conductor.errors import GuardrailError
-from rl_conductor.execution.answer import raise_if_unanswered, run_error
+from rl_conductor.errors import ConductorError, GuardrailError
+from rl_conductor.execution.answer import list_failures, raise_if_unanswered, run_error
 from rl_conductor.execution.executor import Execution
 from rl_conductor.execution.plan_source import UNPLANNED, PlanSource
 from rl_conductor.execution.restore import resumable_rounds
@@ -41,6 +41,7 @@ class Run(RunState):
             RunError: there is no answer; it carries the trace.
         """
         interruption: str | None = "cancelled"
+        ends_run = False
         try:
             self.context.budget.check_depth()
             if self.context.guardrails:
@@ -56,11 +57,18 @@ class Run(RunState):
         except GuardrailError as error:
             interruption = str(error)
         except Exception as error:
-            interruption = str(error)
-            raise
+            ends_run = isinstance(error, ConductorError) and error.ends_run
+            interruption = self._locate(error) if ends_run else str(error)
+            if not ends_run:
+                raise
         finally:
             trace = self.finish(interruption)
-        return raise_if_unanswered(trace)
+        return raise_if_unanswered(trace, ends_run=ends_run)
+
+    def _locate(self, error: Exception) -> str:
+        """Returns the text of `error`, with its step and worker if it comes from one."""
+        text = str(error)
+        return next((failure for failure in list_failures(self.rounds) if text in failure), text)
 
     async def _run_round(self, workflow: Workflow | None, interrupted: Round | None) -> PlanRecord:
         """Runs one round and adds it to the trace, however it ends."""

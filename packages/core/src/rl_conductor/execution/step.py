@@ -61,11 +61,19 @@ class StepRun:
         return self.round.steps[self.index]
 
     async def run(self) -> StepResult:
-        """Waits for the steps in the access list, calls a worker, and emits the result."""
+        """Waits for the steps in the access list, calls a worker, and emits the result.
+
+        Raises:
+            ConductorError: an error of the worker that ends the run.
+        """
         inputs = await self.round.replies(self.planned.access)
         started = self.round.run.elapsed()
         prompt = self._prompt(inputs)
-        reply = await self._reply(prompt)
+        try:
+            reply = await self._reply(prompt)
+        except ConductorError:
+            self._finish(None, started)
+            raise
         if reply is not None and reply.tool_calls:
             sources = self.round.sources(self.index)
             prompt = self.redacted_prompts.get(self.step.worker, prompt)
@@ -73,6 +81,9 @@ class StepRun:
                 worker=self.step.worker, prompt=prompt, sources=sources, inputs=self.planned.inputs
             )
             reply = reply.model_copy(update={"continuation": continuation})
+        return self._finish(reply, started)
+
+    def _finish(self, reply: Message | None, started: float) -> StepResult:
         self.result = StepResult(
             index=self.index,
             step=self.step,
@@ -138,7 +149,11 @@ class StepRun:
     # --------------------------------------------------------------------------------- the worker
 
     async def _reply(self, prompt: str) -> Message | None:
-        """Returns the first successful reply, of the planned worker or of another that the policy allows."""
+        """Returns the first successful reply, of the planned worker or of another that the policy allows.
+
+        Raises:
+            ConductorError: an error that ends the run.
+        """
         tried: set[str] = set()
         while True:
             worker = self.round.pool[self.step.worker]
@@ -154,6 +169,8 @@ class StepRun:
                     completion = await self._hedged_call(worker, worker.hedge_after, prompt, tried)
             except ConductorError as error:
                 self.errors.append(f"{worker.name}: {error}")
+                if error.ends_run:
+                    raise
                 if isinstance(error, GuardrailError) and error.stage in ENDS_RUN:
                     return None
                 if isinstance(error, OutputLimitError) and self._raise_max_tokens(worker, prompt):
@@ -220,12 +237,14 @@ class StepRun:
             steps[asyncio.create_task(call)] = other
 
     async def _first_success(self, steps: dict[asyncio.Task[Completion], Step]) -> Completion:
-        """Returns the first successful reply; raises the first error when all tasks fail."""
+        """Returns the first successful reply; raises an error that ends the run, or the first if all tasks fail."""
         waiting, errors = set(steps), []
         while waiting:
             finished, waiting = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
             for task in (task for task in steps if task in finished):
                 error = task.exception()
+                if isinstance(error, ConductorError) and error.ends_run:
+                    raise error
                 if error is not None:
                     errors.append(error)
                 else:  # still allowed: the steps it reads have finished, and none that reads it has started

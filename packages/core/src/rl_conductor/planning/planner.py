@@ -234,6 +234,8 @@ class _Sampler:
             except ConductorError as error:
                 plan_request.errors.append(str(error))
                 send(PlanRejected(round=plan_request.round_index, error=str(error)))
+                if error.ends_run:
+                    raise
                 if not self._should_resample(error, watcher):
                     break
         record = self.shortened or PlanRecord(source="fallback", form=self.planner.plan_form)
