@@ -14,6 +14,7 @@ from typing import Literal
 from pydantic import Field
 
 from rl_conductor.plan_text.forms import Form
+from rl_conductor.trace.feedback import Feedback
 from rl_conductor.types import Card, Completion, Message, Request, Roster, Sampling, Text, Usage, Value, total
 from rl_conductor.workflow.example import PlanExample
 from rl_conductor.workflow.limits import Limits
@@ -285,6 +286,8 @@ class Trace(Value):
     versions: Versions
     setup: Setup | None = None
     """`None` in a trace that no run produced, which can't be replayed."""
+    feedback: tuple[Feedback, ...] = Field(default=(), exclude_if=lambda feedback: not feedback)
+    """Ratings of the answer, in traces that a server exported."""
 
     @property
     def text(self) -> str:
