@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
+from typing import Literal
 
 from pydantic import Field, ValidationError
 
@@ -47,6 +48,8 @@ class ExperienceRow(Value):
     calls: int = 0
     seconds: float = 0.0
     """Seconds until the answer; cached calls count with their original time."""
+    source: Literal["learn", "production"] = Field(default="learn", exclude_if=lambda source: source == "learn")
+    """`production`: a run of a server, scored by its users' feedback; it cost this learning run nothing."""
     created: datetime = Field(default_factory=lambda: datetime.now(UTC))
 
     @property
@@ -108,8 +111,8 @@ class Experience:
         return [row for row in self._rows.values() if row.sample in ids]
 
     def total_spending(self) -> tuple[Decimal, int, int]:
-        """Returns the dollars, tokens and calls of all rows."""
-        rows = self._rows.values()
+        """Returns the dollars, tokens and calls of all rows, except those of production."""
+        rows = [row for row in self._rows.values() if row.source == "learn"]
         usd = sum((row.usd for row in rows), Decimal(0))
         return usd, sum(row.tokens for row in rows), sum(row.calls for row in rows)
 

@@ -15,7 +15,7 @@ from rl_conductor.errors import ConductorError, LimitError, RunError
 from rl_conductor.planning.selector import WorkflowSelector
 from rl_conductor.scoring import wrong
 from rl_conductor.trace.trace import PlanRecord, Trace
-from rl_conductor.types import Usage, total
+from rl_conductor.types import Request, Usage, total
 from rl_conductor.workflow.limits import Limits
 from rl_conductor.workflow.workflow import Workflow
 from rl_conductor_training.learn.experience import Experience, ExperienceRow, row_key
@@ -24,6 +24,12 @@ from rl_conductor_training.tasks import Sample, Task
 NESTING = 10
 """Depth of the budgets around a run and of conductors among the workers."""
 SHARE_DIGITS = 9
+
+
+def request_of(sample: Sample) -> Request | str:
+    """Returns the question, with its conversation if it comes from a stored run."""
+    content = sample.details.get("request")
+    return sample.question if content is None else Request.model_validate(content)
 
 
 class SharedBudget:
@@ -107,7 +113,7 @@ class Runner:
             return None
         with call_scope(self.budget):
             try:
-                record = await self.conductor.plan(sample.question)
+                record = await self.conductor.plan(request_of(sample))
             except LimitError:
                 return None
         return record if record.source == "planner" else None
@@ -137,15 +143,19 @@ class Runner:
     async def _run(self, sample: Sample, system: str, key: str, conductor: Conductor) -> None:
         with call_scope(self.budget):
             try:
-                trace = await conductor.run(sample.question)
+                trace = await conductor.run(request_of(sample))
             except RunError as error:
                 trace = error.trace
             except LimitError:
                 self.is_exhausted = True
                 return
         usages: list[Usage] = []
-        with call_scope(self.budget, None, usages):
-            score = await self.task.score(sample, trace.text) if trace.text else wrong(None, "there is no reply")
+        try:
+            with call_scope(self.budget, None, usages):
+                score = await self.task.score(sample, trace.text) if trace.text else wrong(None, "there is no reply")
+        except LimitError:  # of a judge
+            self.is_exhausted = True
+            return
         if self._was_limited(trace):
             self.is_exhausted = True
             return
