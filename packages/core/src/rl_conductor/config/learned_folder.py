@@ -6,6 +6,7 @@ import hashlib
 import json
 import logging
 import os
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -43,6 +44,8 @@ class ConductorFile(BaseModel):
     """The planner's model, as `provider:name`; it comes from the pool file."""
     instructions: str = ""
     """Instructions for the planner, in addition to those of the pool file."""
+    descriptions: dict[str, str] = Field(default_factory=dict)
+    """Learned descriptions of workers for the planner, which replace those of their cards."""
     examples: Path | None = None
     """File with the planner's worked examples, relative to the folder."""
     selector: Path | None = None
@@ -82,8 +85,11 @@ def write_conductor_folder(
     selector: WorkflowSelector | None = None,
     pool_file: Path | None = None,
     instructions: str = "",
+    descriptions: Mapping[str, str] | None = None,
 ) -> None:
     """Writes `conductor.toml` and the files that it names; the planner's own examples are among them.
+
+    The fingerprints are those of `pool`, to which the learned `descriptions` are not applied.
 
     Raises:
         ConfigError: a file can't be written.
@@ -101,8 +107,23 @@ def write_conductor_folder(
     lines += [f"examples = {json.dumps(EXAMPLES_FILE)}"] if examples else []
     lines += [f"prompts = {json.dumps(prompt_version())}", "", "[workers]"]
     lines += [f"{json.dumps(name)} = {json.dumps(fingerprint_worker(worker))}" for name, worker in pool.items()]
+    if descriptions:
+        lines += ["", "[descriptions]"]
+        lines += [f"{json.dumps(name)} = {json.dumps(text)}" for name, text in descriptions.items()]
     with writing_errors(folder / CONDUCTOR_FILE):
         (folder / CONDUCTOR_FILE).write_text("\n".join([*lines, ""]), encoding="utf-8")
+
+
+def describe_workers(pool: WorkerPool, descriptions: Mapping[str, str]) -> WorkerPool:
+    """Returns the pool with learned descriptions on the cards; names that it lacks are ignored."""
+    if not descriptions:
+        return pool
+    return WorkerPool(
+        replace(worker, card=worker.card.model_copy(update={"description": descriptions[name]}))
+        if name in descriptions
+        else worker
+        for name, worker in pool.items()
+    )
 
 
 def read_conductor_file(folder: Path) -> ConductorFile:

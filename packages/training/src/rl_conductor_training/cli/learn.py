@@ -7,8 +7,9 @@ import logging
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from decimal import Decimal
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -36,6 +37,22 @@ TaskArgument = Annotated[
     typer.Argument(
         metavar="[TASK]",
         help="A file of questions (JSON Lines), or a task such as composite:train.",
+        show_default=False,
+    ),
+]
+InstructionsOption = Annotated[
+    bool,
+    typer.Option(
+        "--instructions",
+        help="Also evolve the planner's instructions and the workers' cards; needs rl-conductor-training[gepa].",
+    ),
+]
+ReflectionOption = Annotated[
+    str | None,
+    typer.Option(
+        "--reflection-model",
+        metavar="MODEL",
+        help="Model that rewrites the instructions, as provider:name; default: the planner's.",
         show_default=False,
     ),
 ]
@@ -89,6 +106,8 @@ def learn(
     *,
     pool: PoolOption,
     out: OutOption,
+    instructions: InstructionsOption = False,
+    reflection_model: ReflectionOption = None,
     from_runs: FromRunsOption = None,
     judge: JudgeOption = None,
     feedback_key: FeedbackKeyOption = None,
@@ -114,7 +133,7 @@ def learn(
       rl-conductor learn --from-runs new.jsonl --update --judge openai:gpt-5 --pool pool.toml --out support-conductor
     """
     # Imported here because it imports numpy, scipy and scikit-learn.
-    from rl_conductor_training.learn import LearnSettings, learn_from_runs  # noqa: PLC0415
+    from rl_conductor_training.learn import EvolvedInstructions, LearnSettings, learn_from_runs  # noqa: PLC0415
     from rl_conductor_training.learn import learn as run_learn  # noqa: PLC0415
 
     run_options = {"--judge": judge, "--feedback-key": feedback_key, "--update": update}
@@ -129,10 +148,14 @@ def learn(
         if estimate_only:
             raise typer.Exit
 
+    settings = LearnSettings(seed=seed, concurrency=concurrency)
+    if instructions or reflection_model:
+        evolved = partial(EvolvedInstructions, reflection_model=reflection_model, seed=seed)
+        settings = replace(settings, learners=(*settings.learners, evolved))
     options: dict[str, Any] = {
         "out": out,
         "budget": limits,
-        "settings": LearnSettings(seed=seed, concurrency=concurrency),
+        "settings": settings,
         "on_estimate": show_estimate,
         "on_progress": progress.update,
     }

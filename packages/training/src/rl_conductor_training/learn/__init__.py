@@ -6,6 +6,7 @@ GPU and no torch.
 
 from rl_conductor_training.learn.from_runs import learn_from_runs
 from rl_conductor_training.learn.learn import LearnSettings, learn
+from rl_conductor_training.learn.learners.instructions import EvolvedInstructions
 from rl_conductor_training.learn.record import FeedbackRecord, LearnRecord
 
-__all__ = ["FeedbackRecord", "LearnRecord", "LearnSettings", "learn", "learn_from_runs"]
+__all__ = ["EvolvedInstructions", "FeedbackRecord", "LearnRecord", "LearnSettings", "learn", "learn_from_runs"]

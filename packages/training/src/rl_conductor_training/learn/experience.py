@@ -43,6 +43,8 @@ class ExperienceRow(Value):
     """The answer that the scorer extracted."""
     error: Text | None = None
     """Why there is no reply."""
+    replies: tuple[Text, ...] = Field(default=(), exclude_if=lambda replies: not replies)
+    """The reply of each step, shortened; only of systems with a planner."""
     usd: Dollars = Decimal(0)
     tokens: int = 0
     calls: int = 0

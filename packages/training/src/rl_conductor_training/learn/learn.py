@@ -24,12 +24,12 @@ from rl_conductor.workflow.limits import Limits
 from rl_conductor.workflow.workflow import AccessMode, Workflow
 from rl_conductor_training.learn.candidates import describe, single_workers
 from rl_conductor_training.learn.data import LearnData, split_task
-from rl_conductor_training.learn.estimate import CostEstimate, estimate_cost
+from rl_conductor_training.learn.estimate import CostEstimate, add_search, estimate_cost
 from rl_conductor_training.learn.experience import Experience, ExperienceRow, fingerprint_workers
 from rl_conductor_training.learn.explore import Exploration, explore, propose, score_table, shuffled
 from rl_conductor_training.learn.gate import Gate, measure_room
 from rl_conductor_training.learn.heldout import prove
-from rl_conductor_training.learn.learners.base import Learner, Lessons
+from rl_conductor_training.learn.learners.base import Learner, Lessons, SearchingLearner
 from rl_conductor_training.learn.learners.examples import NearestExamples
 from rl_conductor_training.learn.learners.fixed import BestSingle, FixedWorkflow
 from rl_conductor_training.learn.learners.linear import LinearSelector
@@ -41,9 +41,9 @@ from rl_conductor_training.learn.stored_runs import RatedWorkflow
 from rl_conductor_training.tasks import Task, load_task
 from rl_conductor_training.workers.source import cache_version
 
-PROPOSING, EXPLORING, VALIDATING = 0.1, 0.5, 0.65
-"""Shares of the caps that are spent at most when the planner's proposals, exploration and validation end; the rest is
-for the proof."""
+PROPOSING, EXPLORING, VALIDATING, SEARCHING = 0.1, 0.5, 0.65, 0.8
+"""Shares of the caps that are spent at most when the planner's proposals, exploration, validation and the learners' own
+search end; the rest is for the proof."""
 EXPERIENCE_FILE, REPLIES_FILE, OPENING_FILE = "experience.jsonl", "replies.sqlite", "heldout.json"
 
 Pool = WorkerPool | Mapping[str, AnyWorker] | Path | str
@@ -186,6 +186,10 @@ class _LearnRun:
             seed=self.settings.seed,
             concurrency=self.settings.concurrency,
         )
+        self.learners = [create() for create in self.settings.learners]
+        for learner in self.learners:
+            if isinstance(learner, SearchingLearner):
+                self.estimate = add_search(self.estimate, learner.max_runs)
 
     def _check_prices(self) -> None:
         pool = self.workspace.conductor.pool
@@ -217,11 +221,12 @@ class _LearnRun:
         lessons = await self._validate(exploration, singles)
         groups = [self.data.groups[sample.id] for sample in lessons.table.samples]
         gate = measure_room(lessons.table, lessons.singles, lessons.workflows, groups)
-        learners = [create() for create in self.settings.learners]
+        learners = self.learners
         for learner in learners:
             learner.fit(lessons)
         proof = None
         if gate.is_open:
+            await self._search(learners)
             self._begin("proving on held-out questions", 1.0)
             proof = await prove(self.runner, self.data, learners, lessons)
             if self.runner.is_exhausted:
@@ -229,6 +234,15 @@ class _LearnRun:
         record = self._record(exploration, len(proposals), lessons, gate, proof)
         self._write(record, learners)
         return record
+
+    async def _search(self, learners: Sequence[Learner]) -> None:
+        """Lets those learners search that need runs of their own."""
+        for learner in learners:
+            if isinstance(learner, SearchingLearner):
+                self._begin(f"searching for {learner.name}", SEARCHING)
+                await learner.search(self.runner, self.data.train.samples, self.data.validation.samples)
+                if self.runner.is_exhausted:
+                    self._note_cap(f"the search for {learner.name}", "it used what was found until then")
 
     def _begin(self, stage: str, share: float) -> None:
         self.stage = stage
@@ -303,10 +317,12 @@ class _LearnRun:
         write_conductor_folder(
             workspace.folder,
             method=record.recommended,
-            pool=conductor.pool,
+            pool=workspace.conductor.pool,
             planner=conductor.planner,
             selector=conductor.selector,
             pool_file=workspace.pool_file,
+            instructions=getattr(recommended, "instructions", ""),
+            descriptions=getattr(recommended, "descriptions", {}),
         )
         write_value(workspace.folder / "record.json", record)
         write_report(record, workspace.folder / "report.html")
