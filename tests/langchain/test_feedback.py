@@ -25,7 +25,7 @@ async def test_an_answer_of_a_server_is_rated_by_one_call(serve: Serve, *, use_r
     base_url = f"{at.url}/v1"
     chat = ChatOpenAI(
         model="conductor-mini", base_url=base_url, api_key="red-key", use_responses_api=use_responses_api, max_retries=0
-    )  # type: ignore[arg-type]
+    )
     answer = await chat.ainvoke("Say something.")
     sent = await acreate_feedback(answer, score=0.5, comment="Fine.", base_url=base_url, api_key="red-key")
     again = await asyncio.to_thread(
@@ -39,7 +39,7 @@ async def test_an_answer_of_a_server_is_rated_by_one_call(serve: Serve, *, use_r
 
 async def test_what_the_server_rejects_is_an_error_with_its_reason(serve: Serve) -> None:
     at = await serve(keys=KEYS)
-    chat = ChatOpenAI(model="conductor-mini", base_url=f"{at.url}/v1", api_key="red-key")  # type: ignore[arg-type]
+    chat = ChatOpenAI(model="conductor-mini", base_url=f"{at.url}/v1", api_key="red-key")
     answer = await chat.ainvoke("Say something.")
     with pytest.raises(ConfigError, match="rejected the feedback: no run 'run-"):
         await acreate_feedback(answer, score=1, base_url=at.url, api_key="blue-key")

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Coroutine, Sequence
+from collections.abc import Coroutine, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
@@ -28,7 +28,7 @@ from rl_conductor_training.learn.learners.reflection import PLANNER, Candidate, 
 from rl_conductor_training.learn.runner import Runner
 
 if TYPE_CHECKING:
-    from gepa.core.adapter import EvaluationBatch
+    from gepa.core.adapter import EvaluationBatch, ProposalFn
 
 T = TypeVar("T")
 
@@ -119,6 +119,8 @@ class _Search:
     """Number of calls to the reflection model that failed."""
     pending: Future[Any] | None = None
     """The work that GEPA's thread waits for."""
+    propose_new_texts: ProposalFn | None = None
+    """Part of GEPA's protocol; `_propose` is passed instead."""
 
     def __post_init__(self) -> None:
         self.seed = _seed_candidate(self.runner.conductor)
@@ -127,14 +129,12 @@ class _Search:
 
     # ------------------------------------------------------------------------- called by GEPA
 
-    propose_new_texts: None = None
-
     def optimize(self, train: list[Sample]) -> None:
         """Runs the search until the budget or the number of runs is used up."""
-        import gepa  # noqa: PLC0415  an extra
+        from gepa.api import optimize  # noqa: PLC0415  an extra
 
         try:
-            gepa.optimize(
+            optimize(
                 seed_candidate=dict(self.seed),
                 trainset=train,
                 valset=self.validation,
@@ -174,16 +174,19 @@ class _Search:
         candidate: Candidate,
         eval_batch: EvaluationBatch[RunReport, None],
         components_to_update: list[str],
-    ) -> dict[str, list[dict[str, RunReport]]]:
+    ) -> Mapping[str, Sequence[Mapping[str, Any]]]:
         """Returns the runs to reflect on, the failed ones first."""
         del candidate
         reports = sorted(eval_batch.trajectories or (), key=lambda report: report.score)
         return {name: [{REPORT: report} for report in reports] for name in components_to_update}
 
     def _propose(
-        self, candidate: Candidate, dataset: dict[str, list[dict[str, RunReport]]], components_to_update: list[str]
+        self,
+        candidate: Candidate,
+        reflective_dataset: Mapping[str, Sequence[Mapping[str, Any]]],
+        components_to_update: list[str],
     ) -> Candidate:
-        reports = {name: [record[REPORT] for record in records] for name, records in dataset.items()}
+        reports = {name: [record[REPORT] for record in records] for name, records in reflective_dataset.items()}
         return {name: self._wait(self._rewrite(name, candidate, reports[name])) for name in components_to_update}
 
     # ------------------------------------------------------------------------ on the event loop
@@ -227,7 +230,8 @@ class _Search:
             for texts, scores in self.scores.items()
             if all(name in scores for name in ids)
         }
-        return dict(max(means, key=lambda texts: means[texts])) if means else self.seed
+        best = max(means, key=lambda texts: means[texts], default=tuple(self.seed.items()))
+        return dict(best)
 
     def stop(self) -> None:
         """Ends the search; a run in progress is cancelled."""

@@ -121,13 +121,13 @@ def build_prompt(text: str, worker: str | None, cards: Mapping[str, str], report
     """Builds the prompt of a reflection."""
     runs = [_run_text(number, report) for number, report in enumerate(reports, 1)]
     nonce = compute_nonce(new_delimiter_key(), [text, *runs])
-    present = delimit("present", text or "(none)", nonce)
+    present = delimit("passage", text or "(none)", nonce)
     job = INSTRUCTIONS_JOB.format(text=present)
     if worker is not None:
         job = CARD_JOB.format(worker=worker, text=present)
     task = TASK.format(
         workers="\n".join(f"- {name}: {' '.join(card.split()) or '(nothing)'}" for name, card in cards.items()),
-        runs="\n".join(delimit("run", run, nonce) for run in runs),
+        runs="\n".join(delimit("passage", run, nonce) for run in runs),
     )
     chars = MAX_INSTRUCTIONS if worker is None else MAX_CARD
     return task + "\n" + REWRITE.format(job=job, chars=chars)
