@@ -141,8 +141,8 @@ def judged_task(stored: StoredRuns, judge: Model) -> Task:
     with_answer, unaided = Judge(judge), UnaidedJudge(judge)
 
     async def score(sample: Sample, text: str) -> Score:
-        shown = sample.model_copy(update={"question": request_text(sample)})
-        return await (with_answer if sample.answer else unaided)(shown, text)
+        full = sample.model_copy(update={"question": request_text(sample)})
+        return await (with_answer if sample.answer else unaided)(full, text)
 
     samples = tuple(
         sample.model_copy(update={"details": sample.details | {"judge": judge.name}})

@@ -34,7 +34,7 @@ ATTACHMENTS, LONG, WORKERS = "with tools, images or files", "too long", "with wo
 
 
 class StoredRun(Value):
-    """What is learned from one run of a server."""
+    """The part of a server's run that can be learned from."""
 
     id: str
     created: datetime

@@ -139,8 +139,8 @@ def parse_text(reply: str, *, is_card: bool) -> str:
     Raises:
         WorkflowError: there is none.
     """
-    found = _TEXT.findall(reply)
-    text = (found[-1] if found else "").strip()
+    texts = _TEXT.findall(reply)
+    text = (texts[-1] if texts else "").strip()
     if not text:
         raise WorkflowError("the reply has no text between <text> and </text>", text=reply)
     return " ".join(text.split())[:MAX_CARD].rstrip() if is_card else text[:MAX_INSTRUCTIONS].rstrip()
