@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 TaskArgument = Annotated[
     str | None,
     typer.Argument(
-        metavar="[TASK]",
+        metavar="TASK",
         help="A file of questions (JSON Lines), or a task such as composite:train.",
         show_default=False,
     ),
