@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from langchain_conductor.chat import ChatConductor
+    from langchain_conductor.feedback import acreate_feedback, create_feedback, run_id
     from langchain_conductor.graph.node import create_conductor
     from langchain_conductor.graph.progress import Progress, aget_progress, get_progress
     from langchain_conductor.guardrail_middleware import GuardrailMiddleware
@@ -24,10 +25,13 @@ __all__ = [
     "Progress",
     "RunnableConductor",
     "RunnableModel",
+    "acreate_feedback",
     "aget_progress",
     "create_conductor",
+    "create_feedback",
     "get_progress",
     "pool_of",
+    "run_id",
 ]
 
 _MODULES = {
@@ -35,6 +39,9 @@ _MODULES = {
     "ChatModel": "models.chat_model",
     "GuardrailMiddleware": "guardrail_middleware",
     "RunnableModel": "models.runnable_model",
+    "acreate_feedback": "feedback",
+    "create_feedback": "feedback",
+    "run_id": "feedback",
     "create_conductor": "graph.node",
     "pool_of": "pool",
     "Progress": "graph.progress",

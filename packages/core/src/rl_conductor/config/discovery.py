@@ -10,7 +10,12 @@ from pathlib import Path
 from typing import Self
 from urllib.parse import urlsplit
 
-from rl_conductor.config.learned_folder import CONDUCTOR_FILE, apply_conductor_file, read_conductor_file
+from rl_conductor.config.learned_folder import (
+    CONDUCTOR_FILE,
+    apply_conductor_file,
+    describe_workers,
+    read_conductor_file,
+)
 from rl_conductor.config.profiles import Profile
 from rl_conductor.errors import ConfigError
 from rl_conductor.guardrails.base import Guardrail
@@ -169,7 +174,8 @@ def load_folder(
         discovered = from_file(read_pool_file(content.pool), f"using {source}")
         discovered = replace(discovered, planner=planner or discovered.planner)
     planner, selector = apply_conductor_file(content, discovered.planner, discovered.pool, source)
-    return replace(discovered, planner=planner, selector=selector)
+    described = describe_workers(discovered.pool, content.descriptions)
+    return replace(discovered, pool=described, planner=planner, selector=selector)
 
 
 def from_models(names: Sequence[str]) -> DiscoveredPool:

@@ -16,6 +16,7 @@ from rl_conductor.trace.events import (
     StepStarted,
     WorkflowPlanned,
 )
+from rl_conductor.trace.feedback import Feedback
 from rl_conductor.trace.observers import RunInfo, observe
 from rl_conductor.trace.summary import Summary, progress
 from rl_conductor.trace.trace import Call, Nested, NestedRun, PlanRecord, Round, StepResult, ToolUse, Trace
@@ -24,6 +25,7 @@ __all__ = [
     "AnswerDelta",
     "Call",
     "Event",
+    "Feedback",
     "Finished",
     "GuardrailCheck",
     "Listener",

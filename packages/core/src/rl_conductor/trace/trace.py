@@ -15,6 +15,7 @@ from pydantic import Field
 
 from rl_conductor.plan_text.forms import Form
 from rl_conductor.trace.checks import ENDS_RUN, GUARDRAIL_PREFIX, GuardrailCheck
+from rl_conductor.trace.feedback import Feedback
 from rl_conductor.types import Card, Completion, Message, Request, Roster, Sampling, Text, Usage, Value, total
 from rl_conductor.workflow.example import PlanExample
 from rl_conductor.workflow.limits import Limits
@@ -295,6 +296,8 @@ class Trace(Value):
     versions: Versions
     setup: Setup | None = None
     """`None` in a trace that no run produced, which can't be replayed."""
+    feedback: tuple[Feedback, ...] = Field(default=(), exclude_if=lambda feedback: not feedback)
+    """Ratings of the answer, in traces that a server exported."""
 
     @property
     def text(self) -> str:

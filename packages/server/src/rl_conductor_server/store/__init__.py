@@ -1,11 +1,13 @@
 """Stores runs, their finished steps and their costs in SQLite or PostgreSQL. Contains no HTTP code."""
 
 from rl_conductor_server.store.experiments import ExperimentStore
+from rl_conductor_server.store.feedback import FeedbackStore
 from rl_conductor_server.store.models import (
     AnswerOutcome,
     Arm,
     Canary,
     Claim,
+    FeedbackFilter,
     NewRun,
     Pair,
     PairVerdict,
@@ -25,6 +27,8 @@ __all__ = [
     "Canary",
     "Claim",
     "ExperimentStore",
+    "FeedbackFilter",
+    "FeedbackStore",
     "NewRun",
     "Pair",
     "PairVerdict",

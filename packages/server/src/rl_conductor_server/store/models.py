@@ -21,6 +21,8 @@ Arm = Literal["incumbent", "conductor"]
 """The two arms of an experiment: `incumbent` is the baseline, the model in use before; `conductor` may replace it."""
 PairVerdict = Literal["win", "tie", "loss"]
 """The result of the conductor's answer against the baseline's."""
+FeedbackFilter = Literal["positive", "negative", "none"]
+"""Filters runs by their feedback; one with contradictory feedback is both positive and negative."""
 SpendingGroup = Literal["worker", "model", "key"]
 """The columns by which spending can be grouped."""
 
@@ -86,6 +88,8 @@ class Search(Value):
     """Began at this time or later, in seconds since 1970."""
     before: float | None = None
     """Began before this time, in seconds since 1970."""
+    feedback: FeedbackFilter | None = None
+    """Has a positive score, has a negative one, or has no feedback."""
 
 
 class Spending(Value):

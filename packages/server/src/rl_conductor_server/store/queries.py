@@ -14,14 +14,25 @@ from sqlalchemy import (
     and_,
     cast,
     func,
+    not_,
     or_,
     select,
     type_coerce,
     union_all,
 )
 
+from rl_conductor.trace.feedback import POSITIVE_SCORE
 from rl_conductor_server.store.models import Search, SpendingGroup
-from rl_conductor_server.store.tables import CHARGE_COLUMNS, DAY, USAGE_COLUMNS, forgotten, runs, shares, steps
+from rl_conductor_server.store.tables import (
+    CHARGE_COLUMNS,
+    DAY,
+    USAGE_COLUMNS,
+    feedback,
+    forgotten,
+    runs,
+    shares,
+    steps,
+)
 
 SPLIT = 1_000_000
 """`exact_sum` adds up the quotients and the remainders of a division by this."""
@@ -44,6 +55,12 @@ def _conditions(search: Search) -> Iterator[ColumnElement[bool]]:
         yield runs.c.created < search.before
     if search.worker is not None:
         yield runs.c.id.in_(select(shares.c.run).where(shares.c.worker == search.worker))
+    if search.feedback == "none":
+        yield runs.c.id.not_in(select(feedback.c.run))
+    elif search.feedback is not None:
+        is_positive = feedback.c.score >= POSITIVE_SCORE
+        condition = is_positive if search.feedback == "positive" else not_(is_positive)
+        yield runs.c.id.in_(select(feedback.c.run).where(condition))
     if search.text is not None:
         yield or_(*(column.icontains(search.text, autoescape=True) for column in (runs.c.question, runs.c.answer)))
 

@@ -26,6 +26,7 @@ from rl_conductor_server.store.browser_sessions import BrowserSessions
 from rl_conductor_server.store.codec import decode, decode_rounds
 from rl_conductor_server.store.database import open_database, open_writer
 from rl_conductor_server.store.experiments import ExperimentStore
+from rl_conductor_server.store.feedback import FeedbackStore
 from rl_conductor_server.store.leases import END_BATCH_SIZE, RunLeases
 from rl_conductor_server.store.models import Arm, Claim, NewRun, RunRow, Search, Spending, SpendingGroup, Status
 from rl_conductor_server.store.queries import matches, select_spending, select_steps, select_usage
@@ -59,6 +60,7 @@ class Store:
         self._leases = RunLeases(self._statements, self.owner, lease)
         self.write_queue = WriteBehindQueue(writer, RunWriter(self._statements, self.owner), on_lost=on_lost_write)
         self.experiments = ExperimentStore(engine, self.write_queue)
+        self.feedback = FeedbackStore(engine, self.write_queue)
         self.sessions = BrowserSessions(engine, self.write_queue)
 
     @classmethod

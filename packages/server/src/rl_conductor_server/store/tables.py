@@ -185,6 +185,18 @@ forgotten = Table(
 )
 """Usage of deleted runs by the day on which they began, numbered from 1970 in UTC."""
 
+feedback = Table(
+    "feedback",
+    metadata,
+    Column("run", String(32), ForeignKey("runs.id", ondelete="CASCADE"), primary_key=True),
+    Column("author", String(64), primary_key=True),
+    Column("key", String(64), primary_key=True),
+    Column("score", Float, nullable=False),
+    Column("comment", Text, nullable=False),
+    Column("updated", Float, nullable=False),
+)
+"""Ratings of runs: one row per author and criterion (`key`)."""
+
 sessions = Table(
     "sessions",
     metadata,

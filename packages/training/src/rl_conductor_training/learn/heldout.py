@@ -83,7 +83,8 @@ def _collect(
     selector = learner.apply(runner.conductor).selector
     if selector is None:
         rows = {row.sample: row for row in planned[learner.name]}
-        return SystemRows(learner.name, "planner with right plans as examples", rows, planner_calls=True)
+        description = getattr(learner, "description", "planner")
+        return SystemRows(learner.name, description, rows, planner_calls=True)
     rows = {}
     for sample in table.samples:
         workflow = _select(selector, sample)
