@@ -25,7 +25,7 @@ from rl_conductor.trace.feedback import POSITIVE_SCORE
 from rl_conductor.workflow.example import PlanExample
 from rl_conductor.workflow.limits import Limits
 from rl_conductor_training.learn.candidates import describe, generalize
-from rl_conductor_training.learn.data import archive_opening, group_of
+from rl_conductor_training.learn.data import archive_opening
 from rl_conductor_training.learn.estimate import CostEstimate
 from rl_conductor_training.learn.gate import grouped_interval
 from rl_conductor_training.learn.learn import (
@@ -46,6 +46,7 @@ from rl_conductor_training.learn.stored_runs import (
     read_stored_runs,
     request_text,
 )
+from rl_conductor_training.tasks.groups import group_of
 from rl_conductor_training.tasks.scorers.judge import Judge, UnaidedJudge
 
 
