@@ -132,7 +132,9 @@ class Attempt:
         reason = f"limits.seconds={seconds:g} was over"
         if self.deadline is not None and self.deadline < seconds:
             reason = f"the first {self.deadline:.3g} s of limits.seconds={seconds:g} were over"
-        return LimitError(f"{reason} before {self.model.name} had answered", limit="seconds", needed=elapsed, left=0.0)
+        return LimitError(
+            f"{reason} before {self.model.name} had answered", limit="seconds", needed=elapsed, remaining=0.0
+        )
 
     # --------------------------------------------------------------------------------- the reply
 

@@ -148,7 +148,7 @@ class Budget:
                     f"conductors call one another {levels} deep, but limits.depth is {budget.limits.depth}",
                     limit="depth",
                     needed=levels,
-                    left=budget.limits.depth,
+                    remaining=budget.limits.depth,
                 )
             budget = budget.parent
 
@@ -244,7 +244,7 @@ class Budget:
                 f"a call to {model} may {need}, but limits.{name}={_format(limit)} leaves {rest}; "
                 f"write limits.{name}={_format(required_limit, _UP)} or more"
             )
-        raise LimitError(message, limit=name, needed=needed, left=remaining)
+        raise LimitError(message, limit=name, needed=needed, remaining=remaining)
 
     def _refuse_unpriced(self, model: str, bound: UpperBound) -> None:
         if self.limits.usd is not None and bound.cost is None:
@@ -252,7 +252,7 @@ class Budget:
                 f"the price of {model} is unknown, so limits.usd can't be enforced; give its worker a price",
                 limit="usd",
                 needed=Decimal("Infinity"),
-                left=self.limits.usd - self.spent.usd,
+                remaining=self.limits.usd - self.spent.usd,
             )
 
 

@@ -101,7 +101,7 @@ def format_refusal(error: LimitError) -> str:
     """Formats the refusal of a call by a key's budget, which the caller can't raise."""
     if error.needed == Decimal("Infinity"):
         return f"this key has a budget in US dollars, but {error}"
-    remaining = max(error.left, 0)
+    remaining = max(error.remaining, 0)
     if error.limit == "usd":
         return f"${remaining:f} is left of this key's budget, but the next call may cost up to ${error.needed:f}"
     return f"{remaining:,} tokens are left of this key's budget, but the next call may use up to {error.needed:,}"
