@@ -1,5 +1,6 @@
 """Stores runs, their finished steps and their costs in SQLite or PostgreSQL. Contains no HTTP code."""
 
+from rl_conductor_server.store.budget_leases import BudgetPeriod, BudgetState
 from rl_conductor_server.store.experiments import ExperimentStore
 from rl_conductor_server.store.models import (
     AnswerOutcome,
@@ -22,6 +23,8 @@ __all__ = [
     "PLAN_POSITION",
     "AnswerOutcome",
     "Arm",
+    "BudgetPeriod",
+    "BudgetState",
     "Canary",
     "Claim",
     "ExperimentStore",
