@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import suppress
+from decimal import Decimal
 
 from rl_conductor.calls.budget import Amount, Budget, Reservation
 from rl_conductor.workflow.limits import Limits
@@ -11,6 +12,9 @@ from rl_conductor_server.store import BudgetPeriod, BudgetState, Store
 
 ANY_DEPTH = 1_000
 """The `limits.depth` of budgets around a run, so that they don't count as nested conductors."""
+NOTHING = Amount()
+ROUNDING = Amount(usd=Decimal("1e-6"))
+"""More than the roundings of stored charges add up to; a call that misses the limit by less waits for nothing."""
 INITIAL_POLL, MAX_POLL = 0.1, 2.0
 """Seconds between requests for a larger share while other processes have the rest of the budget."""
 
@@ -18,8 +22,8 @@ INITIAL_POLL, MAX_POLL = 0.1, 2.0
 class LeasedBudget(Budget):
     """Reserves calls against this process's share, and extends the share when it is used up.
 
-    A share grows to at most twice what is in flight, so that few calls of a busy process wait for the store, and a
-    process that dies leaves little in doubt. `return_unused` shrinks it again.
+    A share covers the calls that wait for it and at most twice what is in flight, so that few calls of a busy process
+    wait for the store, and a process that dies leaves little in doubt. `return_unused` shrinks it again.
     """
 
     def __init__(self, period: BudgetPeriod, store: Store, state: BudgetState) -> None:
@@ -29,6 +33,8 @@ class LeasedBudget(Budget):
         self._share = Amount()
         self._loop = asyncio.get_running_loop()
         self._extension = asyncio.Lock()
+        self._queued = Amount()
+        """The calls that wait for an extension."""
         self._earlier = state.charged_here
         """What the process had charged before this object was created."""
         self._elsewhere = state.charged_elsewhere
@@ -66,17 +72,29 @@ class LeasedBudget(Budget):
             StoreUnavailableError: the store does not answer.
         """
         amount, poll = reservation.amount, INITIAL_POLL
-        async with self._extension:
-            while not self._fits(amount):
-                missing = self.spent + self.reserved + amount - self._share
-                state = await self._store.extend_budget(self._period, missing, ahead=self.reserved)
-                self._elsewhere = state.charged_elsewhere
-                with self._lock:
-                    self._share += state.added
-                if state.added == Amount():
-                    self._refuse_excess(reservation.model, amount)
+        self._queued += amount
+        try:
+            async with self._extension:
+                while not self._fits(amount):
+                    state = await self._request(amount)
+                    if state.added != NOTHING:
+                        continue
+                    is_final = poll > INITIAL_POLL and self.reserved == state.leased_elsewhere == NOTHING
+                    self._refuse_excess(reservation.model, amount + ROUNDING if is_final else amount)
+                    self.return_unused()  # another process may need less than this one
                     await self._wait_for_release(poll)
                     poll = min(2 * poll, MAX_POLL)
+        finally:
+            self._queued -= amount
+
+    async def _request(self, amount: Amount) -> BudgetState:
+        """Request what is missing for a call."""
+        missing = self.spent + self.reserved + amount - self._share
+        state = await self._store.extend_budget(self._period, missing, ahead=self.reserved + self._queued - amount)
+        self._elsewhere = state.charged_elsewhere
+        with self._lock:
+            self._share += state.added
+        return state
 
     async def _wait_for_release(self, seconds: float) -> None:
         """Wait until a call of this process ends, or another process may have returned a part of its share."""

@@ -1,6 +1,6 @@
 """Stores runs, their finished steps and their costs in SQLite or PostgreSQL. Contains no HTTP code."""
 
-from rl_conductor_server.store.budget_leases import BudgetPeriod, BudgetState
+from rl_conductor_server.store.budget_leases import BudgetPeriod, BudgetState, round_down
 from rl_conductor_server.store.experiments import ExperimentStore
 from rl_conductor_server.store.models import (
     AnswerOutcome,
@@ -38,4 +38,5 @@ __all__ = [
     "Store",
     "StoreUnavailableError",
     "WriteBehindQueue",
+    "round_down",
 ]

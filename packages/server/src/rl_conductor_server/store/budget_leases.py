@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from decimal import Decimal
+from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
 from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, Row, and_, delete, select, update
@@ -17,8 +17,9 @@ from sqlalchemy import ColumnElement, Connection, Row, and_, delete, select, upd
 from rl_conductor.calls.budget import Amount
 from rl_conductor_server.store.queries import select_charges
 from rl_conductor_server.store.statements import Statements
-from rl_conductor_server.store.tables import DAY, budget_leases
+from rl_conductor_server.store.tables import DAY, PICO, budget_leases
 
+UNIT = 1 / PICO
 LONGEST_PERIOD = 31 * DAY
 """Seconds after its start in which a share of a day's or month's budget may still be in use."""
 
@@ -55,6 +56,8 @@ class BudgetState:
     """Charges of this process that are stored."""
     charged_elsewhere: Amount
     """Charges of all other processes, and the rest of the shares of dead ones."""
+    leased_elsewhere: Amount
+    """What other processes may still spend of their shares, or return."""
 
 
 @dataclass(frozen=True)
@@ -75,13 +78,14 @@ class BudgetLeases:
         """
         self.leased_keys.add(period.key)
         spent, leases = self._read(connection, period)
+        needed = Amount(Decimal(0) if period.usd is None else needed.usd, 0 if period.tokens is None else needed.tokens)
         committed = sum((_uncharged(row) for row in leases), spent)
         remaining = period.remaining(committed)
         added = Amount()
         if period.covers(needed, within=remaining):
             rest = remaining - needed
             extra = Amount(max(min(ahead.usd, rest.usd / 4), Decimal(0)), max(min(ahead.tokens, rest.tokens // 4), 0))
-            added = Amount(needed.usd + extra.usd, needed.tokens + extra.tokens)
+            added = round_up(needed) + round_down(extra)
             self._add(connection, period, added)
         return self._state(added, spent, leases)
 
@@ -134,8 +138,10 @@ class BudgetLeases:
 
     def _state(self, added: Amount, charged: Amount, leases: list[Row[Any]]) -> BudgetState:
         here = sum((Amount(row.charged_usd, row.charged_tokens) for row in leases if row.owner == self.owner), Amount())
-        lost = (_uncharged(row) for row in leases if row.is_dead and row.owner != self.owner)
-        return BudgetState(added, here, sum(lost, charged) - here)
+        others = [row for row in leases if row.owner != self.owner]
+        lost = sum((_uncharged(row) for row in others if row.is_dead), Amount())
+        leased = sum((_uncharged(row) for row in others if not row.is_dead), Amount())
+        return BudgetState(added, here, charged + lost - here, leased)
 
     def _add(self, connection: Connection, period: BudgetPeriod, amount: Amount) -> None:
         values = {"key": period.key, "start": period.start, "owner": self.owner}
@@ -145,6 +151,16 @@ class BudgetLeases:
     def _is_own_share(self, period: BudgetPeriod) -> ColumnElement[bool]:
         c = budget_leases.c
         return and_(c.key == period.key, c.start == period.start, c.owner == self.owner)
+
+
+def round_up(amount: Amount) -> Amount:
+    """Round dollars to the unit in which they are stored, so that a share is the same here and in the database."""
+    return Amount(amount.usd.quantize(UNIT, ROUND_CEILING), amount.tokens)
+
+
+def round_down(amount: Amount) -> Amount:
+    """Round dollars like `round_up`, but down."""
+    return Amount(amount.usd.quantize(UNIT, ROUND_FLOOR), amount.tokens)
 
 
 def _uncharged(row: Row[Any]) -> Amount:
