@@ -10,6 +10,7 @@ from typing import Self
 from rl_conductor._internal.streams import callback_to_async_iterator
 from rl_conductor._internal.sync import run_sync
 from rl_conductor.calls.context import RunContext
+from rl_conductor.calls.scope import current_scope
 from rl_conductor.config.discovery import DiscoveredPool, discover, load_folder
 from rl_conductor.config.profiles import Profile, profile_named
 from rl_conductor.execution.question import Question, to_request
@@ -380,13 +381,22 @@ class Conductor:
         if request.timeout is not None:
             seconds = min(request.timeout, limits.seconds or request.timeout)
             limits = limits.model_copy(update={"seconds": seconds})
-        context = RunContext(limits=limits, emit=emit, retries=self._retries, keep_prompts=self._keep_prompts)
+        policy, outer = policy or self.policy, current_scope.get().policies
+        if outer:
+            policy = policy.within(outer, self.pool.cards, self.planner.card)
+        context = RunContext(
+            limits=limits,
+            emit=emit,
+            retries=self._retries,
+            keep_prompts=self._keep_prompts,
+            policies=(*outer, policy) if policy.applies_to_nested_runs else outer,
+        )
         return Run(
             context=context,
             planner=self.planner,
             pool=self.pool,
             request=request,
-            policy=policy or self.policy,
+            policy=policy,
             access=self.access,
             tiers=self.tiers,
             selector=self.selector,

@@ -99,7 +99,10 @@ class Attempt:
         if reservation is not None:
             reservation.begin()
         self._shorten(timer)
-        scope = current_scope.set(CallScope(self.run.budget, reservation, self.nested_usage, self.nested, self.slot))
+        run = self.run
+        scope = current_scope.set(
+            CallScope(run.budget, reservation, self.nested_usage, self.nested, self.slot, run.policies)
+        )
         try:
             completion = await (self._complete() if self.on_text is None else self._stream(self.on_text))
         except ModelError as error:

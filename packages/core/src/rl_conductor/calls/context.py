@@ -14,6 +14,7 @@ from rl_conductor.text.delimiters import new_delimiter_key
 from rl_conductor.trace.events import Listener, ignore
 from rl_conductor.trace.trace import Call
 from rl_conductor.workflow.limits import Limits
+from rl_conductor.workflow.policy import Policy
 
 
 @dataclass(kw_only=True)
@@ -30,6 +31,8 @@ class RunContext:
     """Maximum number of retries of a call whose failure is retryable."""
     keep_prompts: bool = True
     """Whether requests are kept in the trace, or only their fingerprints."""
+    policies: tuple[Policy, ...] = ()
+    """The policy of this run and of those around it, as far as they hold for nested runs."""
     fence_key: str = field(default_factory=new_delimiter_key)
     """The key of the delimiters around text that models wrote."""
     budget: Budget = field(init=False)

@@ -15,6 +15,7 @@ from rl_conductor.calls.budget import Budget, Reservation
 from rl_conductor.calls.nested import NestedRecords
 from rl_conductor.trace.trace import Trace
 from rl_conductor.types import Usage
+from rl_conductor.workflow.policy import Policy
 
 
 @dataclass(frozen=True)
@@ -31,6 +32,8 @@ class CallScope:
     """Collects the nested calls, tools and runs for the trace."""
     slot: AbstractAsyncContextManager[object] | None = None
     """The slot of the worker, which an agent takes for each call of its base model."""
+    policies: tuple[Policy, ...] = ()
+    """The policies of the runs around, whose rules hold for nested runs as well."""
 
 
 current_scope: ContextVar[CallScope] = ContextVar("current_scope", default=CallScope())  # noqa: B039  (frozen)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from sqlalchemy import Float, TextClause, text
+from sqlalchemy import Float, TextualSelect, text
 
 DATABASE_NOW = {
     "sqlite": "(julianday('now') - 2440587.5) * 86400.0",
@@ -13,7 +13,7 @@ DATABASE_NOW = {
 """SQL expressions for the current time in seconds since 1970; SQLite's is that of the machine."""
 
 
-def select_now(dialect: str) -> TextClause:
+def select_now(dialect: str) -> TextualSelect:
     """Build a query for the database's current time."""
     return text(f"SELECT {DATABASE_NOW[dialect]} AS now").columns(now=Float)
 
