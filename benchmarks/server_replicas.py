@@ -44,7 +44,7 @@ CLOCKS = (0, 3600, -3600)
 """Seconds by which the clock of each replica is wrong."""
 TENANTS = ("open", "capped", "private", "hostile")
 CLIENTS = {"open": 4, "capped": 12, "private": 2, "hostile": 4}
-CAPS = {"capped": Decimal("0.01"), "hostile": Decimal("0.002")}
+CAPS = {"capped": Decimal("0.002"), "hostile": Decimal("0.001")}
 """US dollars; a call costs 0.00002, and at most about 0.0001 is reserved for it."""
 NUMBERS = 1_000_000
 """Questions of each tenant are numbered from a multiple of this."""

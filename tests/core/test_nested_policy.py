@@ -1,4 +1,4 @@
-"""A policy holds inside of workers that are conductors themselves."""
+"""A policy holds inside of nested conductors, and for earlier turns whose author is known."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ import pytest
 
 from core.runs import plan
 from rl_conductor.conductor import Conductor
-from rl_conductor.errors import RunError
+from rl_conductor.errors import PolicyError, RunError
 from rl_conductor.models.scripted import ScriptedModel
 from rl_conductor.planning.planner import Planner
 from rl_conductor.pool.pool import WorkerPool
 from rl_conductor.pool.worker import Worker
-from rl_conductor.types import Card
-from rl_conductor.workflow.policy import DataRule, Policy
+from rl_conductor.types import Card, Message, Request
+from rl_conductor.workflow.policy import DataRule, Flow, Policy
 
 ONE_STEP = plan((0, "Say it.", []))
 
@@ -82,3 +82,46 @@ async def test_a_nested_planner_that_may_not_see_the_data_is_not_called() -> Non
     with pytest.raises(RunError, match="planner of a nested conductor may not see this request"):
         await conductor.run("Say something.", policy=rules)
     assert planner.requests == []
+
+
+# ------------------------------------------------------------------------------------- earlier turns
+
+
+def conversation(author: str | None) -> Request:
+    draft = Message.assistant("a draft").model_copy(update={"name": author})
+    return Request(messages=(Message.user("Say it."), draft, Message.user("Again.")))
+
+
+def flow_conductor(*readers: str) -> tuple[Conductor, dict[str, ScriptedModel]]:
+    models = {name: ScriptedModel(f"from {name}") for name in ("hr", "x", "y")}
+    pool = WorkerPool([worker(name, model) for name, model in models.items()])
+    policy = Policy(forbid=tuple(Flow(reader=reader, source="hr") for reader in readers), deny=frozenset({"hr"}))
+    return Conductor(ScriptedModel(ONE_STEP), pool, policy=policy), models
+
+
+@pytest.mark.parametrize(("author", "answer"), [("hr", "from y"), ("x", "from x"), (None, "from x"), ("?", "from x")])
+async def test_a_worker_that_may_not_read_the_author_of_an_earlier_turn_is_left_out(
+    author: str | None, answer: str
+) -> None:
+    conductor, models = flow_conductor("x")
+    assert (await conductor.run(conversation(author))).text == answer
+    assert bool(models["x"].requests) == (answer == "from x")
+
+
+@pytest.mark.parametrize("readers", [("x", "y"), ("planner",)])
+async def test_a_conversation_that_nobody_may_read_is_refused(readers: tuple[str, ...]) -> None:
+    conductor, models = flow_conductor()
+    planner = ScriptedModel(ONE_STEP)
+    policy = Policy(forbid=tuple(Flow(reader=reader, source="hr") for reader in readers))
+    conductor = Conductor(Planner(model=planner, card=Card(name="planner")), conductor.pool, policy=policy)
+    if readers == ("planner",):
+        with pytest.raises(
+            PolicyError, match=r"planner .* may not see this request: policy.forbid keeps what 'hr' wrote"
+        ):
+            await conductor.run(conversation("hr"))
+        assert planner.requests == []
+    else:
+        assert (await conductor.run(conversation("hr"))).text == "from hr"
+        with pytest.raises(PolicyError, match="no worker may answer"):
+            await conductor.run(conversation("hr"), policy=policy.model_copy(update={"deny": frozenset({"hr"})}))
+    assert not models["x"].requests

@@ -214,7 +214,7 @@ async def test_a_crash_charges_the_calls_in_flight_as_an_upper_bound_and_nothing
     await asyncio.gather(*(here.store.end_expired_runs([]) for _ in range(3)))
     (record,) = [record for record in await audit(here.store) if record.run == run]
     assert record.in_flight is not None
-    assert (record.status, record.used.usd, record.in_flight.usd) == ("failed", 0, Decimal("0.3"))
+    assert (record.status, record.used.usd, record.in_flight.usd) == ("failed", Decimal(0), Decimal("0.3"))
     assert await here.spend("0.66") == "refused"
     assert await here.spend("0.65") == "made"
     await call.__aexit__(None, None, None)
