@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
+from functools import partial
 from pathlib import Path
-from typing import Any, Self
+from typing import Self
 
 from rl_conductor._internal.streams import callback_to_async_iterator
 from rl_conductor._internal.sync import run_sync
 from rl_conductor.calls.context import RunContext
+from rl_conductor.calls.scope import current_scope
 from rl_conductor.config.discovery import DiscoveredPool, discover, load_folder
 from rl_conductor.config.profiles import Profile, profile_named
 from rl_conductor.execution.question import Question, to_request
@@ -77,11 +79,10 @@ class Conductor:
         self.limits = limits or Limits()
         self.name = f"conductor:{name}"
         self.access = access
-        self._retries = retries
         self.tiers = tiers if isinstance(tiers, Router | None) else Router.read(tiers)
         self.selector = selector
         self.guardrails = bind_guardrails(guardrails, self.pool)
-        self._run_options: dict[str, Any] = {"guardrails": self.guardrails, "keep_prompts": keep_prompts}
+        self._run_context = partial(RunContext, retries=retries, keep_prompts=keep_prompts, guardrails=self.guardrails)
         for chooser in (self.tiers, self.selector):
             if chooser is not None:
                 chooser.check_pool(self.pool)
@@ -190,8 +191,8 @@ class Conductor:
             policy=policy or self.policy,
             limits=limits or self.limits,
             access=access or self.access,
-            retries=self._retries if retries is None else retries,
-            keep_prompts=self._run_options["keep_prompts"],
+            retries=self._run_context.keywords["retries"] if retries is None else retries,
+            keep_prompts=self._run_context.keywords["keep_prompts"],
             tiers=self.tiers,
             selector=selector or self.selector,
             guardrails=self.guardrails,
@@ -383,13 +384,16 @@ class Conductor:
         if request.timeout is not None:
             seconds = min(request.timeout, limits.seconds or request.timeout)
             limits = limits.model_copy(update={"seconds": seconds})
-        context = RunContext(limits=limits, emit=emit, retries=self._retries, **self._run_options)
+        outer = current_scope.get().policies
+        policy = (policy or self.policy).within(outer, self.pool.cards, self.planner.card)
+        policies = (*outer, policy) if policy.applies_to_nested_runs else outer
+        context = self._run_context(limits=limits, emit=emit, policies=policies)
         return Run(
             context=context,
             planner=self.planner,
             pool=self.pool,
             request=request,
-            policy=policy or self.policy,
+            policy=policy,
             access=self.access,
             tiers=self.tiers,
             selector=self.selector,

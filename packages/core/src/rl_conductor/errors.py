@@ -3,7 +3,7 @@
     ConductorError
     ├── ConfigError                 the user can fix it: the message has the value and its correction
     ├── PolicyError                 a policy rule forbids it; .rule names the rule
-    ├── LimitError                  a limit would be exceeded, or has expired; .limit .needed .left
+    ├── LimitError                  a limit would be exceeded, or has expired; .limit .needed .remaining
     ├── ModelError                  a call to a model failed; .model .status .retryable .retry_after
     │   ├── AuthenticationError     the key is missing, wrong or not entitled
     │   ├── RateLimitError          too many requests; .retry_after when the vendor said how long
@@ -62,14 +62,14 @@ class LimitError(ConductorError):
 
     Only `seconds` can expire while a call is in flight: the call is then cancelled and its cost counted.
 
-    `needed` and `left` are in the limit's own unit (US dollars, tokens, calls, seconds, rounds).
+    `needed` and `remaining` are in the limit's own unit (US dollars, tokens, calls, seconds, rounds).
     """
 
-    def __init__(self, message: str, *, limit: str, needed: Decimal | float, left: Decimal | float) -> None:
+    def __init__(self, message: str, *, limit: str, needed: Decimal | float, remaining: Decimal | float) -> None:
         super().__init__(message)
         self.limit = limit
         self.needed = needed
-        self.left = left
+        self.remaining = remaining
 
 
 class ModelError(ConductorError):

@@ -205,9 +205,9 @@ def _recorded_error(call: Call, *, is_retried: bool) -> ConductorError:
     if call.outcome == "cancelled":
         return BadRequestError(CANCELLED, model=call.model)
     if call.outcome == "refused":
-        return LimitError(message, limit="calls", needed=0, left=0)
+        return LimitError(message, limit="calls", needed=0, remaining=0)
     if call.outcome == "timeout" and not call.retryable:
-        return LimitError(message, limit="seconds", needed=0, left=0)
+        return LimitError(message, limit="seconds", needed=0, remaining=0)
     if call.out_of_tokens:
         return OutputLimitError(message, model=call.model, status=None if call.usage.unpriced_calls else 429)
     error_type = ModelTimeoutError if call.outcome == "timeout" else ModelError

@@ -14,6 +14,7 @@ from rl_conductor.text.delimiters import new_delimiter_key
 from rl_conductor.trace.events import Listener, ignore
 from rl_conductor.trace.trace import Call
 from rl_conductor.workflow.limits import Limits
+from rl_conductor.workflow.policy import Policy
 
 if TYPE_CHECKING:
     from rl_conductor.guardrails.base import Guardrail
@@ -35,6 +36,8 @@ class RunContext:
     """Whether requests are kept in the trace, or only their fingerprints."""
     guardrails: Sequence[Guardrail] = ()
     """Checks of the run's input, prompts, replies and answer."""
+    policies: tuple[Policy, ...] = ()
+    """The policy of this run and of those around it, as far as they hold for nested runs."""
     fence_key: str = field(default_factory=new_delimiter_key)
     """The key of the delimiters around text that models wrote."""
     all_guardrails: Sequence[Guardrail] = field(init=False)

@@ -16,6 +16,7 @@ from rl_conductor.calls.budget import Budget, Reservation
 from rl_conductor.calls.nested import NestedRecords
 from rl_conductor.trace.trace import Trace
 from rl_conductor.types import Usage
+from rl_conductor.workflow.policy import Policy
 
 if TYPE_CHECKING:
     from rl_conductor.guardrails.base import Guardrail
@@ -37,6 +38,8 @@ class CallScope:
     """The slot of the worker, which an agent takes for each call of its base model."""
     guardrails: Sequence[Guardrail] = ()
     """Guardrails of the run around the call, which nested runs apply to their workers' prompts and replies."""
+    policies: tuple[Policy, ...] = ()
+    """The policies of the runs around, whose rules hold for nested runs as well."""
 
 
 current_scope: ContextVar[CallScope] = ContextVar("current_scope", default=CallScope())  # noqa: B039  (frozen)

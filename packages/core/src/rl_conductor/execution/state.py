@@ -145,9 +145,28 @@ class RunState:
     def first_space(self) -> PlanSpace:
         """The plans that the first round may have."""
         policy, cards, planner = ByIdentity(self.policy), ByIdentity(self.pool.cards), ByIdentity(self.planner.card)
-        return filter_capable(
-            _plan_space(policy, cards, planner, self.limits.steps, self.access), self.pool, self.request
-        )
+        space = self._without_forbidden_readers(_plan_space(policy, cards, planner, self.limits.steps, self.access))
+        return filter_capable(space, self.pool, self.request)
+
+    @cached_property
+    def named_sources(self) -> tuple[Card, ...]:
+        """The workers that the conversation names as the authors of earlier turns."""
+        names = {turn.name: None for turn in self.request.messages if turn.role == "assistant"}
+        return tuple(self.pool[name].card for name in names if name in self.pool)
+
+    def _without_forbidden_readers(self, space: PlanSpace) -> PlanSpace:
+        """Leaves out workers that may not read an earlier turn: every worker reads the conversation."""
+        if not (self.policy.forbid and self.named_sources):
+            return space
+        readers = {
+            name: self.policy.unreadable_because(self.pool[name].card, self.named_sources) for name in space.allowed
+        }
+        reasons = {name: reason for name, reason in readers.items() if reason}
+        if not reasons:
+            return space
+        if set(space.final_workers) <= reasons.keys():
+            raise PolicyError(f"no worker may answer: {'; '.join(sorted(reasons.values()))}", rule="forbid")
+        return space.model_copy(update={"allowed": frozenset(space.allowed - reasons.keys())})
 
     def space(self) -> PlanSpace:
         """The plans that the current round may have, for this policy, these limits and this request.
@@ -192,6 +211,11 @@ class RunState:
 
     def check_planner_access(self) -> None:
         """Raises `PolicyError` unless the policy lets the planner see the request."""
+        reason = self.policy.unreadable_because(self.planner.card, self.named_sources)
+        if reason:
+            raise PolicyError(
+                f"the planner {self.planner.model.name} may not see this request: {reason}", rule="forbid"
+            )
         reason = self.policy.data_refused_because(self.planner.card)
         if reason is not None:
             raise PolicyError(

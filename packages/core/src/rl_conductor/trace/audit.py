@@ -81,6 +81,16 @@ class AuditedRound(Value):
     steps: tuple[AuditedStep, ...]
 
 
+class InFlight(Value):
+    """Upper bound of the calls that were in flight when a process died.
+
+    It is charged to the API key, because vendors may have billed these calls, but no usage is known for them.
+    """
+
+    usd: Dollars
+    tokens: int
+
+
 class Ended(Value):
     """Metadata of an ended run that is not in its trace."""
 
@@ -119,6 +129,8 @@ class Record(Ended):
     answered_by: tuple[int, int] | None
     """Round and step of the answer."""
     used: Used
+    in_flight: InFlight | None = Field(default=None, exclude_if=lambda calls: calls is None)
+    """Charged in addition to `used`, as an upper bound, if the process died during calls."""
 
     @property
     def line(self) -> str:
@@ -202,6 +214,7 @@ def unfinished_record_of(
     began: datetime,
     seconds: float,
     usage: Usage,
+    in_flight: InFlight | None,
     sequence: int,
     previous: str,
 ) -> Record:
@@ -221,6 +234,7 @@ def unfinished_record_of(
         answer=None,
         answered_by=None,
         used=_used(usage),
+        in_flight=in_flight,
     )
 
 

@@ -37,8 +37,8 @@ class NewRun(Value):
     """The client's `Idempotency-Key`; without one, sending the request again starts a new run."""
     choice: int = 0
     """Index of the choice, for requests that ask for several."""
-    digest: str
-    """SHA-256 of the request, in hex; detects an idempotency key that is reused for another request."""
+    digest: str = ""
+    """SHA-256 of a request with an idempotency key, in hex; detects a key that is reused for another request."""
     api: str
     model: str
     created: float
@@ -113,9 +113,7 @@ class Claim(Value):
     rounds: tuple[Round, ...] = ()
     """Plans and finished steps of a resumed run."""
     charged: Amount = Amount()
-    """The amount already charged to budgets for a resumed run."""
-    inherited: bool = False
-    """Whether another process charged that amount, so that this one has yet to count it."""
+    """The amount already charged to the key's budget for a resumed run."""
     trace: Trace | None = None
     """Set if the outcome is `done`."""
 

@@ -88,7 +88,7 @@ class Bench:
                 f"the budget of {dollars(self.budget)} is spent; the same command with a larger one goes on from here",
                 limit="usd",
                 needed=self.meter.paid,
-                left=Decimal(0),
+                remaining=Decimal(0),
             )
 
 

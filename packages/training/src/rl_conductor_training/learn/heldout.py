@@ -60,7 +60,7 @@ async def prove(runner: Runner, data: LearnData, learners: Sequence[Learner], le
             "the caps left nothing for the held-out questions; raise them and run the same command again",
             limit="usd",
             needed=0,
-            left=0,
+            remaining=0,
         )
     groups = [data.groups[name] for name in ids]
     summaries = tuple(summarize_system(system, ids, groups) for system in systems)

@@ -274,7 +274,7 @@ class _LearnRun:
                 f"about {self.estimate.tokens:,} tokens and {self.estimate.minutes:.0f} minutes are needed",
                 limit="tokens" if self.limits.seconds is None else "seconds",
                 needed=self.estimate.tokens,
-                left=0,
+                remaining=0,
             )
         return Lessons(score_table(self.runner, complete), exploration.portfolio, singles)
 
