@@ -83,9 +83,8 @@ class Conductor:
         self.selector = selector
         self.guardrails = bind_guardrails(guardrails, self.pool)
         self._run_context = partial(RunContext, retries=retries, keep_prompts=keep_prompts, guardrails=self.guardrails)
-        for chooser in (self.tiers, self.selector):
-            if chooser is not None:
-                chooser.check_pool(self.pool)
+        for chooser in filter(None, (self.tiers, self.selector)):
+            chooser.check_pool(self.pool)
         self._closing = False
         self.capabilities = self.pool.capabilities.model_copy(update={"delegates": True, "reasoning_start": "outside"})
         if self.planner.roster == "cards":
