@@ -104,6 +104,8 @@ def _header_fields(header: ResponseHeader) -> dict[str, Any]:
 
 def _stop_fields(trace: Trace) -> dict[str, Any]:
     assert trace.completion is not None
+    if trace.completion.finish_reason == "stop" and trace.completion.stop_sequence is not None:
+        return {"stop_reason": "stop_sequence", "stop_sequence": trace.completion.stop_sequence}
     return {"stop_reason": STOPS[trace.completion.finish_reason], "stop_sequence": None}
 
 
