@@ -94,7 +94,12 @@ class Service:
         interval = self.settings.store.lease_seconds / 5
         background = [
             asyncio.create_task(_repeat(work, seconds), name=work.__name__)
-            for work, seconds in ((self._heartbeat, interval), (self._refresh, interval), (self._prune, HOUR))
+            for work, seconds in (
+                (self._heartbeat, interval),
+                (self._cancel_requested, interval),
+                (self._refresh, interval),
+                (self._prune, HOUR),
+            )
         ]
         try:
             async with self.shadows.open():
@@ -111,6 +116,11 @@ class Service:
     async def _heartbeat(self) -> None:
         """Renews the leases of this process's runs; a task of its own, because `_refresh` may take longer."""
         await self.store.renew_leases(self.active_runs)
+
+    async def _cancel_requested(self) -> None:
+        """Cancels the runs in the background for which another process received the request to cancel them."""
+        for run in await self.store.responses.list_cancelled(list(self.runs.active_ids)):
+            self.runs.cancel(run)
 
     async def _refresh(self) -> None:
         """Ends runs of servers that are gone, and reads the spending and canaries of other processes."""
@@ -143,6 +153,7 @@ class Service:
             body = await self._read_body(http)
             subscriptions.enter_context(self.bodies.reserve(len(body)))
             parsed = await self._parse(body, adapter)
+            parsed = await adapter.add_history(parsed, self.store, key=key.name, limits=self.settings.intake)
             return await self._answer(http, adapter, key, parsed, subscriptions)
 
     async def _read_body(self, http: Request) -> bytes:
@@ -188,6 +199,7 @@ class Service:
         for request in admitted:
             run = await self.runs.start(request)
             subscriptions.enter_context(run.subscribe())
+            adapter.record(request.parsed, run, self.store, key=request.key.name)
             runs.append(run)
         parsed, model = admitted[0].parsed, admitted[0].model
         header = ResponseHeader(runs[0].id, int(runs[0].created), model.pinned, model.fingerprint)
@@ -197,6 +209,9 @@ class Service:
             frames = encode_frames(parsed, adapter.stream(parsed, header), runs)
             timeout = self.settings.intake.client_seconds
             return EventStream(frames, timeout=timeout, on_close=subscriptions.pop_all().close, headers=headers)
+        if parsed.is_background and not runs[0].is_replayed:
+            await self.store.write_queue.flush()
+            return JSONResponse(adapter.response(parsed, header, Results(())), headers=headers)
         results = Results(await asyncio.gather(*(run.result() for run in runs)))
         return JSONResponse(adapter.response(parsed, header, results), headers=headers | results.headers)
 

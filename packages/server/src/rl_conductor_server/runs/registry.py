@@ -55,6 +55,14 @@ class RunRegistry:
         """Returns the run with this id if it is in progress in this process."""
         return self._handles.get(run)
 
+    def cancel(self, run: str) -> asyncio.Task[Trace] | None:
+        """Cancels a run that is in progress in this process, and returns its task; `None` if it isn't here."""
+        handle = self._handles.get(run)
+        if handle is None:
+            return None
+        handle.task.cancel()
+        return handle.task
+
     async def start(self, request: AdmittedRequest, *, rounds: Sequence[Round] = ()) -> RunHandle:
         """Starts a run, or returns the run with the same idempotency key.
 
@@ -68,6 +76,9 @@ class RunRegistry:
         self.check_open()
         new = request.new_run()
         if request.idempotency_key is None:
+            if request.parsed.is_background:  # the caller may ask any process for it, even while it waits for a slot
+                self._store.begin_run(new)
+                await self._store.write_queue.flush()
             return self._begin(request, Claim(id=new.id, created=new.created, outcome="new", rounds=tuple(rounds)), new)
         while True:
             active = self._find_active(request, request.idempotency_key)
@@ -96,7 +107,7 @@ class RunRegistry:
         return handle
 
     def _begin(self, request: AdmittedRequest, claim: Claim, new: NewRun) -> RunHandle:
-        handle = RunHandle(claim.id, claim.created, detached=request.idempotency_key is not None)
+        handle = RunHandle(claim.id, claim.created, detached=request.continues_alone)
         run = RunTask(request, handle, claim, new, self._store, self._metrics, self._on_answer)
         task = asyncio.create_task(run.run(self._admission), name=claim.id)
         handle.attach(task)

@@ -41,7 +41,7 @@ class RunTask:
     """`True` while the store has the run as running, so that its end must be stored."""
 
     def __post_init__(self) -> None:
-        self.is_stored = self.request.idempotency_key is not None
+        self.is_stored = self.request.continues_alone
 
     async def run(self, admission: Admission) -> Trace:
         """Returns the trace of a run with an answer, after storing it as durably as the caller needs."""
@@ -111,7 +111,7 @@ class RunTask:
         """`True` if the caller may request this run again, perhaps from another process."""
         completion = self.trace.completion if self.trace else None
         calls_tools = bool(completion and completion.message.tool_calls)
-        return self.request.idempotency_key is not None or (calls_tools and not self.request.is_background)
+        return self.request.continues_alone or (calls_tools and not self.request.is_internal)
 
     def _on_event(self, event: Event) -> None:
         if isinstance(event, Finished):

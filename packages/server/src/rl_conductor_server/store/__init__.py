@@ -1,5 +1,6 @@
 """Stores runs, their finished steps and their costs in SQLite or PostgreSQL. Contains no HTTP code."""
 
+from rl_conductor_server.store.codec import decode
 from rl_conductor_server.store.experiments import ExperimentStore
 from rl_conductor_server.store.models import (
     AnswerOutcome,
@@ -14,6 +15,7 @@ from rl_conductor_server.store.models import (
     Spending,
     Status,
 )
+from rl_conductor_server.store.responses import StoredResponse
 from rl_conductor_server.store.store import Store
 from rl_conductor_server.store.tables import PLAN_POSITION
 from rl_conductor_server.store.write_behind import StoreUnavailableError, WriteBehindQueue
@@ -34,5 +36,7 @@ __all__ = [
     "Status",
     "Store",
     "StoreUnavailableError",
+    "StoredResponse",
     "WriteBehindQueue",
+    "decode",
 ]

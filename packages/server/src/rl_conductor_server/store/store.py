@@ -29,6 +29,7 @@ from rl_conductor_server.store.experiments import ExperimentStore
 from rl_conductor_server.store.leases import END_BATCH_SIZE, RunLeases
 from rl_conductor_server.store.models import Arm, Claim, NewRun, RunRow, Search, Spending, SpendingGroup, Status
 from rl_conductor_server.store.queries import matches, select_spending, select_steps, select_usage
+from rl_conductor_server.store.responses import ResponseStore
 from rl_conductor_server.store.retention import DELETE_BATCH_SIZE, delete_old_runs
 from rl_conductor_server.store.run_writer import (
     BeginRun,
@@ -60,6 +61,7 @@ class Store:
         self.write_queue = WriteBehindQueue(writer, RunWriter(self._statements, self.owner), on_lost=on_lost_write)
         self.experiments = ExperimentStore(engine, self.write_queue)
         self.sessions = BrowserSessions(engine, self.write_queue)
+        self.responses = ResponseStore(engine, self.write_queue)
 
     @classmethod
     async def open(cls, url: str, *, lease: float = 10.0, on_lost_write: Callable[[], None] = lambda: None) -> Self:
@@ -272,10 +274,11 @@ class Store:
     # ---------------------------------------------------------------------------------------- retention
 
     async def prune(self, *, before: float) -> int:
-        """Delete runs and pairs from before a time, and expired sessions; return the number of deleted runs."""
+        """Delete runs, pairs and responses from before a time, and expired sessions; return the number of runs."""
 
         def delete_others(connection: Connection) -> None:
             self.sessions.delete_expired(connection)
+            self.responses.delete_old(connection, before=before)
             connection.execute(delete(pairs).where(pairs.c.created < before))
 
         await self.write_queue.execute(delete_others)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from decimal import Decimal
 
-from sqlalchemy import BigInteger, Column, Float, ForeignKey, Index, Integer, MetaData, Table, TypeDecorator
+from sqlalchemy import BigInteger, Boolean, Column, Float, ForeignKey, Index, Integer, MetaData, Table, TypeDecorator
 from sqlalchemy import String as SqlString
 from sqlalchemy import Text as SqlText
 from sqlalchemy import text as sql
@@ -184,6 +184,21 @@ forgotten = Table(
     Column("charged_tokens", Count, nullable=False, server_default="0"),
 )
 """Usage of deleted runs by the day on which they began, numbered from 1970 in UTC."""
+
+responses = Table(
+    "responses",
+    metadata,
+    Column("run", String(32), primary_key=True),
+    Column("key", String(64), nullable=False),
+    Column("previous", String(32)),
+    Column("created", Float, nullable=False),
+    Column("body", Text, nullable=False),
+    Column("output", Text),
+    Column("background", Boolean, nullable=False),
+    Column("cancel_requested", Boolean, nullable=False),
+    Index("responses_by_time", "created"),
+)
+"""Requests and answers of the Responses API that may be retrieved and continued."""
 
 sessions = Table(
     "sessions",
