@@ -11,6 +11,7 @@ from core.runs import SOON, Gated
 from rl_conductor.models.scripted import ScriptedModel
 from rl_conductor.types import Message, ToolCall
 from rl_conductor_server.auth.keys import hash_key
+from rl_conductor_server.store import Store
 from server.chat_requests import gate
 from server.conftest import ONE_STEP, At, Serve, until
 
@@ -270,3 +271,18 @@ async def test_old_responses_are_deleted_with_their_runs(serve: Serve) -> None:
     made = await at.openai().responses.create(model=MODEL, input="one")
     await at.service.store.prune(before=made.created_at + 60)
     assert await at.service.store.responses.get(f"run-{made.id.removeprefix('resp_')}", key="local") is None
+
+
+async def test_a_response_in_the_background_fails_when_its_server_dies(serve: Serve) -> None:
+    _, wait = gate()
+    a = Gated("never", wait)
+    at = await serve({"a": a})
+    made = await at.openai().responses.create(model=MODEL, input="Say it.", background=True)
+    await asyncio.wait_for(a.asked.wait(), SOON)
+    survivor = await Store.open(at.service.settings.store.url, lease=0.0)
+    assert len(await survivor.end_expired_runs([])) == 1
+    await survivor.aclose()
+    reply = await at.openai().responses.retrieve(made.id)
+    assert reply.status == "failed"
+    assert reply.error is not None
+    assert reply.error.message == "the server that ran it is gone"

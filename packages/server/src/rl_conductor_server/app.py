@@ -5,10 +5,13 @@ from __future__ import annotations
 import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from functools import partial
+from typing import Any
 
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, Response
+from pydantic import BaseModel
 from sqlalchemy.exc import InterfaceError, OperationalError
 from starlette.exceptions import HTTPException
 from starlette.middleware.trustedhost import TrustedHostMiddleware
@@ -19,21 +22,32 @@ from rl_conductor.errors import ConductorError, RunError
 from rl_conductor.telemetry import called_by
 from rl_conductor_server.api.adapter import ApiAdapter
 from rl_conductor_server.api.anthropic_messages.endpoint import Messages
+from rl_conductor_server.api.anthropic_messages.schema import MessagesBody
 from rl_conductor_server.api.openai_chat.endpoint import ChatCompletions
+from rl_conductor_server.api.openai_chat.schema import ChatBody
 from rl_conductor_server.api.openai_responses.endpoint import Responses
-from rl_conductor_server.endpoints import admin, health, models, responses, runs
-from rl_conductor_server.endpoints.dependencies import get_service
+from rl_conductor_server.api.openai_responses.schema import ResponsesBody
+from rl_conductor_server.endpoints import admin, health, models, responses, runs, tokens
+from rl_conductor_server.endpoints.dependencies import get_service, json_body
 from rl_conductor_server.errors import ApiError, anthropic_error_body, invalid_request, openai_error_body, to_api_error
+from rl_conductor_server.openapi import ANSWERS, openapi_document
 from rl_conductor_server.service import Service
 from rl_conductor_server.web.pages import router as pages
 
 log = logging.getLogger("rl_conductor_server")
 
-ADAPTERS: dict[str, ApiAdapter] = {
-    "/v1/chat/completions": ChatCompletions(),
-    "/v1/responses": Responses(),
-    "/v1/messages": Messages(),
+ADAPTERS: dict[str, tuple[ApiAdapter, type[BaseModel]]] = {
+    "/v1/chat/completions": (ChatCompletions(), ChatBody),
+    "/v1/responses": (Responses(), ResponsesBody),
+    "/v1/messages": (Messages(), MessagesBody),
 }
+"""The adapter and the body of each endpoint for requests that models answer."""
+UNSUPPORTED = {
+    "/v1/embeddings": "the models of this server generate text; send embeddings to the vendor",
+    "/v1/completions": "send a chat to /v1/chat/completions",
+    "/v1/conversations": "continue a response with previous_response_id",
+}
+"""Endpoints of the vendors that clients may expect, with the reason for their absence, or what to use instead."""
 LOOPBACK_NAMES = ["127.0.0.1", "localhost", "[::1]"]
 """The only accepted `Host` headers without API keys: a website could otherwise reach the server by DNS rebinding."""
 
@@ -46,14 +60,15 @@ def create_app(service: Service) -> FastAPI:
         async with service.open():
             yield
 
-    app = FastAPI(title="RL Conductor", lifespan=lifespan, docs_url=None, redoc_url=None, openapi_url=None)
+    app = FastAPI(title="RL Conductor", lifespan=lifespan, docs_url=None, redoc_url=None, openapi_url="/openapi.json")
     app.state.service = service
     if not service.settings.keys:
         app.add_middleware(TrustedHostMiddleware, allowed_hosts=LOOPBACK_NAMES)
-    for router in (models.router, runs.router, responses.router, admin.router, health.router, pages):
+    for router in (models.router, runs.router, responses.router, tokens.router, admin.router, health.router, pages):
         app.include_router(router)
-    for path, adapter in ADAPTERS.items():
-        app.post(path)(_endpoint(adapter))
+    for path, (adapter, body) in ADAPTERS.items():
+        app.post(path, openapi_extra=json_body(body), responses=ANSWERS, summary=adapter.name)(_endpoint(adapter))
+    app.openapi = partial(openapi_document, app)  # type: ignore[method-assign]
     for error in (ConductorError, OperationalError, InterfaceError):
         app.add_exception_handler(error, _handle_error)
     app.add_exception_handler(RequestValidationError, _handle_validation_error)
@@ -83,9 +98,15 @@ def _error_response(error: Exception, adapter: ApiAdapter) -> Response:
     return JSONResponse(adapter.error_body(converted), status_code=converted.status, headers=converted.headers | run)
 
 
-async def _handle_error(_: Request, error: Exception) -> Response:
+async def _handle_error(http: Request, error: Exception) -> Response:
     converted = _convert_error(error)
-    return JSONResponse(openai_error_body(converted), status_code=converted.status, headers=converted.headers)
+    return JSONResponse(_error_body(http, converted), status_code=converted.status, headers=converted.headers)
+
+
+def _error_body(http: Request, error: ApiError) -> dict[str, Any]:
+    """Formats an error as the API does that the client uses."""
+    is_anthropic = "anthropic-version" in http.headers or http.url.path.startswith("/v1/messages")
+    return anthropic_error_body(error) if is_anthropic else openai_error_body(error)
 
 
 async def _handle_validation_error(http: Request, error: Exception) -> Response:
@@ -99,12 +120,12 @@ async def _handle_http_error(http: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     path = http.url.path
     message = f"there is no {http.method} {path}" if error.status_code in (404, 405) else str(error.detail)
+    if path in UNSUPPORTED:
+        message = f"{path} is not supported: {UNSUPPORTED[path]}"
     code = {404: "unknown_url", 405: "method_not_allowed"}.get(error.status_code, "http_error")
     converted = ApiError(message, status=error.status_code, code=code)
-    is_anthropic = "anthropic-version" in http.headers or path.startswith("/v1/messages")
-    body = anthropic_error_body(converted) if is_anthropic else openai_error_body(converted)
     headers = converted.headers | dict(error.headers or {})
-    return JSONResponse(body, status_code=error.status_code, headers=headers)
+    return JSONResponse(_error_body(http, converted), status_code=error.status_code, headers=headers)
 
 
 def _convert_error(error: Exception) -> ApiError:

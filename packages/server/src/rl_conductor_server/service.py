@@ -156,6 +156,12 @@ class Service:
             parsed = await adapter.add_history(parsed, self.store, key=key.name, limits=self.settings.intake)
             return await self._answer(http, adapter, key, parsed, subscriptions)
 
+    async def read(self, http: Request, adapter: ApiAdapter) -> ParsedRequest:
+        """Reads and parses a request that is answered without a run. Raises `ApiError`."""
+        body = await self._read_body(http)
+        with self.bodies.reserve(len(body)):
+            return await self._parse(body, adapter)
+
     async def _read_body(self, http: Request) -> bytes:
         intake = self.settings.intake
         with self.bodies.reserve(content_length(http, intake.body_bytes)):

@@ -8,7 +8,7 @@ from fastapi import APIRouter, Query, Request
 from pydantic import Field
 
 from rl_conductor_server.api.body import read_json
-from rl_conductor_server.endpoints.dependencies import ADMIN_ONLY, RunId, ServiceDependency
+from rl_conductor_server.endpoints.dependencies import ADMIN_ONLY, RunId, ServiceDependency, json_body
 from rl_conductor_server.endpoints.runs import find_run, run_body
 from rl_conductor_server.experiments.results import load_results
 from rl_conductor_server.request_validation import Body, parse_body
@@ -58,7 +58,7 @@ async def list_routes(service: ServiceDependency) -> dict[str, Any]:
     return {"object": "list", "data": data}
 
 
-@router.put("/routes/{name}/canary")
+@router.put("/routes/{name}/canary", openapi_extra=json_body(CanaryBody))
 async def set_canary(name: str, http: Request, service: ServiceDependency) -> dict[str, Any]:
     """Sets the percentage of a route's requests that the conductor answers."""
     experiment = service.experiments.find(name)

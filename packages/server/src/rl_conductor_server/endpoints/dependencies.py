@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 from fastapi import Depends, Path, Request
+from pydantic import BaseModel
 
 from rl_conductor_server.auth.keys import ApiKey
 from rl_conductor_server.service import Service
@@ -28,6 +29,12 @@ async def authenticate(http: Request, service: ServiceDependency) -> ApiKey:
 async def require_admin(http: Request, service: ServiceDependency) -> None:
     """Raises `ApiError` unless the request has the administrator's key."""
     service.keys.check_admin(http)
+
+
+def json_body(kind: type[BaseModel]) -> dict[str, Any]:
+    """Returns the OpenAPI description of a JSON body that the endpoint parses itself; see `openapi`."""
+    schema = {"$ref": f"#/components/schemas/{kind.__name__}"}
+    return {"requestBody": {"required": True, "content": {"application/json": {"schema": schema}}}}
 
 
 Caller = Annotated[ApiKey, Depends(authenticate)]

@@ -10,7 +10,7 @@ from typing import Any
 from rl_conductor.models.base import arguments_of
 from rl_conductor.trace.trace import Trace
 from rl_conductor_server.api.adapter import ResponseHeader, Stateless, StreamEncoder, sse_event
-from rl_conductor_server.api.anthropic_messages.schema import MessagesBody
+from rl_conductor_server.api.anthropic_messages.schema import CountTokensBody, MessagesBody
 from rl_conductor_server.api.results import Results
 from rl_conductor_server.errors import ApiError, anthropic_error_body
 from rl_conductor_server.protocol import ParsedRequest
@@ -39,6 +39,13 @@ class Messages(Stateless):
 
     def error_body(self, error: ApiError) -> dict[str, Any]:
         return anthropic_error_body(error)
+
+
+class CountTokens(Messages):
+    """Parses requests to `POST /v1/messages/count_tokens`."""
+
+    def parse(self, body: bytes, *, strict: bool) -> ParsedRequest:
+        return parse_request(CountTokensBody, body, strict=strict)
 
 
 @dataclass
