@@ -51,10 +51,10 @@ async def test_unknown_paths_have_errors_in_the_format_of_the_clients_api(serve:
         await at.openai().embeddings.create(model="conductor-mini", input="hello")
     assert caught.value.code == "unknown_url"
     with pytest.raises(anthropic.NotFoundError) as refused:
-        await at.anthropic().messages.count_tokens(model="m", messages=[{"role": "user", "content": "hello"}])
+        await at.anthropic().messages.batches.create(requests=[])
     assert refused.value.body == {
         "type": "error",
-        "error": {"type": "not_found_error", "message": "there is no POST /v1/messages/count_tokens"},
+        "error": {"type": "not_found_error", "message": "there is no POST /v1/messages/batches"},
     }
     reply = await at.http.get("/v1/chat/completions")
     assert (reply.status_code, reply.json()["error"]["code"]) == (405, "method_not_allowed")

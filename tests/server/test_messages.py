@@ -5,7 +5,6 @@ import json
 from typing import Any
 
 import anthropic
-import openai
 import pytest
 from pydantic import BaseModel
 
@@ -211,12 +210,3 @@ async def test_tokens_are_counted_without_a_run(serve: Serve) -> None:
         await client.messages.count_tokens(**request | {"model": "x"})
     assert isinstance(error.value.body, dict)
     assert error.value.body["error"]["type"] == "not_found_error"
-
-
-async def test_unsupported_endpoints_are_named_in_the_format_of_the_api(serve: Serve) -> None:
-    at = await serve()
-    with pytest.raises(openai.NotFoundError, match="/v1/embeddings is not supported") as error:
-        await at.openai().embeddings.create(model="conductor-mini", input="x")
-    assert error.value.code == "unknown_url"
-    with pytest.raises(anthropic.NotFoundError, match="there is no POST /v1/messages/batches"):
-        await at.anthropic().messages.batches.create(requests=[])

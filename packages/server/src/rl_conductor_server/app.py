@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import partial
 from typing import Any
 
@@ -16,8 +16,10 @@ from sqlalchemy.exc import InterfaceError, OperationalError
 from starlette.exceptions import HTTPException
 from starlette.middleware.trustedhost import TrustedHostMiddleware
 from starlette.requests import ClientDisconnect
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from rl_conductor._internal.validation import clean_message
+from rl_conductor.conductor import Conductor
 from rl_conductor.errors import ConductorError, RunError
 from rl_conductor.telemetry import called_by
 from rl_conductor_server.api.adapter import ApiAdapter
@@ -27,11 +29,13 @@ from rl_conductor_server.api.openai_chat.endpoint import ChatCompletions
 from rl_conductor_server.api.openai_chat.schema import ChatBody
 from rl_conductor_server.api.openai_responses.endpoint import Responses
 from rl_conductor_server.api.openai_responses.schema import ResponsesBody
-from rl_conductor_server.endpoints import admin, health, models, responses, runs, tokens
+from rl_conductor_server.catalog import catalog_of
+from rl_conductor_server.endpoints import admin, health, keys, models, responses, runs, tokens
 from rl_conductor_server.endpoints.dependencies import get_service, json_body
 from rl_conductor_server.errors import ApiError, anthropic_error_body, invalid_request, openai_error_body, to_api_error
 from rl_conductor_server.openapi import ANSWERS, openapi_document
 from rl_conductor_server.service import Service
+from rl_conductor_server.settings import Settings
 from rl_conductor_server.web.pages import router as pages
 
 log = logging.getLogger("rl_conductor_server")
@@ -49,22 +53,68 @@ UNSUPPORTED = {
 }
 """Endpoints of the vendors that clients may expect, with the reason for their absence, or what to use instead."""
 LOOPBACK_NAMES = ["127.0.0.1", "localhost", "[::1]"]
-"""The only accepted `Host` headers without API keys: a website could otherwise reach the server by DNS rebinding."""
+"""The only accepted `Host` headers while no API key is needed: a website could reach the server by DNS rebinding."""
 
 
-def create_app(service: Service) -> FastAPI:
-    """Creates the ASGI application."""
+OpenService = Callable[[], AbstractAsyncContextManager[Service]]
+
+
+def create_app(*conductors: Conductor, settings: Settings | None = None) -> FastAPI:
+    """Creates an ASGI application that serves conductors made in Python, each as the model of its name.
+
+    Any ASGI server can run it; `rl-conductor serve` also limits the time that slow clients may take.
+
+    Args:
+        conductors: the models; their names must differ. The application closes them when it stops.
+        settings: the store, keys, administrators and limits; the pool, profiles and routes in them are not used.
+
+    Raises:
+        ConfigError: two conductors have one name, or there is none.
+    """
+    catalog = catalog_of(conductors)
+    effective = settings or Settings()
 
     @asynccontextmanager
-    async def lifespan(_: FastAPI) -> AsyncGenerator[None, None]:
+    async def open_service() -> AsyncGenerator[Service, None]:
+        service = await Service.create(catalog, effective)
         async with service.open():
+            yield service
+
+    return _build(open_service)
+
+
+def service_app(service: Service) -> FastAPI:
+    """Creates the ASGI application of a service, which it opens and closes."""
+
+    @asynccontextmanager
+    async def open_service() -> AsyncGenerator[Service, None]:
+        async with service.open():
+            yield service
+
+    app = _build(open_service)
+    app.state.service = service
+    return app
+
+
+def _build(open_service: OpenService) -> FastAPI:
+    @asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncGenerator[None, None]:
+        async with open_service() as service:
+            app.state.service = service
             yield
 
     app = FastAPI(title="RL Conductor", lifespan=lifespan, docs_url=None, redoc_url=None, openapi_url="/openapi.json")
-    app.state.service = service
-    if not service.settings.keys:
-        app.add_middleware(TrustedHostMiddleware, allowed_hosts=LOOPBACK_NAMES)
-    for router in (models.router, runs.router, responses.router, tokens.router, admin.router, health.router, pages):
+    app.add_middleware(HostCheck)
+    for router in (
+        models.router,
+        runs.router,
+        responses.router,
+        tokens.router,
+        admin.router,
+        keys.router,
+        health.router,
+        pages,
+    ):
         app.include_router(router)
     for path, (adapter, body) in ADAPTERS.items():
         app.post(path, openapi_extra=json_body(body), responses=ANSWERS, summary=adapter.name)(_endpoint(adapter))
@@ -74,6 +124,18 @@ def create_app(service: Service) -> FastAPI:
     app.add_exception_handler(RequestValidationError, _handle_validation_error)
     app.add_exception_handler(HTTPException, _handle_http_error)
     return app
+
+
+class HostCheck:
+    """Rejects foreign `Host` headers while no API key is needed."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+        self._local = TrustedHostMiddleware(app, allowed_hosts=LOOPBACK_NAMES)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        is_local = scope["type"] == "http" and not scope["app"].state.service.keys.is_required
+        await (self._local if is_local else self._app)(scope, receive, send)
 
 
 def _endpoint(adapter: ApiAdapter) -> Callable[[Request], Awaitable[Response]]:

@@ -116,3 +116,18 @@ def _model_from_profile(name: str, entry: ProfileEntry, pool: DiscoveredPool) ->
     base = Conductor.from_discovered(routed, profile=entry.base, policy=entry.policy, name=name)
     limits = {limit: getattr(entry.limits, limit) for limit in entry.limits.model_fields_set}
     return ServedModel(name, entry.released, base.replaced(limits=base.limits.model_copy(update=limits)))
+
+
+def catalog_of(conductors: Sequence[Conductor]) -> ModelCatalog:
+    """Offers conductors as models of their own names, released today.
+
+    Raises:
+        ConfigError: two have one name, or there is none.
+    """
+    names = [conductor.name for conductor in conductors]
+    if not names:
+        raise ConfigError("there is no conductor to serve; pass at least one")
+    if repeated := next((name for name in names if names.count(name) > 1), None):
+        raise ConfigError(f"two conductors are named {repeated!r}; give each its own with Conductor(..., name=...)")
+    today = datetime.now(UTC).date()
+    return ModelCatalog([ServedModel(conductor.name, today, conductor) for conductor in conductors])

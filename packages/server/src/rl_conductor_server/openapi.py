@@ -14,8 +14,17 @@ from rl_conductor_server.api.anthropic_messages.schema import CountTokensBody, M
 from rl_conductor_server.api.openai_chat.schema import ChatBody
 from rl_conductor_server.api.openai_responses.schema import ResponsesBody
 from rl_conductor_server.endpoints.admin import CanaryBody
+from rl_conductor_server.endpoints.keys import CreateKeyBody, RotateKeyBody
 
-BODIES: tuple[type[BaseModel], ...] = (ChatBody, ResponsesBody, MessagesBody, CountTokensBody, CanaryBody)
+BODIES: tuple[type[BaseModel], ...] = (
+    ChatBody,
+    ResponsesBody,
+    MessagesBody,
+    CountTokensBody,
+    CanaryBody,
+    CreateKeyBody,
+    RotateKeyBody,
+)
 """Bodies that endpoints parse themselves, so that errors have the format of their API."""
 REFERENCE = "#/components/schemas/{model}"
 OBJECT = {"type": "object", "additionalProperties": True}

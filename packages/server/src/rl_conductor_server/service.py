@@ -19,7 +19,7 @@ from rl_conductor_server.api.body import content_length, read_idempotency_key, r
 from rl_conductor_server.api.body_limits import BodyBudget, check_counts
 from rl_conductor_server.api.results import Results
 from rl_conductor_server.api.sse import EventStream, encode_frames, wait_started
-from rl_conductor_server.auth.keys import ApiKey, ApiKeys
+from rl_conductor_server.auth.keys import REFRESH_SECONDS, ApiKey, ApiKeys
 from rl_conductor_server.catalog import ModelCatalog, ServedModel
 from rl_conductor_server.experiments.canary import CanaryController
 from rl_conductor_server.experiments.experiment import Experiments
@@ -67,13 +67,15 @@ class Service:
         metrics = Metrics()
         lease = settings.store.lease_seconds
         store = await Store.open(settings.store.url, lease=lease, on_lost_write=metrics.count_lost_write)
+        keys = ApiKeys(settings, store)
+        await keys.refresh()
         shadows = ShadowRunners(experiments, store, metrics)
         admission = Admission(settings.intake.running, settings.intake.waiting)
         return cls(
             settings=settings,
             experiments=experiments,
             store=store,
-            keys=ApiKeys(settings, store),
+            keys=keys,
             runs=RunRegistry(store, admission, metrics, on_answer=shadows.offer),
             shadows=shadows,
             canaries=CanaryController(experiments, store, metrics),
@@ -96,6 +98,7 @@ class Service:
             asyncio.create_task(_repeat(work, seconds), name=work.__name__)
             for work, seconds in (
                 (self._heartbeat, interval),
+                (self.keys.refresh, REFRESH_SECONDS),
                 (self._cancel_requested, interval),
                 (self._refresh, interval),
                 (self._prune, HOUR),

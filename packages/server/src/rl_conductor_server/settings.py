@@ -57,6 +57,13 @@ class KeyEntry(BudgetEntry):
     """The models that it has access to; `None` means all."""
 
 
+class AdminEntry(_Entry):
+    """An administrator: `[admins.NAME]`."""
+
+    sha256: Sha256
+    """SHA-256 of the administrator's key, in hex."""
+
+
 class ProfileEntry(_Entry):
     """A model that the server offers: `[profiles.NAME]`."""
 
@@ -177,7 +184,9 @@ class Settings(_Entry):
     routes: dict[RouteName, RouteEntry] = Field(default_factory=dict)
     keys: dict[EntryName, KeyEntry] = Field(default_factory=dict)
     admin_sha256: Sha256 | None = None
-    """SHA-256 of the administrator's key; without it, `/admin` is disabled."""
+    """SHA-256 of the administrator's key; without any administrator, `/admin` is disabled."""
+    admins: dict[EntryName, AdminEntry] = Field(default_factory=dict)
+    """More administrators, each with a name for the log."""
     store: StoreEntry = StoreEntry()
     intake: IntakeEntry = IntakeEntry()
 

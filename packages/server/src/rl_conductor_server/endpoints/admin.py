@@ -1,4 +1,4 @@
-"""`/admin`: runs, keys and routes, for the administrator."""
+"""`/admin`: runs and routes, for the administrators."""
 
 from __future__ import annotations
 
@@ -39,12 +39,6 @@ async def list_runs(
 async def get_run(run: RunId, service: ServiceDependency) -> dict[str, Any]:
     """Returns the run of any key, with its trace once it has ended."""
     return await find_run(service, run)
-
-
-@router.get("/keys")
-async def list_keys(service: ServiceDependency) -> dict[str, Any]:
-    """Lists all API keys with their limits and spending."""
-    return {"object": "list", "data": [await key.report() for key in service.keys]}
 
 
 @router.get("/routes")

@@ -26,9 +26,9 @@ async def authenticate(http: Request, service: ServiceDependency) -> ApiKey:
     return service.keys.authenticate(http)
 
 
-async def require_admin(http: Request, service: ServiceDependency) -> None:
-    """Raises `ApiError` unless the request has the administrator's key."""
-    service.keys.check_admin(http)
+async def require_admin(http: Request, service: ServiceDependency) -> str:
+    """Returns the administrator's name. Raises `ApiError` unless the request has the key of one."""
+    return service.keys.check_admin(http)
 
 
 def json_body(kind: type[BaseModel]) -> dict[str, Any]:
@@ -39,4 +39,5 @@ def json_body(kind: type[BaseModel]) -> dict[str, Any]:
 
 Caller = Annotated[ApiKey, Depends(authenticate)]
 """The API key of the request."""
+Administrator = Annotated[str, Depends(require_admin)]
 ADMIN_ONLY = [Depends(require_admin)]

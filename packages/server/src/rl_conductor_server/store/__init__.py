@@ -1,5 +1,6 @@
 """Stores runs, their finished steps and their costs in SQLite or PostgreSQL. Contains no HTTP code."""
 
+from rl_conductor_server.store.api_keys import StoredKey
 from rl_conductor_server.store.codec import decode
 from rl_conductor_server.store.experiments import ExperimentStore
 from rl_conductor_server.store.models import (
@@ -36,6 +37,7 @@ __all__ = [
     "Status",
     "Store",
     "StoreUnavailableError",
+    "StoredKey",
     "StoredResponse",
     "WriteBehindQueue",
     "decode",

@@ -21,6 +21,7 @@ from rl_conductor.trace.audit import Chain, digest_of
 from rl_conductor.trace.events import StepFinished, WorkflowPlanned
 from rl_conductor.trace.trace import Round, Trace
 from rl_conductor.types import Usage, total
+from rl_conductor_server.store.api_keys import KeyStore
 from rl_conductor_server.store.audit_records import read_records
 from rl_conductor_server.store.browser_sessions import BrowserSessions
 from rl_conductor_server.store.codec import decode, decode_rounds
@@ -61,6 +62,7 @@ class Store:
         self.write_queue = WriteBehindQueue(writer, RunWriter(self._statements, self.owner), on_lost=on_lost_write)
         self.experiments = ExperimentStore(engine, self.write_queue)
         self.sessions = BrowserSessions(engine, self.write_queue)
+        self.keys = KeyStore(engine, self.write_queue)
         self.responses = ResponseStore(engine, self.write_queue)
 
     @classmethod

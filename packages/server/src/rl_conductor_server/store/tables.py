@@ -200,6 +200,20 @@ responses = Table(
 )
 """Requests and answers of the Responses API that may be retrieved and continued."""
 
+api_keys = Table(
+    "api_keys",
+    metadata,
+    Column("sha256", String(64), primary_key=True),
+    Column("name", String(64), nullable=False),
+    Column("admin", Boolean, nullable=False),
+    Column("entry", Text, nullable=False),
+    Column("created", Float, nullable=False),
+    Column("expires", Float),
+    Column("revoked", Float),
+    Index("api_keys_by_name", "name"),
+)
+"""API keys and administrators that were created at run time. Its rows are never deleted."""
+
 sessions = Table(
     "sessions",
     metadata,
