@@ -45,7 +45,7 @@ async def test_a_created_key_works_at_once_with_its_limits_and_is_stored_as_a_ha
     assert listed.keys() == {"red", "blue"}
     assert listed["blue"]["requests_per_minute"] == 2
     await at.service.store.write_queue.flush()
-    stored = b"".join(path.read_bytes() for path in tmp_path.glob("runs.db*"))
+    stored = b"".join(path.read_bytes() for path in tmp_path.glob("runs.db*"))  # noqa: ASYNC240
     assert hash_key(key).encode() in stored
     assert key.encode() not in stored
 

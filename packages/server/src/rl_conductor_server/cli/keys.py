@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
@@ -81,6 +82,7 @@ def list_keys(
     keys = store_options.with_store(store, config, lambda opened: opened.keys.list_all())
     rows = [_describe(key) for key in keys]
     if as_json:
+        sys.stdout.write(json.dumps(rows, indent=2) + "\n")
         return
     table = Table("name", "for", "state", "created", "expires", "limits", box=None)
     for row in rows:
@@ -128,6 +130,7 @@ def _check_name(name: str, config: Path | None) -> None:
 
 def _print_secret(name: str, secret: str, *, as_json: bool) -> None:
     if as_json:
+        sys.stdout.write(json.dumps({"name": name, "key": secret}) + "\n")
         return
     console.stdout().print(secret, soft_wrap=True)
     console.note(console.stderr(), "The key is shown only now. Running servers accept it within about 2 seconds.")
