@@ -33,6 +33,7 @@ from rl_conductor_server.catalog import catalog_of
 from rl_conductor_server.endpoints import admin, health, keys, models, responses, runs, tokens
 from rl_conductor_server.endpoints.dependencies import get_service, json_body
 from rl_conductor_server.errors import ApiError, anthropic_error_body, invalid_request, openai_error_body, to_api_error
+from rl_conductor_server.logs import AccessLog, add_log_fields
 from rl_conductor_server.openapi import ANSWERS, openapi_document
 from rl_conductor_server.service import Service
 from rl_conductor_server.settings import Settings
@@ -105,6 +106,7 @@ def _build(open_service: OpenService) -> FastAPI:
 
     app = FastAPI(title="RL Conductor", lifespan=lifespan, docs_url=None, redoc_url=None, openapi_url="/openapi.json")
     app.add_middleware(HostCheck)
+    app.add_middleware(AccessLog)
     for router in (
         models.router,
         runs.router,
@@ -147,21 +149,20 @@ def _endpoint(adapter: ApiAdapter) -> Callable[[Request], Awaitable[Response]]:
         except ClientDisconnect:
             return Response(status_code=499)
         except Exception as error:  # nothing further out knows the error format of the adapter's API
-            response = _error_response(error, adapter)
-        service.metrics.count_request(http.url.path, response.status_code)
+            response = _error_response(http, error, adapter)
         return response
 
     return endpoint
 
 
-def _error_response(error: Exception, adapter: ApiAdapter) -> Response:
-    converted = _convert_error(error)
+def _error_response(http: Request, error: Exception, adapter: ApiAdapter) -> Response:
+    converted = _convert_error(http, error)
     run = {"x-conductor-run": error.trace.id} if isinstance(error, RunError) else {}
     return JSONResponse(adapter.error_body(converted), status_code=converted.status, headers=converted.headers | run)
 
 
 async def _handle_error(http: Request, error: Exception) -> Response:
-    converted = _convert_error(error)
+    converted = _convert_error(http, error)
     return JSONResponse(_error_body(http, converted), status_code=converted.status, headers=converted.headers)
 
 
@@ -186,12 +187,14 @@ async def _handle_http_error(http: Request, error: Exception) -> Response:
         message = f"{path} is not supported: {UNSUPPORTED[path]}"
     code = {404: "unknown_url", 405: "method_not_allowed"}.get(error.status_code, "http_error")
     converted = ApiError(message, status=error.status_code, code=code)
+    add_log_fields(http, cause=code)
     headers = converted.headers | dict(error.headers or {})
     return JSONResponse(_error_body(http, converted), status_code=error.status_code, headers=headers)
 
 
-def _convert_error(error: Exception) -> ApiError:
+def _convert_error(http: Request, error: Exception) -> ApiError:
     converted = to_api_error(error)
+    add_log_fields(http, cause=converted.code)
     if converted.status == 500:
         log.error("a request failed", exc_info=error)
     return converted

@@ -24,19 +24,22 @@ from rl_conductor_server.catalog import ModelCatalog, ServedModel
 from rl_conductor_server.experiments.canary import CanaryController
 from rl_conductor_server.experiments.experiment import Experiments
 from rl_conductor_server.experiments.shadow import ShadowRunners
+from rl_conductor_server.logs import add_log_fields
 from rl_conductor_server.metrics import Metrics
 from rl_conductor_server.protocol import ParsedRequest
 from rl_conductor_server.runs.admission import Admission
 from rl_conductor_server.runs.handle import RunHandle
 from rl_conductor_server.runs.registry import RunRegistry
 from rl_conductor_server.runs.request import AdmittedRequest, admit
-from rl_conductor_server.settings import Settings
+from rl_conductor_server.settings import Settings, StoreEntry
 from rl_conductor_server.shutdown import ShutdownEvent
-from rl_conductor_server.store import Arm, Store, StoreUnavailableError
+from rl_conductor_server.store import Arm, Store, StoreUnavailableError, StoreUnreachableError
 
 log = logging.getLogger("rl_conductor_server")
 
 HOUR, DAY = 3_600, 86_400
+MAX_STORE_DELAY = 4.0
+"""Maximum pause between two attempts to open the store, in seconds."""
 MAX_INLINE_BYTES = 256 * 2**10
 """Size above which a body is parsed in a thread; smaller ones take a few milliseconds."""
 
@@ -65,12 +68,11 @@ class Service:
         """
         experiments = Experiments(settings.routes, catalog)
         metrics = Metrics()
-        lease = settings.store.lease_seconds
-        store = await Store.open(settings.store.url, lease=lease, on_lost_write=metrics.count_lost_write)
+        store = await open_store(settings.store, on_lost_write=metrics.count_lost_write)
         keys = ApiKeys(settings, store)
         await keys.refresh()
         shadows = ShadowRunners(experiments, store, metrics)
-        admission = Admission(settings.intake.running, settings.intake.waiting)
+        admission = Admission(settings.intake.running, settings.intake.waiting, on_queue=metrics.set_queue_depth)
         return cls(
             settings=settings,
             experiments=experiments,
@@ -118,7 +120,13 @@ class Service:
 
     async def _heartbeat(self) -> None:
         """Renews the leases of this process's runs; a task of its own, because `_refresh` may take longer."""
+        self.update_gauges()
         await self.store.renew_leases(self.active_runs)
+
+    def update_gauges(self) -> None:
+        """Updates the metrics of amounts that change with every call and write."""
+        self.metrics.set_reserved(self.runs.reserved)
+        self.metrics.set_store_lag(self.store.write_queue.lag)
 
     async def _cancel_requested(self) -> None:
         """Cancels the runs in the background for which another process received the request to cancel them."""
@@ -151,6 +159,7 @@ class Service:
             ClientDisconnect: the client has disconnected.
         """
         key = self.keys.authenticate(http)
+        add_log_fields(http, key=key.name)
         key.check_rate()
         with ExitStack() as subscriptions:
             body = await self._read_body(http)
@@ -223,6 +232,25 @@ class Service:
             return JSONResponse(adapter.response(parsed, header, Results(())), headers=headers)
         results = Results(await asyncio.gather(*(run.result() for run in runs)))
         return JSONResponse(adapter.response(parsed, header, results), headers=headers | results.headers)
+
+
+async def open_store(entry: StoreEntry, *, on_lost_write: Callable[[], None] = lambda: None) -> Store:
+    """Opens the store of the settings. Waits for a database that does not answer yet, such as one that starts, too.
+
+    Raises:
+        ConfigError: it can't be opened, or does not answer in time.
+    """
+    deadline = time.monotonic() + entry.wait_seconds
+    delay = 0.25
+    while True:
+        try:
+            return await Store.open(entry.url, lease=entry.lease_seconds, on_lost_write=on_lost_write)
+        except StoreUnreachableError as error:
+            if time.monotonic() + delay > deadline:
+                raise
+            log.warning("%s; trying again in %g s", error, delay)
+            await asyncio.sleep(delay)
+            delay = min(2 * delay, MAX_STORE_DELAY)
 
 
 async def _repeat(work: Callable[[], Awaitable[None]], seconds: float) -> None:

@@ -140,6 +140,8 @@ class StoreEntry(_Entry):
     """The database of runs: `[store]`."""
 
     url: str = "sqlite:///rl-conductor.db"
+    wait_seconds: float = Field(default=45.0, ge=0)
+    """How long the server waits at its start for a database that does not answer yet."""
     retain_days: int = Field(default=30, ge=1)
     lease_seconds: float = Field(default=10.0, gt=0)
     """Without a heartbeat for so long, a process counts as dead, and others may resume its runs."""
@@ -171,6 +173,14 @@ class IntakeEntry(_Entry):
     """Seconds that runs in progress may still take after the shutdown signal."""
 
 
+class LogEntry(_Entry):
+    """The log on stderr: `[log]`."""
+
+    format: Literal["text", "json"] = "text"
+    access: bool = True
+    """Logs each request."""
+
+
 class Settings(_Entry):
     """The whole file; all tables are optional."""
 
@@ -189,6 +199,7 @@ class Settings(_Entry):
     """More administrators, each with a name for the log."""
     store: StoreEntry = StoreEntry()
     intake: IntakeEntry = IntakeEntry()
+    log: LogEntry = LogEntry()
 
     @property
     def inline_pool(self) -> PoolFile | None:

@@ -8,6 +8,7 @@ from fastapi import Depends, Path, Request
 from pydantic import BaseModel
 
 from rl_conductor_server.auth.keys import ApiKey
+from rl_conductor_server.logs import add_log_fields
 from rl_conductor_server.service import Service
 
 
@@ -23,12 +24,16 @@ RunId = Annotated[str, Path(pattern=r"^[\w-]{1,32}$")]
 
 async def authenticate(http: Request, service: ServiceDependency) -> ApiKey:
     """Returns the caller's API key. Raises `ApiError`."""
-    return service.keys.authenticate(http)
+    key = service.keys.authenticate(http)
+    add_log_fields(http, key=key.name)
+    return key
 
 
 async def require_admin(http: Request, service: ServiceDependency) -> str:
     """Returns the administrator's name. Raises `ApiError` unless the request has the key of one."""
-    return service.keys.check_admin(http)
+    name = service.keys.check_admin(http)
+    add_log_fields(http, administrator=name)
+    return name
 
 
 def json_body(kind: type[BaseModel]) -> dict[str, Any]:

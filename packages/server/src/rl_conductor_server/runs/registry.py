@@ -36,6 +36,7 @@ class RunRegistry:
         self._admission = admission
         self._on_answer = on_answer
         self._handles: dict[str, RunHandle] = {}
+        self._runs: dict[str, RunTask] = {}
         self._by_idempotency_key: dict[tuple[str, str, int], tuple[str, RunHandle]] = {}
         """Digest and handle, by API key, idempotency key and choice."""
         self._tasks: set[asyncio.Task[Trace]] = set()
@@ -54,6 +55,11 @@ class RunRegistry:
     def get(self, run: str) -> RunHandle | None:
         """Returns the run with this id if it is in progress in this process."""
         return self._handles.get(run)
+
+    @property
+    def reserved(self) -> Amount:
+        """The amount that is reserved for calls in flight."""
+        return sum((task.run_budget.reserved for task in self._runs.values()), Amount())
 
     def cancel(self, run: str) -> asyncio.Task[Trace] | None:
         """Cancels a run that is in progress in this process, and returns its task; `None` if it isn't here."""
@@ -111,8 +117,8 @@ class RunRegistry:
         run = RunTask(request, handle, claim, new, self._store, self._metrics, self._on_answer)
         task = asyncio.create_task(run.run(self._admission), name=claim.id)
         handle.attach(task)
-        self._handles[claim.id] = handle
-        task.add_done_callback(lambda _: self._handles.pop(claim.id))
+        self._handles[claim.id], self._runs[claim.id] = handle, run
+        task.add_done_callback(lambda _: (self._handles.pop(claim.id), self._runs.pop(claim.id)))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         if request.idempotency_key is not None:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import logging
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from rl_conductor.calls.budget import Budget
 from rl_conductor.calls.scope import call_scope
 from rl_conductor.errors import ConductorError, RunError
-from rl_conductor.trace.events import Event, Finished, StepFinished, WorkflowPlanned
+from rl_conductor.trace.events import AnswerDelta, Event, Finished, StepFinished, WorkflowPlanned
 from rl_conductor.trace.trace import Trace
 from rl_conductor.types import Usage, total
 from rl_conductor.workflow.limits import Limits
@@ -18,7 +20,11 @@ from rl_conductor_server.runs.admission import Admission
 from rl_conductor_server.runs.handle import RunHandle
 from rl_conductor_server.runs.request import AdmittedRequest
 from rl_conductor_server.runs.tool_continuation import restore_context
-from rl_conductor_server.store import PLAN_POSITION, Claim, NewRun, Status, Store
+from rl_conductor_server.store import PLAN_POSITION, REDACTED_ERROR, Claim, NewRun, Status, Store
+
+log = logging.getLogger("rl_conductor_server.runs")
+
+MAX_CAUSE_CHARS = 500
 
 
 @dataclass
@@ -33,10 +39,13 @@ class RunTask:
     metrics: Metrics
     on_answer: Callable[[AdmittedRequest, Trace], None]
     trace: Trace | None = None
-    run_budget: Budget = field(init=False)
+    run_budget: Budget = field(default_factory=lambda: Budget(Limits(depth=ANY_DEPTH)))
     """Counts the charges of the run, also if the key has no budget."""
     usage: dict[tuple[int, int], Usage] = field(default_factory=dict)
     """By round and step, planning included."""
+    is_streaming: bool = False
+    """`True` once text of the answer was sent."""
+    started: float = field(default_factory=time.monotonic)
     is_stored: bool = field(init=False)
     """`True` while the store has the run as running, so that its end must be stored."""
 
@@ -118,6 +127,10 @@ class RunTask:
             self.trace = event.trace
         elif isinstance(event, WorkflowPlanned | StepFinished):
             self._record(event)
+        elif isinstance(event, AnswerDelta) and not self.is_streaming:
+            self.is_streaming = True
+            if self.request.parsed.stream:
+                self.metrics.observe_first_token(self.request.metrics_label, time.monotonic() - self.started)
         self.handle.publish(event)
 
     def _record(self, event: WorkflowPlanned | StepFinished) -> None:
@@ -144,5 +157,22 @@ class RunTask:
         keep = self.request.parsed.keep or self._can_be_requested_again
         self.store.finish_run(self.handle.id, self.trace, status, charged=self.run_budget.spent, store_content=keep)
         self.metrics.count_run(self.request.metrics_label, self.trace)
+        self._log_end(self.trace, status)
         if has_answer:
             self.on_answer(self.request, self.trace)
+
+    def _log_end(self, trace: Trace, status: Status) -> None:
+        error = trace.error
+        if error is not None and not self.request.parsed.keep:  # it may quote the conversation
+            error = REDACTED_ERROR
+        fields = {
+            "run": trace.id,
+            "key": self.request.key.name,
+            "model": self.request.metrics_label,
+            "status": status,
+            "seconds": round(trace.seconds, 4),
+            "calls": trace.usage.calls,
+            "usd": f"{trace.usage.cost:f}",
+            "cause": None if error is None else error[:MAX_CAUSE_CHARS],
+        }
+        log.info("run ended", extra=fields)

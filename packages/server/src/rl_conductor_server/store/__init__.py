@@ -2,6 +2,7 @@
 
 from rl_conductor_server.store.api_keys import StoredKey
 from rl_conductor_server.store.codec import decode
+from rl_conductor_server.store.database import StoreUnreachableError
 from rl_conductor_server.store.experiments import ExperimentStore
 from rl_conductor_server.store.models import (
     AnswerOutcome,
@@ -17,12 +18,14 @@ from rl_conductor_server.store.models import (
     Status,
 )
 from rl_conductor_server.store.responses import StoredResponse
+from rl_conductor_server.store.run_writer import REDACTED_ERROR
 from rl_conductor_server.store.store import Store
 from rl_conductor_server.store.tables import PLAN_POSITION
 from rl_conductor_server.store.write_behind import StoreUnavailableError, WriteBehindQueue
 
 __all__ = [
     "PLAN_POSITION",
+    "REDACTED_ERROR",
     "AnswerOutcome",
     "Arm",
     "Canary",
@@ -37,6 +40,7 @@ __all__ = [
     "Status",
     "Store",
     "StoreUnavailableError",
+    "StoreUnreachableError",
     "StoredKey",
     "StoredResponse",
     "WriteBehindQueue",
