@@ -25,14 +25,17 @@ CLIENT_GONE = 499
 def configure_logging(entry: LogEntry) -> None:
     """Sends all logs to stderr, in the format of the settings."""
     handler = logging.StreamHandler()
-    handler.setFormatter(_json_formatter() if entry.format == "json" else _TextFormatter())
+    handler.setFormatter(formatter(entry))
     logging.basicConfig(handlers=[handler], level=logging.WARNING, force=True)
     logging.getLogger("rl_conductor").setLevel(logging.INFO)
     logging.getLogger("rl_conductor_server").setLevel(logging.INFO)
     access_log.disabled = not entry.access
 
 
-def _json_formatter() -> logging.Formatter:
+def formatter(entry: LogEntry) -> logging.Formatter:
+    """Returns the formatter of the settings' format."""
+    if entry.format == "text":
+        return _TextFormatter()
     names = {"levelname": "level", "name": "logger"}
     return JsonFormatter("{message}{levelname}{name}", style="{", timestamp="time", rename_fields=names)
 
