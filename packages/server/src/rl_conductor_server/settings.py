@@ -57,6 +57,13 @@ class KeyEntry(BudgetEntry):
     """The models that it has access to; `None` means all."""
 
 
+class AdminEntry(_Entry):
+    """An administrator: `[admins.NAME]`."""
+
+    sha256: Sha256
+    """SHA-256 of the administrator's key, in hex."""
+
+
 class ProfileEntry(_Entry):
     """A model that the server offers: `[profiles.NAME]`."""
 
@@ -133,6 +140,8 @@ class StoreEntry(_Entry):
     """The database of runs: `[store]`."""
 
     url: str = "sqlite:///rl-conductor.db"
+    wait_seconds: float = Field(default=45.0, ge=0)
+    """How long the server waits at its start for a database that does not answer yet."""
     retain_days: int = Field(default=30, ge=1)
     lease_seconds: float = Field(default=10.0, gt=0)
     """Without a heartbeat for so long, a process counts as dead, and others may resume its runs."""
@@ -164,6 +173,14 @@ class IntakeEntry(_Entry):
     """Seconds that runs in progress may still take after the shutdown signal."""
 
 
+class LogEntry(_Entry):
+    """The log on stderr: `[log]`."""
+
+    format: Literal["text", "json"] = "text"
+    access: bool = True
+    """Logs each request."""
+
+
 class Settings(_Entry):
     """The whole file; all tables are optional."""
 
@@ -179,9 +196,12 @@ class Settings(_Entry):
     routes: dict[RouteName, RouteEntry] = Field(default_factory=dict)
     keys: dict[EntryName, KeyEntry] = Field(default_factory=dict)
     admin_sha256: Sha256 | None = None
-    """SHA-256 of the administrator's key; without it, `/admin` is disabled."""
+    """SHA-256 of the administrator's key; without any administrator, `/admin` is disabled."""
+    admins: dict[EntryName, AdminEntry] = Field(default_factory=dict)
+    """More administrators, each with a name for the log."""
     store: StoreEntry = StoreEntry()
     intake: IntakeEntry = IntakeEntry()
+    log: LogEntry = LogEntry()
 
     @property
     def inline_pool(self) -> PoolFile | None:

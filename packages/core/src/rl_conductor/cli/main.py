@@ -43,6 +43,7 @@ ADD_ONS = {
     "runs": SERVER,
     "show": SERVER,
     "audit": SERVER,
+    "keys": SERVER,
     "routes": SERVER,
     "audit-spend": SERVER,
     "bench": TRAINING,

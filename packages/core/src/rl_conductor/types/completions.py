@@ -41,6 +41,8 @@ class Completion(Value):
     usage: Usage = Field(default_factory=Usage)
     """Tokens, calls and cost. A usage without calls, the default, is completed from the model's price."""
     finish_reason: FinishReason = "stop"
+    stop_sequence: Text | None = Field(default=None, exclude_if=lambda text: text is None)
+    """The stop sequence at which the model stopped, if the vendor reports it."""
     model: Text
     """The model that really answered, as the vendor names it."""
 

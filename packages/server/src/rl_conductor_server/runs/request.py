@@ -30,8 +30,9 @@ FORMAT_FIELDS: dict[str, bool | set[str]] = {
     "stream": True,
     "usage_in_stream": True,
     "extension": {"trace", "progress"},
+    "state": True,
 }
-"""Fields that only affect the format of the response. A retry may change them, so the digest leaves them out."""
+"""Fields that don't affect the answer. A retry may change them, so the digest leaves them out."""
 
 
 class SharedLimits:
@@ -101,14 +102,19 @@ class AdmittedRequest:
         return prompt_in(self.request.messages)
 
     @property
-    def is_background(self) -> bool:
+    def continues_alone(self) -> bool:
+        """`True` if the run goes on without the client, which may ask for its result later."""
+        return self.idempotency_key is not None or self.parsed.is_background
+
+    @property
+    def is_internal(self) -> bool:
         """`True` if no user waits for it or requests it again."""
         return self.api in (SHADOW, JUDGE)
 
     @property
     def metrics_label(self) -> str:
-        """The model's name in metrics; background runs have labels of their own."""
-        return f"{self.model.name} ({self.api})" if self.is_background else self.model.name
+        """The model's name in metrics; internal runs have labels of their own."""
+        return f"{self.model.name} ({self.api})" if self.is_internal else self.model.name
 
     def check_key_budget(self, error: RunError) -> None:
         """Raises `ApiError` if the run failed because the key's budget refused a call, or could not record it."""

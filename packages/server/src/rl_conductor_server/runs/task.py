@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import logging
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from rl_conductor.calls.budget import Amount, Budget
 from rl_conductor.calls.scope import call_scope
 from rl_conductor.errors import ConductorError, RefusedError, RunError
-from rl_conductor.trace.events import Event, Finished, StepFinished, WorkflowPlanned
+from rl_conductor.trace.events import AnswerDelta, Event, Finished, StepFinished, WorkflowPlanned
 from rl_conductor.trace.trace import Trace
 from rl_conductor.types import Usage, total
 from rl_conductor.workflow.limits import Limits
@@ -21,7 +23,11 @@ from rl_conductor_server.runs.handle import RunHandle
 from rl_conductor_server.runs.refusals import refusal_error, with_refusal
 from rl_conductor_server.runs.request import AdmittedRequest
 from rl_conductor_server.runs.tool_continuation import restore_context
-from rl_conductor_server.store import PLAN_POSITION, Claim, NewRun, Status, Store
+from rl_conductor_server.store import PLAN_POSITION, REDACTED_ERROR, Claim, NewRun, Status, Store
+
+log = logging.getLogger("rl_conductor_server.runs")
+
+MAX_CAUSE_CHARS = 500
 
 NOTHING = Amount()
 
@@ -38,15 +44,18 @@ class RunTask:
     metrics: Metrics
     on_answer: Callable[[AdmittedRequest, Trace], None]
     trace: Trace | None = None
-    run_budget: Budget = field(init=False)
+    run_budget: Budget = field(default_factory=lambda: Budget(Limits(depth=ANY_DEPTH)))
     """Counts the charges of the run, also if the key has no budget."""
     usage: dict[tuple[int, int], Usage] = field(default_factory=dict)
     """By round and step, planning included."""
+    is_streaming: bool = False
+    """`True` once text of the answer was sent."""
+    started: float = field(default_factory=time.monotonic)
     is_stored: bool = field(init=False)
     """`True` while the store has the run as running, so that its end must be stored."""
 
     def __post_init__(self) -> None:
-        self.is_stored = self.request.idempotency_key is not None
+        self.is_stored = self.request.continues_alone
 
     async def run(self, admission: Admission) -> Trace:
         """Returns the trace of a run with an answer, after storing it as durably as the caller needs."""
@@ -123,7 +132,7 @@ class RunTask:
         """`True` if the caller may request this run again, perhaps from another process."""
         completion = self.trace.completion if self.trace else None
         calls_tools = bool(completion and completion.message.tool_calls)
-        return self.request.idempotency_key is not None or (calls_tools and not self.request.is_background)
+        return self.request.continues_alone or (calls_tools and not self.request.is_internal)
 
     def _on_event(self, event: Event) -> None:
         if isinstance(event, Finished):
@@ -132,6 +141,10 @@ class RunTask:
             self.trace = event.trace
         elif isinstance(event, WorkflowPlanned | StepFinished):
             self._record(event)
+        elif isinstance(event, AnswerDelta) and not self.is_streaming:
+            self.is_streaming = True
+            if self.request.parsed.stream:
+                self.metrics.observe_first_token(self.request.metrics_label, time.monotonic() - self.started)
         self.handle.publish(event)
 
     def _record(self, event: WorkflowPlanned | StepFinished) -> None:
@@ -165,5 +178,22 @@ class RunTask:
         keep = self.request.parsed.keep or self._can_be_requested_again
         self.store.finish_run(self.handle.id, self.trace, status, charged=self.run_budget.spent, store_content=keep)
         self.metrics.count_run(self.request.metrics_label, self.trace)
+        self._log_end(self.trace, status)
         if completion is not None and not (completion.finish_reason == "content_filter" and self.trace.refusal):
             self.on_answer(self.request, self.trace)
+
+    def _log_end(self, trace: Trace, status: Status) -> None:
+        error = trace.error
+        if error is not None and not self.request.parsed.keep:  # it may quote the conversation
+            error = REDACTED_ERROR
+        fields = {
+            "run": trace.id,
+            "key": self.request.key.name,
+            "model": self.request.metrics_label,
+            "status": status,
+            "seconds": round(trace.seconds, 4),
+            "calls": trace.usage.calls,
+            "usd": f"{trace.usage.cost:f}",
+            "cause": None if error is None else error[:MAX_CAUSE_CHARS],
+        }
+        log.info("run ended", extra=fields)

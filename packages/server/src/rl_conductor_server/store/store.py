@@ -20,6 +20,7 @@ from rl_conductor.trace.audit import Chain, digest_of
 from rl_conductor.trace.events import StepFinished, WorkflowPlanned
 from rl_conductor.trace.trace import Round, Trace
 from rl_conductor.types import Usage, total
+from rl_conductor_server.store.api_keys import KeyStore
 from rl_conductor_server.store.audit_records import read_records
 from rl_conductor_server.store.browser_sessions import BrowserSessions
 from rl_conductor_server.store.budget_leases import BudgetLeases, BudgetPeriod, BudgetState
@@ -31,6 +32,7 @@ from rl_conductor_server.store.feedback import FeedbackStore
 from rl_conductor_server.store.leases import END_BATCH_SIZE, RunLeases
 from rl_conductor_server.store.models import Arm, Claim, NewRun, RunRow, Search, Spending, SpendingGroup, Status
 from rl_conductor_server.store.queries import matches, select_spending, select_steps, select_usage
+from rl_conductor_server.store.responses import ResponseStore
 from rl_conductor_server.store.retention import DELETE_BATCH_SIZE, delete_old_runs
 from rl_conductor_server.store.run_writer import (
     NOTHING,
@@ -81,6 +83,8 @@ class Store:
         self.experiments = ExperimentStore(engine, self.write_queue)
         self.feedback = FeedbackStore(engine, self.write_queue)
         self.sessions = BrowserSessions(engine, self.write_queue)
+        self.keys = KeyStore(engine, self.write_queue)
+        self.responses = ResponseStore(engine, self.write_queue)
 
     @classmethod
     async def open(cls, url: str, *, lease: float = 10.0, on_lost_write: Callable[[], None] = lambda: None) -> Self:
@@ -331,11 +335,12 @@ class Store:
     # ---------------------------------------------------------------------------------------- retention
 
     async def prune(self, *, before: float) -> int:
-        """Delete runs and pairs from before a time, and expired sessions; return the number of deleted runs."""
+        """Delete runs, pairs and responses from before a time, and expired sessions; return the number of runs."""
 
         def delete_others(connection: Connection) -> None:
             self.sessions.delete_expired(connection)
             self._budgets.delete_old(connection, before=before)
+            self.responses.delete_old(connection, before=before)
             connection.execute(delete(pairs).where(pairs.c.created < before))
 
         await self.write_queue.execute(delete_others)

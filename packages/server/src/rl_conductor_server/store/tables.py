@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from decimal import Decimal
 
-from sqlalchemy import BigInteger, Column, Float, ForeignKey, Index, Integer, MetaData, Table, TypeDecorator
+from sqlalchemy import BigInteger, Boolean, Column, Float, ForeignKey, Index, Integer, MetaData, Table, TypeDecorator
 from sqlalchemy import String as SqlString
 from sqlalchemy import Text as SqlText
 from sqlalchemy import text as sql
@@ -216,6 +216,36 @@ budget_leases = Table(
     Column("heartbeat", Float, nullable=False),
 )
 """The share of a key's budget for the period from `start` that each process may spend, and what it has charged."""
+
+
+responses = Table(
+    "responses",
+    metadata,
+    Column("run", String(32), primary_key=True),
+    Column("key", String(64), nullable=False),
+    Column("previous", String(32)),
+    Column("created", Float, nullable=False),
+    Column("body", Text, nullable=False),
+    Column("output", Text),
+    Column("background", Boolean, nullable=False),
+    Column("cancel_requested", Boolean, nullable=False),
+    Index("responses_by_time", "created"),
+)
+"""Requests and answers of the Responses API that may be retrieved and continued."""
+
+api_keys = Table(
+    "api_keys",
+    metadata,
+    Column("sha256", String(64), primary_key=True),
+    Column("name", String(64), nullable=False),
+    Column("admin", Boolean, nullable=False),
+    Column("entry", Text, nullable=False),
+    Column("created", Float, nullable=False),
+    Column("expires", Float),
+    Column("revoked", Float),
+    Index("api_keys_by_name", "name"),
+)
+"""API keys and administrators that were created at run time. Its rows are never deleted."""
 
 sessions = Table(
     "sessions",

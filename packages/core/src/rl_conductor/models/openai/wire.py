@@ -212,6 +212,8 @@ class _Message(BaseModel):
 class _Choice(BaseModel):
     message: _Message = Field(validation_alias=AliasChoices("message", "delta"))
     finish_reason: str | None = None
+    stop_reason: Any = None
+    """The stop sequence, or the id of the stop token, at which the model stopped; an extension of vLLM."""
 
 
 Count = Annotated[int | None, Field(ge=0)]
@@ -272,6 +274,7 @@ class Reply:
         self._calls: list[_Call] = []
         self._finish = ""
         self._refused = False
+        self._stop_sequence: str | None = None
         self._usage = Usage()
 
     def add(self, frame: object) -> Delta:
@@ -304,6 +307,7 @@ class Reply:
             message=Message(role="assistant", content=tuple(content), tool_calls=calls),
             usage=priced(self._usage, price),
             finish_reason=self._finish_reason(),
+            stop_sequence=self._stop_sequence,
             model=self._model,
         )
 
@@ -316,6 +320,8 @@ class Reply:
             self._add_call(fragment)
         self._refused = self._refused or bool(message.refusal)
         self._finish = choice.finish_reason or self._finish
+        if isinstance(choice.stop_reason, str):
+            self._stop_sequence = choice.stop_reason
         return Delta(text=text, reasoning=reasoning)
 
     def _add_call(self, fragment: _Fragment) -> None:
