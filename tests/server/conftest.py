@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass
@@ -66,14 +67,29 @@ async def served(pool: WorkerPool, planner: Model, settings: Settings) -> AsyncG
     service = await Service.create(build_catalog(found, settings.profiles), settings)
     with listening_socket(settings) as listener:
         url = "http://{}:{}".format(*listener.getsockname()[:2])
-        server = http_server(service)
-        running = asyncio.create_task(server.serve(sockets=[listener]))
-        async with AsyncExitStack() as clients:
+        async with AsyncExitStack() as clients, listening(http_server(service), listener) as server:
             http = await clients.enter_async_context(httpx.AsyncClient(base_url=url, timeout=SOON))
-            await until(lambda: server.started)
             yield At(url, service, http, clients, server)
-        server.should_exit = True
-        await running
+            await clients.aclose()
+
+
+@asynccontextmanager
+async def listening(server: Server, listener: socket.socket) -> AsyncGenerator[Server, None]:
+    """Runs a server while the block does.
+
+    `Server.serve` would look only every 100 ms whether it should stop, and then wait for as long again.
+    """
+    server.config.load()
+    server.lifespan = server.config.lifespan_class(server.config)
+    await server.startup(sockets=[listener])
+    await server.on_tick(0)
+    yield server
+    for accepting in server.servers:
+        accepting.close()
+    for connection in list(server.server_state.connections):
+        connection.shutdown()
+    await until(lambda: not server.server_state.connections)
+    await server.lifespan.shutdown()
 
 
 @pytest.fixture
