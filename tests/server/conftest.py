@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
 import socket
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
@@ -27,6 +28,7 @@ from rl_conductor_server.catalog import build_catalog
 from rl_conductor_server.listen import http_server, listening_socket
 from rl_conductor_server.service import Service
 from rl_conductor_server.settings import Settings
+from rl_conductor_server.store import Store
 
 __all__ = ["postgres"]
 
@@ -92,9 +94,23 @@ async def listening(server: Server, listener: socket.socket) -> AsyncGenerator[S
     await server.lifespan.shutdown()
 
 
+@pytest.fixture(scope="session")
+def empty_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A store with all tables and no run: copying it is faster than to create another."""
+    path = tmp_path_factory.mktemp("store") / "runs.db"
+
+    async def create() -> None:
+        await (await Store.open(f"sqlite:///{path}")).aclose()
+
+    asyncio.run(create())
+    return path
+
+
 @pytest.fixture
-async def serve(tmp_path: Path) -> AsyncGenerator[Serve, None]:
+async def serve(tmp_path: Path, empty_store: Path) -> AsyncGenerator[Serve, None]:
     """Starts servers: by default two workers, `a` and `b`, and a planner that lets `a` say it."""
+    if not (tmp_path / "runs.db").exists():
+        shutil.copy(empty_store, tmp_path / "runs.db")
     async with AsyncExitStack() as stack:
 
         async def start(
