@@ -106,9 +106,9 @@ def empty_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-@pytest.fixture
-async def serve(tmp_path: Path, empty_store: Path) -> AsyncGenerator[Serve, None]:
-    """Starts servers: by default two workers, `a` and `b`, and a planner that lets `a` say it."""
+@asynccontextmanager
+async def serving(tmp_path: Path, empty_store: Path) -> AsyncGenerator[Serve, None]:
+    """Starts servers that stop with the block: by default two workers, `a` and `b`; the planner lets `a` say it."""
     if not (tmp_path / "runs.db").exists():
         shutil.copy(empty_store, tmp_path / "runs.db")
     async with AsyncExitStack() as stack:
@@ -124,6 +124,13 @@ async def serve(tmp_path: Path, empty_store: Path) -> AsyncGenerator[Serve, None
             checked = Settings.model_validate(written)
             return await stack.enter_async_context(served(made, scripted(planner), checked))
 
+        yield start
+
+
+@pytest.fixture
+async def serve(tmp_path: Path, empty_store: Path) -> AsyncGenerator[Serve, None]:
+    """Starts servers on the event loop of the test."""
+    async with serving(tmp_path, empty_store) as start:
         yield start
 
 
