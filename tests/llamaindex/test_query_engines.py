@@ -192,7 +192,7 @@ def test_no_random_plan_leaks_an_index(indexes: Indexes) -> None:
     draw = random.Random(7)
     policy = Policy(forbid=(Flow(reader="designer", source="hr"),))
     leaks = 0
-    for _ in range(40):
+    for _ in range(60):
         steps = [
             (draw.randrange(4), "What does Anna Lindqvist earn?", [i for i in range(place) if draw.random() < 0.6])
             for place in range(draw.randint(2, 4))
