@@ -21,8 +21,8 @@ from rl_conductor.models.endpoints import Endpoint, redact_url
 from rl_conductor.models.openai.wire import DIALECTS, Dialect, Reply, extra_fields, options_of, refusal
 from rl_conductor.models.redaction import redacting
 from rl_conductor.models.reply_limit import ACCEPTED_ENCODINGS, ReplyLimitError, event_hooks
-from rl_conductor.text.reasoning import ReasoningStart
 from rl_conductor.models.tls import tls_context
+from rl_conductor.text.reasoning import ReasoningStart
 from rl_conductor.types import Completion, Delta, Price, Request
 
 try:
