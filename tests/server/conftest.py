@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import shutil
 import socket
-from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +18,7 @@ from openai import AsyncOpenAI
 from uvicorn import Server
 
 from core.runs import SOON, plan
+from memory_folder import memory_folder
 from postgres import postgres
 from rl_conductor.config.discovery import DiscoveredPool
 from rl_conductor.models import Model
@@ -92,6 +93,13 @@ async def listening(server: Server, listener: socket.socket) -> AsyncGenerator[S
         connection.shutdown()
     await until(lambda: not server.server_state.connections)
     await server.lifespan.shutdown()
+
+
+@pytest.fixture
+def tmp_path() -> Iterator[Path]:
+    """An empty folder, in memory if possible, because most of these tests commit to a database in it."""
+    with memory_folder() as folder:
+        yield folder
 
 
 @pytest.fixture(scope="session")
