@@ -87,7 +87,7 @@ async def serve(tmp_path: Path) -> AsyncGenerator[Serve, None]:
         async def start(
             pool: WorkerPool | dict[str, Any] | None = None,
             planner: Any = ONE_STEP,
-            guards: tuple[Guardrail, ...] = (),
+            guardrails: tuple[Guardrail, ...] = (),
             **settings: Any,
         ) -> At:
             workers = {"a": "from a", "b": "from b"} if pool is None else pool
@@ -96,7 +96,7 @@ async def serve(tmp_path: Path) -> AsyncGenerator[Serve, None]:
             )
             written = {"port": 0, "store": {"url": f"sqlite:///{tmp_path / 'runs.db'}"}, **settings}
             checked = Settings.model_validate(written)
-            return await stack.enter_async_context(served(made, scripted(planner), checked, guards))
+            return await stack.enter_async_context(served(made, scripted(planner), checked, guardrails))
 
         yield start
 
