@@ -127,7 +127,7 @@ async def serving(tmp_path: Path, empty_store: Path) -> AsyncGenerator[Serve, No
         async def start(
             pool: WorkerPool | dict[str, Any] | None = None,
             planner: Any = ONE_STEP,
-            guards: tuple[Guardrail, ...] = (),
+            guardrails: tuple[Guardrail, ...] = (),
             **settings: Any,
         ) -> At:
             workers = {"a": "from a", "b": "from b"} if pool is None else pool
@@ -136,7 +136,7 @@ async def serving(tmp_path: Path, empty_store: Path) -> AsyncGenerator[Serve, No
             )
             written = {"port": 0, "store": {"url": f"sqlite:///{tmp_path / 'runs.db'}"}, **settings}
             checked = Settings.model_validate(written)
-            return await stack.enter_async_context(served(made, scripted(planner), checked, guards))
+            return await stack.enter_async_context(served(made, scripted(planner), checked, guardrails))
 
         yield start
 
