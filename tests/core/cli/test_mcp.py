@@ -16,8 +16,8 @@ import mcp_shop
 from core.runs import SOON, down, plan
 from rl_conductor import Conductor, Limits, Model, Price, ScriptedModel, WorkerPool
 from rl_conductor.agents import MCPServer, ToolSourceError
-from rl_conductor.cli.mcp.http import http_app, listen
-from rl_conductor.cli.mcp.server import conductor_server
+from rl_conductor.cli.commands.mcp.http import http_app, listen
+from rl_conductor.cli.commands.mcp.server import conductor_server
 from rl_conductor.types import Completion, Message, Request, Usage
 
 TWO = plan((0, "Look it up.", []), (1, "Answer.", ["all"]))

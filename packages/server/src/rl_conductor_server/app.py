@@ -21,7 +21,7 @@ from rl_conductor_server.api.adapter import ApiAdapter
 from rl_conductor_server.api.anthropic_messages.endpoint import Messages
 from rl_conductor_server.api.openai_chat.endpoint import ChatCompletions
 from rl_conductor_server.api.openai_responses.endpoint import Responses
-from rl_conductor_server.endpoints import admin, health, models, runs
+from rl_conductor_server.endpoints import admin, feedback, health, models, runs
 from rl_conductor_server.endpoints.dependencies import get_service
 from rl_conductor_server.errors import ApiError, anthropic_error_body, invalid_request, openai_error_body, to_api_error
 from rl_conductor_server.service import Service
@@ -50,7 +50,7 @@ def create_app(service: Service) -> FastAPI:
     app.state.service = service
     if not service.settings.keys:
         app.add_middleware(TrustedHostMiddleware, allowed_hosts=LOOPBACK_NAMES)
-    for router in (models.router, runs.router, admin.router, health.router, pages):
+    for router in (models.router, runs.router, feedback.router, admin.router, health.router, pages):
         app.include_router(router)
     for path, adapter in ADAPTERS.items():
         app.post(path)(_endpoint(adapter))
@@ -79,7 +79,8 @@ def _endpoint(adapter: ApiAdapter) -> Callable[[Request], Awaitable[Response]]:
 
 def _error_response(error: Exception, adapter: ApiAdapter) -> Response:
     converted = _convert_error(error)
-    run = {"x-conductor-run": error.trace.id} if isinstance(error, RunError) else {}
+    cause = error if isinstance(error, RunError) else error.__cause__  # an `ApiError` may stand for it
+    run = {"x-conductor-run": cause.trace.id} if isinstance(cause, RunError) else {}
     return JSONResponse(adapter.error_body(converted), status_code=converted.status, headers=converted.headers | run)
 
 

@@ -53,7 +53,7 @@ class ServedModel:
 
     @cached_property
     def fingerprint(self) -> str:
-        """A hash of everything that affects its answers: code, prompts, limits, planner, router, selector and pool."""
+        """A hash of everything that affects its answers: code, prompts, limits, planner, pool, guardrails."""
         conductor = self.conductor
         planner = conductor.planner
         parts = [package_version(), prompt_version(), conductor.limits.model_dump_json(), planner.model.name]
@@ -65,6 +65,7 @@ class ServedModel:
             for worker in conductor.pool.values()
         ]
         parts += [f"{worker.name} {worker.instructions}" for worker in conductor.pool.values() if worker.instructions]
+        parts += [f"{guardrail.name} {sorted(guardrail.stages)}" for guardrail in conductor.guardrails]
         return f"fp_{hashlib.sha256('|'.join(parts).encode()).hexdigest()[:12]}"
 
 

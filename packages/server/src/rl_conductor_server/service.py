@@ -19,6 +19,7 @@ from rl_conductor_server.api.body import content_length, read_idempotency_key, r
 from rl_conductor_server.api.body_limits import BodyBudget, check_counts
 from rl_conductor_server.api.results import Results
 from rl_conductor_server.api.sse import EventStream, encode_frames, wait_started
+from rl_conductor_server.auth.budgets import KeyBudget
 from rl_conductor_server.auth.keys import ApiKey, ApiKeys
 from rl_conductor_server.catalog import ModelCatalog, ServedModel
 from rl_conductor_server.experiments.canary import CanaryController
@@ -105,6 +106,8 @@ class Service:
             for task in background:
                 task.cancel()
             await asyncio.gather(*background, return_exceptions=True)
+            for budget in self._budgets:
+                budget.close()
             await self.store.aclose()
             await self.experiments.aclose()
 
@@ -118,12 +121,17 @@ class Service:
         if expired:
             log.warning("%d runs ended as failed, as the server that ran them is gone", len(expired))
             self.metrics.count_expired_runs(len(expired))
-        for budget in (*self.keys, *(shadow.budget for shadow in self.shadows.values())):
+        for budget in self._budgets:
             await budget.refresh()
         await self.canaries.refresh()
 
     async def _prune(self) -> None:
         await self.store.prune(before=time.time() - self.settings.store.retain_days * DAY)
+
+    @property
+    def _budgets(self) -> list[KeyBudget]:
+        """The budgets of all keys and shadows."""
+        return [*self.keys, *(shadow.budget for shadow in self.shadows.values())]
 
     @property
     def active_runs(self) -> list[str]:

@@ -13,7 +13,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_valida
 from rl_conductor._internal.toml import read_toml
 from rl_conductor.config.profiles import ProfileName
 from rl_conductor.errors import ConfigError
-from rl_conductor.pool.pool_file import PlannerEntry, PoolFile, WorkerEntry
+from rl_conductor.pool.pool_file import GuardrailEntry, PlannerEntry, PoolFile, WorkerEntry
 from rl_conductor.types import Value
 from rl_conductor.workflow.limits import Limits
 from rl_conductor.workflow.policy import Policy
@@ -173,6 +173,8 @@ class Settings(_Entry):
     """A pool file. Without it, the pool is `[workers]`, or else the one that `rl-conductor pool` discovers."""
     planner: PlannerEntry | None = None
     workers: dict[str, WorkerEntry] = Field(default_factory=dict)
+    guardrails: tuple[GuardrailEntry, ...] = ()
+    """Guardrails of all models, after those of the pool file."""
     profiles: dict[EntryName, ProfileEntry] = Field(default_factory=dict)
     routes: dict[RouteName, RouteEntry] = Field(default_factory=dict)
     keys: dict[EntryName, KeyEntry] = Field(default_factory=dict)

@@ -146,7 +146,14 @@ class _Loop:
         """Runs the calls of one message concurrently and returns their results in order."""
         outer = current_scope.get()
         # Conductors inside of tools spend from the run's budget; their usage is added to the reply's.
-        scope = CallScope(outer.budget, None, self.session.other_usage, outer.nested)
+        scope = CallScope(
+            outer.budget,
+            None,
+            self.session.other_usage,
+            outer.nested,
+            guardrails=outer.guardrails,
+            policies=outer.policies,
+        )
         token = current_scope.set(scope)
         try:
             uses = await asyncio.gather(*(self._run_tool(call, index) for index, call in enumerate(calls)))

@@ -13,6 +13,7 @@ from contextlib import aclosing
 from rl_conductor.calls.record import format_for_log, log
 from rl_conductor.errors import WorkflowValidationError
 from rl_conductor.execution.executor import Execution
+from rl_conductor.execution.guarding import checks_replies
 from rl_conductor.execution.restore import RestoredRound, restore_results
 from rl_conductor.execution.state import RunState
 from rl_conductor.planning.fallback import fallback_workflow, single_step
@@ -111,6 +112,8 @@ class PlanSource:
                     yield self._with_fallback(item, decision) if isinstance(item, PlanRecord) else item
         except BaseException:
             record = PlanRecord(source="planner", errors=("cancelled",), tier=decision, calls=tuple(request.calls))
+            if state.input_checks:
+                record = state.with_input_checks(record)
             execution.plan = execution.plan or record
             raise
 
@@ -155,6 +158,8 @@ class PlanSource:
         if state.dropped:
             record = record.model_copy(update={"errors": (*state.dropped, *record.errors)})
             state.dropped = []
+        if state.input_checks:
+            record = state.with_input_checks(record)
         self.prepare(execution, record)
         state.context.emit(WorkflowPlanned(round=state.number, plan=record))
         return record
@@ -165,6 +170,8 @@ class PlanSource:
         is_last_round = self._state.number + 1 >= self._state.limits.rounds
         execution.round.passthrough = is_unplanned and record.workflow is not None and len(record.workflow.steps) == 1
         execution.round.stream = self._state.stream and (is_unplanned or is_last_round)
+        if execution.round.stream and self._state.context.all_guardrails:  # text that was sent can't be taken back
+            execution.round.stream = not checks_replies(self._state.context)
 
     # -------------------------------------------------------------------------------- interrupted runs
 

@@ -20,6 +20,7 @@ from rl_conductor.models import PROVIDERS, Model, model, providers
 from rl_conductor.plan_text.forms import Form
 from rl_conductor.pool.function_model import FunctionModel, is_worker_function
 from rl_conductor.pool.worker import Worker, slots_for
+from rl_conductor.trace.checks import Stage
 from rl_conductor.types import Card, Price, Roster, Sampling
 from rl_conductor.workflow.limits import PLAN_TOKENS
 from rl_conductor.workflow.workflow import AccessMode
@@ -39,6 +40,10 @@ class ModelEntry(_Entry):
     """`provider:model`, `conductor:FILE` for the conductor of another pool file, or `module:Class`."""
     options: dict[str, Any] = Field(default_factory=dict)
     """Keyword arguments of the adapter, such as `base_url`. API keys are rejected; they belong in the environment."""
+    api_key_env: str | None = None
+    """Name of the environment variable with the API key, which is sent to `base_url`."""
+    headers_env: dict[str, str] = Field(default_factory=dict)
+    """Headers of every request, each with the name of the environment variable that holds its value."""
     price: Price | None = None
     """Overrides the price from the price table."""
     tags: frozenset[str] = frozenset()
@@ -51,12 +56,33 @@ class ModelEntry(_Entry):
             ConfigError: the model does not exist, or an option is invalid or an API key.
         """
         if "api_key" in self.options:
-            raise ConfigError(f"{self.model}: options.api_key is not allowed in a file; set it in the environment")
-        options = self.options if self.price is None else {**self.options, "price": self.price}
+            raise ConfigError(
+                f"{self.model}: options.api_key is not allowed in a file; set it in the environment, and name the "
+                'variable as api_key_env = "MY_API_KEY"'
+            )
+        options = {**self.options, **self._secret_options()}
+        if self.price is not None:
+            options["price"] = self.price
         try:
             return _create_model(self.model, options)
         except TypeError as error:
             raise ConfigError(f"{self.model}: invalid options: {error}") from error
+
+    def _secret_options(self) -> dict[str, Any]:
+        """Reads the key and the headers from the environment."""
+        options: dict[str, Any] = {}
+        if self.api_key_env is not None:
+            options["api_key"] = self._variable(self.api_key_env)
+        if self.headers_env:
+            secret_headers = {name: self._variable(variable) for name, variable in self.headers_env.items()}
+            options["headers"] = {**self.options.get("headers", {}), **secret_headers}
+        return options
+
+    def _variable(self, name: str) -> str:
+        value = os.environ.get(name, "").strip()
+        if not value:
+            raise ConfigError(f"{self.model}: the environment variable {name} is not set")
+        return value
 
     def relative_to(self, folder: Path) -> Self:
         """Resolves the path of a `conductor:FILE` model, which is relative to the file that names it."""
@@ -200,11 +226,29 @@ class PlannerEntry(ModelEntry, PlanManner):
     """Maximum number of plans that are sampled until one is valid."""
 
 
+class GuardrailEntry(_Entry):
+    """A guardrail in a pool file: `[[guardrails]]`."""
+
+    type: str
+    """`presidio`, `openai-moderation`, `groundedness`, or `module:Class`."""
+    name: str | None = Field(default=None, min_length=1)
+    """Its name in traces and errors; by default that of its type."""
+    stages: tuple[Stage, ...] | None = Field(default=None, min_length=1)
+    """Where it checks; by default as its type does."""
+    fail_open: bool = False
+    """Uses texts when the check itself fails. By default they are refused then."""
+    timeout: float | None = Field(default=None, gt=0)
+    """Seconds for one check."""
+    options: dict[str, Any] = Field(default_factory=dict)
+    """Keyword arguments of the class. API keys are rejected; they belong in the environment."""
+
+
 class PoolFile(_Entry):
-    """A pool file: `[workers.NAME]` tables, and optionally `[planner]`."""
+    """A pool file: `[workers.NAME]` tables, and optionally `[planner]` and `[[guardrails]]`."""
 
     workers: dict[str, WorkerEntry]
     planner: PlannerEntry | None = None
+    guardrails: tuple[GuardrailEntry, ...] = ()
     tiers: Path | None = None
     """Path of a tiers file, relative to the pool file; `rl-conductor calibrate --tiers` creates it."""
 

@@ -6,6 +6,7 @@ import asyncio
 import signal
 import socket
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -18,6 +19,7 @@ from rl_conductor.cli.output import console
 from rl_conductor.cli.telemetry import export_telemetry
 from rl_conductor.config.discovery import DiscoveredPool, discover, from_file
 from rl_conductor.errors import ConfigError
+from rl_conductor.guardrails.entry import build_guardrails
 
 if TYPE_CHECKING:
     from rl_conductor_server.catalog import ModelCatalog
@@ -77,16 +79,22 @@ def _serve(settings: Settings) -> None:
     from rl_conductor_server.catalog import build_catalog  # noqa: PLC0415
     from rl_conductor_server.listen import listening_socket  # noqa: PLC0415
 
-    inline_pool = settings.inline_pool
-    discovered = (
-        from_file(inline_pool, "the settings describe it") if inline_pool else discover(pool_file=settings.pool)
-    )
+    discovered = _discover(settings)
     models = build_catalog(discovered, settings.profiles)
     prepare_models(next(iter(models)).conductor, discovered)
     # uvicorn drains and then raises the signal again; its default action would end us before telemetry is sent.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     with export_telemetry(), listening_socket(settings) as listener, suppress(KeyboardInterrupt):
         asyncio.run(_serve_until_signal(settings, models, discovered, listener))
+
+
+def _discover(settings: Settings) -> DiscoveredPool:
+    """Returns the pool of the settings or of a pool file, with the guardrails of both."""
+    inline_pool = settings.inline_pool
+    discovered = (
+        from_file(inline_pool, "the settings describe it") if inline_pool else discover(pool_file=settings.pool)
+    )
+    return replace(discovered, guardrails=(*discovered.guardrails, *build_guardrails(settings.guardrails)))
 
 
 async def _serve_until_signal(

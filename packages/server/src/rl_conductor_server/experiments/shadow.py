@@ -123,7 +123,7 @@ class ShadowRunner:
         traces = {user_arm: answer.trace, shadow_arm: shadow}
         baseline, conductor = traces["incumbent"], traces["conductor"]
         judgement = await compare_answers(
-            AnswerPair(request.parsed.request, baseline=_answer(baseline), conductor=_answer(conductor)),
+            AnswerPair(answer.trace.request, baseline=_answer(baseline), conductor=_answer(conductor)),
             judge=self._make_judge(answer) if experiment.judge else None,
             scorer=experiment.scorer,
         )

@@ -66,7 +66,7 @@ class RunRegistry:
             ApiError: the idempotency key was used for another request, or the server is shutting down.
         """
         self.check_open()
-        new = request.new_run()
+        new = request.new_run(self._store.now())
         if request.idempotency_key is None:
             return self._begin(request, Claim(id=new.id, created=new.created, outcome="new", rounds=tuple(rounds)), new)
         while True:

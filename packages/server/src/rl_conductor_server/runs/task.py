@@ -5,20 +5,25 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from rl_conductor.calls.budget import Budget
+from rl_conductor.calls.budget import Amount, Budget
 from rl_conductor.calls.scope import call_scope
-from rl_conductor.errors import ConductorError, RunError
+from rl_conductor.errors import ConductorError, RefusedError, RunError
 from rl_conductor.trace.events import Event, Finished, StepFinished, WorkflowPlanned
 from rl_conductor.trace.trace import Trace
 from rl_conductor.types import Usage, total
 from rl_conductor.workflow.limits import Limits
-from rl_conductor_server.auth.budgets import ANY_DEPTH, RefusalRecorder
+from rl_conductor_server.auth.budgets import RefusalRecorder
+from rl_conductor_server.auth.leased_budget import ANY_DEPTH
 from rl_conductor_server.metrics import Metrics
 from rl_conductor_server.runs.admission import Admission
+from rl_conductor_server.runs.budget import RunBudget
 from rl_conductor_server.runs.handle import RunHandle
+from rl_conductor_server.runs.refusals import refusal_error, with_refusal
 from rl_conductor_server.runs.request import AdmittedRequest
 from rl_conductor_server.runs.tool_continuation import restore_context
 from rl_conductor_server.store import PLAN_POSITION, Claim, NewRun, Status, Store
+
+NOTHING = Amount()
 
 
 @dataclass
@@ -66,7 +71,7 @@ class RunTask:
             await self.store.write_queue.throttle()
 
     async def _run(self) -> Trace:
-        key_budget = await self.request.key.current()
+        key_budget = await self.request.key.current(self.claim.created)
         if not self.is_stored:
             await self.store.write_queue.throttle()
             self.store.begin_run(self.new)
@@ -74,6 +79,10 @@ class RunTask:
         self._nest_budgets(key_budget)
         try:
             return await self._run_conductor()
+        except RefusedError as error:
+            if self.trace is None or self.trace.completion is None:
+                raise refusal_error(error) from error
+            return self.trace
         except RunError as error:
             self.request.check_key_budget(error)
             self.request.check_shared_limits(error)
@@ -84,12 +93,12 @@ class RunTask:
         earlier, parent = self.claim.charged, key_budget
         if key_budget is not None:
             parent = RefusalRecorder(key_budget, self.request.key_refusals)
-            if self.claim.inherited:
-                key_budget.charge(earlier)
         if self.request.shared_limits is not None:
             self.request.shared_limits.charge(earlier)
             parent = self.request.shared_limits.budget(parent)
         self.run_budget = Budget(Limits(depth=ANY_DEPTH), parent=parent)
+        if key_budget is not None:
+            self.run_budget = RunBudget(parent, on_reserved=self._save_reservation)
         self.run_budget.charge(earlier)
 
     async def _run_conductor(self) -> Trace:
@@ -106,6 +115,9 @@ class RunTask:
                 run_id=self.handle.id,
             )
 
+    def _save_reservation(self, charged: Amount, reserved: Amount) -> None:
+        self.store.save_reservation(self.handle.id, charged, reserved)
+
     @property
     def _can_be_requested_again(self) -> bool:
         """`True` if the caller may request this run again, perhaps from another process."""
@@ -115,6 +127,8 @@ class RunTask:
 
     def _on_event(self, event: Event) -> None:
         if isinstance(event, Finished):
+            if event.trace.completion is None:
+                event = Finished(trace=with_refusal(event.trace, self.request.api))
             self.trace = event.trace
         elif isinstance(event, WorkflowPlanned | StepFinished):
             self._record(event)
@@ -128,8 +142,14 @@ class RunTask:
         self.usage[event.round, position] = total(call.usage for call in calls)
         # Only a run with an idempotency key can be resumed from its steps.
         keep = self.request.parsed.keep or self.request.idempotency_key is not None
+        budget = self.run_budget
         self.store.save_progress(
-            self.handle.id, event, total(self.usage.values()), self.run_budget.spent, store_content=keep
+            self.handle.id,
+            event,
+            total(self.usage.values()),
+            budget.spent,
+            reserved=budget.reserved if isinstance(budget, RunBudget) else NOTHING,
+            store_content=keep,
         )
 
     def _close(self) -> None:
@@ -139,10 +159,11 @@ class RunTask:
         if self.trace is None:
             self.store.abandon_run(self.handle.id)
             return
-        has_answer = self.trace.completion is not None
+        completion = self.trace.completion
+        has_answer = completion is not None
         status: Status = "done" if has_answer else "cancelled" if self.trace.error == "cancelled" else "failed"
         keep = self.request.parsed.keep or self._can_be_requested_again
         self.store.finish_run(self.handle.id, self.trace, status, charged=self.run_budget.spent, store_content=keep)
         self.metrics.count_run(self.request.metrics_label, self.trace)
-        if has_answer:
+        if completion is not None and not (completion.finish_reason == "content_filter" and self.trace.refusal):
             self.on_answer(self.request, self.trace)

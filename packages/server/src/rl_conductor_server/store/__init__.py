@@ -1,11 +1,14 @@
 """Stores runs, their finished steps and their costs in SQLite or PostgreSQL. Contains no HTTP code."""
 
+from rl_conductor_server.store.budget_leases import BudgetPeriod, BudgetState, round_down
 from rl_conductor_server.store.experiments import ExperimentStore
+from rl_conductor_server.store.feedback import FeedbackStore
 from rl_conductor_server.store.models import (
     AnswerOutcome,
     Arm,
     Canary,
     Claim,
+    FeedbackFilter,
     NewRun,
     Pair,
     PairVerdict,
@@ -22,9 +25,13 @@ __all__ = [
     "PLAN_POSITION",
     "AnswerOutcome",
     "Arm",
+    "BudgetPeriod",
+    "BudgetState",
     "Canary",
     "Claim",
     "ExperimentStore",
+    "FeedbackFilter",
+    "FeedbackStore",
     "NewRun",
     "Pair",
     "PairVerdict",
@@ -35,4 +42,5 @@ __all__ = [
     "Store",
     "StoreUnavailableError",
     "WriteBehindQueue",
+    "round_down",
 ]

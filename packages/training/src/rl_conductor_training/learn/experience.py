@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
+from typing import Literal
 
 from pydantic import Field, ValidationError
 
@@ -42,11 +43,15 @@ class ExperienceRow(Value):
     """The answer that the scorer extracted."""
     error: Text | None = None
     """Why there is no reply."""
+    replies: tuple[Text, ...] = Field(default=(), exclude_if=lambda replies: not replies)
+    """The reply of each step, shortened; only of systems with a planner."""
     usd: Dollars = Decimal(0)
     tokens: int = 0
     calls: int = 0
     seconds: float = 0.0
     """Seconds until the answer; cached calls count with their original time."""
+    source: Literal["learn", "production"] = Field(default="learn", exclude_if=lambda source: source == "learn")
+    """`production`: a run of a server, scored by its users' feedback; it cost this learning run nothing."""
     created: datetime = Field(default_factory=lambda: datetime.now(UTC))
 
     @property
@@ -108,8 +113,8 @@ class Experience:
         return [row for row in self._rows.values() if row.sample in ids]
 
     def total_spending(self) -> tuple[Decimal, int, int]:
-        """Returns the dollars, tokens and calls of all rows."""
-        rows = self._rows.values()
+        """Returns the dollars, tokens and calls of all rows, except those of production."""
+        rows = [row for row in self._rows.values() if row.source == "learn"]
         usd = sum((row.usd for row in rows), Decimal(0))
         return usd, sum(row.tokens for row in rows), sum(row.calls for row in rows)
 

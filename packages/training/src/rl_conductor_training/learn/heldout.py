@@ -60,7 +60,7 @@ async def prove(runner: Runner, data: LearnData, learners: Sequence[Learner], le
             "the caps left nothing for the held-out questions; raise them and run the same command again",
             limit="usd",
             needed=0,
-            left=0,
+            remaining=0,
         )
     groups = [data.groups[name] for name in ids]
     summaries = tuple(summarize_system(system, ids, groups) for system in systems)
@@ -83,7 +83,8 @@ def _collect(
     selector = learner.apply(runner.conductor).selector
     if selector is None:
         rows = {row.sample: row for row in planned[learner.name]}
-        return SystemRows(learner.name, "planner with right plans as examples", rows, planner_calls=True)
+        description = getattr(learner, "description", "planner")
+        return SystemRows(learner.name, description, rows, planner_calls=True)
     rows = {}
     for sample in table.samples:
         workflow = _select(selector, sample)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -24,27 +24,30 @@ from rl_conductor.workflow.limits import Limits
 from rl_conductor.workflow.workflow import AccessMode, Workflow
 from rl_conductor_training.learn.candidates import describe, single_workers
 from rl_conductor_training.learn.data import LearnData, split_task
-from rl_conductor_training.learn.estimate import CostEstimate, estimate_cost
+from rl_conductor_training.learn.estimate import CostEstimate, add_search, estimate_cost
 from rl_conductor_training.learn.experience import Experience, ExperienceRow, fingerprint_workers
 from rl_conductor_training.learn.explore import Exploration, explore, propose, score_table, shuffled
 from rl_conductor_training.learn.gate import Gate, measure_room
 from rl_conductor_training.learn.heldout import prove
-from rl_conductor_training.learn.learners.base import Learner, Lessons
+from rl_conductor_training.learn.learners.base import Learner, Lessons, SearchingLearner
 from rl_conductor_training.learn.learners.examples import NearestExamples
 from rl_conductor_training.learn.learners.fixed import BestSingle, FixedWorkflow
 from rl_conductor_training.learn.learners.linear import LinearSelector
+from rl_conductor_training.learn.production import add_production_rows, liked_workflows
 from rl_conductor_training.learn.record import LearnRecord, Proof
 from rl_conductor_training.learn.report import write_report
 from rl_conductor_training.learn.runner import Runner, SharedBudget
+from rl_conductor_training.learn.stored_runs import RatedWorkflow
 from rl_conductor_training.tasks import Task, load_task
 from rl_conductor_training.workers.source import cache_version
 
-PROPOSING, EXPLORING, VALIDATING = 0.1, 0.5, 0.65
-"""Shares of the caps that are spent at most when the planner's proposals, exploration and validation end; the rest is
-for the proof."""
+PROPOSING, EXPLORING, VALIDATING, SEARCHING = 0.1, 0.5, 0.65, 0.8
+"""Shares of the caps that are spent at most when the planner's proposals, exploration, validation and the learners' own
+search end; the rest is for the proof."""
 EXPERIENCE_FILE, REPLIES_FILE, OPENING_FILE = "experience.jsonl", "replies.sqlite", "heldout.json"
 
 Pool = WorkerPool | Mapping[str, AnyWorker] | Path | str
+Production = Callable[[WorkerPool], Sequence[RatedWorkflow]]
 Progress = Callable[[str, ExperienceRow | None], None]
 """Called with the name of the stage, and with each new row of experience."""
 
@@ -69,6 +72,7 @@ async def learn(
     budget: Limits | None = None,
     planner: Planner | None = None,
     settings: LearnSettings | None = None,
+    production: Production = lambda _pool: (),
     on_estimate: Callable[[CostEstimate], None] = lambda _estimate: None,
     on_progress: Progress = lambda _stage, _row: None,
 ) -> LearnRecord:
@@ -84,6 +88,7 @@ async def learn(
             except for their time.
         planner: the prompted planner; by default that of the pool file, or the model of the first worker.
         settings: the seed, the concurrency and the learners.
+        production: returns rated production runs of the pool on questions of the task; see `learn_from_runs`.
         on_estimate: called with the expected cost before anything is spent.
         on_progress: called as stages begin and rows arrive.
 
@@ -91,12 +96,14 @@ async def learn(
         ConfigError: the task is too small, or a cap in dollars can't be enforced.
         LimitError: the caps are too low to compare the workers.
     """
+    workspace = open_workspace(pool, planner, Path(out))
     run = _LearnRun(
         task=load_task(task) if isinstance(task, str) else task,
-        workspace=_open_workspace(pool, planner, Path(out)),
+        workspace=workspace,
         limits=budget or Limits(),
         settings=settings or LearnSettings(),
         on_progress=on_progress,
+        rated=production(workspace.conductor.pool),
     )
     on_estimate(run.estimate)
     try:
@@ -106,7 +113,7 @@ async def learn(
 
 
 @dataclass(frozen=True)
-class _Workspace:
+class Workspace:
     """The folder, and the pool and planner whose replies are cached there."""
 
     folder: Path
@@ -116,7 +123,7 @@ class _Workspace:
     """Fingerprints of the workers."""
 
 
-def _open_workspace(pool: Pool, planner: Planner | None, folder: Path) -> _Workspace:
+def open_workspace(pool: Pool, planner: Planner | None, folder: Path) -> Workspace:
     pool_file: Path | None = None
     versions: dict[str, str] = {}
     access: AccessMode = "binary"
@@ -133,7 +140,7 @@ def _open_workspace(pool: Pool, planner: Planner | None, folder: Path) -> _Works
     cached = WorkerPool(_cache_worker(worker, path, versions.get(name, "")) for name, worker in workers.items())
     planner = replace(planner, model=CachedModel(planner.model, path, version="planner"))
     conductor = Conductor(planner, cached, access=access, keep_prompts=False)
-    return _Workspace(folder, pool_file, conductor, fingerprint_workers(cached, versions))
+    return Workspace(folder, pool_file, conductor, fingerprint_workers(cached, versions))
 
 
 def _cache_worker(worker: Worker, path: Path, version: str) -> Worker:
@@ -149,10 +156,11 @@ class _LearnRun:
     """One process of a learning run."""
 
     task: Task
-    workspace: _Workspace
+    workspace: Workspace
     limits: Limits
     settings: LearnSettings
     on_progress: Progress
+    rated: Sequence[RatedWorkflow] = ()
     notes: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -170,6 +178,7 @@ class _LearnRun:
             concurrency=self.settings.concurrency,
             on_row=lambda row: self.on_progress(self.stage, row),
         )
+        add_production_rows(self.runner, self.rated)
         self.estimate = estimate_cost(
             self.data,
             conductor.pool,
@@ -177,6 +186,10 @@ class _LearnRun:
             seed=self.settings.seed,
             concurrency=self.settings.concurrency,
         )
+        self.learners = [create() for create in self.settings.learners]
+        for learner in self.learners:
+            if isinstance(learner, SearchingLearner):
+                self.estimate = add_search(self.estimate, learner.max_runs)
 
     def _check_prices(self) -> None:
         pool = self.workspace.conductor.pool
@@ -198,17 +211,22 @@ class _LearnRun:
         proposals = await propose(self.runner, order)
         self._begin("exploring", EXPLORING)
         exploration = await explore(
-            self.runner, order, proposals, seed=self.settings.seed, max_steps=self.settings.max_steps
+            self.runner,
+            order,
+            [*liked_workflows(self.rated, order), *proposals],
+            seed=self.settings.seed,
+            max_steps=self.settings.max_steps,
         )
         singles = single_workers(list(self.workspace.conductor.pool))
         lessons = await self._validate(exploration, singles)
         groups = [self.data.groups[sample.id] for sample in lessons.table.samples]
         gate = measure_room(lessons.table, lessons.singles, lessons.workflows, groups)
-        learners = [create() for create in self.settings.learners]
+        learners = self.learners
         for learner in learners:
             learner.fit(lessons)
         proof = None
         if gate.is_open:
+            await self._search(learners)
             self._begin("proving on held-out questions", 1.0)
             proof = await prove(self.runner, self.data, learners, lessons)
             if self.runner.is_exhausted:
@@ -216,6 +234,15 @@ class _LearnRun:
         record = self._record(exploration, len(proposals), lessons, gate, proof)
         self._write(record, learners)
         return record
+
+    async def _search(self, learners: Sequence[Learner]) -> None:
+        """Lets those learners search that need runs of their own."""
+        for learner in learners:
+            if isinstance(learner, SearchingLearner):
+                self._begin(f"searching for {learner.name}", SEARCHING)
+                await learner.search(self.runner, self.data.train.samples, self.data.validation.samples)
+                if self.runner.is_exhausted:
+                    self._note_cap(f"the search for {learner.name}", "it used what was found until then")
 
     def _begin(self, stage: str, share: float) -> None:
         self.stage = stage
@@ -247,7 +274,7 @@ class _LearnRun:
                 f"about {self.estimate.tokens:,} tokens and {self.estimate.minutes:.0f} minutes are needed",
                 limit="tokens" if self.limits.seconds is None else "seconds",
                 needed=self.estimate.tokens,
-                left=0,
+                remaining=0,
             )
         return Lessons(score_table(self.runner, complete), exploration.portfolio, singles)
 
@@ -290,10 +317,12 @@ class _LearnRun:
         write_conductor_folder(
             workspace.folder,
             method=record.recommended,
-            pool=conductor.pool,
+            pool=workspace.conductor.pool,
             planner=conductor.planner,
             selector=conductor.selector,
             pool_file=workspace.pool_file,
+            instructions=getattr(recommended, "instructions", ""),
+            descriptions=getattr(recommended, "descriptions", {}),
         )
         write_value(workspace.folder / "record.json", record)
         write_report(record, workspace.folder / "report.html")

@@ -13,12 +13,13 @@ from rl_conductor_training.learn.experience import ExperienceRow
 from rl_conductor_training.learn.gate import grouped_interval
 from rl_conductor_training.learn.record import SystemComparison, SystemSummary
 
-SINGLE, FIXED, LINEAR, PROMPTED, EXAMPLES, ORACLE = (
+SINGLE, FIXED, LINEAR, PROMPTED, EXAMPLES, INSTRUCTIONS, ORACLE = (
     "best single",
     "best fixed",
     "linear",
     "prompted planner",
     "examples",
+    "instructions",
     "oracle",
 )
 COMPARISONS = (
@@ -30,6 +31,7 @@ COMPARISONS = (
     (EXAMPLES, FIXED),
     (EXAMPLES, LINEAR),
     (EXAMPLES, PROMPTED),
+    *((INSTRUCTIONS, other) for other in (SINGLE, FIXED, LINEAR, PROMPTED)),
 )
 TOLERANCE = 0.02
 """Share of the questions by which a cheaper system may be behind the best one."""

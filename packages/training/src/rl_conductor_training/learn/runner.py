@@ -14,16 +14,25 @@ from rl_conductor.conductor import Conductor
 from rl_conductor.errors import ConductorError, LimitError, RunError
 from rl_conductor.planning.selector import WorkflowSelector
 from rl_conductor.scoring import wrong
+from rl_conductor.text.truncation import truncate_middle
 from rl_conductor.trace.trace import PlanRecord, Trace
-from rl_conductor.types import Usage, total
+from rl_conductor.types import Request, Usage, total
 from rl_conductor.workflow.limits import Limits
 from rl_conductor.workflow.workflow import Workflow
 from rl_conductor_training.learn.experience import Experience, ExperienceRow, row_key
 from rl_conductor_training.tasks import Sample, Task
 
+REPLY_CHARS = 600
+"""Characters that are kept of each step's reply."""
 NESTING = 10
 """Depth of the budgets around a run and of conductors among the workers."""
 SHARE_DIGITS = 9
+
+
+def request_of(sample: Sample) -> Request | str:
+    """Returns the question, with its conversation if it comes from a stored run."""
+    content = sample.details.get("request")
+    return sample.question if content is None else Request.model_validate(content)
 
 
 class SharedBudget:
@@ -97,6 +106,7 @@ class Runner:
     async def run_conductor(self, samples: Sequence[Sample], system: str, conductor: Conductor) -> list[ExperienceRow]:
         """Runs a conductor that plans on each question; returns the rows within the budget, in order."""
         identity = conductor.planner.setup.model_dump_json(exclude={"card": {"tags"}}) + conductor.planner.model.name
+        identity += self._changed_cards(conductor)
         keys = {sample.id: row_key(sample, identity, self.workers.values()) for sample in samples}
         await self._run_all((sample, system, keys[sample.id], conductor) for sample in samples)
         return [row for sample in samples if (row := self.experience.find(keys[sample.id])) is not None]
@@ -107,7 +117,7 @@ class Runner:
             return None
         with call_scope(self.budget):
             try:
-                record = await self.conductor.plan(sample.question)
+                record = await self.conductor.plan(request_of(sample))
             except LimitError:
                 return None
         return record if record.source == "planner" else None
@@ -116,6 +126,12 @@ class Runner:
         """Computes the key of a workflow's row."""
         names = sorted({step.worker for step in workflow.steps})
         return row_key(sample, workflow.model_dump_json(), (self.workers[name] for name in names))
+
+    def _changed_cards(self, conductor: Conductor) -> str:
+        """Returns the cards that differ from those of the pool, as JSON; empty if none does."""
+        cards = {name: worker.card for name, worker in conductor.pool.items()}
+        changed = [card.model_dump_json() for name, card in cards.items() if card != self.conductor.pool[name].card]
+        return "".join(changed)
 
     async def _run_all(self, runs: Iterable[tuple[Sample, str, str, Conductor]]) -> None:
         slots = asyncio.Semaphore(self.concurrency)
@@ -137,15 +153,19 @@ class Runner:
     async def _run(self, sample: Sample, system: str, key: str, conductor: Conductor) -> None:
         with call_scope(self.budget):
             try:
-                trace = await conductor.run(sample.question)
+                trace = await conductor.run(request_of(sample))
             except RunError as error:
                 trace = error.trace
             except LimitError:
                 self.is_exhausted = True
                 return
         usages: list[Usage] = []
-        with call_scope(self.budget, None, usages):
-            score = await self.task.score(sample, trace.text) if trace.text else wrong(None, "there is no reply")
+        try:
+            with call_scope(self.budget, None, usages):
+                score = await self.task.score(sample, trace.text) if trace.text else wrong(None, "there is no reply")
+        except LimitError:  # of a judge
+            self.is_exhausted = True
+            return
         if self._was_limited(trace):
             self.is_exhausted = True
             return
@@ -160,6 +180,7 @@ class Runner:
             score=score.value,
             answer=score.answer,
             error=None if trace.text else trace.error or "there is no reply",
+            replies=() if system == "workflow" else _shortened_replies(trace),
             usd=usage.cost,
             tokens=usage.total_tokens,
             calls=usage.calls,
@@ -181,3 +202,8 @@ class Runner:
             for call in trace.calls()
             if call.error
         )
+
+
+def _shortened_replies(trace: Trace) -> tuple[str, ...]:
+    results = trace.rounds[0].results if trace.rounds else ()
+    return tuple(truncate_middle(result.text, REPLY_CHARS) for result in results)

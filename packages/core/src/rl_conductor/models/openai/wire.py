@@ -43,6 +43,10 @@ class Dialect:
 
     max_tokens: str = "max_tokens"
     """Name of the field for the output limit."""
+    seed: str = "seed"
+    """Name of the field for the seed."""
+    stream_options: bool = True
+    """Whether streams take `stream_options`; other servers count usage in every stream and may refuse the field."""
     files: bool = False
     """Whether the server accepts documents."""
     array_bounds: bool = False
@@ -59,6 +63,7 @@ DIALECTS = {
     "openai": Dialect(max_tokens="max_completion_tokens", files=True, array_bounds=True, reasoning_start="outside"),
     "openrouter": Dialect(files=True),
     "compatible": Dialect(),
+    "mistral": Dialect(seed="random_seed", stream_options=False),
     "llama.cpp": Dialect(array_bounds=True, grammar=lambda gbnf: {"grammar": gbnf}),
     # vLLM ignores the older `guided_grammar` silently. A grammar matches a special token by the text of its name.
     "vllm": Dialect(
@@ -83,7 +88,7 @@ def options_of(request: Request, dialect: Dialect) -> dict[str, Any]:
         "temperature": sampling.temperature,
         "top_p": sampling.top_p,
         dialect.max_tokens: sampling.max_tokens,
-        "seed": sampling.seed,
+        "seed": sampling.seed if dialect.seed == "seed" else None,
         "stop": list(sampling.stop),
         "reasoning_effort": sampling.effort,
     }
@@ -92,9 +97,11 @@ def options_of(request: Request, dialect: Dialect) -> dict[str, Any]:
 
 def extra_fields(request: Request, dialect: Dialect) -> dict[str, Any]:
     """Builds the fields that are not part of OpenAI's own API."""
+    seed = request.sampling.seed
+    fields: dict[str, Any] = {} if seed is None or dialect.seed == "seed" else {dialect.seed: seed}
     if dialect.grammar is not None and isinstance(request.response_format, Grammar):
-        return dialect.grammar(request.response_format.gbnf)
-    return {}
+        fields |= dialect.grammar(request.response_format.gbnf)
+    return fields
 
 
 def _message(message: Message) -> dict[str, Any]:

@@ -79,8 +79,8 @@ def mcp(
 def _serve(run_options: options.RunOptions, address: tuple[str, int, str | None] | None) -> None:
     """Serves over HTTP at `address`, or else over stdin and stdout."""
     try:
-        from rl_conductor.cli.mcp import http as transport  # noqa: PLC0415  (an extra)
-        from rl_conductor.cli.mcp.server import conductor_server  # noqa: PLC0415  (an extra)
+        from rl_conductor.cli.commands.mcp import http as transport  # noqa: PLC0415  (an extra)
+        from rl_conductor.cli.commands.mcp.server import conductor_server  # noqa: PLC0415  (an extra)
     except ModuleNotFoundError as missing:
         raise ConfigError("'mcp' needs the MCP SDK: pip install 'rl-conductor[mcp]'") from missing
     listener = transport.listen(*address) if address is not None else None
