@@ -380,13 +380,9 @@ class Conductor:
         emit: Listener,
         before: Sequence[Round] = (),
     ) -> Run:
-        limits = limits or self.limits
-        if request.timeout is not None:
-            seconds = min(request.timeout, limits.seconds or request.timeout)
-            limits = limits.model_copy(update={"seconds": seconds})
-        policy = (policy or self.policy).within(
-            outer := current_scope.get().policies, self.pool.cards, self.planner.card
-        )
+        limits = (limits or self.limits).within_seconds(request.timeout)
+        outer = current_scope.get().policies
+        policy = (policy or self.policy).within(outer, self.pool.cards, self.planner.card)
         policies = (*outer, policy) if policy.applies_to_nested_runs else outer
         context = self._run_context(limits=limits, emit=emit, policies=policies)
         return Run(
