@@ -116,7 +116,7 @@ class RunState:
     @cached_property
     def named_sources(self) -> tuple[Card, ...]:
         """The workers that the conversation names as the authors of earlier turns."""
-        names = {turn.name: None for turn in self.request.messages if turn.role == "assistant"}
+        names = {turn.name: None for turn in self.request.messages if turn.role == "assistant" and turn.name}
         return tuple(self.pool[name].card for name in names if name in self.pool)
 
     def _without_forbidden_readers(self, space: PlanSpace) -> PlanSpace:
@@ -164,11 +164,9 @@ class RunState:
 
     def check_planner_access(self) -> None:
         """Raises `PolicyError` unless the policy lets the planner see the request."""
-        reason = self.policy.unreadable_because(self.planner.card, self.named_sources)
-        if reason:
-            raise PolicyError(
-                f"the planner {self.planner.model.name} may not see this request: {reason}", rule="forbid"
-            )
+        if forbidden := self.policy.unreadable_because(self.planner.card, self.named_sources):
+            message = f"the planner {self.planner.model.name} may not see this request: {forbidden}"
+            raise PolicyError(message, rule="forbid")
         reason = self.policy.data_refused_because(self.planner.card)
         if reason is not None:
             raise PolicyError(
