@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from rl_conductor import Conductor, ConfigError, LimitError, Limits, ScriptedModel
+from rl_conductor.models.cached import stored_usage
 from rl_conductor.types import FREE, Price
 from rl_conductor_training.learn import LearnRecord, LearnSettings
 from rl_conductor_training.learn import learn as run_learn
@@ -144,13 +145,13 @@ async def test_a_cap_in_dollars_is_never_passed(tmp_path: Path, cap: Decimal) ->
         assert "the caps" in str(error)  # noqa: PT017  either end is right
     paid = Decimal("0.0005") * count_calls(pool)
     assert paid <= cap
-    assert Experience(tmp_path / "experience.jsonl").total_spending()[0] <= cap
+    assert stored_usage(tmp_path / "replies.sqlite").cost <= cap
 
 
 async def test_a_cap_in_tokens_is_never_passed(tmp_path: Path) -> None:
     with pytest.raises(LimitError, match=r"the caps are too low to compare the workers on a single question"):
         await learn(build_task(), build_pool(), planner=build_planner(), out=tmp_path, budget=Limits(tokens=300))
-    assert Experience(tmp_path / "experience.jsonl").total_spending()[1] <= 300
+    assert stored_usage(tmp_path / "replies.sqlite").total_tokens <= 300
 
 
 async def test_a_cap_in_minutes_ends_the_run_and_leaves_no_half_results(tmp_path: Path) -> None:

@@ -19,10 +19,11 @@ from rl_conductor_training.learn.candidates import (
 from rl_conductor_training.learn.data import SHARES, LearnData, split_task, template
 from rl_conductor_training.learn.estimate import estimate_cost
 from rl_conductor_training.learn.experience import Experience, ExperienceRow, ScoreTable
-from rl_conductor_training.learn.explore import halving_rounds, select_workflows
+from rl_conductor_training.learn.explore import select_workflows
 from rl_conductor_training.learn.gate import grouped_interval, measure_room
 from rl_conductor_training.learn.prove import grouped_difference, recommend
 from rl_conductor_training.learn.record import SystemComparison, SystemSummary
+from rl_conductor_training.learn.search_plan import halving_rounds
 from rl_conductor_training.tasks import Sample
 from training.learn.skills import build_pool, build_task
 

@@ -26,7 +26,7 @@ from rl_conductor._internal.sync import PerLoop
 from rl_conductor.errors import ConfigError
 from rl_conductor.models.base import Model, WrapperModel
 from rl_conductor.text.delimiters import strip_nonces
-from rl_conductor.types import Completion, Delta, Request
+from rl_conductor.types import Completion, Delta, Request, Usage, total
 
 BUSY_SECONDS = 30.0
 """Timeout in seconds for locks that other processes hold on the database file."""
@@ -114,6 +114,15 @@ class CachedModel(WrapperModel):
     def _open(self) -> Iterator[sqlite3.Connection]:
         with closing(sqlite3.connect(self._path, timeout=BUSY_SECONDS)) as connection, connection:
             yield connection
+
+
+def stored_usage(path: str | Path) -> Usage:
+    """Returns the usage of all replies in a cache: what was really spent on them. A missing file contains none."""
+    if not Path(path).is_file():
+        return Usage()
+    with closing(sqlite3.connect(path, timeout=BUSY_SECONDS)) as connection:
+        rows = connection.execute("SELECT json_extract(completion, '$.usage') FROM replies").fetchall()
+    return total(Usage.model_validate_json(usage) for (usage,) in rows)
 
 
 def _from_cache(completion: Completion, waited: float) -> Completion:

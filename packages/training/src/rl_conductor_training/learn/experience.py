@@ -19,7 +19,7 @@ from rl_conductor.config.learned_folder import fingerprint_worker
 from rl_conductor.errors import ConfigError
 from rl_conductor.execution.prompt_version import prompt_version
 from rl_conductor.pool.pool import WorkerPool
-from rl_conductor.types import Dollars, Text, Value
+from rl_conductor.types import Dollars, Text, Usage, Value, total
 from rl_conductor.workflow.workflow import Workflow
 from rl_conductor_training.bench.results import fingerprint
 from rl_conductor_training.tasks import Sample
@@ -47,6 +47,8 @@ class ExperienceRow(Value):
     calls: int = 0
     seconds: float = 0.0
     """Seconds until the answer; cached calls count with their original time."""
+    scoring: Usage = Field(default_factory=Usage, exclude_if=lambda usage: not usage.calls)
+    """Usage of a judge, which is part of the spending; its replies are not cached."""
     created: datetime = Field(default_factory=lambda: datetime.now(UTC))
 
     @property
@@ -107,11 +109,9 @@ class Experience:
         ids = {sample.id for sample in samples}
         return [row for row in self._rows.values() if row.sample in ids]
 
-    def total_spending(self) -> tuple[Decimal, int, int]:
-        """Returns the dollars, tokens and calls of all rows."""
-        rows = self._rows.values()
-        usd = sum((row.usd for row in rows), Decimal(0))
-        return usd, sum(row.tokens for row in rows), sum(row.calls for row in rows)
+    def scoring_usage(self) -> Usage:
+        """Returns the usage of the judge in all rows."""
+        return total(row.scoring for row in self._rows.values())
 
     def _parse_row(self, line: bytes, number: int) -> ExperienceRow:
         try:

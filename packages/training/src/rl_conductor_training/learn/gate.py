@@ -20,6 +20,8 @@ class Interval(Value):
     """A mean over questions with its 95 % interval, from a bootstrap over groups of questions."""
 
     value: float
+    error: float = 0.0
+    """Standard error, clustered by group."""
     low: float
     high: float
     n: int
@@ -28,8 +30,8 @@ class Interval(Value):
 
     @property
     def formatted(self) -> str:
-        """The mean and its interval."""
-        return f"{self.value:.2f} ({self.low:.2f} to {self.high:.2f})"
+        """The mean, its standard error and its interval."""
+        return f"{self.value:.2f} ± {self.error:.2f} ({self.low:.2f} to {self.high:.2f})"
 
 
 class Gate(Value):
@@ -67,7 +69,12 @@ def grouped_interval(values: Sequence[float], groups: Sequence[str], *, seed: in
     means = sums[draws].sum(axis=1) / counts[draws].sum(axis=1)
     low, high = np.quantile(means, (TAIL, 1 - TAIL))
     return Interval(
-        value=float(sums.sum() / counts.sum()), low=float(low), high=float(high), n=len(values), groups=len(names)
+        value=float(sums.sum() / counts.sum()),
+        error=float(means.std()),
+        low=float(low),
+        high=float(high),
+        n=len(values),
+        groups=len(names),
     )
 
 

@@ -14,7 +14,7 @@ from rl_conductor.conductor import Conductor
 from rl_conductor.errors import ConductorError, LimitError, RunError
 from rl_conductor.planning.selector import WorkflowSelector
 from rl_conductor.scoring import wrong
-from rl_conductor.trace.trace import PlanRecord, Trace
+from rl_conductor.trace.trace import Call, PlanRecord, Trace
 from rl_conductor.types import Usage, total
 from rl_conductor.workflow.limits import Limits
 from rl_conductor.workflow.workflow import Workflow
@@ -102,7 +102,7 @@ class Runner:
         return [row for sample in samples if (row := self.experience.find(keys[sample.id])) is not None]
 
     async def plan(self, sample: Sample) -> PlanRecord | None:
-        """Asks the planner for a plan; `None` if it wrote none within the budget."""
+        """Asks the planner for a plan; `None` if the budget left no room for it."""
         if self._is_over():
             return None
         with call_scope(self.budget):
@@ -110,7 +110,8 @@ class Runner:
                 record = await self.conductor.plan(sample.question)
             except LimitError:
                 return None
-        return record if record.source == "planner" else None
+        self._refund_cached(record.calls)
+        return record
 
     def workflow_key(self, sample: Sample, workflow: Workflow) -> str:
         """Computes the key of a workflow's row."""
@@ -143,6 +144,7 @@ class Runner:
             except LimitError:
                 self.is_exhausted = True
                 return
+        self._refund_cached(trace.calls())
         usages: list[Usage] = []
         with call_scope(self.budget, None, usages):
             score = await self.task.score(sample, trace.text) if trace.text else wrong(None, "there is no reply")
@@ -164,9 +166,18 @@ class Runner:
             tokens=usage.total_tokens,
             calls=usage.calls,
             seconds=trace.latency,
+            scoring=total(usages),
         )
         self.experience.append(row)
         self.on_row(row)
+
+    def _refund_cached(self, calls: Iterable[Call]) -> None:
+        """Takes the charges for replies from the cache back from the budgets of the stage and of the run."""
+        amount = sum((_cached_amount(call) for call in calls), Amount())
+        budget: Budget | None = self.budget
+        while budget is not None:
+            budget.charge(Amount() - amount)
+            budget = budget.parent
 
     def _is_over(self) -> bool:
         deadline = self.budget.shared_deadline()
@@ -181,3 +192,11 @@ class Runner:
             for call in trace.calls()
             if call.error
         )
+
+
+def _cached_amount(call: Call) -> Amount:
+    """Returns what `call`, or the calls nested in it, were charged although their replies came from the cache."""
+    if call.nested is not None and call.nested.calls:
+        return sum(map(_cached_amount, call.nested.calls), Amount())
+    usage = call.usage
+    return Amount(usage.cost, usage.total_tokens, 1) if usage.calls and usage.cached_calls == usage.calls else Amount()

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from rl_conductor.agents import BaseModelSession, DelegatingModel
 from rl_conductor.models import Model
@@ -51,15 +53,23 @@ class ReaderModel(DelegatingModel):
 
     kind = "reader"
 
-    def __init__(self, base: Model | str, library: PassageIndex | str | Path, *, passages: int = 3) -> None:
+    def __init__(
+        self,
+        base: Model | str,
+        library: PassageIndex | str | Path,
+        *,
+        passages: int = 3,
+        base_options: Mapping[str, Any] | None = None,
+    ) -> None:
         """Wraps a base model.
 
         Args:
             base: the model that reads, or its `provider:model`.
             library: the passages to search, or the text file or folder to index.
             passages: maximum number of passages to choose from per request.
+            base_options: options of the base model, if it is a name.
         """
-        super().__init__(base)
+        super().__init__(base, base_options=base_options)
         self._library = library if isinstance(library, PassageIndex) else PassageIndex.from_path(library)
         self._passages = passages
 
