@@ -58,9 +58,7 @@ def test_a_conductor_can_be_replaced_by_another_folder(folder: Path) -> None:
     assert copy.invoke(QUESTION).text == ANSWER
 
 
-def test_the_example_answers(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_example_answers(folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr(sys, "argv", ["ask", str(folder), QUESTION])
     runpy.run_path(str(EXAMPLE))
     assert capsys.readouterr().out == f"{ANSWER}\n"

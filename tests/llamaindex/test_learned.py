@@ -53,9 +53,7 @@ def test_mistakes_say_what_to_write(folder: Path, tmp_path: Path) -> None:
         Conductor([ScriptedModel("a", name="a")], conductor=rl_conductor.Conductor.load(folder))
 
 
-def test_the_example_answers(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_example_answers(folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr(sys, "argv", ["ask", str(folder), QUESTION])
     runpy.run_path(str(EXAMPLE))
     assert capsys.readouterr().out == f"{ANSWER}\n1. counter\n2. writer\n"

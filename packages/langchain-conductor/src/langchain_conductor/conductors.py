@@ -29,8 +29,8 @@ from rl_conductor.workflow.workflow import AccessMode
 LearnedSource = Conductor | Path | str
 """A core Conductor, or the folder of a learned one."""
 ConductorSource = LearnedSource | HasConductor | Runnable[Any, Any] | Mapping[str, AnyWorker]
-"""A `ChatConductor`, also with bound settings, a config or retries, a core Conductor, the folder of a learned conductor,
-or a dict of workers."""
+"""A `ChatConductor`, also with bound settings, a config or retries, a core Conductor, the folder of a learned one, or a
+dict of workers."""
 
 
 def resolve_pool(

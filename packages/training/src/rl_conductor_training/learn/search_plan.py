@@ -22,7 +22,7 @@ GROWTH = 2
 MAX_WORKFLOWS = 6
 """Maximum number of workflows that the learners choose from."""
 MIN_SEARCH = 0.2
-"""Share of the caps that the search gets at least; with less, other stages are reduced first."""
+"""Share of what is left of the caps that a stage gets at least, also if not even the cheapest search fits."""
 SAFETY = 1.2
 """Factor on the reserved costs, because measured means are rough."""
 STEPS_PER_WORKFLOW = 1.6
@@ -115,7 +115,8 @@ def plan_search(sizes: SearchSizes, costs: CallCosts, limits: Limits, spent: Cos
     plan = thorough
     for level in LEVELS:
         plan = _plan_level(sizes, costs, level, limits, spent)
-        if plan.needed.share(limits) <= 1 and plan.exploring - spent.share(limits) >= MIN_SEARCH:
+        wanted = min(len(sizes.candidates), len(sizes.singles) + 2 * level.workflows)
+        if plan.needed.share(limits) <= 1 and plan.rounds[0].candidates >= wanted:
             break
     return plan.model_copy(update={"thorough": thorough.needed})
 
@@ -143,14 +144,14 @@ def _plan_level(sizes: SearchSizes, costs: CallCosts, level: SearchLevel, limits
     validation, proof = _reserves(sizes, costs, level)
     proving, reserved = proof.share(limits), (proof + validation).share(limits)
     spent_share = spent.share(limits)
-    exploring = min(max(1 - reserved, spent_share, 0.05), 1.0)
+    exploring = min(max(1 - reserved, spent_share + MIN_SEARCH * (1 - spent_share)), 1.0)
     rounds, search = _fit_rounds(sizes, costs, level, limits, free=exploring - spent_share)
     return SearchPlan(
         rounds=tuple(SearchRound(candidates=candidates, questions=count) for candidates, count in rounds),
         workflows=level.workflows,
         tries_planners=level.tries_planners,
         exploring=exploring,
-        validating=min(max(1 - proving, exploring), 1.0),
+        validating=min(max(1 - proving, exploring + MIN_SEARCH * (1 - exploring)), 1.0),
         needed=spent + search + validation + proof,
         thorough=Cost(),
     )

@@ -70,7 +70,7 @@ class Conductor(StructuredOutputLLM):
     planner: Any = None
     """The planner: `provider:model`, a LlamaIndex LLM or the core's `Planner`; by default the first language model."""
     learned: Any = None
-    """The folder of a conductor that `rl-conductor learn` created, or a conductor of the core; passed as `conductor`."""
+    """The folder of a conductor that `rl-conductor learn` created, or the core's conductor; passed as `conductor`."""
     instructions: str = ""
     """Your own instructions for plans, such as when to check a result; replaces those of `planner`."""
     policy: Policy | None = None
@@ -337,7 +337,9 @@ class Conductor(StructuredOutputLLM):
 
     @field_serializer("learned")
     def _serialize_learned(self, learned: LearnedSource | None) -> str | None:
-        return None if learned is None else learned.name if isinstance(learned, rl_conductor.Conductor) else str(learned)
+        return (
+            None if learned is None else learned.name if isinstance(learned, rl_conductor.Conductor) else str(learned)
+        )
 
     @field_serializer("policy", "limits")
     def _serialize_model(self, value: BaseModel | None) -> dict[str, Any] | None:
