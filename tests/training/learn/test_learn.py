@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from rl_conductor import Conductor, ConfigError, LimitError, Limits, ScriptedModel
+from rl_conductor import Conductor, ConfigError, LimitError, Limits, ScriptedModel, Worker, WorkerPool
 from rl_conductor.models.cached import stored_usage
 from rl_conductor.types import FREE, Price
 from rl_conductor_training.learn import LearnRecord, LearnSettings
@@ -163,7 +163,9 @@ async def test_a_cap_gives_a_smaller_search_with_a_whole_proof(tmp_path: Path) -
 
 async def test_a_capped_run_that_is_killed_spends_no_more_and_ends_in_the_same_folder(tmp_path: Path) -> None:
     budget = Limits(usd=Decimal("0.15"))
-    whole = await learn(build_task(), build_pool(PER_CALL), planner=build_planner(), out=tmp_path / "whole", budget=budget)
+    whole = await learn(
+        build_task(), build_pool(PER_CALL), planner=build_planner(), out=tmp_path / "whole", budget=budget
+    )
     assert whole.proof is not None
     pool = build_pool(PER_CALL)
     for rows in (2, 15, 40):  # in the first measurements, and in the search
@@ -182,6 +184,24 @@ async def test_a_capped_run_that_is_killed_spends_no_more_and_ends_in_the_same_f
         assert (tmp_path / "killed" / name).read_text() == (tmp_path / "whole" / name).read_text()
     in_flight = 3 * LearnSettings().concurrency
     assert CALL * (count_calls(pool) - in_flight) <= resumed.usd <= Decimal("0.15")
+
+
+async def test_seconds_do_not_include_the_wait_for_a_worker(tmp_path: Path) -> None:
+    worker = Worker.of("slow", ScriptedModel("?", name="slow", delay=0.05, price=FREE), concurrency=1)
+    started = time.monotonic()
+    await run_learn(
+        build_task(),
+        WorkerPool([worker]),
+        planner=build_planner(),
+        out=tmp_path,
+        settings=LearnSettings(max_steps=1),
+    )
+    elapsed = time.monotonic() - started
+    rows = [
+        ExperienceRow.model_validate_json(line) for line in (tmp_path / "experience.jsonl").read_text().splitlines()
+    ]
+    assert len(rows) == 14
+    assert 14 * 0.05 <= sum(row.seconds for row in rows) <= elapsed  # one call at a time
 
 
 @pytest.mark.parametrize("cap", [Decimal("0.02"), Decimal("0.1")])

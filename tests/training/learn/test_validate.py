@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 from rl_conductor import Conductor
@@ -9,7 +11,7 @@ from rl_conductor.planning.fallback import single_step
 from rl_conductor.planning.selector import WorkflowSelector
 from rl_conductor.workflow.workflow import Workflow
 from rl_conductor_training.learn import LearnRecord, LearnSettings, learn
-from rl_conductor_training.learn.learners.base import Lessons
+from rl_conductor_training.learn.learners.base import Learner, Lessons
 from rl_conductor_training.learn.learners.fixed import BestSingle, FixedWorkflow
 from rl_conductor_training.learn.learners.linear import LinearSelector
 from training.learn.skills import build_planner, build_pool, build_task
@@ -36,20 +38,19 @@ class Clairvoyant(LinearSelector):
     name = "clairvoyant"
 
 
+def _same(learner: Learner) -> Learner:
+    return learner
+
+
 async def learn_with(tmp_path: Path, *others: Constant) -> LearnRecord:
-    learners = (
-        BestSingle,
-        FixedWorkflow,
-        LinearSelector,
-        Clairvoyant,
-        *(lambda other=other: other for other in others),
-    )
+    created: list[Callable[[], Learner]] = [BestSingle, FixedWorkflow, LinearSelector, Clairvoyant]
+    created += [partial(_same, other) for other in others]
     return await learn(
         build_task(),
         build_pool(),
         planner=build_planner(),
         out=tmp_path,
-        settings=LearnSettings(max_steps=2, learners=learners),
+        settings=LearnSettings(max_steps=2, learners=tuple(created)),
     )
 
 

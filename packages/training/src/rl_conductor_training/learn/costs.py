@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
+from statistics import median
 
 from rl_conductor.trace.trace import Call
 from rl_conductor.types import Value
@@ -94,4 +95,6 @@ def _plan_cost(calls: Sequence[Call]) -> Cost:
 
 def _mean(costs: Sequence[Cost], parallelism: float) -> Cost:
     mean = sum(costs, Cost()) * (1 / max(len(costs), 1))
-    return mean.model_copy(update={"seconds": mean.seconds / max(parallelism, 1.0)})
+    # The median, because the first call may have to load the model.
+    seconds = median([cost.seconds for cost in costs]) if costs else 0.0
+    return mean.model_copy(update={"seconds": seconds / max(parallelism, 1.0)})

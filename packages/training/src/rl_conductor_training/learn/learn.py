@@ -196,7 +196,9 @@ class _LearnRun:
             self._note_cap("exploration", f"{len(self.experience)} runs were made")
         lessons, training = await self._validate(exploration, plan)
         groups = [self.data.groups[sample.id] for sample in lessons.table.samples]
-        gate = measure_room(lessons.table, lessons.singles, lessons.workflows, groups)
+        gate = measure_room(
+            lessons.table, lessons.singles, lessons.workflows, groups, is_whole=not self.runner.is_exhausted
+        )
         learners = [create() for create in self.settings.learners]
         findings = Findings(exploration, len(proposals.plans), plan, lessons, gate)
         if gate.is_open:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from decimal import Decimal
 
@@ -24,6 +25,17 @@ from rl_conductor_training.tasks import Sample, Task
 NESTING = 10
 """Depth of the budgets around a run and of conductors among the workers."""
 SHARE_DIGITS = 9
+
+
+_call_seconds: ContextVar[list[float] | None] = ContextVar("_call_seconds", default=None)
+"""Collects the seconds of the calls of a run, without the time that they waited for a free worker."""
+
+
+def add_call_seconds(seconds: float) -> None:
+    """Adds the seconds of a call to the current run, if there is one."""
+    collected = _call_seconds.get()
+    if collected is not None:
+        collected.append(seconds)
 
 
 class SharedBudget:
@@ -136,6 +148,8 @@ class Runner:
             raise errors.exceptions[0] from None
 
     async def _run(self, sample: Sample, system: str, key: str, conductor: Conductor) -> None:
+        call_seconds: list[float] = []
+        _call_seconds.set(call_seconds)  # of this task, which runs nothing else
         with call_scope(self.budget):
             try:
                 trace = await conductor.run(sample.question)
@@ -165,7 +179,7 @@ class Runner:
             usd=usage.cost,
             tokens=usage.total_tokens,
             calls=usage.calls,
-            seconds=trace.latency,
+            seconds=_latency(trace, sum(call_seconds)),
             scoring=total(usages),
         )
         self.experience.append(row)
@@ -192,6 +206,12 @@ class Runner:
             for call in trace.calls()
             if call.error
         )
+
+
+def _latency(trace: Trace, call_seconds: float) -> float:
+    """Returns the seconds of the calls on the critical path, without the time that they waited for a free worker."""
+    with_waits = sum(call.seconds + call.usage.cached_seconds for call in trace.calls())
+    return trace.latency * min(call_seconds / with_waits, 1.0) if with_waits else 0.0
 
 
 def _cached_amount(call: Call) -> Amount:

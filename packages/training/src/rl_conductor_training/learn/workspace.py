@@ -17,6 +17,7 @@ from rl_conductor.pool.pool_file import read_pool_file
 from rl_conductor.pool.worker import Worker
 from rl_conductor.workflow.workflow import AccessMode
 from rl_conductor_training.learn.experience import fingerprint_workers
+from rl_conductor_training.learn.runner import add_call_seconds
 from rl_conductor_training.workers.compact import CompactModel
 from rl_conductor_training.workers.source import cache_version
 
@@ -52,7 +53,7 @@ def open_workspace(pool: Pool, planner: Planner | None, folder: Path) -> Workspa
     planner = planner or Planner.from_worker(next(iter(workers.values())))
     path = folder / REPLIES_FILE
     cached = WorkerPool(_cache_worker(worker, path, versions.get(name, "")) for name, worker in workers.items())
-    planner = replace(planner, model=CachedModel(planner.model, path, version="planner"))
+    planner = replace(planner, model=CachedModel(planner.model, path, version="planner", on_reply=add_call_seconds))
     conductor = Conductor(planner, cached, access=access, keep_prompts=False)
     return Workspace(folder, pool_file, conductor, fingerprint_workers(cached, versions))
 
@@ -65,8 +66,10 @@ def _cache_worker(worker: Worker, path: Path, version: str) -> Worker:
     if isinstance(worker.model, DelegatingModel):
         base = worker.model.base
         if isinstance(base, CompactModel):
-            cached: Model = CompactModel(CachedModel(base.model, path, version=version))
+            cached: Model = CompactModel(CachedModel(base.model, path, version=version, on_reply=add_call_seconds))
         else:
-            cached = CachedModel(base, path, version=version)
+            cached = CachedModel(base, path, version=version, on_reply=add_call_seconds)
         return replace(worker, model=worker.model.with_base(cached))
-    return replace(worker, model=CachedModel(worker.model, path, version=f"{worker.name} {version}"))
+    return replace(
+        worker, model=CachedModel(worker.model, path, version=f"{worker.name} {version}", on_reply=add_call_seconds)
+    )
