@@ -116,7 +116,7 @@ def _format_estimate(estimate: CostEstimate) -> str:
     usd = "an unknown amount (a worker has no price)" if estimate.usd is None else dollars(estimate.usd)
     return (
         f"expected: about {estimate.calls:,} calls, {estimate.tokens:,} tokens, {usd}, {estimate.minutes:.0f} minutes; "
-        "rough, and the caps hold in any case"
+        "rough, for a thorough search; tighter caps get a smaller one"
     )
 
 
