@@ -110,16 +110,16 @@ def _by_sample(rows: Iterable[ExperienceRow]) -> dict[str, ExperienceRow]:
 
 def _drop_incomplete(systems: Sequence[SystemRows], questions: int, notes: list[str]) -> list[SystemRows]:
     """Leaves out the systems that the budget ended early, except for the baselines, and notes which."""
-    kept = []
+    complete = []
     for system in systems:
         if len(system.rows) == questions or system.name in BASELINES:
-            kept.append(system)
+            complete.append(system)
         else:
             notes.append(
                 f"a cap ended the proof of {system.name} after {len(system.rows)} of {questions} questions, so it is "
                 "not in the table"
             )
-    return kept
+    return complete
 
 
 def _select(selector: WorkflowSelector, sample: Sample) -> Workflow:

@@ -196,9 +196,7 @@ class _LearnRun:
             self._note_cap("exploration", f"{len(self.experience)} runs were made")
         lessons, training = await self._validate(exploration, plan)
         groups = [self.data.groups[sample.id] for sample in lessons.table.samples]
-        gate = measure_room(
-            lessons.table, lessons.singles, lessons.workflows, groups, is_whole=not self.runner.is_exhausted
-        )
+        gate = measure_room(lessons.table, lessons.singles, lessons.workflows, groups, is_whole=not self.notes)
         learners = [create() for create in self.settings.learners]
         findings = Findings(exploration, len(proposals.plans), plan, lessons, gate)
         if gate.is_open:
@@ -239,9 +237,9 @@ class _LearnRun:
             candidates, self.singles, len(self.order), len(self.data.validation.samples), self.data.heldout.size
         )
         spending = self.budget.total.spent
-        spent = Cost(usd=float(spending.usd), tokens=spending.tokens, seconds=self.budget.elapsed)
+        spending_so_far = Cost(usd=float(spending.usd), tokens=spending.tokens, seconds=self.budget.elapsed)
         plan = load_plan(
-            self.workspace.folder / PLAN_FILE, plan_search(sizes, costs, self.limits, spent), self._plan_key()
+            self.workspace.folder / PLAN_FILE, plan_search(sizes, costs, self.limits, spending_so_far), self._plan_key()
         )
         return proposals, plan, candidates
 
@@ -305,8 +303,8 @@ class _LearnRun:
         results = await validate_learners(self.runner, learners, samples, tries_planners=plan.tries_planners)
         if self.runner.is_exhausted:
             self._note_cap("validation", "learners without a result are not proved")
-        chosen = {*BASELINES, *(result.name for result in results if result.is_chosen)}
-        return results, [learner for learner in learners if learner.name in chosen]
+        names = {*BASELINES, *(result.name for result in results if result.is_chosen)}
+        return results, [learner for learner in learners if learner.name in names]
 
     def _record(self, findings: Findings) -> LearnRecord:
         spending, data = self.budget.total.spent, self.data

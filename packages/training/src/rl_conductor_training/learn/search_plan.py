@@ -30,7 +30,7 @@ STEPS_PER_WORKFLOW = 1.6
 
 
 class SearchLevel(NamedTuple):
-    """How thorough a search is."""
+    """Settings that decide how thorough a search is."""
 
     workflows: int
     """Number of workflows that the learners choose from."""
@@ -106,17 +106,17 @@ def halving_rounds(candidates: int, questions: int, *, survivors: int = MAX_WORK
         count = min(questions, count * GROWTH)
 
 
-def plan_search(sizes: SearchSizes, costs: CallCosts, limits: Limits, spent: Cost) -> SearchPlan:
+def plan_search(sizes: SearchSizes, costs: CallCosts, limits: Limits, spending: Cost) -> SearchPlan:
     """Returns the most thorough search that fits the caps; what the proof needs is reserved first.
 
     If not even the cheapest search fits, that one is returned, and the caps will end it early.
     """
-    thorough = _plan_level(sizes, costs, LEVELS[0], Limits(), spent)
+    thorough = _plan_level(sizes, costs, LEVELS[0], Limits(), spending)
     plan = thorough
     for level in LEVELS:
-        plan = _plan_level(sizes, costs, level, limits, spent)
-        wanted = min(len(sizes.candidates), len(sizes.singles) + 2 * level.workflows)
-        if plan.needed.share(limits) <= 1 and plan.rounds[0].candidates >= wanted:
+        plan = _plan_level(sizes, costs, level, limits, spending)
+        min_candidates = min(len(sizes.candidates), len(sizes.singles) + 2 * level.workflows)
+        if plan.needed.share(limits) <= 1 and plan.rounds[0].candidates >= min_candidates:
             break
     return plan.model_copy(update={"thorough": thorough.needed})
 
@@ -140,19 +140,19 @@ def describe_need(needed: Cost, limits: Limits) -> str:
     return f"about {' and '.join(parts)} would do for a thorough one"
 
 
-def _plan_level(sizes: SearchSizes, costs: CallCosts, level: SearchLevel, limits: Limits, spent: Cost) -> SearchPlan:
+def _plan_level(sizes: SearchSizes, costs: CallCosts, level: SearchLevel, limits: Limits, spending: Cost) -> SearchPlan:
     validation, proof = _reserves(sizes, costs, level)
     proving, reserved = proof.share(limits), (proof + validation).share(limits)
-    spent_share = spent.share(limits)
-    exploring = min(max(1 - reserved, spent_share + MIN_SEARCH * (1 - spent_share)), 1.0)
-    rounds, search = _fit_rounds(sizes, costs, level, limits, free=exploring - spent_share)
+    spending_share = spending.share(limits)
+    exploring = min(max(1 - reserved, spending_share + MIN_SEARCH * (1 - spending_share)), 1.0)
+    rounds, search = _fit_rounds(sizes, costs, level, limits, free=exploring - spending_share)
     return SearchPlan(
         rounds=tuple(SearchRound(candidates=candidates, questions=count) for candidates, count in rounds),
         workflows=level.workflows,
         tries_planners=level.tries_planners,
         exploring=exploring,
         validating=min(max(1 - proving, exploring + MIN_SEARCH * (1 - exploring)), 1.0),
-        needed=spent + search + validation + proof,
+        needed=spending + search + validation + proof,
         thorough=Cost(),
     )
 

@@ -31,9 +31,9 @@ async def validate_learners(
     rows: dict[str, Mapping[str, ExperienceRow]] = {}
     for learner in learners:
         if tries_planners or learner.apply(runner.conductor).selector is not None:
-            found = await run_learner(runner, learner, samples)
-            if len(found) == len(samples):
-                rows[learner.name] = found
+            results = await run_learner(runner, learner, samples)
+            if len(results) == len(samples):
+                rows[learner.name] = results
     baseline = max((_mean(rows[name]) for name in rows if name in BASELINES), default=0.0)
     others = [name for name in rows if name not in BASELINES and _mean(rows[name]) >= baseline]
     best = min(others, key=lambda name: _order(rows[name]), default=None)
