@@ -109,6 +109,12 @@ def test_a_plan_for_one_question_becomes_one_for_any() -> None:
     assert general in build_candidates(["a", "b"], [plan], max_steps=3, seed=0)
 
 
+def test_chains_and_proposals_come_in_turn_so_that_a_small_search_has_both() -> None:
+    proposal = Workflow(steps=(Step(subtask="x", worker="c"), Step(subtask="y", worker="c", access=frozenset({0}))))
+    names = [describe(row) for row in build_candidates(["a", "b", "c"], [proposal], max_steps=3, seed=0)]
+    assert names[3:6] == ["a → b", "c → c", "a → c"]
+
+
 def test_halving_ends_with_few_candidates_on_all_questions() -> None:
     assert halving_rounds(40, 24) == [(40, 6), (20, 12), (10, 24)]
     assert halving_rounds(3, 4) == [(3, 4)]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator, Sequence
-from itertools import combinations, permutations, product
+from itertools import combinations, permutations, product, zip_longest
 
 from rl_conductor.planning.fallback import ANSWER, VERIFY, single_step
 from rl_conductor.workflow.workflow import Step, Workflow
@@ -25,7 +25,7 @@ def single_workers(workers: Sequence[str]) -> list[Workflow]:
 def build_candidates(
     workers: Sequence[str], proposals: Sequence[Workflow], *, max_steps: int, seed: int
 ) -> list[Workflow]:
-    """Builds the candidates, the most promising first: single workers, generalised proposals, then generic shapes.
+    """Builds the candidates, the most promising first: single workers, chains and proposals in turn, then other shapes.
 
     Many of them share their first steps, which run once for each question.
 
@@ -35,12 +35,14 @@ def build_candidates(
         max_steps: maximum number of steps.
         seed: seed of the random selection where there are too many.
     """
-    candidates = dict.fromkeys([*single_workers(workers), *map(generalize, proposals)])
+    candidates = dict.fromkeys(single_workers(workers))
+    in_turn = zip_longest(_chains(workers), dict.fromkeys(map(generalize, proposals)))
+    first = [workflow for pair in in_turn for workflow in pair if workflow is not None]
     triples, joins = list(_triples(workers)), list(_joins(workers))
     generator = random.Random(seed)  # noqa: S311
     generator.shuffle(triples)
     generator.shuffle(joins)
-    for workflow in (*_chains(workers), *triples, *_checks(workers), *joins):
+    for workflow in (*first, *triples, *_checks(workers), *joins):
         if len(candidates) >= max(MAX_CANDIDATES, len(workers)):
             break
         candidates.setdefault(workflow)

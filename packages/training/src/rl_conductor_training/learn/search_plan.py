@@ -23,6 +23,8 @@ MAX_WORKFLOWS = 6
 """Maximum number of workflows that the learners choose from."""
 MIN_SEARCH = 0.2
 """Share of what is left of the caps that a stage gets at least, also if not even the cheapest search fits."""
+MIN_CHAINS = 3
+"""Minimum number of candidates with several steps."""
 SAFETY = 1.2
 """Factor on the reserved costs, because measured means are rough."""
 STEPS_PER_WORKFLOW = 1.6
@@ -171,7 +173,7 @@ def _fit_rounds(
 ) -> tuple[list[tuple[int, int]], Cost]:
     """Returns the rounds with the most candidates whose cost takes at most the share `free` of the caps."""
     questions = max(1, round(sizes.train * level.questions))
-    fewest = len(sizes.singles) + 1
+    fewest = len(sizes.singles) + MIN_CHAINS
     for count in range(len(sizes.candidates), 0, -1):
         rounds = halving_rounds(count, questions, survivors=level.workflows)
         cost = _rounds_cost(sizes, costs, rounds)
