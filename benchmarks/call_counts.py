@@ -28,7 +28,7 @@ from rich.table import Table
 from rl_conductor import Completion, Conductor, Planner, Request, WorkerPool
 from rl_conductor.config.discovery import DiscoveredPool
 from rl_conductor.models.scripted import ScriptedModel
-from rl_conductor_server.app import create_app
+from rl_conductor_server.app import service_app
 from rl_conductor_server.catalog import build_catalog
 from rl_conductor_server.service import Service
 from rl_conductor_server.settings import Settings, StoreEntry
@@ -101,7 +101,7 @@ async def server_client(pool: DiscoveredPool) -> AsyncGenerator[httpx.AsyncClien
     with TemporaryDirectory() as folder:
         store = StoreEntry(url=f"sqlite:///{folder}/runs.db", lease_seconds=3600)  # no heartbeat while we count
         service = await Service.create(build_catalog(pool, {}), Settings(store=store))
-        transport = httpx.ASGITransport(create_app(service))
+        transport = httpx.ASGITransport(service_app(service))
         async with service.open(), httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
             yield client
 

@@ -1,6 +1,6 @@
 """Tests `rl-conductor serve` while everything around it fails: the vendor, the connections, the server itself.
 
-Run with `uv run python benchmarks/server_chaos.py`; with the defaults it takes about two minutes. It runs two tests,
+Run with `uv run python benchmarks/server_chaos.py`; with the defaults it takes about four minutes. It runs three tests,
 each with a new store, and uses loopback addresses only.
 
 Torment: the vendor answers a share of all calls with a 503, silence, a reset or half a reply, and the server is killed
@@ -11,6 +11,9 @@ other clients ask once, without such a key.
 Saturation: 16 clients without an Idempotency-Key, and one with a key, ask as fast as the server can answer. After some
 seconds the server is killed and restarted.
 
+Replicas: three servers with wrong clocks share a Postgres and four tenants, two of them with a small budget and one
+hostile, while servers and Postgres are killed in turn; see `server_replicas.py`. `--only replicas` runs only this test.
+
 Afterwards the records of the vendor, the server and the clients are compared:
 
 - lost: a question without its own answer, or whose stream ended normally with another text; an answer whose run is not
@@ -19,7 +22,10 @@ Afterwards the records of the vendor, the server and the clients are compared:
 - wrongly charged: a run whose cost differs from that of its replies, a call to the vendor that no run contains, or a
   key whose spending is not the sum of its runs;
 - unaudited: an ended run without an audit record, or a broken hash chain;
-- refused: a request that the saturated server did not answer.
+- refused: a request that the saturated server did not answer;
+- over the cap: the vendor billed a key more than its budget;
+- stuck: a run that never ended;
+- content kept: text of a request with `store: false` in the store.
 
 Answers and calls within a second before a kill may be missing from the store. Exits with 1 unless all counts are 0. No
 model is called and nothing is spent.
@@ -37,7 +43,7 @@ import tempfile
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from decimal import Decimal
@@ -51,6 +57,7 @@ from loopback import VendorCall, free_port, responds, run_program, vendor
 from rich.console import Console
 from rich.table import Table
 from server_records import Answers, Kill, Records, read_audit, read_runs, read_steps, replies
+from server_replicas import torment_replicas
 
 from rl_conductor_server.auth.keys import generate_key
 
@@ -63,6 +70,7 @@ GIVE_UP_SECONDS = 60.0
 LEASE_SECONDS = 1.0
 """Seconds without a renewal of its lease after which a server counts as dead."""
 
+KEY = "chaos"
 SETTINGS = """
 port = {port}
 admin_sha256 = "{hashed}"
@@ -81,7 +89,7 @@ policy = {{ single = "a" }}
 sha256 = "{hashed}"
 usd = "1000"
 [store]
-url = "sqlite:///{store}"
+url = "{store}"
 lease_seconds = {lease}
 """
 WORKER = """
@@ -206,7 +214,8 @@ class Server:
     url: str
     key: str
     config: Path
-    store: Path
+    store: str
+    """URL of its database."""
     vendor_log: Path
 
     def kill(self, seconds: float) -> Kill:
@@ -234,13 +243,21 @@ class Server:
         headers = {"authorization": f"Bearer {self.key}"}
         with self.running(), httpx.Client(base_url=self.url, timeout=60, headers=headers) as admin:
             deadline = time.monotonic() + GIVE_UP_SECONDS
-            while any(run.status == "running" for run in read_runs(self.store)) and time.monotonic() < deadline:
+            while (
+                any(run.status == "running" for run in read_runs(self.store, key=KEY)) and time.monotonic() < deadline
+            ):
                 time.sleep(LEASE_SECONDS)
             key_spending = Decimal(admin.get("/admin/keys").json()["data"][0]["spent_usd"])
         vendor_calls = [VendorCall(**json.loads(line)) for line in self.vendor_log.read_text().splitlines()]
         audited, broken = read_audit(self.store)
         return Records(
-            vendor_calls, kills, clients.answers, read_runs(self.store), frozenset(audited), broken, key_spending
+            vendor_calls,
+            kills,
+            clients.answers,
+            read_runs(self.store, key=KEY),
+            frozenset(audited),
+            broken,
+            key_spending,
         )
 
 
@@ -249,7 +266,7 @@ def create_server(folder: Path, *, seconds: float, faults: float, seed: int) -> 
     """Configures a server with a new store in `folder`, without starting it."""
     folder.mkdir()
     key, hashed = generate_key()
-    port, store, log = free_port(), folder / "runs.db", folder / "vendor.jsonl"
+    port, store, log = free_port(), f"sqlite:///{folder / 'runs.db'}", folder / "vendor.jsonl"
     with vendor(seconds=seconds, faults=faults, seed=seed, log=log) as upstream:
         config = folder / "conductor.toml"
         workers = "".join(WORKER.format(name=name, vendor=upstream) for name in "abc")
@@ -260,13 +277,17 @@ def create_server(folder: Path, *, seconds: float, faults: float, seed: int) -> 
 
 @dataclass(frozen=True)
 class Outcome:
-    """The outcome of one of the two tests."""
+    """The outcome of one of the tests."""
 
     records: Records
     attempts: int
     """Number of requests."""
     speed: dict[str, str] = field(default_factory=dict)
     """Further measurements, by label."""
+    counts: dict[str, str] = field(default_factory=dict)
+    """Replaces the counts of `count_records`."""
+    discrepancies: dict[str, list[str]] = field(default_factory=dict)
+    """Replaces those of the records."""
 
 
 def inject_faults(folder: Path, kills: int, faults: float, seed: int) -> Outcome:
@@ -316,25 +337,60 @@ def main() -> None:
     parser.add_argument("--faults", type=float, default=0.2, help="share of the vendor's calls that fail")
     parser.add_argument("--seconds", type=float, default=15.0, help="how long a server is saturated")
     parser.add_argument("--seed", type=int, default=int(time.time()))
+    parser.add_argument("--outages", type=int, default=3, help="how often Postgres is killed")
+    parser.add_argument("--only", choices=("torment", "saturation", "replicas"), help="run one test")
     options = parser.parse_args()
-    with tempfile.TemporaryDirectory(prefix="chaos") as name:
-        folder = Path(name)
-        inject_faults(folder / "first", 0, options.faults, options.seed)  # compiles the modules that the server imports
-        fault_outcome = inject_faults(folder / "torment", options.kills, options.faults, options.seed)
-        saturation_outcome = saturate(folder / "saturation", options.seconds)
     console = Console(width=120)
-    for title, outcome in (("torment", fault_outcome), ("saturation", saturation_outcome)):
-        show(console, title, outcome)
+    discrepancies: list[str] = []
+    with tempfile.TemporaryDirectory(prefix="chaos") as name:
+        for title, test in tests(Path(name), options).items():
+            if options.only in (None, title):
+                discrepancies += show(console, title, test())
     machine = f"Python {platform.python_version()}, {os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}"
     console.print(f"seed {options.seed}; {machine}; no model called, nothing spent", style="dim")
-    sys.exit(any(any(outcome.records.discrepancies.values()) for outcome in (fault_outcome, saturation_outcome)))
+    sys.exit(bool(discrepancies))
 
 
-def show(console: Console, title: str, outcome: Outcome) -> None:
-    """Prints the counts and discrepancies of one test."""
+def tests(folder: Path, options: argparse.Namespace) -> dict[str, Callable[[], Outcome]]:
+    """Returns the three tests by title."""
+
+    def torment() -> Outcome:
+        inject_faults(folder / "first", 0, options.faults, options.seed)  # compiles the modules that the server imports
+        return inject_faults(folder / "torment", options.kills, options.faults, options.seed)
+
+    def replicas() -> Outcome:
+        faults = {"kills": options.kills, "outages": options.outages, "faults": options.faults}
+        outcome = torment_replicas(folder / "replicas", seed=options.seed, **faults)
+        return Outcome(outcome.records, 0, counts=outcome.counts, discrepancies=outcome.discrepancies)
+
+    return {
+        "torment": torment,
+        "saturation": lambda: saturate(folder / "saturation", options.seconds),
+        "replicas": replicas,
+    }
+
+
+def show(console: Console, title: str, outcome: Outcome) -> list[str]:
+    """Prints the counts and discrepancies of one test, and returns the discrepancies."""
+    table = Table(title, "count", box=None, pad_edge=False)
+    for label, number in (outcome.counts or count_records(outcome)).items():
+        table.add_row(label, str(number))
+    table.add_section()
+    discrepancies = outcome.discrepancies or outcome.records.discrepancies
+    for label, cases in discrepancies.items():
+        table.add_row(label, str(len(cases)), style="bold red" if cases else "bold green")
+    console.print(table)
+    for case in (case for cases in discrepancies.values() for case in cases[:20]):
+        console.print(f"  {case}", style="red")
+    console.print()
+    return [case for cases in discrepancies.values() for case in cases]
+
+
+def count_records(outcome: Outcome) -> dict[str, object]:
+    """Counts what happened in a test of one server."""
     records = outcome.records
     outcomes = Counter(call.outcome for call in records.vendor)
-    counts = {
+    return {
         "questions": len(records.answers),
         "attempts of clients": outcome.attempts,
         "questions answered": sum(bool(answers.texts) for answers in records.answers.values()),
@@ -349,16 +405,6 @@ def show(console: Console, title: str, outcome: Outcome) -> None:
         "replies lost with the server": len(records.forgotten()),
         **outcome.speed,
     }
-    table = Table(title, "count", box=None, pad_edge=False)
-    for label, number in counts.items():
-        table.add_row(label, str(number))
-    table.add_section()
-    for label, cases in records.discrepancies.items():
-        table.add_row(label, str(len(cases)), style="bold red" if cases else "bold green")
-    console.print(table)
-    for case in (case for cases in records.discrepancies.values() for case in cases[:20]):
-        console.print(f"  {case}", style="red")
-    console.print()
 
 
 if __name__ == "__main__":

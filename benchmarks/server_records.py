@@ -1,22 +1,22 @@
 """Compares the records of the vendor, the server and its clients after `server_chaos.py`.
 
-The server's records are read from its SQLite file: runs, stored steps and the audit record.
+The server's records are read from its database: runs, stored steps and the audit record.
 """
 
 from __future__ import annotations
 
 import json
 import re
-import sqlite3
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import closing
 from dataclasses import dataclass, field
 from decimal import Decimal
 from functools import cached_property
-from pathlib import Path
+from typing import Any
 
 from loopback import USAGE, VendorCall, reply_text
+from sqlalchemy import create_engine
+from sqlalchemy import text as sql
 
 from rl_conductor.trace.audit import Chain
 from rl_conductor.trace.trace import Call, PlanRecord, StepResult, Trace
@@ -78,21 +78,29 @@ def replies(calls: Iterable[Call]) -> Iterator[tuple[int, int, str]]:
             yield int(match[1]), int(match[3]), match[2]
 
 
-def read_steps(file: Path) -> dict[str, list[Call]]:
+def query(url: str, statement: str) -> list[tuple[Any, ...]]:
+    """Runs a query in the database at an SQLAlchemy URL."""
+    engine = create_engine(url)
+    try:
+        with engine.connect() as connection:
+            return [tuple(row) for row in connection.execute(sql(statement))]
+    finally:
+        engine.dispose()
+
+
+def read_steps(url: str) -> dict[str, list[Call]]:
     """Reads the calls of all stored plans and steps, by run."""
     calls: dict[str, list[Call]] = {}
-    with closing(sqlite3.connect(file)) as database:
-        for run, position, body in database.execute("SELECT run, position, body FROM steps"):
-            record = (PlanRecord if position < 0 else StepResult).model_validate_json(body)
-            calls.setdefault(run, []).extend(record.calls)
+    for run, position, body in query(url, "SELECT run, position, body FROM steps"):
+        record = (PlanRecord if position < 0 else StepResult).model_validate_json(body)
+        calls.setdefault(run, []).extend(record.calls)
     return calls
 
 
-def read_runs(file: Path) -> list[StoredRun]:
-    """Reads all runs."""
-    steps = read_steps(file)
-    with closing(sqlite3.connect(file)) as database:
-        rows = database.execute("SELECT id, status, cost, trace FROM runs").fetchall()
+def read_runs(url: str, *, key: str) -> list[StoredRun]:
+    """Reads all runs of an API key."""
+    steps = read_steps(url)
+    rows = query(url, f"SELECT id, status, cost, trace FROM runs WHERE key = '{key}'")
     return [
         StoredRun(
             run,
@@ -105,13 +113,12 @@ def read_runs(file: Path) -> list[StoredRun]:
     ]
 
 
-def read_audit(file: Path) -> tuple[set[str], str | None]:
+def read_audit(url: str) -> tuple[set[str], str | None]:
     """Reads the runs in the audit record, and where its hash chain is broken."""
     chain, runs = Chain(), set()
-    with closing(sqlite3.connect(file)) as database:
-        for (line,) in database.execute("SELECT body FROM records ORDER BY sequence"):
-            chain.read(line)
-            runs.add(json.loads(line)["run"])
+    for (line,) in query(url, "SELECT body FROM records ORDER BY sequence"):
+        chain.read(line)
+        runs.add(json.loads(line)["run"])
     return runs, chain.broken
 
 

@@ -7,6 +7,7 @@ from itertools import combinations, product
 from hypothesis import assume
 from hypothesis import strategies as st
 
+from rl_conductor.plan_text.forms import Form
 from rl_conductor.workflow.workflow import PlanSpace, Step, Workflow
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), min_size=1)
@@ -36,7 +37,14 @@ def spaces(draw: st.DrawFn) -> PlanSpace:
         recallable=draw(st.none() | subsets(roster)),
         may_accept=draw(st.booleans()),
         subtask_chars=draw(st.sampled_from([1, 2, 3, 30])),
+        inputs=draw(st.sampled_from([(), (), ("image 1",), ("turn 2", "image 1", "text 1")])),
+        shared_inputs=draw(st.sampled_from([frozenset[str](), frozenset({"turn 1"})])),
     )
+
+
+def plannable(space: PlanSpace, form: Form) -> PlanSpace:
+    """The space as far as `form` can express it."""
+    return space.model_copy(update={"inputs": ()}) if form == "lists" else space
 
 
 @st.composite
@@ -51,6 +59,7 @@ def attempts(draw: st.DrawFn, space: PlanSpace) -> Workflow:
                 worker=draw(st.sampled_from(space.roster)),
                 access=access,
                 recall=recall,
+                inputs=draw(_inputs(space)),
             )
         )
     return Workflow(steps=tuple(steps))
@@ -64,8 +73,9 @@ def workflows(draw: st.DrawFn, space: PlanSpace) -> Workflow:
     for index in range(count):
         ends = index == count - 1
         subtask = draw(TEXT.map(lambda text: text.lstrip()[: space.subtask_chars]).filter(bool))
+        inputs = draw(_inputs(space))
         options = [
-            (*steps, Step(subtask=subtask, worker=worker, access=access, recall=recall))
+            (*steps, Step(subtask=subtask, worker=worker, access=access, recall=recall, inputs=inputs))
             for worker in space.choices
             for access, recall in _readings(space, index)
         ]
@@ -73,6 +83,13 @@ def workflows(draw: st.DrawFn, space: PlanSpace) -> Workflow:
         assume(allowed)
         steps = draw(st.sampled_from(allowed))
     return Workflow(steps=steps)
+
+
+def _inputs(space: PlanSpace) -> st.SearchStrategy[frozenset[str] | None]:
+    """Every choice of inputs that can be spelled in `space`."""
+    if not space.inputs:
+        return st.none()
+    return st.none() | subsets(space.inputs).map(space.shared_inputs.union)
 
 
 def _may_stand(space: PlanSpace, steps: tuple[Step, ...], ends: bool) -> bool:

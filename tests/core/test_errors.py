@@ -63,8 +63,8 @@ def test_errors_carry_what_they_are_about() -> None:
     failed = ModelError("x", model="m", status=503, retry_after=2.0)
     assert (failed.model, failed.status, failed.retry_after, str(failed)) == ("m", 503, 2.0, "x")
     assert PolicyError("x", rule="deny").rule == "deny"
-    refused = LimitError("x", limit="usd", needed=2, left=1)
-    assert (refused.limit, refused.needed, refused.left) == ("usd", 2, 1)
+    refused = LimitError("x", limit="usd", needed=2, remaining=1)
+    assert (refused.limit, refused.needed, refused.remaining) == ("usd", 2, 1)
     assert WorkflowParseError("x", text="plan").text == "plan"
     invalid = WorkflowValidationError("a", "b")
     assert (str(invalid), invalid.violations) == ("the plan may not run: a; b", ("a", "b"))

@@ -66,6 +66,28 @@ def test_a_selector_needs_a_score_for_each_workflow_and_all_workers() -> None:
         Conductor(planner(), {"adder": ScriptedModel("4")}, selector=selector())
 
 
+async def test_learned_instructions_and_descriptions_come_back_as_they_were(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    text = 'Ask "adder" first \U0001f600\n\x7f\x01 \u2028 \\ # done'
+    write_conductor_folder(
+        tmp_path,
+        method="instructions",
+        pool=pool(),
+        planner=Planner(model=planner()),
+        instructions=text,
+        descriptions={"adder": text, "gone": "x"},
+    )
+    model = planner()
+    with caplog.at_level(logging.WARNING, "rl_conductor"):
+        loaded = Conductor.load(tmp_path, pool=pool(), planner=Planner(model=model, instructions="Be brief."))
+    assert not caplog.records  # the pool is the same, apart from what was learned
+    assert loaded.planner.instructions == f"Be brief.\n{text}"
+    assert [worker.card.description for worker in loaded.pool.values()] == [text, "writes"]
+    await loaded.run("2 plus 2")
+    assert 'Ask "adder" first' in model.requests[0].messages[0].text
+
+
 async def test_the_planner_is_shown_the_nearest_of_the_users_own_examples() -> None:
     questions = ["Add 1 and 2", "Add 3 and 4", "Add 5 and 6", "Add 7 and 8", "Write a letter to the mayor"]
     examples = [PlanExample(question=question, workflow=CHAIN, reasoning="Two skills.") for question in questions]

@@ -6,6 +6,7 @@ The workers are `ChatOpenAI`, all of which share one async HTTP client, whose co
 from __future__ import annotations
 
 import asyncio
+import os
 import subprocess
 import sys
 from collections import Counter
@@ -13,6 +14,7 @@ from collections.abc import Callable, Coroutine, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import reduce
 from operator import add
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -232,6 +234,18 @@ def test_an_agent_with_an_async_tool_has_to_be_awaited_and_one_with_sync_tools_d
     assert not is_async_only(create_agent(chat_model(vendor), [today]))
     assert not is_async_only(chain(chat_model(vendor)))
     assert source(invoked(conductor(vendor, create_agent(chat_model(vendor), [tool()])))) == ("planner", TEXT)
+
+
+MIXED_CALLS = Path(__file__).with_name("mixed_calls.py")
+
+
+@pytest.mark.slow
+def test_a_program_that_mixes_200_calls_of_every_kind_follows_every_plan(vendor: Vendor) -> None:
+    environment = os.environ | {"OPENAI_BASE_URL": f"{vendor.url}/v1", "OPENAI_API_KEY": SECRET}
+    command = [sys.executable, str(MIXED_CALLS)]
+    ended = subprocess.run(command, env=environment, check=False, capture_output=True, text=True)
+    assert ended.stdout.splitlines() == [f"planner {TEXT} 200"], ended.stderr
+    assert len(vendor.requests) == 200 * 3  # a plan and two workers each, so nothing was retried
 
 
 LEFT_BEHIND = """

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import traceback
 from collections.abc import AsyncIterator, Iterator
+from operator import itemgetter
 from typing import Any, TypedDict
 
 import openai
@@ -22,7 +23,6 @@ from langchain_core.runnables import Runnable, RunnableLambda
 from langchain_core.tools import StructuredTool
 from langchain_openai import ChatOpenAI
 from langgraph.graph import START, MessagesState, StateGraph
-from langgraph.types import interrupt
 from pydantic import BaseModel, Field
 
 from core.models.wire.base import SECRET
@@ -416,10 +416,32 @@ def test_a_runnable_that_takes_several_fields_is_refused_with_the_cure() -> None
         RunnableModel(StateGraph(State).add_node("a", lambda _: {}).add_edge(START, "a").compile())
 
 
-async def test_an_interrupt_outside_a_node_is_an_error() -> None:
+class Topic(TypedDict):
+    """Its input."""
 
-    builder = StateGraph(MessagesState)
-    builder.add_node("ask", lambda _: {"messages": [interrupt("Really?")]})
-    builder.add_edge(START, "ask")
-    with pytest.raises(ModelError, match="paused with an interrupt"):
-        await RunnableModel(builder.compile()).complete(HELLO)
+    question: str
+
+
+class Drafting(TypedDict):
+    """The state of a graph."""
+
+    question: str
+    answer: str
+
+
+class Drafted(TypedDict):
+    """Its output."""
+
+    answer: str
+
+
+async def test_a_graph_with_several_nodes_replies_to_a_stream_in_one_piece() -> None:
+    builder = StateGraph(Drafting, input_schema=Topic, output_schema=Drafted)
+    builder.add_node("draft", lambda _: {"answer": "A draft."})
+    builder.add_node("correct", lambda state: {"answer": state["answer"].upper()})
+    builder.add_edge(START, "draft").add_edge("draft", "correct")
+    graph = builder.compile()
+    workers: list[Runnable[Any, Any]] = [graph, graph | RunnableLambda(itemgetter("answer"))]
+    for worker in workers:
+        _, completion = await collected(RunnableModel(worker), HELLO)
+        assert "A DRAFT." in completion.text

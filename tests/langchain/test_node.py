@@ -45,6 +45,13 @@ class Answers(TypedDict):
     answer: Annotated[list[Any], lambda values, new: [*values, new]]
 
 
+class Research(TypedDict):
+    """Collects texts."""
+
+    question: str
+    findings: Annotated[list[str], operator.add]
+
+
 def texts(state: dict[str, Any]) -> list[str]:
     return [message.text for message in state["messages"]]
 
@@ -81,6 +88,22 @@ def test_full_history_adds_drafts_under_their_workers_names() -> None:
 def test_question_and_answer_may_stand_under_keys_of_the_users_own() -> None:
     node = create_conductor(conductor(), input_key="question", output_key="answer")
     assert around(node, schema=Words).invoke({"question": "q"}) == {"question": "q", "answer": ANSWER}
+
+
+def test_answers_are_collected_in_a_list() -> None:
+    def fan_out(_: Research) -> list[Send]:
+        return [Send("solve", {"question": word}) for word in ("x", "y")]
+
+    solver = conductor(plan((0, "one", [])), plan((0, "one", [])))
+    builder = StateGraph(Research)
+    builder.add_node(
+        "solve", create_conductor(solver, input_key="question", output_key="findings", output_as_list=True)
+    )
+    builder.add_conditional_edges(START, fan_out, ["solve"])
+    graph: Graph = builder.compile()
+    result = graph.invoke({"question": "both", "findings": ["none yet"]})
+    assert result["findings"] == ["none yet", "one()", "one()"]
+    assert {type(finding) for finding in result["findings"]} == {str}
 
 
 def test_a_conversation_may_have_another_name() -> None:

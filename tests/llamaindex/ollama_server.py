@@ -69,5 +69,5 @@ def _lines(message: dict[str, Any], *, stream: bool) -> Iterator[dict[str, Any]]
     if stream:
         for word in message.get("content", "").split(" "):
             yield {**about, "message": {"role": "assistant", "content": word + " "}, "done": False}
-    ends = {"done": True, "done_reason": "stop", "prompt_eval_count": 40, "eval_count": 5}
+    ends = {"done": True, "done_reason": message.get("done_reason", "stop"), "prompt_eval_count": 40, "eval_count": 5}
     yield {**about, "message": {"role": "assistant", "content": "", **({} if stream else message)}, **ends}

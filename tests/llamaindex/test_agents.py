@@ -250,9 +250,11 @@ def test_a_workflow_with_a_plain_start_event_needs_the_field() -> None:
 
 
 def test_a_workflow_that_asks_a_person_fails_at_once() -> None:
-    worker = WorkflowModel(Asking(), input_field="text", name="asking")
-    with pytest.raises(RunError, match="asks for human input"):
-        conductor_over(worker).complete("Why?")
+    worker, other = WorkflowModel(Asking(), input_field="text", name="asking"), ScriptedModel("An answer.")
+    llm = Conductor({"asking": worker, "other": other}, planner=planner(plan((0, "Ask.", []))))
+    with pytest.raises(RunError, match="step 1: asking: llamaindex:asking asks for human input"):
+        llm.complete("Why?")
+    assert not other.requests
 
 
 # ------------------------------------------------------------------------------------ chat engines

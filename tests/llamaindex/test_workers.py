@@ -5,13 +5,16 @@ from __future__ import annotations
 import asyncio
 import threading
 from decimal import Decimal
+from typing import Any
 
 import pytest
 from llama_index.core import Settings, SummaryIndex
+from llama_index.core.base.llms.types import CompletionResponse, CompletionResponseGen
 from llama_index.core.callbacks import CallbackManager, TokenCountingHandler
 from llama_index.core.rate_limiter import BaseRateLimiter
 from llama_index.core.tools import RetrieverTool
 from llama_index.llms.ollama import Ollama
+from pydantic import BaseModel
 
 from core.runs import SOON
 from llama_index.llms.conductor import Conductor, LLMModel, pool_of
@@ -162,6 +165,62 @@ async def test_a_vendors_integration_streams() -> None:
     assert [delta.text for delta in deltas[:-1]] == ["Because ", "it ", "is. "]
     assert deltas[-1].completion is not None
     assert deltas[-1].completion.text == "Because it is. "
+
+
+async def test_a_reply_that_the_vendor_cut_off_says_so() -> None:
+    cut_off = {"content": "Because", "done_reason": "length"}
+    with ollama(cut_off, cut_off) as server:
+        model = LLMModel(ollama_llm(server.url))
+        completion = await model.complete(question())
+        *_, last = [delta async for delta in model.stream(question())]
+    assert completion.finish_reason == "length"
+    assert last.completion is not None
+    assert last.completion.finish_reason == "length"
+
+
+class _Choice(BaseModel):
+    """A choice as in the SDK of OpenAI."""
+
+    finish_reason: str | None
+
+
+class _Reply(BaseModel):
+    """A reply, or a chunk of it."""
+
+    choices: list[_Choice]
+
+
+class RawLLM(EchoLLM):
+    """Returns these raw responses of a vendor: the last for a reply, one with each chunk for a stream."""
+
+    raw: list[Any]
+
+    def complete(self, prompt: str, formatted: bool = False, **kwargs: Any) -> CompletionResponse:
+        return CompletionResponse(text="An echo.", raw=self.raw[-1])
+
+    def stream_complete(self, prompt: str, formatted: bool = False, **kwargs: Any) -> CompletionResponseGen:
+        yield from (CompletionResponse(text="An echo.", delta="An echo.", raw=raw) for raw in self.raw)
+
+
+@pytest.mark.parametrize(
+    ("raw", "finish"),
+    [
+        (_Reply(choices=[_Choice(finish_reason="length")]), "length"),
+        ({"stop_reason": "max_tokens"}, "length"),
+        ({"candidates": [{"finishReason": "SAFETY"}]}, "content_filter"),
+        ({"stopReason": "end_turn"}, "stop"),
+        (None, "stop"),
+    ],
+)
+async def test_the_vendors_reason_is_read_from_its_raw_response(raw: Any, finish: str) -> None:
+    assert (await LLMModel(RawLLM(raw=[raw])).complete(question())).finish_reason == finish
+
+
+async def test_the_reason_may_come_before_the_last_chunk() -> None:
+    chunks = [_Reply(choices=[_Choice(finish_reason="length")]), _Reply(choices=[])]  # the last one has the usage
+    *_, last = [delta async for delta in LLMModel(RawLLM(raw=chunks)).stream(question())]
+    assert last.completion is not None
+    assert last.completion.finish_reason == "length"
 
 
 async def test_tool_calls_of_an_integration_without_ids_get_unique_ids() -> None:

@@ -18,6 +18,7 @@ from uvicorn import Server
 from core.runs import SOON, plan
 from postgres import postgres
 from rl_conductor.config.discovery import DiscoveredPool
+from rl_conductor.guardrails import Guardrail
 from rl_conductor.models import Model
 from rl_conductor.models.scripted import ScriptedModel
 from rl_conductor.planning.planner import Planner
@@ -60,9 +61,11 @@ Serve = Callable[..., Awaitable[At]]
 
 
 @asynccontextmanager
-async def served(pool: WorkerPool, planner: Model, settings: Settings) -> AsyncGenerator[At, None]:
+async def served(
+    pool: WorkerPool, planner: Model, settings: Settings, guardrails: tuple[Guardrail, ...] = ()
+) -> AsyncGenerator[At, None]:
     """A server over this pool."""
-    found = DiscoveredPool(pool, Planner(model=planner), ("a test needs it",))
+    found = DiscoveredPool(pool, Planner(model=planner), ("a test needs it",), guardrails=guardrails)
     service = await Service.create(build_catalog(found, settings.profiles), settings)
     with listening_socket(settings) as listener:
         url = "http://{}:{}".format(*listener.getsockname()[:2])
@@ -82,7 +85,10 @@ async def serve(tmp_path: Path) -> AsyncGenerator[Serve, None]:
     async with AsyncExitStack() as stack:
 
         async def start(
-            pool: WorkerPool | dict[str, Any] | None = None, planner: Any = ONE_STEP, **settings: Any
+            pool: WorkerPool | dict[str, Any] | None = None,
+            planner: Any = ONE_STEP,
+            guards: tuple[Guardrail, ...] = (),
+            **settings: Any,
         ) -> At:
             workers = {"a": "from a", "b": "from b"} if pool is None else pool
             made = (
@@ -90,7 +96,7 @@ async def serve(tmp_path: Path) -> AsyncGenerator[Serve, None]:
             )
             written = {"port": 0, "store": {"url": f"sqlite:///{tmp_path / 'runs.db'}"}, **settings}
             checked = Settings.model_validate(written)
-            return await stack.enter_async_context(served(made, scripted(planner), checked))
+            return await stack.enter_async_context(served(made, scripted(planner), checked, guards))
 
         yield start
 

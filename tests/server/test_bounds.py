@@ -22,7 +22,7 @@ from rl_conductor.models.scripted import ScriptedModel
 from rl_conductor.trace.audit import Chain
 from rl_conductor.trace.trace import Trace
 from rl_conductor.types import Price, Usage
-from rl_conductor_server.store import NewRun, Search, Store
+from rl_conductor_server.store import BudgetPeriod, NewRun, Search, Store
 from server.conftest import Serve
 from server.upstream import vendor
 
@@ -147,7 +147,7 @@ async def test_numbers_too_large_for_a_column_break_neither_a_run_nor_the_sums_o
     assert [row.status for row in await store.list_runs()] == ["done"] * 12
     assert (await store.get_usage(key, since=0)).cost >= 10**7
     other = await Store.open(url)
-    assert (await other.charged_by_others(key, since=0)).usd >= 10**7
+    assert (await other.read_budget(BudgetPeriod(key, 0, None, None))).charged_elsewhere.usd >= 10**7
     await other.aclose()
     spending = await store.list_spending("worker", since=0, before=9e9, width=10**9)
     assert sum(row.usage.cost for row in spending) >= 10**7

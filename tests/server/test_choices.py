@@ -12,7 +12,7 @@ from openai import APIError, BadRequestError, InternalServerError, RateLimitErro
 from core.runs import pool_of
 from rl_conductor.models.scripted import ScriptedModel
 from rl_conductor.types import Completion, Message, Price, Usage
-from rl_conductor_server.app import create_app
+from rl_conductor_server.app import service_app
 from rl_conductor_server.auth.keys import hash_key
 from server.conftest import ONE_STEP, At, Serve, until
 from server.routes import QUESTION, pairs, route, upstream
@@ -77,7 +77,7 @@ async def test_a_whole_request_that_comes_to_a_limit_has_a_status_of_its_own(ser
     at = await serve(pool=pool_of(a="hello", b="b"))
     with pytest.raises(BadRequestError, match=r"all 2 choices together: .*limits\.calls=1 is used up"):
         await ask(at, 2, calls=1)
-    over_asgi = httpx.ASGITransport(create_app(at.service))
+    over_asgi = httpx.ASGITransport(service_app(at.service))
     async with httpx.AsyncClient(transport=over_asgi, base_url="http://127.0.0.1") as http:
         refused = await http.post("/v1/chat/completions", json=body(2, calls=1))
         answered = await http.post("/v1/chat/completions", json=body(2, calls=2))

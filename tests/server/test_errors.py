@@ -47,14 +47,14 @@ async def test_what_can_be_no_run_is_refused_before_the_store_is_asked(serve: Se
 
 async def test_unknown_paths_have_errors_in_the_format_of_the_clients_api(serve: Serve) -> None:
     at = await serve()
-    with pytest.raises(openai.NotFoundError, match="there is no POST /v1/embeddings") as caught:
+    with pytest.raises(openai.NotFoundError, match="/v1/embeddings is not supported") as caught:
         await at.openai().embeddings.create(model="conductor-mini", input="hello")
     assert caught.value.code == "unknown_url"
     with pytest.raises(anthropic.NotFoundError) as refused:
-        await at.anthropic().messages.count_tokens(model="m", messages=[{"role": "user", "content": "hello"}])
+        await at.anthropic().messages.batches.create(requests=[])
     assert refused.value.body == {
         "type": "error",
-        "error": {"type": "not_found_error", "message": "there is no POST /v1/messages/count_tokens"},
+        "error": {"type": "not_found_error", "message": "there is no POST /v1/messages/batches"},
     }
     reply = await at.http.get("/v1/chat/completions")
     assert (reply.status_code, reply.json()["error"]["code"]) == (405, "method_not_allowed")

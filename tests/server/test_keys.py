@@ -3,6 +3,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from datetime import datetime
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -161,15 +162,15 @@ async def test_a_budget_counts_what_other_processes_spent(tmp_path: Path) -> Non
     ours, theirs = await Store.open(url), await Store.open(url)
     entry = KeyEntry(sha256=hash_key("k"), usd=Decimal(1), per="ever")
     account = ApiKey("red", entry, ours)
-    budget = await account.current()
+    budget = await account.current(ours.now())
     assert budget is not None
     await spend(theirs, "red", Decimal("0.4"))
     await account.refresh()
-    assert budget.spent.usd == Decimal("0.4")
+    assert budget.spent_in_total.usd == Decimal("0.4")
     await spend(theirs, "red", Decimal("0.7"))
     await account.refresh()
     with pytest.raises(ApiError, match="used up"):
-        await account.current()
+        await account.current(ours.now())
     for store in (ours, theirs):
         await store.aclose()
 
@@ -179,7 +180,7 @@ async def test_concurrent_requests_after_a_restart_see_earlier_spending(tmp_path
     ours, theirs = await Store.open(url), await Store.open(url)
     await spend(theirs, "red", Decimal("1.1"))
     account = ApiKey("red", KeyEntry(sha256=hash_key("k"), usd=Decimal(1), per="ever"), ours)
-    outcomes = await asyncio.gather(*(account.current() for _ in range(5)), return_exceptions=True)
+    outcomes = await asyncio.gather(*(account.current(ours.now()) for _ in range(5)), return_exceptions=True)
     assert [type(one) for one in outcomes] == [ApiError] * 5
     for store in (ours, theirs):
         await store.aclose()
@@ -238,8 +239,10 @@ def test_generated_keys_are_random_and_match_their_hash() -> None:
     assert hash_key(key) == sha256
 
 
-def test_periods_begin_at_midnight_and_on_the_first() -> None:
-    day, month = time.gmtime(period_start("day")), time.gmtime(period_start("month"))
-    assert (day.tm_hour, day.tm_min, day.tm_mday) == (0, 0, time.gmtime().tm_mday)
-    assert (month.tm_mday, month.tm_hour) == (1, 0)
-    assert period_start("ever") == 0
+@pytest.mark.parametrize(
+    ("per", "start"),
+    [("day", "2026-11-22T00:00+00:00"), ("month", "2026-11-01T00:00+00:00"), ("ever", "1970-01-01T00:00+00:00")],
+)
+def test_periods_begin_at_midnight_and_on_the_first(per: str, start: str) -> None:
+    now = datetime.fromisoformat("2026-11-22T23:59:59+00:00").timestamp()
+    assert period_start(per, now) == datetime.fromisoformat(start).timestamp()

@@ -24,7 +24,7 @@ from rl_conductor.trace.audit import Chain, Record
 from rl_conductor.trace.events import Event, StepFinished, WorkflowPlanned
 from rl_conductor.trace.trace import Trace
 from rl_conductor.types import Price, Usage
-from rl_conductor_server.store import NewRun, Store
+from rl_conductor_server.store import BudgetPeriod, NewRun, Store
 from server.conftest import Serve, until
 from server.upstream import Vendor, process, settings_file, vendor
 
@@ -98,7 +98,7 @@ async def test_a_run_of_a_dead_process_fails_is_charged_and_gets_an_audit_record
     assert row.error is not None
     assert "the server that ran it is gone" in row.error
     assert row.seconds is not None
-    assert await store.charged_by_others(f"key of {run}", since=0) == CHARGED
+    assert (await store.read_budget(BudgetPeriod(f"key of {run}", 0, None, None))).charged_elsewhere == CHARGED
     (record,) = await records_of(store, run)
     assert (record.status, record.trace, record.answer, record.used.usd) == ("failed", None, None, Decimal("0.01"))
     assert [step.worker for each in record.rounds for step in each.steps] == ["a"]
@@ -143,7 +143,7 @@ async def test_an_expired_run_with_an_idempotency_key_is_resumed_when_its_reques
     assert row is not None
     assert "Idempotency-Key again" in (row.error or "")
     claim = await store.claim(new_run(run, "order-7"))
-    assert (claim.id, claim.outcome, claim.charged, claim.inherited) == (run, "resumed", CHARGED, True)
+    assert (claim.id, claim.outcome, claim.charged) == (run, "resumed", CHARGED)
     assert claim.rounds[0].results == trace.rounds[0].results[:1]
     row = await store.get_run(run)
     assert row is not None

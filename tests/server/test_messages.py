@@ -11,7 +11,7 @@ from pydantic import BaseModel
 from core.runs import SOON, Gated, Paced, forever, prompt_of
 from rl_conductor.errors import ModelError
 from rl_conductor.models.scripted import ScriptedModel
-from rl_conductor.types import ImagePart, JsonFormat, Message, ToolCall
+from rl_conductor.types import Completion, ImagePart, JsonFormat, Message, ToolCall, Usage
 from server.conftest import TWO_STEPS, Serve, hang_up, until
 
 ASKED: list[Any] = [{"role": "user", "content": "Say something."}]
@@ -181,3 +181,32 @@ async def test_a_disconnect_cancels_the_call_to_the_worker(serve: Serve) -> None
     at = await serve({"a": a})
     await hang_up(at.anthropic().messages.create(**BASIC), once=a.asked)
     await until(lambda: not a.held)
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+async def test_the_stop_sequence_that_ended_the_answer_is_reported(serve: Serve, streamed: bool) -> None:
+    message = Message.assistant("from a")
+    stopped = Completion(message=message, usage=Usage(calls=1), stop_sequence="END", model="a")
+    client = (await serve({"a": ScriptedModel([stopped])})).anthropic()
+    request = BASIC | {"stop_sequences": ["END"]}
+    if streamed:
+        async with client.messages.stream(**request) as stream:
+            reply = await stream.get_final_message()
+    else:
+        reply = await client.messages.create(**request)
+    assert (reply.stop_reason, reply.stop_sequence) == ("stop_sequence", "END")
+
+
+async def test_tokens_are_counted_without_a_run(serve: Serve) -> None:
+    at = await serve()
+    client = at.anthropic()
+    request: Any = {"model": "conductor-mini", "messages": [{"role": "user", "content": "x" * 4000}]}
+    plain = (await client.messages.count_tokens(**request)).input_tokens
+    with_tools = (await client.messages.count_tokens(**request, tools=[WEATHER], system="y" * 400)).input_tokens
+    assert 1000 <= plain < 1050
+    assert plain + 100 < with_tools < plain + 200
+    assert await at.service.store.list_runs() == []
+    with pytest.raises(anthropic.NotFoundError, match="no model 'x'") as error:
+        await client.messages.count_tokens(**request | {"model": "x"})
+    assert isinstance(error.value.body, dict)
+    assert error.value.body["error"]["type"] == "not_found_error"

@@ -35,7 +35,7 @@ def brief(**models: Model) -> WorkerPool:
 
 async def spent(at: At) -> Decimal:
     """What counts as spent of the budget of red, as far as this server knows."""
-    budget = await at.service.keys.find("red").current()
+    budget = await at.service.keys.find("red").current(at.service.store.now())
     assert budget is not None
     return budget.spent.usd
 

@@ -126,7 +126,7 @@ def test_without_a_key_only_loopback_addresses_are_accepted(host: str, is_one: b
     if is_one:
         listening_socket(Settings(host=host, port=0)).close()
     else:
-        with pytest.raises(ConfigError, match="no API key is set"):
+        with pytest.raises(ConfigError, match="there is no API key"):
             listening_socket(Settings(host=host, port=0))
 
 

@@ -140,7 +140,7 @@ async def test_shadow_runs_are_not_charged_to_the_api_key(serve: Serve, upstream
     assert (await store.get_usage("red", since=0)).cost == Decimal("0.01")
     assert (await store.get_usage("shadow:assistant", since=0)).cost == Decimal("0.04")
     account = at.service.keys.find("red")
-    budget = await account.current()
+    budget = await account.current(at.service.store.now())
     assert budget is not None
     assert budget.spent.usd == Decimal("0.01")
 

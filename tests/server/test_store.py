@@ -5,6 +5,7 @@ import logging
 import sys
 import time
 from collections.abc import AsyncGenerator
+from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
 from typing import Any, get_args
@@ -23,7 +24,7 @@ from rl_conductor.trace.audit import Chain
 from rl_conductor.trace.events import Event, StepFinished, WorkflowPlanned
 from rl_conductor.trace.trace import Trace
 from rl_conductor.types import Price, Usage
-from rl_conductor_server.store import NewRun, Search, Store
+from rl_conductor_server.store import BudgetPeriod, NewRun, Search, Store
 from rl_conductor_server.store.database import open_database
 from rl_conductor_server.store.models import SpendingGroup
 from rl_conductor_server.store.tables import metadata
@@ -31,6 +32,7 @@ from rl_conductor_server.store.tables import metadata
 PLAN = plan((0, "Draft it.", []), (1, "Say it.", ["all"]))
 CHARGED = Amount(usd=Decimal("0.05"), tokens=700)
 """More than the usage: a call was interrupted."""
+BUDGET = BudgetPeriod("red", start=0, usd=None, tokens=None)
 CENT = Price(input=Decimal(0), output=Decimal(0), per_call=Decimal("0.01"))
 
 
@@ -101,18 +103,41 @@ async def test_a_run_of_a_dead_process_is_taken_over_with_its_finished_steps(sto
         await successor.aclose()
 
 
-async def test_renewing_a_lease_keeps_the_run(store: Store, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    now = time.time()
-    monkeypatch.setattr(time, "time", lambda: now)
+async def test_renewing_a_lease_keeps_the_run(store: Store, url: str) -> None:
     await store.claim(new_run())
-    successor = await Store.open(url, lease=1.5)
+    successor = await Store.open(url, lease=60)
     for _ in range(4):
-        now += 1
+        await age(store, seconds=59)
         await store.renew_leases(["run-1"])
     assert (await successor.claim(new_run())).outcome == "elsewhere"
-    now += 1.6
+    await age(store, seconds=61)
     assert (await successor.claim(new_run())).outcome == "resumed"
     await successor.aclose()
+
+
+async def age(store: Store, *, seconds: float) -> None:
+    """Make all leases look as if they had been renewed earlier."""
+    older = text("UPDATE runs SET heartbeat = heartbeat - :seconds")
+    await store.write_queue.execute(lambda connection: connection.execute(older, {"seconds": seconds}))
+
+
+@pytest.mark.parametrize("skew", [-86_400, 86_400])
+async def test_a_wrong_clock_neither_takes_over_a_run_nor_loses_one(
+    store: Store, url: str, monkeypatch: pytest.MonkeyPatch, skew: float
+) -> None:
+    true_time = time.time
+    await store.claim(new_run())
+    patient = await Store.open(url, lease=60)
+    monkeypatch.setattr(time, "time", lambda: true_time() + skew)
+    skewed = await Store.open(url, lease=60)
+    assert abs(skewed.now() - true_time()) < 10
+    await skewed.claim(new_run("order-8", run="run-2"))
+    await skewed.renew_leases(["run-2"])
+    for opened, name, run in ((skewed, "order-7", "run-1"), (patient, "order-8", "run-2")):
+        assert (await opened.claim(new_run(name, run=run))).outcome == "elsewhere"
+        assert await opened.end_expired_runs([]) == []
+    for opened in (skewed, patient):
+        await opened.aclose()
 
 
 async def test_a_process_that_lost_a_run_can_not_finish_it(store: Store, url: str) -> None:
@@ -161,7 +186,7 @@ async def test_a_finished_run_is_read_back_unchanged(store: Store) -> None:
     assert row.labels == {"a": "b"}
     assert (await store.get_usage("red", since=0)).cost == Decimal("0.02")
     assert (await store.get_usage("red", since=time.time() + 9)).cost == 0
-    assert await store.charged_by_others("red", since=0) == Amount()
+    assert (await store.read_budget(BUDGET)).charged_elsewhere == CHARGED
 
 
 async def test_a_failed_run_is_resumed_from_its_trace(store: Store) -> None:
@@ -214,8 +239,9 @@ async def test_the_usage_of_deleted_runs_still_counts(store: Store, url: str) ->
         await owner.write_queue.flush()
         assert await other.prune(before=time.time() + 1e5) == 1
     assert (await store.get_usage("red", since=today)).cost == 3 * trace.usage.cost
-    assert await store.charged_by_others("red", since=today) == CHARGED + CHARGED
-    assert await other.charged_by_others("red", since=0) == CHARGED
+    for start in (0, int(today)):
+        period = replace(BUDGET, start=start)
+        assert (await store.read_budget(period)).charged_elsewhere == CHARGED + CHARGED + CHARGED
     assert (await store.get_usage("red", since=today + 86_400)).calls == 0
     assert (await store.get_usage("blue", since=0)).calls == 0
     await other.aclose()
@@ -300,10 +326,10 @@ async def test_a_run_that_finishes_twice_counts_its_worker_usage_once(store: Sto
 async def test_a_browser_session_is_valid_until_it_expires(store: Store) -> None:
     await store.sessions.add("old", expires=time.time() - 1)
     await store.sessions.add("new", expires=time.time() + 60)
-    assert [await store.sessions.is_valid(name) for name in ("old", "new", "other")] == [False, True, False]
+    assert [await store.sessions.is_valid([name]) for name in ("old", "new", "other")] == [False, True, False]
     await store.prune(before=0)
-    await store.sessions.delete("new")
-    assert not await store.sessions.is_valid("new")
+    await store.sessions.delete(["new"])
+    assert not await store.sessions.is_valid(["new"])
 
 
 async def test_the_migrations_create_the_tables_that_the_code_defines(url: str) -> None:

@@ -249,7 +249,7 @@ async def test_failed_sign_ins_are_rate_limited(serve: Serve) -> None:
 
 async def test_without_an_administrators_key_the_pages_give_404(serve: Serve) -> None:
     at = await serve(keys=GUARDED["keys"])
-    assert "admin_sha256" in await page(at, "/", status=404)
+    assert "keys create NAME --admin" in await page(at, "/", status=404)
 
 
 async def test_the_cookie_is_secure_over_https(serve: Serve) -> None:

@@ -52,6 +52,7 @@ async def open_page(browser: Browser) -> AsyncGenerator[OpenPage, None]:
 async def every_page(at: At) -> list[str]:
     """Returns a path of each kind of page, with content on each."""
     run, other = await ask(at, model="conductor-ultra"), await ask(at, "Again?")
+    await at.http.post(f"/v1/runs/{run}/feedback", json={"score": 1, "comment": "x" * 300})
     return ["/", f"/runs/{run}", f"/runs/{run}/beside/{other}", "/routes", "/spending", "/sign-in", "/runs/none"]
 
 
@@ -141,6 +142,21 @@ async def test_a_replay_with_another_worker_is_shown_beside_the_original(serve: 
     await expect(second.locator(".answer")).to_have_text("from a")
     await expect(second.get_by_role("listitem").get_by_text("reused")).to_have_count(3)
     await expect(second.get_by_role("listitem").last).to_contain_text("Say <b>goodbye</b>.")
+
+
+async def test_a_thumb_and_a_comment_rate_a_run(serve: Serve, open_page: OpenPage) -> None:
+    at = await serve(**GUARDED)
+    run = await ask(at)
+    page = await open_page(at, f"/runs/{run}")
+    await page.get_by_label("Administrator's key").fill(ADMIN)
+    await page.keyboard.press("Enter")
+    await page.get_by_label("Comment").fill("Too <b>short</b>.")
+    await page.get_by_role("button", name="Bad answer").press("Enter")
+    await expect(page.get_by_role("button", name="Bad answer", pressed=True)).to_be_visible()
+    await expect(page.locator(".feedback .comment")).to_have_text("Too <b>short</b>.")
+    await page.get_by_role("button", name="Good answer").click()
+    await expect(page.get_by_role("button", name="Good answer", pressed=True)).to_be_visible()
+    await expect(page.locator(".feedback li")).to_have_count(1)
 
 
 async def test_signing_in_sets_a_cookie_that_scripts_cannot_read(serve: Serve, open_page: OpenPage) -> None:

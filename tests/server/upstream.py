@@ -121,10 +121,11 @@ class Process:
 
 
 @asynccontextmanager
-async def process(config: Path) -> AsyncGenerator[Process, None]:
+async def process(config: Path, *options: str) -> AsyncGenerator[Process, None]:
     """`rl-conductor serve --config`, killed at the end if it is still there."""
     started = await asyncio.create_subprocess_exec(
         *(sys.executable, "-c", "from rl_conductor.cli.main import main; main()", "serve", "--config", str(config)),
+        *options,
         stdout=asyncio.subprocess.PIPE,
         env={**os.environ, "OPENAI_API_KEY": "secret-of-the-vendor", "PYTHONUNBUFFERED": "1", "COLUMNS": "200"},
     )

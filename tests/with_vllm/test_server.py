@@ -12,7 +12,7 @@ import pytest
 from engine_behaviours import LISTS, SCHEMA, asking
 from rl_conductor import models
 from rl_conductor.errors import BadRequestError, ContextLengthError, ModelError, ModelTimeoutError
-from rl_conductor.models.openai.adapter import VLLMServerModel
+from rl_conductor.models.openai.services import VLLMServerModel
 from rl_conductor.types import Grammar, JsonFormat
 
 from .serving import Server

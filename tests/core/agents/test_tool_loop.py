@@ -308,7 +308,7 @@ async def test_tools_in_a_pool_file_are_imported(tmp_path: Path, monkeypatch: py
 
     model = WorkerPool.from_toml(file)["w"].model
     assert isinstance(model, ToolLoopModel)
-    assert await model.tools[0].run('{"number": 4}') == "8"
+    assert await model.tools.tools[0].run('{"number": 4}') == "8"
     await model.aclose()
 
 

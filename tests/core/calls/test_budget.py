@@ -86,7 +86,7 @@ async def test_what_a_vendor_does_not_tell_is_charged_as_estimated(usage: Usage,
 
 
 @pytest.mark.parametrize(
-    ("limits", "limit", "needed", "left"),
+    ("limits", "limit", "needed", "remaining"),
     [
         (Limits(usd=Decimal("0.09")), "usd", Decimal("0.10"), Decimal("0.09")),
         (Limits(tokens=9), "tokens", 10, 9),
@@ -95,13 +95,13 @@ async def test_what_a_vendor_does_not_tell_is_charged_as_estimated(usage: Usage,
     ],
 )
 async def test_a_call_that_can_never_fit_is_refused_with_its_numbers(
-    limits: Limits, limit: str, needed: Decimal, left: Decimal
+    limits: Limits, limit: str, needed: Decimal, remaining: Decimal
 ) -> None:
     budget = Budget(limits)
     with pytest.raises(LimitError) as refused:
         await soon(budget.reserve("openai:gpt", TEN))
 
-    assert (refused.value.limit, refused.value.needed, refused.value.left) == (limit, needed, left)
+    assert (refused.value.limit, refused.value.needed, refused.value.remaining) == (limit, needed, remaining)
     assert (budget.spent, budget.reserved) == (NOTHING, NOTHING)
 
 
@@ -113,7 +113,7 @@ async def test_calls_are_counted() -> None:
 
     with pytest.raises(LimitError) as refused:
         await soon(budget.reserve("m", TEN))
-    assert (refused.value.limit, refused.value.left) == ("calls", 0)
+    assert (refused.value.limit, refused.value.remaining) == ("calls", 0)
 
 
 REFUSALS = {
@@ -186,7 +186,7 @@ async def test_a_call_that_waits_is_refused_when_the_other_used_it_all_up() -> N
 
     with pytest.raises(LimitError) as refused:
         await second
-    assert refused.value.left == 5
+    assert refused.value.remaining == 5
     assert budget.reserved == NOTHING
 
 
@@ -273,7 +273,7 @@ def test_runs_sit_no_deeper_in_one_another_than_any_of_them_allows(allowed: int,
 
     with pytest.raises(LimitError, match=f"{levels + 1} deep") as refused:
         inside(budget, Limits(depth=9)).check_depth()
-    assert (refused.value.limit, refused.value.left) == ("depth", allowed)
+    assert (refused.value.limit, refused.value.remaining) == ("depth", allowed)
 
 
 # ---------------------------------------------------------------------------- several event loops

@@ -13,6 +13,7 @@ from typer.testing import Result
 from command_line import Service
 from core.capitals import tiers
 from rl_conductor.trace.trace import Trace
+from rl_conductor.types import Usage
 
 Cli = Callable[..., Result]
 Pool = Callable[..., str]
@@ -48,25 +49,88 @@ def test_a_cost_that_is_not_known_is_said_to_be_a_lower_bound(cli: Cli, pool: Po
     assert "at least $0 (4 calls unpriced)" in result.stderr
 
 
-def test_json_is_the_trace_and_nothing_else(cli: Cli, pool: Pool) -> None:
-    trace = Trace.model_validate_json(cli("ask", "--json", "--pool", pool(), "What is 6 * 7?").stdout)
+def printed(result: Result) -> tuple[Trace, str, Usage]:
+    """The trace that `--json` printed, and the text and usage before it."""
+    content = json.loads(result.stdout)
+    text, usage = content.pop("text"), content.pop("usage")
+    return Trace.model_validate_json(json.dumps(content)), text, Usage.model_validate_json(json.dumps(usage))
 
-    assert trace.completion is not None
-    assert trace.completion.text == "It is [bold]42[/bold]."
+
+def test_json_is_the_text_the_usage_and_the_trace_and_nothing_else(cli: Cli, pool: Pool) -> None:
+    result = cli("ask", "--json", "--pool", pool(), "What is 6 * 7?")
+    trace, text, usage = printed(result)
+
+    assert list(json.loads(result.stdout))[:2] == ["text", "usage"]
+    assert text == trace.text == "It is [bold]42[/bold]."
+    assert usage == trace.usage
+    assert usage.calls == 4
+
+
+def test_what_json_prints_can_be_shown_again(cli: Cli, pool: Pool) -> None:
+    result = cli("ask", "--json", "--pool", pool(), "What is 6 * 7?")
+
+    assert "It is [bold]42[/bold]." in cli("trace", "show", "-", text=result.stdout).stdout
+
+
+def test_quiet_prints_the_answer_alone(cli: Cli, pool: Pool) -> None:
+    result = cli("ask", "--quiet", "--pool", pool(), "What is 6 * 7?")
+
+    assert (result.stdout, result.stderr) == ("It is [bold]42[/bold].\n", "")
+    failed = cli("ask", "-q", "--pool", pool("bad-request", planner="plan-one"), "Hello?")
+    assert (failed.exit_code, failed.stdout) == (1, "")
+    assert failed.stderr.startswith("error: there is no answer")
+
+
+def test_system_message_and_schema_reach_the_worker_of_the_answer(
+    cli: Cli, pool: Pool, service: Service, tmp_path: Path
+) -> None:
+    schema = tmp_path / "person.json"
+    schema.write_text('{"type": "object", "properties": {"name": {"type": "string"}}, "required": ["name"]}')
+    planned = pool(planner="plan-one")
+    cli("ask", "--pool", planned, "--system", "Be brief.", "--schema", str(schema), "Who wrote Faust?")
+
+    body = next(wire.body for wire in service.requests if wire.body["model"] == "solver")
+    assert {"role": "system", "content": "Be brief."} in body["messages"]
+    assert body["response_format"]["json_schema"]["schema"]["required"] == ["name"]
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"), [("{", "is no JSON: "), ("[]", "is no JSON schema: it must be an object")]
+)
+def test_a_wrong_schema_is_named(cli: Cli, pool: Pool, tmp_path: Path, content: str, reason: str) -> None:
+    schema = tmp_path / "schema.json"
+    schema.write_text(content)
+    result = cli("ask", "--pool", pool(), "--schema", str(schema), "Hello?")
+
+    assert result.exit_code == 2
+    assert reason in result.stderr
+
+
+def test_models_can_be_named_instead_of_a_pool(
+    cli: Cli, pool: Pool, service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OPENAI_BASE_URL", f"{service.url}/v1")
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-test")
+    result = cli("ask", "--model", "openai:plan-three", "-m", "openai:second", "What is 6 * 7?")
+
+    assert result.exit_code == 0, result.stderr
+    assert set(service.asked()) == {"plan-three", "second"}
+    both = cli("ask", "--model", "openai:second", "--pool", pool(), "What is 6 * 7?")
+    assert (both.exit_code, "--pool and --model both name the workers" in both.stderr) == (2, True)
 
 
 def test_json_stays_whole_when_there_is_no_answer(cli: Cli, pool: Pool) -> None:
     result = cli("ask", "--json", "--pool", pool("bad-request", planner="plan-one"), "Hello?")
 
     assert result.exit_code == 1
-    assert Trace.model_validate_json(result.stdout).completion is None
+    assert printed(result)[0].completion is None
 
 
 def test_json_holds_no_raw_control_character_and_loses_none(cli: Cli, pool: Pool) -> None:
     result = cli("ask", "--json", "--pool", pool("rude", planner="plan-one"), "Hello?")
 
     assert not set(result.stdout) & set("\x1b\x9b\x07\u202e\r")
-    completion = Trace.model_validate_json(result.stdout).completion
+    completion = printed(result)[0].completion
     assert completion is not None
     assert "\x9b31m \u202ethree" in completion.text
 
@@ -204,13 +268,6 @@ def test_a_planner_that_writes_no_plan_is_reported_once_however_often_it_was_ask
     assert result.stderr.count("no plan: neither the lists") == 1
     assert "(5 times)" in " ".join(result.stderr.split())
     assert "no valid plan: the best worker answers alone" in result.stderr
-
-
-def test_plan_only_runs_no_worker(cli: Cli, pool: Pool, service: Service) -> None:
-    result = cli("ask", "--plan-only", "--pool", pool(), "Hello?")
-
-    assert "╰┴▶ 3 solver  Compare the two." in result.stdout
-    assert service.asked() == ["plan-three"]
 
 
 def test_show_trace_tells_the_whole_run_on_stderr(cli: Cli, pool: Pool) -> None:

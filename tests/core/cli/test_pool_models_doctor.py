@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import sys
@@ -13,7 +14,7 @@ from typer.testing import Result
 
 from command_line import Service
 from rl_conductor.cli import embedded
-from rl_conductor.cli.doctor import machine, servers, settings
+from rl_conductor.cli.commands.doctor import machine, servers, settings
 from rl_conductor.conductor import Conductor
 from rl_conductor.config.discovery import embedded as tiny_models
 from rl_conductor.errors import ConfigError
@@ -50,6 +51,47 @@ def test_probe_asks_each_worker_once(cli: Cli, pool: Pool, service: Service) -> 
     assert "✓ solver " in result.stdout
     assert "answered by solver-2026: 'It is [bold]42[/bold].'" in result.stdout
     assert "the probe cost $0.00056" in result.stdout
+
+
+def test_pool_prints_json(cli: Cli, pool: Pool) -> None:
+    content = json.loads(cli("pool", "--json", "--pool", pool()).stdout)
+
+    assert content["planner"] == "openai:plan-three"
+    assert [worker["name"] for worker in content["workers"]] == ["solver", "second"]
+    assert content["workers"][0]["capabilities"] == ["tools", "images", "json"]
+    assert content["workers"][0]["card"]["price"]["output"] == "8"
+    assert "probe" not in content["workers"][0]
+
+
+def test_pool_prints_the_outcome_of_the_probe_as_json(cli: Cli, pool: Pool) -> None:
+    result = cli("pool", "--json", "--probe", "--pool", pool("solver", "bad-request"))
+    workers = json.loads(result.stdout)["workers"]
+
+    assert result.exit_code == 1
+    assert workers[0]["probe"]["outcome"] == "ok"
+    assert workers[1]["probe"]["outcome"] != "ok"
+    assert workers[1]["probe"]["error"]
+
+
+def test_models_and_doctor_print_json(cli: Cli, tmp_path: Path) -> None:
+    file = keep("smollm2-135m", tmp_path / "cache")
+    listed = {entry["model"]: entry["file"] for entry in json.loads(cli("models", "list", "--json").stdout)}
+    assert listed["embedded:smollm2-135m"] == str(file)
+    assert listed["embedded:qwen2.5-coder-0.5b"] is None
+
+    content = json.loads(cli("doctor", "--json").stdout)
+    assert {"This machine", "Libraries", "Weights"} <= content["sections"].keys()
+    assert content["sections"]["This machine"][0]["subject"] == "rl-conductor"
+    assert content["workers"]["coder"] == "embedded:qwen2.5-coder-0.5b"
+    assert content["problem"] is None
+
+
+def test_worker_names_are_completed_from_the_pool_file(cli: Cli, pool: Pool, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = pool()
+    monkeypatch.setenv("_RL_CONDUCTOR_COMPLETE", "complete_bash")
+    monkeypatch.setenv("COMP_WORDS", f"rl-conductor ask --pool {file} --worker s")
+    monkeypatch.setenv("COMP_CWORD", "5")
+    assert sorted(cli().stdout.split()) == ["second", "solver"]
 
 
 def test_probe_fails_when_a_worker_does(cli: Cli, pool: Pool) -> None:

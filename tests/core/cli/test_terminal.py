@@ -42,6 +42,10 @@ class Terminal:
             assert self.process.poll() is None or re.search(pattern, self.shown), self.shown
             time.sleep(0.02)
 
+    def type(self, text: str) -> None:
+        """Type `text`."""
+        os.write(self._ours, text.encode())
+
     def end(self) -> int:
         """The exit code."""
         code = self.process.wait(SECONDS)
@@ -123,6 +127,30 @@ def test_the_answer_appears_as_it_is_written_and_ctrl_c_says_what_was_spent(
         opened.shown
     )
     assert Trace.model_validate_json(kept.read_text()).error == "cancelled"
+
+
+def test_sigterm_says_what_was_spent(command: str, pool: Pool) -> None:
+    with terminal(command, "ask", "--pool", pool("stall", planner="plan-one"), "What is rain?") as opened:
+        opened.until("You said: ")
+        opened.process.send_signal(signal.SIGTERM)
+        assert opened.end() == 143
+
+    assert "Traceback" not in opened.shown
+    assert "error: interrupted; spent so far: " in settled(opened.shown)
+
+
+def test_a_chat_goes_on_after_ctrl_c(command: str, pool: Pool) -> None:
+    with terminal(command, "chat", "--pool", pool("stall", planner="plan-one")) as opened:
+        opened.until("> ")
+        opened.type("What is rain?\n")
+        opened.until("You said: ")
+        opened.process.send_signal(signal.SIGINT)
+        opened.until("interrupted")
+        opened.type("\x04")
+        assert opened.end() == 0
+
+    assert "Traceback" not in opened.shown
+    assert "0 answers" in opened.shown
 
 
 def test_ctrl_c_while_planning_ends_at_once(command: str, pool: Pool) -> None:

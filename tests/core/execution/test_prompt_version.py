@@ -13,7 +13,7 @@ from rl_conductor.execution import prompt_version
 from rl_conductor.plan_text import forms, json_schema
 from rl_conductor.planning import prompts, transcript
 from rl_conductor.planning.prompts import EXAMPLES
-from rl_conductor.pool import roster, worker_prompt
+from rl_conductor.pool import request_inputs, roster, worker_prompt
 from rl_conductor.text import delimiters
 
 PLANNER_TEXTS = [
@@ -23,6 +23,7 @@ PLANNER_TEXTS = [
     "RULE_VERIFIER",
     "RULE_SUBTASK",
     "RULE_ATTACHMENTS",
+    "RULE_INPUTS",
     "MODELS",
     "INSTRUCTIONS",
     "QUESTION",
@@ -43,7 +44,11 @@ def test_it_stays_while_nothing_changes() -> None:
 
 @pytest.mark.parametrize(
     ("home", "text"),
-    [*((prompts, text) for text in PLANNER_TEXTS), *((worker_prompt, text) for text in WORKER_TEXTS)],
+    [
+        *((prompts, text) for text in PLANNER_TEXTS),
+        *((worker_prompt, text) for text in WORKER_TEXTS),
+        *((request_inputs, text) for text in ("HIDDEN_INPUTS", "HIDDEN_TEXT")),
+    ],
 )
 def test_it_changes_with_each_text(home: ModuleType, text: str, monkeypatch: pytest.MonkeyPatch) -> None:
     before = version()
@@ -59,6 +64,13 @@ def test_it_changes_with_each_text(home: ModuleType, text: str, monkeypatch: pyt
 def test_it_changes_with_each_wording_of_a_choice(texts: str, of: str, monkeypatch: pytest.MonkeyPatch) -> None:
     before = version()
     monkeypatch.setitem(getattr(prompts, texts), of, "Otherwise.")
+    assert version() != before
+
+
+@pytest.mark.parametrize("form", ["lines", "object"])
+def test_it_changes_with_the_forms_that_have_inputs(form: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = version()
+    monkeypatch.setitem(prompts.FORMS_WITH_INPUTS, form, "Otherwise.")
     assert version() != before
 
 
@@ -80,7 +92,7 @@ def test_it_changes_with_each_worked_example(number: int, monkeypatch: pytest.Mo
         (prompt_version, "REJECTED_PLAN_CHARS", 1),
         (prompt_version, "REJECTION_REASON_CHARS", 1),
         (roster, "MODEL", "Worker {number}"),
-        (transcript, "_message_text", lambda message: message.text),
+        (transcript, "_message_text", lambda _index, message, _names: message.text),
         (transcript, "_turn", lambda _message, text, _key: text),
         (prompts, "delimit", lambda _tag, content, _mark, **_attributes: content),
         (delimiters, "_TAGS", re.compile("Seen")),

@@ -150,7 +150,9 @@ async def test_a_plan_that_the_policy_has_come_to_forbid_is_not_resumed() -> Non
 @st.composite
 def interrupted(draw: st.DrawFn) -> tuple[PlanSpace, Workflow, frozenset[int]]:
     """A workflow and the steps that were done before the interruption: with each step all that it reads."""
-    space = draw(spaces().map(lambda space: space.model_copy(update={"last_reads_all": False, "recallable": None})))
+    space = draw(
+        spaces().map(lambda space: space.model_copy(update={"last_reads_all": False, "recallable": None, "inputs": ()}))
+    )
     planned = draw(workflows(space))
     done: set[int] = set()
     for index in sorted(planned.needed):

@@ -96,7 +96,7 @@ ADAPTERS = [
     Adapter(
         "google",
         google,
-        SCENARIOS | FAULTS,
+        SCENARIOS - {"stop-sequence"} | FAULTS,  # its API reports none
         service=GoogleWire,
         variables=("GEMINI_API_KEY", "GOOGLE_GEMINI_BASE_URL"),
         sampling=frozenset({"temperature", "top_p", "max_tokens", "seed", "stop", "effort"}),

@@ -97,6 +97,13 @@ async def test_a_reply_has_text_usage_a_reason_to_end_and_the_model_that_answere
 
 
 @both_ways
+@pytest.mark.needs("stop-sequence")
+async def test_a_reply_names_the_stop_sequence_that_ended_it(subject: Subject, ask: Ask) -> None:
+    reply = await ask(subject.model("stop-sequence"), HELLO)
+    assert (reply.text, reply.finish_reason, reply.stop_sequence) == ("up to here", "stop", "END")
+
+
+@both_ways
 @pytest.mark.needs("echo", "wire")
 async def test_the_answering_model_is_the_one_that_the_service_names(subject: Subject, ask: Ask) -> None:
     assert (await ask(subject.model("echo"), HELLO)).model == "echo-2026"

@@ -16,7 +16,8 @@ from rl_conductor.calls.model_call import ModelCall
 from rl_conductor.errors import BadRequestError, ConfigError, ContextLengthError, RateLimitError
 from rl_conductor.models import model
 from rl_conductor.models.base import Capabilities, collect
-from rl_conductor.models.openai.adapter import OllamaModel, OpenAIModel, OpenRouterModel, VLLMServerModel
+from rl_conductor.models.openai.adapter import OpenAIModel
+from rl_conductor.models.openai.services import OllamaModel, OpenRouterModel, VLLMServerModel
 from rl_conductor.models.prices import price_of
 from rl_conductor.trace.trace import Call
 from rl_conductor.types import FREE, Grammar, Message, Request, Sampling

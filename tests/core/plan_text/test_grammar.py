@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from llguidance.gbnf_to_lark import any_to_lark
 
 from core.gbnf_reader import Gbnf
-from core.strategies import attempts, spaces, workflows
+from core.strategies import attempts, plannable, spaces, workflows
 from rl_conductor.errors import ConfigError, WorkflowError
 from rl_conductor.plan_text import gbnf, grammar
 from rl_conductor.plan_text.forms import Form, render
@@ -65,6 +65,7 @@ def reads_exactly(text: str, space: PlanSpace, form: Form) -> bool:
 def test_what_the_grammar_admits_is_read_exactly_and_allowed(
     space: PlanSpace, form: Form, seed: int, reasoning_chars: int
 ) -> None:
+    space = plannable(space, form)
     admitted = language(space, form, reasoning_chars)
     assume(admitted is not None)
     assert admitted is not None
@@ -80,6 +81,7 @@ def test_what_the_grammar_admits_is_read_exactly_and_allowed(
 def test_a_workflow_can_be_written_exactly_when_the_space_allows_it(
     data: st.DataObject, space: PlanSpace, form: Form
 ) -> None:
+    space = plannable(space, form)
     workflow = data.draw(attempts(space))
     assert admits(space, form, render(workflow, space, form)) == (not space.violations(workflow))
 
@@ -87,6 +89,7 @@ def test_a_workflow_can_be_written_exactly_when_the_space_allows_it(
 @given(data=st.data(), space=spaces(), form=FORMS)
 @quick(max_examples=150)
 def test_every_allowed_workflow_is_read_back_as_it_was(data: st.DataObject, space: PlanSpace, form: Form) -> None:
+    space = plannable(space, form)
     workflow = data.draw(workflows(space))
     text = render(workflow, space, form)
     assert admits(space, form, text)
@@ -98,6 +101,7 @@ def test_every_allowed_workflow_is_read_back_as_it_was(data: st.DataObject, spac
 def test_a_changed_text_is_read_exactly_when_the_grammar_admits_it(
     data: st.DataObject, space: PlanSpace, form: Form
 ) -> None:
+    space = plannable(space, form)
     text = render(data.draw(attempts(space)), space, form)
     for _ in range(data.draw(st.integers(1, 3))):
         at = data.draw(st.integers(0, len(text)))
@@ -112,6 +116,7 @@ def test_a_changed_text_is_read_exactly_when_the_grammar_admits_it(
 @given(space=spaces(), form=FORMS)
 @quick(max_examples=100)
 def test_an_empty_plan_can_be_written_only_where_it_is_allowed(space: PlanSpace, form: Form) -> None:
+    space = plannable(space, form)
     text = render(None, space, form)
     assert admits(space, form, text) == space.may_accept == reads_exactly(text, space, form)
 
@@ -134,6 +139,7 @@ def llguidance_admits(gbnf_text: str, text: str) -> bool:
 @given(data=st.data(), space=spaces(), form=FORMS)
 @quick(max_examples=60)
 def test_llguidance_agrees_with_the_check(data: st.DataObject, space: PlanSpace, form: Form) -> None:
+    space = plannable(space, form)
     assume(language(space, form) is not None)
     workflow = data.draw(attempts(space))
     text = render(workflow, space, form)
@@ -303,6 +309,30 @@ def test_the_schema_admits_only_allowed_workers_and_known_access() -> None:
     assert not schema_admits(space, text.replace("[]", "[4]"))
     assert not schema_admits(space, text.replace("[]", '["all"]'))
     assert not schema_admits(space, text.replace(', "access": []', ""))
+
+
+@pytest.mark.parametrize(
+    ("inputs", "admitted"),
+    [
+        ('["all"]', True),
+        ("[]", True),
+        ('["turn 1"]', True),
+        ('["turn 1", "image 2"]', True),
+        ('["image 2", "turn 1"]', False),
+        ('["turn 1", "turn 1"]', False),
+        ('["all", "turn 1"]', False),
+        ('["image 3"]', False),
+    ],
+)
+def test_inputs_are_all_or_some_of_their_names_in_order(inputs: str, admitted: bool) -> None:
+    names = ("turn 1", "image 1", "image 2")
+    space = PlanSpace(roster=("a", "b"), allowed=frozenset("ab"), max_steps=2, inputs=names)
+    line = f'{{"subtask": "x", "worker": 0, "access": [], "inputs": {inputs}}}'
+    for text in (line, f"{line}\n{line}"):
+        assert admits(space, "lines", text) == admitted == reads_exactly(text, space, "lines")
+    assert not admits(space, "lines", line.replace(f', "inputs": {inputs}', ""))
+    step = f'{{"reasoning": "", "steps": [{line}]}}'
+    assert schema_admits(space, step) == (inputs != '["image 3"]')
 
 
 STRICT_KEYWORDS = {"type", "properties", "required", "additionalProperties", "items", "enum", "anyOf", "description"}

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from core.strategies import attempts, spaces, workflows
+from core.strategies import attempts, plannable, spaces, workflows
 from rl_conductor.errors import ConfigError, WorkflowError, WorkflowParseError, WorkflowValidationError
 from rl_conductor.plan_text.forms import Form, Plan, render
 from rl_conductor.plan_text.parser import MAX_CHARS, MAX_PARSED_STEPS, completed_steps, parse
@@ -250,6 +250,7 @@ def test_rendering_refuses_what_it_cannot_spell() -> None:
 def test_every_allowed_workflow_is_read_back_in_every_form_with_nothing_to_repair(
     data: st.DataObject, space: PlanSpace, form: Form, reasoning: str
 ) -> None:
+    space = plannable(space, form)
     workflow = data.draw(workflows(space))
     text = render(workflow, space, form, reasoning=reasoning)
     exact = parse(text, space, form=form, repair=False)
@@ -262,6 +263,7 @@ def test_every_allowed_workflow_is_read_back_in_every_form_with_nothing_to_repai
 def test_a_plan_in_another_form_is_read_and_said_to_be(
     data: st.DataObject, space: PlanSpace, form: Form, asked: Form
 ) -> None:
+    space = plannable(plannable(space, form), asked)
     workflow = data.draw(workflows(space))
     plan = parse(render(workflow, space, form), space, form=asked, repair=True)
     assert (plan.workflow, plan.form) == (workflow, form)
@@ -401,3 +403,78 @@ def test_what_is_started_early_is_what_the_whole_plan_says(data: st.DataObject, 
     started = completed_steps(text[: data.draw(st.integers(0, len(text)))], space, form)
     assert started == workflow.steps[: len(started)]
     assert completed_steps(text, space, form) == workflow.steps[:-1]
+
+
+# ------------------------------------------------------------------------------------ the user's inputs
+
+PARTS = TEAM.model_copy(update={"inputs": ("turn 1", "image 1", "image 2"), "shared_inputs": frozenset({"turn 2"})})
+
+
+def looking(inputs: object, **others: object) -> str:
+    return json.dumps({"subtask": "Look.", "worker": 0, "access": [], "inputs": inputs, **others})
+
+
+@pytest.mark.parametrize(
+    ("inputs", "expected"),
+    [
+        (["all"], None),
+        ([], {"turn 2"}),
+        (["image 2"], {"image 2", "turn 2"}),
+        (["turn 1", "image 1", "image 2"], {"turn 1", "image 1", "image 2", "turn 2"}),
+    ],
+)
+@pytest.mark.parametrize("form", ["lines", "object"])
+def test_a_step_names_the_inputs_that_it_sees(form: Form, inputs: list[str], expected: set[str] | None) -> None:
+    text = looking(inputs) if form == "lines" else f'{{"reasoning": "", "steps": [{looking(inputs)}]}}'
+    workflow = parse(text, PARTS, form=form, repair=False).workflow
+    assert workflow is not None
+    assert workflow.steps[0].inputs == expected
+    assert json.loads(render(workflow, PARTS, form)) == json.loads(text)
+
+
+@pytest.mark.parametrize("inputs", [["image 3"], ["turn 2"], ["image 2", "image 1"], "all", [["all"]], [1], None])
+def test_inputs_are_read_exactly_only_by_their_names_and_in_order(inputs: object) -> None:
+    with pytest.raises(WorkflowParseError):
+        parse(looking(inputs), PARTS, form="lines", repair=False)
+
+
+def test_inputs_have_no_place_in_other_spaces_and_in_lists() -> None:
+    with pytest.raises(WorkflowParseError, match="there are no inputs to choose from"):
+        parse(looking(["all"]), TEAM, form="lines", repair=False)
+    with pytest.raises(WorkflowParseError, match="a list of these names: none"):
+        parse(looking(["image 1"]), TEAM, form="lines", repair=False)
+    plan = parse(looking(["image 1"]), TEAM, form="lines", repair=True)
+    assert plan.workflow == Workflow(steps=(Step(subtask="Look.", worker="coder"),))
+    assert plan.repairs == ("step 1: inputs ['image 1'] were read as ['all']",)
+    assert plan.workflow is not None
+    seeing = Workflow(steps=(plan.workflow.steps[0].model_copy(update={"inputs": frozenset({"image 1"})}),))
+    assert "image 1" not in render(seeing, PARTS, "lists")
+
+
+@pytest.mark.parametrize(
+    ("inputs", "expected"),
+    [
+        ("image 1", {"image 1", "turn 2"}),
+        (["Image 2", "image 1"], {"image 1", "image 2", "turn 2"}),
+        ("all", None),
+        (["image 1", "the chart"], None),
+        (None, None),
+        ({"image": 1}, None),
+    ],
+)
+def test_inputs_that_are_not_known_become_all_of_them(inputs: object, expected: set[str] | None) -> None:
+    plan = parse(looking(inputs), PARTS, form="lines", repair=True)
+    assert plan.workflow is not None
+    assert plan.workflow.steps[0].inputs == expected
+    (repair,) = plan.repairs
+    assert repair.startswith(f"step 1: inputs {inputs!r} were read as ")
+
+
+def test_a_step_without_inputs_sees_all_of_them() -> None:
+    text = '{"subtask": "Look.", "worker": 0, "access": []}'
+    with pytest.raises(WorkflowParseError, match="not spelled exactly"):
+        parse(text, PARTS, form="lines", repair=False)
+    plan = parse(text, PARTS, form="lines", repair=True)
+    assert plan.workflow is not None
+    assert plan.workflow.steps[0].inputs is None
+    assert plan.repairs == ("step 1: inputs None were read as ['all']",)

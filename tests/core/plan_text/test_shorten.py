@@ -53,6 +53,20 @@ def test_steps_of_one_worker_that_read_the_same_are_merged_before_those_of_two()
     assert two_less == steps(("a", "v\nx\nw", []), ("c", "y", [0]), ("c", "z", [0, 1]))
 
 
+def test_merged_steps_see_the_inputs_of_both() -> None:
+    def look(*inputs: str) -> Step:
+        return Step(subtask="x", worker="a", inputs=frozenset(inputs))
+
+    last = Step(subtask="z", worker="c", access=frozenset({0, 1}))
+    rules = {"inputs": ("image 1", "image 2")}
+
+    shorter, _ = short(Workflow(steps=(look("image 1"), look("image 2"), last)), 2, **rules)
+    assert shorter.steps[0].inputs == frozenset({"image 1", "image 2"})
+    everything = look().model_copy(update={"inputs": None})
+    shorter, _ = short(Workflow(steps=(look("image 1"), everything, last)), 2, **rules)
+    assert shorter.steps[0].inputs is None
+
+
 def test_who_read_a_dropped_step_reads_what_it_read() -> None:
     chain = steps(("a", "w", []), ("b", "x", [0]), ("c", "y", [1]), ("a", "z", [2]))
 

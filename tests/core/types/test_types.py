@@ -34,6 +34,7 @@ from rl_conductor.types import (
     Usage,
     total,
 )
+from rl_conductor.types.completions import parse_finish_reason
 
 usages = st.builds(
     Usage,
@@ -209,3 +210,18 @@ def test_the_mean_accuracy_is_over_what_was_measured() -> None:
 
 def test_the_text_of_a_completion_is_its_messages() -> None:
     assert Completion(message=Message.assistant("x"), usage=Usage(), model="m").text == "x"
+
+
+@pytest.mark.parametrize(
+    ("reason", "finish"),
+    [
+        ("length", "length"),
+        ("MAX_TOKENS", "length"),
+        ("SAFETY", "content_filter"),
+        ("end_turn", "stop"),
+        (None, "stop"),
+    ],
+)
+def test_vendors_reasons_for_the_end_of_a_reply_are_mapped(reason: str | None, finish: str) -> None:
+    assert parse_finish_reason(reason, tool_calls=False) == finish
+    assert parse_finish_reason(reason, tool_calls=True) == ("tool_calls" if finish == "stop" else finish)

@@ -6,6 +6,7 @@ import asyncio
 import json
 import sqlite3
 from collections.abc import Callable
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from typer.testing import Result
 
 from rl_conductor.calls.budget import Amount
 from rl_conductor.trace.audit import BEGINNING
+from rl_conductor.trace.feedback import Feedback
 from rl_conductor_server.store import Store
 from server.cli.stored_runs import keep, new_run, ran
 
@@ -59,6 +61,21 @@ def test_verifying_a_run_checks_the_chain_and_its_trace(cli: Cli, kept: str) -> 
     assert result.exit_code == 0
     assert "✓ 3 records, none of them changed; the head is " in result.stderr
     assert "✓ the run's trace matches its record" in result.stderr
+
+
+def test_feedback_is_in_the_record_without_its_comment(cli: Cli, kept: str) -> None:
+    rating = Feedback(author="red", score=0.5, comment="Too short.", updated=datetime(2026, 11, 1, tzinfo=UTC))
+
+    async def rate(store: Store) -> None:
+        await store.feedback.put("run-1", rating)
+
+    keep(kept, rate)
+    result = cli("audit", "run-1", "--verify", "--store", kept)
+    assert result.exit_code == 0
+    assert "✓ 4 records, none of them changed; the head is " in result.stderr
+    assert "✓ the run's trace matches its record" in result.stderr
+    assert "feedback  user_score = 0.5" in result.stdout
+    assert "Too short." not in result.stdout
 
 
 def test_json_prints_the_records_as_they_are_stored(cli: Cli, kept: str) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from typer.testing import Result
 from core.runs import down
 from rl_conductor.calls.budget import Amount
 from rl_conductor.trace.events import Event, StepFinished, WorkflowPlanned
+from rl_conductor.trace.feedback import Feedback
 from rl_conductor.trace.trace import Trace
 from rl_conductor.types import Usage
 from rl_conductor_server.store import Store
@@ -79,6 +81,24 @@ def test_finished_runs_are_exported_as_traces(cli: Cli, kept: str) -> None:
 
     assert [Trace.model_validate_json(line).id for line in result.stdout.splitlines()] == ["run-1", "run-1"]
     assert "exported 2 traces" in result.stderr
+
+
+def test_an_export_carries_feedback_and_is_otherwise_unchanged(cli: Cli, kept: str) -> None:
+    before = cli("runs", "export", "--store", kept).stdout.splitlines()
+    rating = Feedback(author="red", score=1, comment="Good.", updated=datetime(2026, 11, 1, tzinfo=UTC))
+
+    async def rate(store: Store) -> None:
+        await store.feedback.put("run-1", rating)
+
+    keep(kept, rate)
+    after = [json.loads(line) for line in cli("runs", "export", "--store", kept).stdout.splitlines()]
+    assert after[1].pop("feedback") == [rating.model_dump(mode="json")]
+    assert after == [json.loads(line) for line in before]
+    assert "exported 1 trace" in cli("runs", "export", "--store", kept, "--feedback", "positive").stderr
+    assert [row["id"] for row in json.loads(cli("runs", "--store", kept, "--feedback", "none", "--json").stdout)] == [
+        "run-3",
+        "run-2",
+    ]
 
 
 def test_an_export_takes_the_filters_of_the_list(cli: Cli, kept: str) -> None:

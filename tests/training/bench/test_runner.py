@@ -139,7 +139,7 @@ async def test_calibration_without_answers_is_rejected(bench: Make, folder: Path
         ("random", "random_plan", "PART"),
         ("mixture-of-agents", "mixture_of_agents", "SYNTHESISE"),
         ("self-reflection", "self_reflection", "VERIFY"),
-        ("oracle", "oracle", "ABLE"),
+        ("oracle", "workflow_list", "ABLE"),
         ("best-of-n", "sampling", "CHOOSE"),
     ],
 )

@@ -105,3 +105,54 @@ def test_a_ratio_has_a_bootstrap_interval_over_questions() -> None:
     assert 0.2 < low < 0.35
     assert 0.65 < high < 0.8
     assert bootstrap_ratio([1, 0], [1, 0]) == (1, 1, 1)  # draws of the second alone have no way to go
+
+
+# ------------------------------------------------------------------------------------- groups of questions
+
+
+def test_groups_of_one_change_nothing() -> None:
+    ours, theirs, names = [1, 0, 1, 1, 0.5], [0, 0, 1, 0, 0], list("abcde")
+    assert estimate(ours, names) == estimate(ours)
+    assert mean_difference(ours, theirs, names) == mean_difference(ours, theirs)
+    assert bootstrap_ratio(ours, [1] * 5, names) == bootstrap_ratio(ours, [1] * 5)
+
+
+def test_equal_copies_of_questions_add_no_certainty() -> None:
+    questions, copies = [1.0, 0.0, 1.0, 0.0], [1.0, 1.0, 0.0, 0.0, 1.0, 1.0, 0.0, 0.0]
+    groups = list("aabbccdd")
+    independent, copied, clustered = estimate(questions), estimate(copies), estimate(copies, groups)
+    assert (clustered.n, clustered.groups) == (8, 4)
+    assert clustered.error == pytest.approx(independent.error)
+    assert copied.error is not None
+    assert clustered.error is not None
+    assert copied.error < clustered.error
+    assert clustered.high - clustered.low > copied.high - copied.low
+
+
+def test_the_clustered_error_matches_a_manual_calculation() -> None:
+    result = estimate([1, 1, 1, 0, 0], ["a", "a", "b", "b", "c"])  # mean 0.6
+    residuals = [2 - 2 * 0.6, 1 - 2 * 0.6, 0 - 0.6]
+    assert result.error == pytest.approx((3 / 2 * sum(value**2 for value in residuals)) ** 0.5 / 5)
+
+
+def test_groups_of_questions_are_flipped_together() -> None:
+    ours, theirs = [1] * 8, [0] * 8
+    assert mean_difference(ours, theirs).p == pytest.approx(2 / 2**8)
+    assert mean_difference(ours, theirs, list("aabbccdd")).p == pytest.approx(2 / 2**4)
+    assert mean_difference(ours, theirs, list("aaaabbbb")).significant is False
+
+
+def test_groups_that_all_agree_still_have_an_interval() -> None:
+    assert estimate([1.0] * 12, list("aaaabbbbcccc")).low < estimate([1.0] * 12).low
+
+
+def test_paired_questions_keep_their_groups() -> None:
+    result = paired_difference([1, None, 1, 1], [0, 1, 0, 0], ["a", "a", "b", "b"])
+    assert result == mean_difference([1, 1, 1], [0, 0, 0], ["a", "b", "b"])
+
+
+def test_a_ratio_draws_whole_groups() -> None:
+    ours, oracle = [1, 1, 0, 0, 1, 1, 0, 0], [1, 1, 1, 1, 1, 1, 1, 1]
+    _, low, high = bootstrap_ratio(ours, oracle)
+    _, wide_low, wide_high = bootstrap_ratio(ours, oracle, list("aabbccdd"))
+    assert wide_low < low < high < wide_high

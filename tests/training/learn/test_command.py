@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 from pathlib import Path
 
 import pytest
@@ -74,6 +75,15 @@ def test_the_estimate_spends_nothing(folder: Path) -> None:
     output = run(folder, "--estimate")
     assert "expected: about" in output
     assert not (folder / "learned" / "experience.jsonl").read_text()
+
+
+def test_the_estimate_includes_the_search_for_instructions(folder: Path) -> None:
+    def calls(*arguments: str) -> int:
+        found = re.search(r"about ([\d,]+) calls", run(folder, "--estimate", *arguments))
+        assert found is not None
+        return int(found[1].replace(",", ""))
+
+    assert calls("--instructions") == calls("--reflection-model", "skill:atlas") == calls() + 450
 
 
 def test_a_changed_pool_file_is_reported(folder: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -16,7 +16,7 @@ from rl_conductor_training.learn.candidates import (
     generalize,
     single_workers,
 )
-from rl_conductor_training.learn.data import SHARES, LearnData, split_task, template
+from rl_conductor_training.learn.data import SHARES, LearnData, split_task
 from rl_conductor_training.learn.estimate import estimate_cost
 from rl_conductor_training.learn.experience import Experience, ExperienceRow, ScoreTable
 from rl_conductor_training.learn.explore import select_workflows
@@ -25,6 +25,7 @@ from rl_conductor_training.learn.prove import grouped_difference, recommend
 from rl_conductor_training.learn.record import SystemComparison, SystemSummary
 from rl_conductor_training.learn.search_plan import halving_rounds
 from rl_conductor_training.tasks import Sample
+from rl_conductor_training.tasks.groups import template
 from training.learn.skills import build_pool, build_task
 
 A, B, C = single_workers(["a", "b", "c"])

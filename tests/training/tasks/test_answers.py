@@ -74,6 +74,12 @@ def test_extract_last_number_returns_the_last_number(text: str, number: str | No
         ("The answer is a bit subtle.", None),
         (r"Answer: B, so \boxed{7}", "B"),
         ("A cat would choose B", None),
+        ("Answer: $C$", "C"),
+        (r"Answer: \(C\)", "C"),
+        (r"The answer is \textbf{C}.", "C"),
+        (r"\boxed{\text{C}}", "C"),
+        (r"$\boxed{\textbf{(C)}\ 12}$", "C"),
+        (r"\boxed{A = 12}", None),
         ("E", None),
         ("no idea", None),
     ],
@@ -121,8 +127,9 @@ LONG = 200_000
         "\\boxed{" * LONG,
         "1" + ",111" * LONG,
         "1e" * LONG,
+        "\\text{" * LONG,
     ],
-    ids=range(8),
+    ids=range(9),
 )
 def test_answers_are_extracted_in_linear_time(text: str) -> None:
     """Where it were quadratic, it would take minutes and be timed out."""

@@ -10,6 +10,7 @@ from rl_conductor.scoring import Sample, Split, split_of
 from rl_conductor_training.tasks.composite.islands import islands
 from rl_conductor_training.tasks.composite.questions import composite
 from rl_conductor_training.tasks.composite.templates import IN_FIGURES, IN_WORDS, IN_WORDS_HELDOUT, TEMPLATES
+from rl_conductor_training.tasks.groups import group_of
 from rl_conductor_training.tasks.retrieval import PassageIndex
 from rl_conductor_training.tasks.scorers.answers import number_to_words
 
@@ -79,6 +80,16 @@ def test_every_depth_occurs_and_equals_the_number_of_skills() -> None:
     assert {sample.depth for sample in composite(depths=(3,)).samples} == {3}
     with pytest.raises(ConfigError, match="depths are 1 to 4"):
         composite(depths=(7,))
+
+
+@pytest.mark.parametrize("contrasts", [False, True])
+def test_questions_of_one_template_are_one_group(contrasts: bool) -> None:
+    samples = composite("validation", size=48, contrasts=contrasts).samples
+    groups = {group_of(sample) for sample in samples}
+    assert len(groups) == (5 if contrasts else 12)
+    for group in groups:
+        formulas = {sample.domain.removesuffix("+write") for sample in samples if group_of(sample) == group}
+        assert len(formulas) == 1
 
 
 def test_the_library_has_every_fact_in_the_questions() -> None:

@@ -126,7 +126,7 @@ async def test_livecodebench_runs_public_and_private_tests(tmp_path: Path) -> No
     task = load_task("livecodebench", path=write_rows(tmp_path / "l.jsonl", livecode(private)))
     right = "```python\na, b = map(int, input().split())\nprint(a + b)\n```"
     assert await values(task, right, "```python\nprint(3)\n```", "I can't.") == [1, 0, 0]
-    score = await task.score(task.samples[0], "print(3)")
+    score = await task.score(task.samples[0], "```python\nprint(3)\n```")
     assert score.explanation == "test 2: it gave '3' and not '10'"
 
 
@@ -136,8 +136,51 @@ async def test_livecodebench_calls_the_completed_method(tmp_path: Path) -> None:
     row["metadata"] = json.dumps({"func_name": "f"})
     task = load_task("livecodebench", path=write_rows(tmp_path / "l.jsonl", row))
     head = "class Solution:\n    def f(self, a: List[int], b: str):\n        "
-    right, wrong = f"{head}print('noise')\n        return a + [len(a)]", f"{head}return a"
-    assert await values(task, right, wrong, "import os\nprint('[1, 2, 2]')\nos._exit(0)") == [1, 0, 0]
+    right, wrong = fenced(f"{head}print('noise')\n        return a + [len(a)]"), fenced(f"{head}return a")
+    assert await values(task, right, wrong, fenced("import os\nprint('[1, 2, 2]')\nos._exit(0)")) == [1, 0, 0]
+
+
+def fenced(program: str) -> str:
+    return f"```python\n{program}\n```"
+
+
+@pytest.mark.parametrize(
+    ("program", "value"),
+    [
+        ("print(Counter('aab')['a'], floor(2.5), datetime.date(2024, 1, 2).year)", 1),  # names of star imports
+        ("def depth(n): return 0 if n == 0 else 1 + depth(n - 1)\nprint(2, 2, 2024 + depth(9000) - 9000)", 1),
+        ("print('2 2 2024')\nexit(1)", 1),
+        ("print('2.0 2e0  2024')", 1),
+        ("print('2 2 2024.0000001')", 0),
+        ("print('2 2 2024\\n')\nprint('')", 1),
+        ("print('2 2')\nprint('2024')", 0),
+        ("print('two 2 2024')", 0),
+    ],
+)
+async def test_livecodebench_s_own_rules_decide(tmp_path: Path, program: str, value: int) -> None:
+    case = json.dumps([{"input": "", "output": "2 2 2024\n", "testtype": "stdin"}])
+    row = livecode("[]", public_test_cases=case)
+    task = load_task("livecodebench", path=write_rows(tmp_path / "l.jsonl", row))
+    assert await values(task, fenced(program)) == [value]
+
+
+async def test_livecodebench_takes_the_last_closed_block_only(tmp_path: Path) -> None:
+    task = load_task("livecodebench", path=write_rows(tmp_path / "l.jsonl", livecode("[]")))
+    right, first = "print(sum(map(int, input().split())))", fenced("print(0)")
+    replies = (f"{first}\nBetter:\n{fenced(right)}", right, f"```python\n{right}")
+    assert await values(task, *replies) == [1, 0, 0]
+
+
+@pytest.mark.parametrize(
+    ("result", "value"),
+    [("(1, 2)", 1), ("[1.0, 2]", 1), ("[(1, 2)]", 0), ("{1: 2}", 0), ("[1, 2, 3]", 0)],
+)
+async def test_a_tuple_counts_as_a_list_only_as_the_whole_result(tmp_path: Path, result: str, value: int) -> None:
+    case = json.dumps([{"input": "1", "output": "[1, 2]", "testtype": "functional"}])
+    row = livecode("[]", starter_code="class Solution:", public_test_cases=case)
+    row["metadata"] = json.dumps({"func_name": "f"})
+    task = load_task("livecodebench", path=write_rows(tmp_path / "l.jsonl", row))
+    assert await values(task, fenced(f"class Solution:\n    def f(self, n): return {result}")) == [value]
 
 
 def test_pickled_tests_that_would_run_code_are_rejected(tmp_path: Path) -> None:
@@ -161,6 +204,24 @@ async def test_bigcodebench_needs_every_test_to_pass(tmp_path: Path) -> None:
     wrong = "def add(a, b): return 3"
     early = "import sys\ndef add(a, b): sys.exit(0)"
     assert await values(task, ADD, wrong, early, "import os\nos._exit(0)", "print('OK')") == [1, 0, 0, 0, 0]
+
+
+async def test_bigcodebench_runs_the_solution_after_the_prompt_s_code_and_not_as_the_main_module(
+    tmp_path: Path,
+) -> None:
+    tests = (
+        "import unittest\nclass TestCases(unittest.TestCase):\n"
+        "    def test_root(self): self.assertEqual(root(4), 2)\n"
+        "    def test_file(self):\n        open('note.txt', 'w').write('x')\n"
+        "        self.assertTrue(os.path.exists('note.txt'))\n"
+        "    @unittest.skip('not here')\n    def test_skipped(self): self.fail()\n"
+        "class Other(unittest.TestCase):\n    def test_ignored(self): self.fail()\n"
+    )
+    prompt = "import math\ndef root(n):\n"
+    row = {"task_id": "BigCodeBench/2", "complete_prompt": prompt, "code_prompt": prompt, "test": tests}
+    task = load_task("bigcodebench", path=write_rows(tmp_path / "b.jsonl", row))
+    solution = "def root(n):\n    return math.sqrt(n)\nif __name__ == '__main__':\n    raise SystemExit(1)"
+    assert await values(task, fenced(solution), fenced("def root(n):\n    return n")) == [1, 0]
 
 
 async def test_a_jsonl_file_supports_every_scoring_method(tmp_path: Path) -> None:

@@ -4,19 +4,22 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
+from functools import partial
 from pathlib import Path
 from typing import Self
 
 from rl_conductor._internal.streams import callback_to_async_iterator
 from rl_conductor._internal.sync import run_sync
 from rl_conductor.calls.context import RunContext
+from rl_conductor.calls.scope import current_scope
 from rl_conductor.config.discovery import DiscoveredPool, discover, load_folder
 from rl_conductor.config.profiles import Profile, profile_named
 from rl_conductor.execution.question import Question, to_request
 from rl_conductor.execution.restore import check_resumed
 from rl_conductor.execution.run import Run
 from rl_conductor.execution.stepwise import Stepwise
-from rl_conductor.models import Model, model
+from rl_conductor.guardrails.base import Guardrail, bind_guardrails
+from rl_conductor.models import Model
 from rl_conductor.planning.planner import Planner
 from rl_conductor.planning.router import Router
 from rl_conductor.planning.selector import WorkflowSelector
@@ -48,6 +51,7 @@ class Conductor:
         keep_prompts: bool = True,
         tiers: Router | str | Path | None = None,
         selector: WorkflowSelector | None = None,
+        guardrails: Sequence[Guardrail] = (),
         name: str = "conductor",
     ) -> None:
         """Creates a conductor from a planner and a pool.
@@ -62,25 +66,25 @@ class Conductor:
             keep_prompts: whether traces store the requests of calls; question, plans and replies are always stored.
             tiers: a router, or the path of its file, for simple requests; see `rl-conductor calibrate`.
             selector: selects a learned workflow for each request instead of planning; see `rl-conductor learn`.
+            guardrails: checks of the request, of workers' prompts and replies, and of the answer.
             name: the conductor's name as a model.
 
         Raises:
-            ConfigError: the tiers file can't be read, or the pool lacks a worker of the tiers or of the selector.
-            PolicyError: the policy allows no workflow, or does not allow the planner to read requests.
+            ConfigError: the tiers file can't be read, or the pool lacks a worker of tiers, selector or guardrails.
+            PolicyError: the policy allows no workflow, or does not allow the planner or a guardrail to read requests.
         """
-        self.planner = _to_planner(planner)
+        self.planner = Planner.of(planner)
         self.pool = pool if isinstance(pool, WorkerPool) else WorkerPool(pool)
         self.policy = policy or Policy()
         self.limits = limits or Limits()
         self.name = f"conductor:{name}"
         self.access = access
-        self._retries = retries
-        self._keep_prompts = keep_prompts
         self.tiers = tiers if isinstance(tiers, Router | None) else Router.read(tiers)
         self.selector = selector
-        for chooser in (self.tiers, self.selector):
-            if chooser is not None:
-                chooser.check_pool(self.pool)
+        self.guardrails = bind_guardrails(guardrails, self.pool)
+        self._run_context = partial(RunContext, retries=retries, keep_prompts=keep_prompts, guardrails=self.guardrails)
+        for chooser in filter(None, (self.tiers, self.selector)):
+            chooser.check_pool(self.pool)
         self._closing = False
         self.capabilities = self.pool.capabilities.model_copy(update={"delegates": True, "reasoning_start": "outside"})
         if self.planner.roster == "cards":
@@ -98,13 +102,8 @@ class Conductor:
     ) -> Self:
         """Creates a conductor from a pool file, vendors' API keys, a local server, or else the embedded models.
 
-        `discover()` returns the selection and its reasons; the other arguments are those of `from_discovered`.
-
-        Args:
-            profile: a profile or the name of a built-in one; it orders the workers and sets the limits.
-            pool_file: the path of a pool file; by default the value of `RL_CONDUCTOR_POOL`.
-            policy: the default policy of runs.
-            limits: the default limits of runs.
+        `discover()` returns the selection and its reasons. `pool_file` is the path of a pool file, by default the value
+        of `RL_CONDUCTOR_POOL`; the other arguments are those of `from_discovered`.
 
         Raises:
             ConfigError: the profile does not exist, or the discovered configuration is invalid.
@@ -164,6 +163,7 @@ class Conductor:
             access=discovered.access,
             tiers=discovered.tiers,
             selector=discovered.selector,
+            guardrails=discovered.guardrails,
             name=name,
         )
 
@@ -203,10 +203,11 @@ class Conductor:
             policy=policy or self.policy,
             limits=limits or self.limits,
             access=access or self.access,
-            retries=self._retries if retries is None else retries,
-            keep_prompts=self._keep_prompts,
+            retries=self._run_context.keywords["retries"] if retries is None else retries,
+            keep_prompts=self._run_context.keywords["keep_prompts"],
             tiers=self.tiers,
             selector=selector or self.selector,
+            guardrails=self.guardrails,
             name=self.name.partition(":")[2],
         )
 
@@ -243,6 +244,7 @@ class Conductor:
 
         Raises:
             PolicyError: the policy allows no workflow.
+            RunError: a guardrail refused the question, or failed.
             WorkflowValidationError: the policy does not allow the previous rounds.
         """
         run = self._create_run(to_request(question), policy, limits, on_event or ignore, before)
@@ -311,7 +313,7 @@ class Conductor:
             run_id: the id of the trace; random by default.
 
         Raises:
-            RunError: there is no answer; `error.trace` contains the errors and the usage.
+            RunError: there is no answer; `error.trace` has the errors and the usage. After a refusal, `RefusedError`.
             PolicyError: the policy allows no workflow.
             WorkflowValidationError: `workflow` is invalid.
             ConfigError: `workflow` differs from the one in the rounds to `resume`.
@@ -370,11 +372,12 @@ class Conductor:
                     yield Delta(completion=event.trace.completion)
 
     async def aclose(self) -> None:
-        """Closes the models of the planner and of every worker."""
+        """Closes the models of the planner and of every worker, and the guardrails."""
         if not self._closing:  # a conductor may be a worker in its own pool
             self._closing = True
             try:
-                await close_all((self.planner.model, *(worker.model for worker in self.pool.values())))
+                models = (self.planner.model, *(worker.model for worker in self.pool.values()))
+                await close_all((*models, *self.guardrails))
             finally:
                 self._closing = False
 
@@ -393,21 +396,18 @@ class Conductor:
         if request.timeout is not None:
             seconds = min(request.timeout, limits.seconds or request.timeout)
             limits = limits.model_copy(update={"seconds": seconds})
-        context = RunContext(limits=limits, emit=emit, retries=self._retries, keep_prompts=self._keep_prompts)
+        outer = current_scope.get().policies
+        policy = (policy or self.policy).within(outer, self.pool.cards, self.planner.card)
+        policies = (*outer, policy) if policy.applies_to_nested_runs else outer
+        context = self._run_context(limits=limits, emit=emit, policies=policies)
         return Run(
             context=context,
             planner=self.planner,
             pool=self.pool,
             request=request,
-            policy=policy or self.policy,
+            policy=policy,
             access=self.access,
             tiers=self.tiers,
             selector=self.selector,
             previous_rounds=before,
         )
-
-
-def _to_planner(planner: Planner | Model | str) -> Planner:
-    if isinstance(planner, Planner):
-        return planner
-    return Planner(model=model(planner) if isinstance(planner, str) else planner)

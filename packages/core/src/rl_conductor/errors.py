@@ -3,7 +3,7 @@
     ConductorError
     ├── ConfigError                 the user can fix it: the message has the value and its correction
     ├── PolicyError                 a policy rule forbids it; .rule names the rule
-    ├── LimitError                  a limit would be exceeded, or has expired; .limit .needed .left
+    ├── LimitError                  a limit would be exceeded, or has expired; .limit .needed .remaining
     ├── ModelError                  a call to a model failed; .model .status .retryable .retry_after
     │   ├── AuthenticationError     the key is missing, wrong or not entitled
     │   ├── RateLimitError          too many requests; .retry_after when the vendor said how long
@@ -11,12 +11,15 @@
     │   ├── ContextLengthError      the request is longer than the model can read
     │   ├── UnreachableError        there was no connection to the vendor or server
     │   ├── BadRequestError         the vendor refused the request as malformed or unsupported
+    │   ├── PausedError             an agent waits for a person, and nothing here can resume it
     │   └── BadResponseError        the reply was empty, truncated or malformed
     │       └── OutputLimitError    the model used up max_tokens before it wrote an answer
     ├── WorkflowError               the plan is unusable; .text is the Conductor's reply
     │   ├── WorkflowParseError      it is not in the plan language
     │   └── WorkflowValidationError it is, but the workflow may not run; .violations
-    └── RunError                    a run ended without an answer; .trace has its steps and cost
+    ├── RunError                    a run ended without an answer; .trace has its steps and cost
+    │   └── RefusedError            a guardrail refused its input or its answer; .guardrail .stage .reason
+    └── GuardrailError              a guardrail refused a text, or failed; .guardrail .stage .reason
 
 Adapters translate the exceptions of other libraries. Outside of the tree are pydantic's `ValidationError` for invalid
 values, and `ScriptError`, a fault in a test, which no run may catch.
@@ -29,11 +32,17 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from decimal import Decimal
 
+    from rl_conductor.trace.checks import GuardrailCheck
     from rl_conductor.trace.trace import Trace
 
 
 class ConductorError(Exception):
-    """Base class of the errors that this package raises."""
+    """Base class of the errors that this package raises.
+
+    A worker's or planner's error with `ends_run` ends the run; others are retried or given to another worker.
+    """
+
+    ends_run = False
 
 
 class ConfigError(ConductorError):
@@ -53,14 +62,14 @@ class LimitError(ConductorError):
 
     Only `seconds` can expire while a call is in flight: the call is then cancelled and its cost counted.
 
-    `needed` and `left` are in the limit's own unit (US dollars, tokens, calls, seconds, rounds).
+    `needed` and `remaining` are in the limit's own unit (US dollars, tokens, calls, seconds, rounds).
     """
 
-    def __init__(self, message: str, *, limit: str, needed: Decimal | float, left: Decimal | float) -> None:
+    def __init__(self, message: str, *, limit: str, needed: Decimal | float, remaining: Decimal | float) -> None:
         super().__init__(message)
         self.limit = limit
         self.needed = needed
-        self.left = left
+        self.remaining = remaining
 
 
 class ModelError(ConductorError):
@@ -117,6 +126,12 @@ class BadRequestError(ModelError):
     """The vendor refused the request as malformed or unsupported."""
 
 
+class PausedError(ModelError):
+    """An agent paused to wait for a person, and its host can't resume it; a mistake in the program, so the run ends."""
+
+    ends_run = True
+
+
 class BadResponseError(ModelError):
     """The reply was empty, truncated or malformed."""
 
@@ -149,12 +164,33 @@ class WorkflowValidationError(WorkflowError):
         self.violations = violations
 
 
+class GuardrailError(ConductorError):
+    """A guardrail refused a text, or failed to check it."""
+
+    def __init__(self, check: GuardrailCheck) -> None:
+        super().__init__(check.in_words)
+        self.guardrail = check.guardrail
+        self.stage = check.stage
+        self.reason = check.reason
+
+
 class RunError(ConductorError):
     """A run ended without an answer; `trace` has its steps, errors and cost."""
 
-    def __init__(self, message: str, *, trace: Trace) -> None:
+    def __init__(self, message: str, *, trace: Trace, ends_run: bool = False) -> None:
         super().__init__(message)
         self.trace = trace
+        self.ends_run = ends_run
+
+
+class RefusedError(RunError):
+    """A run has no answer because a guardrail refused its input or its answer."""
+
+    def __init__(self, message: str, *, trace: Trace, check: GuardrailCheck) -> None:
+        super().__init__(message, trace=trace)
+        self.guardrail = check.guardrail
+        self.stage = check.stage
+        self.reason = check.reason
 
 
 class ScriptError(AssertionError):

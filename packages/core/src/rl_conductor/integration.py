@@ -23,6 +23,7 @@ from rl_conductor.models.prices import price_of
 from rl_conductor.models.redaction import find_secrets, parts_of, redact_secrets
 from rl_conductor.pool.pool_file import WorkerEntry, worker_from
 from rl_conductor.pool.worker_prompt import prompt_in, subtask_in
+from rl_conductor.types.completions import parse_finish_reason
 
 __all__ = [
     "FieldError",
@@ -40,6 +41,7 @@ __all__ = [
     "is_strict_schema",
     "iterate_in_thread",
     "iterate_sync",
+    "parse_finish_reason",
     "parse_seconds",
     "parts_of",
     "price_of",

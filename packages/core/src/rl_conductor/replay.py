@@ -62,7 +62,7 @@ async def replay(trace: Trace) -> Trace:
     A request without a recorded reply fails with `BadRequestError`, and `differences` reports it.
 
     Raises:
-        ConfigError: the trace has no setup, or its run was cancelled.
+        ConfigError: the trace has no setup, its run was cancelled, or a guardrail kept texts out of it.
     """
     setup = _check_replayable(trace)
     run = _create_run(trace, setup, Recording(trace))
@@ -78,6 +78,9 @@ def _check_replayable(trace: Trace) -> Setup:
         raise ConfigError("the trace can't be replayed: it has no setup, which describes the planner and pool")
     if trace.completion is None and trace.error == "cancelled":
         raise ConfigError("the trace can't be replayed: its run was cancelled, so the recording is incomplete")
+    for check in trace.checks():
+        if check.is_blocking or (check.stage, check.outcome) == ("prompt", "redacted"):
+            raise ConfigError(f"the trace can't be replayed, because texts are not in it: {check.in_words}")
     return trace.setup
 
 
@@ -202,9 +205,9 @@ def _recorded_error(call: Call, *, is_retried: bool) -> ConductorError:
     if call.outcome == "cancelled":
         return BadRequestError(CANCELLED, model=call.model)
     if call.outcome == "refused":
-        return LimitError(message, limit="calls", needed=0, left=0)
+        return LimitError(message, limit="calls", needed=0, remaining=0)
     if call.outcome == "timeout" and not call.retryable:
-        return LimitError(message, limit="seconds", needed=0, left=0)
+        return LimitError(message, limit="seconds", needed=0, remaining=0)
     if call.out_of_tokens:
         return OutputLimitError(message, model=call.model, status=None if call.usage.unpriced_calls else 429)
     error_type = ModelTimeoutError if call.outcome == "timeout" else ModelError
@@ -373,7 +376,7 @@ def _call_differences(old: tuple[Call, ...], new: tuple[Call, ...], where: str) 
 
 
 def _comparable(calls: tuple[Call, ...]) -> list[Call]:
-    return [call for call in calls if call.outcome != "cancelled" and call.error != CANCELLED]
+    return [call for call in calls if call.outcome != "cancelled" and call.error != CANCELLED and not call.is_check]
 
 
 def _first_difference(old: Call, new: Call) -> str:

@@ -1,6 +1,6 @@
 """RL Conductor for LangChain and LangGraph.
 
-Each public name is imported on its first use; LangGraph is needed for its own names only.
+Each public name is imported on its first use; LangGraph and LangChain are needed for their own names only.
 """
 
 from importlib import import_module
@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from langchain_conductor.chat import ChatConductor
+    from langchain_conductor.feedback import acreate_feedback, create_feedback, run_id
     from langchain_conductor.graph.node import create_conductor
     from langchain_conductor.graph.progress import Progress, aget_progress, get_progress
+    from langchain_conductor.guardrail_middleware import GuardrailMiddleware
     from langchain_conductor.models.chat_model import ChatModel
     from langchain_conductor.models.runnable_model import RunnableModel
     from langchain_conductor.pool import pool_of
@@ -18,20 +20,28 @@ if TYPE_CHECKING:
 __all__ = [
     "ChatConductor",
     "ChatModel",
+    "GuardrailMiddleware",
     "Planned",
     "Progress",
     "RunnableConductor",
     "RunnableModel",
+    "acreate_feedback",
     "aget_progress",
     "create_conductor",
+    "create_feedback",
     "get_progress",
     "pool_of",
+    "run_id",
 ]
 
 _MODULES = {
     "ChatConductor": "chat",
     "ChatModel": "models.chat_model",
+    "GuardrailMiddleware": "guardrail_middleware",
     "RunnableModel": "models.runnable_model",
+    "acreate_feedback": "feedback",
+    "create_feedback": "feedback",
+    "run_id": "feedback",
     "create_conductor": "graph.node",
     "pool_of": "pool",
     "Progress": "graph.progress",

@@ -230,6 +230,9 @@ class ChatConductor(ChatConductorSettings):
             **({"instructions": self.instructions} if self.instructions else {}),
             "policy": self.conductor.policy.model_dump(mode="json", exclude_defaults=True),
             "limits": self.conductor.limits.model_dump(mode="json", exclude_defaults=True),
+            **(
+                {"guardrails": [repr(each) for each in guardrails]} if (guardrails := self.conductor.guardrails) else {}
+            ),
             **self._default_options(),
         }
 

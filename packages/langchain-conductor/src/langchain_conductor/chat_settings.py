@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Annotated, Any, Self
 
 from langchain_core.callbacks import BaseRunManager
@@ -15,6 +15,7 @@ from langchain_conductor.pool import AnyModel, AnyWorker
 from rl_conductor.conductor import Conductor
 from rl_conductor.config.discovery import DiscoveredPool
 from rl_conductor.errors import ConductorError, ConfigError
+from rl_conductor.guardrails import Guardrail
 from rl_conductor.integration import first_field_error
 from rl_conductor.planning.planner import Planner
 from rl_conductor.types import Sampling
@@ -23,7 +24,19 @@ from rl_conductor.workflow.policy import Policy
 from rl_conductor.workflow.workflow import AccessMode
 
 CONDUCTOR_FIELDS = frozenset(
-    {"workers", "planner", "learned", "model", "policy", "limits", "rounds", "max_retries", "access", "instructions"}
+    {
+        "workers",
+        "planner",
+        "learned",
+        "model",
+        "policy",
+        "limits",
+        "rounds",
+        "max_retries",
+        "access",
+        "instructions",
+        "guardrails",
+    }
 )
 """Fields that the conductor is built from."""
 
@@ -68,6 +81,10 @@ class ChatConductorSettings(BaseChatModel):
 
     access: AccessMode | None = None
     """`binary` if a step reads all earlier steps or none (the default), `positional` if it reads any subset."""
+
+    guardrails: SkipValidation[Sequence[Guardrail]] | None = None
+    """Checks of the messages, of workers' prompts and replies, and of the answer, which then is not streamed before it
+    is checked; by default those of the pool file."""
 
     _resolved: DiscoveredPool | None = PrivateAttr(default=None)
     """Planner and pool."""
@@ -173,6 +190,7 @@ class ChatConductorSettings(BaseChatModel):
             retries=self.max_retries,
             access=self.access,
             instructions=self.instructions,
+            guardrails=self.guardrails,
         )
 
     def _resolve_model_profile(self) -> ModelProfile:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ from rl_conductor.conductor import Conductor
 from rl_conductor.config.discovery import DiscoveredPool, discover, load_folder
 from rl_conductor.config.profiles import Profile, profile_named
 from rl_conductor.errors import ConfigError
+from rl_conductor.guardrails import Guardrail
 from rl_conductor.models import Model
 from rl_conductor.planning.planner import Planner
 from rl_conductor.pool.pool import WorkerPool
@@ -82,6 +83,7 @@ def build_conductor(
     retries: int = 2,
     access: AccessMode | None = None,
     instructions: str = "",
+    guardrails: Sequence[Guardrail] | None = None,
 ) -> Conductor:
     """Builds a Conductor over a resolved pool.
 
@@ -94,6 +96,7 @@ def build_conductor(
         retries: maximum number of retries of a call that failed with a transient error.
         access: `binary` or `positional`; replaces the discovered or default mode.
         instructions: for plans; replaces those of the planner.
+        guardrails: replaces those of the pool file.
 
     Raises:
         ConfigError: the profile does not exist.
@@ -102,6 +105,8 @@ def build_conductor(
     selected = _find_profile(profile) if profile else None
     if instructions:
         resolved = replace(resolved, planner=replace(resolved.planner, instructions=instructions))
+    if guardrails is not None:
+        resolved = replace(resolved, guardrails=tuple(guardrails))
     conductor = Conductor.from_discovered(
         resolved, profile=selected, policy=policy, limits=limits, name=model_name(profile)
     )

@@ -27,6 +27,7 @@ from langchain_core.utils.function_calling import convert_to_openai_tool
 from pydantic import ValidationError
 
 from rl_conductor.errors import ConfigError
+from rl_conductor.integration import parse_finish_reason
 from rl_conductor.models.base import priced
 from rl_conductor.types import (
     Completion,
@@ -240,18 +241,10 @@ def _unsupported_block(message: BaseMessage, block: Mapping[str, Any]) -> str:
     )
 
 
-LENGTH_REASONS = ("length", "max_tokens", "model_length")
-FILTER_REASONS = ("content_filter", "safety", "refusal", "prohibited_content", "blocklist", "recitation")
-
-
 def _finish_reason(message: AIMessage) -> FinishReason:
     metadata = message.response_metadata
-    reason = str(metadata.get("finish_reason") or metadata.get("stop_reason") or metadata.get("done_reason")).lower()
-    if reason in LENGTH_REASONS:
-        return "length"
-    if reason in FILTER_REASONS:
-        return "content_filter"
-    return "tool_calls" if message.tool_calls else "stop"
+    reason = metadata.get("finish_reason") or metadata.get("stop_reason") or metadata.get("done_reason")
+    return parse_finish_reason(reason, tool_calls=bool(message.tool_calls))
 
 
 # --------------------------------------------------------------------------------- core to LangChain

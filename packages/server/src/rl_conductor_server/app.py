@@ -4,61 +4,141 @@ from __future__ import annotations
 
 import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from functools import partial
+from typing import Any
 
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, Response
+from pydantic import BaseModel
 from sqlalchemy.exc import InterfaceError, OperationalError
 from starlette.exceptions import HTTPException
 from starlette.middleware.trustedhost import TrustedHostMiddleware
 from starlette.requests import ClientDisconnect
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from rl_conductor._internal.validation import clean_message
+from rl_conductor.conductor import Conductor
 from rl_conductor.errors import ConductorError, RunError
 from rl_conductor.telemetry import called_by
 from rl_conductor_server.api.adapter import ApiAdapter
 from rl_conductor_server.api.anthropic_messages.endpoint import Messages
+from rl_conductor_server.api.anthropic_messages.schema import MessagesBody
 from rl_conductor_server.api.openai_chat.endpoint import ChatCompletions
+from rl_conductor_server.api.openai_chat.schema import ChatBody
 from rl_conductor_server.api.openai_responses.endpoint import Responses
-from rl_conductor_server.endpoints import admin, health, models, runs
-from rl_conductor_server.endpoints.dependencies import get_service
+from rl_conductor_server.api.openai_responses.schema import ResponsesBody
+from rl_conductor_server.catalog import catalog_of
+from rl_conductor_server.endpoints import admin, feedback, health, keys, models, responses, runs, tokens
+from rl_conductor_server.endpoints.dependencies import get_service, json_body
 from rl_conductor_server.errors import ApiError, anthropic_error_body, invalid_request, openai_error_body, to_api_error
+from rl_conductor_server.logs import AccessLog, add_log_fields
+from rl_conductor_server.openapi import ANSWERS, openapi_document
 from rl_conductor_server.service import Service
+from rl_conductor_server.settings import Settings
 from rl_conductor_server.web.pages import router as pages
 
 log = logging.getLogger("rl_conductor_server")
 
-ADAPTERS: dict[str, ApiAdapter] = {
-    "/v1/chat/completions": ChatCompletions(),
-    "/v1/responses": Responses(),
-    "/v1/messages": Messages(),
+ADAPTERS: dict[str, tuple[ApiAdapter, type[BaseModel]]] = {
+    "/v1/chat/completions": (ChatCompletions(), ChatBody),
+    "/v1/responses": (Responses(), ResponsesBody),
+    "/v1/messages": (Messages(), MessagesBody),
 }
+"""The adapter and the body of each endpoint for requests that models answer."""
+UNSUPPORTED = {
+    "/v1/embeddings": "the models of this server generate text; send embeddings to the vendor",
+    "/v1/completions": "send a chat to /v1/chat/completions",
+    "/v1/conversations": "continue a response with previous_response_id",
+}
+"""Endpoints of the vendors that clients may expect, with the reason for their absence, or what to use instead."""
 LOOPBACK_NAMES = ["127.0.0.1", "localhost", "[::1]"]
-"""The only accepted `Host` headers without API keys: a website could otherwise reach the server by DNS rebinding."""
+"""The only accepted `Host` headers while no API key is needed: a website could reach the server by DNS rebinding."""
 
 
-def create_app(service: Service) -> FastAPI:
-    """Creates the ASGI application."""
+OpenService = Callable[[], AbstractAsyncContextManager[Service]]
+
+
+def create_app(*conductors: Conductor, settings: Settings | None = None) -> FastAPI:
+    """Creates an ASGI application that serves conductors made in Python, each as the model of its name.
+
+    Any ASGI server can run it; `rl-conductor serve` also limits the time that slow clients may take.
+
+    Args:
+        conductors: the models; their names must differ. The application closes them when it stops.
+        settings: the store, keys, administrators and limits; the pool, profiles and routes in them are not used.
+
+    Raises:
+        ConfigError: two conductors have one name, or there is none.
+    """
+    catalog = catalog_of(conductors)
+    effective = settings or Settings()
 
     @asynccontextmanager
-    async def lifespan(_: FastAPI) -> AsyncGenerator[None, None]:
+    async def open_service() -> AsyncGenerator[Service, None]:
+        service = await Service.create(catalog, effective)
         async with service.open():
+            yield service
+
+    return _build(open_service)
+
+
+def service_app(service: Service) -> FastAPI:
+    """Creates the ASGI application of a service, which it opens and closes."""
+
+    @asynccontextmanager
+    async def open_service() -> AsyncGenerator[Service, None]:
+        async with service.open():
+            yield service
+
+    app = _build(open_service)
+    app.state.service = service
+    return app
+
+
+def _build(open_service: OpenService) -> FastAPI:
+    @asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncGenerator[None, None]:
+        async with open_service() as service:
+            app.state.service = service
             yield
 
-    app = FastAPI(title="RL Conductor", lifespan=lifespan, docs_url=None, redoc_url=None, openapi_url=None)
-    app.state.service = service
-    if not service.settings.keys:
-        app.add_middleware(TrustedHostMiddleware, allowed_hosts=LOOPBACK_NAMES)
-    for router in (models.router, runs.router, admin.router, health.router, pages):
+    app = FastAPI(title="RL Conductor", lifespan=lifespan, docs_url=None, redoc_url=None, openapi_url="/openapi.json")
+    app.add_middleware(HostCheck)
+    app.add_middleware(AccessLog)
+    for router in (
+        models.router,
+        runs.router,
+        feedback.router,
+        responses.router,
+        tokens.router,
+        admin.router,
+        keys.router,
+        health.router,
+        pages,
+    ):
         app.include_router(router)
-    for path, adapter in ADAPTERS.items():
-        app.post(path)(_endpoint(adapter))
+    for path, (adapter, body) in ADAPTERS.items():
+        app.post(path, openapi_extra=json_body(body), responses=ANSWERS, summary=adapter.name)(_endpoint(adapter))
+    app.openapi = partial(openapi_document, app)  # type: ignore[method-assign]
     for error in (ConductorError, OperationalError, InterfaceError):
         app.add_exception_handler(error, _handle_error)
     app.add_exception_handler(RequestValidationError, _handle_validation_error)
     app.add_exception_handler(HTTPException, _handle_http_error)
     return app
+
+
+class HostCheck:
+    """Rejects foreign `Host` headers while no API key is needed."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+        self._local = TrustedHostMiddleware(app, allowed_hosts=LOOPBACK_NAMES)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        is_local = scope["type"] == "http" and not scope["app"].state.service.keys.is_required
+        await (self._local if is_local else self._app)(scope, receive, send)
 
 
 def _endpoint(adapter: ApiAdapter) -> Callable[[Request], Awaitable[Response]]:
@@ -70,22 +150,28 @@ def _endpoint(adapter: ApiAdapter) -> Callable[[Request], Awaitable[Response]]:
         except ClientDisconnect:
             return Response(status_code=499)
         except Exception as error:  # nothing further out knows the error format of the adapter's API
-            response = _error_response(error, adapter)
-        service.metrics.count_request(http.url.path, response.status_code)
+            response = _error_response(http, error, adapter)
         return response
 
     return endpoint
 
 
-def _error_response(error: Exception, adapter: ApiAdapter) -> Response:
-    converted = _convert_error(error)
-    run = {"x-conductor-run": error.trace.id} if isinstance(error, RunError) else {}
+def _error_response(http: Request, error: Exception, adapter: ApiAdapter) -> Response:
+    converted = _convert_error(http, error)
+    cause = error if isinstance(error, RunError) else error.__cause__  # an `ApiError` may stand for it
+    run = {"x-conductor-run": cause.trace.id} if isinstance(cause, RunError) else {}
     return JSONResponse(adapter.error_body(converted), status_code=converted.status, headers=converted.headers | run)
 
 
-async def _handle_error(_: Request, error: Exception) -> Response:
-    converted = _convert_error(error)
-    return JSONResponse(openai_error_body(converted), status_code=converted.status, headers=converted.headers)
+async def _handle_error(http: Request, error: Exception) -> Response:
+    converted = _convert_error(http, error)
+    return JSONResponse(_error_body(http, converted), status_code=converted.status, headers=converted.headers)
+
+
+def _error_body(http: Request, error: ApiError) -> dict[str, Any]:
+    """Formats an error as the API does that the client uses."""
+    is_anthropic = "anthropic-version" in http.headers or http.url.path.startswith("/v1/messages")
+    return anthropic_error_body(error) if is_anthropic else openai_error_body(error)
 
 
 async def _handle_validation_error(http: Request, error: Exception) -> Response:
@@ -99,16 +185,18 @@ async def _handle_http_error(http: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     path = http.url.path
     message = f"there is no {http.method} {path}" if error.status_code in (404, 405) else str(error.detail)
+    if path in UNSUPPORTED:
+        message = f"{path} is not supported: {UNSUPPORTED[path]}"
     code = {404: "unknown_url", 405: "method_not_allowed"}.get(error.status_code, "http_error")
     converted = ApiError(message, status=error.status_code, code=code)
-    is_anthropic = "anthropic-version" in http.headers or path.startswith("/v1/messages")
-    body = anthropic_error_body(converted) if is_anthropic else openai_error_body(converted)
+    add_log_fields(http, cause=code)
     headers = converted.headers | dict(error.headers or {})
-    return JSONResponse(body, status_code=error.status_code, headers=headers)
+    return JSONResponse(_error_body(http, converted), status_code=error.status_code, headers=headers)
 
 
-def _convert_error(error: Exception) -> ApiError:
+def _convert_error(http: Request, error: Exception) -> ApiError:
     converted = to_api_error(error)
+    add_log_fields(http, cause=converted.code)
     if converted.status == 500:
         log.error("a request failed", exc_info=error)
     return converted

@@ -19,6 +19,8 @@ from rl_conductor_server.errors import ApiError
 from rl_conductor_server.settings import ProfileEntry
 from rl_conductor_server.store import Arm
 
+PREFIX = "conductor:"
+"""The provider in the names of conductors, which served models leave out."""
 BUILT_IN = {"conductor-mini": (MINI, date(2026, 11, 21)), "conductor-ultra": (ULTRA, date(2026, 11, 21))}
 """The built-in models, with the dates of their last change."""
 
@@ -53,7 +55,7 @@ class ServedModel:
 
     @cached_property
     def fingerprint(self) -> str:
-        """A hash of everything that affects its answers: code, prompts, limits, planner, router, selector and pool."""
+        """A hash of everything that affects its answers: code, prompts, limits, planner, pool, guardrails."""
         conductor = self.conductor
         planner = conductor.planner
         parts = [package_version(), prompt_version(), conductor.limits.model_dump_json(), planner.model.name]
@@ -65,6 +67,7 @@ class ServedModel:
             for worker in conductor.pool.values()
         ]
         parts += [f"{worker.name} {worker.instructions}" for worker in conductor.pool.values() if worker.instructions]
+        parts += [f"{guardrail.name} {sorted(guardrail.stages)}" for guardrail in conductor.guardrails]
         return f"fp_{hashlib.sha256('|'.join(parts).encode()).hexdigest()[:12]}"
 
 
@@ -116,3 +119,20 @@ def _model_from_profile(name: str, entry: ProfileEntry, pool: DiscoveredPool) ->
     base = Conductor.from_discovered(routed, profile=entry.base, policy=entry.policy, name=name)
     limits = {limit: getattr(entry.limits, limit) for limit in entry.limits.model_fields_set}
     return ServedModel(name, entry.released, base.replaced(limits=base.limits.model_copy(update=limits)))
+
+
+def catalog_of(conductors: Sequence[Conductor]) -> ModelCatalog:
+    """Offers conductors as models of their own names, released today.
+
+    Raises:
+        ConfigError: two have one name, or there is none.
+    """
+    names = [conductor.name.removeprefix(PREFIX) for conductor in conductors]
+    if not names:
+        raise ConfigError("there is no conductor to serve; pass at least one")
+    if repeated := next((name for name in names if names.count(name) > 1), None):
+        raise ConfigError(f"two conductors are named {repeated!r}; give each its own with Conductor(..., name=...)")
+    today = datetime.now(UTC).date()
+    return ModelCatalog(
+        [ServedModel(name, today, conductor) for name, conductor in zip(names, conductors, strict=True)]
+    )

@@ -7,6 +7,7 @@ from typing import Any
 from sqlalchemy.exc import InterfaceError, OperationalError
 
 from rl_conductor.errors import ConductorError, ConfigError, LimitError, PolicyError, RunError, WorkflowError
+from rl_conductor.trace.checks import ENDS_RUN
 from rl_conductor.trace.trace import Trace
 from rl_conductor_server.store.codec import IncompatibleReleaseError
 from rl_conductor_server.store.write_behind import StoreUnavailableError
@@ -108,6 +109,8 @@ def _run_error(trace: Trace) -> ApiError:
         return ApiError("the server is shutting down", status=503, code="stopping", retry_after=5)
     if seconds is not None and trace.seconds >= seconds:
         return ApiError(f"{message} (limits.seconds={seconds:g})", status=504, code="deadline_exceeded")
+    if any(check.outcome == "failed" and check.stage in ENDS_RUN for check in trace.checks()):
+        return ApiError(message, status=502, code="guardrail_failed")
     if calls and calls[-1].outcome == "refused":
         return invalid_request(f"a limit stopped the run: {calls[-1].error}", code="limit_exceeded")
     return _overload_error(trace, message) or ApiError(message, status=502, code="upstream_error")
@@ -115,7 +118,7 @@ def _run_error(trace: Trace) -> ApiError:
 
 def _overload_error(trace: Trace, message: str) -> ApiError | None:
     """Returns an error that is worth a retry if the last call to every worker failed because of overload."""
-    last_calls = {call.worker: call for call in trace.calls() if call.worker is not None}.values()
+    last_calls = {call.worker: call for call in trace.calls() if call.worker is not None and not call.is_check}.values()
     if not last_calls or not all(call.retryable and call.status in OVERLOAD_STATUSES for call in last_calls):
         return None
     waits = [call.retry_after for call in last_calls if call.retry_after is not None]

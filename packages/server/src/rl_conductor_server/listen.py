@@ -9,21 +9,21 @@ from uvicorn import Config, Server
 
 from rl_conductor.errors import ConfigError
 from rl_conductor_server.api.body import TimeoutProtocol
-from rl_conductor_server.app import create_app
+from rl_conductor_server.app import service_app
 from rl_conductor_server.service import Service
 from rl_conductor_server.settings import Settings
 
 
-def listening_socket(settings: Settings) -> socket.socket:
-    """Opens the socket of the settings; without an API key, only on a loopback address.
+def listening_socket(settings: Settings, *, has_stored_keys: bool = False) -> socket.socket:
+    """Opens the socket of the settings; without an API key in them or in the store, only on a loopback address.
 
     Raises:
         ConfigError: the address is not a loopback address, or can't be bound.
     """
-    if not settings.keys and not is_loopback(settings.host):
+    if not settings.keys and not has_stored_keys and not is_loopback(settings.host):
         raise ConfigError(
-            f"no API key is set, so anyone who can reach {settings.host} could spend your money: add a [keys.NAME] "
-            "table ('rl-conductor serve --new-key NAME' writes one), or listen on 127.0.0.1"
+            f"there is no API key, so anyone who can reach {settings.host} could spend your money: create one with "
+            "'rl-conductor keys create NAME', or listen on 127.0.0.1"
         )
     family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
     try:
@@ -52,7 +52,7 @@ def http_server(service: Service) -> Server:
         seconds = intake.client_seconds
 
     config = Config(
-        create_app(service),
+        service_app(service),
         http=Protocol,
         ws="none",
         lifespan="on",

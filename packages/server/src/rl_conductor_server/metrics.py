@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client.multiprocess import MultiProcessCollector
 
+from rl_conductor.calls.budget import Amount
 from rl_conductor.trace.trace import Trace
 
+MULTIPROCESS_FOLDER = "PROMETHEUS_MULTIPROC_DIR"
+"""The variable with the folder in which worker processes share their metrics."""
 DURATION_BUCKETS = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600)
 
 
@@ -21,7 +26,47 @@ class Metrics:
             "conductor_requests", "Requests by path and status.", ["path", "status"], registry=registry
         )
         self._runs = Counter("conductor_runs", "Runs that have ended.", ["model", "outcome"], registry=registry)
-        self._running = Gauge("conductor_running", "Runs in progress.", ["model"], registry=registry)
+        self._request_seconds = Histogram(
+            "conductor_request_seconds",
+            "Duration of requests in seconds, until the last byte was sent.",
+            ["path"],
+            registry=registry,
+            buckets=DURATION_BUCKETS,
+        )
+        self._running = Gauge(
+            "conductor_running", "Runs in progress.", ["model"], registry=registry, multiprocess_mode="livesum"
+        )
+        self._queue_depth = Gauge(
+            "conductor_queue_depth",
+            "Runs that wait until others have ended.",
+            registry=registry,
+            multiprocess_mode="livesum",
+        )
+        self._first_token = Histogram(
+            "conductor_first_token_seconds",
+            "Seconds until the first text of a streamed answer, from the start of its run.",
+            ["model"],
+            registry=registry,
+            buckets=DURATION_BUCKETS,
+        )
+        self._reserved_usd = Gauge(
+            "conductor_reserved_usd",
+            "US dollars reserved for calls in flight.",
+            registry=registry,
+            multiprocess_mode="livesum",
+        )
+        self._reserved_calls = Gauge(
+            "conductor_reserved_calls",
+            "Calls in flight for which an amount is reserved.",
+            registry=registry,
+            multiprocess_mode="livesum",
+        )
+        self._store_lag = Gauge(
+            "conductor_store_lag_seconds",
+            "Age of the oldest write that is not committed.",
+            registry=registry,
+            multiprocess_mode="livemax",
+        )
         self._seconds = Histogram(
             "conductor_run_seconds",
             "Duration of runs in seconds.",
@@ -41,6 +86,7 @@ class Metrics:
             "Percentage of an experiment's requests that the conductor answers.",
             ["route"],
             registry=registry,
+            multiprocess_mode="mostrecent",
         )
         self._rollbacks = Counter(
             "conductor_canary_rollbacks", "Canaries that a guard rolled back.", ["route"], registry=registry
@@ -53,11 +99,30 @@ class Metrics:
         )
 
     def render(self) -> bytes:
-        """Return all metrics in the Prometheus text format."""
-        return generate_latest(self.registry)
+        """Return all metrics in the Prometheus text format, those of all worker processes of this server together."""
+        if MULTIPROCESS_FOLDER not in os.environ:
+            return generate_latest(self.registry)
+        registry = CollectorRegistry()
+        MultiProcessCollector(registry)  # type: ignore[no-untyped-call]
+        return generate_latest(registry)
 
-    def count_request(self, path: str, status: int) -> None:
+    def count_request(self, path: str, status: int, seconds: float) -> None:
         self._requests.labels(path, str(status)).inc()
+        self._request_seconds.labels(path).observe(seconds)
+
+    def set_queue_depth(self, waiting: int) -> None:
+        self._queue_depth.set(waiting)
+
+    def observe_first_token(self, model: str, seconds: float) -> None:
+        self._first_token.labels(model).observe(seconds)
+
+    def set_reserved(self, amount: Amount) -> None:
+        """Set the amounts that are reserved for calls in flight."""
+        self._reserved_usd.set(float(amount.usd))
+        self._reserved_calls.set(amount.calls)
+
+    def set_store_lag(self, seconds: float) -> None:
+        self._store_lag.set(seconds)
 
     @contextmanager
     def track_running(self, model: str) -> Iterator[None]:

@@ -24,6 +24,18 @@ def nearest_effort(effort: RequestedEffort | None) -> Effort | None:
     return None if effort is None else NEAREST_EFFORTS.get(effort) or effort  # type: ignore[return-value]
 
 
+class ResponseState(Value):
+    """The stateful part of a request of the Responses API."""
+
+    body: str = ""
+    """The request as JSON, without the turns before it."""
+    previous: str | None = None
+    """The run whose conversation this request continues."""
+    background: bool = False
+    """Returns at once; the run goes on without the client, which asks for the answer later."""
+    instructions: str | None = None
+
+
 class ParsedRequest(Value):
     """A request, independent of the API that it was sent to."""
 
@@ -38,5 +50,12 @@ class ParsedRequest(Value):
     """Parameters without effect here; the response lists them."""
     keep: bool = True
     """Stores the conversation after the run. Usage and cost are always stored."""
+    state: ResponseState | None = None
+    """Set for requests of the Responses API."""
     stream: bool = False
     usage_in_stream: bool = True
+
+    @property
+    def is_background(self) -> bool:
+        """`True` if the run goes on without the client."""
+        return self.state is not None and self.state.background

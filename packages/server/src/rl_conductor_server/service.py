@@ -19,24 +19,28 @@ from rl_conductor_server.api.body import content_length, read_idempotency_key, r
 from rl_conductor_server.api.body_limits import BodyBudget, check_counts
 from rl_conductor_server.api.results import Results
 from rl_conductor_server.api.sse import EventStream, encode_frames, wait_started
-from rl_conductor_server.auth.keys import ApiKey, ApiKeys
+from rl_conductor_server.auth.budgets import KeyBudget
+from rl_conductor_server.auth.keys import REFRESH_SECONDS, ApiKey, ApiKeys
 from rl_conductor_server.catalog import ModelCatalog, ServedModel
 from rl_conductor_server.experiments.canary import CanaryController
 from rl_conductor_server.experiments.experiment import Experiments
 from rl_conductor_server.experiments.shadow import ShadowRunners
+from rl_conductor_server.logs import add_log_fields
 from rl_conductor_server.metrics import Metrics
 from rl_conductor_server.protocol import ParsedRequest
 from rl_conductor_server.runs.admission import Admission
 from rl_conductor_server.runs.handle import RunHandle
 from rl_conductor_server.runs.registry import RunRegistry
 from rl_conductor_server.runs.request import AdmittedRequest, admit
-from rl_conductor_server.settings import Settings
+from rl_conductor_server.settings import Settings, StoreEntry
 from rl_conductor_server.shutdown import ShutdownEvent
-from rl_conductor_server.store import Arm, Store, StoreUnavailableError
+from rl_conductor_server.store import Arm, Store, StoreUnavailableError, StoreUnreachableError
 
 log = logging.getLogger("rl_conductor_server")
 
 HOUR, DAY = 3_600, 86_400
+MAX_STORE_DELAY = 4.0
+"""Maximum pause between two attempts to open the store, in seconds."""
 MAX_INLINE_BYTES = 256 * 2**10
 """Size above which a body is parsed in a thread; smaller ones take a few milliseconds."""
 
@@ -65,15 +69,16 @@ class Service:
         """
         experiments = Experiments(settings.routes, catalog)
         metrics = Metrics()
-        lease = settings.store.lease_seconds
-        store = await Store.open(settings.store.url, lease=lease, on_lost_write=metrics.count_lost_write)
+        store = await open_store(settings.store, on_lost_write=metrics.count_lost_write)
+        keys = ApiKeys(settings, store)
+        await keys.refresh()
         shadows = ShadowRunners(experiments, store, metrics)
-        admission = Admission(settings.intake.running, settings.intake.waiting)
+        admission = Admission(settings.intake.running, settings.intake.waiting, on_queue=metrics.set_queue_depth)
         return cls(
             settings=settings,
             experiments=experiments,
             store=store,
-            keys=ApiKeys(settings, store),
+            keys=keys,
             runs=RunRegistry(store, admission, metrics, on_answer=shadows.offer),
             shadows=shadows,
             canaries=CanaryController(experiments, store, metrics),
@@ -94,7 +99,13 @@ class Service:
         interval = self.settings.store.lease_seconds / 5
         background = [
             asyncio.create_task(_repeat(work, seconds), name=work.__name__)
-            for work, seconds in ((self._heartbeat, interval), (self._refresh, interval), (self._prune, HOUR))
+            for work, seconds in (
+                (self._heartbeat, interval),
+                (self.keys.refresh, REFRESH_SECONDS),
+                (self._cancel_requested, interval),
+                (self._refresh, interval),
+                (self._prune, HOUR),
+            )
         ]
         try:
             async with self.shadows.open():
@@ -105,12 +116,25 @@ class Service:
             for task in background:
                 task.cancel()
             await asyncio.gather(*background, return_exceptions=True)
+            for budget in self._budgets:
+                budget.close()
             await self.store.aclose()
             await self.experiments.aclose()
 
     async def _heartbeat(self) -> None:
         """Renews the leases of this process's runs; a task of its own, because `_refresh` may take longer."""
+        self.update_gauges()
         await self.store.renew_leases(self.active_runs)
+
+    def update_gauges(self) -> None:
+        """Updates the metrics of amounts that change with every call and write."""
+        self.metrics.set_reserved(self.runs.reserved)
+        self.metrics.set_store_lag(self.store.write_queue.lag)
+
+    async def _cancel_requested(self) -> None:
+        """Cancels the runs in the background for which another process received the request to cancel them."""
+        for run in await self.store.responses.list_cancelled(list(self.runs.active_ids)):
+            self.runs.cancel(run)
 
     async def _refresh(self) -> None:
         """Ends runs of servers that are gone, and reads the spending and canaries of other processes."""
@@ -118,12 +142,17 @@ class Service:
         if expired:
             log.warning("%d runs ended as failed, as the server that ran them is gone", len(expired))
             self.metrics.count_expired_runs(len(expired))
-        for budget in (*self.keys, *(shadow.budget for shadow in self.shadows.values())):
+        for budget in self._budgets:
             await budget.refresh()
         await self.canaries.refresh()
 
     async def _prune(self) -> None:
         await self.store.prune(before=time.time() - self.settings.store.retain_days * DAY)
+
+    @property
+    def _budgets(self) -> list[KeyBudget]:
+        """The budgets of all keys and shadows."""
+        return [*self.keys, *(shadow.budget for shadow in self.shadows.values())]
 
     @property
     def active_runs(self) -> list[str]:
@@ -138,12 +167,20 @@ class Service:
             ClientDisconnect: the client has disconnected.
         """
         key = self.keys.authenticate(http)
+        add_log_fields(http, key=key.name)
         key.check_rate()
         with ExitStack() as subscriptions:
             body = await self._read_body(http)
             subscriptions.enter_context(self.bodies.reserve(len(body)))
             parsed = await self._parse(body, adapter)
+            parsed = await adapter.add_history(parsed, self.store, key=key.name, limits=self.settings.intake)
             return await self._answer(http, adapter, key, parsed, subscriptions)
+
+    async def read(self, http: Request, adapter: ApiAdapter) -> ParsedRequest:
+        """Reads and parses a request that is answered without a run. Raises `ApiError`."""
+        body = await self._read_body(http)
+        with self.bodies.reserve(len(body)):
+            return await self._parse(body, adapter)
 
     async def _read_body(self, http: Request) -> bytes:
         intake = self.settings.intake
@@ -188,6 +225,7 @@ class Service:
         for request in admitted:
             run = await self.runs.start(request)
             subscriptions.enter_context(run.subscribe())
+            adapter.record(request.parsed, run, self.store, key=request.key.name)
             runs.append(run)
         parsed, model = admitted[0].parsed, admitted[0].model
         header = ResponseHeader(runs[0].id, int(runs[0].created), model.pinned, model.fingerprint)
@@ -197,8 +235,30 @@ class Service:
             frames = encode_frames(parsed, adapter.stream(parsed, header), runs)
             timeout = self.settings.intake.client_seconds
             return EventStream(frames, timeout=timeout, on_close=subscriptions.pop_all().close, headers=headers)
+        if parsed.is_background and not runs[0].is_replayed:
+            await self.store.write_queue.flush()
+            return JSONResponse(adapter.response(parsed, header, Results(())), headers=headers)
         results = Results(await asyncio.gather(*(run.result() for run in runs)))
         return JSONResponse(adapter.response(parsed, header, results), headers=headers | results.headers)
+
+
+async def open_store(entry: StoreEntry, *, on_lost_write: Callable[[], None] = lambda: None) -> Store:
+    """Opens the store of the settings. Waits for a database that does not answer yet, such as one that starts, too.
+
+    Raises:
+        ConfigError: it can't be opened, or does not answer in time.
+    """
+    deadline = time.monotonic() + entry.wait_seconds
+    delay = 0.25
+    while True:
+        try:
+            return await Store.open(entry.url, lease=entry.lease_seconds, on_lost_write=on_lost_write)
+        except StoreUnreachableError as error:
+            if time.monotonic() + delay > deadline:
+                raise
+            log.warning("%s; trying again in %g s", error, delay)
+            await asyncio.sleep(delay)
+            delay = min(2 * delay, MAX_STORE_DELAY)
 
 
 async def _repeat(work: Callable[[], Awaitable[None]], seconds: float) -> None:

@@ -13,7 +13,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_valida
 from rl_conductor._internal.toml import read_toml
 from rl_conductor.config.profiles import ProfileName
 from rl_conductor.errors import ConfigError
-from rl_conductor.pool.pool_file import PlannerEntry, PoolFile, WorkerEntry
+from rl_conductor.pool.pool_file import GuardrailEntry, PlannerEntry, PoolFile, WorkerEntry
 from rl_conductor.types import Value
 from rl_conductor.workflow.limits import Limits
 from rl_conductor.workflow.policy import Policy
@@ -55,6 +55,13 @@ class KeyEntry(BudgetEntry):
     requests_per_minute: int | None = Field(default=None, ge=1)
     models: frozenset[str] | None = None
     """The models that it has access to; `None` means all."""
+
+
+class AdminEntry(_Entry):
+    """An administrator: `[admins.NAME]`."""
+
+    sha256: Sha256
+    """SHA-256 of the administrator's key, in hex."""
 
 
 class ProfileEntry(_Entry):
@@ -133,6 +140,8 @@ class StoreEntry(_Entry):
     """The database of runs: `[store]`."""
 
     url: str = "sqlite:///rl-conductor.db"
+    wait_seconds: float = Field(default=45.0, ge=0)
+    """How long the server waits at its start for a database that does not answer yet."""
     retain_days: int = Field(default=30, ge=1)
     lease_seconds: float = Field(default=10.0, gt=0)
     """Without a heartbeat for so long, a process counts as dead, and others may resume its runs."""
@@ -164,6 +173,14 @@ class IntakeEntry(_Entry):
     """Seconds that runs in progress may still take after the shutdown signal."""
 
 
+class LogEntry(_Entry):
+    """The log on stderr: `[log]`."""
+
+    format: Literal["text", "json"] = "text"
+    access: bool = True
+    """Logs each request."""
+
+
 class Settings(_Entry):
     """The whole file; all tables are optional."""
 
@@ -173,13 +190,18 @@ class Settings(_Entry):
     """A pool file. Without it, the pool is `[workers]`, or else the one that `rl-conductor pool` discovers."""
     planner: PlannerEntry | None = None
     workers: dict[str, WorkerEntry] = Field(default_factory=dict)
+    guardrails: tuple[GuardrailEntry, ...] = ()
+    """Guardrails of all models, after those of the pool file."""
     profiles: dict[EntryName, ProfileEntry] = Field(default_factory=dict)
     routes: dict[RouteName, RouteEntry] = Field(default_factory=dict)
     keys: dict[EntryName, KeyEntry] = Field(default_factory=dict)
     admin_sha256: Sha256 | None = None
-    """SHA-256 of the administrator's key; without it, `/admin` is disabled."""
+    """SHA-256 of the administrator's key; without any administrator, `/admin` is disabled."""
+    admins: dict[EntryName, AdminEntry] = Field(default_factory=dict)
+    """More administrators, each with a name for the log."""
     store: StoreEntry = StoreEntry()
     intake: IntakeEntry = IntakeEntry()
+    log: LogEntry = LogEntry()
 
     @property
     def inline_pool(self) -> PoolFile | None:

@@ -52,7 +52,7 @@ class AnthropicWire(WireServer):
         """A `message`."""
         return _message(seen, said) | {
             "content": list(_blocks(said)),
-            "stop_reason": FINISH[said.finish],
+            **_end(said),
             "usage": _input_usage(said) | _output_usage(said),
         }
 
@@ -64,8 +64,7 @@ class AnthropicWire(WireServer):
             frames.append(event("content_block_start", index=index, content_block=empty))
             frames += [event("content_block_delta", index=index, delta=delta) for delta in deltas]
             frames.append(event("content_block_stop", index=index))
-        end = {"stop_reason": FINISH[said.finish], "stop_sequence": None}
-        frames.append(event("message_delta", delta=end, usage=_output_usage(said)))
+        frames.append(event("message_delta", delta=_end(said), usage=_output_usage(said)))
         return [*frames, event("message_stop")]
 
     def failure(self, scenario: str) -> Failure:
@@ -82,6 +81,11 @@ class AnthropicWire(WireServer):
 def event(kind: str, **fields: Any) -> str:
     """A frame of the stream."""
     return f"event: {kind}\ndata: {json.dumps({'type': kind, **fields})}\n\n"
+
+
+def _end(said: Said) -> dict[str, Any]:
+    reason = "stop_sequence" if said.stop_sequence else FINISH[said.finish]
+    return {"stop_reason": reason, "stop_sequence": said.stop_sequence}
 
 
 def _message(seen: Seen, said: Said) -> dict[str, Any]:

@@ -122,6 +122,8 @@ class Said:
     """Id, tool and arguments (JSON text)."""
     finish: str = "stop"
     """`stop`, `length`, `tool_calls` or `content_filter`."""
+    stop_sequence: str | None = None
+    """The stop sequence that ended the text."""
     counts: Counts = Counts()
 
     @property
@@ -153,6 +155,7 @@ REPLIES: dict[str, Callable[[Seen], Said]] = {
     "image": lambda seen: Said(pieces=(f"I see {', '.join(seen.media)}",)),
     "file": lambda seen: Said(pieces=(f"I read {', '.join(seen.media)}",)),
     "reasoning": lambda _: Said(pieces=("4", "2"), thought="six times seven", counts=COUNTS),
+    "stop-sequence": lambda _: Said(pieces=("up to", " here"), stop_sequence="END"),
     "length": lambda _: Said(pieces=("Once upon", " a"), finish="length"),
     "length-empty": lambda _: Said(finish="length"),
     "filter": lambda _: Said(finish="content_filter"),

@@ -61,7 +61,7 @@ class OpenAIWire(WireServer):
             message["reasoning_content"] = said.thought
         if said.calls:
             message["tool_calls"] = [_call(call) for call in said.calls]
-        return _object(seen, "chat.completion", [{"index": 0, "message": message, "finish_reason": said.finish}], said)
+        return _object(seen, "chat.completion", [{"index": 0, "message": message, **_end(said)}], said)
 
     def events(self, seen: Seen, said: Said) -> list[str]:
         """`chat.completion.chunk`s: deltas, the finish reason, the usage, `[DONE]`."""
@@ -76,7 +76,7 @@ class OpenAIWire(WireServer):
         choices: list[list[dict[str, Any]]] = [
             [{"index": 0, "delta": delta, "finish_reason": None}] for delta in deltas
         ]
-        choices += [[{"index": 0, "delta": {}, "finish_reason": said.finish}]]
+        choices += [[{"index": 0, "delta": {}, **_end(said)}]]
         chunks = [_object(seen, "chat.completion.chunk", choice) for choice in choices]
         chunks.append(_object(seen, "chat.completion.chunk", [], said))
         return [f"data: {json.dumps(chunk)}\n\n" for chunk in chunks] + ["data: [DONE]\n\n"]
@@ -86,6 +86,11 @@ class OpenAIWire(WireServer):
         status, message, code = ERRORS[scenario]
         error = {"message": message, "type": "error", "param": None, "code": code}
         return Failure(status, {"error": error}, {"Retry-After": "7"} if scenario == "rate-limit" else {})
+
+
+def _end(said: Said) -> dict[str, Any]:
+    """The finish reason, and vLLM's field for the stop sequence."""
+    return {"finish_reason": said.finish} | ({"stop_reason": said.stop_sequence} if said.stop_sequence else {})
 
 
 def _object(seen: Seen, kind: str, choices: list[Any], said: Said | None = None) -> dict[str, Any]:

@@ -5,7 +5,21 @@ Above `calls`, because agents make budgeted model calls; below `pool`, which cre
 """
 
 from rl_conductor.agents.delegating import BaseModelSession, DelegatingModel
-from rl_conductor.agents.function_tool import AnyTool, FunctionTool, ToolError, WorkerTool
+from rl_conductor.agents.function_tool import FunctionTool
+from rl_conductor.agents.mcp_server import MCPServer
+from rl_conductor.agents.tool import ToolError, ToolSource, ToolSourceError, WorkerTool
 from rl_conductor.agents.tool_loop import ToolLoopModel
+from rl_conductor.agents.toolset import AnyTool
 
-__all__ = ["AnyTool", "BaseModelSession", "DelegatingModel", "FunctionTool", "ToolError", "ToolLoopModel", "WorkerTool"]
+__all__ = [
+    "AnyTool",
+    "BaseModelSession",
+    "DelegatingModel",
+    "FunctionTool",
+    "MCPServer",
+    "ToolError",
+    "ToolLoopModel",
+    "ToolSource",
+    "ToolSourceError",
+    "WorkerTool",
+]

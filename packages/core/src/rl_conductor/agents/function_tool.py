@@ -3,40 +3,20 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from importlib import import_module
-from typing import Any, Protocol, get_type_hints, runtime_checkable
+from typing import Any, get_type_hints
 
 from pydantic import BaseModel, ConfigDict, Field, PydanticUserError, ValidationError, create_model
 from pydantic_core import to_json
 
 from rl_conductor._internal.blocking import in_thread
 from rl_conductor._internal.validation import field_errors
+from rl_conductor.agents.tool import MAX_ARGUMENT_CHARS, MAX_NAME_CHARS, ToolError
 from rl_conductor.errors import ConfigError
 from rl_conductor.types import Tool
-
-MAX_ARGUMENT_CHARS = 100_000
-"""Maximum length of the arguments that a model may pass to a tool, as JSON text."""
-MAX_NAME_CHARS = 64
-"""The longest tool name that all vendors accept."""
-
-
-class ToolError(Exception):
-    """A tool call failed; the message is returned to the model, which may correct its arguments."""
-
-
-@runtime_checkable
-class WorkerTool(Protocol):
-    """A tool that is run on behalf of a worker."""
-
-    @property
-    def definition(self) -> Tool:
-        """The name, description and argument schema, which the model reads."""
-
-    async def run(self, arguments: str) -> str:
-        """Runs the tool with JSON arguments that a model wrote. Raises `ToolError` if they are invalid."""
 
 
 class FunctionTool:
@@ -118,33 +98,6 @@ def _type_errors(name: str) -> Iterator[None]:
     except PydanticUserError as error:
         reason = str(error).splitlines()[0]
         raise ConfigError(f"tool {name!r}: a parameter's type has no JSON schema: {reason}") from None
-
-
-AnyTool = Callable[..., Any] | str | WorkerTool
-"""A Python function, its name as `module:function`, or a tool of another kind."""
-
-
-def to_tools(tools: Sequence[AnyTool]) -> tuple[WorkerTool, ...]:
-    """Converts functions and `module:function` names to tools.
-
-    Raises:
-        ConfigError: a function can't be imported or be a tool, or two tools have the same name.
-    """
-    converted: dict[str, WorkerTool] = {}
-    for item in tools:
-        thing = import_object(item) if isinstance(item, str) else item
-        tool = thing if isinstance(thing, WorkerTool) else _function_tool(thing)
-        name = tool.definition.name
-        if name in converted:
-            raise ConfigError(f"tools: two tools are called {name!r}; rename one of them")
-        converted[name] = tool
-    return tuple(converted.values())
-
-
-def _function_tool(thing: object) -> FunctionTool:
-    if not callable(thing):
-        raise ConfigError(f"tools={thing!r} is not a function; pass functions or 'module:function' names")
-    return FunctionTool(thing)
 
 
 def import_object(path: str) -> Any:

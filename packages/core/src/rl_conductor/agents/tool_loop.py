@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 
 from rl_conductor.agents.delegating import BaseModelSession
-from rl_conductor.agents.function_tool import AnyTool, ToolError, to_tools
+from rl_conductor.agents.tool import ToolError, ToolSourceError, WorkerTool
+from rl_conductor.agents.toolset import AnyTool, Toolset
 from rl_conductor.calls.scope import CallScope, current_scope
 from rl_conductor.errors import ConfigError, ModelError
 from rl_conductor.models.base import MAX_ERROR_LENGTH, Capabilities, Model, WrapperModel, checked
@@ -44,7 +45,7 @@ class ToolLoopModel(WrapperModel):
 
         Args:
             model: a model that can call tools.
-            tools: Python functions, or their names as `module:function`.
+            tools: Python functions, their names as `module:function`, or MCP servers.
             max_tool_rounds: how often tools are run for one reply; then the model has to reply without them.
 
         Raises:
@@ -55,7 +56,7 @@ class ToolLoopModel(WrapperModel):
             raise ConfigError(f"{model.name} can't call tools; leave out tools=... or choose another model")
         if max_tool_rounds < 1:
             raise ConfigError(f"max_tool_rounds={max_tool_rounds} allows no tool call; write 1 or more")
-        self.tools = to_tools(tools)
+        self.tools = Toolset.of(tools)
         self.max_tool_rounds = max_tool_rounds
 
     @property
@@ -65,20 +66,20 @@ class ToolLoopModel(WrapperModel):
 
     @property
     def description(self) -> str:
-        """The model's own description, if it has one, and the names of the tools; the planner reads it."""
+        """The model's own description, if it has one, and the names of the tools and servers; the planner reads it."""
         own = str(getattr(self.model, "description", ""))
-        names = f"has the tools {', '.join(tool.definition.name for tool in self.tools)}"
-        return f"{own}; {names}" if own else names
+        return f"{own}; {self.tools.description}" if own else self.tools.description
 
     async def complete(self, request: Request) -> Completion:
         """Returns the reply after the last tool call.
 
         Raises:
-            ModelError: a call of the model failed; not retryable, because tools may have side effects.
+            ModelError: a call of the model failed, or a server of tools can't be used; not retryable, because tools may
+                have side effects.
         """
         session = BaseModelSession(self.model, request, retries=CALL_RETRIES)
         try:
-            return await _Loop(self, session).run()
+            return await _Loop(self, session, await self.tools.list_tools()).run()
         except ModelError as error:
             error.retryable = False
             raise
@@ -91,16 +92,25 @@ class ToolLoopModel(WrapperModel):
         yield Delta(text=completion.text)
         yield Delta(completion=completion)
 
+    async def aclose(self) -> None:
+        """Closes the model and the connections to servers of tools."""
+        try:
+            await self.tools.aclose()
+        finally:
+            await super().aclose()
+
 
 class _Loop:
     """The calls of the model and of its tools for one reply."""
 
-    def __init__(self, model: ToolLoopModel, session: BaseModelSession) -> None:
+    def __init__(self, model: ToolLoopModel, session: BaseModelSession, tools: Mapping[str, WorkerTool]) -> None:
         request = session.request
         callers_tools = {tool.name for tool in request.tools}
         self.session = session
         self.max_rounds = model.max_tool_rounds
-        self.tools = {tool.definition.name: tool for tool in model.tools if tool.definition.name not in callers_tools}
+        self.tools = {name: tool for name, tool in tools.items() if name not in callers_tools}
+        self.lost: ToolSourceError | None = None
+        """The error of a server that was lost while a tool ran; it ends the loop."""
         self.secrets = find_secrets(model.model)
         definitions = (*(tool.definition for tool in self.tools.values()), *request.tools)
         choice = request.tool_choice if request.tools else "auto"
@@ -136,7 +146,14 @@ class _Loop:
         """Runs the calls of one message concurrently and returns their results in order."""
         outer = current_scope.get()
         # Conductors inside of tools spend from the run's budget; their usage is added to the reply's.
-        scope = CallScope(outer.budget, None, self.session.other_usage, outer.nested)
+        scope = CallScope(
+            outer.budget,
+            None,
+            self.session.other_usage,
+            outer.nested,
+            guardrails=outer.guardrails,
+            policies=outer.policies,
+        )
         token = current_scope.set(scope)
         try:
             uses = await asyncio.gather(*(self._run_tool(call, index) for index, call in enumerate(calls)))
@@ -144,6 +161,8 @@ class _Loop:
             current_scope.reset(token)
         if outer.nested is not None:
             outer.nested.add_tools(uses, self.session.run.began)
+        if self.lost is not None:
+            raise self.lost
         return [Message.tool(call.id, use.result) for call, use in zip(calls, uses, strict=True)]
 
     async def _run_tool(self, call: ToolCall, index: int) -> ToolUse:
@@ -164,6 +183,9 @@ class _Loop:
             return f"error: at most {MAX_CALLS_PER_ROUND} tools can be called at once; call this one again", True
         try:
             return await self.tools[call.name].run(call.arguments), False
+        except ToolSourceError as error:
+            self.lost = error
+            return f"error: {error}"[:MAX_ERROR_LENGTH], True
         except ToolError as error:
             return f"error: {error}"[:MAX_ERROR_LENGTH], True
         except Exception as error:  # any exception of a user's function goes back to the model

@@ -99,7 +99,18 @@ class Attempt:
         if reservation is not None:
             reservation.begin()
         self._shorten(timer)
-        scope = current_scope.set(CallScope(self.run.budget, reservation, self.nested_usage, self.nested, self.slot))
+        run = self.run
+        scope = current_scope.set(
+            CallScope(
+                run.budget,
+                reservation,
+                self.nested_usage,
+                self.nested,
+                self.slot,
+                guardrails=run.all_guardrails,
+                policies=run.policies,
+            )
+        )
         try:
             completion = await (self._complete() if self.on_text is None else self._stream(self.on_text))
         except ModelError as error:
@@ -132,7 +143,9 @@ class Attempt:
         reason = f"limits.seconds={seconds:g} was over"
         if self.deadline is not None and self.deadline < seconds:
             reason = f"the first {self.deadline:.3g} s of limits.seconds={seconds:g} were over"
-        return LimitError(f"{reason} before {self.model.name} had answered", limit="seconds", needed=elapsed, left=0.0)
+        return LimitError(
+            f"{reason} before {self.model.name} had answered", limit="seconds", needed=elapsed, remaining=0.0
+        )
 
     # --------------------------------------------------------------------------------- the reply
 

@@ -148,7 +148,7 @@ class Budget:
                     f"conductors call one another {levels} deep, but limits.depth is {budget.limits.depth}",
                     limit="depth",
                     needed=levels,
-                    left=budget.limits.depth,
+                    remaining=budget.limits.depth,
                 )
             budget = budget.parent
 
@@ -225,13 +225,19 @@ class Budget:
             return "calls", amount.calls, limits.calls
         return None
 
+    @property
+    def spent_in_total(self) -> Amount:
+        """What calls are refused by: the spending that is final."""
+        return self.spent
+
     def _refuse_excess(self, model: str, amount: Amount) -> None:
-        excess = self._excess(self.spent + amount)
+        spent = self.spent_in_total
+        excess = self._excess(spent + amount)
         if excess is None:
             return
         name, required_limit, limit = excess
         needed: Decimal | int = getattr(amount, name)
-        remaining: Decimal | int = limit - getattr(self.spent, name)
+        remaining: Decimal | int = limit - getattr(spent, name)
         if name == "calls":
             message = (
                 f"limits.calls={limit} is used up; raise it to {required_limit} or more to allow a call to {model}"
@@ -244,7 +250,7 @@ class Budget:
                 f"a call to {model} may {need}, but limits.{name}={_format(limit)} leaves {rest}; "
                 f"write limits.{name}={_format(required_limit, _UP)} or more"
             )
-        raise LimitError(message, limit=name, needed=needed, left=remaining)
+        raise LimitError(message, limit=name, needed=needed, remaining=remaining)
 
     def _refuse_unpriced(self, model: str, bound: UpperBound) -> None:
         if self.limits.usd is not None and bound.cost is None:
@@ -252,7 +258,7 @@ class Budget:
                 f"the price of {model} is unknown, so limits.usd can't be enforced; give its worker a price",
                 limit="usd",
                 needed=Decimal("Infinity"),
-                left=self.limits.usd - self.spent.usd,
+                remaining=self.limits.usd - self.spent_in_total.usd,
             )
 
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from copy import copy
 from dataclasses import dataclass, field
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 from rl_conductor.calls.budget import Amount, Budget
 from rl_conductor.calls.scope import current_scope
@@ -14,6 +14,10 @@ from rl_conductor.text.delimiters import new_delimiter_key
 from rl_conductor.trace.events import Listener, ignore
 from rl_conductor.trace.trace import Call
 from rl_conductor.workflow.limits import Limits
+from rl_conductor.workflow.policy import Policy
+
+if TYPE_CHECKING:
+    from rl_conductor.guardrails.base import Guardrail
 
 
 @dataclass(kw_only=True)
@@ -30,8 +34,14 @@ class RunContext:
     """Maximum number of retries of a call whose failure is retryable."""
     keep_prompts: bool = True
     """Whether requests are kept in the trace, or only their fingerprints."""
+    guardrails: Sequence[Guardrail] = ()
+    """Checks of the run's input, prompts, replies and answer."""
+    policies: tuple[Policy, ...] = ()
+    """The policy of this run and of those around it, as far as they hold for nested runs."""
     fence_key: str = field(default_factory=new_delimiter_key)
     """The key of the delimiters around text that models wrote."""
+    all_guardrails: Sequence[Guardrail] = field(init=False)
+    """With those of the runs around this one, which check the prompts and replies of its workers as well."""
     budget: Budget = field(init=False)
     began: float = field(default_factory=time.monotonic, init=False)
     """On the clock of `time.monotonic`."""
@@ -39,11 +49,22 @@ class RunContext:
     def __post_init__(self) -> None:
         scope = current_scope.get()
         self.budget = Budget(self.limits, parent=scope.budget, outer_reservation=scope.reservation)
+        self.all_guardrails = self.guardrails
+        if scope.guardrails:
+            inherited = (each for each in scope.guardrails if not any(each is own for own in self.guardrails))
+            self.all_guardrails = (*self.guardrails, *inherited)
 
     def with_listener(self, emit: Listener) -> Self:
         """Returns a copy with another listener, which shares the budget and the clock."""
         context = copy(self)
         context.emit = emit
+        return context
+
+    def unguarded(self) -> Self:
+        """Returns a copy for the calls that guardrails make, which no guardrail checks."""
+        context = copy(self)
+        context.guardrails = context.all_guardrails = ()
+        context.keep_prompts = False
         return context
 
     def elapsed(self) -> float:

@@ -6,15 +6,20 @@ the run around the call, so this one context variable carries it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager, contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from rl_conductor.calls.budget import Budget, Reservation
 from rl_conductor.calls.nested import NestedRecords
 from rl_conductor.trace.trace import Trace
 from rl_conductor.types import Usage
+from rl_conductor.workflow.policy import Policy
+
+if TYPE_CHECKING:
+    from rl_conductor.guardrails.base import Guardrail
 
 
 @dataclass(frozen=True)
@@ -31,6 +36,10 @@ class CallScope:
     """Collects the nested calls, tools and runs for the trace."""
     slot: AbstractAsyncContextManager[object] | None = None
     """The slot of the worker, which an agent takes for each call of its base model."""
+    guardrails: Sequence[Guardrail] = ()
+    """Guardrails of the run around the call, which nested runs apply to their workers' prompts and replies."""
+    policies: tuple[Policy, ...] = ()
+    """The policies of the runs around, whose rules hold for nested runs as well."""
 
 
 current_scope: ContextVar[CallScope] = ContextVar("current_scope", default=CallScope())  # noqa: B039  (frozen)

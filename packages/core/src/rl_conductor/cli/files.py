@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import sys
+from collections.abc import Collection
 from pathlib import Path
 from typing import TypeVar
 
@@ -24,7 +26,7 @@ def read_trace(name: str) -> Trace:
     Raises:
         ConfigError: the file can't be read or is not a trace.
     """
-    return _read(name, Trace, "a trace, as 'rl-conductor ask --save FILE' writes it")
+    return _read(name, Trace, "a trace, as 'rl-conductor ask --save FILE' writes it", extra=("text", "usage"))
 
 
 def read_workflow(name: str) -> Workflow:
@@ -36,10 +38,22 @@ def read_workflow(name: str) -> Workflow:
     return _read(name, Workflow, "a workflow, as 'rl-conductor plan --json' prints it")
 
 
-def _read(name: str, kind: type[V], description: str) -> V:
+def _read(name: str, kind: type[V], description: str, *, extra: Collection[str] = ()) -> V:
+    """Reads a value; the keys `extra`, which `--json` prints for other programs, are left out."""
     with reading_errors(name):
         text = sys.stdin.read() if name == "-" else Path(name).read_text(encoding="utf-8")
     try:
-        return kind.model_validate_json(text)
+        return kind.model_validate_json(_without_keys(text, extra) if extra else text)
     except ValidationError as error:
         raise ConfigError(f"{name!r} is not {description}: {first_field_error(error)}") from error
+
+
+def _without_keys(text: str, keys: Collection[str]) -> str:
+    """Removes keys from the object in `text`; text that is no JSON object stays as it is."""
+    try:
+        content = json.loads(text)
+    except ValueError:
+        return text
+    if not isinstance(content, dict):
+        return text
+    return json.dumps({key: value for key, value in content.items() if key not in keys})

@@ -26,13 +26,15 @@ FAILURE = 1
 
 ENTRY_POINTS = "rl_conductor.commands"
 COMMANDS = {
-    "ask": "rl_conductor.cli.ask:ask",
-    "plan": "rl_conductor.cli.plan:plan",
-    "run": "rl_conductor.cli.run:run",
-    "pool": "rl_conductor.cli.pool:pool",
-    "models": "rl_conductor.cli.models:app",
-    "trace": "rl_conductor.cli.trace:app",
-    "doctor": "rl_conductor.cli.doctor:doctor",
+    "ask": "rl_conductor.cli.commands.ask:ask",
+    "chat": "rl_conductor.cli.commands.chat:chat",
+    "plan": "rl_conductor.cli.commands.plan:plan",
+    "run": "rl_conductor.cli.commands.run:run",
+    "pool": "rl_conductor.cli.commands.pool:pool",
+    "models": "rl_conductor.cli.commands.models:app",
+    "trace": "rl_conductor.cli.commands.trace:app",
+    "mcp": "rl_conductor.cli.commands.mcp.command:mcp",
+    "doctor": "rl_conductor.cli.commands.doctor:doctor",
 }
 """The commands of this package."""
 SERVER, TRAINING = "rl-conductor-server", "rl-conductor-training"
@@ -41,6 +43,7 @@ ADD_ONS = {
     "runs": SERVER,
     "show": SERVER,
     "audit": SERVER,
+    "keys": SERVER,
     "routes": SERVER,
     "audit-spend": SERVER,
     "bench": TRAINING,

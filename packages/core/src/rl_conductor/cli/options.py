@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import base64
+import json
 import mimetypes
+import os
 import sys
 from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
@@ -15,10 +17,11 @@ import typer
 from rl_conductor._internal.formatting import parse_seconds
 from rl_conductor._internal.io import reading_errors
 from rl_conductor.conductor import Conductor
-from rl_conductor.config.discovery import DiscoveredPool, discover, load_folder
+from rl_conductor.config.discovery import POOL_VARIABLE, DiscoveredPool, discover, from_models, load_folder
 from rl_conductor.config.profiles import ProfileName
 from rl_conductor.errors import ConfigError, PolicyError
-from rl_conductor.types import ContentPart, FilePart, ImagePart, Message, Request, TextPart
+from rl_conductor.pool.pool_file import read_pool_file
+from rl_conductor.types import ContentPart, FilePart, ImagePart, JsonFormat, Message, Request, TextPart
 from rl_conductor.workflow.limits import Limits
 from rl_conductor.workflow.policy import Policy
 
@@ -45,6 +48,15 @@ def _seconds(text: str) -> float:
     return amount
 
 
+def _worker_names(context: typer.Context, incomplete: str) -> list[str]:
+    """Completes the names of workers from the pool file; discovery would be too slow here."""
+    file = context.params.get("pool") or os.environ.get(POOL_VARIABLE)
+    try:
+        return [name for name in read_pool_file(file).workers if name.startswith(incomplete)] if file else []
+    except ConfigError:
+        return []
+
+
 PoolOption = Annotated[
     Path | None,
     typer.Option("--pool", metavar="FILE", help="A pool file; disables discovery.", rich_help_panel=WORKERS),
@@ -58,6 +70,17 @@ ConductorFolder = Annotated[
         rich_help_panel=WORKERS,
     ),
 ]
+Models = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--model",
+        "-m",
+        metavar="NAME",
+        help="Use this model, such as openai:gpt-6-sol; may be repeated; the first one also plans.",
+        rich_help_panel=WORKERS,
+        show_default=False,
+    ),
+]
 Workers = Annotated[
     list[str] | None,
     typer.Option(
@@ -67,6 +90,7 @@ Workers = Annotated[
         help="Use only this worker; may be repeated. 'tag:NAME' and 'region:NAME' stand for groups.",
         rich_help_panel=WORKERS,
         show_default=False,
+        autocompletion=_worker_names,
     ),
 ]
 Denied = Annotated[
@@ -77,6 +101,7 @@ Denied = Annotated[
         help="Never use this worker; may be repeated.",
         rich_help_panel=WORKERS,
         show_default=False,
+        autocompletion=_worker_names,
     ),
 ]
 ProfileOption = Annotated[
@@ -120,6 +145,10 @@ Tokens = Annotated[
     int | None,
     typer.Option("--tokens", min=0, metavar="N", help="Maximum input and output tokens.", rich_help_panel=LIMITS),
 ]
+Question = Annotated[
+    str | None,
+    typer.Argument(metavar="QUESTION", help="The question; read from stdin if omitted.", show_default=False),
+]
 Files = Annotated[
     list[str] | None,
     typer.Option(
@@ -130,7 +159,19 @@ Files = Annotated[
         show_default=False,
     ),
 ]
-AsJson = Annotated[bool, typer.Option("--json", help="Print only the trace, as JSON.", rich_help_panel=OUTPUT)]
+System = Annotated[
+    str | None, typer.Option("--system", metavar="TEXT", help="Instructions for the answer, as a system message.")
+]
+Schema = Annotated[
+    Path | None, typer.Option("--schema", metavar="FILE", help="A JSON schema; the answer is JSON that matches it.")
+]
+AsJson = Annotated[
+    bool,
+    typer.Option("--json", help="Print JSON: text, usage, and all of the trace.", rich_help_panel=OUTPUT),
+]
+Quiet = Annotated[
+    bool, typer.Option("--quiet", "-q", help="Print nothing but the answer and errors.", rich_help_panel=OUTPUT)
+]
 ShowTrace = Annotated[
     bool, typer.Option("--show-trace", help="Print a full report of the run to stderr.", rich_help_panel=OUTPUT)
 ]
@@ -146,6 +187,7 @@ class RunOptions:
 
     pool: Path | None = None
     conductor_folder: Path | None = None
+    models: list[str] | None = None
     workers: list[str] | None = None
     denied: list[str] | None = None
     profile: ProfileName | None = None
@@ -162,11 +204,13 @@ class RunOptions:
         return defaults.replaced(limits=self._limits(defaults.limits)), discovered
 
     def _discover(self) -> DiscoveredPool:
-        if self.conductor_folder is None:
-            return discover(pool_file=self.pool)
-        if self.pool is not None:
-            raise ConfigError("--pool and --conductor both name the workers; pass one of them")
-        return load_folder(self.conductor_folder)
+        sources = {"--pool": self.pool, "--conductor": self.conductor_folder, "--model": self.models}
+        used_options = [option for option, value in sources.items() if value]
+        if len(used_options) > 1:
+            raise ConfigError(f"{' and '.join(used_options)} both name the workers; pass one of them")
+        if self.models:
+            return from_models(self.models)
+        return load_folder(self.conductor_folder) if self.conductor_folder else discover(pool_file=self.pool)
 
     def _limits(self, defaults: Limits) -> Limits:
         values = {
@@ -199,7 +243,9 @@ class RunOptions:
 # ---------------------------------------------------------------------------------------- the question
 
 
-def build_request(question: str | None, files: list[str] | None = None) -> Request:
+def build_request(
+    question: str | None, files: list[str] | None = None, *, system: str | None = None, schema: Path | None = None
+) -> Request:
     """Builds a request from the question, read from stdin if omitted, and the attached files.
 
     Raises:
@@ -214,7 +260,27 @@ def build_request(question: str | None, files: list[str] | None = None) -> Reque
     text = sys.stdin.read() if question in (None, "-") else str(question)
     if not text.strip():
         raise ConfigError("the question is empty; write a question")
-    return Request(messages=(Message.user(text, *(_part(name) for name in files or ())),))
+    message = Message.user(text, *(_part(name) for name in files or ()))
+    return Request(messages=(*system_messages(system), message), response_format=_answer_format(schema))
+
+
+def system_messages(system: str | None) -> tuple[Message, ...]:
+    """Returns the system message, if there is one."""
+    return (Message.system(system),) if system else ()
+
+
+def _answer_format(schema: Path | None) -> JsonFormat | None:
+    if schema is None:
+        return None
+    with reading_errors(schema):
+        text = schema.read_text(encoding="utf-8")
+    try:
+        content = json.loads(text)
+    except ValueError as error:
+        raise ConfigError(f"{str(schema)!r} is no JSON: {error}") from error
+    if not isinstance(content, dict):
+        raise ConfigError(f'{str(schema)!r} is no JSON schema: it must be an object, such as {{"type": "object"}}')
+    return JsonFormat(json_schema=content)
 
 
 def _part(name: str) -> ContentPart:

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
+import signal
 import sys
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from types import FrameType
 from typing import Any, TypeVar
 
 import typer
@@ -29,6 +33,8 @@ T = TypeVar("T")
 
 NO_ANSWER = 1
 INTERRUPTED = 130
+TERMINATED = 143
+"""By SIGTERM; both numbers are 128 and that of the signal."""
 
 
 @dataclass(frozen=True)
@@ -36,6 +42,8 @@ class OutputOptions:
     """Options for printing and saving a run."""
 
     as_json: bool = False
+    quiet: bool = False
+    """Print no progress and no summary."""
     show_trace: bool = False
     save: Path | None = None
 
@@ -58,7 +66,11 @@ def _conduct(
     conductor: Conductor, request: Request, output: OutputOptions, workflow: Workflow | None, path: Path | None
 ) -> None:
     code = 0
-    with watch_run(conductor.planner.model.name, print_answer=not output.as_json) as watcher:
+    planner = conductor.planner.model.name
+    with (
+        watch_run(planner, print_answer=not output.as_json, quiet=output.quiet) as watcher,
+        terminate_as_interrupt() as was_terminated,
+    ):
         try:
             asyncio.run(_run_until_closed(conductor, lambda show: _run(conductor, request, workflow, show), watcher))
         except RunError:
@@ -67,7 +79,7 @@ def _conduct(
             code = NO_ANSWER
             _discard_stdout()
         except KeyboardInterrupt:
-            code = INTERRUPTED
+            code = TERMINATED if was_terminated() else INTERRUPTED
     if watcher.trace is None:
         raise typer.Exit(code)
     watcher.end_line()
@@ -75,6 +87,22 @@ def _conduct(
     _print_summary(watcher.trace, output, code)
     if code:
         raise typer.Exit(code)
+
+
+@contextmanager
+def terminate_as_interrupt() -> Iterator[Callable[[], bool]]:
+    """Handles SIGTERM like Ctrl-C, so that a run tells what was spent; yields whether the signal came."""
+    received: list[int] = []
+
+    def interrupt(number: int, _: FrameType | None) -> None:
+        received.append(number)
+        signal.raise_signal(signal.SIGINT)
+
+    previous = signal.signal(signal.SIGTERM, interrupt)
+    try:
+        yield lambda: bool(received)
+    finally:
+        signal.signal(signal.SIGTERM, previous)
 
 
 def make_plan(conductor: Conductor, request: Request) -> PlanRecord:
@@ -135,20 +163,27 @@ def _discard_stdout() -> None:
 
 def _print(trace: Trace, output: OutputOptions, path: Path | None) -> None:
     if output.as_json:
-        console.write_json(trace.model_dump_json(indent=2))
+        console.write_json(trace_json(trace))
     if path is not None:
         with writing_errors(path):
             path.write_text(trace.model_dump_json(indent=2) + "\n", encoding="utf-8")
 
 
+def trace_json(trace: Trace) -> str:
+    """Serialises a trace, preceded by the answer's text and the usage of the whole run, for `jq .text`."""
+    content = {"text": trace.text, "usage": trace.usage.model_dump(mode="json"), **trace.model_dump(mode="json")}
+    return json.dumps(content, indent=2, ensure_ascii=False)
+
+
 def _print_summary(trace: Trace, output: OutputOptions, code: int) -> None:
     error = console.stderr()
-    if not output.as_json and (output.show_trace or not _was_refused(trace)):
+    wants_summary = not output.quiet and not _was_refused(trace)
+    if not output.as_json and (output.show_trace or wants_summary):
         error.print()
         error.print(report.full_report(trace) if output.show_trace else report.summary(trace))
-    if output.save:
+    if output.save and not output.quiet:
         console.note(error, f"the trace is in {output.save}: rl-conductor trace show {output.save}")
-    if code == INTERRUPTED:
+    if code in (INTERRUPTED, TERMINATED):
         console.fail(f"interrupted; {usage_summary(trace)}")
     elif code:
         console.fail(failure_reason(trace))

@@ -4,15 +4,22 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Self
 from urllib.parse import urlsplit
 
-from rl_conductor.config.learned_folder import CONDUCTOR_FILE, apply_conductor_file, read_conductor_file
+from rl_conductor.config.learned_folder import (
+    CONDUCTOR_FILE,
+    apply_conductor_file,
+    describe_workers,
+    read_conductor_file,
+)
 from rl_conductor.config.profiles import Profile
 from rl_conductor.errors import ConfigError
+from rl_conductor.guardrails.base import Guardrail
+from rl_conductor.guardrails.entry import build_guardrails
 from rl_conductor.models import Model, model
 from rl_conductor.models.endpoints import redact_url, usable_key
 from rl_conductor.planning.planner import Planner
@@ -90,6 +97,7 @@ class DiscoveredPool:
     """A quicker planner, for profiles that prefer cheap and fast workers."""
     selector: WorkflowSelector | None = None
     """Selects a learned workflow for each request; `None` without a learned conductor."""
+    guardrails: tuple[Guardrail, ...] = ()
     embedded: bool = False
     """`True` if nothing else was found, so that the tiny embedded models are used."""
 
@@ -128,15 +136,19 @@ def from_file(content: PoolFile, reason: str) -> DiscoveredPool:
     """Builds the pool of a pool file; without `[planner]`, the first worker's model is also the planner."""
     pool = WorkerPool(content.build())
     tiers = None if content.tiers is None else Router.read(content.tiers)
+    guardrails = build_guardrails(content.guardrails)
     entry = content.planner
     if entry is None:
         first = next(iter(pool.values()))
         planner = Planner.from_worker(first)
         reasons = (reason, f"its first worker {first.name!r} is also the planner: {planner.model.name}")
-        return DiscoveredPool(pool, planner, reasons, tiers=tiers)
+        return DiscoveredPool(pool, planner, reasons, tiers=tiers, guardrails=guardrails)
     planner = Planner.from_entry(entry)
     reasons = (reason, f"using its planner: {planner.model.name}")
-    return DiscoveredPool(pool, planner, reasons, limits=Limits(steps=entry.steps), access=entry.access, tiers=tiers)
+    limits = Limits(steps=entry.steps)
+    return DiscoveredPool(
+        pool, planner, reasons, limits=limits, access=entry.access, tiers=tiers, guardrails=guardrails
+    )
 
 
 def load_folder(
@@ -162,7 +174,22 @@ def load_folder(
         discovered = from_file(read_pool_file(content.pool), f"using {source}")
         discovered = replace(discovered, planner=planner or discovered.planner)
     planner, selector = apply_conductor_file(content, discovered.planner, discovered.pool, source)
-    return replace(discovered, planner=planner, selector=selector)
+    described = describe_workers(discovered.pool, content.descriptions)
+    return replace(discovered, pool=described, planner=planner, selector=selector)
+
+
+def from_models(names: Sequence[str]) -> DiscoveredPool:
+    """Builds a pool of models such as `openai:gpt-6-sol`; the first one is also the planner.
+
+    Raises:
+        ConfigError: a name is unknown, or a required library or key is missing.
+    """
+    short_names = [name.partition(":")[2] or name for name in names]
+    worker_names = short_names if len(set(short_names)) == len(names) else names
+    workers = [Worker.of(worker, name) for worker, name in zip(worker_names, names, strict=True)]
+    planner = Planner.from_worker(workers[0])
+    reasons = (f"using {', '.join(names)}", f"{planner.model.name} is also the planner")
+    return DiscoveredPool(WorkerPool(workers), planner, reasons)
 
 
 def from_keys(environ: Mapping[str, str]) -> DiscoveredPool | None:

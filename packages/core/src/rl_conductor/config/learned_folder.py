@@ -6,6 +6,7 @@ import hashlib
 import json
 import logging
 import os
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -43,6 +44,8 @@ class ConductorFile(BaseModel):
     """The planner's model, as `provider:name`; it comes from the pool file."""
     instructions: str = ""
     """Instructions for the planner, in addition to those of the pool file."""
+    descriptions: dict[str, str] = Field(default_factory=dict)
+    """Learned descriptions of workers for the planner, which replace those of their cards."""
     examples: Path | None = None
     """File with the planner's worked examples, relative to the folder."""
     selector: Path | None = None
@@ -82,8 +85,11 @@ def write_conductor_folder(
     selector: WorkflowSelector | None = None,
     pool_file: Path | None = None,
     instructions: str = "",
+    descriptions: Mapping[str, str] | None = None,
 ) -> None:
     """Writes `conductor.toml` and the files that it names; the planner's own examples are among them.
+
+    The fingerprints are those of `pool`, to which the learned `descriptions` are not applied.
 
     Raises:
         ConfigError: a file can't be written.
@@ -91,18 +97,38 @@ def write_conductor_folder(
     examples = () if isinstance(planner.examples, int) else planner.examples
     write_value(folder / SELECTOR_FILE, selector) if selector else (folder / SELECTOR_FILE).unlink(missing_ok=True)
     write_lines(folder / EXAMPLES_FILE, examples) if examples else (folder / EXAMPLES_FILE).unlink(missing_ok=True)
-    lines = ["# Written by rl-conductor learn.", "format = 1", f"method = {json.dumps(method)}"]
+    lines = ["# Written by rl-conductor learn.", "format = 1", f"method = {_quote(method)}"]
     if pool_file is not None:
-        lines.append(f"pool = {json.dumps(Path(os.path.relpath(pool_file, folder)).as_posix())}")
-    lines.append(f"planner = {json.dumps(planner.model.name)}")
+        lines.append(f"pool = {_quote(Path(os.path.relpath(pool_file, folder)).as_posix())}")
+    lines.append(f"planner = {_quote(planner.model.name)}")
     if instructions:
-        lines.append(f"instructions = {json.dumps(instructions)}")
-    lines += [f"selector = {json.dumps(SELECTOR_FILE)}"] if selector else []
-    lines += [f"examples = {json.dumps(EXAMPLES_FILE)}"] if examples else []
-    lines += [f"prompts = {json.dumps(prompt_version())}", "", "[workers]"]
-    lines += [f"{json.dumps(name)} = {json.dumps(fingerprint_worker(worker))}" for name, worker in pool.items()]
+        lines.append(f"instructions = {_quote(instructions)}")
+    lines += [f"selector = {_quote(SELECTOR_FILE)}"] if selector else []
+    lines += [f"examples = {_quote(EXAMPLES_FILE)}"] if examples else []
+    lines += [f"prompts = {_quote(prompt_version())}", "", "[workers]"]
+    lines += [f"{_quote(name)} = {_quote(fingerprint_worker(worker))}" for name, worker in pool.items()]
+    if descriptions:
+        lines += ["", "[descriptions]"]
+        lines += [f"{_quote(name)} = {_quote(text)}" for name, text in descriptions.items()]
     with writing_errors(folder / CONDUCTOR_FILE):
         (folder / CONDUCTOR_FILE).write_text("\n".join([*lines, ""]), encoding="utf-8")
+
+
+def _quote(text: str) -> str:
+    """Formats a string for TOML, which has JSON's escapes except that of surrogate pairs."""
+    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
+
+
+def describe_workers(pool: WorkerPool, descriptions: Mapping[str, str]) -> WorkerPool:
+    """Returns the pool with learned descriptions on the cards; names that it lacks are ignored."""
+    if not descriptions:
+        return pool
+    return WorkerPool(
+        replace(worker, card=worker.card.model_copy(update={"description": descriptions[name]}))
+        if name in descriptions
+        else worker
+        for name, worker in pool.items()
+    )
 
 
 def read_conductor_file(folder: Path) -> ConductorFile:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal
 
-from rl_conductor.errors import RunError
+from rl_conductor.errors import RefusedError, RunError
 from rl_conductor.trace.trace import Answer, Round, StepResult, Trace
 from rl_conductor.types import Completion, Message, TextPart, Usage
 
@@ -45,15 +45,28 @@ def list_failures(rounds: Sequence[Round]) -> Sequence[str]:
     return failures
 
 
-def raise_if_unanswered(trace: Trace) -> Trace:
+def raise_if_unanswered(trace: Trace, *, ends_run: bool = False) -> Trace:
     """Returns the trace if it has an answer.
+
+    Args:
+        trace: the trace of a finished run.
+        ends_run: whether a run around this one ends with it.
 
     Raises:
         RunError: it has none; the error carries it.
+        RefusedError: it has none because a guardrail refused the request or the answer.
     """
     if trace.completion is None:
-        raise RunError(f"there is no answer: {trace.error}", trace=trace)
+        raise run_error(trace, ends_run=ends_run)
     return trace
+
+
+def run_error(trace: Trace, *, ends_run: bool = False) -> RunError:
+    """Returns the error for a trace without an answer."""
+    message, check = f"there is no answer: {trace.error}", trace.refusal
+    if check is None:
+        return RunError(message, trace=trace, ends_run=ends_run)
+    return RefusedError(message, trace=trace, check=check)
 
 
 def to_completion(result: StepResult, usage: Usage, streamed_text: str) -> Completion:

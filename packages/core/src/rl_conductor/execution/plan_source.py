@@ -13,6 +13,7 @@ from contextlib import aclosing
 from rl_conductor.calls.record import format_for_log, log
 from rl_conductor.errors import WorkflowValidationError
 from rl_conductor.execution.executor import Execution
+from rl_conductor.execution.guarding import checks_replies
 from rl_conductor.execution.restore import RestoredRound, restore_results
 from rl_conductor.execution.state import RunState
 from rl_conductor.planning.fallback import fallback_workflow, single_step
@@ -111,6 +112,8 @@ class PlanSource:
                     yield self._with_fallback(item, decision) if isinstance(item, PlanRecord) else item
         except BaseException:
             record = PlanRecord(source="planner", errors=("cancelled",), tier=decision, calls=tuple(request.calls))
+            if state.input_checks:
+                record = state.with_input_checks(record)
             execution.plan = execution.plan or record
             raise
 
@@ -143,7 +146,7 @@ class PlanSource:
         return PlanRequest(
             run=state.context,
             conversation=state.request.messages,
-            space=execution.round.space,
+            space=state.planner.plannable(execution.round.space),
             cards=state.pool.cards,
             round_index=state.number,
             previous_rounds=collect_previous_rounds(state.rounds, state.first_space, state.planner.plan_form),
@@ -155,6 +158,8 @@ class PlanSource:
         if state.dropped:
             record = record.model_copy(update={"errors": (*state.dropped, *record.errors)})
             state.dropped = []
+        if state.input_checks:
+            record = state.with_input_checks(record)
         self.prepare(execution, record)
         state.context.emit(WorkflowPlanned(round=state.number, plan=record))
         return record
@@ -165,6 +170,8 @@ class PlanSource:
         is_last_round = self._state.number + 1 >= self._state.limits.rounds
         execution.round.passthrough = is_unplanned and record.workflow is not None and len(record.workflow.steps) == 1
         execution.round.stream = self._state.stream and (is_unplanned or is_last_round)
+        if execution.round.stream and self._state.context.all_guardrails:  # text that was sent can't be taken back
+            execution.round.stream = not checks_replies(self._state.context)
 
     # -------------------------------------------------------------------------------- interrupted runs
 
@@ -227,7 +234,7 @@ class PlanSource:
             context.space = context.space.model_copy(update={"allowed": frozenset({continuation.worker})})
         messages = with_prompt(context.request.messages, continuation.prompt)
         context.request = context.request.model_copy(update={"messages": messages})
-        return PlanRecord(source="continuation", workflow=single_step(continuation.worker))
+        return PlanRecord(source="continuation", workflow=single_step(continuation.worker, continuation.inputs))
 
 
 def _relax(execution: Execution, workflow: Workflow) -> None:

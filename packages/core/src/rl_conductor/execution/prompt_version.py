@@ -29,6 +29,7 @@ from rl_conductor.planning.prompts import (
     rejection_messages,
 )
 from rl_conductor.planning.transcript import LEFT_OUT, QUESTION_CHARS
+from rl_conductor.pool.request_inputs import HIDDEN_INPUTS, HIDDEN_TEXT
 from rl_conductor.pool.worker_prompt import HIDDEN_ATTACHMENT, MAX_REPLY_CHARS, NO_REPLY, Evidence, worker_prompt
 from rl_conductor.types import FREE, Card, FilePart, ImagePart, Message, Price, Roster, ToolCall
 from rl_conductor.workflow.workflow import AccessMode, AttachmentRule, PlanSpace
@@ -45,6 +46,7 @@ _SPACES = (
     _SPACE.model_copy(update={"last": frozenset("b"), "last_reads_all": True, "min_steps": 2}),
     _SPACE.model_copy(update={"attachments": (AttachmentRule(kind="images", readers=frozenset("b")),)}),
 )
+_WITH_INPUTS = _SPACE.model_copy(update={"inputs": ("turn 1", "image 1")})
 _LATER = _SPACE.model_copy(update={"recallable": frozenset("a"), "may_accept": True})
 _EVIDENCE = Evidence(label="1", subtask="Look.", reply="Seen.", worker="a")
 _CONVERSATION = (
@@ -72,6 +74,8 @@ def _prompts() -> Iterator[str]:
         yield from _planning(_LATER.model_copy(update={"access": access}), form=form)
     for space in _SPACES:
         yield from _planning(space)
+    yield from _planning(_WITH_INPUTS, form="lines")
+    yield from _planning(_WITH_INPUTS, form="object")
     for roster in get_args(Roster):
         yield from _planning(_LATER, roster=roster)
     yield worker_prompt("What?", [_EVIDENCE], "Say it.", key="")
@@ -85,7 +89,7 @@ def _prompts() -> Iterator[str]:
         MAX_REPLY_CHARS,
         QUESTION_CHARS,
     )
-    yield from (ANSWER, VERIFY, NO_REPLY, HIDDEN_ATTACHMENT, LEFT_OUT, *map(str, chars))
+    yield from (ANSWER, VERIFY, NO_REPLY, HIDDEN_ATTACHMENT, HIDDEN_INPUTS, HIDDEN_TEXT, LEFT_OUT, *map(str, chars))
 
 
 def _planning(space: PlanSpace, *, form: Form = "lists", roster: Roster = "cards") -> Iterator[str]:

@@ -8,7 +8,9 @@ from dataclasses import dataclass
 
 from rl_conductor.calls.record import format_for_log, log
 from rl_conductor.calls.scope import report_run
-from rl_conductor.execution.answer import raise_if_unanswered
+from rl_conductor.errors import ConductorError, GuardrailError
+from rl_conductor.execution.answer import list_failures, raise_if_unanswered, run_error
+from rl_conductor.execution.executor import Execution
 from rl_conductor.execution.plan_source import UNPLANNED, PlanSource
 from rl_conductor.execution.restore import resumable_rounds
 from rl_conductor.execution.state import RunState
@@ -39,8 +41,11 @@ class Run(RunState):
             RunError: there is no answer; it carries the trace.
         """
         interruption: str | None = "cancelled"
+        ends_run = False
         try:
             self.context.budget.check_depth()
+            if self.context.guardrails:
+                await self.check_input()
             self.rounds, self.dropped = resumable_rounds(self.rounds, self.first_space, self.rules, self.planner.card)
             interrupted = self.rounds.pop() if self.rounds else None
             while self.number < self.limits.rounds:
@@ -49,12 +54,21 @@ class Run(RunState):
                 if not self.may_continue(record):
                     break
             interruption = None
-        except Exception as error:
+        except GuardrailError as error:
             interruption = str(error)
-            raise
+        except Exception as error:
+            ends_run = isinstance(error, ConductorError) and error.ends_run
+            interruption = self._locate(error) if ends_run else str(error)
+            if not ends_run:
+                raise
         finally:
             trace = self.finish(interruption)
-        return raise_if_unanswered(trace)
+        return raise_if_unanswered(trace, ends_run=ends_run)
+
+    def _locate(self, error: Exception) -> str:
+        """Returns the text of `error`, with its step and worker if it comes from one."""
+        text = str(error)
+        return next((failure for failure in list_failures(self.rounds) if text in failure), text)
 
     async def _run_round(self, workflow: Workflow | None, interrupted: Round | None) -> PlanRecord:
         """Runs one round and adds it to the trace, however it ends."""
@@ -70,19 +84,31 @@ class Run(RunState):
         return execution.plan
 
     async def plan(self) -> PlanRecord:
-        """Returns a plan without running it: the fallback's workflow when the planner wrote none."""
+        """Returns a plan without running it: the fallback's workflow when the planner wrote none.
+
+        Raises:
+            RunError: a guardrail refused the request, or failed.
+        """
         self.context.budget.check_depth()
-        execution = self.execution()
+        execution: Execution | None = None
         try:
+            if self.context.guardrails:
+                await self.check_input()
+            execution = self.execution()
             return await read_plan(self.plans.stream(execution))
+        except GuardrailError as error:
+            raise run_error(self.finish(str(error))) from None
         except asyncio.CancelledError:
-            if execution.plan is not None:
+            if execution is not None and execution.plan is not None:
                 self.rounds.append(execution.to_round(execution.plan))
             self.finish("cancelled")
             raise
 
     def finish(self, interruption: str | None = None) -> Trace:
         """Ends the run: reports its usage, emits `Finished`, and returns the trace."""
+        if self.input_checks or self.input_calls:
+            plan = PlanRecord(source="planner", errors=(interruption,) if interruption else ())
+            self.rounds.append(Round(plan=self.with_input_checks(plan)))
         trace = self.trace(interruption)
         report_run(trace, self.context.began)
         if trace.answer is not None and trace.answer.source == "evidence":

@@ -15,6 +15,7 @@ from rl_conductor.calls.context import RunContext
 from rl_conductor.errors import ConfigError, PolicyError
 from rl_conductor.execution.answer import list_failures, select_answer, to_completion
 from rl_conductor.execution.executor import Execution
+from rl_conductor.execution.guarding import answer_block, check_request, checks_answer, withheld_request
 from rl_conductor.execution.prompt_version import prompt_version
 from rl_conductor.execution.restore import Rules, check_history, without_continuation
 from rl_conductor.execution.round_context import Hedges, RoundContext
@@ -24,8 +25,9 @@ from rl_conductor.planning.recursion import next_round_space
 from rl_conductor.planning.router import Router
 from rl_conductor.planning.selector import WorkflowSelector
 from rl_conductor.pool.pool import WorkerPool
+from rl_conductor.trace.checks import GuardrailCheck
 from rl_conductor.trace.observers import RunInfo
-from rl_conductor.trace.trace import Answer, Round, Setup, Trace, Versions
+from rl_conductor.trace.trace import Answer, Call, PlanRecord, Round, Setup, Trace, Versions
 from rl_conductor.types import Card, Request, total
 from rl_conductor.workflow.limits import Limits
 from rl_conductor.workflow.policy import Policy
@@ -54,6 +56,15 @@ class RunState:
     dropped: list[str] = field(default_factory=list)
     """Why parts of an interrupted run are not reused; recorded as errors of the next plan."""
 
+    input_calls: list[Call] = field(default_factory=list)
+    """Calls of guardrails that check the request; they become calls of the next plan."""
+    input_checks: list[GuardrailCheck] = field(default_factory=list)
+    """Their results; they become part of the next plan's record."""
+    is_checked: bool = False
+    """Whether the guardrails have checked the request."""
+    _unchecked: Request | None = None
+    """The caller's request, before it is checked."""
+
     def __post_init__(self) -> None:
         self.hedges = Hedges(self.limits.hedges)
         self.id = f"run-{secrets.token_hex(8)}"
@@ -80,6 +91,30 @@ class RunState:
     def number(self) -> int:
         """The number of the current round, from 0."""
         return len(self.rounds)
+
+    async def check_input(self) -> None:
+        """Lets the guardrails check the request; what they redact is replaced, and a request that fails is withheld.
+
+        Raises:
+            GuardrailError: a guardrail refused the request, or failed.
+            PolicyError: a guardrail's model may not read the request.
+        """
+        if self.is_checked:
+            return
+        self.check_guardrail_access()
+        request = self._unchecked = self._unchecked or self.request
+        self.request = withheld_request(request)
+        try:
+            self.request = await check_request(self.context, request, self.input_calls, self.input_checks)
+        finally:
+            vars(self).pop("_worker_request", None)
+        self.is_checked = True
+
+    def with_input_checks(self, record: PlanRecord) -> PlanRecord:
+        """Moves the checks of the request, and their calls, to a plan's record."""
+        calls, checks = (*self.input_calls, *record.calls), (*self.input_checks, *record.checks)
+        self.input_calls, self.input_checks = [], []
+        return record.model_copy(update={"calls": calls, "checks": checks})
 
     def execution(self) -> Execution:
         """Returns the current round's execution, with no step started."""
@@ -110,9 +145,28 @@ class RunState:
     def first_space(self) -> PlanSpace:
         """The plans that the first round may have."""
         policy, cards, planner = ByIdentity(self.policy), ByIdentity(self.pool.cards), ByIdentity(self.planner.card)
-        return filter_capable(
-            _plan_space(policy, cards, planner, self.limits.steps, self.access), self.pool, self.request
-        )
+        space = self._without_forbidden_readers(_plan_space(policy, cards, planner, self.limits.steps, self.access))
+        return filter_capable(space, self.pool, self.request)
+
+    @cached_property
+    def named_sources(self) -> tuple[Card, ...]:
+        """The workers that the conversation names as the authors of earlier turns."""
+        names = {turn.name: None for turn in self.request.messages if turn.role == "assistant" and turn.name}
+        return tuple(self.pool[name].card for name in names if name in self.pool)
+
+    def _without_forbidden_readers(self, space: PlanSpace) -> PlanSpace:
+        """Leaves out workers that may not read an earlier turn: every worker reads the conversation."""
+        if not (self.policy.forbid and self.named_sources):
+            return space
+        readers = {
+            name: self.policy.unreadable_because(self.pool[name].card, self.named_sources) for name in space.allowed
+        }
+        reasons = {name: reason for name, reason in readers.items() if reason}
+        if not reasons:
+            return space
+        if set(space.final_workers) <= reasons.keys():
+            raise PolicyError(f"no worker may answer: {'; '.join(sorted(reasons.values()))}", rule="forbid")
+        return space.model_copy(update={"allowed": frozenset(space.allowed - reasons.keys())})
 
     def space(self) -> PlanSpace:
         """The plans that the current round may have, for this policy, these limits and this request.
@@ -130,6 +184,7 @@ class RunState:
         Raises:
             PolicyError: otherwise.
         """
+        self.check_guardrail_access()
         if not self.space().leaves_no_choice and self.tiers is None and self.selector is None:
             self.check_planner_access()
 
@@ -143,8 +198,24 @@ class RunState:
         with suppress(ConfigError):  # rules that contradict one another: a run falls back and says why
             self.planner.response_format(self.space())
 
+    def check_guardrail_access(self) -> None:
+        """Raises `PolicyError` unless the policy lets every guardrail's model read the request."""
+        for guardrail in self.context.guardrails:
+            reason = guardrail.card and self.policy.data_refused_because(guardrail.card)
+            if reason:
+                raise PolicyError(
+                    f"the guardrail {guardrail.name!r} may not see this request: {reason}; use one that checks it "
+                    "locally, or describe its service with card=Card(tags=..., region=...)",
+                    rule="data_class",
+                )
+
     def check_planner_access(self) -> None:
         """Raises `PolicyError` unless the policy lets the planner see the request."""
+        source_reason = self.policy.unreadable_because(self.planner.card, self.named_sources)
+        if source_reason:
+            raise PolicyError(
+                f"the planner {self.planner.model.name} may not see this request: {source_reason}", rule="forbid"
+            )
         reason = self.policy.data_refused_because(self.planner.card)
         if reason is not None:
             raise PolicyError(
@@ -169,11 +240,20 @@ class RunState:
         return prompt_version(self.planner.instructions, *workers)
 
     def answer(self) -> Answer | None:
-        """Selects the answer from the rounds so far."""
+        """Selects the answer from the rounds so far; none if a guardrail blocked it."""
+        if self.context.all_guardrails and answer_block(self.rounds) is not None:
+            return None
         # An earlier step's reply won't do where the policy says who answers, or where only the last step was told the
         # response format.
         allow_evidence = self.policy.pinned is None and self.request.response_format is None
+        if self.context.guardrails and checks_answer(self.context):  # an earlier reply was not checked as an answer
+            allow_evidence = False
         return select_answer(self.rounds, streamed_text=self.streamed_text, allow_evidence=allow_evidence)
+
+    def _failure(self) -> str:
+        """Describes why there is no answer."""
+        block = answer_block(self.rounds)
+        return "; ".join(list_failures(self.rounds)) if block is None else block.in_words
 
     def trace(self, interruption: str | None) -> Trace:
         """Builds the trace of the run as it is now.
@@ -194,7 +274,7 @@ class RunState:
             rounds=tuple(self.rounds),
             answer=answer,
             completion=to_completion(result, usage, self.streamed_text) if result else None,
-            error=None if answer else interruption or "; ".join(list_failures(self.rounds)),
+            error=None if answer else interruption or self._failure(),
             seconds=self.context.elapsed(),
             fence_key=self.context.fence_key,
             versions=Versions(package=package_version(), prompt=self._prompt_version),

@@ -7,16 +7,21 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 
 from rl_conductor.calls.model_call import ModelCall
-from rl_conductor.errors import ConductorError, LimitError, OutputLimitError
+from rl_conductor.errors import ConductorError, GuardrailError, LimitError, OutputLimitError
+from rl_conductor.execution.guarding import CallGuard
 from rl_conductor.execution.round_context import RoundContext
+from rl_conductor.guardrails.runner import GuardrailRunner
+from rl_conductor.pool.request_inputs import select_inputs, select_question
 from rl_conductor.pool.worker import Worker
 from rl_conductor.pool.worker_prompt import (
     NO_REPLY,
     Evidence,
     hide_attachments,
+    prompt_in,
     with_prompt,
     worker_prompt,
 )
+from rl_conductor.trace.checks import ENDS_RUN, GuardrailCheck
 from rl_conductor.trace.events import AnswerDelta, StepFinished, StepStarted
 from rl_conductor.trace.trace import Call, StepResult
 from rl_conductor.types import Completion, Continuation, Message, Request, Sampling
@@ -39,6 +44,11 @@ class StepRun:
     calls: list[Call] = field(default_factory=list)
     errors: list[str] = field(default_factory=list)
     result: StepResult | None = None
+    checks: list[GuardrailCheck] = field(default_factory=list)
+    evidence: tuple[Evidence, ...] = ()
+    """The earlier replies that are in its prompt."""
+    redacted_prompts: dict[str, str] = field(default_factory=dict)
+    """By worker: the prompt as sent, if guardrails check it."""
     max_tokens: dict[str, int] = field(default_factory=dict)
     """The raised `max_tokens` of workers that had used up their default without an answer."""
 
@@ -51,15 +61,29 @@ class StepRun:
         return self.round.steps[self.index]
 
     async def run(self) -> StepResult:
-        """Waits for the steps in the access list, calls a worker, and emits the result."""
+        """Waits for the steps in the access list, calls a worker, and emits the result.
+
+        Raises:
+            ConductorError: an error of the worker that ends the run.
+        """
         inputs = await self.round.replies(self.planned.access)
         started = self.round.run.elapsed()
         prompt = self._prompt(inputs)
-        reply = await self._reply(prompt)
+        try:
+            reply = await self._reply(prompt)
+        except ConductorError:
+            self._finish(None, started)
+            raise
         if reply is not None and reply.tool_calls:
             sources = self.round.sources(self.index)
-            continuation = Continuation(worker=self.step.worker, prompt=prompt, sources=sources)
+            prompt = self.redacted_prompts.get(self.step.worker, prompt)
+            continuation = Continuation(
+                worker=self.step.worker, prompt=prompt, sources=sources, inputs=self.planned.inputs
+            )
             reply = reply.model_copy(update={"continuation": continuation})
+        return self._finish(reply, started)
+
+    def _finish(self, reply: Message | None, started: float) -> StepResult:
         self.result = StepResult(
             index=self.index,
             step=self.step,
@@ -70,6 +94,7 @@ class StepRun:
             calls=tuple(self.calls),
             started=started,
             seconds=self.round.run.elapsed() - started,
+            checks=tuple(self.checks),
         )
         self.round.run.emit(StepFinished(round=self.round.number, result=self.result))
         return self.result
@@ -83,6 +108,7 @@ class StepRun:
             status="failed",
             error="cancelled",
             calls=tuple(self.calls),
+            checks=tuple(self.checks),
         )
 
     # ------------------------------------------------------------------------------- the request
@@ -91,7 +117,9 @@ class StepRun:
         if self.round.passthrough:
             return self.round.question
         evidence = self._earlier_rounds() + [_evidence(str(result.index + 1), result) for result in inputs]
-        return worker_prompt(self.round.question, evidence, self.planned.subtask, key=self.round.run.fence_key)
+        self.evidence = tuple(evidence)
+        question = select_question(self.round.request.messages, self.planned.inputs)
+        return worker_prompt(question, evidence, self.planned.subtask, key=self.round.run.fence_key)
 
     def _earlier_rounds(self) -> list[Evidence]:
         if not self.planned.recall:
@@ -103,9 +131,10 @@ class StepRun:
             if result.status != "skipped"
         ]
 
-    def _request(self, prompt: str, worker: Worker) -> Request:
-        request, can = self.round.request, worker.model.capabilities
+    def _request(self, prompt: str, worker: Worker, request: Request | None = None) -> Request:
+        request, can = request or self.round.request, worker.model.capabilities
         messages = request.messages if self.round.passthrough else with_prompt(request.messages, prompt)
+        messages = select_inputs(messages, self.planned.inputs)
         messages = hide_attachments(messages, images=can.images, files=can.files)
         if worker.instructions:
             messages = _with_instructions(messages, worker.instructions)
@@ -120,18 +149,30 @@ class StepRun:
     # --------------------------------------------------------------------------------- the worker
 
     async def _reply(self, prompt: str) -> Message | None:
-        """Returns the first successful reply, of the planned worker or of another that the policy allows."""
+        """Returns the first successful reply, of the planned worker or of another that the policy allows.
+
+        Raises:
+            ConductorError: an error that ends the run.
+        """
         tried: set[str] = set()
         while True:
             worker = self.round.pool[self.step.worker]
             tried.add(worker.name)
             try:
                 if worker.hedge_after is None or self._streams:
-                    completion = await self._model_call(worker, prompt).complete()
+                    completion = await (
+                        self._guarded_call(worker)
+                        if self.round.run.all_guardrails
+                        else self._model_call(worker, prompt).complete()
+                    )
                 else:
                     completion = await self._hedged_call(worker, worker.hedge_after, prompt, tried)
             except ConductorError as error:
                 self.errors.append(f"{worker.name}: {error}")
+                if error.ends_run:
+                    raise
+                if isinstance(error, GuardrailError) and error.stage in ENDS_RUN:
+                    return None
                 if isinstance(error, OutputLimitError) and self._raise_max_tokens(worker, prompt):
                     continue
                 out_of_time = isinstance(error, LimitError) and error.limit == "seconds"
@@ -174,7 +215,7 @@ class StepRun:
 
     async def _hedged_call(self, worker: Worker, hedge_after: float, prompt: str, tried: set[str]) -> Completion:
         """Calls the worker, and another one as well if it has not replied after `hedge_after` seconds."""
-        first = asyncio.create_task(self._model_call(worker, prompt).complete())
+        first = asyncio.create_task(self._call(worker, prompt))
         steps = {first: self.step}
         try:
             await asyncio.wait({first}, timeout=hedge_after)
@@ -192,16 +233,18 @@ class StepRun:
         if other is not None and not late and self.round.hedges.remaining > 0:
             self.round.hedges.remaining -= 1
             tried.add(other.worker)
-            call = self._model_call(self.round.pool[other.worker], prompt)
-            steps[asyncio.create_task(call.complete())] = other
+            call = self._call(self.round.pool[other.worker], prompt)
+            steps[asyncio.create_task(call)] = other
 
     async def _first_success(self, steps: dict[asyncio.Task[Completion], Step]) -> Completion:
-        """Returns the first successful reply; raises the first error when all tasks fail."""
+        """Returns the first successful reply; raises an error that ends the run, or the first if all tasks fail."""
         waiting, errors = set(steps), []
         while waiting:
             finished, waiting = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
             for task in (task for task in steps if task in finished):
                 error = task.exception()
+                if isinstance(error, ConductorError) and error.ends_run:
+                    raise error
                 if error is not None:
                     errors.append(error)
                 else:  # still allowed: the steps it reads have finished, and none that reads it has started
@@ -209,7 +252,24 @@ class StepRun:
                     return task.result()
         raise errors[0]
 
-    def _model_call(self, worker: Worker, prompt: str) -> ModelCall:
+    async def _call(self, worker: Worker, prompt: str) -> Completion:
+        if self.round.run.all_guardrails:
+            return await self._guarded_call(worker)
+        return await self._model_call(worker, prompt).complete()
+
+    async def _guarded_call(self, worker: Worker) -> Completion:
+        """Calls a worker with the prompt that guardrails allow, and returns the reply that they allow."""
+        runner = GuardrailRunner(self.round.run, self.calls, self.checks)
+        guard = CallGuard(runner, worker.card, self.round.request, self.evidence, is_last=self.last)
+        parts = await guard.check_prompt(self.planned.subtask)
+        prompt = prompt_in(parts.request.messages)
+        if not self.round.passthrough:
+            question = select_question(parts.request.messages, self.planned.inputs)
+            prompt = worker_prompt(question, parts.evidence, parts.subtask, key=self.round.run.fence_key)
+        self.redacted_prompts[worker.name] = prompt
+        return await guard.check_reply(await self._model_call(worker, prompt, parts.request).complete())
+
+    def _model_call(self, worker: Worker, prompt: str, request: Request | None = None) -> ModelCall:
         def emit_start(attempt: int) -> None:
             access, number = self.planned.access, self.round.number
             event = StepStarted(round=number, index=self.index, worker=worker.name, attempt=attempt, access=access)
@@ -218,7 +278,7 @@ class StepRun:
         return ModelCall(
             run=self.round.run,
             model=worker.model,
-            request=self._request(prompt, worker),
+            request=self._request(prompt, worker, request),
             calls=self.calls,
             worker=worker.name,
             slot=worker.slots.get() if worker.slots else None,

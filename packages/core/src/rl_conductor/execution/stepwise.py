@@ -6,12 +6,14 @@ error handling are the same as in `Run`.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 
-from rl_conductor.errors import ConfigError, WorkflowValidationError
-from rl_conductor.execution.answer import raise_if_unanswered
+from rl_conductor._internal.sync import PerLoop
+from rl_conductor.errors import ConfigError, GuardrailError, WorkflowValidationError
+from rl_conductor.execution.answer import raise_if_unanswered, run_error
 from rl_conductor.execution.executor import Execution
 from rl_conductor.execution.run import Run
 from rl_conductor.trace.events import Event, Listener, WorkflowPlanned, ignore
@@ -30,6 +32,7 @@ class Stepwise:
         ends = (call.started + call.seconds for round_ in run.previous_rounds for call in round_.calls)
         self._round_info = replace(run_info(), elapsed=max(ends, default=0.0))
         self._charged: set[int] = set()
+        self._checking = PerLoop(asyncio.Lock)
         run.check_previous_rounds()
         self.plan = run.plans.restore_plan(plan, run.execution())
         """The plan as it runs."""
@@ -48,8 +51,11 @@ class Stepwise:
 
         Raises:
             ConfigError: the result of a step in its access list is missing.
+            RunError: a guardrail refused the question, or failed.
             WorkflowValidationError: the policy does not allow one of the results.
         """
+        if self._run.context.guardrails:
+            await self.check_input()
         self._require(self.workflow.steps[index].access, results)
         self._charge(results)
         execution = self._restore(results)
@@ -58,14 +64,32 @@ class Stepwise:
             execution.round.run = self._run.context.with_listener(emit)
             return await execution.run_step(self.workflow, index)
 
+    async def check_input(self) -> None:
+        """Lets the guardrails check the question, once.
+
+        `step` does so itself; call it before `finish` in a process that runs no step.
+
+        Raises:
+            RunError: a guardrail refused the question, or failed.
+            PolicyError: a guardrail's model may not read the question.
+        """
+        async with self._checking.get():
+            try:
+                await self._run.check_input()
+            except GuardrailError as error:
+                raise run_error(self._run.finish(str(error))) from None
+            self.plan = self._run.with_input_checks(self.plan)
+
     def finish(self, results: Collection[StepResult]) -> Trace:
         """Returns the trace of the whole run, given the results of all steps that the answer depends on.
 
         Raises:
-            ConfigError: one of these results is missing.
+            ConfigError: one of these results is missing, or guardrails have not checked the question.
             WorkflowValidationError: the policy does not allow one of the results.
             RunError: there is no answer; `error.trace` says why and how much the run cost.
         """
+        if self._run.context.guardrails and not self._run.is_checked:
+            raise ConfigError("the guardrails have not checked the question in this process; await check_input() first")
         self._set_results(results)
         with self._observe(self._round_info) as self._run.context.emit:
             trace = self._run.finish()

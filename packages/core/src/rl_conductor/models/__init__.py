@@ -18,15 +18,21 @@ ENTRY_POINTS = "rl_conductor.models"
 PROVIDERS = {
     "anthropic": "rl_conductor.models.anthropic.adapter:AnthropicModel",
     "conductor": "rl_conductor.conductor_file:conductor_from_file",
+    "deepseek": "rl_conductor.models.openai.services:DeepSeekModel",
     "embedded": "rl_conductor.models.llamacpp.embedded:EmbeddedModel",
+    "fireworks": "rl_conductor.models.openai.services:FireworksModel",
     "google": "rl_conductor.models.google.adapter:GoogleModel",
+    "groq": "rl_conductor.models.openai.services:GroqModel",
     "llamacpp": "rl_conductor.models.llamacpp.adapter:LlamaCppModel",
-    "ollama": "rl_conductor.models.openai.adapter:OllamaModel",
+    "mistral": "rl_conductor.models.openai.services:MistralModel",
+    "ollama": "rl_conductor.models.openai.services:OllamaModel",
     "openai": "rl_conductor.models.openai.adapter:OpenAIModel",
-    "openrouter": "rl_conductor.models.openai.adapter:OpenRouterModel",
+    "openrouter": "rl_conductor.models.openai.services:OpenRouterModel",
+    "together": "rl_conductor.models.openai.services:TogetherModel",
     "transformers": "rl_conductor.models.transformers.adapter:TransformersModel",
     "vllm": "rl_conductor.models.vllm.adapter:VLLMModel",
-    "vllm-server": "rl_conductor.models.openai.adapter:VLLMServerModel",
+    "vllm-server": "rl_conductor.models.openai.services:VLLMServerModel",
+    "xai": "rl_conductor.models.openai.services:XAIModel",
 }
 """The providers of this package: their names and `module:class`, or a function that creates the model."""
 

@@ -44,6 +44,8 @@ class Endpoint:
     key_variables: tuple[str, ...]
     hosts: tuple[str, ...] = ()
     """Hosts of a paid service, which requires a key; empty for self-hosted servers, which may run anywhere."""
+    prices: str = ""
+    """The provider's name in the price data; by default `provider`."""
 
     def matches(self, base_url: str) -> bool:
         """Returns whether `base_url` belongs to this provider; always true for self-hosted servers."""
@@ -54,7 +56,7 @@ class Endpoint:
         """Looks up the price of `model` at this endpoint: free if self-hosted, `None` if unknown."""
         if not credentials.is_official:
             return None
-        return price_of(self.provider, model) if self.hosts else FREE
+        return price_of(self.prices or self.provider, model) if self.hosts else FREE
 
     def credentials(self, model: str, *, base_url: str | None, api_key: str | None) -> Credentials:
         """Resolves URL and key for `model`: arguments take precedence over the environment, and that over the defaults.

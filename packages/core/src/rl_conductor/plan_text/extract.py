@@ -17,6 +17,7 @@ from rl_conductor.plan_text.lenient_json import QUOTES, LenientReader
 SUBTASK = r"(?:sub[ _-]?)?tasks?(?:[ _-]list)?|instructions?"
 WORKER = r"(?:model|worker|agent)s?[ _-]?(?:ids?|list)?"
 ACCESS = r"access(?:[ _-]?lists?)?"
+INPUTS = r"inputs?|attachments?"
 """Alternative names that models use for each list."""
 
 THOUGHT = re.compile(r"</?(?:think|thinking|thought|reasoning)>", re.IGNORECASE)
@@ -238,7 +239,8 @@ def _objects(text: str) -> Iterator[ExtractedPlan]:
         before = text[: opening.start()].strip(" \t\n[")
         odd = sorted({name for step in raw_steps for name in step} - set(RawStep._fields))
         repairs = [*reader.notes[previous_notes:], *([f"odd names in steps: {', '.join(odd)}"] if odd else [])]
-        steps = [RawStep(*(_cell(step, names) for names in (SUBTASK, WORKER, ACCESS))) for step in raw_steps]
+        names = (SUBTASK, WORKER, ACCESS, INPUTS)
+        steps = [RawStep(*(_cell(step, name) for name in names)) for step in raw_steps]
         if raw_steps == [data]:
             yield ExtractedPlan("lines", before, steps, repairs)
         elif steps or NO_STEPS.search(text, opening.start(), reader.at):

@@ -7,6 +7,9 @@
 A worker is written as its position in the roster. Access is `[]` or `["all"]` in a binary space, and a list of earlier
 positions in a positional one. In a later round `"all"` includes the earlier rounds; positional access writes
 `"before"` for them. An empty plan accepts the answer of the previous round.
+
+If the user's input has several parts (`PlanSpace.inputs`), each step of `lines` and `object` also lists those that it
+sees, or `["all"]`. In `lists`, every step sees everything.
 """
 
 from __future__ import annotations
@@ -44,6 +47,7 @@ class RawStep(NamedTuple):
     subtask: Any
     worker: Any
     access: Any
+    inputs: Any = None
 
 
 def render(workflow: Workflow | None, space: PlanSpace, form: Form = "lists", *, reasoning: str = "") -> str:
@@ -53,7 +57,8 @@ def render(workflow: Workflow | None, space: PlanSpace, form: Form = "lists", *,
         ConfigError: a worker is not in the roster, or a binary space can't express the access list of a step.
     """
     steps = workflow.steps if workflow else ()
-    rows = [_record(step, index, space) for index, step in enumerate(steps)]
+    with_inputs = bool(space.inputs) and form != "lists"
+    rows = [_record(step, index, space, with_inputs=with_inputs) for index, step in enumerate(steps)]
     if form == "object":
         return dumps({"reasoning": reasoning, "steps": rows})
     lead = f"{reasoning}\n" if reasoning else ""
@@ -68,11 +73,17 @@ def dumps(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False)
 
 
-def _record(step: Step, index: int, space: PlanSpace) -> dict[str, Any]:
+def _record(step: Step, index: int, space: PlanSpace, *, with_inputs: bool) -> dict[str, Any]:
     if step.worker not in space.roster:
         raise ConfigError(f"there is no worker {step.worker!r} in the roster: {', '.join(space.roster)}")
     worker = space.roster.index(step.worker)
-    return {"subtask": step.subtask, "worker": worker, "access": access_text(step, index, space)}
+    row = {"subtask": step.subtask, "worker": worker, "access": access_text(step, index, space)}
+    return row | {"inputs": inputs_text(step, space)} if with_inputs else row
+
+
+def inputs_text(step: Step, space: PlanSpace) -> list[str]:
+    """Renders the inputs of `step` that plans may name, in the order of the space."""
+    return [ALL] if step.inputs is None else [name for name in space.inputs if name in step.inputs]
 
 
 def access_text(step: Step, index: int, space: PlanSpace) -> list[str | int]:

@@ -275,8 +275,19 @@ class _Writer:
         more = self._line(count, self._after(past, read)) if count < self.space.max_steps else None
         ends = may_end and count >= self.space.min_steps and (read.reads_all or not self.space.last_reads_all)
         if more:
-            return f'"}}" ("\\n" {more})?' if ends else f'"}}\\n" {more}'
-        return '"}"' if ends else None
+            return f'{self._inputs()}"}}" ("\\n" {more})?' if ends else f'{self._inputs()}"}}\\n" {more}'
+        return f'{self._inputs()}"}}"' if ends else None
+
+    def _inputs(self) -> str:
+        """Renders the list of inputs before the end of a line: all, or any subset in the order of the space."""
+        if not self.space.inputs:
+            return ""
+        rest: str | None = None
+        subsets: list[str] = []
+        for name in reversed(self.space.inputs):
+            subsets.append(quote_literal(dumps(name)) + (f' (", " {rest})?' if rest else ""))
+            rest = self.rules.add(reversed(subsets))
+        return f'", \\"inputs\\": [" ("\\"{ALL}\\"" | {rest})? "]" '
 
     # --------------------------------------------------------------------------------------- both forms
 

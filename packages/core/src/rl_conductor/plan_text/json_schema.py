@@ -19,11 +19,13 @@ def plan_schema(space: PlanSpace, *, array_bounds: bool = True) -> dict[str, Any
         space: the allowed plans.
         array_bounds: whether `minItems` and `maxItems` bound the number of steps; not every vendor supports them.
     """
-    step = {
+    step: dict[str, Any] = {
         "subtask": {"type": "string", "description": f"At most {space.subtask_chars} characters."},
         "worker": {"type": "integer", "enum": [space.roster.index(name) for name in space.choices]},
         "access": {"type": "array", "items": _access(space)},
     }
+    if space.inputs:
+        step["inputs"] = {"type": "array", "items": {"type": "string", "enum": [ALL, *space.inputs]}}
     steps: dict[str, Any] = {"type": "array", "items": _record(step), "description": _how_many(space)}
     if array_bounds:
         steps |= {"minItems": 0 if space.may_accept else space.min_steps, "maxItems": space.max_steps}

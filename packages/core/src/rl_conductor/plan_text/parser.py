@@ -186,7 +186,7 @@ def _split_lines(text: str) -> tuple[str, list[str]]:
 
 
 def _raw_step(data: Any) -> RawStep:
-    if not isinstance(data, dict) or data.keys() != {"subtask", "worker", "access"}:
+    if not isinstance(data, dict) or data.keys() - {"inputs"} != {"subtask", "worker", "access"}:
         raise WorkflowParseError('a step must be written {"subtask": "...", "worker": 0, "access": []}')
     return RawStep(**data)
 
@@ -201,7 +201,20 @@ def _step(raw: RawStep, index: int, space: PlanSpace) -> Step:
         recall = reads_all and space.recallable is not None
     else:
         access, recall = frozenset(i for i in raw.access if type(i) is int), BEFORE in raw.access
-    return Step(subtask=_encodable(raw.subtask), worker=worker, access=access, recall=recall)
+    inputs = _inputs(raw.inputs, space, where=f"step {index + 1}")
+    return Step(subtask=_encodable(raw.subtask), worker=worker, access=access, recall=recall, inputs=inputs)
+
+
+def _inputs(raw: Any, space: PlanSpace, *, where: str) -> frozenset[str] | None:
+    """Returns the inputs that a step sees; `None` for all, and in forms and spaces without inputs."""
+    if raw is None or raw == [ALL]:
+        if raw is not None and not space.inputs:
+            raise WorkflowParseError(f"{where}: there are no inputs to choose from; leave out inputs")
+        return None
+    if not isinstance(raw, list) or not all(name in space.inputs for name in raw):
+        names = ", ".join(map(repr, space.inputs)) or "none"
+        raise WorkflowParseError(f'{where}: inputs must be ["all"] or a list of these names: {names}; not {raw!r}')
+    return space.shared_inputs.union(raw)
 
 
 def _encodable(text: str) -> str:

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from rl_conductor.errors import WorkflowParseError
-from rl_conductor.plan_text.forms import ALL, BEFORE, RawStep, access_text
+from rl_conductor.plan_text.forms import ALL, BEFORE, RawStep, access_text, inputs_text
 from rl_conductor.workflow.workflow import PlanSpace, Step
 
 ALL_WORDS = {"all", "any", "every", "everything", "previous", "true", "yes"}
@@ -41,10 +41,12 @@ def _step(raw: RawStep, earlier: tuple[Step, ...], space: PlanSpace) -> tuple[St
     worker, worker_repairs = _worker(raw.worker, where, space)
     subtask, subtask_repairs = _subtask(raw.subtask, where, space)
     access, recall = _access(raw.access, worker, earlier, space)
-    step = Step(subtask=subtask, worker=worker, access=access, recall=recall)
+    step = Step(subtask=subtask, worker=worker, access=access, recall=recall, inputs=_inputs(raw.inputs, space))
     canonical = access_text(step, len(earlier), space)
     access_repairs = [] if raw.access == canonical else [f"access {raw.access!r} was read as {canonical!r}"]
-    return step, [*worker_repairs, *subtask_repairs, *access_repairs]
+    inputs = inputs_text(step, space) if space.inputs else None
+    inputs_repairs = [] if raw.inputs == inputs else [f"inputs {raw.inputs!r} were read as {inputs or [ALL]!r}"]
+    return step, [*worker_repairs, *subtask_repairs, *access_repairs, *inputs_repairs]
 
 
 # ------------------------------------------------------------------------------------ workers and subtasks
@@ -101,6 +103,15 @@ def _access(raw: Any, worker: str, earlier: tuple[Step, ...], space: PlanSpace) 
         may_read_all = _may_read(worker, every, later, earlier, space)
         reads_all = may_read_all or not _may_read(worker, reached, recalls, earlier, space)
     return (every if reads_all else frozenset()), reads_all and later
+
+
+def _inputs(raw: Any, space: PlanSpace) -> frozenset[str] | None:
+    """Returns the inputs that a step sees; without a list of known names, all of them."""
+    words = {str(item).strip().casefold() for item in (raw if isinstance(raw, list) else [raw])}
+    selected = [name for name in space.inputs if name in words]
+    if not space.inputs or raw is None or ALL in words or len(selected) < len(words):
+        return None
+    return space.shared_inputs.union(selected)
 
 
 def _may_read(worker: str, steps: frozenset[int], recalls: bool, earlier: tuple[Step, ...], space: PlanSpace) -> bool:

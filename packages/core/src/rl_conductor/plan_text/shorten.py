@@ -102,7 +102,7 @@ def _drop_step(draft: _Draft, index: int) -> _Draft:
 def _merge_steps(draft: _Draft, first: int, second: int) -> _Draft:
     """Merges a step into an earlier one with the same access list."""
     steps, numbers = draft.steps, list(draft.numbers)
-    merged = steps[first].model_copy(update={"subtask": f"{steps[first].subtask}\n{steps[second].subtask}"})
+    merged = _merged(steps[first], steps[second], steps[first])
     rest = _remove_step((*steps[:first], merged, *steps[first + 1 :]), second, frozenset({first}), recall=False)
     numbers[first] += numbers.pop(second)
     return draft._replace(steps=rest, numbers=tuple(numbers))
@@ -112,9 +112,15 @@ def _merge_into_last(draft: _Draft, index: int) -> _Draft:
     """Merges a step into the last one, which reads it."""
     dropped, numbers = draft.steps[index], list(draft.numbers)
     *rest, last = _remove_step(draft.steps, index, dropped.access, recall=dropped.recall)
-    merged = last.model_copy(update={"subtask": f"{dropped.subtask}\n{last.subtask}"})
+    merged = _merged(dropped, last, last)
     numbers[-1] += numbers.pop(index)
     return draft._replace(steps=(*rest, merged), numbers=tuple(numbers))
+
+
+def _merged(first: Step, second: Step, base: Step) -> Step:
+    """Returns `base` with the subtasks and the inputs of both steps."""
+    inputs = None if first.inputs is None or second.inputs is None else first.inputs | second.inputs
+    return base.model_copy(update={"subtask": f"{first.subtask}\n{second.subtask}", "inputs": inputs})
 
 
 def _remove_step(steps: tuple[Step, ...], removed: int, instead: frozenset[int], *, recall: bool) -> tuple[Step, ...]:

@@ -8,6 +8,7 @@ from typing import Literal
 
 from rl_conductor.errors import PolicyError
 from rl_conductor.pool.pool import WorkerPool
+from rl_conductor.pool.request_inputs import input_parts, offered_inputs
 from rl_conductor.types import FilePart, Grammar, ImagePart, JsonFormat, Request
 from rl_conductor.workflow.limits import min_input_tokens
 from rl_conductor.workflow.workflow import AttachmentRule, PlanSpace, Step, Workflow
@@ -24,6 +25,7 @@ def filter_capable(space: PlanSpace, pool: WorkerPool, request: Request) -> Plan
     - Workers with a context that is certainly too short for the conversation are left out.
     - Workers that can't read its images or files stay, but some step has to be done by one that can.
     - The last step is done by a worker that supports its tools and response format.
+    - Of several attachments and long turns, each step may see some only.
 
     Raises:
         PolicyError: no plan is left.
@@ -31,7 +33,7 @@ def filter_capable(space: PlanSpace, pool: WorkerPool, request: Request) -> Plan
     space = _with_attachments(_with_answer_needs(_with_room(space, pool, request), pool, request), pool, request)
     if space.attachments:
         _check_readable(space, pool)
-    return space
+    return _with_inputs(space, request)
 
 
 def _with_room(space: PlanSpace, pool: WorkerPool, request: Request) -> PlanSpace:
@@ -78,6 +80,15 @@ def _with_attachments(space: PlanSpace, pool: WorkerPool, request: Request) -> P
     return space.model_copy(update={"attachments": partial}) if partial else space
 
 
+def _with_inputs(space: PlanSpace, request: Request) -> PlanSpace:
+    parts = input_parts(request.messages)
+    if not parts:
+        return space
+    offered = offered_inputs(parts)
+    shared = frozenset(part.name for part in parts) - frozenset(offered)
+    return space.model_copy(update={"inputs": offered, "shared_inputs": shared})
+
+
 def _check_readable(space: PlanSpace, pool: WorkerPool) -> None:
     """Raises `PolicyError` if no plan lets a worker read the attachments and another one answer."""
     try:
@@ -104,9 +115,9 @@ def _unsupported(needs: Sequence[str], candidates: Sequence[str]) -> PolicyError
     )
 
 
-def single_step(worker: str) -> Workflow:
+def single_step(worker: str, inputs: frozenset[str] | None = None) -> Workflow:
     """Builds the workflow of one step in which `worker` answers alone."""
-    return Workflow(steps=(Step(subtask=ANSWER, worker=worker),))
+    return Workflow(steps=(Step(subtask=ANSWER, worker=worker, inputs=inputs),))
 
 
 def fallback_workflow(space: PlanSpace, pool: WorkerPool) -> Workflow:

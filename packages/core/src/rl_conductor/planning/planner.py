@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from contextlib import aclosing, suppress
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
-from typing import Self
+from typing import Self, cast
 
 from rl_conductor._internal.streams import callback_to_async_iterator
 from rl_conductor.calls.model_call import ModelCall
@@ -19,6 +19,7 @@ from rl_conductor.errors import (
     WorkflowError,
     WorkflowParseError,
 )
+from rl_conductor.models import model
 from rl_conductor.models.base import Model
 from rl_conductor.plan_text.forms import Form, Plan
 from rl_conductor.plan_text.grammar import GrammarTooLarge, constraint, relaxed_constraint
@@ -70,6 +71,13 @@ class Planner:
     """Seconds for one sample."""
     card: Card = field(default_factory=lambda: Card(name="planner"))
     """Checked against the policy's data rules, because the planner reads the user's conversation, too."""
+
+    @classmethod
+    def of(cls, planner: Self | Model | str) -> Self:
+        """Returns `planner`, or a planner with the default settings for a model or its `provider:model` name."""
+        if isinstance(planner, cls):
+            return planner
+        return cls(model=model(planner) if isinstance(planner, str) else cast("Model", planner))
 
     @classmethod
     def from_worker(cls, worker: Worker) -> Self:
@@ -154,6 +162,14 @@ class Planner:
         can = self.model.capabilities
         return self.form or ("lists" if can.grammar or not can.json_schema else "object")
 
+    def plannable(self, space: PlanSpace) -> PlanSpace:
+        """Returns `space` as far as plans can express it: in `lists`, every step sees all inputs.
+
+        So it is with other rosters than `cards`, because trained planners need the prompt of their training.
+        """
+        chooses_inputs = self.plan_form != "lists" and self.roster == "cards"
+        return space if chooses_inputs or not space.inputs else space.model_copy(update={"inputs": ()})
+
     def response_format(self, space: PlanSpace) -> ResponseFormat | None:
         """Builds the grammar or JSON schema that constrains decoding; `None` if the model supports neither.
 
@@ -218,6 +234,8 @@ class _Sampler:
             except ConductorError as error:
                 plan_request.errors.append(str(error))
                 send(PlanRejected(round=plan_request.round_index, error=str(error)))
+                if error.ends_run:
+                    raise
                 if not self._should_resample(error, watcher):
                     break
         record = self.shortened or PlanRecord(source="fallback", form=self.planner.plan_form)

@@ -65,12 +65,23 @@ FORMS = {
     "number) and access.",
 }
 
+FORMS_WITH_INPUTS = FORMS | {
+    "lines": "First think in one short line. Then write one line for each step, as JSON:\n"
+    '{"subtask": "...", "worker": 0, "access": [], "inputs": ["all"]}',
+    "object": "Write one JSON object: reasoning (one short sentence) and steps, each with subtask, worker (the model's "
+    "number), access and inputs.",
+}
+
 RULE_LAST = "The last step must be done by model {numbers}."
 RULE_VERIFIER = "The last step must be done by model {numbers} and see every earlier step: it checks them and answers."
 RULE_ATTACHMENTS = """\
 The question has {kind} that only model {numbers} can read; other models see its text and a note. One of these must do \
 a step that the answer depends on, at best the first one: its subtask must ask for all that other steps need to know \
 of the {kind}."""
+RULE_INPUTS = """\
+The question has several parts: {names}. Each step also has a list of inputs: the parts that its model sees. Write \
+["all"], [] for none, or some of these names in this order, as in ["{example}"]. Give each step the parts that it \
+needs."""
 RULE_SUBTASK = "A subtask has at most {chars} characters."
 
 MODELS = "The models:\n"
@@ -218,7 +229,8 @@ def planner_messages(
         images: whether the planner's model sees images; otherwise it is only told of them.
         context: the planner's context in tokens, if known; the conversation takes at most half of it.
     """
-    question = transcript(conversation, key, max_chars=question_chars(context))
+    inputs = () if form == "lists" else space.inputs
+    question = transcript(conversation, key, max_chars=question_chars(context), inputs=inputs)
     selected = examples if isinstance(examples, int) else nearest_examples(examples, question, space)
     messages = list(_prefix(space, form, roster, examples=selected, instructions=instructions, cards=ByIdentity(cards)))
     pictures = attached_images(conversation) if images else ()
@@ -276,7 +288,10 @@ def rules(space: PlanSpace, form: Form) -> str:
     lines += [
         RULE_ATTACHMENTS.format(kind=rule.kind, numbers=_numbers(space, rule.readers)) for rule in space.attachments
     ]
-    lines += [RULE_SUBTASK.format(chars=space.subtask_chars), FORMS[form]]
+    if space.inputs and form != "lists":
+        lines.append(RULE_INPUTS.format(names=", ".join(space.inputs), example=space.inputs[0]))
+    forms = FORMS_WITH_INPUTS if space.inputs else FORMS
+    lines += [RULE_SUBTASK.format(chars=space.subtask_chars), forms[form]]
     return "\n".join(lines)
 
 

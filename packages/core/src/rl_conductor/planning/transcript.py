@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 
+from rl_conductor.pool.request_inputs import input_parts
 from rl_conductor.text.delimiters import compute_nonce, delimit
 from rl_conductor.text.truncation import truncate_middle
-from rl_conductor.types import FilePart, ImagePart, Message
+from rl_conductor.types import FilePart, ImagePart, Message, TextPart
 
 QUESTION_CHARS = 32_000
 """Maximum characters of the conversation in the planner's prompt, about 8,000 tokens. Workers get all of it."""
@@ -25,21 +26,26 @@ def question_chars(context: int | None) -> int:
     return QUESTION_CHARS if context is None else min(QUESTION_CHARS, CONTEXT_CHARS_PER_TOKEN * context)
 
 
-def transcript(conversation: Sequence[Message], key: str, *, max_chars: int = QUESTION_CHARS) -> str:
+def transcript(
+    conversation: Sequence[Message], key: str, *, max_chars: int = QUESTION_CHARS, inputs: Collection[str] = ()
+) -> str:
     """Renders the conversation as one text: only the question if there is nothing else.
 
     Turns of models and tools are delimited, so that they can't be mistaken for the user's. The text has about
-    `max_chars` characters; notes say what was left out.
+    `max_chars` characters; notes say what was left out. Turns and attachments in `inputs` are shown with their names.
     """
-    texts = [_message_text(message) for message in conversation]
+    parts = input_parts(conversation) if inputs else ()
+    names = {(part.message, part.part): part.name for part in parts if part.name in inputs}
+    texts = [_message_text(index, message, names) for index, message in enumerate(conversation)]
     if len(conversation) == 1 and conversation[0].role == "user":
         return truncate_middle(texts[0], max_chars)
     turns: list[str] = []
     left_out = 0
-    for message, text, chars in zip(conversation, texts, _allotted_chars(texts, max_chars), strict=True):
+    for index, (message, chars) in enumerate(zip(conversation, _allotted_chars(texts, max_chars), strict=True)):
         if chars:
             turns += [LEFT_OUT.format(count=left_out)] if left_out else []
-            turns.append(f"[{message.role}]\n{_turn(message, truncate_middle(text, chars), key)}")
+            name = f", {names[index, None]}" if (index, None) in names else ""
+            turns.append(f"[{message.role}{name}]\n{_turn(message, truncate_middle(texts[index], chars), key)}")
         left_out = 0 if chars else left_out + 1
     return "\n\n".join(turns)
 
@@ -73,11 +79,16 @@ def _turn(message: Message, text: str, key: str) -> str:
     return delimit("reply", text, compute_nonce(key, [text])) if message.role in ("assistant", "tool") else text
 
 
-def _message_text(message: Message) -> str:
+def _message_text(index: int, message: Message, names: Mapping[tuple[int, int | None], str]) -> str:
     attachments = [
-        f"[{part.type} attached: {part.media_type}]"
-        for part in message.content
+        f"[{names.get((index, position), part.type)} attached: {part.media_type}]"
+        for position, part in enumerate(message.content)
         if isinstance(part, ImagePart | FilePart)
     ]
+    text = "".join(
+        f"\n[{names[index, position]}]\n{part.text}" if (index, position) in names else part.text
+        for position, part in enumerate(message.content)
+        if isinstance(part, TextPart)
+    )
     tool_calls = [f"[calls {call.name} with {call.arguments}]" for call in message.tool_calls]
-    return "\n".join([message.text, *attachments, *tool_calls])
+    return "\n".join([text, *attachments, *tool_calls])

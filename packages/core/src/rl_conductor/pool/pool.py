@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import cached_property, lru_cache
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Protocol, Self
 
 from rl_conductor.errors import ConfigError
 from rl_conductor.models import Capabilities, Model
@@ -85,7 +85,14 @@ class WorkerPool(Mapping[str, Worker]):
         await close_all(worker.model for worker in self._workers.values())
 
 
-async def close_all(models: Iterable[Model]) -> None:
+class Closeable(Protocol):
+    """Something with connections to close."""
+
+    async def aclose(self) -> None:
+        """Closes the connections."""
+
+
+async def close_all(models: Iterable[Closeable]) -> None:
     """Closes every model even if some fail, then raises the first error, if any."""
     errors: list[Exception] = []
     for model in models:

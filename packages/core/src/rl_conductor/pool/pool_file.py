@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import os
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self
@@ -12,11 +13,14 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from rl_conductor._internal.toml import read_toml
 from rl_conductor._internal.validation import field_errors
 from rl_conductor.agents.function_tool import import_object
+from rl_conductor.agents.mcp_server import MCPServer
+from rl_conductor.agents.toolset import AnyTool
 from rl_conductor.errors import ConfigError
 from rl_conductor.models import PROVIDERS, Model, model, providers
 from rl_conductor.plan_text.forms import Form
 from rl_conductor.pool.function_model import FunctionModel, is_worker_function
 from rl_conductor.pool.worker import Worker, slots_for
+from rl_conductor.trace.checks import Stage
 from rl_conductor.types import Card, Price, Roster, Sampling
 from rl_conductor.workflow.limits import PLAN_TOKENS
 from rl_conductor.workflow.workflow import AccessMode
@@ -36,6 +40,10 @@ class ModelEntry(_Entry):
     """`provider:model`, `conductor:FILE` for the conductor of another pool file, or `module:Class`."""
     options: dict[str, Any] = Field(default_factory=dict)
     """Keyword arguments of the adapter, such as `base_url`. API keys are rejected; they belong in the environment."""
+    api_key_env: str | None = None
+    """Name of the environment variable with the API key, which is sent to `base_url`."""
+    headers_env: dict[str, str] = Field(default_factory=dict)
+    """Headers of every request, each with the name of the environment variable that holds its value."""
     price: Price | None = None
     """Overrides the price from the price table."""
     tags: frozenset[str] = frozenset()
@@ -48,12 +56,33 @@ class ModelEntry(_Entry):
             ConfigError: the model does not exist, or an option is invalid or an API key.
         """
         if "api_key" in self.options:
-            raise ConfigError(f"{self.model}: options.api_key is not allowed in a file; set it in the environment")
-        options = self.options if self.price is None else {**self.options, "price": self.price}
+            raise ConfigError(
+                f"{self.model}: options.api_key is not allowed in a file; set it in the environment, and name the "
+                'variable as api_key_env = "MY_API_KEY"'
+            )
+        options = {**self.options, **self._secret_options()}
+        if self.price is not None:
+            options["price"] = self.price
         try:
             return _create_model(self.model, options)
         except TypeError as error:
             raise ConfigError(f"{self.model}: invalid options: {error}") from error
+
+    def _secret_options(self) -> dict[str, Any]:
+        """Reads the key and the headers from the environment."""
+        options: dict[str, Any] = {}
+        if self.api_key_env is not None:
+            options["api_key"] = self._variable(self.api_key_env)
+        if self.headers_env:
+            secret_headers = {name: self._variable(variable) for name, variable in self.headers_env.items()}
+            options["headers"] = {**self.options.get("headers", {}), **secret_headers}
+        return options
+
+    def _variable(self, name: str) -> str:
+        value = os.environ.get(name, "").strip()
+        if not value:
+            raise ConfigError(f"{self.model}: the environment variable {name} is not set")
+        return value
 
     def relative_to(self, folder: Path) -> Self:
         """Resolves the path of a `conductor:FILE` model, which is relative to the file that names it."""
@@ -78,6 +107,53 @@ def _create_model(name: str, options: Mapping[str, Any]) -> Model:
     return instance
 
 
+class MCPEntry(_Entry):
+    """An MCP server in a pool file: `[workers.NAME.mcp.SERVER]`. Secrets are read from the environment."""
+
+    command: tuple[str, ...] = ()
+    """The program and its arguments."""
+    env: tuple[str, ...] = ()
+    """The environment variables that the program gets, besides `PATH`, `HOME` and a few like them."""
+    url: str = ""
+    """The address of a server that speaks streamable HTTP."""
+    api_key_env: str = ""
+    """The environment variable with the bearer token for the address."""
+    headers_env: dict[str, str] = Field(default_factory=dict)
+    """HTTP headers, and for each the environment variable with its value."""
+    only: tuple[str, ...] | None = None
+    """The tools that the model may call; by default all."""
+    prefix: str = ""
+    """Put before the tools' names."""
+    timeout: float = Field(default=60.0, gt=0)
+    """Seconds for one use of a tool."""
+
+    def build(self, name: str) -> MCPServer:
+        """Creates the server, which is not started.
+
+        Raises:
+            ConfigError: the entry is invalid, or a variable that it names is not set.
+        """
+        headers = {header: _variable(variable, name) for header, variable in self.headers_env.items()}
+        if self.api_key_env:
+            headers["Authorization"] = f"Bearer {_variable(self.api_key_env, name)}"
+        return MCPServer(
+            self.command,
+            url=self.url,
+            name=name,
+            env={variable: _variable(variable, name) for variable in self.env},
+            headers=headers,
+            only=self.only,
+            prefix=self.prefix,
+            timeout=self.timeout,
+        )
+
+
+def _variable(variable: str, server: str) -> str:
+    if variable not in os.environ:
+        raise ConfigError(f"MCP server {server!r}: the environment variable {variable!r} is not set")
+    return os.environ[variable]
+
+
 class WorkerSettings(_Entry):
     """A worker's card and the settings of its calls; the part of `[workers.NAME]` without the model."""
 
@@ -95,7 +171,17 @@ class WorkerSettings(_Entry):
     hedge_after: float | None = Field(default=None, ge=0)
     concurrency: int | None = Field(default=None, ge=1)
     tools: tuple[str, ...] = ()
-    """Python functions that the model may call, as `module:function`."""
+    """What the model may call: Python functions as `module:function`, and the URLs of MCP servers."""
+    mcp: dict[str, MCPEntry] = Field(default_factory=dict)
+    """MCP servers whose tools the model may call, by name."""
+
+    def all_tools(self, tools: Sequence[AnyTool] = ()) -> tuple[AnyTool, ...]:
+        """Returns these tools, `tools`, and the MCP servers.
+
+        Raises:
+            ConfigError: the entry of a server is invalid, or a variable that it names is not set.
+        """
+        return (*self.tools, *tools, *(entry.build(name) for name, entry in self.mcp.items()))
 
     def apply_to(self, worker: Worker) -> Worker:
         """Returns a copy of `worker` with the specified settings."""
@@ -140,18 +226,36 @@ class PlannerEntry(ModelEntry, PlanManner):
     """Maximum number of plans that are sampled until one is valid."""
 
 
+class GuardrailEntry(_Entry):
+    """A guardrail in a pool file: `[[guardrails]]`."""
+
+    type: str
+    """`presidio`, `openai-moderation`, `groundedness`, or `module:Class`."""
+    name: str | None = Field(default=None, min_length=1)
+    """Its name in traces and errors; by default that of its type."""
+    stages: tuple[Stage, ...] | None = Field(default=None, min_length=1)
+    """Where it checks; by default as its type does."""
+    fail_open: bool = False
+    """Uses texts when the check itself fails. By default they are refused then."""
+    timeout: float | None = Field(default=None, gt=0)
+    """Seconds for one check."""
+    options: dict[str, Any] = Field(default_factory=dict)
+    """Keyword arguments of the class. API keys are rejected; they belong in the environment."""
+
+
 class PoolFile(_Entry):
-    """A pool file: `[workers.NAME]` tables, and optionally `[planner]`."""
+    """A pool file: `[workers.NAME]` tables, and optionally `[planner]` and `[[guardrails]]`."""
 
     workers: dict[str, WorkerEntry]
     planner: PlannerEntry | None = None
+    guardrails: tuple[GuardrailEntry, ...] = ()
     tiers: Path | None = None
     """Path of a tiers file, relative to the pool file; `rl-conductor calibrate --tiers` creates it."""
 
     def build(self) -> list[Worker]:
         """Creates the workers, in the order of the file."""
         return [
-            entry.apply_to(Worker.of(name, entry.build())).with_tools(entry.tools)
+            entry.apply_to(Worker.of(name, entry.build())).with_tools(entry.all_tools())
             for name, entry in self.workers.items()
         ]
 
@@ -177,7 +281,8 @@ def worker_from(name: str, entry: Mapping[str, Any], worker_of: Callable[[str, A
 
     Args:
         name: the worker's name in the pool.
-        entry: the keys of `[workers.NAME]` in a pool file, except that `model` may be an object, and `tools` functions.
+        entry: the keys of `[workers.NAME]` in a pool file, except that `model` may be an object, and `tools` functions
+            and MCP servers.
         worker_of: creates a worker from a name and such an object.
 
     Raises:
@@ -188,9 +293,11 @@ def worker_from(name: str, entry: Mapping[str, Any], worker_of: Callable[[str, A
     is_model_name = isinstance(entry.get("model", ""), str)
     try:
         if is_model_name:
-            return PoolFile.model_validate({"workers": {name: entry}}).build()[0].with_tools(tools)
+            worker_entry = PoolFile.model_validate({"workers": {name: entry}}).workers[name]
+            worker = worker_entry.apply_to(Worker.of(name, worker_entry.build()))
+            return worker.with_tools(worker_entry.all_tools(tools))
         settings = WorkerSettings.model_validate({key: value for key, value in entry.items() if key != "model"})
     except ValidationError as error:
         errors = "; ".join(map(str, field_errors(error, below=2 if is_model_name else 0)))
         raise ConfigError(f"worker {name!r} is invalid: {errors}") from None
-    return settings.apply_to(worker_of(name, entry["model"])).with_tools(tools)
+    return settings.apply_to(worker_of(name, entry["model"])).with_tools(settings.all_tools(tools))

@@ -9,8 +9,8 @@ from functools import cached_property, partial
 from typing import Protocol, Self, runtime_checkable
 
 from rl_conductor._internal.sync import PerLoop
-from rl_conductor.agents.function_tool import AnyTool
 from rl_conductor.agents.tool_loop import ToolLoopModel
+from rl_conductor.agents.toolset import AnyTool
 from rl_conductor.errors import ConfigError
 from rl_conductor.models import Model, model
 from rl_conductor.models.reply import ReasoningMemory
@@ -73,7 +73,8 @@ class Worker:
             description: the worker's purpose, for the planner; by default the card's or the model's own.
             card: the worker's card; its price defaults to the model's.
             instructions: a system prompt for every call, before the caller's own.
-            tools: Python functions, or their names as `module:function`, that the model may call in every step.
+            tools: what the model may call in every step: Python functions, their names as `module:function`, MCP
+                servers such as `MCPServer(["uvx", "mcp-server-time"])`, or their URLs.
             sampling: default sampling parameters of its calls.
             timeout: seconds for one call.
             hedge_after: seconds after which a hedge call goes to a second worker.
@@ -103,7 +104,7 @@ class Worker:
         return worker.with_tools(tools)
 
     def with_tools(self, tools: Sequence[AnyTool]) -> Self:
-        """Returns a copy of the worker whose model may call these functions.
+        """Returns a copy of the worker whose model may call these tools.
 
         Raises:
             ConfigError: the model can't call tools, or a tool is invalid.

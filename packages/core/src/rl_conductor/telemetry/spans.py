@@ -36,6 +36,7 @@ from rl_conductor.trace.events import (
 from rl_conductor.trace.observers import RunInfo
 from rl_conductor.trace.trace import Call, Nested, PlanRecord, StepResult, Trace
 
+BLOCKED = "guardrail"
 CANCELLED = "cancelled"
 SECOND = 1_000_000_000
 
@@ -144,7 +145,7 @@ class RunSpans:
         if step is None:  # skipped, or finished before the run was interrupted
             return
         attempts: Counter[str] = Counter()
-        for call in result.calls:
+        for call in (call for call in result.calls if not call.is_check):
             worker = str(call.worker)
             attempts[worker] += 1
             span = step.attempts.pop((worker, attempts[worker]), None)
@@ -155,7 +156,7 @@ class RunSpans:
             step.span.set_attribute(name.AGENT, result.step.worker)
             step.span.set_attribute(name.PLANNED_WORKER, result.planned_worker)
         if result.status != "ok":
-            fail(step.span, result.calls[-1].outcome if result.calls else CANCELLED)
+            fail(step.span, _failure(result))
         _end(step)
 
     def _drop_steps(self, number: int) -> None:
@@ -266,3 +267,10 @@ def _end(step: _Step) -> None:
     for span in step.attempts.values():
         end_failed(span, CANCELLED)
     step.span.end()
+
+
+def _failure(result: StepResult) -> str:
+    """Returns the type of error of a failed step."""
+    if any(check.is_blocking for check in result.checks):
+        return BLOCKED
+    return result.calls[-1].outcome if result.calls else CANCELLED

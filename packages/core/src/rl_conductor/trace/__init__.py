@@ -3,6 +3,7 @@
 In: events and results of the execution. Out: values that can be stored, replayed and reported.
 """
 
+from rl_conductor.trace.checks import GuardrailCheck
 from rl_conductor.trace.events import (
     AnswerDelta,
     Event,
@@ -15,6 +16,7 @@ from rl_conductor.trace.events import (
     StepStarted,
     WorkflowPlanned,
 )
+from rl_conductor.trace.feedback import Feedback
 from rl_conductor.trace.observers import RunInfo, observe
 from rl_conductor.trace.summary import Summary, progress
 from rl_conductor.trace.trace import Call, Nested, NestedRun, PlanRecord, Round, StepResult, ToolUse, Trace
@@ -23,7 +25,9 @@ __all__ = [
     "AnswerDelta",
     "Call",
     "Event",
+    "Feedback",
     "Finished",
+    "GuardrailCheck",
     "Listener",
     "Nested",
     "NestedRun",

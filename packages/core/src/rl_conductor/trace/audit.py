@@ -1,4 +1,4 @@
-"""Tamper-evident audit records of runs, linked in a hash chain. Pure.
+"""Tamper-evident audit records of runs and of feedback on them, linked in a hash chain. Pure.
 
 A record holds names, counts and hashes but neither conversation text nor secrets, so that it may be kept longer than
 the trace. Each record contains the hash of the one before it. The last hash, the chain's *head*, covers all of them: a
@@ -12,10 +12,11 @@ import json
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any
+from typing import Any, Literal
 
-from pydantic import Field
+from pydantic import Field, TypeAdapter
 
+from rl_conductor.trace.feedback import Feedback
 from rl_conductor.trace.trace import Call, CallOutcome, Nested, PlanSource, Round, StepResult, Trace
 from rl_conductor.types import Dollars, Usage, Value
 
@@ -80,6 +81,16 @@ class AuditedRound(Value):
     steps: tuple[AuditedStep, ...]
 
 
+class InFlight(Value):
+    """Upper bound of the calls that were in flight when a process died.
+
+    It is charged to the API key, because vendors may have billed these calls, but no usage is known for them.
+    """
+
+    usd: Dollars
+    tokens: int
+
+
 class Ended(Value):
     """Metadata of an ended run that is not in its trace."""
 
@@ -118,11 +129,61 @@ class Record(Ended):
     answered_by: tuple[int, int] | None
     """Round and step of the answer."""
     used: Used
+    in_flight: InFlight | None = Field(default=None, exclude_if=lambda calls: calls is None)
+    """Charged in addition to `used`, as an upper bound, if the process died during calls."""
 
     @property
     def line(self) -> str:
         """The record as one line of canonical JSON (RFC 8785)."""
         return _canonical_json(self.model_dump(mode="json"))
+
+
+class FeedbackRecord(Value):
+    """Feedback on a run that was added or changed."""
+
+    event: Literal["feedback"] = "feedback"
+    sequence: int
+    """From 1, without gaps, in one numbering with the records of runs."""
+    previous: str
+    """Hash of the previous record."""
+    run: str
+    author: str
+    """The API key that sent it, or `@administrator`."""
+    criterion: str
+    """The feedback's key."""
+    score: float
+    comment: str | None
+    """SHA-256 of the comment; `None` without one."""
+    at: str
+    """Time in UTC, as ISO 8601."""
+
+    @property
+    def line(self) -> str:
+        """The record as one line of canonical JSON (RFC 8785)."""
+        return _canonical_json(self.model_dump(mode="json"))
+
+
+def feedback_record_of(run: str, feedback: Feedback, *, sequence: int, previous: str) -> FeedbackRecord:
+    """Creates the record of feedback."""
+    return FeedbackRecord(
+        sequence=sequence,
+        previous=previous,
+        run=run,
+        author=feedback.author,
+        criterion=feedback.key,
+        score=feedback.score,
+        comment=digest_of(feedback.comment) if feedback.comment else None,
+        at=feedback.updated.isoformat(timespec="milliseconds"),
+    )
+
+
+def parse_record(line: str) -> Record | FeedbackRecord:
+    """Parses a line of the audit record.
+
+    Raises:
+        ValidationError: it is not a record.
+    """
+    return _RECORD.validate_json(line)
 
 
 def record_of(trace: Trace, ended: Ended, *, sequence: int, previous: str) -> Record:
@@ -153,6 +214,7 @@ def unfinished_record_of(
     began: datetime,
     seconds: float,
     usage: Usage,
+    in_flight: InFlight | None,
     sequence: int,
     previous: str,
 ) -> Record:
@@ -172,12 +234,16 @@ def unfinished_record_of(
         answer=None,
         answered_by=None,
         used=_used(usage),
+        in_flight=in_flight,
     )
 
 
 def digest_of(text: str) -> str:
     """Hashes a text by SHA-256, in hex."""
     return hashlib.sha256(text.encode()).hexdigest()
+
+
+_RECORD: TypeAdapter[Record | FeedbackRecord] = TypeAdapter(Record | FeedbackRecord)
 
 
 def _round(round_: Round) -> AuditedRound:

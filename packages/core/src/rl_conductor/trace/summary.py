@@ -10,6 +10,7 @@ from typing import Any, Literal, Self
 
 from pydantic import Field
 
+from rl_conductor.trace.checks import GuardrailCheck
 from rl_conductor.trace.events import Event, PlanRejected, StepFinished, StepStarted, WorkflowPlanned
 from rl_conductor.trace.trace import (
     Answer,
@@ -34,10 +35,13 @@ class PlannedStep(Value):
     subtask: str
     access: tuple[int, ...]
     """Positions of the steps whose replies it may read."""
+    inputs: tuple[str, ...] | None = Field(default=None, exclude_if=lambda inputs: inputs is None)
+    """The user's earlier turns and attachments that it sees; without this field, all of them."""
 
     @classmethod
     def of(cls, index: int, step: Step) -> Self:
-        return cls(step=index, worker=step.worker, subtask=step.subtask, access=tuple(sorted(step.access)))
+        access, inputs = tuple(sorted(step.access)), None if step.inputs is None else tuple(sorted(step.inputs))
+        return cls(step=index, worker=step.worker, subtask=step.subtask, access=access, inputs=inputs)
 
 
 class StepSummary(PlannedStep):
@@ -53,6 +57,8 @@ class StepSummary(PlannedStep):
     """Runs of conductors inside of the step. Their usage is part of the step's."""
     tools: dict[str, int] = Field(default_factory=dict, exclude_if=lambda tools: not tools)
     """The number of uses of each tool of the worker's own, by name."""
+    checks: tuple[GuardrailCheck, ...] = Field(default=(), exclude_if=lambda checks: not checks)
+    """What guardrails said about its prompts and replies."""
 
 
 class NestedSummary(Value):
@@ -87,6 +93,8 @@ class PlanSummary(Value):
     errors: tuple[Text, ...] = ()
     """Why earlier samples were rejected."""
     usage: Usage
+    checks: tuple[GuardrailCheck, ...] = Field(default=(), exclude_if=lambda checks: not checks)
+    """What guardrails said about the request."""
 
     @classmethod
     def of(cls, plan: PlanRecord) -> Self:
@@ -96,6 +104,7 @@ class PlanSummary(Value):
             repairs=plan.repairs,
             errors=plan.errors,
             usage=total(call.usage for call in plan.calls),
+            checks=plan.checks,
         )
 
 
@@ -189,6 +198,7 @@ def _step(result: StepResult) -> StepSummary:
         usage=total(call.usage for call in result.calls),
         nested=tuple(NestedSummary.of(run) for call in result.calls if call.nested for run in call.nested.runs),
         tools=Counter(use.name for call in result.calls if call.nested for use in call.nested.tools),
+        checks=result.checks,
     )
 
 

@@ -14,6 +14,8 @@ from typing import Literal
 from pydantic import Field
 
 from rl_conductor.plan_text.forms import Form
+from rl_conductor.trace.checks import ENDS_RUN, GUARDRAIL_PREFIX, GuardrailCheck
+from rl_conductor.trace.feedback import Feedback
 from rl_conductor.types import Card, Completion, Message, Request, Roster, Sampling, Text, Usage, Value, total
 from rl_conductor.workflow.example import PlanExample
 from rl_conductor.workflow.limits import Limits
@@ -35,7 +37,7 @@ class Call(Value):
     model: str
     """The requested model, as `provider:name`."""
     worker: str | None = None
-    """The worker that was called; `None` for the planner."""
+    """The worker that was called; `None` for the planner, `guardrail:NAME` for a call that a guardrail made."""
     fingerprint: str
     """`fingerprint` of the request."""
     request: Request | None = None
@@ -60,6 +62,11 @@ class Call(Value):
     seconds: float
     nested: Nested | None = Field(default=None, exclude_if=lambda nested: nested is None)
     """The calls, tools and runs inside of the call, if its model is a conductor or an agent."""
+
+    @property
+    def is_check(self) -> bool:
+        """Whether a guardrail made the call."""
+        return self.worker is not None and self.worker.startswith(GUARDRAIL_PREFIX)
 
 
 class ToolUse(Value):
@@ -120,6 +127,8 @@ class StepResult(Value):
     """Seconds since the run began at which the steps in its access list had finished."""
     seconds: float = 0.0
     """Seconds from then until it finished, including the wait for a free slot."""
+    checks: tuple[GuardrailCheck, ...] = Field(default=(), exclude_if=lambda checks: not checks)
+    """What guardrails said about its prompts and replies."""
 
     @property
     def text(self) -> str:
@@ -179,6 +188,8 @@ class PlanRecord(Value):
     calls: tuple[Call, ...] = ()
     tier: RoutingDecision | None = None
     """The router's decision before planning; `None` without a router."""
+    checks: tuple[GuardrailCheck, ...] = Field(default=(), exclude_if=lambda checks: not checks)
+    """What guardrails said about the request, before planning; their calls are among `calls`."""
 
     @property
     def is_complete(self) -> bool:
@@ -285,6 +296,8 @@ class Trace(Value):
     versions: Versions
     setup: Setup | None = None
     """`None` in a trace that no run produced, which can't be replayed."""
+    feedback: tuple[Feedback, ...] = Field(default=(), exclude_if=lambda feedback: not feedback)
+    """Ratings of the answer, in traces that a server exported."""
 
     @property
     def text(self) -> str:
@@ -318,6 +331,19 @@ class Trace(Value):
         """Iterates over the results of every step of every round."""
         for round_ in self.rounds:
             yield from round_.results
+
+    def checks(self) -> Iterator[GuardrailCheck]:
+        """Iterates over the checks of all guardrails, in the order of rounds and steps."""
+        for round_ in self.rounds:
+            yield from round_.plan.checks
+            for result in round_.results:
+                yield from result.checks
+
+    @property
+    def refusal(self) -> GuardrailCheck | None:
+        """The check that refused the request or the answer; `None` if there was none."""
+        refused = (check for check in self.checks() if check.outcome == "refused" and check.stage in ENDS_RUN)
+        return next(refused, None)
 
     @property
     def critical_path(self) -> float:

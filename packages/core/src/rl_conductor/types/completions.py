@@ -12,6 +12,27 @@ from rl_conductor.types.value import Text, Value
 
 FinishReason = Literal["stop", "length", "tool_calls", "content_filter"]
 
+LENGTH_REASONS = ("length", "max_tokens", "model_length")
+FILTER_REASONS = (
+    "content_filter",
+    "content_filtered",
+    "safety",
+    "refusal",
+    "prohibited_content",
+    "blocklist",
+    "recitation",
+)
+
+
+def parse_finish_reason(reason: object, *, tool_calls: bool) -> FinishReason:
+    """Maps a vendor's reason for the end of a reply; any other counts as a natural end."""
+    name = str(reason).lower()
+    if name in LENGTH_REASONS:
+        return "length"
+    if name in FILTER_REASONS:
+        return "content_filter"
+    return "tool_calls" if tool_calls else "stop"
+
 
 class Completion(Value):
     """A complete reply of a model."""
@@ -20,6 +41,8 @@ class Completion(Value):
     usage: Usage = Field(default_factory=Usage)
     """Tokens, calls and cost. A usage without calls, the default, is completed from the model's price."""
     finish_reason: FinishReason = "stop"
+    stop_sequence: Text | None = Field(default=None, exclude_if=lambda text: text is None)
+    """The stop sequence at which the model stopped, if the vendor reports it."""
     model: Text
     """The model that really answered, as the vendor names it."""
 

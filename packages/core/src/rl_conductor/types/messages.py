@@ -70,6 +70,8 @@ class Continuation(Value):
     """The last user message as that worker saw it: delimited evidence, then the worker's own subtask."""
     sources: Names | None = None
     """The workers whose replies are in the prompt, directly or indirectly; `None` when not recorded."""
+    inputs: Names | None = Field(default=None, exclude_if=lambda inputs: inputs is None)
+    """The user's earlier turns and attachments that the worker saw; `None` means all of them."""
 
 
 def _as_parts(content: Any) -> Any:

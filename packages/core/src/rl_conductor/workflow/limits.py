@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from pydantic import Field
 
-from rl_conductor.types import DecimalInput, Dollars, FilePart, ImagePart, JsonFormat, Message, Price, Request, Value
+from rl_conductor.types import DecimalInput, Dollars, FilePart, ImagePart, JsonFormat, Price, Request, Value
 
 TOKENS_PER_MESSAGE = 16
 """A generous estimate of the tokens that a chat template adds per message."""
@@ -17,6 +17,8 @@ TOKENS_PER_IMAGE = 3_000
 BASE64_BYTES_PER_FILE_TOKEN = 4
 """An estimate for documents that are not plain text, such as PDFs: their size does not determine how much text and how
 many page images a vendor extracts."""
+BYTES_PER_TOKEN = 4
+"""Mean of English text, with today's tokenizers."""
 MAX_CHARS_PER_TOKEN = 6
 """More characters per token than ordinary text has with any tokenizer: a request that is longer than a model's context
 by this estimate certainly does not fit."""
@@ -87,14 +89,18 @@ class UpperBound:
 
 def upper_bound(request: Request, price: Price | None) -> UpperBound:
     """Computes the maximum usage of `request`: a token is at least one byte, so the bytes bound the input tokens."""
-    input_tokens = sum(map(_tokens, request.messages))
-    for tool in request.tools:
-        input_tokens += _bytes(tool.model_dump_json())
-    if isinstance(request.response_format, JsonFormat):
-        input_tokens += _bytes(request.response_format.model_dump_json())
+    input_tokens = _text_bytes(request) + _other_tokens(request)
     output_tokens = request.sampling.max_tokens or DEFAULT_OUTPUT_TOKENS
     cost = None if price is None else price.max_cost(input_tokens=input_tokens, output_tokens=output_tokens)
     return UpperBound(input_tokens=input_tokens, output_tokens=output_tokens, cost=cost)
+
+
+def estimate_input_tokens(request: Request) -> int:
+    """Estimates the input tokens of `request` for a typical tokenizer, at `BYTES_PER_TOKEN` bytes of text each.
+
+    Images and files count with the maximum of the vendors.
+    """
+    return -(-_text_bytes(request) // BYTES_PER_TOKEN) + _other_tokens(request)
 
 
 def min_input_tokens(request: Request) -> int:
@@ -105,17 +111,26 @@ def min_input_tokens(request: Request) -> int:
     return chars // MAX_CHARS_PER_TOKEN
 
 
-def _tokens(message: Message) -> int:
-    tokens = TOKENS_PER_MESSAGE
-    for call in message.tool_calls:
-        tokens += _bytes(call.arguments) + _bytes(call.name)
-    for part in message.content:
-        if isinstance(part, ImagePart):
-            tokens += TOKENS_PER_IMAGE
-        elif isinstance(part, FilePart):
-            tokens += _file_tokens(part)
-        else:
-            tokens += _bytes(part.text)
+def _text_bytes(request: Request) -> int:
+    """Counts the bytes of all text: messages, tool calls, tools and the schema of the reply."""
+    count = sum(_bytes(tool.model_dump_json()) for tool in request.tools)
+    if isinstance(request.response_format, JsonFormat):
+        count += _bytes(request.response_format.model_dump_json())
+    for message in request.messages:
+        count += sum(_bytes(call.arguments) + _bytes(call.name) for call in message.tool_calls)
+        count += sum(_bytes(part.text) for part in message.content if not isinstance(part, ImagePart | FilePart))
+    return count
+
+
+def _other_tokens(request: Request) -> int:
+    """Counts the tokens of images, files and the message format."""
+    tokens = TOKENS_PER_MESSAGE * len(request.messages)
+    for message in request.messages:
+        for part in message.content:
+            if isinstance(part, ImagePart):
+                tokens += TOKENS_PER_IMAGE
+            elif isinstance(part, FilePart):
+                tokens += _file_tokens(part)
     return tokens
 
 

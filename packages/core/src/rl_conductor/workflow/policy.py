@@ -110,9 +110,44 @@ class Policy(Value):
             return f"data of class {self.data_class!r} must stay in {where}, not {card.region or 'an unknown region'}"
         return None
 
+    @property
+    def applies_to_nested_runs(self) -> bool:
+        """Whether it has rules that hold inside of workers that are conductors themselves."""
+        return bool(self.deny) or self.data_class is not None
+
+    def within(self, outer: Sequence[Policy], cards: Sequence[Card], planner: Card) -> Policy:
+        """Adds the rules of the runs around a nested run: denied workers, and where the user's data may go.
+
+        `allow`, `forbid`, `verifier`, `final` and `single` name workers of the outer pool and are not added.
+
+        Args:
+            outer: the policies of the runs around.
+            cards: the cards of the nested conductor's pool.
+            planner: the card of its planner.
+
+        Raises:
+            PolicyError: its planner may not see the user's data.
+        """
+        denied = {
+            card.name
+            for policy in outer
+            for card in cards
+            if any(_matches(selector, card) for selector in policy.deny) or policy.data_refused_because(card)
+        }
+        for reason in filter(None, (policy.data_refused_because(planner) for policy in outer)):
+            raise PolicyError(
+                f"the planner of a nested conductor may not see this request: {reason}", rule="data_class"
+            )
+        return self.model_copy(update={"deny": self.deny | denied}) if denied else self
+
     def may_read(self, reader: Card, source: Card) -> bool:
         """Returns whether content of `source` may reach `reader`."""
         return not any(_matches(flow.reader, reader) and _matches(flow.source, source) for flow in self.forbid)
+
+    def unreadable_because(self, reader: Card, sources: Sequence[Card]) -> str:
+        """Describes the flow rule that forbids `reader` to see content of `sources`; empty when it may."""
+        forbidden = (source.name for source in sources if not self.may_read(reader, source))
+        return next((f"policy.forbid keeps what {name!r} wrote from {reader.name!r}" for name in forbidden), "")
 
     def space(
         self,

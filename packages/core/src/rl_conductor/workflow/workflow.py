@@ -13,7 +13,7 @@ from typing import Annotated, Literal, Self
 from pydantic import AfterValidator, Field, model_validator
 
 from rl_conductor.errors import WorkflowValidationError
-from rl_conductor.types import Value
+from rl_conductor.types import Names, Value
 
 AccessMode = Literal["binary", "positional"]
 """`binary`: a step reads no earlier step or all of them (paper, main runs); `positional`: any subset."""
@@ -37,6 +37,9 @@ class Step(Value):
     """Positions of earlier steps, from 0."""
     recall: bool = False
     """Whether the step also reads the replies of earlier rounds (paper, recursion)."""
+    inputs: Names | None = Field(default=None, exclude_if=lambda inputs: inputs is None)
+    """Names of the user's earlier turns and attachments that the step sees, such as `image 1` (see
+    `PlanSpace.inputs`); `None` means all of them. The text of the question is always seen."""
 
 
 class Workflow(Value):
@@ -95,18 +98,29 @@ class Workflow(Value):
             reads = ", ".join(str(i + 1) for i in sorted(step.access))
             mark = "─▶" if index == len(self.steps) - 1 else "  "
             seen = f" ⟵ {reads}" if reads else ""
-            lines.append(f"{mark} {index + 1} {step.worker:<{width}}  {step.subtask}{seen}")
+            lines.append(f"{mark} {index + 1} {step.worker:<{width}}  {step.subtask}{seen}{_inputs_text(step, ' · ')}")
         return "\n".join(lines)
 
     def mermaid(self) -> str:
         """Renders the workflow as a Mermaid flow chart."""
         lines = ["flowchart TD"]
         for index, step in enumerate(self.steps):
-            label = f"{index + 1} · {_escape(step.worker)}<br>{_escape(step.subtask)}"
+            label = f"{index + 1} · {_escape(step.worker)}<br>{_escape(step.subtask)}{_inputs_label(step)}"
             lines.append(f'    s{index}["{label}"]')
         for index, step in enumerate(self.steps):
             lines += [f"    s{i} --> s{index}" for i in sorted(step.access)]
         return "\n".join(lines)
+
+
+def _inputs_text(step: Step, separator: str) -> str:
+    """Describes the inputs of a step that does not see all of them."""
+    if step.inputs is None:
+        return ""
+    return f"{separator}sees {', '.join(sorted(step.inputs)) or 'no inputs'}"
+
+
+def _inputs_label(step: Step) -> str:
+    return f"<br>{_escape(_inputs_text(step, ''))}" if step.inputs is not None else ""
 
 
 def _escape(text: str) -> str:
@@ -121,7 +135,11 @@ class AttachmentRule(Value):
 
     kind: Literal["images", "files"]
     readers: frozenset[str]
-    """The workers that can. One of them has to do a step that the answer depends on."""
+    """The workers that can. One of them has to do a step that the answer depends on, and see an attachment there."""
+
+    def is_seen_by(self, step: Step) -> bool:
+        """Returns whether the inputs of `step` contain an attachment of this kind."""
+        return step.inputs is None or any(name.startswith(self.kind.removesuffix("s")) for name in step.inputs)
 
 
 class PlanSpace(Value):
@@ -150,6 +168,11 @@ class PlanSpace(Value):
     """Whether an empty plan, which accepts the answer of the previous round, is allowed."""
     attachments: tuple[AttachmentRule, ...] = ()
     """Kinds of attachments that only some of the allowed workers can read; the others see a note in their place."""
+    inputs: tuple[str, ...] = ()
+    """Names of the user's earlier turns and attachments that plans may give to single steps. If there are any, each
+    step of a plan in the forms `lines` and `object` says which of them it sees."""
+    shared_inputs: frozenset[str] = frozenset()
+    """Names of the other earlier turns and attachments. Every planned step sees them; a caller's own need not."""
     subtask_chars: int = Field(default=400, ge=1)
     """Maximum length of a subtask in characters."""
 
@@ -191,7 +214,7 @@ class PlanSpace(Value):
         """Describes the attachments that reach the answer neither directly nor through an earlier round."""
         needed = [workflow.steps[i] for i in workflow.needed]
         for rule in self.attachments:
-            if not any(step.worker in rule.readers or step.recall for step in needed):
+            if not any((step.worker in rule.readers and rule.is_seen_by(step)) or step.recall for step in needed):
                 readers = " or ".join(map(repr, sorted(rule.readers)))
                 yield f"the {rule.kind} of the question must be read by {readers}, in a step that the answer depends on"
 
@@ -233,6 +256,10 @@ class PlanSpace(Value):
         """Returns whether content of `source` may reach `reader`."""
         return (reader, source) not in self.forbidden_flows
 
+    def _list_inputs(self) -> str:
+        names = sorted({*self.inputs, *self.shared_inputs})
+        return f"are {', '.join(names)}" if names else "are no earlier turns or attachments"
+
     def _step_problems(self, workflow: Workflow, index: int, step: Step) -> list[str]:
         problems = []
         if step.worker not in self.roster:
@@ -243,6 +270,10 @@ class PlanSpace(Value):
             problems.append(f"a subtask of {len(step.subtask)} characters; at most {self.subtask_chars} are allowed")
         if self.access == "binary" and step.access not in (frozenset(), frozenset(range(index))):
             problems.append("a step sees either no earlier step or all of them")
+        problems += [
+            f"there is no input {name!r}; there {self._list_inputs()}"
+            for name in sorted((step.inputs or frozenset()) - {*self.inputs, *self.shared_inputs})
+        ]
         if step.recall and self.recallable is None:
             problems.append("there is no earlier round to recall")
         elif self.access == "binary" and self.recallable is not None and index and step.recall != bool(step.access):

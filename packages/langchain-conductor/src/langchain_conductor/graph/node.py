@@ -53,6 +53,7 @@ def create_conductor(
     *,
     input_key: str = MESSAGES,
     output_key: str = MESSAGES,
+    output_as_list: bool = False,
     output_mode: Literal["last_message", "full_history"] = "last_message",
     tools: Sequence[AnyTool] = (),
     interrupt_before_run: bool = False,
@@ -67,6 +68,8 @@ def create_conductor(
         input_key: the key of your state that contains the question: messages, one message, or plain text.
         output_key: the key for the answer. A key of messages (`messages`, or `input_key`) gets messages, any other key
             the answer's text.
+        output_as_list: writes the text as a list with one item, for a key such as `Annotated[list[str], operator.add]`
+            that collects the answers of several nodes.
         output_mode: `last_message` adds only the answer to your state's messages; `full_history` also adds the workers'
             drafts.
         tools: tools for the worker of the last step; your graph runs the calls and returns with the results.
@@ -88,6 +91,7 @@ def create_conductor(
         call_defaults=call_defaults,
         input_key=input_key,
         output_key=output_key,
+        output_as_list=output_as_list,
         include_drafts=output_mode == "full_history",
         tools=tuple(core_tool(tool) for tool in tools),
         review_plans=interrupt_before_run,
@@ -104,6 +108,7 @@ class _Node:
     call_defaults: CallDefaults
     input_key: str
     output_key: str
+    output_as_list: bool
     include_drafts: bool
     tools: tuple[Tool, ...]
     review_plans: bool
@@ -177,6 +182,7 @@ class _Node:
     # ------------------------------------------------------------------------------- state and events
 
     async def _finish_round(self, stepwise: Stepwise, steps: Update, seconds: Update) -> Command[str]:
+        await stepwise.check_input()
         trace = stepwise.finish(read_results(steps))
         if not stepwise.may_continue:
             return self._end(self._reply(trace), trace)
@@ -187,10 +193,12 @@ class _Node:
         return build_step_graph(stepwise, stream_drafts=self.call_defaults.stream_drafts)
 
     def _end(self, answer: AIMessage, trace: Trace | None = None) -> Command[str]:
-        output: Any = answer.text
+        output: Any = str(answer.text)
         if self.output_key in (MESSAGES, self.input_key):
             drafts = _drafts(trace) if self.include_drafts and trace else []
             output = [*drafts, answer]
+        elif self.output_as_list:
+            output = [output]
         return Command(goto=END, update={self.output_key: output, ROUNDS: [], REJECTIONS: [], SECONDS: 0.0})
 
     def _reply(self, trace: Trace) -> AIMessage:

@@ -7,6 +7,7 @@ which nothing there catches.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -15,6 +16,7 @@ from typing import Any
 from langchain_core.runnables import Runnable
 
 from langchain_conductor.models.invocation import invoke
+from rl_conductor.errors import PausedError
 
 
 class WorkerInterrupt(BaseException):
@@ -26,6 +28,18 @@ class WorkerInterrupt(BaseException):
 
 
 _interrupt_type: ContextVar[type[Exception] | None] = ContextVar("conductor_interrupt_type", default=None)
+
+
+def is_interrupt(error: Exception) -> bool:
+    """Whether `error` pauses a LangGraph graph."""
+    errors = sys.modules.get("langgraph.errors")  # an extra; without it, nothing raises its exceptions
+    return errors is not None and isinstance(error, errors.GraphInterrupt)
+
+
+def paused_error(name: str) -> PausedError:
+    """Builds the error for the runnable `name` that paused where it can't be resumed."""
+    message = f"{name} paused with an interrupt, which can't be resumed here; use create_conductor in a graph with a "
+    return PausedError(f"{message}checkpointer", model=name)
 
 
 @contextmanager
@@ -40,7 +54,7 @@ def allow_interrupts(interrupt_type: type[Exception]) -> Iterator[None]:
         _interrupt_type.reset(token)
 
 
-async def invoke_interruptible(runnable: Runnable[Any, Any], value: Any, *, async_only: bool) -> Any:
+async def invoke_interruptible(runnable: Runnable[Any, Any], value: Any, **options: Any) -> Any:
     """Calls `runnable` as `invoke` does, and wraps its interrupts inside a graph that can pause.
 
     Raises:
@@ -48,10 +62,10 @@ async def invoke_interruptible(runnable: Runnable[Any, Any], value: Any, *, asyn
     """
     interrupt_type = _interrupt_type.get()
     if interrupt_type is None:
-        return await invoke(runnable, value, async_only=async_only)
+        return await invoke(runnable, value, **options)
     token = _interrupt_type.set(None)  # models called by `runnable` itself are in its graph, not in the outer one
     try:
-        return await invoke(runnable, value, async_only=async_only)
+        return await invoke(runnable, value, **options)
     except interrupt_type as interrupt:
         raise WorkerInterrupt(interrupt) from None
     finally:

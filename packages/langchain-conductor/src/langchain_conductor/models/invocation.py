@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import AsyncGenerator
 from functools import partial
 from typing import Any
@@ -26,6 +27,12 @@ def stream(
     """Streams the output of `runnable`, choosing between async and sync methods as `invoke` does."""
     sync = None if async_only else partial(runnable.stream, value, **options)
     return stream_async_or_sync(partial(runnable.astream, value, **options), sync)
+
+
+def has_graph(runnable: Runnable[Any, Any]) -> bool:
+    """Whether `runnable` is or contains a LangGraph graph."""
+    pregel = sys.modules.get("langgraph.pregel")  # an extra
+    return pregel is not None and any(isinstance(part, pregel.Pregel) for _, part in parts_of(runnable))
 
 
 def is_async_only(runnable: Runnable[Any, Any]) -> bool:

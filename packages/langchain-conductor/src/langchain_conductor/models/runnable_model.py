@@ -7,18 +7,19 @@ from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
 from functools import cached_property
 from typing import Any, get_type_hints, is_typeddict
+from uuid import uuid4
 
 from langchain_core.messages import AIMessage, BaseMessage
-from langchain_core.runnables import Runnable
+from langchain_core.runnables import Runnable, RunnableConfig, ensure_config
 from pydantic_core import to_json
 
 from langchain_conductor.messages import core_completion, lc_messages
 from langchain_conductor.models.budget import enforce_budget
 from langchain_conductor.models.errors import translate_errors
-from langchain_conductor.models.interrupts import invoke_interruptible
-from langchain_conductor.models.invocation import is_async_only, stream
+from langchain_conductor.models.interrupts import invoke_interruptible, paused_error
+from langchain_conductor.models.invocation import has_graph, is_async_only, stream
 from langchain_conductor.models.usage import UsageCallback, count_usage
-from rl_conductor.errors import ConfigError, ModelError
+from rl_conductor.errors import ConfigError
 from rl_conductor.integration import prompt_in
 from rl_conductor.models.base import Capabilities, checked, require, within
 from rl_conductor.types import Completion, Delta, Price, Request
@@ -72,13 +73,15 @@ class RunnableModel:
         with translate_errors(self.name, self.runnable), count_usage() as usage, enforce_budget(self.name, self.price):
             async with asyncio.timeout(request.timeout):
                 value = self._to_input(request)
-                output = await invoke_interruptible(self.runnable, value, async_only=self._async_only)
+                output = await invoke_interruptible(
+                    self.runnable, value, async_only=self._async_only, config=_own_thread(self.runnable)
+                )
         return self._to_completion(output, usage)
 
     async def stream(self, request: Request) -> AsyncGenerator[Delta, None]:
         """Streams the reply if the runnable streams text; else yields it as one piece."""
         require(self, request)
-        if self._field == MESSAGES:  # such a graph streams its state, not its answer
+        if not self._streams_reply:
             completion = await self.complete(request)
             yield Delta(text=completion.text, completion=completion)
             return
@@ -103,6 +106,11 @@ class RunnableModel:
     def _async_only(self) -> bool:
         return is_async_only(self.runnable)
 
+    @cached_property
+    def _streams_reply(self) -> bool:
+        """Whether its stream consists of parts of the reply, and not of updates of a graph's state."""
+        return self._field != MESSAGES and not has_graph(self.runnable)
+
     def _to_input(self, request: Request) -> Any:
         if self._field in (MESSAGES, WHOLE_INPUT):
             messages = lc_messages(request.messages)
@@ -112,17 +120,23 @@ class RunnableModel:
 
     def _to_completion(self, output: Any, usage: UsageCallback) -> Completion:
         if isinstance(output, Mapping) and INTERRUPT in output:
-            raise ModelError(
-                f"{self.name} paused with an interrupt, which can't be resumed here; use create_conductor in a "
-                "graph with a checkpointer",
-                model=self.name,
-            )
+            raise paused_error(self.name)
         text, metadata = _text_of_output(output), {"model_name": self.name}
         reply = AIMessage(text, usage_metadata=usage.total, response_metadata=metadata)
         return checked(core_completion(reply, model=self.name, price=self.price))
 
 
 # ------------------------------------------------------------------------------------------- inputs
+
+
+def _own_thread(runnable: Runnable[Any, Any]) -> RunnableConfig | None:
+    """Returns a config with a new thread for a graph that has a checkpointer, unless a thread is already set."""
+    if getattr(runnable, "checkpointer", None) in (None, True, False):
+        return None
+    configs = (getattr(runnable, "config", None) or {}, ensure_config())
+    if any("thread_id" in config.get("configurable", {}) for config in configs):
+        return None
+    return {"configurable": {"thread_id": str(uuid4())}}
 
 
 def _find_input_field(runnable: Runnable[Any, Any]) -> str:

@@ -11,6 +11,9 @@ from rl_conductor.trace.trace import Trace
 from rl_conductor_server.api.results import Results
 from rl_conductor_server.errors import ApiError
 from rl_conductor_server.protocol import ParsedRequest
+from rl_conductor_server.runs.handle import RunHandle
+from rl_conductor_server.settings import IntakeEntry
+from rl_conductor_server.store import Store
 
 
 @dataclass(frozen=True)
@@ -61,14 +64,37 @@ class ApiAdapter(Protocol):
     def parse(self, body: bytes, *, strict: bool) -> ParsedRequest:
         """Parses a request body; a `strict` server rejects fields that it would ignore. Raises `ApiError`."""
 
+    async def add_history(self, parsed: ParsedRequest, store: Store, *, key: str, limits: IntakeEntry) -> ParsedRequest:
+        """Adds the earlier turns to which a request refers. Raises `ApiError` if they are gone, or exceed `limits`."""
+
+    def record(self, parsed: ParsedRequest, run: RunHandle, store: Store, *, key: str) -> None:
+        """Stores what later requests may refer to."""
+
     def response(self, parsed: ParsedRequest, header: ResponseHeader, results: Results) -> dict[str, Any]:
-        """Builds the body of a response that is not streamed."""
+        """Builds the body of a response that is not streamed; without results, of one that has just begun."""
 
     def stream(self, parsed: ParsedRequest, header: ResponseHeader) -> StreamEncoder:
         """Creates the encoder of a streamed response."""
 
     def error_body(self, error: ApiError) -> dict[str, Any]:
         """Builds the body of an error response."""
+
+
+class Stateless:
+    """Part of an adapter of an API whose requests don't refer to earlier ones."""
+
+    async def add_history(
+        self,
+        parsed: ParsedRequest,
+        store: Store,  # noqa: ARG002
+        *,
+        key: str,  # noqa: ARG002
+        limits: IntakeEntry,  # noqa: ARG002
+    ) -> ParsedRequest:
+        return parsed
+
+    def record(self, parsed: ParsedRequest, run: RunHandle, store: Store, *, key: str) -> None:
+        """Stores nothing."""
 
 
 def sse_event(data: dict[str, Any], *, event: str | None = None) -> str:

@@ -71,5 +71,8 @@ class Results:
 def _answer_usage(trace: Trace) -> Usage:
     if trace.answer is None:
         return Usage()
-    calls = trace.rounds[trace.answer.round].results[trace.answer.step].calls
-    return next((call.usage for call in reversed(calls) if call.outcome == "ok"), Usage())
+    result = trace.rounds[trace.answer.round].results[trace.answer.step]
+    return next(
+        (call.usage for call in reversed(result.calls) if call.outcome == "ok" and call.worker == result.step.worker),
+        Usage(),
+    )

@@ -10,12 +10,10 @@ from rl_conductor.calls.budget import Amount, Budget, Reservation
 from rl_conductor.errors import LimitError
 from rl_conductor.types import Usage
 from rl_conductor.workflow.limits import Limits
+from rl_conductor_server.auth.leased_budget import ANY_DEPTH, LeasedBudget
 from rl_conductor_server.errors import ApiError
 from rl_conductor_server.settings import BudgetEntry
-from rl_conductor_server.store import Store
-
-ANY_DEPTH = 1_000
-"""The `limits.depth` of budgets around a run, so that they don't count as nested conductors."""
+from rl_conductor_server.store import BudgetPeriod, Store, StoreUnavailableError
 
 
 class KeyBudget:
@@ -26,13 +24,12 @@ class KeyBudget:
         self.name = name
         self._limits = entry or BudgetEntry()
         self._store = store
-        self._period_start: float | None = None
-        self._spent_elsewhere = Amount()
-        self._budget: Budget | None = None
+        self._budgets: dict[int, LeasedBudget] = {}
+        """By the start of the period."""
         self._lock = asyncio.Lock()
 
-    async def current(self) -> Budget | None:
-        """Returns the budget of the current period; `None` if spending is unlimited.
+    async def current(self, created: float) -> Budget | None:
+        """Returns the budget of the period in which a run was created; `None` if spending is unlimited.
 
         Raises:
             ApiError: the budget is used up.
@@ -40,15 +37,15 @@ class KeyBudget:
         limits = self._limits
         if limits.usd is None and limits.tokens is None:
             return None
-        start = period_start(limits.per)
-        async with self._lock:  # concurrent requests must not start with a budget that lacks earlier spending
-            if self._budget is None or start != self._period_start:
-                spent_elsewhere = await self._store.charged_by_others(self.name, since=start)
-                self._budget = Budget(Limits(usd=limits.usd, tokens=limits.tokens, depth=ANY_DEPTH))
-                self._budget.charge(spent_elsewhere)
-                self._period_start, self._spent_elsewhere = start, spent_elsewhere
-        self._check_remaining(self._budget.spent)
-        return self._budget
+        start = period_start(limits.per, created)
+        async with self._lock:  # concurrent requests must not create two budgets of the same period
+            budget = self._budgets.get(start)
+            if budget is None:
+                period = BudgetPeriod(self.name, start, limits.usd, limits.tokens)
+                budget = LeasedBudget(period, self._store, await self._store.read_budget(period))
+                self._budgets[start] = budget
+        self._check_remaining(budget.spent_in_total)
+        return budget
 
     def _check_remaining(self, total: Amount) -> None:
         limits, limit = self._limits, ""
@@ -61,28 +58,38 @@ class KeyBudget:
             raise ApiError(message, status=429, code="insufficient_quota")
 
     async def refresh(self) -> None:
-        """Adds the spending of other processes since the last refresh."""
-        async with self._lock:
-            if self._budget is None or self._period_start is None:
-                return
-            spent_elsewhere = await self._store.charged_by_others(self.name, since=self._period_start)
-            self._budget.charge(spent_elsewhere - self._spent_elsewhere)
-            self._spent_elsewhere = spent_elsewhere
+        """Returns unused shares of the budget to the store, and reads the spending of other processes."""
+        current = period_start(self._limits.per, self._store.now())
+        for start, budget in list(self._budgets.items()):
+            budget.return_unused()
+            if start == current:
+                await budget.refresh()
+
+    def close(self) -> None:
+        """Returns everything that is not spent to the store, after all runs have ended."""
+        for budget in self._budgets.values():
+            budget.return_unused(is_closing=True)
 
     async def usage(self) -> Usage:
         """Returns the usage of all processes in the current period."""
-        return await self._store.get_usage(self.name, since=period_start(self._limits.per))
+        return await self._store.get_usage(self.name, since=period_start(self._limits.per, self._store.now()))
 
 
-def period_start(per: str) -> float:
-    """Returns the start of the current period, in seconds since 1970."""
-    now = datetime.now(UTC)
-    today = now.replace(hour=0, minute=0, second=0, microsecond=0)
-    return {"day": today.timestamp(), "month": today.replace(day=1).timestamp(), "ever": 0.0}[per]
+def period_start(per: str, now: float) -> int:
+    """Returns the start of the period around a time, in seconds since 1970."""
+    today = datetime.fromtimestamp(now, UTC).replace(hour=0, minute=0, second=0, microsecond=0)
+    return {"day": int(today.timestamp()), "month": int(today.replace(day=1).timestamp()), "ever": 0}[per]
+
+
+STORE_UNAVAILABLE = "store"
+"""The `limit` of a refusal because a call can't be recorded."""
 
 
 class RefusalRecorder(Budget):
-    """A budget without limits of its own, which records the calls that the budget around it refuses."""
+    """A budget without limits of its own, which records the calls that the budget around it refuses.
+
+    A call whose budget can't be read from the store is refused, too, instead of made off the books.
+    """
 
     def __init__(self, parent: Budget, refusals: dict[str, LimitError]) -> None:
         """Adds each refusal to `refusals`, under its message."""
@@ -95,13 +102,17 @@ class RefusalRecorder(Budget):
         except LimitError as error:
             self._refusals[str(error)] = error
             raise
+        except StoreUnavailableError as error:
+            refusal = LimitError(str(error), limit=STORE_UNAVAILABLE, needed=0, remaining=0)
+            self._refusals[str(refusal)] = refusal
+            raise refusal from error
 
 
 def format_refusal(error: LimitError) -> str:
     """Formats the refusal of a call by a key's budget, which the caller can't raise."""
     if error.needed == Decimal("Infinity"):
         return f"this key has a budget in US dollars, but {error}"
-    remaining = max(error.left, 0)
+    remaining = max(error.remaining, 0)
     if error.limit == "usd":
         return f"${remaining:f} is left of this key's budget, but the next call may cost up to ${error.needed:f}"
     return f"{remaining:,} tokens are left of this key's budget, but the next call may use up to {error.needed:,}"

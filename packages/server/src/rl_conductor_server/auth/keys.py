@@ -1,23 +1,33 @@
-"""API keys: authentication by hash, model access and rate limits. Their budgets are in `budgets`."""
+"""API keys and administrators: authentication by hash, model access and rate limits. Their budgets are in `budgets`."""
 
 from __future__ import annotations
 
 import hashlib
 import hmac
+import json
 import secrets
+import time
 from collections.abc import Iterator, Mapping
 
+from pydantic import Field
 from starlette.requests import HTTPConnection
 
+from rl_conductor.errors import ConfigError
 from rl_conductor_server.auth.budgets import KeyBudget
 from rl_conductor_server.auth.rate_limit import FailedAuthLimiter, TokenBucket
 from rl_conductor_server.catalog import ServedModel
 from rl_conductor_server.errors import ApiError
-from rl_conductor_server.settings import KeyEntry, Settings
-from rl_conductor_server.store import Store
+from rl_conductor_server.settings import BudgetEntry, KeyEntry, Settings
+from rl_conductor_server.store import Store, StoredKey
 
 LOCAL = "local"
-"""The name of the key that all requests use when none is configured."""
+"""The name of the key that all requests use when there is none."""
+ADMIN = "admin"
+"""The name of the administrator with the key `admin_sha256`."""
+RESERVED_NAMES = frozenset({LOCAL, ADMIN})
+DAY = 86_400
+REFRESH_SECONDS = 2.0
+"""Interval at which each process reads the keys of the store, so a revoked key is rejected that much later."""
 PREFIX = "rlc_"
 
 
@@ -63,17 +73,113 @@ class ApiKey(KeyBudget):
         return {"name": self.name, "spent_usd": f"{(await self.usage()).cost:f}", **settings}
 
 
+class KeyTerms(BudgetEntry):
+    """The limits of a key that is created at run time."""
+
+    requests_per_minute: int | None = Field(default=None, ge=1)
+    models: frozenset[str] | None = None
+    """The models that it has access to; `None` means all."""
+    expires_in_days: float | None = Field(default=None, gt=0, le=36_500)
+    """Days until the key expires; `None` means never."""
+    admin: bool = False
+    """An administrator's key, for `/admin` and the pages, and not for requests."""
+
+
+async def create_key(store: Store, name: str, terms: KeyTerms) -> str:
+    """Stores a new key and returns its secret. Raises `ConfigError` if the name was used before."""
+    secret, sha256 = generate_key()
+    now = time.time()
+    expires = None if terms.expires_in_days is None else now + terms.expires_in_days * DAY
+    entry = terms.model_dump_json(exclude={"expires_in_days", "admin"}, exclude_none=True)
+    key = StoredKey(sha256=sha256, name=name, admin=terms.admin, entry=entry, created=now, expires=expires)
+    if not await store.keys.add(key):
+        raise ConfigError(f"a key {name!r} exists, or existed and was revoked; choose another name, or rotate it")
+    return secret
+
+
+async def rotate_key(store: Store, name: str, *, grace_seconds: float) -> str:
+    """Stores a new secret of a key and returns it. Raises `ConfigError` if the store has no valid key of this name."""
+    secret, sha256 = generate_key()
+    if not await store.keys.rotate(name, sha256, grace_seconds=grace_seconds):
+        raise _no_valid_key(name)
+    return secret
+
+
+async def revoke_key(store: Store, name: str) -> None:
+    """Revokes a key with all its secrets. Raises `ConfigError` if the store has no valid key of this name."""
+    if not await store.keys.revoke(name):
+        raise _no_valid_key(name)
+
+
+def _no_valid_key(name: str) -> ConfigError:
+    return ConfigError(f"the store has no valid key {name!r}; 'rl-conductor keys list' lists its keys")
+
+
 class ApiKeys:
-    """All configured API keys."""
+    """All API keys and administrators: those of the settings, and those in the store; see `refresh`."""
 
     def __init__(self, settings: Settings, store: Store) -> None:
-        self._by_hash = {entry.sha256: ApiKey(name, entry, store) for name, entry in settings.keys.items()}
-        self._admin_hash = settings.admin_sha256
+        self._store = store
+        self._configured = {entry.sha256: ApiKey(name, entry, store) for name, entry in settings.keys.items()}
+        self._configured_admins = {entry.sha256: name for name, entry in settings.admins.items()}
+        if settings.admin_sha256 is not None:
+            self._configured_admins[settings.admin_sha256] = ADMIN
+        self._configured_names = {*RESERVED_NAMES, *settings.keys, *settings.admins}
+        self._stored: dict[str, StoredKey] = {}
+        self._stored_keys: dict[str, ApiKey] = {}
+        """The keys of `_stored` by name, so that each keeps its budget and rate limit."""
         self._local = ApiKey(LOCAL, None, store)
         self._failures = FailedAuthLimiter()
 
     def __iter__(self) -> Iterator[ApiKey]:
-        return iter(self._by_hash.values() if self._by_hash else (self._local,))
+        return iter((*self._configured.values(), *self._stored_keys.values()) if self.is_required else (self._local,))
+
+    @property
+    def is_required(self) -> bool:
+        """`True` if requests need a key, also after the last one was revoked."""
+        return bool(self._configured) or any(not key.admin for key in self._stored.values())
+
+    @property
+    def admin_hashes(self) -> list[str]:
+        """The SHA-256 of the key of each administrator."""
+        now = time.time()
+        stored = [sha256 for sha256, key in self._stored.items() if key.admin and key.is_valid(now)]
+        return [*self._configured_admins, *stored]
+
+    @property
+    def admin_names(self) -> list[str]:
+        """The names of all administrators."""
+        return sorted({self._admin_name(sha256) for sha256 in self.admin_hashes})
+
+    def _admin_name(self, sha256: str) -> str:
+        return self._configured_admins.get(sha256) or self._stored[sha256].name
+
+    async def create(self, name: str, terms: KeyTerms) -> str:
+        """Stores a new key and returns its secret, which can't be read again.
+
+        Raises:
+            ConfigError: the name is taken.
+        """
+        if name in self._configured_names:
+            raise ConfigError(f"{name!r} is a name of the settings, or reserved; choose another")
+        secret = await create_key(self._store, name, terms)
+        await self.refresh()
+        return secret
+
+    async def refresh(self) -> None:
+        """Reads the keys of the store; called every `REFRESH_SECONDS`. Keys of the settings come first."""
+        rows = [row for row in await self._store.keys.list_all() if row.name not in self._configured_names]
+        now = time.time()
+        newest = {row.name: row for row in reversed(rows) if not row.admin and row.is_valid(now)}
+        keys = {name: self._key_of(row) for name, row in newest.items()}
+        self._stored, self._stored_keys = {row.sha256: row for row in rows}, keys
+
+    def _key_of(self, row: StoredKey) -> ApiKey:
+        key = self._stored_keys.get(row.name)
+        if key is not None:  # its limits never change
+            return key
+        entry = KeyEntry.model_validate({**json.loads(row.entry), "sha256": row.sha256})
+        return ApiKey(row.name, entry, self._store)
 
     def authenticate(self, http: HTTPConnection) -> ApiKey:
         """Returns the key of a request.
@@ -83,14 +189,19 @@ class ApiKeys:
         Raises:
             ApiError: the request has no valid key.
         """
-        if not self._by_hash:
+        if not self.is_required:
             return self._local
         presented = hash_key(_credentials(http.headers))
-        matches = [key for sha256, key in self._by_hash.items() if hmac.compare_digest(sha256, presented)]
-        if not matches:
-            self._failures.record_failure(_host(http))
-            raise ApiError("no such API key", status=401, code="invalid_api_key")
-        return matches[0]
+        key = self._configured.get(presented)
+        row = self._stored.get(presented)
+        if row is not None and not row.admin and row.is_valid(time.time()):
+            key = self._stored_keys.get(row.name)
+        if key is not None:
+            return key
+        self._failures.record_failure(_host(http))
+        has_expired = row is not None and row.revoked is None and not row.admin
+        message = "this API key has expired" if has_expired else "no such API key"
+        raise ApiError(message, status=401, code="invalid_api_key")
 
     def find(self, name: str) -> ApiKey:
         """Returns the key of this name.
@@ -103,20 +214,25 @@ class ApiKeys:
                 return key
         raise ApiError(f"there is no key {name!r} any more", status=409, code="no_such_key")
 
-    def check_admin(self, http: HTTPConnection, key: str | None = None) -> None:
-        """Raises `ApiError` unless the request, or the form in it, contains the administrator's `key`.
+    def check_admin(self, http: HTTPConnection, key: str | None = None) -> str:
+        """Returns the administrator's name if the request, or the form in it, contains the `key` of one.
 
-        After too many failed attempts even the correct key is rejected for a while, because an administrator may have
+        After too many failed attempts even a correct key is rejected for a while, because an administrator may have
         chosen a weak one.
+
+        Raises:
+            ApiError: it contains no administrator's key, or there is no administrator.
         """
-        if self._admin_hash is None:
-            message = "admin endpoints are disabled; set admin_sha256 in the settings to enable them"
+        if not self.admin_hashes:
+            message = "admin endpoints are disabled; create an administrator: rl-conductor keys create NAME --admin"
             raise ApiError(message, status=404, code="no_admin")
         self._failures.check(_host(http))
-        presented = _credentials(http.headers) if key is None else key
-        if not hmac.compare_digest(self._admin_hash, hash_key(presented)):
-            self._failures.record_failure(_host(http))
-            raise ApiError("invalid administrator key", status=401, code="invalid_api_key")
+        presented = hash_key(_credentials(http.headers) if key is None else key)
+        for sha256 in self.admin_hashes:
+            if hmac.compare_digest(sha256, presented):
+                return self._admin_name(sha256)
+        self._failures.record_failure(_host(http))
+        raise ApiError("invalid administrator key", status=401, code="invalid_api_key")
 
 
 def _host(http: HTTPConnection) -> str:

@@ -18,7 +18,7 @@ from rl_conductor._internal.io import open_for_writing, reading_errors
 from rl_conductor.cli import runner
 from rl_conductor.cli.output import console, report
 from rl_conductor.errors import ConfigError
-from rl_conductor.trace.audit import AuditedCall, Chain, Record, read_export
+from rl_conductor.trace.audit import AuditedCall, Chain, FeedbackRecord, Record, parse_record, read_export
 from rl_conductor_server.cli import store_options
 
 if TYPE_CHECKING:
@@ -105,13 +105,15 @@ def _audit_run(
     lines, trace_digest = store_options.with_store(store, config, load)
     if not lines:
         raise ConfigError(f"no record of run {run!r}: it has not ended, or it does not exist")
+    records = [parse_record(line) for line in lines]
     if as_json:
         sys.stdout.write("".join(f"{line}\n" for line in lines))
     else:
-        _print_records([Record.model_validate_json(line) for line in lines])
+        _print_records(records)
     if verify or head:
         _report_chain(chain, head)
-        _report_trace(json.loads(lines[-1])["trace"], trace_digest)
+        ends = [record for record in records if isinstance(record, Record)]
+        _report_trace(ends[-1].trace if ends else None, trace_digest)
 
 
 def _report_chain(chain: Chain, head: str | None) -> None:
@@ -141,9 +143,13 @@ def _confirm(message: str) -> None:
     console.stderr().print(Text.assemble(("✓ ", "green"), message), soft_wrap=True)
 
 
-def _print_records(records: Sequence[Record]) -> None:
+def _print_records(records: Sequence[Record | FeedbackRecord]) -> None:
     out = console.stdout()
     for record in records:
+        if isinstance(record, FeedbackRecord):
+            out.print(report.key_value_table(_feedback_facts(record)))
+            out.print()
+            continue
         out.print(report.key_value_table(_facts(record)))
         out.print()
         for number, audited_round in enumerate(record.rounds, 1):
@@ -180,6 +186,17 @@ def _facts(record: Record) -> dict[str, str]:
         "request": record.request or "unknown",
         "answer": record.answer or "none",
         "trace": record.trace or "none: the server that ran it is gone",
+    }
+
+
+def _feedback_facts(record: FeedbackRecord) -> dict[str, str]:
+    return {
+        "record": str(record.sequence),
+        "run": record.run,
+        "feedback": f"{record.criterion} = {record.score:g}",
+        "from": record.author,
+        "at": record.at,
+        "comment": record.comment or "none",
     }
 
 

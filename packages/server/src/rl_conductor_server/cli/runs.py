@@ -15,7 +15,7 @@ from rich.text import Text
 from rl_conductor._internal.formatting import cost, counted, seconds
 from rl_conductor.cli.output import console
 from rl_conductor_server.cli import store_options
-from rl_conductor_server.store import RunRow, Search, Store
+from rl_conductor_server.store import FeedbackFilter, RunRow, Search, Store
 
 STATUS_MARKS = {
     "done": ("✓", "green"),
@@ -48,6 +48,10 @@ SinceOption = Annotated[
 BeforeOption = Annotated[
     datetime | None, typer.Option("--before", help="Started before this time.", rich_help_panel=PANEL)
 ]
+FeedbackOption = Annotated[
+    FeedbackFilter | None,
+    typer.Option("--feedback", help="Only runs with a positive or a negative score, or none.", rich_help_panel=PANEL),
+]
 LimitOption = Annotated[
     int, typer.Option("--most", "-n", min=1, metavar="N", help="Maximum number of runs.", rich_help_panel=PANEL)
 ]
@@ -68,6 +72,7 @@ def runs(
     key: KeyOption = None,
     since: SinceOption = None,
     before: BeforeOption = None,
+    feedback: FeedbackOption = None,
     limit: LimitOption = 20,
     as_json: JsonOption = False,
     store: store_options.StoreOption = None,
@@ -84,7 +89,9 @@ def runs(
     """
     if ctx.invoked_subcommand is not None:
         return
-    search = _search(text=text, status=status, model=model, worker=worker, key=key, since=since, before=before)
+    search = _search(
+        text=text, status=status, model=model, worker=worker, key=key, since=since, before=before, feedback=feedback
+    )
 
     async def load(opened: Store) -> Sequence[RunRow]:
         return await opened.list_runs(search, limit=limit)
@@ -108,27 +115,33 @@ def export(
     key: KeyOption = None,
     since: SinceOption = None,
     before: BeforeOption = None,
+    feedback: FeedbackOption = None,
     limit: LimitOption = 20_000,
     store: store_options.StoreOption = None,
     config: store_options.ConfigOption = None,
 ) -> None:
     """Write the traces of runs that have ended to standard output, one JSON object per line, newest first.
 
-    Runs without a stored trace are left out. 'calibrate --runs FILE' learns from such a file.
+    Runs without a stored trace are left out. A trace with feedback has it in the field 'feedback'. 'learn --from-runs
+    FILE' and 'calibrate --runs FILE' learn from such a file.
 
     \b
     Examples:
       rl-conductor runs export > runs.jsonl
       rl-conductor runs export --since 2026-11-01 --status done --config conductor.toml > runs.jsonl
+      rl-conductor runs export --feedback positive > liked.jsonl
     """
-    search = _search(text=text, status=status, model=model, worker=worker, key=key, since=since, before=before)
+    search = _search(
+        text=text, status=status, model=model, worker=worker, key=key, since=since, before=before, feedback=feedback
+    )
 
     async def write_traces(opened: Store) -> int:
         exported = 0
         for row in await opened.list_runs(search, limit=limit):
             trace = await opened.get_trace(row.id)
             if trace is not None:
-                sys.stdout.write(f"{trace.model_dump_json()}\n")
+                feedback_list = tuple(await opened.feedback.list(row.id))
+                sys.stdout.write(f"{trace.model_copy(update={'feedback': feedback_list}).model_dump_json()}\n")
                 exported += 1
         return exported
 

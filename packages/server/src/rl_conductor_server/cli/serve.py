@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import signal
 import socket
+import sys
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -17,10 +19,12 @@ from rl_conductor.cli.embedded import prepare_models
 from rl_conductor.cli.output import console
 from rl_conductor.cli.telemetry import export_telemetry
 from rl_conductor.config.discovery import DiscoveredPool, discover, from_file
-from rl_conductor.errors import ConfigError
+from rl_conductor.errors import ConductorError, ConfigError
+from rl_conductor.guardrails.entry import build_guardrails
 
 if TYPE_CHECKING:
     from rl_conductor_server.catalog import ModelCatalog
+    from rl_conductor_server.service import Service
     from rl_conductor_server.settings import Settings
 
 EXAMPLE = """  curl {address}/v1/chat/completions -H 'content-type: application/json'{key} \\
@@ -41,6 +45,9 @@ def serve(
         typer.Option("--store", metavar="URL", help="Database for runs: sqlite:///FILE or postgres://..."),
     ] = None,
     pool: options.PoolOption = None,
+    workers: Annotated[
+        int, typer.Option("--workers", min=1, metavar="N", help="Number of processes that share the address.")
+    ] = 1,
     new_key: Annotated[
         str | None, typer.Option("--new-key", metavar="NAME", help="Create and print an API key, and exit.")
     ] = None,
@@ -51,13 +58,13 @@ def serve(
     Examples:
       rl-conductor serve
       rl-conductor serve --pool pool.toml --port 9000
-      rl-conductor serve --config conductor.toml --host 0.0.0.0
+      rl-conductor serve --config conductor.toml --host 0.0.0.0 --workers 4
       rl-conductor serve --new-key team-a
     """
     if new_key is not None:
         _print_new_key(new_key)
     else:
-        _serve(_merge_settings(config, host=host, port=port, store=store, pool=pool))
+        _serve(_merge_settings(config, host=host, port=port, store=store, pool=pool), workers)
 
 
 def _merge_settings(config: Path | None, **options: object) -> Settings:
@@ -73,48 +80,91 @@ def _merge_settings(config: Path | None, **options: object) -> Settings:
     return settings.model_copy(update=overrides)
 
 
-def _serve(settings: Settings) -> None:
-    from rl_conductor_server.catalog import build_catalog  # noqa: PLC0415
-    from rl_conductor_server.listen import listening_socket  # noqa: PLC0415
+def _serve(settings: Settings, workers: int) -> None:
+    from rl_conductor_server.listen import is_loopback, listening_socket  # noqa: PLC0415
+    from rl_conductor_server.logs import configure_logging  # noqa: PLC0415
+    from rl_conductor_server.workers import Supervisor  # noqa: PLC0415
 
-    inline_pool = settings.inline_pool
-    discovered = (
-        from_file(inline_pool, "the settings describe it") if inline_pool else discover(pool_file=settings.pool)
-    )
+    configure_logging(settings.log)
+    needs_key = not settings.keys and not is_loopback(settings.host)
+    has_stored_keys = needs_key and asyncio.run(_has_stored_keys(settings))
+    with listening_socket(settings, has_stored_keys=has_stored_keys) as listener:
+        if workers == 1:
+            _run_server(settings, listener, show_banner=True)
+        else:
+            Supervisor(run_worker, settings, listener, workers).run()
+
+
+async def _has_stored_keys(settings: Settings) -> bool:
+    from rl_conductor_server.service import open_store  # noqa: PLC0415
+
+    store = await open_store(settings.store)
+    try:
+        return any(not key.admin for key in await store.keys.list_all())
+    finally:
+        await store.aclose()
+
+
+def run_worker(settings: Settings, listener: socket.socket, show_banner: bool) -> None:
+    """Serves requests in one of several processes."""
+    from rl_conductor_server.logs import configure_logging  # noqa: PLC0415
+    from rl_conductor_server.workers import CONFIG_ERROR_EXIT  # noqa: PLC0415
+
+    configure_logging(settings.log)
+    try:
+        _run_server(settings, listener, show_banner=show_banner)
+    except ConductorError as error:
+        console.fail(str(error))
+        sys.exit(CONFIG_ERROR_EXIT)
+
+
+def _run_server(settings: Settings, listener: socket.socket, *, show_banner: bool) -> None:
+    from rl_conductor_server.catalog import build_catalog  # noqa: PLC0415
+
+    discovered = _discover(settings)
     models = build_catalog(discovered, settings.profiles)
     prepare_models(next(iter(models)).conductor, discovered)
     # uvicorn drains and then raises the signal again; its default action would end us before telemetry is sent.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
-    with export_telemetry(), listening_socket(settings) as listener, suppress(KeyboardInterrupt):
-        asyncio.run(_serve_until_signal(settings, models, discovered, listener))
+    with export_telemetry(), suppress(KeyboardInterrupt):
+        asyncio.run(_serve_until_signal(settings, models, discovered, listener, show_banner=show_banner))
+
+
+def _discover(settings: Settings) -> DiscoveredPool:
+    """Returns the pool of the settings or of a pool file, with the guardrails of both."""
+    inline_pool = settings.inline_pool
+    discovered = (
+        from_file(inline_pool, "the settings describe it") if inline_pool else discover(pool_file=settings.pool)
+    )
+    return replace(discovered, guardrails=(*discovered.guardrails, *build_guardrails(settings.guardrails)))
 
 
 async def _serve_until_signal(
-    settings: Settings, models: ModelCatalog, discovered: DiscoveredPool, listener: socket.socket
+    settings: Settings, models: ModelCatalog, discovered: DiscoveredPool, listener: socket.socket, *, show_banner: bool
 ) -> None:
     from rl_conductor_server.listen import http_server  # noqa: PLC0415
     from rl_conductor_server.service import Service  # noqa: PLC0415
 
     service = await Service.create(models, settings)
-    _print_banner(settings, service.catalog, discovered, listener)
+    if show_banner:
+        _print_banner(service, discovered, listener)
     await http_server(service).serve(sockets=[listener])
 
 
-def _print_banner(
-    settings: Settings, models: ModelCatalog, discovered: DiscoveredPool, listener: socket.socket
-) -> None:
+def _print_banner(service: Service, discovered: DiscoveredPool, listener: socket.socket) -> None:
     from rl_conductor_server.store.database import redact_url  # noqa: PLC0415
 
     host, port = listener.getsockname()[:2]
     address = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
     out = console.stdout()
-    out.print(f"Serving {', '.join(model.name for model in models)} at {address}/v1", style="bold")
+    out.print(f"Serving {', '.join(model.name for model in service.catalog)} at {address}/v1", style="bold")
     for reason in discovered.reasons:
         console.note(out, f"  {console.one_line(reason)}")
-    keys = ", ".join(settings.keys)
-    console.note(out, f"  API keys: {keys}" if keys else "  no API keys: only this machine has access")
+    settings, is_keyed = service.settings, service.keys.is_required
+    keys = ", ".join(key.name for key in service.keys)
+    console.note(out, f"  API keys: {keys}" if is_keyed else "  no API keys: only this machine has access")
     console.note(out, f"  store: {redact_url(settings.store.url)}")
-    key_header = ' -H "authorization: Bearer $KEY"' if settings.keys else ""
+    key_header = ' -H "authorization: Bearer $KEY"' if is_keyed else ""
     out.print(EXAMPLE.format(address=address, key=key_header), soft_wrap=True)
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from rl_conductor._internal.formatting import cost_in_words, counted, tokens
-from rl_conductor.cli import trace as traces
+from rl_conductor.cli.commands import trace as traces
 from rl_conductor.cli.output import console, report
 from rl_conductor.errors import ConfigError
 from rl_conductor.trace.trace import Round, Trace

@@ -30,14 +30,19 @@ ConfigOption = Annotated[
 ]
 
 
-def with_store(url: str | None, config: Path | None, work: Callable[[Store], Awaitable[T]]) -> T:
+def with_store(
+    url: str | None, config: Path | None, work: Callable[[Store], Awaitable[T]], *, create: bool = False
+) -> T:
     """Call `work` with the store of the options, by default the one that `serve` uses without settings.
+
+    With `create`, a store that doesn't exist is created.
 
     Raises:
         ConfigError: there is no such store.
     """
     entry = read_settings(config).store if config else StoreEntry()
-    return asyncio.run(_open_and_call(_check_exists(url or entry.url), work))
+    address = url or entry.url
+    return asyncio.run(_open_and_call(address if create else _check_exists(address), work))
 
 
 async def _open_and_call(url: str, work: Callable[[Store], Awaitable[T]]) -> T:

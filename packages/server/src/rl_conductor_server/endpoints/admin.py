@@ -1,4 +1,4 @@
-"""`/admin`: runs, keys and routes, for the administrator."""
+"""`/admin`: runs and routes, for the administrators."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from fastapi import APIRouter, Query, Request
 from pydantic import Field
 
 from rl_conductor_server.api.body import read_json
-from rl_conductor_server.endpoints.dependencies import ADMIN_ONLY, RunId, ServiceDependency
+from rl_conductor_server.endpoints.dependencies import ADMIN_ONLY, RunId, ServiceDependency, json_body
 from rl_conductor_server.endpoints.runs import find_run, run_body
 from rl_conductor_server.experiments.results import load_results
 from rl_conductor_server.request_validation import Body, parse_body
@@ -41,12 +41,6 @@ async def get_run(run: RunId, service: ServiceDependency) -> dict[str, Any]:
     return await find_run(service, run)
 
 
-@router.get("/keys")
-async def list_keys(service: ServiceDependency) -> dict[str, Any]:
-    """Lists all API keys with their limits and spending."""
-    return {"object": "list", "data": [await key.report() for key in service.keys]}
-
-
 @router.get("/routes")
 async def list_routes(service: ServiceDependency) -> dict[str, Any]:
     """Lists all routes with their canaries and results."""
@@ -58,7 +52,7 @@ async def list_routes(service: ServiceDependency) -> dict[str, Any]:
     return {"object": "list", "data": data}
 
 
-@router.put("/routes/{name}/canary")
+@router.put("/routes/{name}/canary", openapi_extra=json_body(CanaryBody))
 async def set_canary(name: str, http: Request, service: ServiceDependency) -> dict[str, Any]:
     """Sets the percentage of a route's requests that the conductor answers."""
     experiment = service.experiments.find(name)

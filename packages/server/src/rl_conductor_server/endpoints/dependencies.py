@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 from fastapi import Depends, Path, Request
+from pydantic import BaseModel
 
 from rl_conductor_server.auth.keys import ApiKey
+from rl_conductor_server.logs import add_log_fields
 from rl_conductor_server.service import Service
 
 
@@ -22,14 +24,25 @@ RunId = Annotated[str, Path(pattern=r"^[\w-]{1,32}$")]
 
 async def authenticate(http: Request, service: ServiceDependency) -> ApiKey:
     """Returns the caller's API key. Raises `ApiError`."""
-    return service.keys.authenticate(http)
+    key = service.keys.authenticate(http)
+    add_log_fields(http, key=key.name)
+    return key
 
 
-async def require_admin(http: Request, service: ServiceDependency) -> None:
-    """Raises `ApiError` unless the request has the administrator's key."""
-    service.keys.check_admin(http)
+async def require_admin(http: Request, service: ServiceDependency) -> str:
+    """Returns the administrator's name. Raises `ApiError` unless the request has the key of one."""
+    name = service.keys.check_admin(http)
+    add_log_fields(http, administrator=name)
+    return name
+
+
+def json_body(kind: type[BaseModel]) -> dict[str, Any]:
+    """Returns the OpenAPI description of a JSON body that the endpoint parses itself; see `openapi`."""
+    schema = {"$ref": f"#/components/schemas/{kind.__name__}"}
+    return {"requestBody": {"required": True, "content": {"application/json": {"schema": schema}}}}
 
 
 Caller = Annotated[ApiKey, Depends(authenticate)]
 """The API key of the request."""
+Administrator = Annotated[str, Depends(require_admin)]
 ADMIN_ONLY = [Depends(require_admin)]

@@ -34,8 +34,9 @@ async def readyz(service: ServiceDependency) -> dict[str, str]:
     return {"status": "ready"}
 
 
-@router.get("/metrics")
+@router.get("/metrics", response_class=PlainTextResponse)
 async def metrics(http: Request, service: ServiceDependency) -> Response:
     """Returns metrics in Prometheus' text format; any API key has access."""
     service.keys.authenticate(http)
+    service.update_gauges()
     return PlainTextResponse(service.metrics.render(), media_type="text/plain; version=0.0.4")

@@ -5,13 +5,14 @@ The settings call an experiment a route and the baseline its incumbent.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import date
 from functools import cached_property
 
 from rl_conductor.conductor import Conductor
 from rl_conductor.errors import ConfigError
+from rl_conductor.guardrails.base import Guardrail
 from rl_conductor.pool.pool import WorkerPool
 from rl_conductor.pool.pool_file import PoolFile, WorkerEntry
 from rl_conductor.scoring import Scorer
@@ -105,7 +106,8 @@ def _build_experiment(name: str, entry: RouteEntry, catalog: ModelCatalog) -> Ex
             f"write one of {', '.join(models)}"
         )
     shadow = entry.shadow
-    baseline = _single_model(name, "incumbent", entry.incumbent, entry.released)
+    guardrails = models[entry.conductor].conductor.guardrails
+    baseline = _single_model(name, "incumbent", entry.incumbent, entry.released, guardrails)
     conductor = replace(models[entry.conductor], name=name, released=entry.released, arm="conductor")
     experiment = Experiment(
         entry=entry,
@@ -131,9 +133,11 @@ def _check_prices(experiment: Experiment) -> None:
                 )
 
 
-def _single_model(name: str, arm: Arm | None, entry: WorkerEntry, released: date) -> ServedModel:
+def _single_model(
+    name: str, arm: Arm | None, entry: WorkerEntry, released: date, guardrails: Sequence[Guardrail] = ()
+) -> ServedModel:
     """Serve a model as it is: a pool of one worker and plans of one step need no planner."""
     pool = WorkerPool(PoolFile(workers={arm or "judge": entry}).build())
     (worker,) = pool.values()
-    conductor = Conductor(worker.model, pool, limits=Limits(steps=1, rounds=1), name=name)
+    conductor = Conductor(worker.model, pool, limits=Limits(steps=1, rounds=1), guardrails=guardrails, name=name)
     return ServedModel(name, released, conductor, arm)

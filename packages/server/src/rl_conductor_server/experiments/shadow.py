@@ -118,12 +118,13 @@ class ShadowRunner:
         experiment, request = self._experiment, answer.request
         user_arm: Arm = request.model.arm or "incumbent"
         shadow_arm: Arm = "conductor" if user_arm == "incumbent" else "incumbent"
-        parsed = request.parsed.model_copy(update={"choices": 1, "labels": {SHADOW_OF_LABEL: answer.trace.id}})
+        changes = {"choices": 1, "state": None, "labels": {SHADOW_OF_LABEL: answer.trace.id}}
+        parsed = request.parsed.model_copy(update=changes)
         shadow = await self._run(experiment.arms[shadow_arm], SHADOW, parsed)
         traces = {user_arm: answer.trace, shadow_arm: shadow}
         baseline, conductor = traces["incumbent"], traces["conductor"]
         judgement = await compare_answers(
-            AnswerPair(request.parsed.request, baseline=_answer(baseline), conductor=_answer(conductor)),
+            AnswerPair(answer.trace.request, baseline=_answer(baseline), conductor=_answer(conductor)),
             judge=self._make_judge(answer) if experiment.judge else None,
             scorer=experiment.scorer,
         )

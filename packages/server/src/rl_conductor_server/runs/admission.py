@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 
 from rl_conductor_server.errors import ApiError
@@ -16,7 +16,9 @@ MAX_RETRY_AFTER = 60.0
 class Admission:
     """Limits the runs in progress and the runs in the queue."""
 
-    def __init__(self, max_running: int, max_waiting: int) -> None:
+    def __init__(self, max_running: int, max_waiting: int, *, on_queue: Callable[[int], None] = lambda _: None) -> None:
+        """`on_queue` is called with the length of the queue whenever it changes."""
+        self._on_queue = on_queue
         self._slots = asyncio.Semaphore(max_running)
         self._max_running = max_running
         self._max_waiting = max_waiting
@@ -44,7 +46,9 @@ class Admission:
             message = f"{self._max_running} runs are in progress and {self.waiting} are queued; try again later"
             raise ApiError(message, status=429, code="busy", retry_after=min(wait, MAX_RETRY_AFTER))
         self.waiting += 1
+        self._on_queue(self.waiting)
         try:
             await self._slots.acquire()
         finally:
             self.waiting -= 1
+            self._on_queue(self.waiting)

@@ -36,6 +36,7 @@ class RunRegistry:
         self._admission = admission
         self._on_answer = on_answer
         self._handles: dict[str, RunHandle] = {}
+        self._runs: dict[str, RunTask] = {}
         self._by_idempotency_key: dict[tuple[str, str, int], tuple[str, RunHandle]] = {}
         """Digest and handle, by API key, idempotency key and choice."""
         self._tasks: set[asyncio.Task[Trace]] = set()
@@ -55,6 +56,19 @@ class RunRegistry:
         """Returns the run with this id if it is in progress in this process."""
         return self._handles.get(run)
 
+    @property
+    def reserved(self) -> Amount:
+        """The amount that is reserved for calls in flight."""
+        return sum((task.run_budget.reserved for task in self._runs.values()), Amount())
+
+    def cancel(self, run: str) -> asyncio.Task[Trace] | None:
+        """Cancels a run that is in progress in this process, and returns its task; `None` if it isn't here."""
+        handle = self._handles.get(run)
+        if handle is None:
+            return None
+        handle.task.cancel()
+        return handle.task
+
     async def start(self, request: AdmittedRequest, *, rounds: Sequence[Round] = ()) -> RunHandle:
         """Starts a run, or returns the run with the same idempotency key.
 
@@ -66,8 +80,11 @@ class RunRegistry:
             ApiError: the idempotency key was used for another request, or the server is shutting down.
         """
         self.check_open()
-        new = request.new_run()
+        new = request.new_run(self._store.now())
         if request.idempotency_key is None:
+            if request.parsed.is_background:  # the caller may ask any process for it, even while it waits for a slot
+                self._store.begin_run(new)
+                await self._store.write_queue.flush()
             return self._begin(request, Claim(id=new.id, created=new.created, outcome="new", rounds=tuple(rounds)), new)
         while True:
             active = self._find_active(request, request.idempotency_key)
@@ -96,12 +113,12 @@ class RunRegistry:
         return handle
 
     def _begin(self, request: AdmittedRequest, claim: Claim, new: NewRun) -> RunHandle:
-        handle = RunHandle(claim.id, claim.created, detached=request.idempotency_key is not None)
+        handle = RunHandle(claim.id, claim.created, detached=request.continues_alone)
         run = RunTask(request, handle, claim, new, self._store, self._metrics, self._on_answer)
         task = asyncio.create_task(run.run(self._admission), name=claim.id)
         handle.attach(task)
-        self._handles[claim.id] = handle
-        task.add_done_callback(lambda _: self._handles.pop(claim.id))
+        self._handles[claim.id], self._runs[claim.id] = handle, run
+        task.add_done_callback(lambda _: (self._handles.pop(claim.id), self._runs.pop(claim.id)))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         if request.idempotency_key is not None:

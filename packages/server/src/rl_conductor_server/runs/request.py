@@ -14,21 +14,25 @@ from rl_conductor.pool.worker_prompt import prompt_in
 from rl_conductor.types import Request
 from rl_conductor.workflow.limits import Limits
 from rl_conductor.workflow.policy import Policy
-from rl_conductor_server.auth.budgets import ANY_DEPTH, KeyBudget, format_refusal
+from rl_conductor_server.auth.budgets import STORE_UNAVAILABLE, KeyBudget, format_refusal
+from rl_conductor_server.auth.leased_budget import ANY_DEPTH
 from rl_conductor_server.catalog import ServedModel
 from rl_conductor_server.errors import ApiError
 from rl_conductor_server.extension import check_selectors, effort_limits, merge_limits, merge_policies
 from rl_conductor_server.protocol import ParsedRequest
-from rl_conductor_server.store import NewRun
+from rl_conductor_server.store import NewRun, StoreUnavailableError
 
 SHADOW, JUDGE = "shadow", "judge"
 """The `api` of runs that the server starts itself, in addition to those of users."""
+UNCHECKED = "(guardrails check it)"
+"""Stored in place of a question until guardrails have checked it."""
 FORMAT_FIELDS: dict[str, bool | set[str]] = {
     "stream": True,
     "usage_in_stream": True,
     "extension": {"trace", "progress"},
+    "state": True,
 }
-"""Fields that only affect the format of the response. A retry may change them, so the digest leaves them out."""
+"""Fields that don't affect the answer. A retry may change them, so the digest leaves them out."""
 
 
 class SharedLimits:
@@ -98,19 +102,26 @@ class AdmittedRequest:
         return prompt_in(self.request.messages)
 
     @property
-    def is_background(self) -> bool:
+    def continues_alone(self) -> bool:
+        """`True` if the run goes on without the client, which may ask for its result later."""
+        return self.idempotency_key is not None or self.parsed.is_background
+
+    @property
+    def is_internal(self) -> bool:
         """`True` if no user waits for it or requests it again."""
         return self.api in (SHADOW, JUDGE)
 
     @property
     def metrics_label(self) -> str:
-        """The model's name in metrics; background runs have labels of their own."""
-        return f"{self.model.name} ({self.api})" if self.is_background else self.model.name
+        """The model's name in metrics; internal runs have labels of their own."""
+        return f"{self.model.name} ({self.api})" if self.is_internal else self.model.name
 
     def check_key_budget(self, error: RunError) -> None:
-        """Raises `ApiError` if the run failed because the key's budget refused a call."""
+        """Raises `ApiError` if the run failed because the key's budget refused a call, or could not record it."""
         refused = [call for call in error.trace.calls() if call.outcome == "refused"]
         refusal = self.key_refusals.get(refused[-1].error or "") if refused else None
+        if refusal is not None and refusal.limit == STORE_UNAVAILABLE:
+            raise StoreUnavailableError(str(refusal)) from error
         if refusal is not None:
             raise ApiError(format_refusal(refusal), status=429, code="insufficient_quota") from error
 
@@ -125,19 +136,21 @@ class AdmittedRequest:
         if last.outcome == "timeout" and not last.retryable:  # the deadline, not the timeout of the model
             raise ApiError(message, status=504, code="deadline_exceeded") from error
 
-    def new_run(self) -> NewRun:
-        """Creates the record of its run, with a new id."""
+    def new_run(self, now: float) -> NewRun:
+        """Creates the record of its run, which begins `now`, with a new id."""
+        guardrails = self.model.conductor.guardrails
+        is_checked = guardrails and any("input" in guardrail.stages for guardrail in guardrails)
         return NewRun(
             id=f"run-{secrets.token_hex(8)}",
             key=self.key.name,
             idempotency=self.idempotency_key,
             choice=self.choice,
-            digest=self.digest,
+            digest="" if self.idempotency_key is None else self.digest,
             api=self.api,
             model=self.model.pinned,
-            created=time.time(),
+            created=now,
             labels=self.parsed.labels,
-            question=self.question if self.parsed.keep else "",
+            question=(UNCHECKED if is_checked else self.question) if self.parsed.keep else "",
             side=self.model.arm,
         )
 

@@ -2,23 +2,34 @@
 
 from __future__ import annotations
 
+import logging
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from rl_conductor.calls.budget import Budget
+from rl_conductor.calls.budget import Amount, Budget
 from rl_conductor.calls.scope import call_scope
-from rl_conductor.errors import ConductorError, RunError
-from rl_conductor.trace.events import Event, Finished, StepFinished, WorkflowPlanned
+from rl_conductor.errors import ConductorError, RefusedError, RunError
+from rl_conductor.trace.events import AnswerDelta, Event, Finished, StepFinished, WorkflowPlanned
 from rl_conductor.trace.trace import Trace
 from rl_conductor.types import Usage, total
 from rl_conductor.workflow.limits import Limits
-from rl_conductor_server.auth.budgets import ANY_DEPTH, RefusalRecorder
+from rl_conductor_server.auth.budgets import RefusalRecorder
+from rl_conductor_server.auth.leased_budget import ANY_DEPTH
 from rl_conductor_server.metrics import Metrics
 from rl_conductor_server.runs.admission import Admission
+from rl_conductor_server.runs.budget import RunBudget
 from rl_conductor_server.runs.handle import RunHandle
+from rl_conductor_server.runs.refusals import refusal_error, with_refusal
 from rl_conductor_server.runs.request import AdmittedRequest
 from rl_conductor_server.runs.tool_continuation import restore_context
-from rl_conductor_server.store import PLAN_POSITION, Claim, NewRun, Status, Store
+from rl_conductor_server.store import PLAN_POSITION, REDACTED_ERROR, Claim, NewRun, Status, Store
+
+log = logging.getLogger("rl_conductor_server.runs")
+
+MAX_CAUSE_CHARS = 500
+
+NOTHING = Amount()
 
 
 @dataclass
@@ -33,15 +44,18 @@ class RunTask:
     metrics: Metrics
     on_answer: Callable[[AdmittedRequest, Trace], None]
     trace: Trace | None = None
-    run_budget: Budget = field(init=False)
+    run_budget: Budget = field(default_factory=lambda: Budget(Limits(depth=ANY_DEPTH)))
     """Counts the charges of the run, also if the key has no budget."""
     usage: dict[tuple[int, int], Usage] = field(default_factory=dict)
     """By round and step, planning included."""
+    is_streaming: bool = False
+    """`True` once text of the answer was sent."""
+    started: float = field(default_factory=time.monotonic)
     is_stored: bool = field(init=False)
     """`True` while the store has the run as running, so that its end must be stored."""
 
     def __post_init__(self) -> None:
-        self.is_stored = self.request.idempotency_key is not None
+        self.is_stored = self.request.continues_alone
 
     async def run(self, admission: Admission) -> Trace:
         """Returns the trace of a run with an answer, after storing it as durably as the caller needs."""
@@ -66,7 +80,7 @@ class RunTask:
             await self.store.write_queue.throttle()
 
     async def _run(self) -> Trace:
-        key_budget = await self.request.key.current()
+        key_budget = await self.request.key.current(self.claim.created)
         if not self.is_stored:
             await self.store.write_queue.throttle()
             self.store.begin_run(self.new)
@@ -74,6 +88,10 @@ class RunTask:
         self._nest_budgets(key_budget)
         try:
             return await self._run_conductor()
+        except RefusedError as error:
+            if self.trace is None or self.trace.completion is None:
+                raise refusal_error(error) from error
+            return self.trace
         except RunError as error:
             self.request.check_key_budget(error)
             self.request.check_shared_limits(error)
@@ -84,12 +102,12 @@ class RunTask:
         earlier, parent = self.claim.charged, key_budget
         if key_budget is not None:
             parent = RefusalRecorder(key_budget, self.request.key_refusals)
-            if self.claim.inherited:
-                key_budget.charge(earlier)
         if self.request.shared_limits is not None:
             self.request.shared_limits.charge(earlier)
             parent = self.request.shared_limits.budget(parent)
         self.run_budget = Budget(Limits(depth=ANY_DEPTH), parent=parent)
+        if key_budget is not None:
+            self.run_budget = RunBudget(parent, on_reserved=self._save_reservation)
         self.run_budget.charge(earlier)
 
     async def _run_conductor(self) -> Trace:
@@ -106,18 +124,27 @@ class RunTask:
                 run_id=self.handle.id,
             )
 
+    def _save_reservation(self, charged: Amount, reserved: Amount) -> None:
+        self.store.save_reservation(self.handle.id, charged, reserved)
+
     @property
     def _can_be_requested_again(self) -> bool:
         """`True` if the caller may request this run again, perhaps from another process."""
         completion = self.trace.completion if self.trace else None
         calls_tools = bool(completion and completion.message.tool_calls)
-        return self.request.idempotency_key is not None or (calls_tools and not self.request.is_background)
+        return self.request.continues_alone or (calls_tools and not self.request.is_internal)
 
     def _on_event(self, event: Event) -> None:
         if isinstance(event, Finished):
+            if event.trace.completion is None:
+                event = Finished(trace=with_refusal(event.trace, self.request.api))
             self.trace = event.trace
         elif isinstance(event, WorkflowPlanned | StepFinished):
             self._record(event)
+        elif isinstance(event, AnswerDelta) and not self.is_streaming:
+            self.is_streaming = True
+            if self.request.parsed.stream:
+                self.metrics.observe_first_token(self.request.metrics_label, time.monotonic() - self.started)
         self.handle.publish(event)
 
     def _record(self, event: WorkflowPlanned | StepFinished) -> None:
@@ -128,8 +155,14 @@ class RunTask:
         self.usage[event.round, position] = total(call.usage for call in calls)
         # Only a run with an idempotency key can be resumed from its steps.
         keep = self.request.parsed.keep or self.request.idempotency_key is not None
+        budget = self.run_budget
         self.store.save_progress(
-            self.handle.id, event, total(self.usage.values()), self.run_budget.spent, store_content=keep
+            self.handle.id,
+            event,
+            total(self.usage.values()),
+            budget.spent,
+            reserved=budget.reserved if isinstance(budget, RunBudget) else NOTHING,
+            store_content=keep,
         )
 
     def _close(self) -> None:
@@ -139,10 +172,28 @@ class RunTask:
         if self.trace is None:
             self.store.abandon_run(self.handle.id)
             return
-        has_answer = self.trace.completion is not None
+        completion = self.trace.completion
+        has_answer = completion is not None
         status: Status = "done" if has_answer else "cancelled" if self.trace.error == "cancelled" else "failed"
         keep = self.request.parsed.keep or self._can_be_requested_again
         self.store.finish_run(self.handle.id, self.trace, status, charged=self.run_budget.spent, store_content=keep)
         self.metrics.count_run(self.request.metrics_label, self.trace)
-        if has_answer:
+        self._log_end(self.trace, status)
+        if completion is not None and not (completion.finish_reason == "content_filter" and self.trace.refusal):
             self.on_answer(self.request, self.trace)
+
+    def _log_end(self, trace: Trace, status: Status) -> None:
+        error = trace.error
+        if error is not None and not self.request.parsed.keep:  # it may quote the conversation
+            error = REDACTED_ERROR
+        fields = {
+            "run": trace.id,
+            "key": self.request.key.name,
+            "model": self.request.metrics_label,
+            "status": status,
+            "seconds": round(trace.seconds, 4),
+            "calls": trace.usage.calls,
+            "usd": f"{trace.usage.cost:f}",
+            "cause": None if error is None else error[:MAX_CAUSE_CHARS],
+        }
+        log.info("run ended", extra=fields)

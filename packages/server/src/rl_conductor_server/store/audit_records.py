@@ -8,14 +8,14 @@ from typing import Protocol
 from sqlalchemy import Connection, insert, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from rl_conductor.trace.audit import BEGINNING, Chain, Record, digest_of
+from rl_conductor.trace.audit import BEGINNING, Chain, FeedbackRecord, Record, digest_of
 from rl_conductor_server.store.tables import records
 
 
 class RecordFactory(Protocol):
     """Builds the record for a given position in the chain."""
 
-    def __call__(self, *, sequence: int, previous: str) -> Record: ...
+    def __call__(self, *, sequence: int, previous: str) -> Record | FeedbackRecord: ...
 
 
 def append_records(connection: Connection, factories: Iterable[RecordFactory]) -> None:

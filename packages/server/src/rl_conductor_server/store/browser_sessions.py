@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Collection
 
 from sqlalchemy import Connection, delete, insert, select
 from sqlalchemy.ext.asyncio import AsyncEngine
@@ -23,14 +24,14 @@ class BrowserSessions:
         statement = insert(sessions).values(digest=digest, expires=expires)
         await self._write_queue.execute(lambda connection: connection.execute(statement).close())
 
-    async def is_valid(self, digest: str) -> bool:
-        """Return whether the session exists and has not expired."""
-        query = select(sessions.c.digest).where(sessions.c.digest == digest, sessions.c.expires > time.time())
+    async def is_valid(self, digests: Collection[str]) -> bool:
+        """Return whether a session with one of these digests exists and has not expired."""
+        query = select(sessions.c.digest).where(sessions.c.digest.in_(digests), sessions.c.expires > time.time())
         async with self._engine.connect() as connection:
             return (await connection.execute(query)).first() is not None
 
-    async def delete(self, digest: str) -> None:
-        statement = delete(sessions).where(sessions.c.digest == digest)
+    async def delete(self, digests: Collection[str]) -> None:
+        statement = delete(sessions).where(sessions.c.digest.in_(digests))
         await self._write_queue.execute(lambda connection: connection.execute(statement).close())
 
     def delete_expired(self, connection: Connection) -> None:

@@ -5,16 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, TypeVar
 
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 from sqlalchemy import Row
 
 from rl_conductor._internal.validation import first_field_error
 from rl_conductor.errors import ConfigError
 from rl_conductor.trace.trace import PlanRecord, Round, StepResult
-from rl_conductor.types import Value
 from rl_conductor_server.store.tables import PLAN_POSITION
 
-V = TypeVar("V", bound=Value)
+V = TypeVar("V", bound=BaseModel)
 
 
 class IncompatibleReleaseError(ConfigError):

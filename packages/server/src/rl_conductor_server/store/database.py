@@ -12,7 +12,7 @@ from alembic import command
 from alembic.config import Config
 from alembic.util import CommandError
 from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url, text
-from sqlalchemy.exc import ArgumentError, SQLAlchemyError
+from sqlalchemy.exc import ArgumentError, OperationalError, SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 
 from rl_conductor.errors import ConfigError
@@ -38,11 +38,15 @@ INVALID_PORT = re.compile(r"(://(?:\[[^]]*]|[^/:[]*)):(?!\d+(?:/|$))[^/]*")
 """Text in the place of a URL's port: it may be a password, if the host was left out."""
 
 
+class StoreUnreachableError(ConfigError):
+    """A database server does not answer; it may be starting."""
+
+
 async def open_database(url: str) -> AsyncEngine:
     """Open and migrate the database at `url`, such as `sqlite:///runs.db` or `postgres://user@host/name`.
 
     Raises:
-        ConfigError: the URL is invalid, a driver is missing, or the database does not answer.
+        ConfigError: the URL is invalid, a driver is missing, or the database does not answer (`StoreUnreachableError`).
     """
     address = _parse_url(url)
     engine = _create_async_engine(address)
@@ -58,7 +62,9 @@ async def open_database(url: str) -> AsyncEngine:
     except (SQLAlchemyError, OSError) as error:
         await engine.dispose()
         reason = str(getattr(error, "orig", None) or error).partition("\n")[0]
-        raise ConfigError(f"can't open the store at {redact_url(url)}: {reason}") from error
+        is_server = address.drivername != DRIVERS["sqlite"]
+        kind = StoreUnreachableError if is_server and isinstance(error, OperationalError | OSError) else ConfigError
+        raise kind(f"can't open the store at {redact_url(url)}: {reason}") from error
     return engine
 
 

@@ -6,26 +6,26 @@ lease has expired is ended as failed, so that it is charged and gets its audit r
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any
 
-from sqlalchemy import Connection, Row, and_, not_, select, update
+from sqlalchemy import ColumnElement, Connection, Row, and_, not_, select, update
 
 from rl_conductor.calls.budget import Amount
-from rl_conductor.trace.audit import Ended, unfinished_record_of
+from rl_conductor.trace.audit import Ended, InFlight, unfinished_record_of
 from rl_conductor.trace.trace import Round, Trace
 from rl_conductor.types import Usage
 from rl_conductor_server.store.audit_records import RecordFactory, append_records
+from rl_conductor_server.store.budget_leases import BudgetLeases
 from rl_conductor_server.store.codec import IncompatibleReleaseError, decode, decode_rounds
 from rl_conductor_server.store.models import SERVER_GONE, Claim, NewRun
 from rl_conductor_server.store.queries import select_steps
-from rl_conductor_server.store.run_writer import worker_usage_rows
+from rl_conductor_server.store.run_writer import charge_values, worker_usage_rows
 from rl_conductor_server.store.statements import Statements
-from rl_conductor_server.store.tables import PLAN_POSITION, USAGE_COLUMNS, runs
+from rl_conductor_server.store.tables import CHARGE_COLUMNS, PLAN_POSITION, RESERVED_COLUMNS, USAGE_COLUMNS, runs
 
 END_BATCH_SIZE = 100
 """Maximum number of runs ended in one transaction, during which no other process can write."""
@@ -39,9 +39,10 @@ class RunLeases:
     """Claims, renews and expires leases on behalf of one process."""
 
     statements: Statements
+    budgets: BudgetLeases
     owner: str
     seconds: float
-    """How long a lease lasts after its last renewal."""
+    """How long a lease lasts after its last renewal, by the database's clock."""
 
     # ----------------------------------------------------------------------------------------- claiming
 
@@ -50,7 +51,8 @@ class RunLeases:
         if connection.execute(self.statements.claim_run, row).first() is not None:
             return Claim(id=run.id, created=run.created, outcome="new")
         same_request = and_(runs.c.key == run.key, runs.c.idempotency == run.idempotency, runs.c.choice == run.choice)
-        return self._claim_existing(connection, run, connection.execute(select(runs).where(same_request)).one())
+        existing = select(runs, self._is_expired.label("is_expired")).where(same_request)
+        return self._claim_existing(connection, run, connection.execute(existing).one())
 
     def _claim_existing(self, connection: Connection, run: NewRun, row: Row[Any]) -> Claim:
         claim = Claim(id=row.id, created=row.created, outcome="elsewhere")
@@ -66,18 +68,24 @@ class RunLeases:
             return claim
         progress = {
             "rounds": self._restore_rounds(connection, row),
-            "charged": Amount(row.charged_usd, row.charged_tokens),
-            "inherited": row.owner != self.owner,
+            "charged": _charged_at_end(row),
         }
         return claim.model_copy(update={"outcome": "resumed"} | progress)
 
     def _take_over(self, connection: Connection, row: Row[Any]) -> bool:
-        if row.status == "running" and row.heartbeat >= time.time() - self.seconds:
-            return False
-        unchanged = and_(runs.c.id == row.id, runs.c.owner == row.owner, runs.c.heartbeat == row.heartbeat)
-        values = {"owner": self.owner, "heartbeat": time.time(), "status": "running"} | dict.fromkeys(END_COLUMNS)
-        updated = connection.execute(update(runs).where(unchanged).values(values).returning(runs.c.id))
-        return updated.first() is not None
+        if row.status == "running":
+            if not row.is_expired:
+                return False
+            if row.reserved_usd or row.reserved_tokens:  # the record shows that calls in flight were charged
+                self._end_runs(connection, [row])
+        values: dict[str, Any] = {"owner": self.owner, "heartbeat": self.statements.now, "status": "running"}
+        cleared = dict.fromkeys(END_COLUMNS)
+        connection.execute(update(runs).where(runs.c.id == row.id).values(values | cleared))
+        return True
+
+    @property
+    def _is_expired(self) -> ColumnElement[bool]:
+        return runs.c.heartbeat < self.statements.now - self.seconds
 
     def _restore_rounds(self, connection: Connection, row: Row[Any]) -> tuple[Round, ...]:
         """Return the rounds of a run that was taken over.
@@ -103,8 +111,9 @@ class RunLeases:
 
     def renew(self, connection: Connection, active_runs: Sequence[str]) -> None:
         """Renew the leases of those `active_runs` that are still this process's."""
-        values = {"active_runs": active_runs, "by_owner": self.owner, "now": time.time()}
-        connection.execute(self.statements.renew_leases, values)
+        if active_runs:
+            values = {"active_runs": active_runs, "by_owner": self.owner}
+            connection.execute(self.statements.renew_leases, values)
 
     # ----------------------------------------------------------------------------------------- expiring
 
@@ -114,9 +123,9 @@ class RunLeases:
         Returns:
             The ids of the runs that were ended.
         """
-        is_expired = and_(runs.c.status == "running", runs.c.heartbeat < time.time() - self.seconds)
+        is_expired = and_(runs.c.status == "running", self._is_expired)
         is_active = and_(runs.c.owner == self.owner, runs.c.id.in_(active_runs))
-        columns = [runs.c[name] for name in (*EXPIRED_COLUMNS, *USAGE_COLUMNS)]
+        columns = [runs.c[name] for name in (*EXPIRED_COLUMNS, *USAGE_COLUMNS, *CHARGE_COLUMNS, *RESERVED_COLUMNS)]
         oldest = select(*columns).where(is_expired, not_(is_active)).order_by(runs.c.heartbeat).limit(END_BATCH_SIZE)
         rows = connection.execute(oldest).all()
         if rows:
@@ -132,6 +141,8 @@ class RunLeases:
         calls_by_run = {run: [call for each in rounds for call in each.calls] for run, rounds in rounds_by_run.items()}
         if usage_rows := [usage for run, calls in calls_by_run.items() for usage in worker_usage_rows(run, calls)]:
             connection.execute(self.statements.upsert_worker_usage, usage_rows)
+        for row in rows:
+            self.budgets.charge(connection, row.owner, [(row.key, row.created, _reserved(row))])
         append_records(connection, [_audit_record(row, rounds_by_run[row.id]) for row in rows])
 
     def _failed_values(self, row: Row[Any]) -> dict[str, Any]:
@@ -142,6 +153,7 @@ class RunLeases:
             "status": "failed",
             "seconds": _seconds_until_heartbeat(row),
             "error": f"{SERVER_GONE}: no sign of life for {self.seconds:g} s{hint}",
+            **charge_values(_charged_at_end(row)),
         }
 
 
@@ -152,7 +164,17 @@ def _readable_rounds(connection: Connection, run: str) -> tuple[Round, ...]:
         return ()
 
 
+def _reserved(row: Row[Any]) -> Amount:
+    return Amount(row.reserved_usd, row.reserved_tokens)
+
+
+def _charged_at_end(row: Row[Any]) -> Amount:
+    """The charges of an interrupted run: calls in flight count in full, because the vendor may have billed them."""
+    return Amount(row.charged_usd, row.charged_tokens) + _reserved(row)
+
+
 def _audit_record(row: Row[Any], rounds: Sequence[Round]) -> RecordFactory:
+    has_calls_in_flight = bool(row.reserved_usd or row.reserved_tokens)
     ended = Ended(run=row.id, key=row.key, api=row.api, model=row.model, status="failed", trace=None)
     return partial(
         unfinished_record_of,
@@ -161,6 +183,7 @@ def _audit_record(row: Row[Any], rounds: Sequence[Round]) -> RecordFactory:
         began=datetime.fromtimestamp(row.created, UTC),
         seconds=_seconds_until_heartbeat(row),
         usage=Usage(**{name: getattr(row, name) for name in USAGE_COLUMNS}),
+        in_flight=InFlight(usd=row.reserved_usd, tokens=row.reserved_tokens) if has_calls_in_flight else None,
     )
 
 

@@ -21,6 +21,8 @@ Arm = Literal["incumbent", "conductor"]
 """The two arms of an experiment: `incumbent` is the baseline, the model in use before; `conductor` may replace it."""
 PairVerdict = Literal["win", "tie", "loss"]
 """The result of the conductor's answer against the baseline's."""
+FeedbackFilter = Literal["positive", "negative", "none"]
+"""Filters runs by their feedback; one with contradictory feedback is both positive and negative."""
 SpendingGroup = Literal["worker", "model", "key"]
 """The columns by which spending can be grouped."""
 
@@ -35,8 +37,8 @@ class NewRun(Value):
     """The client's `Idempotency-Key`; without one, sending the request again starts a new run."""
     choice: int = 0
     """Index of the choice, for requests that ask for several."""
-    digest: str
-    """SHA-256 of the request, in hex; detects an idempotency key that is reused for another request."""
+    digest: str = ""
+    """SHA-256 of a request with an idempotency key, in hex; detects a key that is reused for another request."""
     api: str
     model: str
     created: float
@@ -86,6 +88,8 @@ class Search(Value):
     """Began at this time or later, in seconds since 1970."""
     before: float | None = None
     """Began before this time, in seconds since 1970."""
+    feedback: FeedbackFilter | None = None
+    """Has a positive score, has a negative one, or has no feedback."""
 
 
 class Spending(Value):
@@ -109,9 +113,7 @@ class Claim(Value):
     rounds: tuple[Round, ...] = ()
     """Plans and finished steps of a resumed run."""
     charged: Amount = Amount()
-    """The amount already charged to budgets for a resumed run."""
-    inherited: bool = False
-    """Whether another process charged that amount, so that this one has yet to count it."""
+    """The amount already charged to the key's budget for a resumed run."""
     trace: Trace | None = None
     """Set if the outcome is `done`."""
 

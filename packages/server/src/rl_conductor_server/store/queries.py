@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from sqlalchemy import (
@@ -14,14 +14,25 @@ from sqlalchemy import (
     and_,
     cast,
     func,
+    not_,
     or_,
     select,
     type_coerce,
     union_all,
 )
 
+from rl_conductor.trace.feedback import POSITIVE_SCORE
 from rl_conductor_server.store.models import Search, SpendingGroup
-from rl_conductor_server.store.tables import CHARGE_COLUMNS, DAY, USAGE_COLUMNS, forgotten, runs, shares, steps
+from rl_conductor_server.store.tables import (
+    CHARGE_COLUMNS,
+    DAY,
+    USAGE_COLUMNS,
+    feedback,
+    forgotten,
+    runs,
+    shares,
+    steps,
+)
 
 SPLIT = 1_000_000
 """`exact_sum` adds up the quotients and the remainders of a division by this."""
@@ -44,6 +55,12 @@ def _conditions(search: Search) -> Iterator[ColumnElement[bool]]:
         yield runs.c.created < search.before
     if search.worker is not None:
         yield runs.c.id.in_(select(shares.c.run).where(shares.c.worker == search.worker))
+    if search.feedback == "none":
+        yield runs.c.id.not_in(select(feedback.c.run))
+    elif search.feedback is not None:
+        is_positive = feedback.c.score >= POSITIVE_SCORE
+        condition = is_positive if search.feedback == "positive" else not_(is_positive)
+        yield runs.c.id.in_(select(feedback.c.run).where(condition))
     if search.text is not None:
         yield or_(*(column.icontains(search.text, autoescape=True) for column in (runs.c.question, runs.c.answer)))
 
@@ -58,16 +75,21 @@ def select_steps(run: str) -> Select[Any]:
     return select(steps).where(steps.c.run == run).order_by(steps.c.round, steps.c.position)
 
 
-def select_usage(key: str, *, since: float, except_owner: str = "") -> CompoundSelect[Any]:
-    """Select two rows of usage and charges of an API key: of stored runs, and of the days of deleted ones."""
-    stored = _sum_usage(runs, key, except_owner).where(runs.c.created >= since)
-    deleted = _sum_usage(forgotten, key, except_owner).where(forgotten.c.day * DAY >= since)
-    return union_all(stored, deleted)
+def select_usage(key: str, *, since: float) -> CompoundSelect[Any]:
+    """Select two rows of usage of an API key: of stored runs, and of the days of deleted ones."""
+    return _sum_columns(USAGE_COLUMNS, key, since)
 
 
-def _sum_usage(table: Table, key: str, except_owner: str) -> Select[Any]:
-    sums = (exact_sum(table.c[name]).label(name) for name in USAGE_COLUMNS + CHARGE_COLUMNS)
-    return select(*sums).where(table.c.key == key, table.c.owner != except_owner)
+def select_charges(key: str, *, since: float) -> CompoundSelect[Any]:
+    """Select two rows of charges to an API key, like `select_usage`; an index has all that it reads."""
+    return _sum_columns(CHARGE_COLUMNS, key, since)
+
+
+def _sum_columns(names: Sequence[str], key: str, since: float) -> CompoundSelect[Any]:
+    def sums(table: Table) -> Select[Any]:
+        return select(*(exact_sum(table.c[name]).label(name) for name in names)).where(table.c.key == key)
+
+    return union_all(sums(runs).where(runs.c.created >= since), sums(forgotten).where(forgotten.c.day * DAY >= since))
 
 
 def exact_sum(column: ColumnElement[Any]) -> ColumnElement[Any]:

@@ -10,16 +10,19 @@ from typing import Any, TypeAlias
 from sqlalchemy import Connection, Row
 
 from rl_conductor.calls.budget import Amount
+from rl_conductor.pool.worker_prompt import prompt_in
 from rl_conductor.trace.audit import Ended, digest_of, record_of
 from rl_conductor.trace.trace import Call, PlanRecord, StepResult, Trace
 from rl_conductor.types import Usage, total
 from rl_conductor_server.store.audit_records import append_records
+from rl_conductor_server.store.budget_leases import BudgetLeases
 from rl_conductor_server.store.models import Status
 from rl_conductor_server.store.statements import Statements
 from rl_conductor_server.store.tables import USAGE_COLUMNS
 
 EXCERPT_CHARS = 2_000
 """Characters of a question or an answer that are stored for lists and search."""
+NOTHING = Amount()
 REDACTED_ERROR = "the run failed; its error is not stored because the request has store: false"
 """Replaces an error, which may quote the conversation."""
 
@@ -33,12 +36,22 @@ class BeginRun:
 
 
 @dataclass(frozen=True)
+class SaveReservation:
+    """Stores the calls of a run that are in flight, before they are sent."""
+
+    run: str
+    charged: Amount
+    reserved: Amount
+
+
+@dataclass(frozen=True)
 class SaveProgress:
     """Stores a plan or a finished step, and the usage of its run so far."""
 
     run: str
     usage: Usage
     charged: Amount
+    reserved: Amount
     round: int
     position: int
     body: PlanRecord | StepResult | None
@@ -56,15 +69,16 @@ class FinishRun:
     store_content: bool
 
 
-RunWrite: TypeAlias = BeginRun | SaveProgress | FinishRun
+RunWrite: TypeAlias = BeginRun | SaveReservation | SaveProgress | FinishRun
 
 
 class RunWriter:
     """Executes the writes of one process's runs."""
 
-    def __init__(self, statements: Statements, owner: str) -> None:
+    def __init__(self, statements: Statements, budgets: BudgetLeases) -> None:
         self._statements = statements
-        self._owner = owner
+        self._budgets = budgets
+        self._owner = budgets.owner
 
     def write(self, connection: Connection, writes: Sequence[RunWrite]) -> list[None]:
         """Execute writes in one transaction; those of one run come in the order begin, progress, finish.
@@ -78,9 +92,13 @@ class RunWriter:
             connection.execute(self._statements.insert_run, rows)
         finished = {write.run for write in finishes}
         progress = [write for write in writes if isinstance(write, SaveProgress) and write.run not in finished]
-        owned = self._select_owned(connection, finished | {write.run for write in progress})
+        newest = {write.run: write for write in writes if not isinstance(write, BeginRun)}
+        owned = self._select_owned(connection, newest)
         self._write_progress(connection, [write for write in progress if write.run in owned])
+        reserved = [write for write in newest.values() if isinstance(write, SaveReservation) and write.run in owned]
+        self._write_reservations(connection, reserved)
         self._write_finishes(connection, [(write, owned[write.run]) for write in finishes if write.run in owned])
+        self._charge_shares(connection, [(write, owned[run]) for run, write in newest.items() if run in owned])
         return [None] * len(writes)
 
     def _select_owned(self, connection: Connection, runs: Iterable[str]) -> dict[str, Row[Any]]:
@@ -91,10 +109,30 @@ class RunWriter:
         values = {"run_ids": run_ids, "by_owner": self._owner}
         return {row.id: row for row in connection.execute(self._statements.select_owned_runs, values)}
 
+    def _charge_shares(
+        self, connection: Connection, writes: Sequence[tuple[SaveReservation | SaveProgress | FinishRun, Row[Any]]]
+    ) -> None:
+        """Count what the charges of runs grew by, if their key has a budget."""
+        growth = [
+            (row.key, row.created, write.charged - Amount(row.charged_usd, row.charged_tokens))
+            for write, row in writes
+            if row.key in self._budgets.leased_keys
+        ]
+        if growth:
+            self._budgets.charge(connection, self._owner, growth)
+
+    def _write_reservations(self, connection: Connection, writes: Sequence[SaveReservation]) -> None:
+        if writes:
+            updates = [self._run_key(write.run) | charge_values(write.charged, write.reserved) for write in writes]
+            connection.execute(self._statements.update_run, updates)
+
     def _write_progress(self, connection: Connection, writes: Sequence[SaveProgress]) -> None:
         newest = {write.run: write for write in writes}
         if newest:
-            updates = [self._run_key(write.run) | usage_values(write.usage, write.charged) for write in newest.values()]
+            updates = [
+                self._run_key(write.run) | usage_values(write.usage, write.charged, write.reserved)
+                for write in newest.values()
+            ]
             connection.execute(self._statements.update_run, updates)
         steps = [
             {"run": write.run, "round": write.round, "position": write.position, "body": write.body.model_dump_json()}
@@ -113,6 +151,13 @@ class RunWriter:
             for (write, _), trace in zip(writes, traces, strict=True)
         ]
         connection.execute(self._statements.update_run, updates)
+        questions = [
+            self._run_key(write.run) | _checked_question(write)
+            for write, _ in writes
+            if write.store_content and write.trace.rounds and write.trace.rounds[0].plan.checks
+        ]
+        if questions:
+            connection.execute(self._statements.update_run, questions)
         connection.execute(self._statements.delete_steps, [{"of_run": write.run} for write, _ in writes])
         usage_rows = [row for write, _ in writes for row in worker_usage_rows(write.run, write.trace.calls())]
         if usage_rows:
@@ -129,9 +174,19 @@ class RunWriter:
         return {"by_id": run, "by_owner": self._owner}
 
 
-def usage_values(usage: Usage, charged: Amount) -> dict[str, Any]:
-    """Return the columns of `runs` for usage and charges."""
-    return _usage_values(usage) | {"charged_usd": charged.usd, "charged_tokens": charged.tokens}
+def usage_values(usage: Usage, charged: Amount, reserved: Amount = NOTHING) -> dict[str, Any]:
+    """Return the columns of `runs` for usage, charges and calls in flight."""
+    return _usage_values(usage) | charge_values(charged, reserved)
+
+
+def charge_values(charged: Amount, reserved: Amount = NOTHING) -> dict[str, Any]:
+    """Return the columns of `runs` for charges and calls in flight."""
+    return {
+        "charged_usd": charged.usd,
+        "charged_tokens": charged.tokens,
+        "reserved_usd": reserved.usd,
+        "reserved_tokens": reserved.tokens,
+    }
 
 
 def worker_usage_rows(run: str, calls: Iterable[Call]) -> list[dict[str, Any]]:
@@ -158,6 +213,11 @@ def _finished_values(write: FinishRun, trace: str) -> dict[str, Any]:
         "answer": excerpt(write.trace.text) if write.store_content else None,
         **usage_values(write.trace.usage, write.charged),
     }
+
+
+def _checked_question(write: FinishRun) -> dict[str, str]:
+    """The column of a question that could not be stored before guardrails had checked it."""
+    return {"question": excerpt(prompt_in(write.trace.request.messages))}
 
 
 def _ended(row: Row[Any], status: Status, trace_digest: str) -> Ended:

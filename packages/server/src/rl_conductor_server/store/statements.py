@@ -5,10 +5,34 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Self
 
-from sqlalchemy import Executable, bindparam, delete, select, update
+from sqlalchemy import (
+    ColumnElement,
+    Executable,
+    Float,
+    bindparam,
+    delete,
+    func,
+    literal_column,
+    select,
+    update,
+)
 from sqlalchemy.dialects import postgresql, sqlite
 
-from rl_conductor_server.store.tables import CHARGE_COLUMNS, USAGE_COLUMNS, forgotten, runs, shares, steps
+from rl_conductor_server.store.clock import DATABASE_NOW
+from rl_conductor_server.store.tables import (
+    CHARGE_COLUMNS,
+    USAGE_COLUMNS,
+    Count,
+    Dollars,
+    budget_leases,
+    forgotten,
+    runs,
+    shares,
+    steps,
+)
+
+OWNED_COLUMNS = ("id", "key", "api", "model", "created", *CHARGE_COLUMNS)
+_period = budget_leases.alias()
 
 
 @dataclass(frozen=True)
@@ -24,7 +48,13 @@ class Statements:
     update_run: Executable
     """Updates run `by_id` if it is owned by `by_owner`."""
     renew_leases: Executable
-    """Sets the heartbeat of those of `active_runs` that are owned by `by_owner` to `now`."""
+    """Sets the heartbeat of those of `active_runs` that are owned by `by_owner`."""
+    renew_shares: Executable
+    """Sets the heartbeat of the shares of budgets of `by_owner`."""
+    add_to_share: Executable
+    """Inserts a share of a budget, or adds to what is granted of it."""
+    charge_share: Executable
+    """Adds `usd` and `tokens` to the charges of `by_owner` in its share of `of_key` for the period of `of_day`."""
     upsert_step: Executable
     """Inserts or replaces a plan or a finished step."""
     delete_steps: Executable
@@ -33,24 +63,54 @@ class Statements:
     """Inserts or replaces the usage of one worker: a resumed run reports its total."""
     add_deleted_usage: Executable
     """Adds the usage of deleted runs to the total of their key, owner and day."""
+    now: ColumnElement[float]
+    """The database's current time in seconds since 1970."""
 
     @classmethod
     def for_dialect(cls, dialect: str) -> Self:
         """Build them for `sqlite` or `postgresql`."""
         insert = sqlite.insert if dialect == "sqlite" else postgresql.insert
-        run, step, worker_usage, deleted_usage = insert(runs), insert(steps), insert(shares), insert(forgotten)
+        now = literal_column(DATABASE_NOW[dialect], Float)
+        run = insert(runs).values(heartbeat=now)
+        step, worker_usage, deleted_usage = insert(steps), insert(shares), insert(forgotten)
+        share = insert(budget_leases).values(heartbeat=now)
+        newest_period = (
+            select(func.max(_period.c.start))
+            .where(_period.c.key == bindparam("of_key"), _period.c.owner == bindparam("by_owner"))
+            .where(_period.c.start <= bindparam("of_day"))
+            .scalar_subquery()
+        )
         is_owned = runs.c.owner == bindparam("by_owner")
         return cls(
             insert_run=run.on_conflict_do_nothing(),
             claim_run=run.on_conflict_do_nothing(index_elements=["key", "idempotency", "choice"]).returning(runs.c.id),
-            select_owned_runs=select(runs.c.id, runs.c.key, runs.c.api, runs.c.model).where(
+            select_owned_runs=select(*(runs.c[name] for name in OWNED_COLUMNS)).where(
                 runs.c.id.in_(bindparam("run_ids", expanding=True)), is_owned
             ),
+            now=now,
             update_run=update(runs).where(runs.c.id == bindparam("by_id"), is_owned),
             renew_leases=update(runs)
             .where(runs.c.id.in_(bindparam("active_runs", expanding=True)), is_owned)
             .where(runs.c.status == "running")
-            .values(heartbeat=bindparam("now")),
+            .values(heartbeat=now),
+            renew_shares=update(budget_leases)
+            .where(budget_leases.c.owner == bindparam("by_owner"))
+            .values(heartbeat=now),
+            add_to_share=share.on_conflict_do_update(
+                index_elements=list(budget_leases.primary_key),
+                set_={
+                    "granted_usd": budget_leases.c.granted_usd + share.excluded.granted_usd,
+                    "granted_tokens": budget_leases.c.granted_tokens + share.excluded.granted_tokens,
+                    "heartbeat": now,
+                },
+            ),
+            charge_share=update(budget_leases)
+            .where(budget_leases.c.key == bindparam("of_key"), budget_leases.c.owner == bindparam("by_owner"))
+            .where(budget_leases.c.start == newest_period)
+            .values(
+                charged_usd=budget_leases.c.charged_usd + bindparam("usd", type_=Dollars),
+                charged_tokens=budget_leases.c.charged_tokens + bindparam("tokens", type_=Count),
+            ),
             upsert_step=step.on_conflict_do_update(
                 index_elements=list(steps.primary_key), set_={"body": step.excluded.body}
             ),

@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import json
 import secrets
-import time
 from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
 from contextlib import aclosing
 from typing import Any, Self
 
-from sqlalchemy import ColumnElement, CompoundSelect, Connection, Engine, Row, RowMapping, Select, delete, select, text
+from sqlalchemy import ColumnElement, Connection, Engine, Row, Select, delete, select, text
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from rl_conductor.calls.budget import Amount
@@ -21,45 +20,71 @@ from rl_conductor.trace.audit import Chain, digest_of
 from rl_conductor.trace.events import StepFinished, WorkflowPlanned
 from rl_conductor.trace.trace import Round, Trace
 from rl_conductor.types import Usage, total
+from rl_conductor_server.store.api_keys import KeyStore
 from rl_conductor_server.store.audit_records import read_records
 from rl_conductor_server.store.browser_sessions import BrowserSessions
+from rl_conductor_server.store.budget_leases import BudgetLeases, BudgetPeriod, BudgetState
+from rl_conductor_server.store.clock import Contact, DatabaseClock, select_now
 from rl_conductor_server.store.codec import decode, decode_rounds
 from rl_conductor_server.store.database import open_database, open_writer
 from rl_conductor_server.store.experiments import ExperimentStore
+from rl_conductor_server.store.feedback import FeedbackStore
 from rl_conductor_server.store.leases import END_BATCH_SIZE, RunLeases
 from rl_conductor_server.store.models import Arm, Claim, NewRun, RunRow, Search, Spending, SpendingGroup, Status
 from rl_conductor_server.store.queries import matches, select_spending, select_steps, select_usage
+from rl_conductor_server.store.responses import ResponseStore
 from rl_conductor_server.store.retention import DELETE_BATCH_SIZE, delete_old_runs
 from rl_conductor_server.store.run_writer import (
+    NOTHING,
     BeginRun,
     FinishRun,
     RunWriter,
     SaveProgress,
+    SaveReservation,
     excerpt,
     usage_values,
 )
 from rl_conductor_server.store.statements import Statements
-from rl_conductor_server.store.tables import CHARGE_COLUMNS, PLAN_POSITION, USAGE_COLUMNS, pairs, runs, shares
+from rl_conductor_server.store.tables import (
+    CHARGE_COLUMNS,
+    PLAN_POSITION,
+    RESERVED_COLUMNS,
+    USAGE_COLUMNS,
+    pairs,
+    runs,
+    shares,
+)
 from rl_conductor_server.store.write_behind import WriteBehindQueue
 
 ALL_RUNS = Search()
 LISTED_COLUMNS = [
-    column for column in runs.columns if column.name not in ("trace", "owner", "heartbeat", *CHARGE_COLUMNS)
+    column
+    for column in runs.columns
+    if column.name not in ("trace", "owner", "heartbeat", *CHARGE_COLUMNS, *RESERVED_COLUMNS)
 ]
 
 
 class Store:
     """Reads and writes everything that is stored; see `open`."""
 
-    def __init__(self, engine: AsyncEngine, writer: Engine, *, lease: float, on_lost_write: Callable[[], None]) -> None:
+    def __init__(
+        self, engine: AsyncEngine, writer: Engine, *, now: float, lease: float, on_lost_write: Callable[[], None]
+    ) -> None:
+        """Use `open` instead; `now` is the database's current time."""
         self._engine = engine
         self.owner = secrets.token_hex(16)
-        """Identifies this process as the owner of runs."""
+        """Identifies this process as the owner of runs and of shares of budgets."""
+        self._clock = DatabaseClock(now)
+        self._contact = Contact(lease)
         self._statements = Statements.for_dialect(engine.dialect.name)
-        self._leases = RunLeases(self._statements, self.owner, lease)
-        self.write_queue = WriteBehindQueue(writer, RunWriter(self._statements, self.owner), on_lost=on_lost_write)
+        self._budgets = BudgetLeases(self._statements, self.owner, lease)
+        self._leases = RunLeases(self._statements, self._budgets, self.owner, lease)
+        self.write_queue = WriteBehindQueue(writer, RunWriter(self._statements, self._budgets), on_lost=on_lost_write)
         self.experiments = ExperimentStore(engine, self.write_queue)
+        self.feedback = FeedbackStore(engine, self.write_queue)
         self.sessions = BrowserSessions(engine, self.write_queue)
+        self.keys = KeyStore(engine, self.write_queue)
+        self.responses = ResponseStore(engine, self.write_queue)
 
     @classmethod
     async def open(cls, url: str, *, lease: float = 10.0, on_lost_write: Callable[[], None] = lambda: None) -> Self:
@@ -73,10 +98,14 @@ class Store:
         Raises:
             ConfigError: it can't be opened.
         """
-        return cls(await open_database(url), open_writer(url), lease=lease, on_lost_write=on_lost_write)
+        engine = await open_database(url)
+        async with engine.connect() as connection:
+            now = (await connection.execute(select_now(engine.dialect.name))).scalar_one()
+        return cls(engine, open_writer(url), now=now, lease=lease, on_lost_write=on_lost_write)
 
     async def aclose(self) -> None:
-        """Commit the queued writes, and close."""
+        """Commit the queued writes, return what is left of shares of budgets, and close."""
+        self.write_queue.add(self._budgets.close)
         await self.write_queue.aclose()
         await self._engine.dispose()
 
@@ -84,6 +113,10 @@ class Store:
         """Raise `SQLAlchemyError` if the database does not answer."""
         async with self._engine.connect() as connection:
             await connection.execute(text("SELECT 1"))
+
+    def now(self) -> float:
+        """Return the database's current time, in seconds since 1970."""
+        return self._clock.now()
 
     # ------------------------------------------------------------------------------------------- leases
 
@@ -105,8 +138,15 @@ class Store:
     async def renew_leases(self, active_runs: Iterable[str]) -> None:
         """Renew this process's leases on its `active_runs`; a run that is left out may be taken over."""
         run_ids = list(active_runs)
-        if run_ids:
-            await self.write_queue.execute(lambda connection: self._leases.renew(connection, run_ids))
+
+        def renew(connection: Connection) -> float:
+            self._leases.renew(connection, run_ids)
+            self._budgets.renew(connection)
+            now: float = connection.execute(select_now(connection.dialect.name)).scalar_one()
+            return now
+
+        self._clock.set(await self.write_queue.execute(renew))
+        self._contact.record()
 
     async def end_expired_runs(self, active_runs: Iterable[str]) -> Sequence[str]:
         """End the runs of dead processes, and those of this process that are not in `active_runs`.
@@ -114,10 +154,14 @@ class Store:
         Each fails, is charged with its known usage and gets an audit record, exactly once for all processes. A run with
         an idempotency key can still be continued by sending its request again.
 
+        After the store was away, other processes first get the time of a lease to renew theirs.
+
         Returns:
             The ids of the runs that were ended.
         """
         run_ids, ended = list(active_runs), list[str]()
+        if self._contact.is_recent:
+            return ended
         while True:
             batch = await self.write_queue.execute(lambda connection: self._leases.end_expired(connection, run_ids))
             ended += batch
@@ -136,7 +180,6 @@ class Store:
             "question": excerpt(run.question),
             "status": "running",
             "owner": self.owner,
-            "heartbeat": time.time(),
             **usage_values(Usage(), Amount()),
         }
 
@@ -147,12 +190,21 @@ class Store:
         usage: Usage,
         charged: Amount,
         *,
+        reserved: Amount = NOTHING,
         store_content: bool = True,
     ) -> None:
-        """Store the total usage and charges of a run so far; with `store_content`, also the event's plan or step."""
+        """Store the total usage and charges of a run so far; with `store_content`, also the event's plan or step.
+
+        What is `reserved` for calls in flight is charged as well if this process dies.
+        """
         position = PLAN_POSITION if isinstance(event, WorkflowPlanned) else event.result.index
         body = event.plan if isinstance(event, WorkflowPlanned) else event.result
-        self.write_queue.add(SaveProgress(run, usage, charged, event.round, position, body if store_content else None))
+        stored_body = body if store_content else None
+        self.write_queue.add(SaveProgress(run, usage, charged, reserved, event.round, position, stored_body))
+
+    def save_reservation(self, run: str, charged: Amount, reserved: Amount) -> None:
+        """Store what is reserved for the calls of a run in flight, which is charged if this process dies."""
+        self.write_queue.add(SaveReservation(run, charged, reserved))
 
     def finish_run(
         self, run: str, trace: Trace, status: Status, *, charged: Amount, store_content: bool = True
@@ -224,19 +276,30 @@ class Store:
 
         Deleted runs count if the whole day on which they began is within that time.
         """
-        rows = await self._fetch_usage(select_usage(key, since=since))
-        return total(Usage(**{name: row[name] for name in USAGE_COLUMNS}) for row in rows)
-
-    async def charged_by_others(self, key: str, *, since: float) -> Amount:
-        """Return the charges of other processes, including dead ones, to an API key since a time; see `get_usage`."""
-        rows = await self._fetch_usage(select_usage(key, since=since, except_owner=self.owner))
-        return sum((Amount(row["charged_usd"], int(row["charged_tokens"])) for row in rows), Amount())
-
-    async def _fetch_usage(self, query: CompoundSelect[Any]) -> Sequence[RowMapping]:
         await self.write_queue.flush()
         async with self._engine.connect() as connection:
-            rows: Sequence[RowMapping] = (await connection.execute(query)).mappings().all()
-            return rows
+            rows = (await connection.execute(select_usage(key, since=since))).mappings().all()
+        return total(Usage(**{name: row[name] for name in USAGE_COLUMNS}) for row in rows)
+
+    async def read_budget(self, period: BudgetPeriod) -> BudgetState:
+        """Return the spending of all processes in a period."""
+        async with self._engine.connect() as connection:
+            return await connection.run_sync(self._budgets.read, period)
+
+    async def extend_budget(self, period: BudgetPeriod, needed: Amount, ahead: Amount) -> BudgetState:
+        """Add `needed` to this process's share of a budget, and up to `ahead` beyond it, or nothing if it is not left.
+
+        Raises:
+            StoreUnavailableError: the database does not answer.
+        """
+        return await self.write_queue.execute(
+            lambda connection: self._budgets.extend(connection, period, needed, ahead),
+            undo=lambda state: self.return_budget(period, state.added),
+        )
+
+    def return_budget(self, period: BudgetPeriod, unused: Amount) -> None:
+        """Return a part of this process's share of a budget, for other processes."""
+        self.write_queue.add(lambda connection: self._budgets.give_back(connection, period, unused))
 
     async def list_spending(
         self, group_by: SpendingGroup, *, since: float, before: float, width: int
@@ -272,10 +335,12 @@ class Store:
     # ---------------------------------------------------------------------------------------- retention
 
     async def prune(self, *, before: float) -> int:
-        """Delete runs and pairs from before a time, and expired sessions; return the number of deleted runs."""
+        """Delete runs, pairs and responses from before a time, and expired sessions; return the number of runs."""
 
         def delete_others(connection: Connection) -> None:
             self.sessions.delete_expired(connection)
+            self._budgets.delete_old(connection, before=before)
+            self.responses.delete_old(connection, before=before)
             connection.execute(delete(pairs).where(pairs.c.created < before))
 
         await self.write_queue.execute(delete_others)

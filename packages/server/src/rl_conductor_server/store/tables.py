@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from decimal import Decimal
 
-from sqlalchemy import BigInteger, Column, Float, ForeignKey, Index, Integer, MetaData, Table, TypeDecorator
+from sqlalchemy import BigInteger, Boolean, Column, Float, ForeignKey, Index, Integer, MetaData, Table, TypeDecorator
 from sqlalchemy import String as SqlString
 from sqlalchemy import Text as SqlText
 from sqlalchemy import text as sql
@@ -13,6 +13,8 @@ from sqlalchemy.engine import Dialect
 USAGE_COLUMNS = ("cost", "input_tokens", "output_tokens", "calls", "unpriced_calls")
 CHARGE_COLUMNS = ("charged_usd", "charged_tokens")
 """What budgets count: more than the usage if an interrupted call may have been billed."""
+RESERVED_COLUMNS = ("reserved_usd", "reserved_tokens")
+"""Upper bound of the calls in flight, which are charged in full if the process dies."""
 PLAN_POSITION = -1
 """The `position` of a round's plan in `steps`."""
 DAY = 86_400
@@ -108,8 +110,11 @@ runs = Table(
     Column("side", String(16)),
     Column("charged_usd", Dollars, nullable=False, server_default="0"),
     Column("charged_tokens", Count, nullable=False, server_default="0"),
+    Column("reserved_usd", Dollars, nullable=False, server_default="0"),
+    Column("reserved_tokens", Count, nullable=False, server_default="0"),
     Index("runs_by_idempotency", "key", "idempotency", "choice", unique=True),
     Index("runs_by_key", "key", "created"),
+    Index("runs_by_charge", "key", "created", "charged_usd", "charged_tokens"),
     Index("runs_by_time", "created"),
     Index("runs_by_side", "model", "side", "created"),
     Index("runs_under_way", "heartbeat", sqlite_where=IS_RUNNING, postgresql_where=IS_RUNNING),
@@ -184,6 +189,63 @@ forgotten = Table(
     Column("charged_tokens", Count, nullable=False, server_default="0"),
 )
 """Usage of deleted runs by the day on which they began, numbered from 1970 in UTC."""
+
+feedback = Table(
+    "feedback",
+    metadata,
+    Column("run", String(32), ForeignKey("runs.id", ondelete="CASCADE"), primary_key=True),
+    Column("author", String(64), primary_key=True),
+    Column("key", String(64), primary_key=True),
+    Column("score", Float, nullable=False),
+    Column("comment", Text, nullable=False),
+    Column("updated", Float, nullable=False),
+)
+"""Ratings of runs: one row per author and criterion (`key`)."""
+
+
+budget_leases = Table(
+    "budget_leases",
+    metadata,
+    Column("key", String(64), primary_key=True),
+    Column("start", BigInteger, primary_key=True, autoincrement=False),
+    Column("owner", String(32), primary_key=True),
+    Column("granted_usd", Dollars, nullable=False),
+    Column("granted_tokens", Count, nullable=False),
+    Column("charged_usd", Dollars, nullable=False),
+    Column("charged_tokens", Count, nullable=False),
+    Column("heartbeat", Float, nullable=False),
+)
+"""The share of a key's budget for the period from `start` that each process may spend, and what it has charged."""
+
+
+responses = Table(
+    "responses",
+    metadata,
+    Column("run", String(32), primary_key=True),
+    Column("key", String(64), nullable=False),
+    Column("previous", String(32)),
+    Column("created", Float, nullable=False),
+    Column("body", Text, nullable=False),
+    Column("output", Text),
+    Column("background", Boolean, nullable=False),
+    Column("cancel_requested", Boolean, nullable=False),
+    Index("responses_by_time", "created"),
+)
+"""Requests and answers of the Responses API that may be retrieved and continued."""
+
+api_keys = Table(
+    "api_keys",
+    metadata,
+    Column("sha256", String(64), primary_key=True),
+    Column("name", String(64), nullable=False),
+    Column("admin", Boolean, nullable=False),
+    Column("entry", Text, nullable=False),
+    Column("created", Float, nullable=False),
+    Column("expires", Float),
+    Column("revoked", Float),
+    Index("api_keys_by_name", "name"),
+)
+"""API keys and administrators that were created at run time. Its rows are never deleted."""
 
 sessions = Table(
     "sessions",

@@ -97,6 +97,8 @@ class WriteBehindQueue:
         Raises:
             StoreUnavailableError: the database does not answer in time.
         """
+        if self.lag > COMMIT_TIMEOUT:  # waiting as long again would not help
+            raise StoreUnavailableError(f"the store has not answered for {self.lag:.0f} s; try again later")
         committed: asyncio.Future[T] = asyncio.get_running_loop().create_future()
         entry = self._enqueue(write, committed)
         try:

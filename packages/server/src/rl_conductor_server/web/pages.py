@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from contextlib import suppress
 from pathlib import Path
+from typing import get_args
 from urllib.parse import urlencode
 
 from starlette.requests import Request
@@ -14,12 +15,15 @@ from rl_conductor.errors import RunError
 from rl_conductor.types import total
 from rl_conductor_server.api.sse import wait_started
 from rl_conductor_server.endpoints.dependencies import RunId
+from rl_conductor_server.endpoints.feedback import check_run, store_feedback
 from rl_conductor_server.errors import ApiError, invalid_request
 from rl_conductor_server.experiments.results import load_results
 from rl_conductor_server.service import DAY, HOUR, Service
+from rl_conductor_server.store import FeedbackFilter
 from rl_conductor_server.store.models import SpendingGroup
 from rl_conductor_server.web.charts import Chart, Measure
 from rl_conductor_server.web.feed import change_events
+from rl_conductor_server.web.feedback import load_feedback, parse_feedback
 from rl_conductor_server.web.forms import Form
 from rl_conductor_server.web.rendering import SECURITY_HEADERS, Page
 from rl_conductor_server.web.replays import parse_change, start_replay
@@ -33,6 +37,7 @@ ASSETS = {path.name: path for path in (Path(__file__).parent / "assets").iterdir
 PAGE_SIZE = 30
 PERIODS = {1: "24 hours", 7: "7 days", 30: "30 days", 90: "90 days"}
 OUTCOMES = ("running", "done", "failed", "cancelled")
+FEEDBACK = get_args(FeedbackFilter)
 
 router = page_router()
 router.include_router(sessions)
@@ -56,13 +61,17 @@ async def list_runs(http: Request, service: SignedIn) -> Response:
         models=[model.name for model in service.catalog],
         keys=[key.name for key in service.keys],
         outcomes=OUTCOMES,
+        feedback=FEEDBACK,
         can_sign_out=requires_sign_in(service),
     )
 
 
 @router.get("/runs/{run}")
 async def show_run(run: RunId, service: SignedIn) -> Response:
-    return Page("run.html", run=await _run_view(service, run), can_sign_out=requires_sign_in(service))
+    view = await _run_view(service, run)
+    return Page(
+        "run.html", run=view, feedback=await load_feedback(service, run), can_sign_out=requires_sign_in(service)
+    )
 
 
 async def _run_view(service: Service, run: str) -> RunView:
@@ -88,6 +97,15 @@ async def _run_view(service: Service, run: str) -> RunView:
 async def feed(service: SignedIn, run: str | None = None) -> Response:
     """Streams server-sent events that tell an open page to reload."""
     return StreamingResponse(change_events(service, run), media_type="text/event-stream", headers=SECURITY_HEADERS)
+
+
+@router.post("/runs/{run}/feedback")
+async def rate(run: RunId, service: SignedIn, form: Form) -> Response:
+    """Stores the administrator's feedback and redirects to the run."""
+    entry = parse_feedback(form)
+    await check_run(service, run)
+    await store_feedback(service, run, entry)
+    return see_other(f"/runs/{run}#feedback")
 
 
 # ------------------------------------------------------------------------------------------ replays

@@ -24,6 +24,7 @@ def parse_search(fields: Mapping[str, str]) -> Search:
             model=fields.get("model"),
             key=fields.get("key"),
             status=fields.get("status"),
+            feedback=fields.get("feedback"),
             since=_timestamp(fields["since"]) if "since" in fields else None,
             before=_parse_end(fields),
         )

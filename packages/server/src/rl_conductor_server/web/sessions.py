@@ -12,6 +12,7 @@ from fastapi import Depends
 from starlette.requests import Request
 from starlette.responses import Response
 
+from rl_conductor_server.auth.keys import hash_key
 from rl_conductor_server.endpoints.dependencies import ServiceDependency
 from rl_conductor_server.errors import ApiError
 from rl_conductor_server.service import Service
@@ -26,21 +27,22 @@ router = page_router()
 
 
 def requires_sign_in(service: Service) -> bool:
-    """True where the API needs keys or an administrator's key is set."""
-    return bool(service.settings.keys) or service.settings.admin_sha256 is not None
+    """True where the API needs keys or there is an administrator."""
+    return service.keys.is_required or bool(service.keys.admin_hashes)
 
 
 async def signed_in_service(http: Request, service: ServiceDependency) -> Service:
     """Returns the service if the visitor is signed in or no key is set.
 
     Raises:
-        ApiError: 401, when signing in is possible; 404, when no administrator's key is set.
+        ApiError: 401, when signing in is possible; 404, when there is no administrator.
     """
     if not requires_sign_in(service):
         return service
-    if service.settings.admin_sha256 is None:
-        raise ApiError("Set admin_sha256 in the settings to open these pages.", status=404, code="no_admin")
-    if not await service.store.sessions.is_valid(_session_digest(http, service)):
+    if not service.keys.admin_hashes:
+        message = "Create an administrator's key with 'rl-conductor keys create NAME --admin' to open these pages."
+        raise ApiError(message, status=404, code="no_admin")
+    if not await service.store.sessions.is_valid(_session_digests(http, service)):
         raise ApiError("Sign in with the administrator's key.", status=401, code=SIGNED_OUT)
     return service
 
@@ -62,7 +64,8 @@ async def sign_in(http: Request, service: ServiceDependency, form: Form) -> Resp
     except ApiError as error:
         return Page("sign_in.html", status=error.status, headers=error.headers, next=next_page, error=str(error))
     token = secrets.token_urlsafe(32)
-    await service.store.sessions.add(_token_digest(token, service), expires=time.time() + SESSION_SECONDS)
+    admin_hash = hash_key(form.get("key", ""))
+    await service.store.sessions.add(_token_digest(token, admin_hash), expires=time.time() + SESSION_SECONDS)
     reply = see_other(next_page)
     is_https = http.headers.get("origin", "").startswith("https:")
     reply.set_cookie(COOKIE, token, max_age=SESSION_SECONDS, httponly=True, samesite="strict", secure=is_https)
@@ -72,19 +75,21 @@ async def sign_in(http: Request, service: ServiceDependency, form: Form) -> Resp
 @router.post("/sign-out")
 async def sign_out(http: Request, service: ServiceDependency, _: Form) -> Response:
     """Revokes the session and deletes its cookie."""
-    await service.store.sessions.delete(_session_digest(http, service))
+    await service.store.sessions.delete(_session_digests(http, service))
     reply = see_other("/sign-in")
     reply.delete_cookie(COOKIE, httponly=True, samesite="strict")
     return reply
 
 
-def _session_digest(http: Request, service: Service) -> str:
-    return _token_digest(http.cookies.get(COOKIE, ""), service)
+def _session_digests(http: Request, service: Service) -> list[str]:
+    """Returns the digests that the session's cookie may have, one for each administrator."""
+    token = http.cookies.get(COOKIE, "")
+    return [_token_digest(token, admin_hash) for admin_hash in service.keys.admin_hashes]
 
 
-def _token_digest(token: str, service: Service) -> str:
-    """Hashes a session token with the administrator's key hash, so that a new key revokes every session."""
-    return hashlib.sha256(f"{service.settings.admin_sha256} {token}".encode()).hexdigest()
+def _token_digest(token: str, admin_hash: str) -> str:
+    """Hashes a session token with the hash of the administrator's key, so that its end revokes the sessions, too."""
+    return hashlib.sha256(f"{admin_hash} {token}".encode()).hexdigest()
 
 
 def same_site_page(page: str) -> str:

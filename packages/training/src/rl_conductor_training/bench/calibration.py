@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
-from statistics import fmean, median
+from statistics import median
 from typing import Any
 
 import tomlkit
@@ -18,8 +18,9 @@ from rl_conductor.errors import ConfigError
 from rl_conductor.pool.pool import WorkerPool
 from rl_conductor.pool.pool_file import read_pool_file
 from rl_conductor.types import Card, Usage, Value, total
+from rl_conductor_training.bench.accuracy import estimate_accuracy
 from rl_conductor_training.bench.results import SampleResult
-from rl_conductor_training.bench.statistics import Estimate, estimate
+from rl_conductor_training.bench.statistics import Estimate
 
 ALL_DOMAINS = "all"
 """Domain of questions without one."""
@@ -46,14 +47,11 @@ class WorkerMeasurement(Value):
 
 def measure_worker(rows: Sequence[SampleResult]) -> WorkerMeasurement:
     """Summarises the results of one worker."""
-    values: dict[str, dict[str, list[float]]] = {}
-    for row in rows:
-        values.setdefault(row.domain or ALL_DOMAINS, {}).setdefault(row.key.sample, []).append(row.value)
+    by_domain: dict[str, list[SampleResult]] = {}
+    for row in sorted(rows, key=lambda row: row.key.sample):
+        by_domain.setdefault(row.domain or ALL_DOMAINS, []).append(row)
     return WorkerMeasurement(
-        accuracy={
-            domain: estimate([fmean(repetitions) for repetitions in by_question.values()])
-            for domain, by_question in values.items()
-        },
+        accuracy={domain: estimate_accuracy(results) for domain, results in by_domain.items()},
         latency=median(row.seconds for row in rows),
         usage=total(row.usage for row in rows),
         runs=len(rows),

@@ -19,6 +19,7 @@ from rl_conductor._internal.formatting import cost, cost_in_words, counted, doll
 from rl_conductor.execution.prompt_version import prompt_version
 from rl_conductor.types import Usage, total
 from rl_conductor_training.bench import plots
+from rl_conductor_training.bench.accuracy import question_groups
 from rl_conductor_training.bench.runner import Bench, SystemResult, TaskResult
 from rl_conductor_training.bench.statistics import RESAMPLES, Difference, Estimate
 from rl_conductor_training.bench.summary import (
@@ -58,8 +59,9 @@ PLOTS_FOLDER = "plots"
 """Folder of the plots, inside the report's folder."""
 METHOD = (
     "Each interval is that of its own comparison. p is from McNemar's exact test, or from a sign-flip test where"
-    f" repetitions disagree: exact for up to 13 questions that differ, else with {RESAMPLES:,} random draws. It is"
-    " corrected for the {comparisons} of this table (Holm)."
+    " repetitions disagree or questions form groups, whose signs are flipped together: exact for up to 13 questions or"
+    f" groups that differ, else with {RESAMPLES:,} random draws. It is corrected for the {{comparisons}} of this table"
+    " (Holm). Standard errors and intervals are clustered by group."
 )
 LIBRARIES = ("rl-conductor", "numpy", "scipy", "pydantic", "wordllama", "xllamacpp", "transformers", "vllm", "openai")
 
@@ -160,8 +162,11 @@ def _run_info(bench: Bench, task_results: Sequence[TaskResult], command: str) ->
 
 
 def _title(task_result: TaskResult) -> str:
-    count = len({result.key.sample for system in task_result.systems for result in system.results})
-    return f"{task_result.task} over the pool {task_result.pool}, n = {count}"
+    groups = question_groups(task_result.systems[0].results) if task_result.systems else []
+    size = (
+        f"n = {len(groups)}" if len(set(groups)) == len(groups) else f"n = {len(groups)} in {len(set(groups))} groups"
+    )
+    return f"{task_result.task} over the pool {task_result.pool}, {size}"
 
 
 def _format_usage(usages: Sequence[Usage]) -> str:

@@ -38,6 +38,8 @@ class SampleResult(Value):
     key: ResultKey
     domain: str = ""
     depth: int | None = None
+    group: str = ""
+    """The group of questions that this one belongs to, as in `tasks.groups`; empty if it is independent."""
     value: float
     """The score, 0 to 1."""
     answer: Text | None = None

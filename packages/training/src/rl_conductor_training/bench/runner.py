@@ -22,6 +22,7 @@ from rl_conductor_training.bench.settings import BenchSettings, TaskSettings
 from rl_conductor_training.bench.systems.base import Reply, System
 from rl_conductor_training.bench.systems.single_model import evaluate_workers
 from rl_conductor_training.tasks import Sample, Task
+from rl_conductor_training.tasks.groups import group_of
 from rl_conductor_training.workers.source import ReplyCache
 
 
@@ -87,7 +88,7 @@ class Bench:
                 f"the budget of {dollars(self.budget)} is spent; the same command with a larger one goes on from here",
                 limit="usd",
                 needed=self.meter.paid,
-                left=Decimal(0),
+                remaining=Decimal(0),
             )
 
 
@@ -211,7 +212,14 @@ class _TaskRun:
         except ConfigError:
             raise
         except ConductorError as error:
-            return SampleResult(key=key, domain=sample.domain, depth=sample.depth, value=0.0, error=str(error))
+            return SampleResult(
+                key=key,
+                domain=sample.domain,
+                depth=sample.depth,
+                group=group_of(sample),
+                value=0.0,
+                error=str(error),
+            )
 
 
 def _exclude_test_questions(calibration_task: Task, test: Task) -> Task:
@@ -234,6 +242,7 @@ async def _score_reply(key: ResultKey, task: Task, sample: Sample, reply: Reply)
         key=key,
         domain=sample.domain,
         depth=sample.depth,
+        group=group_of(sample),
         value=score.value,
         answer=score.answer,
         text=reply.text,

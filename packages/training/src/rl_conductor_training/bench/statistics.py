@@ -1,7 +1,8 @@
 """Standard errors, confidence intervals and paired tests over questions. Pure functions.
 
-Questions are the sampling unit. Repetitions of a question are not independent, so they count as one mean (clustered
-standard errors).
+Questions are the sampling unit; repetitions of a question count as one mean. Questions of one group, such as those of
+one template, are not independent, so errors and tests are clustered by group (Miller, "Adding error bars to evals",
+arXiv 2411.00640, section 2.2).
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.stats import binomtest, norm, permutation_test, sem
+from scipy.stats import binomtest, norm, permutation_test, t
 
 from rl_conductor._internal.confidence import CONFIDENCE_LEVEL
 from rl_conductor.types import Value
@@ -19,6 +20,8 @@ RESAMPLES = 10_000
 TAIL = (1 - CONFIDENCE_LEVEL) / 2
 
 Floats = NDArray[np.float64]
+Groups = Sequence[str]
+"""The group of each question, in the order of the values."""
 
 
 class Estimate(Value):
@@ -26,11 +29,13 @@ class Estimate(Value):
 
     value: float
     error: float | None
-    """Standard error; `None` for a single question."""
+    """Standard error, clustered by group; `None` for a single group."""
     low: float
     high: float
     n: int
     """Number of questions."""
+    groups: int
+    """Number of groups of questions; equal to `n` where all questions are independent."""
 
     @property
     def formatted(self) -> str:
@@ -38,10 +43,11 @@ class Estimate(Value):
         return f"{self.value:.2f}" if self.error is None else f"{self.value:.2f} ± {self.error:.2f}"
 
 
-def estimate(question_means: Sequence[float]) -> Estimate:
+def estimate(question_means: Sequence[float], groups: Groups | None = None) -> Estimate:
     """Estimates the mean over questions, each from 0 to 1.
 
-    The interval is Wilson's if every value is 0 or 1, else that of `adjusted_wald_interval`.
+    The interval is Wilson's if every value is 0 or 1 and no two questions are of one group, else that of
+    `adjusted_wald_interval`.
 
     Raises:
         ValueError: there are no questions.
@@ -49,24 +55,64 @@ def estimate(question_means: Sequence[float]) -> Estimate:
     values = np.asarray(question_means, dtype=float)
     if not values.size:
         raise ValueError("there are no questions to take a mean of")
-    error = float(sem(values)) if values.size > 1 else None
-    if set(values) <= {0.0, 1.0}:
+    clusters = _Clusters(values, groups)
+    if not clusters.clustered and set(values) <= {0.0, 1.0}:
         wilson = binomtest(int(values.sum()), values.size).proportion_ci(CONFIDENCE_LEVEL, method="wilson")
         low, high = float(wilson.low), float(wilson.high)
     else:
-        low, high = adjusted_wald_interval(values, lower=0)
-    return Estimate(value=float(values.mean()), error=error, low=low, high=high, n=values.size)
+        low, high = adjusted_wald_interval(values, groups, lower=0)
+    return Estimate(
+        value=float(values.mean()),
+        error=clusters.standard_error(),
+        low=low,
+        high=high,
+        n=values.size,
+        groups=clusters.sums.size,
+    )
 
 
-def adjusted_wald_interval(values: Floats, *, lower: float) -> tuple[float, float]:
-    """Computes the normal interval of a mean of values from `lower` to 1, after adding one value at each bound.
+class _Clusters:
+    """The sums and the sizes of groups of values."""
+
+    def __init__(self, values: Floats, groups: Groups | None) -> None:
+        names = np.arange(values.size) if groups is None else np.asarray(groups)
+        _, index = np.unique(names, return_inverse=True)
+        self.sums: Floats = np.bincount(index, weights=values).astype(float)
+        self.sizes: Floats = np.bincount(index).astype(float)
+
+    @property
+    def clustered(self) -> bool:
+        """Whether two values are of one group."""
+        return bool((self.sizes > 1).any())
+
+    def standard_error(self) -> float | None:
+        """Computes the standard error of the mean; with groups of one it is the usual one (Miller, equation 4)."""
+        count = self.sums.size
+        if count < 2:
+            return None
+        return float(np.sqrt(count / (count - 1)) * _spread(self.sums, self.sizes))
+
+
+def _spread(sums: Floats, sizes: Floats) -> float:
+    """Computes the standard error of the ratio of the totals, without the correction for few groups."""
+    residuals = sums - sizes * sums.sum() / sizes.sum()
+    return float(np.sqrt((residuals**2).sum()) / sizes.sum())
+
+
+def adjusted_wald_interval(values: Floats, groups: Groups | None = None, *, lower: float) -> tuple[float, float]:
+    """Computes the interval of a mean of values from `lower` to 1, after adding one value at each bound.
 
     The added values give the interval a width where all values are equal. For gaps of -1, 0 and 1 it is that of Bonett
     and Price, "Adjusted Wald confidence interval for a difference of binomial proportions based on paired data" (2012).
+    Where questions share a group, an average group is added at each bound, and the quantile is Student's.
     """
-    adjusted = np.append(values, (lower, 1.0))
-    half_width = norm.ppf(1 - TAIL) * adjusted.std() / np.sqrt(adjusted.size)
-    return max(lower, float(adjusted.mean() - half_width)), min(1.0, float(adjusted.mean() + half_width))
+    clusters = _Clusters(values, groups)
+    size = clusters.sizes.mean()
+    sums = np.append(clusters.sums, (lower * size, size))
+    sizes = np.append(clusters.sizes, (size, size))
+    quantile = t.ppf(1 - TAIL, clusters.sums.size) if clusters.clustered else norm.ppf(1 - TAIL)
+    mean, half_width = float(sums.sum() / sizes.sum()), float(quantile * _spread(sums, sizes))
+    return max(lower, mean - half_width), min(1.0, mean + half_width)
 
 
 class Difference(Value):
@@ -77,7 +123,7 @@ class Difference(Value):
     high: float
     """Bounds of the 95 % interval."""
     p: float
-    """p-value of McNemar's exact test, or of `sign_flip_test` where repetitions disagree."""
+    """p-value of McNemar's exact test, or of `sign_flip_test` where repetitions disagree or groups are flipped."""
     n: int
     """Number of questions."""
 
@@ -87,11 +133,15 @@ class Difference(Value):
         return self.p < 1 - CONFIDENCE_LEVEL and (self.low > 0 or self.high < 0)
 
 
-def mean_difference(ours: Sequence[float], theirs: Sequence[float]) -> Difference:
-    """Compares the means of two systems on the same questions in the same order; there must be at least one."""
+def mean_difference(ours: Sequence[float], theirs: Sequence[float], groups: Groups | None = None) -> Difference:
+    """Compares the means of two systems on the same questions in the same order; there must be at least one.
+
+    The test flips the signs of whole groups, because only groups are independent.
+    """
     gaps = np.asarray(ours, dtype=float) - np.asarray(theirs, dtype=float)
-    low, high = adjusted_wald_interval(gaps, lower=-1)
-    return Difference(value=float(gaps.mean()), low=low, high=high, p=_p_value(gaps[gaps != 0]), n=gaps.size)
+    low, high = adjusted_wald_interval(gaps, groups, lower=-1)
+    sums = _Clusters(gaps, groups).sums
+    return Difference(value=float(gaps.mean()), low=low, high=high, p=_p_value(sums[sums != 0]), n=gaps.size)
 
 
 def _p_value(nonzero_gaps: Floats) -> float:
@@ -114,10 +164,20 @@ def sign_flip_test(gaps: Floats) -> float:
     return float(result.pvalue)
 
 
-def paired_difference(ours: Sequence[float | None], theirs: Sequence[float | None]) -> Difference | None:
+def paired_difference(
+    ours: Sequence[float | None], theirs: Sequence[float | None], groups: Groups | None = None
+) -> Difference | None:
     """Compares two systems on the questions where both have a value; `None` without such a question."""
-    pairs = [(our, their) for our, their in zip(ours, theirs, strict=True) if our is not None and their is not None]
-    return mean_difference([our for our, _ in pairs], [their for _, their in pairs]) if pairs else None
+    names = groups or [str(number) for number in range(len(ours))]
+    triples = [
+        (our, their, name)
+        for our, their, name in zip(ours, theirs, names, strict=True)
+        if our is not None and their is not None
+    ]
+    if not triples:
+        return None
+    our_means, their_means, shared_groups = zip(*triples, strict=True)
+    return mean_difference(our_means, their_means, shared_groups)
 
 
 def holm(differences: Sequence[Difference]) -> list[Difference]:
@@ -131,12 +191,17 @@ def holm(differences: Sequence[Difference]) -> list[Difference]:
     ]
 
 
-def bootstrap_ratio(numerator: Sequence[float], denominator: Sequence[float]) -> tuple[float, float, float]:
+def bootstrap_ratio(
+    numerator: Sequence[float], denominator: Sequence[float], groups: Groups | None = None
+) -> tuple[float, float, float]:
     """Returns the ratio of two means over the same questions, and the bounds of its bootstrap 95 % interval.
 
-    Resamples whose denominator is not positive have no ratio and are left out, which scipy's bootstrap can't do.
+    Whole groups are drawn. Resamples whose denominator is not positive have no ratio and are left out, which scipy's
+    bootstrap can't do.
     """
-    draws = np.random.default_rng(0).integers(len(numerator), size=(RESAMPLES, len(numerator)))
-    above, below = (np.asarray(values, dtype=float)[draws].mean(axis=1) for values in (numerator, denominator))
-    low, high = np.quantile(above[below > 0] / below[below > 0], (TAIL, 1 - TAIL))
-    return float(np.mean(numerator) / np.mean(denominator)), float(low), float(high)
+    above, below = (_Clusters(np.asarray(values, dtype=float), groups).sums for values in (numerator, denominator))
+    draws = np.random.default_rng(0).integers(above.size, size=(RESAMPLES, above.size))
+    drawn_above, drawn_below = above[draws].sum(axis=1), below[draws].sum(axis=1)
+    positive = drawn_below > 0
+    low, high = np.quantile(drawn_above[positive] / drawn_below[positive], (TAIL, 1 - TAIL))
+    return float(above.sum() / below.sum()), float(low), float(high)

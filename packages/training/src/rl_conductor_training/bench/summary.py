@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import groupby
 from statistics import fmean
 from typing import Literal
 
 import numpy as np
 
 from rl_conductor.types import Usage, Value, total
+from rl_conductor_training.bench.accuracy import (
+    estimate_accuracy,
+    group_by_question,
+    question_groups,
+    question_means,
+)
 from rl_conductor_training.bench.results import SampleResult
 from rl_conductor_training.bench.runner import SystemResult, TaskResult
 from rl_conductor_training.bench.statistics import (
     Difference,
     Estimate,
     bootstrap_ratio,
-    estimate,
     holm,
     mean_difference,
     paired_difference,
@@ -108,16 +112,16 @@ def summarize(system_result: SystemResult) -> SummaryRow:
         system=system_result.system.name,
         description=system_result.system.description,
         sees_answers=system_result.system.sees_answers,
-        accuracy=estimate(question_means(results)),
+        accuracy=estimate_accuracy(results),
         valid_plans=len(valid) / len(planned) if planned else None,
-        accuracy_if_valid=estimate(question_means(valid)) if valid else None,
+        accuracy_if_valid=estimate_accuracy(valid) if valid else None,
         steps=fmean(result.steps for result in results),
         usage=total(result.usage for result in results),
         runs=len(results),
         p50=float(np.quantile(seconds, 0.5)),
         p95=float(np.quantile(seconds, 0.95)),
         failures=sum(result.error is not None for result in results),
-        accuracy_by_depth={depth: estimate(question_means(group)) for depth, group in by_depth.items()},
+        accuracy_by_depth={depth: estimate_accuracy(group) for depth, group in by_depth.items()},
         steps_by_depth={depth: fmean(result.steps for result in group) for depth, group in by_depth.items()},
     )
 
@@ -125,15 +129,6 @@ def summarize(system_result: SystemResult) -> SummaryRow:
 def _group_by_depth(results: Sequence[SampleResult]) -> dict[int, list[SampleResult]]:
     depths = sorted({result.depth for result in results if result.depth is not None})
     return {depth: [result for result in results if result.depth == depth] for depth in depths}
-
-
-def question_means(results: Sequence[SampleResult]) -> list[float]:
-    """Returns the mean score of each question over its repetitions, in the order of the questions."""
-    return [fmean(result.value for result in group) for group in _group_by_question(results)]
-
-
-def _group_by_question(results: Sequence[SampleResult]) -> list[list[SampleResult]]:
-    return [list(group) for _, group in groupby(results, key=lambda result: result.key.sample)]
 
 
 def compare_systems(task_result: TaskResult, against: Sequence[str]) -> list[Comparison]:
@@ -155,25 +150,26 @@ def compare_systems(task_result: TaskResult, against: Sequence[str]) -> list[Com
 
 def compare(ours: SystemResult, theirs: SystemResult) -> Comparison:
     """Compares two systems question by question."""
+    groups = question_groups(ours.results)
     return Comparison(
         system=ours.system.name,
         against=theirs.system.name,
         sees_answers=ours.system.sees_answers or theirs.system.sees_answers,
-        difference=mean_difference(question_means(ours.results), question_means(theirs.results)),
-        difference_if_valid=paired_difference(_means_if_valid(ours), _means_if_valid(theirs)),
-        validity_difference=paired_difference(_validity_means(ours), _validity_means(theirs)),
+        difference=mean_difference(question_means(ours.results), question_means(theirs.results), groups),
+        difference_if_valid=paired_difference(_means_if_valid(ours), _means_if_valid(theirs), groups),
+        validity_difference=paired_difference(_validity_means(ours), _validity_means(theirs), groups),
     )
 
 
 def _means_if_valid(system_result: SystemResult) -> list[float | None]:
     """Returns the mean score of each question over the runs without an invalid plan; `None` where there is none."""
-    groups = _group_by_question(system_result.results)
+    groups = group_by_question(system_result.results)
     values = [[result.value for result in group if result.valid is not False] for group in groups]
     return [fmean(scores) if scores else None for scores in values]
 
 
 def _validity_means(system_result: SystemResult) -> list[float | None]:
-    groups = _group_by_question(system_result.results)
+    groups = group_by_question(system_result.results)
     plans = [[result.valid for result in group if result.valid is not None] for group in groups]
     return [fmean(validity) if validity else None for validity in plans]
 
@@ -197,12 +193,15 @@ def gaps_closed(
     ]
     if oracle not in means or not gains or fmean(means[oracle]) <= fmean(means[single]):
         return []
-    return [_gap_closed(name, means[name], means[single], means[oracle]) for name in gains]
+    groups = question_groups(task_result.systems[0].results)
+    return [_gap_closed(name, means[name], means[single], means[oracle], groups) for name in gains]
 
 
-def _gap_closed(system: str, ours: Sequence[float], single: Sequence[float], oracle: Sequence[float]) -> GapClosed:
+def _gap_closed(
+    system: str, ours: Sequence[float], single: Sequence[float], oracle: Sequence[float], groups: Sequence[str]
+) -> GapClosed:
     gain, gap = ([value - start for value, start in zip(values, single, strict=True)] for values in (ours, oracle))
-    value, low, high = bootstrap_ratio(gain, gap)
+    value, low, high = bootstrap_ratio(gain, gap, groups)
     return GapClosed(system=system, value=value, low=low, high=high)
 
 

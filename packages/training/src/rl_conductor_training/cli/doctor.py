@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from rl_conductor.cli.doctor import Finding
+from rl_conductor.cli.commands.doctor import Finding
 from rl_conductor.errors import ConfigError
 
 

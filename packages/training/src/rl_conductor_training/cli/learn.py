@@ -7,10 +7,11 @@ import logging
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from decimal import Decimal
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.live import Live
@@ -21,17 +22,67 @@ from rl_conductor._internal.formatting import counted, dollars
 from rl_conductor.cli import options, runner
 from rl_conductor.cli.embedded import PREFIX, fetch
 from rl_conductor.cli.output import console
+from rl_conductor.errors import ConfigError
 from rl_conductor.workflow.limits import Limits
 
 if TYPE_CHECKING:
     from rl_conductor_training.bench.report import Table as ReportTable
     from rl_conductor_training.learn.estimate import CostEstimate
     from rl_conductor_training.learn.experience import ExperienceRow
-    from rl_conductor_training.learn.record import LearnRecord
+    from rl_conductor_training.learn.record import FeedbackRecord, LearnRecord
 
 
 TaskArgument = Annotated[
-    str, typer.Argument(metavar="TASK", help="A file of questions (JSON Lines), or a task such as composite:train.")
+    str | None,
+    typer.Argument(
+        metavar="TASK",
+        help="A file of questions (JSON Lines), or a task such as composite:train.",
+        show_default=False,
+    ),
+]
+InstructionsOption = Annotated[
+    bool,
+    typer.Option(
+        "--instructions",
+        help="Also evolve the planner's instructions and the workers' cards; needs rl-conductor-training[gepa].",
+    ),
+]
+ReflectionOption = Annotated[
+    str | None,
+    typer.Option(
+        "--reflection-model",
+        metavar="MODEL",
+        help="Model that rewrites the instructions, as provider:name; default: the planner's.",
+        show_default=False,
+    ),
+]
+FROM_RUNS = "Production runs"
+FromRunsOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--from-runs",
+        metavar="FILE",
+        help="Learn from runs exported with 'rl-conductor runs export' instead of a TASK.",
+        rich_help_panel=FROM_RUNS,
+    ),
+]
+JudgeOption = Annotated[
+    str | None,
+    typer.Option(
+        "--judge",
+        metavar="MODEL",
+        help="Model that scores new answers to the questions of the runs, as provider:name.",
+        show_default=False,
+        rich_help_panel=FROM_RUNS,
+    ),
+]
+FeedbackKeyOption = Annotated[
+    str | None,
+    typer.Option("--feedback-key", metavar="KEY", help="Only feedback by this key counts.", rich_help_panel=FROM_RUNS),
+]
+UpdateOption = Annotated[
+    bool,
+    typer.Option("--update", help="Add the runs to those that FOLDER was learned from.", rich_help_panel=FROM_RUNS),
 ]
 PoolOption = Annotated[Path, typer.Option("--pool", metavar="POOL.toml", help="The pool file with your workers.")]
 OutOption = Annotated[Path, typer.Option("--out", metavar="FOLDER", help="The folder of the learned conductor.")]
@@ -51,10 +102,16 @@ EstimateOption = Annotated[bool, typer.Option("--estimate", help="Print the expe
 
 
 def learn(
-    task: TaskArgument,
+    task: TaskArgument = None,
     *,
     pool: PoolOption,
     out: OutOption,
+    instructions: InstructionsOption = False,
+    reflection_model: ReflectionOption = None,
+    from_runs: FromRunsOption = None,
+    judge: JudgeOption = None,
+    feedback_key: FeedbackKeyOption = None,
+    update: UpdateOption = False,
     usd: UsdOption = None,
     tokens: TokensOption = None,
     minutes: MinutesOption = None,
@@ -72,11 +129,15 @@ def learn(
       rl-conductor learn questions.jsonl --pool pool.toml --usd 2 --out support-conductor
       rl-conductor learn examples/wiki/questions.jsonl --pool examples/wiki/pool.toml --minutes 12 --out runs/wiki
       rl-conductor ask --conductor support-conductor "..."
+      rl-conductor learn --from-runs runs.jsonl --pool pool.toml --out support-conductor
+      rl-conductor learn --from-runs new.jsonl --update --judge openai:gpt-5 --pool pool.toml --out support-conductor
     """
     # Imported here because it imports numpy, scipy and scikit-learn.
-    from rl_conductor_training.learn import LearnSettings  # noqa: PLC0415
+    from rl_conductor_training.learn import EvolvedInstructions, LearnSettings, learn_from_runs  # noqa: PLC0415
     from rl_conductor_training.learn import learn as run_learn  # noqa: PLC0415
 
+    run_options = {"--judge": judge, "--feedback-key": feedback_key, "--update": update}
+    _check_source(task, from_runs, [name for name, value in run_options.items() if value])
     logging.getLogger("rl_conductor.run").propagate = False  # failures are rows of the table
     limits = Limits(usd=usd, tokens=tokens, seconds=None if minutes is None else minutes * 60)
     _fetch_weights(pool)
@@ -87,19 +148,34 @@ def learn(
         if estimate_only:
             raise typer.Exit
 
+    settings = LearnSettings(seed=seed, concurrency=concurrency)
+    if instructions or reflection_model:
+        evolved = partial(EvolvedInstructions, reflection_model=reflection_model, seed=seed)
+        settings = replace(settings, learners=(*settings.learners, evolved))
+    options: dict[str, Any] = {
+        "out": out,
+        "budget": limits,
+        "settings": settings,
+        "on_estimate": show_estimate,
+        "on_progress": progress.update,
+    }
     with progress.show(out):
-        record = asyncio.run(
-            run_learn(
-                f"jsonl:{task}" if Path(task).is_file() else task,
-                pool,
-                out=out,
-                budget=limits,
-                settings=LearnSettings(seed=seed, concurrency=concurrency),
-                on_estimate=show_estimate,
-                on_progress=progress.update,
-            )
-        )
+        if from_runs is not None:
+            options |= {"judge": judge, "feedback_key": feedback_key, "update": update}
+            options["on_counts"] = lambda counts: console.note(console.stderr(), counts)
+            record = asyncio.run(learn_from_runs(from_runs, pool, **options))
+        else:
+            name = f"jsonl:{task}" if Path(str(task)).is_file() else str(task)
+            record = asyncio.run(run_learn(name, pool, **options))
     _print(record, out)
+
+
+def _check_source(task: str | None, from_runs: Path | None, run_options: list[str]) -> None:
+    """Checks that there is one source of questions, and that options of runs have runs."""
+    if (task is None) == (from_runs is None):
+        raise ConfigError("write either a TASK, such as questions.jsonl, or --from-runs FILE")
+    if from_runs is None and run_options:
+        raise ConfigError(f"{run_options[0]} belongs to --from-runs FILE; leave it out, or name the file")
 
 
 def _fetch_weights(pool: Path) -> None:
@@ -185,9 +261,12 @@ class _Progress:
             raise typer.Exit(runner.INTERRUPTED) from None
 
 
-def _print(record: LearnRecord, out: Path) -> None:
-    from rl_conductor_training.learn import report  # noqa: PLC0415
+def _print(record: LearnRecord | FeedbackRecord, out: Path) -> None:
+    from rl_conductor_training.learn import FeedbackRecord, report  # noqa: PLC0415
 
+    if isinstance(record, FeedbackRecord):
+        _print_feedback(record, out)
+        return
     stdout = console.stdout()
     stdout.print(_table(report.gate_table(record)))
     stdout.print(Text(f"{record.gate.reason}.\n"))
@@ -206,6 +285,21 @@ def _print(record: LearnRecord, out: Path) -> None:
         console.stderr(),
         f"spent {dollars(record.usd)}, {record.tokens:,} tokens, {record.calls:,} calls; "
         f"the report is in {out / 'report.html'}; use it with rl-conductor ask --conductor {out}",
+    )
+
+
+def _print_feedback(record: FeedbackRecord, out: Path) -> None:
+    from rl_conductor_training.learn import report  # noqa: PLC0415
+
+    stdout = console.stdout()
+    stdout.print(_table(report.feedback_table(record.shapes)))
+    stdout.print(Text(f"{report.FEEDBACK_METHOD}\n"))
+    plans = counted(record.examples, "liked plan")
+    stdout.print(Text(f"Saved in {out}: {record.recommended}, {plans} for the planner. Nothing was proved."))
+    console.note(
+        console.stderr(),
+        "name --judge to try other workflows on these questions and to prove a gain, or compare in a canary; "
+        f"use it with rl-conductor ask --conductor {out}",
     )
 
 

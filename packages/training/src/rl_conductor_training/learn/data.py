@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import random
-import re
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -15,15 +14,13 @@ from rl_conductor._internal.jsonl import read_value, write_value
 from rl_conductor.errors import ConfigError
 from rl_conductor.types import Value
 from rl_conductor_training.tasks import Sample, Task
+from rl_conductor_training.tasks.groups import group_of
 
 Part = Literal["train", "validation", "heldout"]
 SHARES: dict[Part, float] = {"train": 0.5, "validation": 0.2, "heldout": 0.3}
 """Shares of the questions."""
 MIN_GROUPS = 10
 """Minimum number of groups: with fewer, no part has enough independent questions."""
-_QUOTE = re.compile(r"\"[^\"]*\"|“[^”]*”|'[^']*'(?!\w)")
-_NUMBER = re.compile(r"\d[\d.,:]*")
-_NAME = re.compile(r"(?<=[a-z,;] )[A-Z][\w'-]*(?: [A-Z][\w'-]*)*")
 
 
 class HeldOutOpening(Value):
@@ -32,6 +29,8 @@ class HeldOutOpening(Value):
     opened: datetime
     questions: int
     seed: int
+    samples: tuple[str, ...] = ()
+    """Ids of the questions."""
 
 
 @dataclass
@@ -54,7 +53,12 @@ class HeldOut:
         if self.path.exists():
             self.opening = read_value(self.path, HeldOutOpening)
         else:
-            self.opening = HeldOutOpening(opened=datetime.now(UTC), questions=len(self.task.samples), seed=self.seed)
+            self.opening = HeldOutOpening(
+                opened=datetime.now(UTC),
+                questions=len(self.task.samples),
+                seed=self.seed,
+                samples=tuple(sample.id for sample in self.task.samples),
+            )
             write_value(self.path, self.opening)
         return self.task
 
@@ -73,6 +77,8 @@ class LearnData:
 def split_task(task: Task, *, seed: int, opening_file: Path) -> LearnData:
     """Splits a task by group, with the same share of each domain in every part.
 
+    Groups that an earlier version of the folder held out and opened (see `archive_opening`) are for training.
+
     Raises:
         ConfigError: there are too few groups of questions.
     """
@@ -82,7 +88,8 @@ def split_task(task: Task, *, seed: int, opening_file: Path) -> LearnData:
             f"task {task.name!r} has {len(task.samples)} questions in {len(set(groups.values()))} groups, but learning "
             f'needs at least {MIN_GROUPS} groups; add questions of other kinds, or give each its own "group"'
         )
-    parts = _assign_groups(task.samples, groups, seed)
+    opened = {name for path in _archived_openings(opening_file) for name in read_value(path, HeldOutOpening).samples}
+    parts = _assign_groups(task.samples, groups, seed, {group for name, group in groups.items() if name in opened})
 
     def select(part: Part) -> Task:
         samples = tuple(sample for sample in task.samples if parts[groups[sample.id]] == part)
@@ -92,19 +99,21 @@ def split_task(task: Task, *, seed: int, opening_file: Path) -> LearnData:
     return LearnData(select("train"), select("validation"), heldout, groups)
 
 
-def group_of(sample: Sample) -> str:
-    """Returns the sample's own group or contrast set, else the template of its question."""
-    return str(sample.details.get("group") or sample.contrast or template(sample.question))
+def archive_opening(opening_file: Path) -> None:
+    """Renames the record of an opening, because the folder is learned anew with more questions."""
+    if opening_file.exists():
+        number = len(_archived_openings(opening_file)) + 1
+        opening_file.rename(opening_file.with_stem(f"{opening_file.stem}-{number}"))
 
 
-def template(question: str) -> str:
-    """Masks quotes, numbers and names of a question, so that questions of one template become equal."""
-    masked = _NAME.sub("<name>", _NUMBER.sub("<number>", _QUOTE.sub("<quote>", question)))
-    return " ".join(masked.lower().split())
+def _archived_openings(opening_file: Path) -> list[Path]:
+    return sorted(opening_file.parent.glob(f"{opening_file.stem}-*{opening_file.suffix}"))
 
 
-def _assign_groups(samples: Sequence[Sample], groups: dict[str, str], seed: int) -> dict[str, Part]:
-    """Assigns each group to the part that has the largest deficit in the group's domain."""
+def _assign_groups(
+    samples: Sequence[Sample], groups: dict[str, str], seed: int, opened: Collection[str]
+) -> dict[str, Part]:
+    """Assigns each group to the part that has the largest deficit in the group's domain; `opened` ones to training."""
     members: dict[str, list[Sample]] = defaultdict(list)
     for sample in samples:
         members[groups[sample.id]].append(sample)
@@ -115,6 +124,7 @@ def _assign_groups(samples: Sequence[Sample], groups: dict[str, str], seed: int)
     for name in sorted(names, key=lambda name: -len(members[name])):  # large groups first, which are hard to balance
         count = counts[members[name][0].domain]
         size = sum(count.values()) + len(members[name])
-        parts[name] = max(SHARES, key=lambda part: SHARES[part] * size - count[part])
+        deficits = {part: SHARES[part] * size - count[part] for part in SHARES}
+        parts[name] = "train" if name in opened else max(deficits, key=lambda part: deficits[part])
         count[parts[name]] += len(members[name])
     return parts

@@ -57,6 +57,18 @@ def estimate_cost(data: LearnData, pool: WorkerPool, *, max_steps: int, seed: in
     return CostEstimate(calls=calls, tokens=tokens, usd=usd, minutes=minutes)
 
 
+def add_search(estimate: CostEstimate, runs: int) -> CostEstimate:
+    """Adds a learner's own runs with a planner, each with a call for planning and reflection and two to workers."""
+    calls = runs * 3
+    share = calls / estimate.calls
+    return CostEstimate(
+        calls=estimate.calls + calls,
+        tokens=estimate.tokens + runs * PLANNER_TOKENS + round(estimate.tokens * share * 2 / 3),
+        usd=None if estimate.usd is None else estimate.usd * (1 + Decimal(str(round(share, 6)))),
+        minutes=estimate.minutes * (1 + share),
+    )
+
+
 def _price(worker: Worker, input_tokens: int) -> Decimal | None:
     price = worker.card.price
     return None if price is None else price.max_cost(input_tokens=input_tokens, output_tokens=REPLY_TOKENS)

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
+from typing import Literal
 
 from pydantic import Field, ValidationError
 
@@ -42,6 +43,8 @@ class ExperienceRow(Value):
     """The answer that the scorer extracted."""
     error: Text | None = None
     """Why there is no reply."""
+    replies: tuple[Text, ...] = Field(default=(), exclude_if=lambda replies: not replies)
+    """The reply of each step, shortened; only of systems with a planner."""
     usd: Dollars = Decimal(0)
     tokens: int = 0
     calls: int = 0
@@ -49,6 +52,8 @@ class ExperienceRow(Value):
     """Seconds until the answer; cached calls count with their original time."""
     scoring: Usage = Field(default_factory=Usage, exclude_if=lambda usage: not usage.calls)
     """Usage of a judge, which is part of the spending; its replies are not cached."""
+    source: Literal["learn", "production"] = Field(default="learn", exclude_if=lambda source: source == "learn")
+    """`production`: a run of a server, scored by its users' feedback; it cost this learning run nothing."""
     created: datetime = Field(default_factory=lambda: datetime.now(UTC))
 
     @property

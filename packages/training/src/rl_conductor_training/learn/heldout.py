@@ -63,7 +63,7 @@ async def prove(
             "the caps left nothing for the held-out questions; raise them and run the same command again",
             limit="usd",
             needed=0,
-            left=0,
+            remaining=0,
         )
     if len(ids) < len(samples):
         notes.append(f"a cap ended the proof early: it covers {len(ids)} of {len(samples)} held-out questions")
@@ -97,7 +97,7 @@ async def _run_system(runner: Runner, learner: Learner, samples: Sequence[Sample
     rows = await run_learner(runner, learner, samples)
     selector = learner.apply(runner.conductor).selector
     if selector is None:
-        return SystemRows(learner.name, "planner with right plans as examples", rows, planner_calls=True)
+        return SystemRows(learner.name, getattr(learner, "description", "planner"), rows, planner_calls=True)
     if len(selector.workflows) == 1:
         return SystemRows(learner.name, describe(selector.workflows[0]), rows)
     names = dict.fromkeys(describe(_select(selector, sample)) for sample in samples)

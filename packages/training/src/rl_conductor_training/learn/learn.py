@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -15,6 +15,7 @@ from rl_conductor.config.learned_folder import write_conductor_folder
 from rl_conductor.errors import ConfigError, LimitError
 from rl_conductor.models.cached import stored_usage
 from rl_conductor.planning.planner import Planner
+from rl_conductor.pool.pool import WorkerPool
 from rl_conductor.types import total
 from rl_conductor.workflow.limits import Limits
 from rl_conductor.workflow.workflow import Workflow
@@ -22,7 +23,7 @@ from rl_conductor_training.bench.results import fingerprint
 from rl_conductor_training.learn.candidates import build_candidates, describe, single_workers
 from rl_conductor_training.learn.costs import Cost, measure_costs
 from rl_conductor_training.learn.data import LearnData, split_task
-from rl_conductor_training.learn.estimate import CostEstimate, estimate_cost
+from rl_conductor_training.learn.estimate import CostEstimate, add_search, estimate_cost
 from rl_conductor_training.learn.experience import Experience, ExperienceRow
 from rl_conductor_training.learn.explore import (
     PROPOSALS,
@@ -35,10 +36,11 @@ from rl_conductor_training.learn.explore import (
 )
 from rl_conductor_training.learn.gate import Gate, measure_room
 from rl_conductor_training.learn.heldout import prove
-from rl_conductor_training.learn.learners.base import Learner, Lessons
+from rl_conductor_training.learn.learners.base import Learner, Lessons, SearchingLearner
 from rl_conductor_training.learn.learners.examples import NearestExamples
 from rl_conductor_training.learn.learners.fixed import BestSingle, FixedWorkflow
 from rl_conductor_training.learn.learners.linear import LinearSelector
+from rl_conductor_training.learn.production import add_production_rows, liked_workflows
 from rl_conductor_training.learn.prove import BASELINES
 from rl_conductor_training.learn.record import LearnRecord, Proof, ValidationResult
 from rl_conductor_training.learn.report import write_report
@@ -50,18 +52,22 @@ from rl_conductor_training.learn.search_plan import (
     load_plan,
     plan_search,
 )
+from rl_conductor_training.learn.stored_runs import RatedWorkflow
 from rl_conductor_training.learn.validate import validate_learners
 from rl_conductor_training.learn.workspace import REPLIES_FILE, Pool, Workspace, open_workspace
 from rl_conductor_training.tasks import Task, load_task
 
 MEASURING, PROPOSING = 0.15, 0.25
 """Shares of the caps that are spent at most when the first measurements and the planner's proposals end."""
+SEARCHING = 0.4
+"""Share of what is left after validation that learners with a search of their own spend at most."""
 PILOT = 4
 """Number of training questions on which the cost of each worker is measured."""
 PILOT_PROPOSALS = 2
 """Number of plans from which the cost of a plan is measured."""
 EXPERIENCE_FILE, PLAN_FILE, OPENING_FILE = "experience.jsonl", "plan.json", "heldout.json"
 
+Production = Callable[[WorkerPool], Sequence[RatedWorkflow]]
 Progress = Callable[[str, ExperienceRow | None], None]
 """Called with the name of the stage, and with each new row of experience."""
 
@@ -86,6 +92,7 @@ async def learn(
     budget: Limits | None = None,
     planner: Planner | None = None,
     settings: LearnSettings | None = None,
+    production: Production = lambda _pool: (),
     on_estimate: Callable[[CostEstimate], None] = lambda _estimate: None,
     on_progress: Progress = lambda _stage, _row: None,
 ) -> LearnRecord:
@@ -101,6 +108,7 @@ async def learn(
             except for their time.
         planner: the prompted planner; by default that of the pool file, or the model of the first worker.
         settings: the seed, the concurrency and the learners.
+        production: returns rated production runs of the pool on questions of the task; see `learn_from_runs`.
         on_estimate: called with the expected cost before anything is spent.
         on_progress: called as stages begin and rows arrive.
 
@@ -108,12 +116,14 @@ async def learn(
         ConfigError: the task is too small, or a cap in dollars can't be enforced.
         LimitError: the caps are too low to compare the workers.
     """
+    workspace = open_workspace(pool, planner, Path(out))
     run = _LearnRun(
         task=load_task(task) if isinstance(task, str) else task,
-        workspace=open_workspace(pool, planner, Path(out)),
+        workspace=workspace,
         limits=budget or Limits(),
         settings=settings or LearnSettings(),
         on_progress=on_progress,
+        rated=production(workspace.conductor.pool),
     )
     on_estimate(run.estimate)
     try:
@@ -145,6 +155,7 @@ class _LearnRun:
     limits: Limits
     settings: LearnSettings
     on_progress: Progress
+    rated: Sequence[RatedWorkflow] = ()
     notes: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -163,6 +174,7 @@ class _LearnRun:
             concurrency=self.settings.concurrency,
             on_row=lambda row: self.on_progress(self.stage, row),
         )
+        add_production_rows(self.runner, self.rated)
         self.estimate = estimate_cost(
             self.data,
             conductor.pool,
@@ -170,6 +182,10 @@ class _LearnRun:
             seed=self.settings.seed,
             concurrency=self.settings.concurrency,
         )
+        self.learners = [create() for create in self.settings.learners]
+        for learner in self.learners:
+            if isinstance(learner, SearchingLearner):
+                self.estimate = add_search(self.estimate, learner.max_runs)
 
     def _check_prices(self) -> None:
         pool = self.workspace.conductor.pool
@@ -197,7 +213,7 @@ class _LearnRun:
         lessons, training = await self._validate(exploration, plan)
         groups = [self.data.groups[sample.id] for sample in lessons.table.samples]
         gate = measure_room(lessons.table, lessons.singles, lessons.workflows, groups, is_whole=not self.notes)
-        learners = [create() for create in self.settings.learners]
+        learners = self.learners
         findings = Findings(exploration, len(proposals.plans), plan, lessons, gate)
         if gate.is_open:
             findings.validation, learners = await self._choose(learners, lessons, training, plan)
@@ -220,6 +236,7 @@ class _LearnRun:
         self._begin("asking the planner for proposals", PROPOSING)
         few = any((self.limits.usd, self.limits.tokens, self.limits.seconds))
         proposals = await propose(runner, self.order, PILOT_PROPOSALS if few else PROPOSALS)
+        proposals.plans[:0] = liked_workflows(self.rated, self.order)
         table = score_table(runner, pilot)
         rows = {
             name: [row for sample in pilot if (row := table.rows.get((workflow, sample.id))) is not None]
@@ -247,6 +264,15 @@ class _LearnRun:
         """Identifies what a stored plan is for, so that another one is made for other caps or workers."""
         settings = f"{self.settings.seed} {self.settings.max_steps}"
         return fingerprint(self.limits.model_dump_json(), settings, *self.workspace.workers.values())
+
+    async def _search(self, learners: Sequence[Learner], share: float) -> None:
+        """Lets those learners search that need runs of their own."""
+        for learner in learners:
+            if isinstance(learner, SearchingLearner):
+                self._begin(f"searching for {learner.name}", share)
+                await learner.search(self.runner, self.data.train.samples, self.data.validation.samples)
+                if self.runner.is_exhausted:
+                    self._note_cap(f"the search for {learner.name}", "it used what was found until then")
 
     def _begin(self, stage: str, share: float) -> None:
         self.stage = stage
@@ -281,7 +307,7 @@ class _LearnRun:
                 f"the caps are too low to compare the workers on a single question; {self._describe_need(plan)}",
                 limit="tokens" if self.limits.seconds is None else "seconds",
                 needed=self.estimate.tokens,
-                left=0,
+                remaining=0,
             )
         ids = {sample.id for sample in trained}
         training = [sample for sample in complete if sample.id in ids]
@@ -300,6 +326,11 @@ class _LearnRun:
         samples = [sample for sample in self.data.validation.samples if sample.id in ids]
         if not samples:
             return [], [learner for learner in learners if learner.name in BASELINES]
+        share = plan.validating
+        if plan.tries_planners and any(isinstance(learner, SearchingLearner) for learner in learners):
+            share += SEARCHING * (1 - share)
+            await self._search(learners, share)
+        self._begin("comparing the learners", share)
         results = await validate_learners(self.runner, learners, samples, tries_planners=plan.tries_planners)
         if self.runner.is_exhausted:
             self._note_cap("validation", "learners without a result are not proved")
@@ -349,10 +380,12 @@ class _LearnRun:
         write_conductor_folder(
             workspace.folder,
             method=record.recommended,
-            pool=conductor.pool,
+            pool=workspace.conductor.pool,
             planner=conductor.planner,
             selector=conductor.selector,
             pool_file=workspace.pool_file,
+            instructions=getattr(recommended, "instructions", ""),
+            descriptions=getattr(recommended, "descriptions", {}),
         )
         write_value(workspace.folder / "record.json", record)
         write_report(record, workspace.folder / "report.html")

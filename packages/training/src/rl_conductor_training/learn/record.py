@@ -106,3 +106,32 @@ class LearnRecord(Value):
     usd: Dollars
     seconds: float
     """Wall time of the process that finished the run."""
+
+
+class ShapeSummary(Value):
+    """The feedback on workflows with the same workers in the same order."""
+
+    workflow: str
+    score: Interval
+    """Mean feedback. Production did not assign workflows to questions at random, so shapes can't be compared."""
+    usd: Dollars
+    """Mean US dollars per run, without planning."""
+    seconds: float
+    """Mean seconds per run, without planning."""
+
+
+class FeedbackRecord(Value):
+    """The record of learning from feedback alone, without a judge."""
+
+    created: datetime
+    package: str
+    """Version of the package."""
+    counts: dict[str, int]
+    """Number of runs in the file by what became of them."""
+    questions: int
+    """Number of questions with feedback."""
+    shapes: tuple[ShapeSummary, ...]
+    """The most frequent first."""
+    examples: int
+    """Number of liked plans that the planner is shown examples from."""
+    recommended: str = "examples"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape
@@ -9,12 +10,18 @@ from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescap
 from rl_conductor._internal.formatting import dollars, seconds
 from rl_conductor._internal.io import writing_errors
 from rl_conductor_training.bench.report import Table
-from rl_conductor_training.learn.record import LearnRecord, Proof
+from rl_conductor_training.learn.record import LearnRecord, Proof, ShapeSummary
 
 METHOD = (
     "Intervals are from a bootstrap over groups of questions, p from a test that flips the signs of whole groups, "
     "corrected for the number of comparisons (Holm). “Gain” and “loss” stand only where both exclude zero. The oracle "
     "knows which answers are right; nobody can use it."
+)
+
+
+FEEDBACK_METHOD = (
+    "Production did not assign workflows to questions at random, and not every answer gets feedback: the rows can't be "
+    "compared with one another."
 )
 
 
@@ -79,6 +86,15 @@ def gate_table(record: LearnRecord) -> Table:
             ("oracle over fixed (the room)", gate.oracle_over_fixed.formatted),
         ),
     )
+
+
+def feedback_table(shapes: Sequence[ShapeSummary]) -> Table:
+    """Builds the table of production workflows by shape."""
+    rows = tuple(
+        (shape.workflow, f"{shape.score.n}", shape.score.formatted, dollars(shape.usd), seconds(shape.seconds))
+        for shape in shapes
+    )
+    return Table(("workflow in production", "rated", "feedback (95 %)", "$", "time"), rows)
 
 
 def run_table(record: LearnRecord) -> Table:

@@ -15,13 +15,16 @@ from rl_conductor.conductor import Conductor
 from rl_conductor.errors import ConductorError, LimitError, RunError
 from rl_conductor.planning.selector import WorkflowSelector
 from rl_conductor.scoring import wrong
+from rl_conductor.text.truncation import truncate_middle
 from rl_conductor.trace.trace import Call, PlanRecord, Trace
-from rl_conductor.types import Usage, total
+from rl_conductor.types import Request, Usage, total
 from rl_conductor.workflow.limits import Limits
 from rl_conductor.workflow.workflow import Workflow
 from rl_conductor_training.learn.experience import Experience, ExperienceRow, row_key
 from rl_conductor_training.tasks import Sample, Task
 
+REPLY_CHARS = 600
+"""Characters that are kept of each step's reply."""
 NESTING = 10
 """Depth of the budgets around a run and of conductors among the workers."""
 SHARE_DIGITS = 9
@@ -36,6 +39,12 @@ def add_call_seconds(seconds: float) -> None:
     collected = _call_seconds.get()
     if collected is not None:
         collected.append(seconds)
+
+
+def request_of(sample: Sample) -> Request | str:
+    """Returns the question, with its conversation if it comes from a stored run."""
+    content = sample.details.get("request")
+    return sample.question if content is None else Request.model_validate(content)
 
 
 class SharedBudget:
@@ -109,6 +118,7 @@ class Runner:
     async def run_conductor(self, samples: Sequence[Sample], system: str, conductor: Conductor) -> list[ExperienceRow]:
         """Runs a conductor that plans on each question; returns the rows within the budget, in order."""
         identity = conductor.planner.setup.model_dump_json(exclude={"card": {"tags"}}) + conductor.planner.model.name
+        identity += self._changed_cards(conductor)
         keys = {sample.id: row_key(sample, identity, self.workers.values()) for sample in samples}
         await self._run_all((sample, system, keys[sample.id], conductor) for sample in samples)
         return [row for sample in samples if (row := self.experience.find(keys[sample.id])) is not None]
@@ -119,7 +129,7 @@ class Runner:
             return None
         with call_scope(self.budget):
             try:
-                record = await self.conductor.plan(sample.question)
+                record = await self.conductor.plan(request_of(sample))
             except LimitError:
                 return None
         self._refund_cached(record.calls)
@@ -129,6 +139,12 @@ class Runner:
         """Computes the key of a workflow's row."""
         names = sorted({step.worker for step in workflow.steps})
         return row_key(sample, workflow.model_dump_json(), (self.workers[name] for name in names))
+
+    def _changed_cards(self, conductor: Conductor) -> str:
+        """Returns the cards that differ from those of the pool, as JSON; empty if none does."""
+        cards = {name: worker.card for name, worker in conductor.pool.items()}
+        changed = [card.model_dump_json() for name, card in cards.items() if card != self.conductor.pool[name].card]
+        return "".join(changed)
 
     async def _run_all(self, runs: Iterable[tuple[Sample, str, str, Conductor]]) -> None:
         slots = asyncio.Semaphore(self.concurrency)
@@ -152,7 +168,7 @@ class Runner:
         _call_seconds.set(call_seconds)  # of this task, which runs nothing else
         with call_scope(self.budget):
             try:
-                trace = await conductor.run(sample.question)
+                trace = await conductor.run(request_of(sample))
             except RunError as error:
                 trace = error.trace
             except LimitError:
@@ -160,8 +176,12 @@ class Runner:
                 return
         self._refund_cached(trace.calls())
         usages: list[Usage] = []
-        with call_scope(self.budget, None, usages):
-            score = await self.task.score(sample, trace.text) if trace.text else wrong(None, "there is no reply")
+        try:
+            with call_scope(self.budget, None, usages):
+                score = await self.task.score(sample, trace.text) if trace.text else wrong(None, "there is no reply")
+        except LimitError:  # of a judge
+            self.is_exhausted = True
+            return
         if self._was_limited(trace):
             self.is_exhausted = True
             return
@@ -176,6 +196,7 @@ class Runner:
             score=score.value,
             answer=score.answer,
             error=None if trace.text else trace.error or "there is no reply",
+            replies=() if system == "workflow" else _shortened_replies(trace),
             usd=usage.cost,
             tokens=usage.total_tokens,
             calls=usage.calls,
@@ -206,6 +227,11 @@ class Runner:
             for call in trace.calls()
             if call.error
         )
+
+
+def _shortened_replies(trace: Trace) -> tuple[str, ...]:
+    results = trace.rounds[0].results if trace.rounds else ()
+    return tuple(truncate_middle(result.text, REPLY_CHARS) for result in results)
 
 
 def _latency(trace: Trace, call_seconds: float) -> float:

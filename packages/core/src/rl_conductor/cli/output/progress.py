@@ -85,10 +85,12 @@ class Watcher:
 
 
 @contextmanager
-def watch_run(planner: str, *, print_answer: bool = True) -> Iterator[Watcher]:
-    """Creates the watcher of one run, with a live display if the terminal supports it."""
+def watch_run(planner: str, *, print_answer: bool = True, quiet: bool = False) -> Iterator[Watcher]:
+    """Creates the watcher of one run, with a live display if the terminal supports it; with `quiet` with none."""
     error = console.stderr()
-    if error.is_terminal and not error.is_dumb_terminal:
+    if quiet:
+        yield Watcher(NoDisplay(), print_answer=print_answer)
+    elif error.is_terminal and not error.is_dumb_terminal:
         board = Board(planner)
         with Live(
             board,
@@ -102,6 +104,16 @@ def watch_run(planner: str, *, print_answer: bool = True) -> Iterator[Watcher]:
             yield Watcher(board, print_answer=print_answer)
     else:
         yield Watcher(Lines(error, planner), print_answer=print_answer)
+
+
+class NoDisplay:
+    """Displays nothing."""
+
+    def show(self, event: Event) -> None:
+        """Does nothing."""
+
+    def stop(self) -> None:
+        """Does nothing."""
 
 
 # ----------------------------------------------------------------------------------- in a terminal
@@ -241,7 +253,9 @@ def _plan_lines(plan: PlanRecord) -> Iterator[str]:
     yield f"{SOURCES[plan.source]}: {counted(len(plan.workflow.steps), 'step')}{rejections}"
     for number, step in enumerate(plan.workflow.steps, 1):
         reads = ", ".join(str(source + 1) for source in sorted(step.access))
-        yield f"  {number}. {step.worker}: {one_line(step.subtask)}" + (f" (reads {reads})" if reads else "")
+        notes = [f"reads {reads}"] if reads else []
+        notes += [] if step.inputs is None else [f"sees {', '.join(sorted(step.inputs)) or 'no inputs'}"]
+        yield f"  {number}. {step.worker}: {one_line(step.subtask)}" + (f" ({'; '.join(notes)})" if notes else "")
 
 
 def _result_line(result: StepResult) -> str:

@@ -14,6 +14,7 @@ from rich.text import Text
 from rl_conductor._internal.formatting import cost, cost_in_words, counted, seconds, tokens
 from rl_conductor.cli.output.console import clean, one_line
 from rl_conductor.cli.output.diagram import StepRow, table
+from rl_conductor.trace.checks import GuardrailCheck
 from rl_conductor.trace.trace import Nested, NestedRun, PlanRecord, Round, StepResult, Trace
 from rl_conductor.types import FilePart, ImagePart, Message, Request, Usage, total
 from rl_conductor.workflow.workflow import Step, Workflow
@@ -120,9 +121,15 @@ def problems(trace: Trace) -> list[Text]:
     lines = [] if _is_unreachable(trace) else unreachable_servers(trace)
     for number, round_ in enumerate(trace.rounds, 1):
         where = f"round {number}, " if len(trace.rounds) > 1 else ""
-        errors = [error for error in round_.plan.errors if error != CANCELLED and not UNREACHABLE.fullmatch(error)]
+        blocked = {check.in_words for check in round_.plan.checks if check.is_blocking}
+        errors = [
+            error
+            for error in round_.plan.errors
+            if error not in {CANCELLED, *blocked} and not UNREACHABLE.fullmatch(error)
+        ]
         lines += [f"{where}plan: {error}" for error in deduplicate(errors)]
         lines += [f"{where}plan repaired: {repair}" for repair in round_.plan.repairs]
+        lines += [f"{where}{report}" for report in _reports(round_.plan.checks)]
         for result in round_.results:
             lines += [f"{where}step {result.index + 1}: {line}" for line in _step_problems(result)]
     if trace.answer is not None and trace.answer.source == "evidence":
@@ -160,12 +167,19 @@ def _step_problems(result: StepResult) -> Iterator[str]:
     failed = [call for call in result.calls if call.outcome != "ok"]
     reached = [call for call in failed if not UNREACHABLE.fullmatch(call.error or "")]
     yield from deduplicate(f"{call.worker}: {call.error or call.outcome}" for call in reached)
-    if result.calls and (completion := result.calls[-1].completion) and completion.finish_reason == "length":
+    calls = [call for call in result.calls if not call.is_check]
+    if calls and (completion := calls[-1].completion) and completion.finish_reason == "length":
         yield f"{result.step.worker}: {CUT_OFF}"
-    if result.error and not failed:
+    yield from _reports(result.checks)
+    if result.error and not failed and not any(check.is_blocking for check in result.checks):
         yield result.error
     if result.step.worker != result.planned_worker:
         yield f"{result.step.worker} replaced {result.planned_worker}"
+
+
+def _reports(checks: Iterable[GuardrailCheck]) -> list[str]:
+    """Describes the checks that did not allow a text as it was."""
+    return deduplicate(check.in_words for check in checks if check.outcome != "allowed")
 
 
 def totals(trace: Trace) -> Text:

@@ -170,6 +170,7 @@ class AnthropicModel:
             message=Message(role="assistant", content=parts, tool_calls=calls),
             usage=priced(usage_of(message.usage), self.price),
             finish_reason=FINISH.get(message.stop_reason, "stop"),
+            stop_sequence=message.stop_sequence,
             model=message.model,
         )
         return checked(completion)

@@ -1,4 +1,4 @@
-"""OpenAI, and servers that implement its Chat Completions API: vLLM's server, Ollama, OpenRouter, any other.
+"""OpenAI, and any server that implements its Chat Completions API; `services` has those with a name of their own.
 
 The protocol is in `wire`; this module handles keys, connections, deadlines and errors.
 """
@@ -17,7 +17,7 @@ from rl_conductor._internal.formatting import parse_seconds
 from rl_conductor._internal.sync import PerLoop
 from rl_conductor.errors import BadResponseError, ConfigError, ModelError, ModelTimeoutError, UnreachableError
 from rl_conductor.models.base import Capabilities, checked, is_connection_lost, require, within
-from rl_conductor.models.endpoints import Endpoint, redact_url
+from rl_conductor.models.endpoints import Endpoint, redact_url, usable_key
 from rl_conductor.models.openai.wire import DIALECTS, Dialect, Reply, extra_fields, options_of, refusal
 from rl_conductor.models.redaction import redacting
 from rl_conductor.models.reply_limit import ACCEPTED_ENCODINGS, ReplyLimitError, event_hooks
@@ -57,6 +57,7 @@ class OpenAIModel:
         reasoning_start: ReasoningStart | None = None,
         context: int | None = None,
         extra_body: Mapping[str, Any] | None = None,
+        headers: Mapping[str, str] | None = None,
     ) -> None:
         """Configures the model; the first call opens the connection.
 
@@ -73,6 +74,7 @@ class OpenAIModel:
                 the reasoning and the server has no parser for it; `outside` if they never do.
             context: maximum tokens of prompt and reply together; longer requests are refused before they are sent.
             extra_body: fields to add to every request, such as `{"chat_template_kwargs": {...}}`.
+            headers: headers to send with every request, such as those of a gateway; their values are kept secret.
 
         Raises:
             ConfigError: the key is missing, or the URL, the dialect or `reasoning_start` is invalid.
@@ -82,6 +84,8 @@ class OpenAIModel:
         self._credentials = self.endpoint.credentials(name, base_url=base_url, api_key=api_key)
         self._dialect = _dialect(dialect or (self.default_dialect if self._credentials.is_official else "compatible"))
         self._extra_body = dict(extra_body or {})
+        self._headers = {name: usable_key(f"headers.{name}", value) or "" for name, value in (headers or {}).items()}
+        self._secrets = (*self._credentials.secrets, *self._headers.values())
         self.capabilities = capabilities or Capabilities(
             tools=True,
             images=True,
@@ -109,7 +113,7 @@ class OpenAIModel:
         """Returns the complete reply."""
         require(self, request)
         reply = Reply(self.name)
-        with redacting(*self._credentials.secrets), self._translate_errors():
+        with redacting(*self._secrets), self._translate_errors():
             async with asyncio.timeout(request.timeout):
                 reply.add(await self._clients.get().chat.completions.create(**self._arguments(request)))
         return checked(reply.completion(self.price))
@@ -118,7 +122,7 @@ class OpenAIModel:
         """Streams the reply as deltas."""
         require(self, request)
         reply = Reply(self.name)
-        with redacting(*self._credentials.secrets), self._translate_errors():
+        with redacting(*self._secrets), self._translate_errors():
             async with aclosing(within(request.timeout, self._chunks(request))) as chunks:
                 async for chunk in chunks:
                     delta = reply.add(chunk)
@@ -133,7 +137,9 @@ class OpenAIModel:
             await client.close()
 
     async def _chunks(self, request: Request) -> AsyncGenerator[object, None]:
-        arguments = self._arguments(request) | {"stream": True, "stream_options": {"include_usage": True}}
+        arguments = self._arguments(request) | {"stream": True}
+        if self._dialect.stream_options:
+            arguments["stream_options"] = {"include_usage": True}
         async with await self._clients.get().chat.completions.create(**arguments) as chunks:
             async for chunk in chunks:
                 yield chunk
@@ -142,6 +148,7 @@ class OpenAIModel:
         return {
             "model": self._model,
             "timeout": openai.NOT_GIVEN if request.timeout is None else request.timeout,
+            "extra_headers": self._extra_headers(),
             "extra_body": self._extra_body | extra_fields(request, self._dialect),
             **options_of(request, self._dialect),
         }
@@ -161,6 +168,10 @@ class OpenAIModel:
                 None  # the SDK reads them from the environment, but they are for OpenAI only
             )
         return client
+
+    def _extra_headers(self) -> dict[str, Any]:
+        """Returns the headers of every request; without a key, `Authorization` is left out."""
+        return self._headers if self._credentials.key else {"Authorization": openai.Omit(), **self._headers}
 
     # --------------------------------------------------------------------------------------- errors
 
@@ -196,43 +207,6 @@ class OpenAIModel:
             return BadResponseError(f"{self.name}: the connection broke off: {cause}", model=self.name)
         where = redact_url(self._credentials.base_url)
         return UnreachableError(f"{self.name}: can't reach {where}: {cause}", model=self.name)
-
-
-class OpenRouterModel(OpenAIModel):
-    """A model served by OpenRouter."""
-
-    endpoint: ClassVar = Endpoint(
-        provider="openrouter",
-        base_url="https://openrouter.ai/api/v1",
-        address_variable="OPENROUTER_BASE_URL",
-        key_variables=("OPENROUTER_API_KEY",),
-        hosts=("openrouter.ai",),
-    )
-    default_dialect: ClassVar = "openrouter"
-
-
-class OllamaModel(OpenAIModel):
-    """A model of Ollama's server."""
-
-    endpoint: ClassVar = Endpoint(
-        provider="ollama",
-        base_url="http://localhost:11434/v1",
-        address_variable="OLLAMA_BASE_URL",
-        key_variables=("OLLAMA_API_KEY",),
-    )
-    default_dialect: ClassVar = "compatible"
-
-
-class VLLMServerModel(OpenAIModel):
-    """A model of vLLM's server; `vllm:` runs one in this process instead."""
-
-    endpoint: ClassVar = Endpoint(
-        provider="vllm-server",
-        base_url="http://localhost:8000/v1",
-        address_variable="VLLM_BASE_URL",
-        key_variables=("VLLM_API_KEY",),
-    )
-    default_dialect: ClassVar = "vllm"
 
 
 def _dialect(name: str) -> Dialect:

@@ -43,6 +43,10 @@ class Dialect:
 
     max_tokens: str = "max_tokens"
     """Name of the field for the output limit."""
+    seed: str = "seed"
+    """Name of the field for the seed."""
+    stream_options: bool = True
+    """Whether streams take `stream_options`; other servers count usage in every stream and may refuse the field."""
     files: bool = False
     """Whether the server accepts documents."""
     array_bounds: bool = False
@@ -59,6 +63,7 @@ DIALECTS = {
     "openai": Dialect(max_tokens="max_completion_tokens", files=True, array_bounds=True, reasoning_start="outside"),
     "openrouter": Dialect(files=True),
     "compatible": Dialect(),
+    "mistral": Dialect(seed="random_seed", stream_options=False),
     "llama.cpp": Dialect(array_bounds=True, grammar=lambda gbnf: {"grammar": gbnf}),
     # vLLM ignores the older `guided_grammar` silently. A grammar matches a special token by the text of its name.
     "vllm": Dialect(
@@ -83,7 +88,7 @@ def options_of(request: Request, dialect: Dialect) -> dict[str, Any]:
         "temperature": sampling.temperature,
         "top_p": sampling.top_p,
         dialect.max_tokens: sampling.max_tokens,
-        "seed": sampling.seed,
+        "seed": sampling.seed if dialect.seed == "seed" else None,
         "stop": list(sampling.stop),
         "reasoning_effort": sampling.effort,
     }
@@ -92,9 +97,11 @@ def options_of(request: Request, dialect: Dialect) -> dict[str, Any]:
 
 def extra_fields(request: Request, dialect: Dialect) -> dict[str, Any]:
     """Builds the fields that are not part of OpenAI's own API."""
+    seed = request.sampling.seed
+    fields: dict[str, Any] = {} if seed is None or dialect.seed == "seed" else {dialect.seed: seed}
     if dialect.grammar is not None and isinstance(request.response_format, Grammar):
-        return dialect.grammar(request.response_format.gbnf)
-    return {}
+        fields |= dialect.grammar(request.response_format.gbnf)
+    return fields
 
 
 def _message(message: Message) -> dict[str, Any]:
@@ -205,6 +212,8 @@ class _Message(BaseModel):
 class _Choice(BaseModel):
     message: _Message = Field(validation_alias=AliasChoices("message", "delta"))
     finish_reason: str | None = None
+    stop_reason: Any = None
+    """The stop sequence, or the id of the stop token, at which the model stopped; an extension of vLLM."""
 
 
 Count = Annotated[int | None, Field(ge=0)]
@@ -265,6 +274,7 @@ class Reply:
         self._calls: list[_Call] = []
         self._finish = ""
         self._refused = False
+        self._stop_sequence: str | None = None
         self._usage = Usage()
 
     def add(self, frame: object) -> Delta:
@@ -297,6 +307,7 @@ class Reply:
             message=Message(role="assistant", content=tuple(content), tool_calls=calls),
             usage=priced(self._usage, price),
             finish_reason=self._finish_reason(),
+            stop_sequence=self._stop_sequence,
             model=self._model,
         )
 
@@ -309,6 +320,8 @@ class Reply:
             self._add_call(fragment)
         self._refused = self._refused or bool(message.refusal)
         self._finish = choice.finish_reason or self._finish
+        if isinstance(choice.stop_reason, str):
+            self._stop_sequence = choice.stop_reason
         return Delta(text=text, reasoning=reasoning)
 
     def _add_call(self, fragment: _Fragment) -> None:

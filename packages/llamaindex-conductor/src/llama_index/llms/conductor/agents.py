@@ -26,7 +26,7 @@ from pydantic_core import to_json
 from typing_extensions import override
 
 from rl_conductor import Price, Request
-from rl_conductor.errors import ConfigError, ModelError
+from rl_conductor.errors import ConfigError, PausedError
 from rl_conductor.integration import call_async_or_sync, prompt_in
 
 from .errors import translate_errors
@@ -72,7 +72,9 @@ class WorkflowModel(TaskModel):
                 async with aclosing(handler.stream_events()) as events:
                     async for event in events:
                         if isinstance(event, InputRequiredEvent):
-                            raise ModelError(f"{self.name} asks for human input", model=self.name)
+                            raise PausedError(
+                                f"{self.name} asks for human input, and nobody can answer", model=self.name
+                            )
                         if isinstance(event, ToolCallResult):
                             nodes += getattr(event.tool_output.raw_output, "source_nodes", ())
                 result = await handler

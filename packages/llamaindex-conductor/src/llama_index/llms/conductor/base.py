@@ -37,6 +37,7 @@ import rl_conductor
 from rl_conductor import Event, Limits, Model, Planner, Policy, Request, Sampling, Trace, Worker, WorkerPool
 from rl_conductor.config.profiles import ProfileName
 from rl_conductor.errors import ConfigError
+from rl_conductor.guardrails import Guardrail
 from rl_conductor.integration import callback_to_async_iterator, iterate_sync, run_sync
 from rl_conductor.trace.events import AnswerDelta
 from rl_conductor.workflow.workflow import AccessMode
@@ -79,6 +80,8 @@ class Conductor(StructuredOutputLLM):
     """A balance of quality and latency."""
     access: AccessMode | None = None
     """Whether a step reads all earlier steps or none (`binary`), or any of them; by default as in the pool file."""
+    guardrails: Any = None
+    """A list of guardrails, which check the messages, workers' prompts and replies, and the answer."""
     temperature: float | None = None
     max_tokens: int | None = None
     """Maximum tokens of the answer."""
@@ -100,6 +103,7 @@ class Conductor(StructuredOutputLLM):
         limits: Limits | None = None,
         profile: ProfileName | None = None,
         access: AccessMode | None = None,
+        guardrails: Sequence[Guardrail] | None = None,
         temperature: float | None = None,
         max_tokens: int | None = None,
         context_window: int | None = None,
@@ -126,6 +130,7 @@ class Conductor(StructuredOutputLLM):
             limits=limits,
             profile=profile,
             access=access,
+            guardrails=guardrails,
             temperature=temperature,
             max_tokens=max_tokens,
             context_window=context_window,
@@ -134,6 +139,8 @@ class Conductor(StructuredOutputLLM):
         resolved = resolve_pool(self.workers, self.planner, self.learned)
         if self.instructions:
             resolved = replace(resolved, planner=replace(resolved.planner, instructions=self.instructions))
+        if self.guardrails is not None:
+            resolved = replace(resolved, guardrails=tuple(self.guardrails))
         self._pool = resolved.pool
         self._core = rl_conductor.Conductor.from_discovered(
             replace(instrument_pool(resolved), access=self.access or resolved.access),

@@ -6,7 +6,7 @@ Errors of an LLM are not retried, because its integration does that, unless its 
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
 from functools import partial
@@ -25,13 +25,22 @@ from llama_index.core.utilities.token_counting import TokenCounter
 from typing_extensions import override
 
 from rl_conductor import Capabilities, Completion, Message, Price, Request, Sampling, Tool, Usage
-from rl_conductor.integration import call_async_or_sync, in_thread, iterate_in_thread, stream_async_or_sync
+from rl_conductor.integration import (
+    call_async_or_sync,
+    in_thread,
+    iterate_in_thread,
+    parse_finish_reason,
+    stream_async_or_sync,
+)
 from rl_conductor.models.base import checked, priced, require
 from rl_conductor.types import Delta, ReasoningPart, TextPart, ToolCall
 
 from .async_support import inherits_method
 from .errors import translate_errors
 from .messages import chat_message
+
+FINISH_REASON_FIELDS = ("finish_reason", "stop_reason", "done_reason", "stopReason", "finishReason")
+"""Names of the vendors' fields: OpenAI's and Google's, Anthropic's, Ollama's, Bedrock's, Google's in JSON."""
 
 
 class LLMModel:
@@ -57,19 +66,21 @@ class LLMModel:
         require(self, request)
         messages = [chat_message(message) for message in request.messages]
         with translate_errors(self.name, self.llm):
-            return self._completion(messages, await self._response(request, messages))
+            response = await self._response(request, messages)
+            return self._completion(messages, response, _finish_reason(response))
 
     async def stream(self, request: Request) -> AsyncGenerator[Delta, None]:
         require(self, request)
         messages = [chat_message(message) for message in request.messages]
-        last = ChatResponse(message=ChatMessage())
+        last, reason = ChatResponse(message=ChatMessage()), ""
         with translate_errors(self.name, self.llm):
             async with aclosing(self._responses(request, messages)) as responses:
                 async for last in responses:
+                    reason = _finish_reason(last) or reason  # not always on the last chunk, which may have the usage
                     reasoning = last.additional_kwargs.get("thinking_delta") or ""
                     if last.delta or reasoning:
                         yield Delta(text=last.delta or "", reasoning=reasoning)
-        yield Delta(completion=self._completion(messages, last))
+        yield Delta(completion=self._completion(messages, last, reason))
 
     async def aclose(self) -> None:
         """Closes nothing: the LLM belongs to the caller."""
@@ -103,13 +114,13 @@ class LLMModel:
             return iterate_in_thread(chat)
         return stream_async_or_sync(partial(_stream_from, self.llm.astream_chat, messages, **keywords), chat)
 
-    def _completion(self, messages: list[ChatMessage], response: ChatResponse) -> Completion:
+    def _completion(self, messages: list[ChatMessage], response: ChatResponse, reason: str) -> Completion:
         message = self._message(response)
         return checked(
             Completion(
                 message=message,
                 usage=priced(_usage(messages, response), self.price),
-                finish_reason="tool_calls" if message.tool_calls else "stop",
+                finish_reason=parse_finish_reason(reason, tool_calls=bool(message.tool_calls)),
                 model=self.name,
             )
         )
@@ -137,6 +148,26 @@ def _usage(messages: list[ChatMessage], response: ChatResponse) -> Usage:
     payload: dict[str, Any] = {EventPayload.MESSAGES: messages, EventPayload.RESPONSE: response}
     counts = get_llm_token_counts(TokenCounter(), payload)
     return Usage(input_tokens=counts.prompt_token_count, output_tokens=counts.completion_token_count)
+
+
+def _finish_reason(response: ChatResponse) -> str:
+    """Returns the vendor's reason why the reply ended; empty if the response doesn't have it."""
+    for source in (response.additional_kwargs, response.raw):
+        for part in (source, *_choices(source)):
+            for name in FINISH_REASON_FIELDS:
+                if reason := _get(part, name):
+                    return str(getattr(reason, "value", reason))
+    return ""
+
+
+def _choices(source: object) -> Sequence[object]:
+    """Returns the first choice (OpenAI) or candidate (Google) of a raw response."""
+    choices = _get(source, "choices") or _get(source, "candidates")
+    return choices[:1] if isinstance(choices, Sequence) else ()
+
+
+def _get(source: object, name: str) -> Any:
+    return source.get(name) if isinstance(source, Mapping) else getattr(source, name, None)
 
 
 def _keywords(sampling: Sampling) -> dict[str, Any]:

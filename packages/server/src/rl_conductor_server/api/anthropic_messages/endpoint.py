@@ -9,8 +9,8 @@ from typing import Any
 
 from rl_conductor.models.base import arguments_of
 from rl_conductor.trace.trace import Trace
-from rl_conductor_server.api.adapter import ResponseHeader, StreamEncoder, sse_event
-from rl_conductor_server.api.anthropic_messages.schema import MessagesBody
+from rl_conductor_server.api.adapter import ResponseHeader, Stateless, StreamEncoder, sse_event
+from rl_conductor_server.api.anthropic_messages.schema import CountTokensBody, MessagesBody
 from rl_conductor_server.api.results import Results
 from rl_conductor_server.errors import ApiError, anthropic_error_body
 from rl_conductor_server.protocol import ParsedRequest
@@ -20,7 +20,7 @@ from rl_conductor_server.runs.tool_continuation import tool_calls_of
 STOPS = {"stop": "end_turn", "length": "max_tokens", "tool_calls": "tool_use", "content_filter": "refusal"}
 
 
-class Messages:
+class Messages(Stateless):
     """The adapter of `POST /v1/messages`."""
 
     name = "messages"
@@ -39,6 +39,13 @@ class Messages:
 
     def error_body(self, error: ApiError) -> dict[str, Any]:
         return anthropic_error_body(error)
+
+
+class CountTokens(Messages):
+    """Parses requests to `POST /v1/messages/count_tokens`."""
+
+    def parse(self, body: bytes, *, strict: bool) -> ParsedRequest:
+        return parse_request(CountTokensBody, body, strict=strict)
 
 
 @dataclass
@@ -104,6 +111,8 @@ def _header_fields(header: ResponseHeader) -> dict[str, Any]:
 
 def _stop_fields(trace: Trace) -> dict[str, Any]:
     assert trace.completion is not None
+    if trace.completion.finish_reason == "stop" and trace.completion.stop_sequence is not None:
+        return {"stop_reason": "stop_sequence", "stop_sequence": trace.completion.stop_sequence}
     return {"stop_reason": STOPS[trace.completion.finish_reason], "stop_sequence": None}
 
 

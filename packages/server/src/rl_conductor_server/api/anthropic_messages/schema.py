@@ -277,3 +277,9 @@ class MessagesBody(Body):
                 temperature=self.temperature, top_p=self.top_p, max_tokens=self.max_tokens, stop=self.stop_sequences
             ),
         )
+
+
+class CountTokensBody(MessagesBody):
+    """The body of a request to count tokens: a Messages request, from which the rest may be left out."""
+
+    max_tokens: MaxTokens = 1

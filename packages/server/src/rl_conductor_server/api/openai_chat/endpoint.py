@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from rl_conductor.trace.trace import Trace
-from rl_conductor_server.api.adapter import ResponseHeader, StreamEncoder, sse_event
+from rl_conductor_server.api.adapter import ResponseHeader, Stateless, StreamEncoder, sse_event
 from rl_conductor_server.api.openai_chat.schema import ChatBody
 from rl_conductor_server.api.results import Results
 from rl_conductor_server.errors import ApiError, openai_error_body
@@ -18,7 +18,7 @@ from rl_conductor_server.runs.tool_continuation import tool_calls_of
 DONE = "data: [DONE]\n\n"
 
 
-class ChatCompletions:
+class ChatCompletions(Stateless):
     """The adapter of `POST /v1/chat/completions`."""
 
     name = "chat"

@@ -1,7 +1,9 @@
-"""OpenAI's Responses: converts traces to responses and streams. Pure."""
+"""OpenAI's Responses: converts traces to responses and streams."""
 
 from __future__ import annotations
 
+import asyncio
+import json
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -9,12 +11,17 @@ from typing import Any
 from rl_conductor.trace.trace import Trace
 from rl_conductor.types import ToolCall
 from rl_conductor_server.api.adapter import ResponseHeader, StreamEncoder, sse_event
+from rl_conductor_server.api.openai_responses import conversation
+from rl_conductor_server.api.openai_responses.items import call_item, message_item, output_items, text_part
 from rl_conductor_server.api.openai_responses.schema import ResponsesBody
 from rl_conductor_server.api.results import Results
 from rl_conductor_server.errors import ApiError, openai_error_body
-from rl_conductor_server.protocol import ParsedRequest
+from rl_conductor_server.protocol import ParsedRequest, ResponseState
 from rl_conductor_server.request_validation import parse_request
+from rl_conductor_server.runs.handle import RunHandle
 from rl_conductor_server.runs.tool_continuation import tool_calls_of
+from rl_conductor_server.settings import IntakeEntry
+from rl_conductor_server.store import Store, StoredResponse
 
 INCOMPLETE = {"length": "max_output_tokens", "content_filter": "content_filter"}
 
@@ -27,14 +34,47 @@ class Responses:
     def parse(self, body: bytes, *, strict: bool) -> ParsedRequest:
         return parse_request(ResponsesBody, body, strict=strict)
 
+    async def add_history(self, parsed: ParsedRequest, store: Store, *, key: str, limits: IntakeEntry) -> ParsedRequest:
+        return await conversation.add_history(parsed, store, key=key, limits=limits)
+
+    def record(self, parsed: ParsedRequest, run: RunHandle, store: Store, *, key: str) -> None:
+        """Stores the request, and the answer as soon as there is one, unless the request has `store: false`."""
+        state = parsed.state
+        if state is None or not parsed.keep:
+            return
+        store.responses.add(
+            StoredResponse(
+                run=run.id,
+                key=key,
+                previous=state.previous,
+                created=run.created,
+                body=state.body,
+                background=state.background,
+            )
+        )
+        run.task.add_done_callback(lambda task: _store_output(task, run.id, store))
+
     def response(self, parsed: ParsedRequest, header: ResponseHeader, results: Results) -> dict[str, Any]:
-        return _response(parsed, header) | _answer_fields(header, results) | results.metadata(parsed.extension.trace)
+        if not results.traces:
+            return _response(parsed, header) | {"status": "queued"}
+        return _response(parsed, header) | _answer_fields(results) | results.metadata(parsed.extension.trace)
 
     def stream(self, parsed: ParsedRequest, header: ResponseHeader) -> StreamEncoder:
         return ResponseStream(parsed, header)
 
     def error_body(self, error: ApiError) -> dict[str, Any]:
         return openai_error_body(error)
+
+
+def _store_output(task: asyncio.Task[Trace], run: str, store: Store) -> None:
+    if not task.cancelled() and task.exception() is None:
+        store.responses.set_output(run, json.dumps(output_items(task.result())))
+
+
+def unfinished(parsed: ParsedRequest, header: ResponseHeader, status: str, error: str | None) -> dict[str, Any]:
+    """Builds the body of a response that has no answer, or none yet."""
+    reason = None if error is None else {"code": "server_error", "message": error}
+    return _response(parsed, header) | {"status": status, "error": reason}
 
 
 @dataclass
@@ -55,9 +95,9 @@ class ResponseStream:
 
     def text(self, choice: int, text: str) -> Iterator[str]:  # noqa: ARG002
         if not self.texts:
-            item = _message(self.header, None)
+            item = message_item(self.header.run, None)
             yield self._event("response.output_item.added", output_index=0, item=item)
-            yield self._event("response.content_part.added", **self._place, part=_text(""))
+            yield self._event("response.content_part.added", **self._place, part=text_part(""))
         self.texts.append(text)
         yield self._event("response.output_text.delta", **self._place, delta=text, logprobs=[])
 
@@ -68,12 +108,12 @@ class ResponseStream:
         if self.texts:
             text = "".join(self.texts)
             yield self._event("response.output_text.done", **self._place, text=text, logprobs=[])
-            yield self._event("response.content_part.done", **self._place, part=_text(text))
-            yield self._event("response.output_item.done", output_index=0, item=_message(self.header, text))
+            yield self._event("response.content_part.done", **self._place, part=text_part(text))
+            yield self._event("response.output_item.done", output_index=0, item=message_item(self.header.run, text))
         for index, call in enumerate(tool_calls_of(trace, "call"), start=int(bool(self.texts))):
             yield from self._call(index, call)
         results = Results((trace,))
-        response = _response(self.parsed, self.header) | _answer_fields(self.header, results)
+        response = _response(self.parsed, self.header) | _answer_fields(results)
         response |= results.metadata(self.parsed.extension.trace)
         yield self._event(f"response.{response['status']}", response=response)
 
@@ -85,7 +125,7 @@ class ResponseStream:
         yield self._event("response.failed", response=_response(self.parsed, self.header) | failed)
 
     def _call(self, index: int, call: ToolCall) -> Iterator[str]:
-        item = _function_call(call)
+        item = call_item(call)
         place = {"output_index": index, "item_id": item["id"]}
         started = item | {"arguments": "", "status": "in_progress"}
         yield self._event("response.output_item.added", output_index=index, item=started)
@@ -104,7 +144,8 @@ class ResponseStream:
 
 def _response(parsed: ParsedRequest, header: ResponseHeader) -> dict[str, Any]:
     """The fields that are known before there is an answer."""
-    request = parsed.request
+    request, state = parsed.request, parsed.state or ResponseState()
+    previous = state.previous
     choice = request.tool_choice
     function_choice = {"type": "function", "name": choice}
     return {
@@ -116,7 +157,9 @@ def _response(parsed: ParsedRequest, header: ResponseHeader) -> dict[str, Any]:
         "output": [],
         "error": None,
         "incomplete_details": None,
-        "instructions": None,
+        "instructions": state.instructions,
+        "previous_response_id": None if previous is None else f"resp_{previous.removeprefix('run-')}",
+        "background": state.background,
         "metadata": parsed.labels,
         "parallel_tool_calls": request.parallel_tool_calls,
         "temperature": request.sampling.temperature,
@@ -132,39 +175,16 @@ def _response(parsed: ParsedRequest, header: ResponseHeader) -> dict[str, Any]:
     }
 
 
-def _answer_fields(header: ResponseHeader, results: Results) -> dict[str, Any]:
+def _answer_fields(results: Results) -> dict[str, Any]:
     """The fields that depend on the answer."""
     (trace,) = results.traces
     assert trace.completion is not None
-    text = [_message(header, trace.text)] if trace.text else []
     reason = INCOMPLETE.get(trace.completion.finish_reason)
     return {
         "status": "incomplete" if reason else "completed",
         "incomplete_details": {"reason": reason} if reason else None,
-        "output": text + [_function_call(call) for call in tool_calls_of(trace, "call")],
+        "output": output_items(trace),
         "usage": format_usage(results),
-    }
-
-
-def _message(header: ResponseHeader, text: str | None) -> dict[str, Any]:
-    content = (
-        {"status": "in_progress", "content": []} if text is None else {"status": "completed", "content": [_text(text)]}
-    )
-    return {"type": "message", "id": f"msg_{header.id_suffix}", "role": "assistant"} | content
-
-
-def _text(text: str) -> dict[str, Any]:
-    return {"type": "output_text", "text": text, "annotations": [], "logprobs": []}
-
-
-def _function_call(call: ToolCall) -> dict[str, Any]:
-    return {
-        "type": "function_call",
-        "id": call.id.replace("call_", "fc_", 1),
-        "call_id": call.id,
-        "name": call.name,
-        "arguments": call.arguments,
-        "status": "completed",
     }
 
 

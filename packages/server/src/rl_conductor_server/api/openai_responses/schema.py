@@ -2,18 +2,28 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator
 from itertools import groupby
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import ConfigDict, Discriminator, Field, Tag
+from pydantic import ConfigDict, Discriminator, Field, Tag, model_validator
 
 from rl_conductor.types import ContentPart, JsonFormat, Message, Request, Sampling, TextPart, Tool, ToolCall
 from rl_conductor_server.api.content import file_part, image_part, json_format, tool_message
 from rl_conductor_server.extension import Extension
-from rl_conductor_server.protocol import NEAREST_EFFORTS, MaxTokens, ParsedRequest, RequestedEffort, nearest_effort
+from rl_conductor_server.protocol import (
+    NEAREST_EFFORTS,
+    MaxTokens,
+    ParsedRequest,
+    RequestedEffort,
+    ResponseState,
+    nearest_effort,
+)
 from rl_conductor_server.request_validation import Body, IgnoredTool, ignorable, only
 
+RESPONSE_ID = re.compile(r"resp_([0-9a-f]{16})")
+MAX_ID_CHARS = 32
 HINTS = ("prompt_cache_key", "prompt_cache_options", "prompt_cache_retention")
 """Parameters that may affect the vendor's speed or price, but no answer; they are ignored."""
 
@@ -144,9 +154,19 @@ Item = Annotated[
 ]
 
 
+def run_of(response: str) -> str:
+    """Returns the run of a response's id; an id in another format belongs to no run."""
+    match = RESPONSE_ID.fullmatch(response)
+    return f"run-{match[1]}" if match else response[:MAX_ID_CHARS]
+
+
 def to_messages(items: Iterable[MessageItem | FunctionCall | CallOutput | ReasoningItem]) -> Iterator[Message]:
     """Converts items to messages; consecutive items of the assistant become one message."""
-    messages = [item.message() for item in items if not isinstance(item, ReasoningItem)]
+    return merge_turns(item.message() for item in items if not isinstance(item, ReasoningItem))
+
+
+def merge_turns(messages: Iterable[Message]) -> Iterator[Message]:
+    """Merges consecutive messages of the assistant."""
     for role, group in groupby(messages, key=lambda message: message.role):
         if role != "assistant":
             yield from group
@@ -252,12 +272,18 @@ class ResponsesBody(Body):
     include: tuple[str, ...] | None = None
     service_tier: Annotated[Any, ignorable("auto", "default")] = None
     truncation: Annotated[str | None, only("disabled")] = None
-    background: Annotated[bool | None, only(False)] = None
-    previous_response_id: Annotated[str | None, only()] = None
+    background: bool | None = None
+    previous_response_id: str | None = None
     conversation: Annotated[Any, only()] = None
     prompt: Annotated[Any, only()] = None
     max_tool_calls: Annotated[Any, ignorable()] = None
     top_logprobs: Annotated[int | None, only(0)] = None
+
+    @model_validator(mode="after")
+    def _is_kept_in_background(self) -> Self:
+        if self.background and self.store is False:
+            raise ValueError("background can't be combined with store=false: the answer could not be retrieved")
+        return self
 
     def to_request(self) -> ParsedRequest:
         labels = {name: value for name in ("user", "safety_identifier") if (value := getattr(self, name))}
@@ -270,7 +296,21 @@ class ResponsesBody(Body):
             ignored=tuple(self._ignored()),
             stream=bool(self.stream),
             keep=self.store is not False,
+            state=self._state(),
         )
+
+    def _state(self) -> ResponseState:
+        return ResponseState(
+            body=self.model_dump_json(exclude_unset=True, by_alias=True),
+            previous=None if self.previous_response_id is None else run_of(self.previous_response_id),
+            background=bool(self.background),
+            instructions=self.instructions,
+        )
+
+    @property
+    def items(self) -> tuple[Item, ...]:
+        """The input as items."""
+        return (MessageItem(role="user", content=self.input),) if isinstance(self.input, str) else self.input
 
     def _ignored(self) -> Iterator[str]:
         yield from (name for name in HINTS if getattr(self, name) is not None)
@@ -283,7 +323,7 @@ class ResponsesBody(Body):
             yield "tools.strict"
 
     def _request(self) -> Request:
-        messages = (Message.user(self.input),) if isinstance(self.input, str) else tuple(to_messages(self.input))
+        messages = tuple(to_messages(self.items))
         instructions = (Message.system(self.instructions),) if self.instructions else ()
         return Request(
             messages=instructions + messages,

@@ -10,6 +10,8 @@ from typing import Annotated
 from pydantic import Field
 
 from rl_conductor_training.bench.systems.conductor import ConductorSystem
+from rl_conductor_training.bench.systems.fixed_workflow import FixedWorkflow, Rules
+from rl_conductor_training.bench.systems.linear import Linear
 from rl_conductor_training.bench.systems.mixture_of_agents import MixtureOfAgents
 from rl_conductor_training.bench.systems.oracle import Oracle
 from rl_conductor_training.bench.systems.random_plan import RandomPlan
@@ -25,11 +27,14 @@ AnySystem = Annotated[
     | BestOfN
     | BestSingle
     | ConductorSystem
+    | FixedWorkflow
+    | Linear
     | MasRouter
     | MixtureOfAgents
     | Oracle
     | RandomPlan
     | RouterDC
+    | Rules
     | SelfConsistency
     | SelfReflection
     | Smoothie,

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from rl_conductor.conductor import Conductor
+from rl_conductor.scoring import Sample
 from rl_conductor.workflow.workflow import Workflow
 from rl_conductor_training.learn.experience import ScoreTable
+from rl_conductor_training.learn.runner import Runner
 
 
 @dataclass(frozen=True)
@@ -32,3 +34,14 @@ class Learner(Protocol):
 
     def apply(self, conductor: Conductor) -> Conductor:
         """Returns a copy of `conductor` that plans as learned; its `selector` and `planner` are saved in the folder."""
+
+
+@runtime_checkable
+class SearchingLearner(Protocol):
+    """A learner that runs conductors of its own within the budget, before the held-out questions are opened."""
+
+    max_runs: int
+    """Maximum number of runs with a planner, for the estimate."""
+
+    async def search(self, runner: Runner, train: Sequence[Sample], validation: Sequence[Sample]) -> None:
+        """Learns from runs on training questions, and selects by runs on validation questions."""

@@ -13,6 +13,7 @@ class NearestExamples:
     """Gives the planner the cheapest right plan of each question; its prompt shows those of the nearest questions."""
 
     name = "examples"
+    description = "planner with right plans as examples"
 
     def __init__(self) -> None:
         self.examples: tuple[PlanExample, ...] = ()

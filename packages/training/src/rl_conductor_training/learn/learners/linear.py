@@ -1,27 +1,11 @@
-"""`LinearSelector`: a logistic regression on the words of the question that picks among the good workflows.
-
-For each workflow one classifier predicts whether its answer is right. It is exported as plain JSON, so that the core
-applies it without scikit-learn and without any call to a model.
-"""
+"""`LinearSelector`: a logistic regression on the words of the question that picks among the good workflows."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from math import log
-
-import numpy as np
-from scipy.sparse import csr_array
-from sklearn.linear_model import LogisticRegression
-
 from rl_conductor.conductor import Conductor
-from rl_conductor.planning.selector import FEATURES, WorkflowScore, WorkflowSelector, text_features
+from rl_conductor.planning.selector import WorkflowSelector
+from rl_conductor_training.bench.selector_training import train_selector
 from rl_conductor_training.learn.learners.base import Lessons
-
-INVERSE_PENALTY = 10.0
-"""`C` of the logistic regression, as in the router of single calls."""
-COST_PENALTY = 0.05
-"""Amount by which the score of each more expensive workflow is lowered, so that ties go to the cheapest."""
-DIGITS = 6
 
 
 class LinearSelector:
@@ -36,39 +20,10 @@ class LinearSelector:
         """Trains one classifier for each workflow."""
         table, workflows = lessons.table, list(dict.fromkeys([*lessons.singles, *lessons.workflows]))
         workflows.sort(key=lambda workflow: (table.cost(workflow)[:2], len(workflow.steps)))
-        features = _feature_matrix([sample.question for sample in table.samples])
-        scores = []
-        for rank, workflow in enumerate(workflows):
-            right = [score == 1 for score in table.scores(workflow)]
-            scores.append(_train(features, right, penalty=COST_PENALTY * rank))
-        self.selector = WorkflowSelector(workflows=tuple(workflows), scores=tuple(scores))
+        right = [[score == 1 for score in table.scores(workflow)] for workflow in workflows]
+        self.selector = train_selector([sample.question for sample in table.samples], workflows, right)
 
     def apply(self, conductor: Conductor) -> Conductor:
         """Returns a copy that selects a workflow for each request."""
         assert self.selector is not None, "fit comes first"
         return conductor.replaced(selector=self.selector)
-
-
-def _feature_matrix(questions: Sequence[str]) -> csr_array:
-    rows: list[int] = []
-    columns: list[int] = []
-    values: list[float] = []
-    for number, question in enumerate(questions):
-        features = text_features(question)
-        rows += [number] * len(features)
-        columns += features.keys()
-        values += features.values()
-    return csr_array((values, (rows, columns)), shape=(len(questions), FEATURES))
-
-
-def _train(features: csr_array, right: Sequence[bool], *, penalty: float) -> WorkflowScore:
-    """Trains the classifier of one workflow; where it is always or never right, the score is constant."""
-    if len(set(right)) == 1:
-        odds = (sum(right) + 0.5) / (len(right) - sum(right) + 0.5)
-        return WorkflowScore(bias=round(log(odds) - penalty, DIGITS))
-    classifier = LogisticRegression(C=INVERSE_PENALTY, solver="newton-cg", tol=1e-6)
-    classifier.fit(features, np.array(right))
-    weights = {
-        bucket: round(float(weight), DIGITS) for bucket, weight in enumerate(classifier.coef_[0]) if abs(weight) > 1e-6
-    }
-    return WorkflowScore(bias=round(float(classifier.intercept_[0]) - penalty, DIGITS), weights=weights)

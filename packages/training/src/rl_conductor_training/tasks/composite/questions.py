@@ -80,9 +80,9 @@ def composite(
         raise ConfigError(f"no composite question has a depth of {depths!r}; depths are 1 to 4")
     sampler = QuestionSampler(f"{split} {seed}", wordings=1 if split == "heldout" else wordings)
     samples: list[Sample] = []
-    for templates in islice(cycle(sets), size):
+    for number, templates in islice(cycle(enumerate(sets)), size):
         ids = [f"{split}-{seed}-{len(samples) + index}" for index in range(len(templates))]
-        samples += _generate_samples(templates, sampler, split, ids)
+        samples += _generate_samples(templates, sampler, split, ids, group=f"template {number}")
     return Task(f"composite:{split}", tuple(samples[:size]), _score)
 
 
@@ -95,7 +95,7 @@ def _contrast_sets(split: Split, *, contrasts: bool) -> list[tuple[Template, ...
 
 
 def _generate_samples(
-    templates: tuple[Template, ...], sampler: QuestionSampler, split: Split, ids: list[str]
+    templates: tuple[Template, ...], sampler: QuestionSampler, split: Split, ids: list[str], *, group: str
 ) -> list[Sample]:
     """Generates the samples of one contrast set, which share their subject and differ in the answer format."""
     question, value = _generate_question(templates[-1], sampler, split)
@@ -108,7 +108,7 @@ def _generate_samples(
             domain=template.domain,
             depth=template.depth,
             contrast=contrast,
-            details={"form": "words" if template.in_words else "figures"},
+            details={"form": "words" if template.in_words else "figures", "group": group},
         )
         for template, sample_id in zip(templates, ids, strict=True)
     ]

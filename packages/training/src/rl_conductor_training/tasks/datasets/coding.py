@@ -1,4 +1,4 @@
-"""LiveCodeBench and BigCodeBench, scored by their tests in the sandbox."""
+"""LiveCodeBench and BigCodeBench, scored in the sandbox by their tests and by the rules of their own graders."""
 
 from __future__ import annotations
 
@@ -20,19 +20,40 @@ ASK_STARTER = "Complete this code:\n```python\n{starter}\n```"
 MAX_UNPACKED_BYTES = 2**29
 """Size limit of the decompressed private tests of a problem."""
 
-IMPORTS = """\
-from typing import *
-from collections import *
-from functools import *
-from heapq import *
-from itertools import *
-from math import *
-from bisect import *
-import bisect, collections, functools, heapq, itertools, math, random, re, string, sys
+STAR_MODULES = (
+    *("string", "re", "datetime", "collections", "heapq", "bisect", "copy", "math", "random", "statistics"),
+    *("itertools", "functools", "operator", "io", "sys", "json", "builtins", "typing"),
+)
+"""Modules of which LiveCodeBench imports every name; later ones replace names of earlier ones."""
+MODULES = tuple(name for name in STAR_MODULES if name not in ("builtins", "typing"))
+LIVECODEBENCH_HEADER = "".join(
+    (
+        *(f"from {name} import *\n" for name in STAR_MODULES),
+        f"import {', '.join(MODULES)}\n",
+        "sys.setrecursionlimit(50000)\n",
+    )
+)
+"""The beginning of every program, as in LiveCodeBench's own `testing_util.py`."""
+LIVECODEBENCH_LIMITS = {"seconds": 6.0, "memory": 4 * 2**30}
+"""Seconds per test and bytes; the official command's default and comment."""
+
+BIGCODEBENCH_HEADER = """\
+import os, sys, time
+from os import environ
+environ["TZ"] = "UTC"
+time.tzset()
+__name__ = "__test__"
 """
-"""Imports that LiveCodeBench's problems presuppose."""
-RUN_UNITTEST = "\nimport unittest\n_result = unittest.main(argv=['tests'], exit=False).result\n"
-RUN_UNITTEST += "assert _result.testsRun and _result.wasSuccessful(), 'tests failed'\n"
+"""The module in which BigCodeBench runs solution and tests; it is not the main one."""
+BIGCODEBENCH_LIMITS = {"seconds": 240.0, "memory": 30 * 2**30, "file_bytes": 2**28}
+"""Seconds for all tests of a problem, and bytes, as in its `eval/utils.py` and `evaluate.py`."""
+RUN_TEST_CASES = """
+import unittest
+_result = unittest.TestResult()
+unittest.defaultTestLoader.loadTestsFromTestCase(TestCases).run(_result)
+_problems = _result.failures + _result.errors
+assert _result.testsRun and not _problems, _problems[0][1] if _problems else "there are no tests"
+"""
 
 
 def livecodebench(
@@ -50,7 +71,10 @@ def livecodebench(
 
 
 def bigcodebench(path: str | Path | None = None, *, split: Split | None = None, part: str = "v0.1.4") -> Task:
-    """Loads BigCodeBench hard, the completion variant; its tests need the libraries that they use to be installed.
+    """Loads BigCodeBench hard, the completion variant, calibrated as in its leaderboard.
+
+    The tests need the libraries that they use to be installed. The sandbox denies them the network and other programs,
+    so problems whose tests start programs fail here.
 
     Args:
         path: a local file to read instead of the hub.
@@ -73,13 +97,19 @@ def _livecodebench_sample(row: DataRow, _: int) -> Sample:
         id=str(row["question_id"]),
         question=ASK.format(problem=f"{row['question_content']}\n\n{instructions}"),
         domain="code",
-        details=details | {"before": IMPORTS},
+        details=details | {"before": LIVECODEBENCH_HEADER, "fenced": True, "limits": LIVECODEBENCH_LIMITS},
     )
 
 
 def _bigcodebench_sample(row: DataRow, _: int) -> Sample:
     question = ASK.format(problem=row["complete_prompt"])
-    details = {"tests": row["test"] + RUN_UNITTEST}
+    prompt_code = row.get("code_prompt") or ""
+    calibration = f"{prompt_code}\n    pass\n" if prompt_code else ""
+    details = {
+        "before": BIGCODEBENCH_HEADER + calibration,
+        "tests": row["test"] + RUN_TEST_CASES,
+        "limits": BIGCODEBENCH_LIMITS,
+    }
     return Sample(id=row["task_id"], question=question, domain="code", details=details)
 
 

@@ -13,6 +13,8 @@ _NUMBER = re.compile(r"[-+]?(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?(?:[eE][-+]?\d+)
 _FINAL = re.compile(r"answer\s*+(?:is|:)[\s:*]*+(.+)", re.IGNORECASE)
 _MAX_DIGITS = 100_000
 """Before the point of a number: arithmetic with more of them fails."""
+_LATEX_DELIMITER = re.compile(r"\$|\\[()\[\]]")
+_LATEX_FONT = re.compile(r"\\(?:text|textbf|textrm|mathrm|mathbf|mathsf|boldsymbol|bf|rm)\s*+\{([^{}]*+)\}")
 _EDGE_PUNCTUATION = " .,;:!?'\"`*"
 _ONES: tuple[str, ...] = (
     "zero",
@@ -73,11 +75,25 @@ def extract_last_number(text: str) -> Decimal | None:
 
 def extract_choice(text: str, letters: str) -> str | None:
     """Extracts the letter of `letters` that a reply chooses, preferably in a box; `None` without a clear one."""
-    whole_reply = re.fullmatch(rf"\W*([{letters}])\W*", extract_boxed(text) or text, re.IGNORECASE)
+    box = extract_boxed(text)
+    boxed = None if box is None else _boxed_choice(letters).match(_remove_latex(box))
+    text = _remove_latex(text)
+    whole_reply = re.fullmatch(rf"\W*([{letters}])\W*", text, re.IGNORECASE)
     announced = _choice_pattern(letters).findall(text)
     prefix = re.match(rf"[\s*(]*([{letters}])[).:*]", text)
-    letter = whole_reply[1] if whole_reply else announced[-1] if announced else prefix[1] if prefix else None
+    match = boxed or whole_reply
+    letter = match[1] if match else announced[-1] if announced else prefix[1] if prefix else None
     return None if letter is None else letter.upper()
+
+
+def _remove_latex(text: str) -> str:
+    r"""Removes what only sets a letter in LaTeX: dollar signs, `\(` and `\)`, and commands such as `\text{...}`."""
+    return _LATEX_FONT.sub(r"\1", _LATEX_DELIMITER.sub("", text))
+
+
+def _boxed_choice(letters: str) -> re.Pattern[str]:
+    """Matches a letter that is alone in a box or labels an option, as in `(C) 12`, but not `A = 12`."""
+    return re.compile(rf"\W*([{letters}])(?:\W*\Z|\s*[).:])", re.IGNORECASE)
 
 
 def _choice_pattern(letters: str) -> re.Pattern[str]:

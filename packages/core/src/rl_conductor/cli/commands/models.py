@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Annotated
 
 import typer
@@ -18,10 +19,20 @@ app = typer.Typer(
 
 
 @app.command("list")
-def list_models() -> None:
+def list_models(
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
     """List the models that need no key and no server, and whether their weights are downloaded."""
     from rl_conductor.models.llamacpp import weights  # noqa: PLC0415 - needs the `local` extra
 
+    if as_json:
+        content = [
+            {"model": f"embedded:{name}", "bytes": entry.size, "license": entry.license, "file": file and str(file)}
+            for name, entry in weights.PINNED.items()
+            for file in (weights.cached(name),)
+        ]
+        console.write_json(json.dumps(content, indent=2))
+        return
     table = Table(box=None, padding=(0, 3, 0, 0), header_style="dim", pad_edge=False)
     for name in ("model", "size", "licence", "weights"):
         table.add_column(name, justify="right" if name == "size" else "left")

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import json
+from collections.abc import Mapping
 from contextlib import suppress
 from decimal import Decimal
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.table import Table
@@ -37,6 +39,7 @@ def pool(
     file: options.PoolOption = None,
     probe: Annotated[bool, typer.Option("--probe", help="Test each worker with a tiny request.")] = False,
     budget: options.Budget = PROBE_BUDGET,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.", rich_help_panel=options.OUTPUT)] = False,
 ) -> None:
     """List the discovered workers with their capabilities and prices.
 
@@ -46,13 +49,45 @@ def pool(
       rl-conductor pool --pool pool.toml --probe --budget 0.01
     """
     discovered = discover(pool_file=file)
+    if as_json:
+        _print_json(discovered, budget, probe=probe)
+        return
     out = console.stdout()
     for reason in discovered.reasons:
         console.note(out, console.one_line(reason))
     out.print()
     out.print(_workers(discovered))
-    if probe and not _probe_pool(discovered, budget):
+    if probe and not _print_probe(_probe_pool(discovered, budget)):
         raise typer.Exit(runner.NO_ANSWER)
+
+
+def _print_json(discovered: DiscoveredPool, budget: Decimal | None, *, probe: bool) -> None:
+    """Prints the workers as JSON, with the outcome of the probe if it is wanted."""
+    calls = _probe_pool(discovered, budget) if probe else {}
+    workers = [
+        {
+            "name": name,
+            "model": worker.model.name,
+            "capabilities": [word for word in capability_names(worker.model.capabilities).split(", ") if word],
+            "card": worker.card.model_dump(mode="json"),
+            **({"probe": _call_summary(calls[name])} if name in calls else {}),
+        }
+        for name, worker in discovered.pool.items()
+    ]
+    content = {"reasons": discovered.reasons, "planner": discovered.planner.model.name, "workers": workers}
+    console.write_json(json.dumps(content, indent=2, ensure_ascii=False))
+    if any(call.outcome != "ok" for call in calls.values()):
+        raise typer.Exit(runner.NO_ANSWER)
+
+
+def _call_summary(call: Call) -> dict[str, Any]:
+    return {
+        "outcome": call.outcome,
+        "error": call.error,
+        "model": call.completion and call.completion.model,
+        "seconds": call.seconds,
+        "usage": call.usage.model_dump(mode="json"),
+    }
 
 
 def _workers(discovered: DiscoveredPool) -> Table:
@@ -105,10 +140,14 @@ def _description(worker: Worker) -> str:
 # ------------------------------------------------------------------------------------------ probing
 
 
-def _probe_pool(discovered: DiscoveredPool, budget: Decimal | None) -> bool:
+def _probe_pool(discovered: DiscoveredPool, budget: Decimal | None) -> dict[str, Call]:
     models = [worker.model.name for worker in discovered.pool.values()]
     fetch(dict.fromkeys(name.removeprefix(PREFIX) for name in models if name.startswith(PREFIX)))
-    calls = asyncio.run(_probe_workers(discovered, Limits(usd=budget)))
+    return asyncio.run(_probe_workers(discovered, Limits(usd=budget)))
+
+
+def _print_probe(calls: Mapping[str, Call]) -> bool:
+    """Prints the outcome of each worker's call; returns whether all of them succeeded."""
     out = console.stdout()
     out.print()
     for name, call in calls.items():

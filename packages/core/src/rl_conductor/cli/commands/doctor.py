@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import os
 import platform
 from collections.abc import Iterator, Mapping
 from importlib.metadata import PackageNotFoundError, entry_points, version
 from importlib.util import find_spec
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 import typer
 from rich.console import Group
@@ -17,6 +18,7 @@ from rich.text import Text
 
 from rl_conductor._internal.formatting import megabytes
 from rl_conductor.cli import runner
+from rl_conductor.cli.options import OUTPUT
 from rl_conductor.cli.output import console
 from rl_conductor.config.discovery import POOL_VARIABLE, SERVERS, VENDORS, DiscoveredPool, discover, list_server_models
 from rl_conductor.errors import ConfigError
@@ -50,12 +52,13 @@ class Finding(NamedTuple):
     """Command or advice that fixes it."""
 
 
-def doctor() -> None:
+def doctor(
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.", rich_help_panel=OUTPUT)] = False,
+) -> None:
     """Check the installation: libraries, keys, servers, weights, memory, the sandbox.
 
     Prints the names of API keys, never their values. The exit code is 1 only if no model is available.
     """
-    out = console.stdout()
     sections = {
         "This machine": machine(),
         "Libraries": libraries(),
@@ -64,16 +67,42 @@ def doctor() -> None:
         "Weights": weights(),
     }
     sections |= {entry.name: entry.load()() for entry in entry_points(group=ENTRY_POINTS)}
+    discovered, problem = _discover()
+    if as_json:
+        _print_json(sections, discovered, problem)
+    else:
+        _print_sections(sections, discovered)
+    if problem:
+        console.fail(f"no model is available: {problem.removeprefix('no model is available: ')}")
+        raise typer.Exit(runner.NO_ANSWER)
+
+
+def _discover() -> tuple[DiscoveredPool | None, str]:
+    """Returns the discovered pool, or the reason why there is none."""
+    try:
+        return discover(), ""
+    except ConfigError as error:
+        return None, str(error)
+
+
+def _print_json(sections: Mapping[str, Iterator[Finding]], discovered: DiscoveredPool | None, problem: str) -> None:
+    content = {
+        "sections": {title: [finding._asdict() for finding in findings] for title, findings in sections.items()},
+        "workers": {name: worker.model.name for name, worker in discovered.pool.items()} if discovered else {},
+        "reasons": discovered.reasons if discovered else [],
+        "problem": problem or None,
+    }
+    console.write_json(json.dumps(content, indent=2, ensure_ascii=False))
+
+
+def _print_sections(sections: Mapping[str, Iterator[Finding]], discovered: DiscoveredPool | None) -> None:
+    out = console.stdout()
     for title, findings in sections.items():
         out.print(Text(title, style="bold"))
         out.print(_findings_table(findings))
         out.print()
-    try:
-        discovered = discover()
-    except ConfigError as error:
-        console.fail(f"no model is available: {str(error).removeprefix('no model is available: ')}")
-        raise typer.Exit(runner.NO_ANSWER) from error
-    out.print(_verdict(discovered))
+    if discovered:
+        out.print(_verdict(discovered))
 
 
 def _findings_table(findings: Iterator[Finding]) -> Table:

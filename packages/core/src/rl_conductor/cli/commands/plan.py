@@ -18,10 +18,7 @@ Form = Literal["text", "json", "mermaid"]
 
 
 def plan(
-    question: Annotated[
-        str | None,
-        typer.Argument(metavar="QUESTION", help="The question; read from stdin if omitted.", show_default=False),
-    ] = None,
+    question: options.Question = None,
     *,
     file: options.Files = None,
     as_json: Annotated[

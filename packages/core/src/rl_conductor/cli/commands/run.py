@@ -25,6 +25,7 @@ def run(
     file: options.Files = None,
     show_trace: options.ShowTrace = False,
     as_json: options.AsJson = False,
+    quiet: options.Quiet = False,
     save: options.Save = None,
     pool: options.PoolOption = None,
     worker: options.Workers = None,
@@ -54,5 +55,5 @@ def run(
     )
     conductor, discovered = run_options.conductor()
     prepare_models(conductor, discovered)
-    output = runner.OutputOptions(as_json=as_json, show_trace=show_trace, save=save)
+    output = runner.OutputOptions(as_json=as_json, quiet=quiet, show_trace=show_trace, save=save)
     runner.run_and_print(conductor, request, output, workflow=given_workflow)

@@ -1,0 +1,234 @@
+"""`MCPConnection`: one connection to an MCP server on one event loop, owned by a task of its own.
+
+The SDK has to close a connection in the task that opened it, while any number of runs use it and may be cancelled.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import AsyncExitStack, ExitStack, contextmanager
+from contextvars import Context
+from os import SEEK_END
+from typing import TYPE_CHECKING, Any, TextIO
+
+import anyio
+import httpx2
+from mcp import Client, MCPError, StdioServerParameters, stdio_client
+from mcp.client.streamable_http import streamable_http_client
+from mcp_types import (
+    CONNECTION_CLOSED,
+    REQUEST_TIMEOUT,
+    CallToolResult,
+    EmbeddedResource,
+    ResourceLink,
+    TextContent,
+    TextResourceContents,
+)
+from pydantic import ValidationError
+from pydantic_core import to_json
+
+from rl_conductor.agents.tool import ToolError, ToolSourceError
+from rl_conductor.models.base import MAX_ERROR_LENGTH
+from rl_conductor.types import Tool
+
+if TYPE_CHECKING:
+    from rl_conductor.agents.mcp_server import MCPServer
+
+CONNECT_TIMEOUT = 30.0
+"""Seconds for starting a server and for the handshake."""
+CLOSE_TIMEOUT = 10.0
+"""Seconds after which a server that does not let itself be closed is abandoned."""
+STDERR_CHARS = 500
+"""Characters of the end of a program's stderr that are quoted when it can't be used."""
+MAX_STDERR_BYTES = 1_000_000
+"""Size at which the file with a program's stderr is emptied."""
+LOST = (OSError, httpx2.HTTPError, anyio.BrokenResourceError, anyio.ClosedResourceError)
+"""Errors of a connection that can't be used any more."""
+
+
+class MCPConnection:
+    """Connects on first use, and again after the connection was lost."""
+
+    def __init__(self, server: MCPServer) -> None:
+        self._server = server
+        self._owner: asyncio.Task[None] | None = None
+        self._ready: asyncio.Future[Client | str] | None = None
+        """The client, or why there is none."""
+        self._stop: asyncio.Event
+        self._closing: set[asyncio.Task[None]] = set()
+        self._stderr: TextIO | None = None
+
+    @property
+    def is_open(self) -> bool:
+        """Whether there is a connection, as far as is known."""
+        return self._owner is not None and not self._owner.done()
+
+    async def list_tools(self, max_tools: int) -> list[Tool]:
+        """Returns the tools of the server; of more than `max_tools`, the first ones.
+
+        Raises:
+            ToolSourceError: the server can't be reached, or its reply is invalid.
+        """
+        self._bound_stderr()
+        tools: list[Tool] = []
+        cursor: str | None = None
+        while len(tools) < max_tools:
+            client = await self._client()
+            with self._errors_as(self._lost):
+                page = await client.list_tools(cursor=cursor)
+            tools += [
+                Tool(name=tool.name, description=tool.description or "", parameters=tool.input_schema)
+                for tool in page.tools
+            ]
+            cursor = page.next_cursor
+            if cursor is None or not page.tools:
+                break
+        return tools[:max_tools]
+
+    async def call(self, name: str, arguments: dict[str, Any]) -> tuple[str, bool]:
+        """Calls a tool and returns the text of its result, and whether that is an error.
+
+        Raises:
+            ToolError: the server rejected the call, its result is invalid, or it took too long.
+            ToolSourceError: the connection is lost.
+        """
+        client = await self._client()
+        with self._errors_as(ToolError):
+            result = await client.call_tool(name, arguments, read_timeout_seconds=self._server.timeout)
+        return _text(result), result.is_error
+
+    async def aclose(self) -> None:
+        """Closes the connection, and waits until a program that was started has ended."""
+        self._discard()
+        if self._closing:
+            _, late = await asyncio.wait(self._closing, timeout=CLOSE_TIMEOUT)
+            for task in late:
+                task.cancel()
+
+    # -------------------------------------------------------------------------------- the connection
+
+    async def _client(self) -> Client:
+        if not self.is_open:
+            self._ready, self._stop = asyncio.get_running_loop().create_future(), asyncio.Event()
+            # In a context of its own, because it outlives the run that opens it.
+            self._owner = asyncio.create_task(self._own(self._ready, self._stop), context=Context())
+        ready = self._ready
+        assert ready is not None
+        await asyncio.wait([ready])  # a waiter that is cancelled does not cancel it for the others
+        client = ready.result()
+        if isinstance(client, str):
+            raise self._server.error(client)
+        return client
+
+    async def _own(self, ready: asyncio.Future[Client | str], stop: asyncio.Event) -> None:
+        """Opens the connection, keeps it until `stop`, and closes it."""
+        with ExitStack() as files:
+            if self._server.command:
+                self._stderr = files.enter_context(tempfile.TemporaryFile("a+", encoding="utf-8", errors="replace"))
+            try:
+                async with AsyncExitStack() as stack:
+                    async with asyncio.timeout(CONNECT_TIMEOUT):
+                        client = await stack.enter_async_context(await self._open(stack))
+                    ready.set_result(client)
+                    await stop.wait()
+            except Exception as error:  # it is the reason why calls fail
+                if not ready.done():
+                    ready.set_result(self._with_stderr(_reason(error)))
+            finally:
+                if not ready.done():
+                    ready.set_result("it was closed while it was being opened")
+
+    async def _open(self, stack: AsyncExitStack) -> Client:
+        server = self._server
+        if server.command:
+            program, *arguments = server.command
+            env = {name: value.get_secret_value() for name, value in server.env.items()}
+            assert self._stderr is not None
+            transport = stdio_client(StdioServerParameters(command=program, args=arguments, env=env), self._stderr)
+        else:
+            headers = {name: value.get_secret_value() for name, value in server.headers.items()}
+            http = httpx2.AsyncClient(headers=headers, timeout=httpx2.Timeout(CONNECT_TIMEOUT, read=server.timeout))
+            transport = streamable_http_client(server.url, http_client=await stack.enter_async_context(http))
+        # Without a cache, a connection that was lost is noticed when tools are listed, before any of them has run.
+        return Client(transport, cache=None, read_timeout_seconds=CONNECT_TIMEOUT)
+
+    def _discard(self) -> None:
+        """Lets the owner close the connection in the background."""
+        if self._owner is None:
+            return
+        owner, self._owner = self._owner, None
+        self._stop.set()
+        if self._ready is not None and not self._ready.done():
+            owner.cancel()
+        if not owner.done():
+            self._closing.add(owner)
+            owner.add_done_callback(self._closing.discard)
+
+    # --------------------------------------------------------------------------------------- errors
+
+    @contextmanager
+    def _errors_as(self, error_type: Callable[[str], Exception]) -> Iterator[None]:
+        """Raises the server's errors as `error_type`, and `ToolSourceError` for a lost connection."""
+        try:
+            yield
+        except MCPError as error:
+            if error.code == CONNECTION_CLOSED:
+                raise self._lost(error.message) from None
+            if error.code == REQUEST_TIMEOUT:
+                raise error_type(f"no result within {self._server.timeout:g} s") from None
+            raise error_type(self._quote(error)) from None
+        except LOST as error:
+            raise self._lost(_reason(error)) from None
+        except (ValidationError, RuntimeError, ValueError) as error:
+            raise error_type(self._quote(error)) from None
+
+    def _quote(self, error: Exception) -> str:
+        return self._server.redact(_reason(error))
+
+    def _lost(self, reason: str) -> ToolSourceError:
+        error = self._server.error(self._with_stderr(reason))
+        self._discard()
+        return error
+
+    def _with_stderr(self, reason: str) -> str:
+        """Adds the end of what a program wrote to its stderr."""
+        if self._stderr is None or self._stderr.closed:
+            return reason
+        end = self._stderr.seek(0, SEEK_END)
+        self._stderr.seek(max(0, end - STDERR_CHARS))
+        text = " ".join(self._stderr.read().split())
+        return f"{reason}; the end of its stderr: {text}" if text else reason
+
+    def _bound_stderr(self) -> None:
+        """Empties the file of a program that writes a lot; it goes on writing at the beginning."""
+        if self._stderr is not None and not self._stderr.closed and self._stderr.seek(0, SEEK_END) > MAX_STDERR_BYTES:
+            self._stderr.truncate(0)
+
+
+def _reason(error: BaseException) -> str:
+    """Says why a connection failed, in one line; the SDK's task groups raise groups of errors."""
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    if isinstance(error, TimeoutError):
+        return f"no reply within {CONNECT_TIMEOUT:g} s"
+    return " ".join(str(error).split())[:MAX_ERROR_LENGTH] or type(error).__name__
+
+
+def _text(result: CallToolResult) -> str:
+    """Returns the text of a result: its parts, with notes in place of images and sounds, or else its JSON."""
+    parts = []
+    for part in result.content:
+        match part:
+            case TextContent():
+                parts.append(part.text)
+            case EmbeddedResource(resource=TextResourceContents() as resource):
+                parts.append(resource.text)
+            case ResourceLink():
+                parts.append(f"[resource {part.uri}]")
+            case _:
+                parts.append(f"[{part.type} not shown]")
+    if not parts and result.structured_content is not None:
+        return to_json(result.structured_content).decode()
+    return "\n".join(parts)

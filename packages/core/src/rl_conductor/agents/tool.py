@@ -1,0 +1,53 @@
+"""`WorkerTool` and `ToolSource`: what a worker's model may call, and servers that offer several such tools."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol, runtime_checkable
+
+from rl_conductor.errors import ModelError
+from rl_conductor.types import Tool
+
+MAX_ARGUMENT_CHARS = 100_000
+"""Maximum length of the arguments that a model may pass to a tool, as JSON text."""
+MAX_NAME_CHARS = 64
+"""The longest tool name that all vendors accept."""
+
+
+class ToolError(Exception):
+    """A tool call failed; the message is returned to the model, which may correct its arguments."""
+
+
+@runtime_checkable
+class WorkerTool(Protocol):
+    """A tool that is run on behalf of a worker."""
+
+    @property
+    def definition(self) -> Tool:
+        """The name, description and argument schema, which the model reads."""
+
+    async def run(self, arguments: str) -> str:
+        """Runs the tool with JSON arguments that a model wrote. Raises `ToolError` if they are invalid."""
+
+
+class ToolSourceError(ModelError):
+    """A server of tools can't be used, so the worker that depends on it can't do its step."""
+
+
+@runtime_checkable
+class ToolSource(Protocol):
+    """A server that offers tools, which are listed before each reply of a worker."""
+
+    @property
+    def title(self) -> str:
+        """The kind and name of the server, such as `MCP server time`."""
+
+    @property
+    def selected_names(self) -> Sequence[str]:
+        """The names of the tools that the user selected; empty if all of them may be called."""
+
+    async def list_tools(self) -> Sequence[WorkerTool]:
+        """Returns the tools, connecting if necessary. Raises `ToolSourceError` if the server can't be used."""
+
+    async def aclose(self) -> None:
+        """Closes the connection; a later use opens another one."""

@@ -1,0 +1,57 @@
+"""`ask`: the answer to a question."""
+
+from __future__ import annotations
+
+from rl_conductor.cli import options, runner
+from rl_conductor.cli.embedded import prepare_models
+
+
+def ask(
+    question: options.Question = None,
+    *,
+    file: options.Files = None,
+    system: options.System = None,
+    schema: options.Schema = None,
+    show_trace: options.ShowTrace = False,
+    as_json: options.AsJson = False,
+    quiet: options.Quiet = False,
+    save: options.Save = None,
+    pool: options.PoolOption = None,
+    conductor: options.ConductorFolder = None,
+    model: options.Models = None,
+    worker: options.Workers = None,
+    deny: options.Denied = None,
+    profile: options.ProfileOption = None,
+    rounds: options.Rounds = None,
+    steps: options.Steps = None,
+    budget: options.Budget = None,
+    deadline: options.Deadline = None,
+    tokens: options.Tokens = None,
+) -> None:
+    """Answer a question: plan a workflow, run it, print the answer.
+
+    The answer goes to stdout; progress and the summary go to stderr.
+
+    \b
+    Examples:
+      rl-conductor ask "A shop sells pens at 3 dollars each. How much do 17 pens cost?"
+      git diff | rl-conductor ask "Review this change." --file -
+      rl-conductor ask --budget 0.05 --json --schema person.json "Who wrote Faust?" | jq -r .text
+    """
+    request = options.build_request(question, file, system=system, schema=schema)
+    built, discovered = options.RunOptions(
+        pool=pool,
+        conductor_folder=conductor,
+        models=model,
+        workers=worker,
+        denied=deny,
+        profile=profile,
+        rounds=rounds,
+        steps=steps,
+        budget=budget,
+        deadline=deadline,
+        tokens=tokens,
+    ).conductor()
+    prepare_models(built, discovered)
+    output = runner.OutputOptions(as_json=as_json, quiet=quiet, show_trace=show_trace, save=save)
+    runner.run_and_print(built, request, output)

@@ -1,0 +1,101 @@
+"""`mcp`: a conductor as an MCP server, for editors, assistants and other agents."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from collections.abc import Coroutine
+from typing import Annotated, Any
+
+import typer
+
+from rl_conductor.cli import options, runner
+from rl_conductor.cli.embedded import prepare_models
+from rl_conductor.cli.output import console
+from rl_conductor.cli.telemetry import export_telemetry
+from rl_conductor.conductor import Conductor
+from rl_conductor.errors import ConfigError
+
+HTTP = "HTTP"
+
+
+def mcp(
+    *,
+    http: Annotated[
+        bool, typer.Option("--http", help="Serve streamable HTTP at /mcp instead of stdin and stdout.")
+    ] = False,
+    host: Annotated[
+        str, typer.Option("--host", metavar="ADDRESS", help="The address to listen on.", rich_help_panel=HTTP)
+    ] = "127.0.0.1",
+    port: Annotated[
+        int, typer.Option("--port", min=0, max=65535, metavar="N", help="The port.", rich_help_panel=HTTP)
+    ] = 8765,
+    api_key_env: Annotated[
+        str | None,
+        typer.Option(
+            "--api-key-env",
+            metavar="VARIABLE",
+            help="The environment variable with the bearer token that clients must send.",
+            rich_help_panel=HTTP,
+            show_default=False,
+        ),
+    ] = None,
+    pool: options.PoolOption = None,
+    conductor: options.ConductorFolder = None,
+    worker: options.Workers = None,
+    deny: options.Denied = None,
+    profile: options.ProfileOption = None,
+    rounds: options.Rounds = None,
+    steps: options.Steps = None,
+    budget: options.Budget = None,
+    deadline: options.Deadline = None,
+    tokens: options.Tokens = None,
+) -> None:
+    """Offer a conductor to other programs as an MCP server with the tool 'ask'.
+
+    By default it speaks over stdin and stdout, for clients that start it themselves. Limits apply to each question;
+    a client can lower them but not raise them.
+
+    \b
+    Examples:
+      claude mcp add conductor -- rl-conductor mcp --pool pool.toml --budget 0.50
+      rl-conductor mcp --http --port 8765 --deadline 120
+    """
+    run_options = options.RunOptions(
+        pool=pool,
+        conductor_folder=conductor,
+        workers=worker,
+        denied=deny,
+        profile=profile,
+        rounds=rounds,
+        steps=steps,
+        budget=budget,
+        deadline=deadline,
+        tokens=tokens,
+    )
+    try:
+        from rl_conductor.cli.commands.mcp import http as transport  # noqa: PLC0415  (an extra)
+        from rl_conductor.cli.commands.mcp.server import conductor_server  # noqa: PLC0415  (an extra)
+    except ModuleNotFoundError as missing:
+        raise ConfigError("'mcp' needs the MCP SDK: pip install 'rl-conductor[mcp]'") from missing
+    listener = transport.listen(host, port, api_key_env) if http else None
+    served, discovered = run_options.conductor()
+    prepare_models(served, discovered)
+    server = conductor_server(served)
+    with export_telemetry():
+        if listener is not None:
+            console.note(console.stderr(), f"serving {listener.url}")
+        else:
+            signal.signal(signal.SIGINT, signal.SIG_DFL)  # a thread that waits for stdin can't be interrupted otherwise
+        work = server.run_stdio_async() if listener is None else transport.serve(server, listener)
+        try:
+            asyncio.run(_until_closed(served, work))
+        except KeyboardInterrupt:
+            raise typer.Exit(runner.INTERRUPTED) from None
+
+
+async def _until_closed(conductor: Conductor, work: Coroutine[Any, Any, None]) -> None:
+    try:
+        await work
+    finally:
+        await conductor.aclose()

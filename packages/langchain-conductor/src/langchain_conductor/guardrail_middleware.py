@@ -1,0 +1,98 @@
+"""`GuardrailMiddleware`: the guardrails as middleware of LangChain's agents, whatever their chat model is."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Literal
+
+from langchain_core.messages import AIMessage, BaseMessage
+from typing_extensions import override
+
+from langchain_conductor.messages import core_messages, lc_message
+from rl_conductor.errors import ConfigError, GuardrailError
+from rl_conductor.guardrails import Guardrail, Stage, check_messages
+from rl_conductor.integration import run_sync
+
+try:
+    from langchain.agents.middleware import AgentMiddleware, AgentState, hook_config
+except ImportError as missing:
+    raise ConfigError(
+        "the library 'langchain' is not installed: pip install 'langchain-conductor[agents]'"
+    ) from missing
+
+Update = dict[str, Any]
+
+
+class GuardrailMiddleware(AgentMiddleware[Any, Any, Any]):
+    """Checks the messages before each call of the agent's model, and the reply after it.
+
+    What is redacted is replaced in the agent's state. Before a call, guardrails with the stage `input` check all
+    messages, results of tools included; after it, those with `answer` check the reply. Tokens that the model streams
+    are not held back; a `ChatConductor(guardrails=...)` does that.
+    """
+
+    def __init__(self, guardrails: Sequence[Guardrail], *, exit_behavior: Literal["error", "end"] = "error") -> None:
+        """`exit_behavior` says whether a refusal raises `GuardrailError` or ends the agent with a message."""
+        super().__init__()
+        if exit_behavior not in ("error", "end"):
+            raise ConfigError(f"exit_behavior is {exit_behavior!r}; write 'error' or 'end'")
+        self.guardrails = tuple(guardrails)
+        self.exit_behavior = exit_behavior
+        self.tools: Sequence[Any] = ()
+
+    @hook_config(can_jump_to=["end"])
+    @override
+    def before_model(self, state: AgentState[Any], runtime: Any) -> Update | None:
+        """Checks all messages."""
+        return run_sync(self._check("input", state["messages"]))
+
+    @hook_config(can_jump_to=["end"])
+    @override
+    async def abefore_model(self, state: AgentState[Any], runtime: Any) -> Update | None:
+        """Checks all messages."""
+        return await self._check("input", state["messages"])
+
+    @hook_config(can_jump_to=["end"])
+    @override
+    def after_model(self, state: AgentState[Any], runtime: Any) -> Update | None:
+        """Checks the reply."""
+        return run_sync(self._check("answer", state["messages"]))
+
+    @hook_config(can_jump_to=["end"])
+    @override
+    async def aafter_model(self, state: AgentState[Any], runtime: Any) -> Update | None:
+        """Checks the reply."""
+        return await self._check("answer", state["messages"])
+
+    async def _check(self, stage: Stage, messages: Sequence[BaseMessage]) -> Update | None:
+        """Returns the messages that change; each takes the place of the one with its id."""
+        before = core_messages(messages)
+        try:
+            after = await check_messages(self.guardrails, stage, before)
+        except GuardrailError as error:
+            if self.exit_behavior == "error":
+                raise
+            return self._refusal(stage, messages, error)
+        changed = [
+            _replaced(message, lc_message(new))
+            for message, old, new in zip(messages, before, after, strict=True)
+            if new != old
+        ]
+        return {"messages": changed} if changed else None
+
+    def _refusal(self, stage: Stage, messages: Sequence[BaseMessage], error: GuardrailError) -> Update:
+        """Ends the agent; a refused reply is replaced."""
+        answer = AIMessage(
+            f"I can't answer this: {error.reason}", response_metadata={"finish_reason": "content_filter"}
+        )
+        if stage == "answer":
+            answer.id = messages[-1].id
+        return {"messages": [answer], "jump_to": "end"}
+
+
+def _replaced(message: BaseMessage, new: BaseMessage) -> BaseMessage:
+    """Returns `new` with the id and metadata of `message`."""
+    update: Update = {"id": message.id, "response_metadata": message.response_metadata}
+    if isinstance(message, AIMessage):
+        update["usage_metadata"] = message.usage_metadata
+    return new.model_copy(update=update)

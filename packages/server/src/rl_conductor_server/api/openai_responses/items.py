@@ -1,0 +1,37 @@
+"""Formats answers as items of the Responses API. Pure."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rl_conductor.trace.trace import Trace
+from rl_conductor.types import ToolCall
+from rl_conductor_server.runs.tool_continuation import tool_calls_of
+
+
+def output_items(trace: Trace) -> list[dict[str, Any]]:
+    """Formats an answer as items."""
+    text = [message_item(trace.id, trace.text)] if trace.text else []
+    return text + [call_item(call) for call in tool_calls_of(trace, "call")]
+
+
+def message_item(run: str, text: str | None) -> dict[str, Any]:
+    content: dict[str, Any] = {"status": "in_progress", "content": []}
+    if text is not None:
+        content = {"status": "completed", "content": [text_part(text)]}
+    return {"type": "message", "id": f"msg_{run.removeprefix('run-')}", "role": "assistant"} | content
+
+
+def text_part(text: str) -> dict[str, Any]:
+    return {"type": "output_text", "text": text, "annotations": [], "logprobs": []}
+
+
+def call_item(call: ToolCall) -> dict[str, Any]:
+    return {
+        "type": "function_call",
+        "id": call.id.replace("call_", "fc_", 1),
+        "call_id": call.id,
+        "name": call.name,
+        "arguments": call.arguments,
+        "status": "completed",
+    }

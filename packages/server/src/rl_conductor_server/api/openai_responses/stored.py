@@ -1,0 +1,47 @@
+"""Formats stored responses and their input items."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rl_conductor.trace.trace import Trace
+from rl_conductor_server.api.adapter import ResponseHeader
+from rl_conductor_server.api.openai_responses.conversation import StoredInput
+from rl_conductor_server.api.openai_responses.endpoint import Responses, unfinished
+from rl_conductor_server.api.openai_responses.items import text_part
+from rl_conductor_server.api.openai_responses.schema import Item, MessageItem, ResponsesBody
+from rl_conductor_server.api.results import Results
+from rl_conductor_server.store import RunRow, StoredResponse, decode
+from rl_conductor_server.store.models import SERVER_GONE
+
+ID_PREFIXES = {"function_call": "fc", "function_call_output": "fco", "reasoning": "rs"}
+STOPPED = "the server was stopped before there was an answer"
+
+
+def response_body(stored: StoredResponse, row: RunRow, trace: Trace | None) -> dict[str, Any]:
+    """Builds the body of a stored response, whether its run has ended or not."""
+    parsed = decode(ResponsesBody, stored.body, run=stored.run).to_request()
+    header = ResponseHeader(stored.run, int(stored.created), row.model, fingerprint="")
+    if row.status == "running":
+        return unfinished(parsed, header, "in_progress", None)
+    if trace is not None and trace.completion is not None:
+        return Responses().response(parsed, header, Results((trace,)))
+    if row.status == "cancelled" and stored.cancel_requested:
+        return unfinished(parsed, header, "cancelled", None)
+    error = SERVER_GONE if row.lost_its_server else STOPPED if row.status == "cancelled" else row.error
+    return unfinished(parsed, header, "failed", error or "the run failed")
+
+
+def input_items(stored: StoredResponse) -> list[dict[str, Any]]:
+    """Formats the input of a stored response, without the turns before it, as items with ids."""
+    items = decode(StoredInput, stored.body, run=stored.run).items
+    return [_item(item, f"{stored.run.removeprefix('run-')}_{number}") for number, item in enumerate(items)]
+
+
+def _item(item: Item, suffix: str) -> dict[str, Any]:
+    body: dict[str, Any] = item.model_dump(mode="json", exclude_none=True)
+    if isinstance(item, MessageItem) and isinstance(item.content, str):
+        text = {"type": "input_text", "text": item.content}
+        body["content"] = [text_part(item.content) if item.role == "assistant" else text]
+    body.setdefault("id", f"{ID_PREFIXES.get(body['type'], 'msg')}_{suffix}")
+    return body | {"status": "completed"}

@@ -1,0 +1,123 @@
+"""A key's budget of one period, of which this process spends a share that it leases from the store."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from decimal import Decimal
+
+from rl_conductor.calls.budget import Amount, Budget, Reservation
+from rl_conductor.workflow.limits import Limits
+from rl_conductor_server.store import BudgetPeriod, BudgetState, Store
+
+ANY_DEPTH = 1_000
+"""The `limits.depth` of budgets around a run, so that they don't count as nested conductors."""
+NOTHING = Amount()
+ROUNDING = Amount(usd=Decimal("1e-6"))
+"""More than the roundings of stored charges add up to; a call that misses the limit by less waits for nothing."""
+INITIAL_POLL, MAX_POLL = 0.1, 2.0
+"""Seconds between requests for a larger share while other processes have the rest of the budget."""
+
+
+class LeasedBudget(Budget):
+    """Reserves calls against this process's share, and extends the share when it is used up.
+
+    A share covers the calls that wait for it and at most twice what is in flight, so that few calls of a busy process
+    wait for the store, and a process that dies leaves little in doubt. `return_unused` shrinks it again.
+    """
+
+    def __init__(self, period: BudgetPeriod, store: Store, state: BudgetState) -> None:
+        super().__init__(Limits(usd=period.usd, tokens=period.tokens, depth=ANY_DEPTH))
+        self._period = period
+        self._store = store
+        self._share = Amount()
+        self._loop = asyncio.get_running_loop()
+        self._extension = asyncio.Lock()
+        self._queued = Amount()
+        """The calls that wait for an extension."""
+        self._earlier = state.charged_here
+        """What the process had charged before this object was created."""
+        self._elsewhere = state.charged_elsewhere
+
+    @property
+    def spent_in_total(self) -> Amount:
+        """The spending of all processes, as far as it is known here."""
+        return self.spent + self._earlier + self._elsewhere
+
+    async def acquire(self, reservation: Reservation) -> None:
+        self._refuse_unpriced(reservation.model, reservation.bound)
+        while not self._reserve(reservation.amount):
+            if asyncio.get_running_loop() is self._loop:
+                await self._extend(reservation)
+            else:
+                extending = asyncio.run_coroutine_threadsafe(self._extend(reservation), self._loop)
+                await asyncio.wrap_future(extending)
+
+    def _reserve(self, amount: Amount) -> bool:
+        with self._lock:
+            if not self._fits(amount):
+                return False
+            self.reserved += amount
+            self._in_flight += 1
+            return True
+
+    def _fits(self, amount: Amount) -> bool:
+        return self._period.covers(self.spent + self.reserved + amount, within=self._share)
+
+    async def _extend(self, reservation: Reservation) -> None:
+        """Wait until the share covers the reservation.
+
+        Raises:
+            LimitError: the budget would not cover it with no other call in flight.
+            StoreUnavailableError: the store does not answer.
+        """
+        amount, poll = reservation.amount, INITIAL_POLL
+        self._queued += amount
+        try:
+            async with self._extension:
+                while not self._fits(amount):
+                    state = await self._request(amount)
+                    if state.added != NOTHING:
+                        continue
+                    is_final = poll > INITIAL_POLL and self.reserved == state.leased_elsewhere == NOTHING
+                    self._refuse_excess(reservation.model, amount + ROUNDING if is_final else amount)
+                    self.return_unused()  # another process may need less than this one
+                    await self._wait_for_release(poll)
+                    poll = min(2 * poll, MAX_POLL)
+        finally:
+            self._queued -= amount
+
+    async def _request(self, amount: Amount) -> BudgetState:
+        """Request what is missing for a call."""
+        missing = self.spent + self.reserved + amount - self._share
+        state = await self._store.extend_budget(self._period, missing, ahead=self.reserved + self._queued - amount)
+        self._elsewhere = state.charged_elsewhere
+        with self._lock:
+            self._share += state.added
+        return state
+
+    async def _wait_for_release(self, seconds: float) -> None:
+        """Wait until a call of this process ends, or another process may have returned a part of its share."""
+        change: asyncio.Future[None] = self._loop.create_future()
+        with self._lock:
+            self._waiting.add(change)
+        try:
+            with suppress(TimeoutError):
+                await asyncio.wait_for(change, seconds)
+        finally:
+            self._waiting.discard(change)
+
+    def return_unused(self, *, is_closing: bool = False) -> None:
+        """Return what the calls in flight and as much again don't need; when closing, everything that is not spent."""
+        with self._lock:
+            needed = self.spent if is_closing else self.spent + self.reserved + self.reserved
+            unused = Amount(
+                max(self._share.usd - needed.usd, 0 * needed.usd), max(self._share.tokens - needed.tokens, 0)
+            )
+            self._share -= unused
+        if unused != Amount():
+            self._store.return_budget(self._period, unused)
+
+    async def refresh(self) -> None:
+        """Read the spending of other processes."""
+        self._elsewhere = (await self._store.read_budget(self._period)).charged_elsewhere

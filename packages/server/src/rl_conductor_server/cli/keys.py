@@ -1,0 +1,154 @@
+"""`keys`: creates, lists, rotates and revokes API keys and administrators in a server's store."""
+
+from __future__ import annotations
+
+import json
+import sys
+from datetime import UTC, datetime
+from decimal import Decimal
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import typer
+from pydantic import TypeAdapter, ValidationError
+from rich.table import Table
+
+from rl_conductor.cli.output import console
+from rl_conductor.errors import ConfigError
+from rl_conductor_server.auth.keys import RESERVED_NAMES, KeyTerms, create_key, revoke_key, rotate_key
+from rl_conductor_server.cli import store_options
+from rl_conductor_server.settings import EntryName, read_settings
+from rl_conductor_server.store import StoredKey
+
+app = typer.Typer(
+    help="Create, list, rotate and revoke API keys at run time.", no_args_is_help=True, add_completion=False
+)
+
+Name = Annotated[str, typer.Argument(metavar="NAME", help="Name of the key.")]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON, and nothing else.")]
+Days = Annotated[
+    float | None, typer.Option("--expires-in-days", min=0.001, max=36_500, metavar="N", help="Days until it expires.")
+]
+
+
+@app.command()
+def create(
+    name: Name,
+    *,
+    usd: Annotated[float | None, typer.Option("--usd", min=0, metavar="N", help="US dollars a period.")] = None,
+    tokens: Annotated[int | None, typer.Option("--tokens", min=0, metavar="N", help="Tokens a period.")] = None,
+    per: Annotated[Literal["day", "month", "ever"], typer.Option("--per", help="The period.")] = "month",
+    requests_per_minute: Annotated[
+        int | None, typer.Option("--requests-per-minute", min=1, metavar="N", help="Limit of each server process.")
+    ] = None,
+    model: Annotated[
+        list[str] | None, typer.Option("--model", metavar="NAME", help="A model that it may use; may be repeated.")
+    ] = None,
+    expires_in_days: Days = None,
+    admin: Annotated[bool, typer.Option("--admin", help="A key for /admin and the pages, not for requests.")] = False,
+    as_json: JsonOption = False,
+    store: store_options.StoreOption = None,
+    config: store_options.ConfigOption = None,
+) -> None:
+    """Create a key and print its secret, which can't be shown again.
+
+    \b
+    Examples:
+      rl-conductor keys create team-a --usd 25 --per month
+      rl-conductor keys create alice --admin
+    """
+    _check_name(name, config)
+    terms = KeyTerms(
+        usd=None if usd is None else Decimal(str(usd)),
+        tokens=tokens,
+        per=per,
+        requests_per_minute=requests_per_minute,
+        models=frozenset(model) if model else None,
+        expires_in_days=expires_in_days,
+        admin=admin,
+    )
+    secret = store_options.with_store(store, config, lambda opened: create_key(opened, name, terms), create=True)
+    _print_secret(name, secret, as_json=as_json)
+
+
+@app.command(name="list")
+def list_keys(
+    *,
+    as_json: JsonOption = False,
+    store: store_options.StoreOption = None,
+    config: store_options.ConfigOption = None,
+) -> None:
+    """List the keys of the store, with the dates of all their secrets. Keys of the settings file are not listed."""
+    keys = store_options.with_store(store, config, lambda opened: opened.keys.list_all())
+    rows = [_describe(key) for key in keys]
+    if as_json:
+        sys.stdout.write(json.dumps(rows, indent=2) + "\n")
+        return
+    table = Table("name", "for", "state", "created", "expires", "limits", box=None)
+    for row in rows:
+        limits = " ".join(f"{name}={value}" for name, value in row["limits"].items())
+        table.add_row(*(str(row[name] or "") for name in ("name", "for", "state", "created", "expires")), limits)
+    console.stdout().print(table)
+
+
+@app.command()
+def rotate(
+    name: Name,
+    *,
+    grace_seconds: Annotated[
+        float, typer.Option("--grace-seconds", min=0, metavar="N", help="Seconds for which the old secret stays valid.")
+    ] = 0.0,
+    as_json: JsonOption = False,
+    store: store_options.StoreOption = None,
+    config: store_options.ConfigOption = None,
+) -> None:
+    """Give a key a new secret and print it."""
+    secret = store_options.with_store(
+        store, config, lambda opened: rotate_key(opened, name, grace_seconds=grace_seconds)
+    )
+    _print_secret(name, secret, as_json=as_json)
+
+
+@app.command()
+def revoke(name: Name, *, store: store_options.StoreOption = None, config: store_options.ConfigOption = None) -> None:
+    """Revoke a key. Running servers reject it within about 2 seconds; its runs in progress end as usual."""
+    store_options.with_store(store, config, lambda opened: revoke_key(opened, name))
+    console.note(console.stderr(), f"The key {name} is revoked.")
+
+
+def _check_name(name: str, config: Path | None) -> None:
+    """Checks the name of a new key. Raises `ConfigError` if it is invalid, or a name of the settings."""
+    try:
+        TypeAdapter(EntryName).validate_python(name)
+    except ValidationError as error:
+        allowed = "up to 64 ASCII letters and digits, with '.', '_' and '-' allowed after the first"
+        raise ConfigError(f"{name!r} can't be the name of a key; use {allowed}") from error
+    settings = read_settings(config) if config else None
+    if name in RESERVED_NAMES or (settings is not None and name in {*settings.keys, *settings.admins}):
+        raise ConfigError(f"{name!r} is a name of the settings, or reserved; choose another")
+
+
+def _print_secret(name: str, secret: str, *, as_json: bool) -> None:
+    if as_json:
+        sys.stdout.write(json.dumps({"name": name, "key": secret}) + "\n")
+        return
+    console.stdout().print(secret, soft_wrap=True)
+    console.note(console.stderr(), "The key is shown only now. Running servers accept it within about 2 seconds.")
+
+
+def _describe(key: StoredKey) -> dict[str, Any]:
+    now = datetime.now(UTC).timestamp()
+    state = "valid" if key.is_valid(now) else "expired" if key.revoked is None else "revoked"
+    return {
+        "name": key.name,
+        "for": "administration" if key.admin else "requests",
+        "state": state,
+        "created": _format_time(key.created),
+        "expires": _format_time(key.expires),
+        "revoked": _format_time(key.revoked),
+        "limits": json.loads(key.entry),
+    }
+
+
+def _format_time(seconds: float | None) -> str | None:
+    return None if seconds is None else datetime.fromtimestamp(seconds, UTC).isoformat(timespec="seconds")

@@ -1,0 +1,78 @@
+"""`/admin/keys`: API keys and administrators, created, rotated and revoked at run time."""
+
+from __future__ import annotations
+
+import logging
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Path, Request
+from pydantic import Field
+
+from rl_conductor_server.api.body import read_json
+from rl_conductor_server.auth.keys import KeyTerms, revoke_key, rotate_key
+from rl_conductor_server.endpoints.dependencies import ADMIN_ONLY, Administrator, ServiceDependency, json_body
+from rl_conductor_server.request_validation import Body, parse_body
+from rl_conductor_server.settings import EntryName
+
+log = logging.getLogger("rl_conductor_server.admin")
+router = APIRouter(prefix="/admin/keys", dependencies=ADMIN_ONLY)
+KeyName = Annotated[str, Path(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$")]
+
+
+class CreateKeyBody(KeyTerms, Body):
+    """The body of `POST /admin/keys`."""
+
+    name: EntryName
+
+
+class RotateKeyBody(Body):
+    """The body of `POST /admin/keys/NAME/rotate`."""
+
+    grace_seconds: float = Field(default=0.0, ge=0, le=90 * 86_400)
+    """Seconds for which the old secret remains valid."""
+
+
+@router.get("")
+async def list_keys(service: ServiceDependency) -> dict[str, Any]:
+    """Lists all valid API keys with their limits and spending, and all administrators that were created at run time."""
+    await service.keys.refresh()
+    return {
+        "object": "list",
+        "data": [await key.report() for key in service.keys],
+        "administrators": service.keys.admin_names,
+    }
+
+
+@router.post("", openapi_extra=json_body(CreateKeyBody))
+async def create_key(http: Request, service: ServiceDependency, administrator: Administrator) -> dict[str, Any]:
+    """Creates a key and returns its secret, which can't be read again."""
+    body = parse_body(CreateKeyBody, await _read(http, service))
+    secret = await service.keys.create(body.name, KeyTerms(**body.model_dump(exclude={"name"})))
+    log.info("key created", extra={"key": body.name, "administrator": administrator})
+    return {"object": "key", "key": secret, **body.model_dump(mode="json")}
+
+
+@router.post("/{name}/rotate", openapi_extra=json_body(RotateKeyBody))
+async def rotate(
+    name: KeyName, http: Request, service: ServiceDependency, administrator: Administrator
+) -> dict[str, Any]:
+    """Gives a key a new secret, and returns it."""
+    body = parse_body(RotateKeyBody, await _read(http, service))
+    secret = await rotate_key(service.store, name, grace_seconds=body.grace_seconds)
+    await service.keys.refresh()
+    log.info("key rotated", extra={"key": name, "administrator": administrator})
+    return {"object": "key", "key": secret, "name": name}
+
+
+@router.delete("/{name}")
+async def revoke(name: KeyName, service: ServiceDependency, administrator: Administrator) -> dict[str, Any]:
+    """Revokes a key, at once in this process, and in all others when they next read the keys."""
+    await revoke_key(service.store, name)
+    await service.keys.refresh()
+    log.info("key revoked", extra={"key": name, "administrator": administrator})
+    return {"object": "key", "name": name, "revoked": True}
+
+
+async def _read(http: Request, service: ServiceDependency) -> bytes:
+    intake = service.settings.intake
+    return await read_json(http, max_bytes=intake.body_bytes, seconds=intake.client_seconds)

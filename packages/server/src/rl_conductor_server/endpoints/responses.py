@@ -1,0 +1,112 @@
+"""`/v1/responses/ID`: retrieves, deletes and cancels stored responses of the caller's API key."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Annotated, Any, Literal
+
+from fastapi import APIRouter, Query
+
+from rl_conductor_server.api.openai_responses.conversation import not_found
+from rl_conductor_server.api.openai_responses.schema import run_of
+from rl_conductor_server.api.openai_responses.stored import input_items, response_body
+from rl_conductor_server.endpoints.dependencies import Caller, ServiceDependency
+from rl_conductor_server.errors import invalid_request
+from rl_conductor_server.service import Service
+from rl_conductor_server.store import RunRow, StoredResponse
+
+router = APIRouter(prefix="/v1/responses")
+
+CANCEL_SECONDS = 5.0
+"""How long `cancel` waits for another process to end the run; processes look for such requests every 2 seconds."""
+POLL_SECONDS = 0.1
+
+
+@router.get("/{response}")
+async def retrieve(response: str, service: ServiceDependency, key: Caller, *, stream: bool = False) -> dict[str, Any]:
+    """Returns a response, which may still be in progress."""
+    if stream:
+        message = "a stored response can't be streamed; leave stream out, and repeat the request until it has ended"
+        raise invalid_request(message, param="stream")
+    stored, row = await _find(service, response, key.name)
+    return await _body(service, stored, row)
+
+
+@router.delete("/{response}")
+async def delete(response: str, service: ServiceDependency, key: Caller) -> dict[str, Any]:
+    """Deletes a response and the content of its run."""
+    stored, row = await _find(service, response, key.name)
+    if row.status == "running":
+        raise invalid_request("The response is still in progress; cancel it before you delete it.", param="response_id")
+    await service.store.responses.delete(stored.run, key=key.name)
+    return {"id": response, "object": "response", "deleted": True}
+
+
+@router.get("/{response}/input_items")
+async def list_input_items(
+    response: str,
+    service: ServiceDependency,
+    key: Caller,
+    *,
+    after: str | None = None,
+    limit: Annotated[int, Query(ge=1, le=100)] = 20,
+    order: Literal["asc", "desc"] = "desc",
+) -> dict[str, Any]:
+    """Lists the input of one request, without the turns before it."""
+    stored, _ = await _find(service, response, key.name)
+    items = input_items(stored)
+    if order == "desc":
+        items.reverse()
+    if after is not None:
+        position = next((index for index, item in enumerate(items) if item["id"] == after), None)
+        if position is None:
+            raise invalid_request(f"this response has no input item {after!r}", param="after")
+        items = items[position + 1 :]
+    page = items[:limit]
+    ends = {"first_id": page[0]["id"], "last_id": page[-1]["id"]} if page else {"first_id": None, "last_id": None}
+    return {"object": "list", "data": page, "has_more": len(items) > limit} | ends
+
+
+@router.post("/{response}/cancel")
+async def cancel(response: str, service: ServiceDependency, key: Caller) -> dict[str, Any]:
+    """Cancels a response in the background, and returns it; one that has ended is returned as it is."""
+    stored, row = await _find(service, response, key.name)
+    if not stored.background:
+        raise invalid_request("Cannot cancel a synchronous response.", param="response_id")
+    if row.status == "running":
+        await service.store.responses.request_cancel(stored.run)
+        task = service.runs.cancel(stored.run)
+        if task is not None:
+            await asyncio.wait([task])
+        else:
+            await _wait_until_ended(service, stored)
+        stored, row = await _find(service, response, key.name)
+    return await _body(service, stored, row)
+
+
+async def _wait_until_ended(service: Service, stored: StoredResponse) -> None:
+    """Waits for the process that runs a response."""
+    for _ in range(round(CANCEL_SECONDS / POLL_SECONDS)):
+        row = await service.store.get_run(stored.run, key=stored.key)
+        if row is None or row.status != "running":
+            return
+        await asyncio.sleep(POLL_SECONDS)
+
+
+async def _find(service: Service, response: str, key: str) -> tuple[StoredResponse, RunRow]:
+    """Returns a response of an API key and its run.
+
+    Raises:
+        ApiError: there is none, or it belongs to another key.
+    """
+    run = run_of(response)
+    stored = await service.store.responses.get(run, key=key)
+    row = None if stored is None else await service.store.get_run(run, key=key)
+    if stored is None or row is None:
+        raise not_found(run)
+    return stored, row
+
+
+async def _body(service: Service, stored: StoredResponse, row: RunRow) -> dict[str, Any]:
+    trace = None if row.status == "running" else await service.store.get_trace(stored.run, key=stored.key)
+    return response_body(stored, row, trace)

@@ -1,0 +1,114 @@
+"""Stores the requests and answers of the Responses API, to which later requests refer by id."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+
+from sqlalchemy import Connection, delete, func, literal, select, update
+from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.ext.asyncio import AsyncEngine
+
+from rl_conductor.types import Text, Value
+from rl_conductor_server.store.tables import responses, runs, steps
+from rl_conductor_server.store.write_behind import WriteBehindQueue
+
+MAX_TURNS = 1_000
+"""Maximum number of earlier responses in a conversation."""
+
+
+class StoredResponse(Value):
+    """The request of a response, and the answer once there is one."""
+
+    run: str
+    key: str
+    """Name of the API key that may read it."""
+    previous: str | None = None
+    """The run whose conversation it continues."""
+    created: float
+    """Seconds since 1970."""
+    body: Text
+    """The request as JSON, without the turns before it."""
+    output: Text | None = None
+    """The answer as a JSON array of items."""
+    background: bool = False
+    cancel_requested: bool = False
+
+
+class ResponseStore:
+    """Part of the `Store`. A response has the id of its run; both are deleted after `retain_days`."""
+
+    def __init__(self, engine: AsyncEngine, write_queue: WriteBehindQueue) -> None:
+        self._engine = engine
+        self._write_queue = write_queue
+        self._insert = (sqlite if engine.dialect.name == "sqlite" else postgresql).insert
+
+    def add(self, response: StoredResponse) -> None:
+        """Stores a request, unless an earlier attempt at it is stored."""
+        insert = self._insert(responses).values(response.model_dump()).on_conflict_do_nothing(index_elements=["run"])
+        self._write_queue.add(lambda connection: connection.execute(insert))
+
+    def set_output(self, run: str, output: str) -> None:
+        """Stores the answer of a response that was not deleted meanwhile."""
+        statement = update(responses).where(responses.c.run == run).values(output=output)
+        self._write_queue.add(lambda connection: connection.execute(statement))
+
+    async def get(self, run: str, *, key: str) -> StoredResponse | None:
+        """Returns a response if it belongs to this API key."""
+        query = select(responses).where(responses.c.run == run, responses.c.key == key)
+        await self._write_queue.flush()
+        async with self._engine.connect() as connection:
+            row = (await connection.execute(query)).mappings().first()
+        return None if row is None else StoredResponse.model_validate(row)
+
+    async def get_turns(self, run: str, *, key: str, max_bytes: int) -> Sequence[StoredResponse]:
+        """Returns the conversation of an API key that ends with a response, oldest first.
+
+        It begins with a response that has a `previous` one if that one was deleted, or there are more than `MAX_TURNS`.
+        It is empty if the last response doesn't exist, or if the whole is longer than `max_bytes`.
+        """
+        is_own = responses.c.key == key
+        turns = select(responses.c.run, responses.c.previous, literal(0).label("age")).where(
+            responses.c.run == run, is_own
+        )
+        chain = turns.cte("chain", recursive=True)
+        earlier = select(responses.c.run, responses.c.previous, chain.c.age + 1)
+        older = earlier.join(chain, responses.c.run == chain.c.previous).where(is_own, chain.c.age < MAX_TURNS - 1)
+        chain = chain.union_all(older)
+        sizes = func.length(responses.c.body) + func.coalesce(func.length(responses.c.output), 0)
+        query = select(responses).join(chain, chain.c.run == responses.c.run).order_by(chain.c.age.desc())
+        total = select(func.sum(sizes)).select_from(responses).join(chain, chain.c.run == responses.c.run)
+        await self._write_queue.flush()
+        async with self._engine.connect() as connection:
+            if ((await connection.execute(total)).scalar_one() or 0) > max_bytes:
+                return []
+            rows = (await connection.execute(query)).mappings().all()
+        return [StoredResponse.model_validate(row) for row in rows]
+
+    async def request_cancel(self, run: str) -> None:
+        """Asks the process that runs a response in the background to cancel it."""
+        statement = update(responses).where(responses.c.run == run).values(cancel_requested=True)
+        await self._write_queue.execute(lambda connection: connection.execute(statement).close())
+
+    async def list_cancelled(self, active_runs: Collection[str]) -> Sequence[str]:
+        """Returns those of `active_runs` that somebody asked to cancel."""
+        if not active_runs:
+            return []
+        query = select(responses.c.run).where(responses.c.run.in_(active_runs), responses.c.cancel_requested)
+        async with self._engine.connect() as connection:
+            return (await connection.execute(query)).scalars().all()
+
+    async def delete(self, run: str, *, key: str) -> bool:
+        """Deletes a response with the content of its run; usage and audit record stay. `False` if there is none."""
+
+        def erase(connection: Connection) -> bool:
+            is_own = responses.c.run == run, responses.c.key == key
+            if not connection.execute(delete(responses).where(*is_own)).rowcount:
+                return False
+            connection.execute(delete(steps).where(steps.c.run == run))
+            connection.execute(update(runs).where(runs.c.id == run).values(trace=None, question="", answer=None))
+            return True
+
+        return await self._write_queue.execute(erase)
+
+    def delete_old(self, connection: Connection, *, before: float) -> None:
+        connection.execute(delete(responses).where(responses.c.created < before))

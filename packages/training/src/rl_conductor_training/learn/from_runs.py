@@ -1,0 +1,193 @@
+"""`learn_from_runs`: learns from exported production runs with feedback.
+
+With a judge, the questions become a task: workflows are explored, compared and proved as for any other task. Without
+one, no new answer could be scored, so that the planner only gets the plans that users liked, and nothing is proved.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import UTC, datetime
+from decimal import Decimal
+from pathlib import Path
+
+from rl_conductor._internal.jsonl import write_lines, write_value
+from rl_conductor._internal.version import package_version
+from rl_conductor.config.learned_folder import write_conductor_folder
+from rl_conductor.errors import ConfigError
+from rl_conductor.models import Model, model
+from rl_conductor.planning.planner import Planner
+from rl_conductor.pool.pool import WorkerPool
+from rl_conductor.scoring import Sample, Score, Task
+from rl_conductor.trace.feedback import POSITIVE_SCORE
+from rl_conductor.workflow.example import PlanExample
+from rl_conductor.workflow.limits import Limits
+from rl_conductor_training.learn.candidates import describe, generalize
+from rl_conductor_training.learn.data import archive_opening
+from rl_conductor_training.learn.estimate import CostEstimate
+from rl_conductor_training.learn.gate import grouped_interval
+from rl_conductor_training.learn.learn import OPENING_FILE, LearnSettings, Progress, learn
+from rl_conductor_training.learn.record import FeedbackRecord, LearnRecord, ShapeSummary
+from rl_conductor_training.learn.stored_runs import (
+    RUNS_FILE,
+    RatedWorkflow,
+    StoredRuns,
+    merge_stored_runs,
+    read_stored_runs,
+    request_text,
+)
+from rl_conductor_training.learn.workspace import Pool, Workspace, open_workspace
+from rl_conductor_training.tasks.groups import group_of
+from rl_conductor_training.tasks.scorers.judge import Judge, UnaidedJudge
+
+
+async def learn_from_runs(
+    path: str | Path,
+    pool: Pool,
+    *,
+    out: str | Path,
+    judge: Model | str | None = None,
+    feedback_key: str | None = None,
+    update: bool = False,
+    budget: Limits | None = None,
+    planner: Planner | None = None,
+    settings: LearnSettings | None = None,
+    on_counts: Callable[[str], None] = lambda _counts: None,
+    on_estimate: Callable[[CostEstimate], None] = lambda _estimate: None,
+    on_progress: Progress = lambda _stage, _row: None,
+) -> LearnRecord | FeedbackRecord:
+    """Learns a conductor from runs of a server, and writes it to a folder that `Conductor.load` reads.
+
+    Args:
+        path: a file that `rl-conductor runs export` wrote.
+        pool: the workers, or the path of a pool file.
+        out: the folder.
+        judge: a model, or its `provider:name`, that scores the answers of other workflows; without one, no worker is
+            called.
+        feedback_key: only feedback by this key counts.
+        update: adds the runs to those that the folder was learned from, and goes on from its experience.
+        budget: hard caps, as for `learn`.
+        planner: the prompted planner; by default that of the pool file, or the model of the first worker.
+        settings: the seed, the concurrency and the learners.
+        on_counts: called with a line that says what became of the runs.
+        on_estimate: called with the expected cost before anything is spent.
+        on_progress: called as stages begin and rows arrive.
+
+    Raises:
+        ConfigError: the file can't be read, has too few usable runs, or the folder was learned from other runs.
+        LimitError: the caps are too low to compare the workers.
+    """
+    folder = Path(out)
+    stored, is_extended = merge_stored_runs(
+        read_stored_runs(Path(path), feedback_key=feedback_key), folder, update=update
+    )
+    if is_extended:
+        archive_opening(folder / OPENING_FILE)
+    write_lines(folder / RUNS_FILE, stored.runs)
+
+    def rate(workers: WorkerPool) -> list[RatedWorkflow]:
+        on_counts(stored.report(workers))
+        return stored.rated_workflows(workers)
+
+    if judge is not None:
+        return await learn(
+            judged_task(stored, model(judge) if isinstance(judge, str) else judge),
+            pool,
+            out=folder,
+            budget=budget,
+            planner=planner,
+            settings=settings,
+            production=rate,
+            on_estimate=on_estimate,
+            on_progress=on_progress,
+        )
+    on_estimate(CostEstimate(calls=0, tokens=0, usd=Decimal(0), minutes=0.0))
+    workspace = open_workspace(pool, planner, folder)
+    conductor = workspace.conductor
+    try:
+        return _learn_from_feedback(stored, rate(conductor.pool), workspace)
+    finally:
+        await conductor.aclose()
+
+
+def _learn_from_feedback(stored: StoredRuns, rated: list[RatedWorkflow], workspace: Workspace) -> FeedbackRecord:
+    """Gives the planner the liked plans as examples, and writes the folder."""
+    record, examples = collect_liked_plans(stored, rated)
+    write_conductor_folder(
+        workspace.folder,
+        method=record.recommended,
+        pool=workspace.conductor.pool,
+        planner=replace(workspace.conductor.planner, examples=examples),
+        pool_file=workspace.pool_file,
+    )
+    write_value(workspace.folder / "record.json", record)
+    return record
+
+
+def judged_task(stored: StoredRuns, judge: Model) -> Task:
+    """Builds a task from the questions; a judge compares replies with the answer that users liked, if there is one.
+
+    Raises:
+        ConfigError: there are no questions.
+    """
+    with_answer, unaided = Judge(judge), UnaidedJudge(judge)
+
+    async def score(sample: Sample, text: str) -> Score:
+        full = sample.model_copy(update={"question": request_text(sample)})
+        return await (with_answer if sample.answer else unaided)(full, text)
+
+    samples = tuple(
+        sample.model_copy(update={"details": sample.details | {"judge": judge.name}})
+        for sample in stored.samples(only_rated=False)
+    )
+    return Task("runs", samples, score)
+
+
+def collect_liked_plans(
+    stored: StoredRuns, rated: list[RatedWorkflow]
+) -> tuple[FeedbackRecord, tuple[PlanExample, ...]]:
+    """Collects the best-rated plan of each question as an example for the planner; of equally good ones the cheapest.
+
+    Raises:
+        ConfigError: no plan was liked.
+    """
+    questions = {sample.id: sample for sample in stored.samples(only_rated=True)}
+    best: dict[str, RatedWorkflow] = {}
+    for run in sorted(rated, key=lambda run: (-run.score, run.usd, run.tokens, run.workflow.model_dump_json())):
+        if run.score >= POSITIVE_SCORE:
+            best.setdefault(run.sample, run)
+    if not best:
+        raise ConfigError(
+            "no run with positive feedback used the workers of this pool, so there is nothing to learn from; "
+            "collect feedback, or name --judge to score new answers"
+        )
+    examples = tuple(
+        PlanExample(question=questions[sample].question, workflow=run.workflow) for sample, run in sorted(best.items())
+    )
+    record = FeedbackRecord(
+        created=datetime.now(UTC),
+        package=package_version(),
+        counts=dict(stored.counts),
+        questions=len({run.sample for run in rated}),
+        shapes=_summarize_shapes(rated, questions),
+        examples=len(examples),
+    )
+    return record, examples
+
+
+def _summarize_shapes(rated: list[RatedWorkflow], questions: dict[str, Sample]) -> tuple[ShapeSummary, ...]:
+    shapes: dict[str, list[RatedWorkflow]] = defaultdict(list)
+    for run in rated:
+        shapes[describe(generalize(run.workflow))].append(run)
+    ordered = sorted(shapes.items(), key=lambda item: (-len(item[1]), item[0]))
+    return tuple(
+        ShapeSummary(
+            workflow=name,
+            score=grouped_interval([run.score for run in runs], [group_of(questions[run.sample]) for run in runs]),
+            usd=sum((run.usd for run in runs), Decimal(0)) / len(runs),
+            seconds=sum(run.seconds for run in runs) / len(runs),
+        )
+        for name, runs in ordered
+    )

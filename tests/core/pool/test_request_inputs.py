@@ -1,0 +1,89 @@
+"""The names of the parts of a conversation, and what is left when a step sees only some of them."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+import pytest
+
+from rl_conductor.pool.request_inputs import (
+    LONG_CHARS,
+    MAX_OFFERED,
+    input_parts,
+    offered_inputs,
+    select_inputs,
+    select_question,
+)
+from rl_conductor.types import FilePart, ImagePart, Message, TextPart, ToolCall
+
+LONG = "x" * LONG_CHARS
+IMAGE, OTHER, FILE = ImagePart(url="https://a"), ImagePart(url="https://b"), FilePart(data="QQ==")
+CONVERSATION = (
+    Message.system("Be brief."),
+    Message.user("Look at this.", IMAGE),
+    Message.assistant(tool_calls=[ToolCall(id="1", name="look", arguments="{}")]),
+    Message.tool("1", "a cat"),
+    Message.assistant("A cat."),
+    Message.user("Thanks."),
+    Message.assistant(LONG),
+    Message.user("Compare them.", OTHER, FILE, TextPart(text=LONG), TextPart(text="short")),
+    Message.assistant(tool_calls=[ToolCall(id="2", name="look", arguments="{}")]),
+    Message.tool("2", "a dog"),
+)
+
+
+def names(messages: Collection[Message]) -> list[str]:
+    return [part.name for part in input_parts(tuple(messages))]
+
+
+def test_turns_attachments_and_long_texts_have_names() -> None:
+    assert names(CONVERSATION) == ["turn 1", "image 1", "turn 2", "image 2", "file 1", "text 1"]
+    assert names([Message.user("What?")]) == names([Message.assistant("Hello.")]) == names([]) == []
+    assert names([Message.user(LONG)]) == [], "the question itself"
+
+
+def test_plans_may_name_several_attachments_and_long_turns() -> None:
+    def offered(*messages: Message) -> tuple[str, ...]:
+        return offered_inputs(input_parts(messages))
+
+    assert offered_inputs(input_parts(CONVERSATION)) == ("image 1", "turn 2", "image 2", "file 1", "text 1")
+    assert offered(Message.user("What?", IMAGE)) == (), "there is nothing to choose"
+    assert offered(Message.user("What?", IMAGE, FILE)) == ("image 1", "file 1")
+    assert offered(Message.user("Hi."), Message.assistant("Hello."), Message.user("What?")) == ()
+    assert offered(Message.user(LONG), Message.user("What?")) == ("turn 1",)
+    assert len(offered(Message.user("What?", *[IMAGE] * 50))) == MAX_OFFERED
+
+
+def test_without_a_choice_everything_stays() -> None:
+    assert select_inputs(CONVERSATION, None) == CONVERSATION
+    assert select_inputs(CONVERSATION, names(CONVERSATION)) == CONVERSATION
+    assert select_inputs([Message.assistant("Hi.")], []) == (Message.assistant("Hi."),)
+    assert select_question(CONVERSATION, None) == "Compare them." + LONG + "short"
+    assert select_question([Message.assistant("Hi.")], []) == ""
+
+
+def test_a_turn_is_removed_with_its_replies_and_that_is_said() -> None:
+    selected = select_inputs(CONVERSATION, ["turn 2", "image 2", "file 1", "text 1"])
+    assert [message.role for message in selected] == ["system", "user", "assistant", "user", "assistant", "tool"]
+    assert selected[1:3] == CONVERSATION[5:7]
+    assert selected[3].text.startswith("[not shown to this step: turn 1, image 1]\n\nCompare them.")
+    assert "a cat" not in str(selected)
+    assert selected[4:] == CONVERSATION[8:], "the question's own tool calls stay"
+
+
+def test_an_attachment_of_a_removed_turn_moves_to_the_question() -> None:
+    selected = select_inputs(CONVERSATION, ["image 1"])
+    assert [message.role for message in selected] == ["system", "user", "assistant", "tool"]
+    assert [part for part in selected[1].content if not isinstance(part, TextPart)] == [IMAGE]
+    assert selected[1].text.startswith("[not shown to this step: turn 1, turn 2, image 2, file 1]")
+
+
+def test_an_attachment_is_removed_from_a_turn_that_stays() -> None:
+    selected = select_inputs(CONVERSATION, ["turn 1", "turn 2", "file 1"])
+    assert selected[1].content == (TextPart(text="Look at this."),)
+    assert [part.type for part in selected[7].content] == ["text", "text", "file", "text", "text"]
+
+
+@pytest.mark.parametrize(("inputs", "expected"), [(["text 1"], LONG), ([], "[text 1 is not shown to this step]")])
+def test_long_texts_of_the_question_can_be_left_out(inputs: list[str], expected: str) -> None:
+    assert select_question(CONVERSATION, inputs) == f"Compare them.{expected}short"

@@ -1,0 +1,49 @@
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from typer.testing import Result
+
+Cli = Callable[..., Result]
+
+
+def test_keys_are_created_rotated_revoked_and_listed_without_their_secrets(cli: Cli, url: str) -> None:
+    made = json.loads(cli("keys", "create", "team-a", "--usd", "2.5", "--model", "m", "--json", "--store", url).stdout)
+    new = cli("keys", "rotate", "team-a", "--grace-seconds", "60", "--store", url).stdout.strip()
+    cli("keys", "create", "ann", "--admin", "--expires-in-days", "30", "--store", url)
+    cli("keys", "revoke", "ann", "--store", url)
+    listed = cli("keys", "list", "--json", "--store", url).stdout
+    assert made["key"].startswith("rlc_")
+    assert new.startswith("rlc_")
+    assert made["key"] != new
+    assert made["key"] not in listed
+    assert new not in listed
+    ann, newest, oldest = json.loads(listed)
+    assert (ann["name"], ann["for"], ann["state"]) == ("ann", "administration", "revoked")
+    assert newest["limits"] == oldest["limits"] == {"usd": "2.5", "per": "month", "models": ["m"]}
+    assert newest["expires"] is None
+    assert oldest["expires"] is not None
+    assert "team-a" in cli("keys", "list", "--store", url).stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["create", "team a"], "can't be the name of a key"),
+        (["create", "local"], "reserved"),
+        (["create", "red"], "a name of the settings"),
+        (["create", "twice"], "existed and was revoked"),
+        (["rotate", "nobody"], "no valid key 'nobody'"),
+        (["revoke", "nobody"], "no valid key 'nobody'"),
+    ],
+)
+def test_errors_say_what_is_wrong(cli: Cli, url: str, tmp_path: Path, arguments: list[str], message: str) -> None:
+    settings = tmp_path / "conductor.toml"
+    settings.write_text(f'[keys.red]\nsha256 = "{"0" * 64}"\n[store]\nurl = "{url}"\n')
+    cli("keys", "create", "twice", "--config", str(settings))
+    result = cli("keys", *arguments, "--config", str(settings))
+    assert result.exit_code == 2
+    assert message in result.stderr

@@ -1,0 +1,100 @@
+"""The lines of requests and runs."""
+
+from __future__ import annotations
+
+import io
+import json
+import logging
+from collections.abc import Callable, Iterator
+from datetime import datetime
+from typing import Any
+
+import pytest
+
+from rl_conductor.errors import ModelError
+from rl_conductor.models.scripted import ScriptedModel
+from rl_conductor_server.auth.keys import hash_key
+from rl_conductor_server.logs import formatter
+from rl_conductor_server.settings import LogEntry
+from server.chat_requests import post
+from server.conftest import Serve
+
+KEYS: Any = {"red": {"sha256": hash_key("key-of-red")}, "poor": {"sha256": hash_key("key-of-poor"), "tokens": 0}}
+RED, POOR = {"authorization": "Bearer key-of-red"}, {"authorization": "Bearer key-of-poor"}
+Lines = Callable[[], list[dict[str, Any]]]
+
+
+@pytest.fixture
+def stream() -> Iterator[io.StringIO]:
+    """What is logged as JSON."""
+    written = io.StringIO()
+    handler = logging.StreamHandler(written)
+    handler.setFormatter(formatter(LogEntry(format="json")))
+    logger = logging.getLogger("rl_conductor_server")
+    logger.addHandler(handler)
+    level = logger.level
+    logger.setLevel(logging.INFO)
+    yield written
+    logger.removeHandler(handler)
+    logger.setLevel(level)
+
+
+@pytest.fixture
+def lines(stream: io.StringIO) -> Lines:
+    return lambda: [json.loads(line) for line in stream.getvalue().splitlines()]
+
+
+async def test_a_request_and_its_run_have_a_line_with_key_and_run(serve: Serve, lines: Lines) -> None:
+    at = await serve(keys=KEYS)
+    reply = await post(at, RED)
+    run, request = (line for line in lines() if line["message"] != "upkeep failed")
+    assert (run["message"], run["key"], run["status"], run["calls"]) == ("run ended", "red", "done", 2)
+    assert (request["method"], request["path"], request["status"]) == ("POST", "/v1/chat/completions", 200)
+    assert run["run"] == request["run"] == reply.headers["x-conductor-run"]
+    assert (request["key"], request["client"], request["level"]) == ("red", "127.0.0.1", "INFO")
+    assert request["seconds"] >= 0
+    assert datetime.fromisoformat(request["time"]).tzinfo is not None
+
+
+async def test_the_cause_of_a_rejection_is_logged(serve: Serve, lines: Lines) -> None:
+    at = await serve(keys=KEYS)
+    await post(at, POOR)
+    await post(at, {"authorization": "Bearer wrong"})
+    await post(at, RED, model="x")
+    await at.http.get("/v1/nothing?text=a-secret-search")
+    causes = [(line["status"], line.get("key"), line["cause"]) for line in lines() if "path" in line]
+    assert causes == [
+        (429, "poor", "insufficient_quota"),
+        (401, None, "invalid_api_key"),
+        (404, "red", "model_not_found"),
+        (404, None, "unknown_url"),
+    ]
+
+
+async def test_neither_secrets_nor_content_are_logged(serve: Serve, stream: io.StringIO) -> None:
+    broken = ScriptedModel([ModelError("failed at the-secret-question", model="a")] * 9)
+    at = await serve({"a": broken}, keys=KEYS, admin_sha256=hash_key("key-of-admin"))
+    question = [{"role": "user", "content": "the-secret-question"}]
+    body = {"model": "conductor-mini", "input": question, "store": False}
+    assert (await at.http.post("/v1/responses", json=body, headers=RED)).status_code == 502
+    await at.http.get("/admin/runs?key=the-secret-question", headers={"authorization": "Bearer key-of-admin"})
+    await post(at, {"authorization": "Bearer key-of-nobody"})
+    text = stream.getvalue()
+    assert '"administrator": "admin"' in text
+    assert "its error is not stored" in text
+    for secret in ("key-of-", "the-secret-question", hash_key("key-of-red")):
+        assert secret not in text
+
+
+async def test_probes_are_logged_only_if_they_fail(serve: Serve, lines: Lines) -> None:
+    at = await serve(keys=KEYS)
+    for path in ("/healthz", "/readyz", "/metrics"):
+        await at.http.get(path)
+    assert [line["path"] for line in lines()] == ["/metrics"]
+
+
+def test_text_lines_have_the_fields_at_their_end() -> None:
+    record = logging.makeLogRecord(
+        {"msg": "run ended", "levelname": "INFO", "run": "run-1", "key": "red", "cause": None}
+    )
+    assert formatter(LogEntry()).format(record).endswith("INFO run ended run=run-1 key=red")

@@ -1,0 +1,153 @@
+"""API keys and administrators that are created, rotated and revoked while servers run."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from pathlib import Path
+from typing import Any
+
+import openai
+import pytest
+
+from core.runs import SOON
+from rl_conductor_server.auth.keys import REFRESH_SECONDS, KeyTerms, create_key, hash_key, revoke_key
+from rl_conductor_server.store import Store
+from server.conftest import At, Serve
+
+ASK: Any = {"model": "conductor-mini", "messages": [{"role": "user", "content": "Say something."}]}
+ROOT = {"authorization": "Bearer key-of-root"}
+SETTINGS: Any = {"admin_sha256": hash_key("key-of-root"), "keys": {"red": {"sha256": hash_key("key-of-red")}}}
+
+
+async def create(at: At, name: str = "blue", **terms: Any) -> str:
+    reply = await at.http.post("/admin/keys", json={"name": name, **terms}, headers=ROOT)
+    assert reply.status_code == 200, reply.text
+    return str(reply.json()["key"])
+
+
+async def ask(at: At, key: str) -> Any:
+    return await at.openai(key).chat.completions.create(**ASK)
+
+
+async def test_a_created_key_works_at_once_with_its_limits_and_is_stored_as_a_hash(
+    serve: Serve, tmp_path: Path
+) -> None:
+    at = await serve(**SETTINGS)
+    key = await create(at, models=["conductor-mini"], requests_per_minute=2)
+    await ask(at, key)
+    with pytest.raises(openai.PermissionDeniedError):
+        await at.openai(key).chat.completions.create(**ASK | {"model": "conductor-ultra"})
+    with pytest.raises(openai.RateLimitError, match="limited to 2 requests"):
+        await ask(at, key)
+    await ask(at, "key-of-red")
+    listed = {row["name"]: row for row in (await at.http.get("/admin/keys", headers=ROOT)).json()["data"]}
+    assert listed.keys() == {"red", "blue"}
+    assert listed["blue"]["requests_per_minute"] == 2
+    await at.service.store.write_queue.flush()
+    stored = b"".join(path.read_bytes() for path in tmp_path.glob("runs.db*"))  # noqa: ASYNC240
+    assert hash_key(key).encode() in stored
+    assert key.encode() not in stored
+
+
+async def test_a_budget_goes_on_when_the_key_is_rotated(serve: Serve) -> None:
+    at = await serve(**SETTINGS)
+    old = await create(at, tokens=0)
+    with pytest.raises(openai.RateLimitError, match="budget of 0 tokens"):
+        await ask(at, old)
+    new = (await at.http.post("/admin/keys/blue/rotate", json={}, headers=ROOT)).json()["key"]
+    with pytest.raises(openai.AuthenticationError):
+        await ask(at, old)
+    with pytest.raises(openai.RateLimitError, match="budget of 0 tokens"):
+        await ask(at, new)
+
+
+async def test_the_old_secret_of_a_rotated_key_is_valid_for_the_time_of_grace(serve: Serve) -> None:
+    at = await serve(**SETTINGS)
+    old = await create(at)
+    new = (await at.http.post("/admin/keys/blue/rotate", json={"grace_seconds": 1.5}, headers=ROOT)).json()["key"]
+    assert await ask(at, old)
+    assert await ask(at, new)
+    await asyncio.sleep(1.6)
+    with pytest.raises(openai.AuthenticationError, match="has expired"):
+        await ask(at, old)
+    assert await ask(at, new)
+
+
+async def test_a_key_expires(serve: Serve) -> None:
+    at = await serve(**SETTINGS)
+    key = await create(at, expires_in_days=0.5 / 86_400)
+    await asyncio.sleep(0.6)
+    with pytest.raises(openai.AuthenticationError, match="this API key has expired"):
+        await ask(at, key)
+
+
+async def test_a_revoked_key_is_rejected_by_other_servers_within_seconds(serve: Serve) -> None:
+    at = await serve(**SETTINGS)
+    key = await create(at)
+    store = await Store.open(at.service.settings.store.url)
+    await revoke_key(store, "blue")
+    await store.aclose()
+    revoked = time.monotonic()
+    async with asyncio.timeout(SOON):
+        while (await at.http.get("/v1/models", headers={"x-api-key": key})).status_code == 200:  # noqa: ASYNC110
+            await asyncio.sleep(0.05)
+    assert time.monotonic() - revoked < REFRESH_SECONDS + SOON / 2
+    assert await ask(at, "key-of-red")
+
+
+async def test_a_server_whose_last_key_was_revoked_stays_closed(serve: Serve) -> None:
+    at = await serve(admin_sha256=hash_key("key-of-root"))
+    assert await ask(at, "anything")
+    await create(at)
+    assert (await at.http.get("/v1/models")).status_code == 401
+    assert (await at.http.delete("/admin/keys/blue", headers=ROOT)).json()["revoked"]
+    assert (await at.http.get("/v1/models")).status_code == 401
+    again = await serve()
+    assert (await again.http.get("/v1/models")).status_code == 401
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("red", "a name of the settings"),
+        ("local", "reserved"),
+        ("blue", "exists, or existed and was revoked"),
+        ("a b", "name"),
+    ],
+)
+async def test_a_name_means_one_key_for_ever(serve: Serve, name: str, message: str) -> None:
+    at = await serve(**SETTINGS)
+    await create(at)
+    await at.http.delete("/admin/keys/blue", headers=ROOT)
+    reply = await at.http.post("/admin/keys", json={"name": name}, headers=ROOT)
+    assert reply.status_code == 400
+    assert message in reply.text
+    assert (await at.http.delete("/admin/keys/green", headers=ROOT)).status_code == 400
+
+
+async def test_several_administrators_have_keys_of_their_own(serve: Serve) -> None:
+    at = await serve(**SETTINGS, admins={"ann": {"sha256": hash_key("key-of-ann")}})
+    bob = {"authorization": f"Bearer {await create(at, 'bob', admin=True)}"}
+    listed = (await at.http.get("/admin/keys", headers=bob)).json()
+    assert listed["administrators"] == ["admin", "ann", "bob"]
+    assert (await at.http.get("/v1/models", headers=bob)).status_code == 401
+    signed_in = await at.http.post(
+        "/sign-in", data={"key": bob["authorization"].split()[1]}, headers={"origin": at.url}
+    )
+    assert signed_in.status_code == 303
+    assert (await at.http.get("/")).status_code == 200
+    ann = {"authorization": "Bearer key-of-ann"}
+    assert (await at.http.delete("/admin/keys/bob", headers=ann)).status_code == 200
+    assert (await at.http.get("/admin/keys", headers=bob)).status_code == 401
+    assert (await at.http.get("/", headers={"accept": "text/html"})).status_code == 303
+
+
+async def test_a_key_in_the_store_allows_a_server_that_others_can_reach(serve: Serve, tmp_path: Path) -> None:
+    store = await Store.open(f"sqlite:///{tmp_path / 'runs.db'}")
+    key = await create_key(store, "blue", KeyTerms())
+    await store.aclose()
+    at = await serve()
+    foreign = {"host": "conductor.example.com"}
+    assert (await at.http.get("/v1/models", headers=foreign)).status_code == 401
+    assert (await at.http.get("/v1/models", headers={**foreign, "x-api-key": key})).status_code == 200

@@ -1,0 +1,288 @@
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import openai
+import pytest
+
+from core.runs import SOON, Gated
+from rl_conductor.models.scripted import ScriptedModel
+from rl_conductor.types import Message, ToolCall
+from rl_conductor_server.auth.keys import hash_key
+from rl_conductor_server.store import Store
+from server.chat_requests import gate
+from server.conftest import ONE_STEP, At, Serve, until
+
+MODEL = "conductor-mini"
+KEYS = {"red": {"sha256": hash_key("key-of-red")}, "blue": {"sha256": hash_key("key-of-blue")}}
+PIXEL = "data:image/png;base64,iVBORw0KGgo="
+WEATHER: Any = {"type": "function", "name": "weather", "strict": False, "parameters": {"type": "object"}}
+
+
+async def test_a_conversation_continues_from_a_response_with_the_instructions_of_each_request(serve: Serve) -> None:
+    a = ScriptedModel(["Blue.", "Red.", "Green."])
+    client = (await serve({"a": a})).openai()
+    first = await client.responses.create(model=MODEL, input="A colour?", instructions="Be brief.")
+    second = await client.responses.create(
+        model=MODEL, input="Another?", previous_response_id=first.id, instructions="Be kind."
+    )
+    await client.responses.create(model=MODEL, input="A third?", previous_response_id=second.id)
+    shown = [[message.text for message in request.messages] for request in a.requests]
+    assert all("A colour?" in " ".join(texts) for texts in shown)
+    assert [message.role for message in a.requests[2].messages][:4] == ["user", "assistant"] * 2
+    assert ["Be brief." in " ".join(texts) for texts in shown] == [True, False, False]
+    assert ["Be kind." in " ".join(texts) for texts in shown] == [False, True, False]
+    assert [message.text for message in a.requests[2].messages if message.role == "assistant"] == ["Blue.", "Red."]
+    assert second.previous_response_id == first.id
+    assert second.instructions == "Be kind."
+
+
+async def test_a_conversation_branches_at_any_response(serve: Serve) -> None:
+    a = ScriptedModel(["one", "two", "three"])
+    client = (await serve({"a": a})).openai()
+    root = await client.responses.create(model=MODEL, input="root")
+    for branch in ("left", "right"):
+        await client.responses.create(model=MODEL, input=branch, previous_response_id=root.id)
+    assert "left" not in " ".join(message.text for message in a.requests[2].messages)
+    assert [message.text for message in a.requests[2].messages if message.role == "assistant"] == ["one"]
+
+
+async def test_results_of_tools_are_enough_to_continue_with_the_worker_that_called_them(serve: Serve) -> None:
+    call = ToolCall(id="vendor-1", name="weather", arguments="{}")
+    a, planner = ScriptedModel([Message.assistant(tool_calls=[call]), "Dry."]), ScriptedModel([ONE_STEP])
+    client = (await serve({"a": a, "b": "unused"}, planner)).openai()
+    first = await client.responses.create(model=MODEL, input="The weather?", tools=[WEATHER])
+    (made,) = [item for item in first.output if item.type == "function_call"]
+    second = await client.responses.create(
+        model=MODEL,
+        previous_response_id=first.id,
+        tools=[WEATHER],
+        input=[{"type": "function_call_output", "call_id": made.call_id, "output": "dry"}],
+    )
+    assert second.output_text == "Dry."
+    planner.assert_complete()
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+async def test_a_response_is_retrieved_as_it_was_returned(serve: Serve, streamed: bool) -> None:
+    client = (await serve()).openai()
+    request: dict[str, Any] = {"model": MODEL, "input": "Say it.", "metadata": {"team": "red"}, "temperature": 0.5}
+    if streamed:
+        *_, last = [event async for event in await client.responses.create(**request, stream=True)]
+        made = last.response
+    else:
+        made = await client.responses.create(**request)
+    kept = await client.responses.retrieve(made.id)
+    assert kept.to_dict() == {**made.to_dict(), "conductor": kept.to_dict()["conductor"]}
+    assert kept.output_text == "from a"
+
+
+async def test_input_items_are_listed_in_both_orders_and_by_page(serve: Serve) -> None:
+    client = (await serve()).openai()
+    image: Any = {"type": "input_image", "image_url": PIXEL, "detail": "low"}
+    first = await client.responses.create(model=MODEL, input="Hello.")
+    items: list[Any] = [
+        {"role": "user", "content": "one"},
+        {"role": "assistant", "content": "two"},
+        {"role": "user", "content": [{"type": "input_text", "text": "three"}, image]},
+    ]
+    made = await client.responses.create(model=MODEL, input=items, previous_response_id=first.id)
+    newest_first: list[Any] = [item async for item in client.responses.input_items.list(made.id)]
+    paged: list[Any] = [item async for item in client.responses.input_items.list(made.id, limit=1, order="asc")]
+    assert [item.id for item in paged] == [item.id for item in reversed(newest_first)]
+    assert [item.content[0].text for item in paged] == ["one", "two", "three"]
+    assert [part.type for part in paged[2].content] == ["input_text", "input_image"]
+    assert paged[1].content[0].type == "output_text"
+    with pytest.raises(openai.BadRequestError, match="no input item 'msg_x'"):
+        await client.responses.input_items.list(made.id, after="msg_x")
+
+
+async def test_a_deleted_response_is_gone_with_the_content_of_its_run(serve: Serve) -> None:
+    at = await serve()
+    client = at.openai()
+    first = await client.responses.create(model=MODEL, input="a secret")
+    second = await client.responses.create(model=MODEL, input="more", previous_response_id=first.id)
+    await client.responses.delete(first.id)
+    with pytest.raises(openai.NotFoundError, match=r"Response with id 'resp_.*' not found"):
+        await client.responses.retrieve(first.id)
+    run = f"run-{first.id.removeprefix('resp_')}"
+    row = await at.service.store.get_run(run)
+    assert row is not None
+    assert (row.question, row.answer, await at.service.store.get_trace(run)) == ("", None, None)
+    assert row.usage.calls
+    for continued in (first.id, second.id):
+        with pytest.raises(openai.BadRequestError, match=first.id) as error:
+            await client.responses.create(model=MODEL, input="on", previous_response_id=continued)
+        assert error.value.code == "previous_response_not_found"
+        assert error.value.param == "previous_response_id"
+
+
+async def test_a_response_with_store_false_can_not_be_retrieved_or_continued(serve: Serve) -> None:
+    at = await serve()
+    client = at.openai()
+    kept = await client.responses.create(model=MODEL, input="kept")
+    hidden = await client.responses.create(model=MODEL, input="a secret", store=False, previous_response_id=kept.id)
+    assert hidden.output_text == "from a"
+    with pytest.raises(openai.NotFoundError):
+        await client.responses.retrieve(hidden.id)
+    with pytest.raises(openai.BadRequestError, match="not found"):
+        await client.responses.create(model=MODEL, input="on", previous_response_id=hidden.id)
+    with pytest.raises(openai.BadRequestError, match="background can't be combined with store=false"):
+        await client.responses.create(model=MODEL, input="on", store=False, background=True)
+
+
+async def test_a_key_can_not_reach_responses_of_another_key(serve: Serve) -> None:
+    at = await serve(keys=KEYS)
+    red, blue = at.openai("key-of-red"), at.openai("key-of-blue")
+    made = await red.responses.create(model=MODEL, input="mine")
+    responses: Any = blue.responses
+    for reach in (responses.retrieve, responses.delete, responses.cancel, responses.input_items.list):
+        with pytest.raises(openai.NotFoundError):
+            await reach(made.id)
+    with pytest.raises(openai.BadRequestError, match="not found"):
+        await blue.responses.create(model=MODEL, input="on", previous_response_id=made.id)
+    assert (await red.responses.retrieve(made.id)).output_text == "from a"
+
+
+@pytest.mark.parametrize("unknown", ["resp_0123456789abcdef", "resp_x", "x" * 500])
+async def test_an_unknown_response_is_not_found(serve: Serve, unknown: str) -> None:
+    client = (await serve()).openai()
+    with pytest.raises(openai.NotFoundError, match="not found"):
+        await client.responses.retrieve(unknown)
+
+
+async def test_a_conversation_has_the_limits_of_a_request(serve: Serve) -> None:
+    client = (await serve(intake={"messages": 4, "body_bytes": 2048})).openai()
+    turn = await client.responses.create(model=MODEL, input="one")
+    long = await client.responses.create(model=MODEL, input="x" * 1900)
+    turn = await client.responses.create(model=MODEL, input="two", previous_response_id=turn.id)
+    with pytest.raises(openai.BadRequestError, match="continues 5 messages; at most 4"):
+        await client.responses.create(model=MODEL, input="three", previous_response_id=turn.id)
+    with pytest.raises(openai.BadRequestError, match="more than 2,048 bytes"):
+        await client.responses.create(model=MODEL, input="on", previous_response_id=long.id)
+
+
+# ---------------------------------------------------------------------------------------- background
+
+
+async def ended(at: At, response: str) -> Any:
+    """The response once it is no longer in progress."""
+    client = at.openai()
+    async with asyncio.timeout(SOON):
+        while (reply := await client.responses.retrieve(response)).status == "in_progress":  # noqa: ASYNC110
+            await asyncio.sleep(0.02)
+    return reply
+
+
+async def test_a_response_in_the_background_is_retrieved_when_it_has_ended(serve: Serve) -> None:
+    opened, wait = gate()
+    a = Gated("from a", wait)
+    at = await serve({"a": a})
+    client = at.openai()
+    made = await client.responses.create(model=MODEL, input="Say it.", background=True)
+    assert (made.status, made.background) == ("queued", True)
+    await asyncio.wait_for(a.asked.wait(), SOON)
+    assert (await client.responses.retrieve(made.id)).status == "in_progress"
+    with pytest.raises(openai.BadRequestError, match="still in progress; wait until it has ended"):
+        await client.responses.create(model=MODEL, input="on", previous_response_id=made.id)
+    with pytest.raises(openai.BadRequestError, match="cancel it before you delete it"):
+        await client.responses.delete(made.id)
+    opened.set()
+    reply = await ended(at, made.id)
+    assert (reply.status, reply.output_text) == ("completed", "from a")
+    assert reply.usage.total_tokens
+
+
+async def test_a_response_in_the_background_can_be_cancelled(serve: Serve) -> None:
+    opened, wait = gate()
+    a = Gated("from a", wait)
+    at = await serve({"a": a})
+    client = at.openai()
+    made = await client.responses.create(model=MODEL, input="Say it.", background=True)
+    await asyncio.wait_for(a.asked.wait(), SOON)
+    assert (await client.responses.cancel(made.id)).status == "cancelled"
+    assert (await client.responses.cancel(made.id)).status == "cancelled"
+    assert (await client.responses.retrieve(made.id)).status == "cancelled"
+    opened.set()
+    at_once = await client.responses.create(model=MODEL, input="Say it.")
+    with pytest.raises(openai.BadRequestError, match="Cannot cancel a synchronous response"):
+        await client.responses.cancel(at_once.id)
+
+
+async def test_a_queued_response_in_the_background_is_known_and_can_be_cancelled(serve: Serve) -> None:
+    opened, wait = gate()
+    a = Gated("from a", wait)
+    at = await serve({"a": a}, intake={"running": 1})
+    client = at.openai()
+    first = await client.responses.create(model=MODEL, input="one", background=True)
+    queued = await client.responses.create(model=MODEL, input="two", background=True)
+    await asyncio.wait_for(a.asked.wait(), SOON)
+    assert (await client.responses.retrieve(queued.id)).status == "in_progress"
+    assert (await client.responses.cancel(queued.id)).status == "cancelled"
+    opened.set()
+    assert (await ended(at, first.id)).status == "completed"
+    assert len(a.requests) == 1
+
+
+async def test_a_response_that_another_server_runs_can_be_cancelled(serve: Serve, tmp_path: Path) -> None:
+    _, wait = gate()
+    a = Gated("never", wait)
+    store = {"url": f"sqlite:///{tmp_path / 'shared.db'}", "lease_seconds": 1.0}
+    one = await serve({"a": a}, store=store)
+    other = await serve({"a": "unused"}, store=store)
+    made = await one.openai().responses.create(model=MODEL, input="Say it.", background=True)
+    await asyncio.wait_for(a.asked.wait(), SOON)
+    assert (await other.openai().responses.cancel(made.id)).status == "cancelled"
+    assert one.service.runs.get(f"run-{made.id.removeprefix('resp_')}") is None
+
+
+async def test_a_stream_in_the_background_goes_on_without_its_client(serve: Serve) -> None:
+    opened, wait = gate()
+    a = Gated("from a", wait)
+    at = await serve({"a": a})
+    stream = await at.openai().responses.create(model=MODEL, input="Say it.", background=True, stream=True)
+    event = await anext(aiter(stream))
+    assert event.type == "response.created"
+    await asyncio.wait_for(a.asked.wait(), SOON)
+    await stream.close()
+    opened.set()
+    assert (await ended(at, event.response.id)).output_text == "from a"
+
+
+async def test_a_response_in_the_background_fails_when_its_server_stops(serve: Serve) -> None:
+    _, wait = gate()
+    a = Gated("never", wait)
+    at = await serve({"a": a}, intake={"drain_seconds": 0})
+    made = await at.openai().responses.create(model=MODEL, input="Say it.", background=True)
+    await asyncio.wait_for(a.asked.wait(), SOON)
+    at.server.should_exit = True
+    await until(lambda: at.service.runs.get(f"run-{made.id.removeprefix('resp_')}") is None)
+    after = await serve({"a": "unused"})
+    reply = await after.openai().responses.retrieve(made.id)
+    assert reply.status == "failed"
+    assert reply.error is not None
+    assert reply.error.message == "the server was stopped before there was an answer"
+
+
+async def test_old_responses_are_deleted_with_their_runs(serve: Serve) -> None:
+    at = await serve()
+    made = await at.openai().responses.create(model=MODEL, input="one")
+    await at.service.store.prune(before=made.created_at + 60)
+    assert await at.service.store.responses.get(f"run-{made.id.removeprefix('resp_')}", key="local") is None
+
+
+async def test_a_response_in_the_background_fails_when_its_server_dies(serve: Serve) -> None:
+    _, wait = gate()
+    a = Gated("never", wait)
+    at = await serve({"a": a})
+    made = await at.openai().responses.create(model=MODEL, input="Say it.", background=True)
+    await asyncio.wait_for(a.asked.wait(), SOON)
+    survivor = await Store.open(at.service.settings.store.url, lease=0.0)
+    assert len(await survivor.end_expired_runs([])) == 1
+    await survivor.aclose()
+    reply = await at.openai().responses.retrieve(made.id)
+    assert reply.status == "failed"
+    assert reply.error is not None
+    assert reply.error.message == "the server that ran it is gone"
