@@ -22,7 +22,7 @@ from rl_conductor import (
 )
 from rl_conductor.errors import ModelError
 from rl_conductor.models.base import Capabilities, Model, collect
-from rl_conductor.models.cached import CachedModel
+from rl_conductor.models.cached import CachedModel, stored_usage
 from rl_conductor.pool.worker_prompt import Evidence, worker_prompt
 from rl_conductor_training.workers.compact import CompactModel
 
@@ -47,6 +47,14 @@ async def test_the_same_request_is_made_once_and_known_to_another_process(model:
     again = await CachedModel(model, file).complete(asking())
     assert (first.text, again.text, len(model.requests)) == ("reply 1", "reply 1", 1)
     assert again.message == first.message
+
+
+async def test_the_usage_of_stored_replies_is_what_they_cost_once(model: ScriptedModel, file: Path) -> None:
+    assert stored_usage(file).calls == 0
+    cached = CachedModel(model, file)
+    replies = [await cached.complete(asking(text)) for text in ("one", "two", "two")]
+    assert stored_usage(file).total_tokens == sum(reply.usage.total_tokens for reply in replies[:2])
+    assert stored_usage(file).calls == 2
 
 
 async def test_cached_usage_counts_as_when_it_was_made_and_is_marked(model: ScriptedModel, file: Path) -> None:

@@ -6,7 +6,6 @@ import asyncio
 import re
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from decimal import Decimal
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -28,6 +27,7 @@ from rl_conductor import (
 )
 from rl_conductor.cli.main import app
 from rl_conductor.models import PROVIDERS
+from rl_conductor.models.cached import stored_usage
 from rl_conductor.trace import Feedback, Trace
 from rl_conductor.types import JsonFormat, Tool
 from rl_conductor_training.learn import FeedbackRecord, LearnRecord, LearnSettings
@@ -227,8 +227,8 @@ async def test_a_judge_makes_the_questions_a_task_and_the_runs_experience(tmp_pa
     experience = Experience(out / "experience.jsonl")
     produced = experience.rows(read_stored_runs(tmp_path / "runs.jsonl").samples(only_rated=True))
     assert sum(row.source == "production" for row in produced) == 20
-    learned = sum((row.usd for row in produced if row.source == "learn"), Decimal(0))
-    assert experience.total_spending()[0] == learned
+    replies, scoring = stored_usage(out / "replies.sqlite"), experience.scoring_usage()
+    assert record.usd == replies.cost + scoring.cost  # production cost nothing here
     conductor = Conductor.load(out, pool=build_pool(), planner=build_planner())
     assert [(await conductor.run(question(7))).text for question in (chain_question, point_question)] == [
         "7pop",

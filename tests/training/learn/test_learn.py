@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from rl_conductor import Conductor, ConfigError, LimitError, Limits, ScriptedModel
+from rl_conductor import Conductor, ConfigError, LimitError, Limits, ScriptedModel, Worker, WorkerPool
+from rl_conductor.models.cached import stored_usage
 from rl_conductor.types import FREE, Price
 from rl_conductor_training.learn import LearnRecord, LearnSettings
 from rl_conductor_training.learn import learn as run_learn
@@ -19,6 +20,10 @@ from rl_conductor_training.learn.experience import Experience, ExperienceRow
 from training.learn.skills import build_planner, build_pool, build_task, count_calls
 
 learn = partial(run_learn, settings=LearnSettings(max_steps=2))
+
+
+CALL = Decimal("0.0005")
+PER_CALL = Price(input=0, output=0, per_call=CALL)
 
 
 def summaries(record: LearnRecord) -> dict[str, float]:
@@ -132,25 +137,92 @@ async def test_nothing_is_paid_twice(tmp_path: Path) -> None:
     assert second.portfolio == first.portfolio
 
 
+async def test_replies_from_the_cache_are_counted_in_the_table_and_not_in_the_spending(tmp_path: Path) -> None:
+    record = await learn(build_task(), build_pool(), planner=build_planner(), out=tmp_path)
+    lines = (tmp_path / "experience.jsonl").read_text().splitlines()
+    rows = [ExperienceRow.model_validate_json(line) for line in lines]
+    spent = stored_usage(tmp_path / "replies.sqlite")
+    assert (record.usd, record.tokens) == (spent.cost, spent.total_tokens)
+    assert sum(row.tokens for row in rows) > 1.1 * spent.total_tokens  # workflows share steps
+    again = await learn(build_task(), build_pool(), planner=build_planner(), out=tmp_path)
+    assert (again.usd, again.tokens) == (record.usd, record.tokens)
+
+
+async def test_a_cap_gives_a_smaller_search_with_a_whole_proof(tmp_path: Path) -> None:
+    whole = await learn(build_task(), build_pool(PER_CALL), planner=build_planner(), out=tmp_path / "whole")
+    cap = whole.usd * Decimal("0.7")
+    pool = build_pool(PER_CALL)
+    record = await learn(build_task(), pool, planner=build_planner(), out=tmp_path / "capped", budget=Limits(usd=cap))
+    assert record.usd <= cap
+    assert record.candidates < whole.candidates
+    assert record.proof is not None
+    assert record.proof.questions == record.questions["held-out"]
+    assert any("smaller search" in note and "would do" in note for note in record.notes)
+    assert summaries(record)["linear"] == 1
+
+
+async def test_a_capped_run_that_is_killed_spends_no_more_and_ends_in_the_same_folder(tmp_path: Path) -> None:
+    budget = Limits(usd=Decimal("0.15"))
+    whole = await learn(
+        build_task(), build_pool(PER_CALL), planner=build_planner(), out=tmp_path / "whole", budget=budget
+    )
+    assert whole.proof is not None
+    pool = build_pool(PER_CALL)
+    for rows in (2, 15, 40):  # in the first measurements, and in the search
+        with pytest.raises(ExceptionGroup):
+            await learn(
+                build_task(),
+                pool,
+                planner=build_planner(),
+                out=tmp_path / "killed",
+                budget=budget,
+                on_progress=kill_after(rows),
+            )
+    resumed = await learn(build_task(), pool, planner=build_planner(), out=tmp_path / "killed", budget=budget)
+    assert (resumed.gate, resumed.portfolio, resumed.recommended) == (whole.gate, whole.portfolio, whole.recommended)
+    for name in ("conductor.toml", "selector.json"):
+        assert (tmp_path / "killed" / name).read_text() == (tmp_path / "whole" / name).read_text()
+    in_flight = 3 * LearnSettings().concurrency
+    assert CALL * (count_calls(pool) - in_flight) <= resumed.usd <= Decimal("0.15")
+
+
+async def test_seconds_do_not_include_the_wait_for_a_worker(tmp_path: Path) -> None:
+    worker = Worker.of("slow", ScriptedModel("?", name="slow", delay=0.05, price=FREE), concurrency=1)
+    started = time.monotonic()
+    await run_learn(
+        build_task(),
+        WorkerPool([worker]),
+        planner=build_planner(),
+        out=tmp_path,
+        settings=LearnSettings(max_steps=1),
+    )
+    elapsed = time.monotonic() - started
+    rows = [
+        ExperienceRow.model_validate_json(line) for line in (tmp_path / "experience.jsonl").read_text().splitlines()
+    ]
+    assert len(rows) == 14
+    assert 14 * 0.05 <= sum(row.seconds for row in rows) <= elapsed  # one call at a time
+
+
 @pytest.mark.parametrize("cap", [Decimal("0.02"), Decimal("0.1")])
 async def test_a_cap_in_dollars_is_never_passed(tmp_path: Path, cap: Decimal) -> None:
     pool = build_pool(Price(input=1, output=1, per_call=Decimal("0.0005")))
     budget = Limits(usd=cap)
     try:
         record = await learn(build_task(), pool, planner=build_planner(), out=tmp_path, budget=budget)
-        assert any("a cap ended" in note for note in record.notes)
+        assert any("cap" in note for note in record.notes)
         assert record.usd <= cap
     except LimitError as error:
         assert "the caps" in str(error)  # noqa: PT017  either end is right
     paid = Decimal("0.0005") * count_calls(pool)
     assert paid <= cap
-    assert Experience(tmp_path / "experience.jsonl").total_spending()[0] <= cap
+    assert stored_usage(tmp_path / "replies.sqlite").cost <= cap
 
 
 async def test_a_cap_in_tokens_is_never_passed(tmp_path: Path) -> None:
     with pytest.raises(LimitError, match=r"the caps are too low to compare the workers on a single question"):
         await learn(build_task(), build_pool(), planner=build_planner(), out=tmp_path, budget=Limits(tokens=300))
-    assert Experience(tmp_path / "experience.jsonl").total_spending()[1] <= 300
+    assert stored_usage(tmp_path / "replies.sqlite").total_tokens <= 300
 
 
 async def test_a_cap_in_minutes_ends_the_run_and_leaves_no_half_results(tmp_path: Path) -> None:

@@ -19,10 +19,11 @@ from rl_conductor_training.learn.candidates import (
 from rl_conductor_training.learn.data import SHARES, LearnData, split_task
 from rl_conductor_training.learn.estimate import estimate_cost
 from rl_conductor_training.learn.experience import Experience, ExperienceRow, ScoreTable
-from rl_conductor_training.learn.explore import halving_rounds, select_workflows
+from rl_conductor_training.learn.explore import select_workflows
 from rl_conductor_training.learn.gate import grouped_interval, measure_room
 from rl_conductor_training.learn.prove import grouped_difference, recommend
 from rl_conductor_training.learn.record import SystemComparison, SystemSummary
+from rl_conductor_training.learn.search_plan import halving_rounds
 from rl_conductor_training.tasks import Sample
 from rl_conductor_training.tasks.groups import template
 from training.learn.skills import build_pool, build_task
@@ -109,6 +110,12 @@ def test_a_plan_for_one_question_becomes_one_for_any() -> None:
     assert general in build_candidates(["a", "b"], [plan], max_steps=3, seed=0)
 
 
+def test_chains_and_proposals_come_in_turn_so_that_a_small_search_has_both() -> None:
+    proposal = Workflow(steps=(Step(subtask="x", worker="c"), Step(subtask="y", worker="c", access=frozenset({0}))))
+    names = [describe(row) for row in build_candidates(["a", "b", "c"], [proposal], max_steps=3, seed=0)]
+    assert names[3:6] == ["a → b", "c → c", "a → c"]
+
+
 def test_halving_ends_with_few_candidates_on_all_questions() -> None:
     assert halving_rounds(40, 24) == [(40, 6), (20, 12), (10, 24)]
     assert halving_rounds(3, 4) == [(3, 4)]
@@ -132,6 +139,8 @@ def test_the_gate_opens_where_workers_are_right_on_different_questions() -> None
     few = measure_room(table({A: [1, 0] * 2, B: [0, 1] * 2}), [A, B], [], groups[:4])
     assert not few.is_open
     assert few.reason.startswith("nothing can be concluded from 4 questions in 4 groups")
+    cut = measure_room(table({A: [1, 0] * 10, B: [1, 0] * 10}), [A, B], [], groups, is_whole=False)
+    assert cut.reason.startswith("no room for learning was found on the 20 questions that the caps allowed")
     nothing = measure_room(table({A: [0] * 20}), [A], [], groups)
     assert nothing.reason == "there is nothing to learn: no workflow answered any question"
 

@@ -8,7 +8,7 @@ from rl_conductor import ScriptedModel, Worker
 from rl_conductor.models.cached import CachedModel
 from rl_conductor.pool.pool_file import WorkerEntry
 from rl_conductor_training.workers.coder import CoderModel
-from rl_conductor_training.workers.source import ReplyCache
+from rl_conductor_training.workers.source import ReplyCache, cache_version
 
 
 def test_a_delegating_worker_caches_the_replies_of_its_base_model_once(tmp_path: Path) -> None:
@@ -23,3 +23,11 @@ def test_a_delegating_worker_caches_the_replies_of_its_base_model_once(tmp_path:
         assert wrapped.model.name == worker.model.name
     assert isinstance(worker.model, CoderModel)
     assert worker.model.base is base
+
+
+def test_only_options_that_affect_replies_are_part_of_the_version() -> None:
+    def version(**base_options: object) -> str:
+        return cache_version(WorkerEntry(model="coder:base", options={"base_options": base_options}))
+
+    assert version(engine="a", threads=1, parallel=1) == version(engine="b") == ""
+    assert version(context=2048) != version(context=1024)

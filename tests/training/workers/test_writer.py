@@ -1,7 +1,11 @@
 from __future__ import annotations
 
+import pytest
+
 from rl_conductor import Message, Request, ScriptedModel, model
+from rl_conductor.models import PROVIDERS
 from rl_conductor.pool.worker_prompt import Evidence, worker_prompt
+from rl_conductor_training.workers.compact import CompactModel
 from rl_conductor_training.workers.prompt_template import PromptTemplate
 from rl_conductor_training.workers.writer import WriterModel
 
@@ -44,3 +48,16 @@ async def test_the_style_sheet_comes_first_and_includes_the_callers_rules() -> N
 
 def test_a_model_name_is_accepted() -> None:
     assert model("writer:embedded:smollm2-135m").name == "writer:embedded:smollm2-135m"
+
+
+def scripted_base(_name: str, *, reply: str) -> ScriptedModel:
+    return ScriptedModel(reply)
+
+
+async def test_a_base_model_by_name_gets_its_options_and_compact_prompts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(PROVIDERS, "scripted_base", f"{__name__}:scripted_base")
+    writer = model("writer:compact:scripted_base:x", base_options={"reply": "FORTY"})
+    assert isinstance(writer, WriterModel)
+    assert isinstance(writer.base, CompactModel)
+    prompt = worker_prompt(TASK, [], "Answer.", key="ab")
+    assert (await writer.complete(Request(messages=(Message.user(prompt),)))).text == "FORTY"

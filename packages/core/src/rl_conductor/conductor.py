@@ -168,6 +168,19 @@ class Conductor:
             name=name,
         )
 
+    def to_discovered(self) -> DiscoveredPool:
+        """Returns the parts of this conductor, for hosts that build their own one of them."""
+        return DiscoveredPool(
+            self.pool,
+            self.planner,
+            (),
+            policy=self.policy,
+            limits=self.limits,
+            access=self.access,
+            tiers=self.tiers,
+            selector=self.selector,
+        )
+
     def replaced(
         self,
         *,

@@ -10,7 +10,7 @@ from langchain_core.language_models import BaseChatModel, ModelProfile
 from pydantic import ConfigDict, Field, PrivateAttr, SkipValidation, TypeAdapter, ValidationError, model_validator
 
 from langchain_conductor.call_defaults import CallDefaults
-from langchain_conductor.conductors import build_conductor, max_input_tokens, model_name, resolve_pool
+from langchain_conductor.conductors import LearnedSource, build_conductor, max_input_tokens, model_name, resolve_pool
 from langchain_conductor.pool import AnyModel, AnyWorker
 from rl_conductor.conductor import Conductor
 from rl_conductor.config.discovery import DiscoveredPool
@@ -24,7 +24,19 @@ from rl_conductor.workflow.policy import Policy
 from rl_conductor.workflow.workflow import AccessMode
 
 CONDUCTOR_FIELDS = frozenset(
-    {"workers", "planner", "model", "policy", "limits", "rounds", "max_retries", "access", "instructions", "guardrails"}
+    {
+        "workers",
+        "planner",
+        "learned",
+        "model",
+        "policy",
+        "limits",
+        "rounds",
+        "max_retries",
+        "access",
+        "instructions",
+        "guardrails",
+    }
 )
 """Fields that the conductor is built from."""
 
@@ -42,6 +54,8 @@ class ChatConductorSettings(BaseChatModel):
     entries such as `{"model": agent, "description": "looks up prices"}`. The planner reads names and descriptions."""
     planner: SkipValidation[AnyModel | Planner] | None = None
     """Writes the plans; by default the discovered one, or the first worker that is not an agent or a chain."""
+    learned: SkipValidation[LearnedSource] | None = None
+    """The folder of a conductor that `rl-conductor learn` created, or a core Conductor; passed as `conductor`."""
     instructions: str = ""
     """Your own instructions for plans, such as when to check a result; replaces those of `planner`."""
     model: str | None = None
@@ -80,8 +94,10 @@ class ChatConductorSettings(BaseChatModel):
 
     @model_validator(mode="before")
     @classmethod
-    def _rename_profile(cls, fields: Any) -> Any:
-        """Stores a `profile` that is a name as `model`; a mapping is LangChain's model profile."""
+    def _rename_fields(cls, fields: Any) -> Any:
+        """Stores a `profile` that is a name as `model`, as a mapping is LangChain's; and `conductor` as `learned`."""
+        if isinstance(fields, dict) and "conductor" in fields:
+            fields = {"learned": fields["conductor"], **{name: fields[name] for name in fields if name != "conductor"}}
         if isinstance(fields, dict) and isinstance(fields.get("profile"), str):
             return {"model": fields["profile"], **{name: fields[name] for name in fields if name != "profile"}}
         return fields
@@ -136,7 +152,7 @@ class ChatConductorSettings(BaseChatModel):
 
     def _reset_conductor(self, changed_fields: Iterable[str]) -> None:
         changed = CONDUCTOR_FIELDS.intersection(changed_fields)
-        if changed & {"workers", "planner"}:
+        if changed & {"workers", "planner", "learned"}:
             self._resolved = None
         if changed:
             self._conductor = None
@@ -164,7 +180,7 @@ class ChatConductorSettings(BaseChatModel):
         )
 
     def _build_conductor(self, profile: str | None) -> Conductor:
-        self._resolved = self._resolved or resolve_pool(self.workers, self.planner)
+        self._resolved = self._resolved or resolve_pool(self.workers, self.planner, self.learned)
         return build_conductor(
             self._resolved,
             profile=profile,

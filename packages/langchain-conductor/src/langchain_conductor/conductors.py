@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from langchain_core.runnables import Runnable
@@ -15,7 +16,7 @@ from langchain_conductor.models.nested_conductor import NestedConductor
 from langchain_conductor.pool import AnyModel, AnyWorker, HasConductor, pool_of, to_core_model, unwrap_conductor
 from langchain_conductor.tracing import trace_planner, trace_pool, untraced
 from rl_conductor.conductor import Conductor
-from rl_conductor.config.discovery import DiscoveredPool, discover
+from rl_conductor.config.discovery import DiscoveredPool, discover, load_folder
 from rl_conductor.config.profiles import Profile, profile_named
 from rl_conductor.errors import ConfigError
 from rl_conductor.guardrails import Guardrail
@@ -26,19 +27,37 @@ from rl_conductor.workflow.limits import Limits
 from rl_conductor.workflow.policy import Policy
 from rl_conductor.workflow.workflow import AccessMode
 
-ConductorSource = Conductor | HasConductor | Runnable[Any, Any] | Mapping[str, AnyWorker]
-"""A `ChatConductor`, also with bound settings, a config or retries, a core Conductor, or a dict of workers."""
+LearnedSource = Conductor | Path | str
+"""A core Conductor, or the folder of a learned one."""
+ConductorSource = LearnedSource | HasConductor | Runnable[Any, Any] | Mapping[str, AnyWorker]
+"""A `ChatConductor`, also with bound settings, a config or retries, a core Conductor, the folder of a learned one, or a
+dict of workers."""
 
 
 def resolve_pool(
-    workers: Mapping[str, AnyWorker] | None = None, planner: AnyModel | Planner | None = None
+    workers: Mapping[str, AnyWorker] | None = None,
+    planner: AnyModel | Planner | None = None,
+    learned: LearnedSource | None = None,
 ) -> DiscoveredPool:
     """Builds a pool of `workers`, or of the models found on this machine, and selects its planner; both are traced.
 
+    Args:
+        workers: the workers; of a learned folder by default those of its pool file.
+        planner: replaces the planner.
+        learned: a Conductor, or the folder of a learned one.
+
     Raises:
-        ConfigError: a worker or the planner can't be created.
+        ConfigError: a worker or the planner can't be created, or the folder can't be loaded.
     """
-    if workers is None:
+    if isinstance(learned, Conductor):
+        if workers is not None:
+            raise ConfigError("workers and a conductor were passed, which has its own workers; pass one of them")
+        resolved = learned.to_discovered()
+    elif learned is not None:
+        pool = None if workers is None else pool_of(workers)
+        resolved = load_folder(learned, pool=pool, planner=_to_planner(planner) if planner else None)
+        planner = None
+    elif workers is None:
         resolved = discover()
     else:
         pool = pool_of(workers)
@@ -99,19 +118,22 @@ def to_conductor(source: ConductorSource | None) -> tuple[Conductor, CallDefault
     """Returns a traced Conductor and the settings of its calls.
 
     Args:
-        source: a `ChatConductor`, a core Conductor, or a dict of workers; by default the models found on this machine.
+        source: a `ChatConductor`, a core Conductor, the folder of a learned conductor, or a dict of workers; by default
+            the models found on this machine.
 
     Raises:
-        ConfigError: `source` is something else.
+        ConfigError: `source` is something else, or the folder can't be loaded.
     """
     if source is None:
         return build_conductor(resolve_pool()), CallDefaults()
     if isinstance(source, Mapping):
         return build_conductor(resolve_pool(source)), CallDefaults()
+    if isinstance(source, str | Path):
+        return build_conductor(resolve_pool(learned=source)), CallDefaults()
     if isinstance(source, Runnable) and (unwrapped := unwrap_conductor(source)) is not None:
         return unwrapped
     if not isinstance(source, Conductor):
-        raise ConfigError(f"conductor is {source!r}; write a ChatConductor, a Conductor or a dict of workers")
+        raise ConfigError(f"conductor is {source!r}; write a ChatConductor, a Conductor, a folder or a dict")
     traced = source.replaced(planner=trace_planner(source.planner), pool=trace_pool(source.pool))
     return traced, CallDefaults()
 

@@ -93,7 +93,10 @@ class RunnableConductor(AsyncRunnable[LanguageModelInput, Trace]):
     """
 
     def __init__(self, conductor: ConductorSource | None = None) -> None:
-        """Takes a `ChatConductor`, a core Conductor or a dict of workers; by default the models on this machine."""
+        """Takes a `ChatConductor`, a core Conductor, the folder of a learned one, or a dict of workers.
+
+        By default it uses the models found on this machine.
+        """
         self.conductor, self.call_defaults = to_conductor(conductor)
         super().__init__(self._run, name="conductor", input_type=LanguageModelInput, output_type=Trace)
 

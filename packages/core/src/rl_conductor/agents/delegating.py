@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Mapping
 from copy import copy
 from dataclasses import dataclass, field
-from typing import Self
+from typing import Any, Self
 
 from rl_conductor.calls.context import RunContext
 from rl_conductor.calls.model_call import ModelCall
@@ -74,8 +74,8 @@ class DelegatingModel(ABC):
     kind: str
     """Provider prefix of the worker's name, such as `coder`."""
 
-    def __init__(self, base: Model | str) -> None:
-        self.base = model(base) if isinstance(base, str) else base
+    def __init__(self, base: Model | str, *, base_options: Mapping[str, Any] | None = None) -> None:
+        self.base = model(base, **(base_options or {})) if isinstance(base, str) else base
         self.name = f"{self.kind}:{self.base.name}"
         self.price: Price | None = self.base.price
         self.capabilities = Capabilities(delegates=True, reasoning_start="outside")

@@ -15,7 +15,7 @@ import asyncio
 import hashlib
 import sqlite3
 import time
-from collections.abc import AsyncGenerator, Iterator
+from collections.abc import AsyncGenerator, Callable, Iterator
 from contextlib import aclosing, closing, contextmanager
 from pathlib import Path
 from weakref import WeakValueDictionary
@@ -26,7 +26,7 @@ from rl_conductor._internal.sync import PerLoop
 from rl_conductor.errors import ConfigError
 from rl_conductor.models.base import Model, WrapperModel
 from rl_conductor.text.delimiters import strip_nonces
-from rl_conductor.types import Completion, Delta, Request
+from rl_conductor.types import Completion, Delta, Request, Usage, total
 
 BUSY_SECONDS = 30.0
 """Timeout in seconds for locks that other processes hold on the database file."""
@@ -35,13 +35,16 @@ BUSY_SECONDS = 30.0
 class CachedModel(WrapperModel):
     """Wraps a model with a persistent cache. Any number of processes may share the file."""
 
-    def __init__(self, model: Model, path: str | Path, *, version: str = "") -> None:
+    def __init__(
+        self, model: Model, path: str | Path, *, version: str = "", on_reply: Callable[[float], None] | None = None
+    ) -> None:
         """Opens the cache, or creates it.
 
         Args:
             model: the model to call on a cache miss.
             path: an SQLite file; created if missing.
             version: anything else that determines the replies, such as a hash of the weights.
+            on_reply: called for each reply with the seconds of its call, also if it comes from the cache.
 
         Raises:
             ConfigError: the file can't be created or is not a cache.
@@ -49,6 +52,7 @@ class CachedModel(WrapperModel):
         super().__init__(model)
         self._path = Path(path).expanduser()
         self._version = version
+        self._on_reply = on_reply or (lambda _seconds: None)
         self._locks: PerLoop[WeakValueDictionary[str, asyncio.Lock]] = PerLoop(WeakValueDictionary)
         try:
             self._path.parent.mkdir(parents=True, exist_ok=True)
@@ -67,8 +71,11 @@ class CachedModel(WrapperModel):
             if completion is None:
                 call_started = time.monotonic()
                 completion = await self.model.complete(request)
-                await asyncio.to_thread(self._save, key, completion, time.monotonic() - call_started)
+                seconds = time.monotonic() - call_started
+                await asyncio.to_thread(self._save, key, completion, seconds)
+                self._on_reply(seconds)
                 return completion
+        self._on_reply(completion.usage.cached_seconds)
         return _from_cache(completion, waited)
 
     async def stream(self, request: Request) -> AsyncGenerator[Delta, None]:
@@ -82,9 +89,12 @@ class CachedModel(WrapperModel):
                 async with aclosing(self.model.stream(request)) as deltas:
                     async for delta in deltas:
                         if delta.completion is not None:
-                            await asyncio.to_thread(self._save, key, delta.completion, time.monotonic() - call_started)
+                            seconds = time.monotonic() - call_started
+                            await asyncio.to_thread(self._save, key, delta.completion, seconds)
+                            self._on_reply(seconds)
                         yield delta
                 return
+        self._on_reply(completion.usage.cached_seconds)
         yield Delta(text=completion.text)
         yield Delta(completion=_from_cache(completion, waited))
 
@@ -114,6 +124,15 @@ class CachedModel(WrapperModel):
     def _open(self) -> Iterator[sqlite3.Connection]:
         with closing(sqlite3.connect(self._path, timeout=BUSY_SECONDS)) as connection, connection:
             yield connection
+
+
+def stored_usage(path: str | Path) -> Usage:
+    """Returns the usage of all replies in a cache: what was really spent on them. A missing file contains none."""
+    if not Path(path).is_file():
+        return Usage()
+    with closing(sqlite3.connect(path, timeout=BUSY_SECONDS)) as connection:
+        rows = connection.execute("SELECT json_extract(completion, '$.usage') FROM replies").fetchall()
+    return total(Usage.model_validate_json(usage) for (usage,) in rows)
 
 
 def _from_cache(completion: Completion, waited: float) -> Completion:

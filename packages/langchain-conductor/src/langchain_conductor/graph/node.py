@@ -63,8 +63,8 @@ def create_conductor(
     """Creates a node that plans and runs the plan as a subgraph; add it with `builder.add_node("solve", ...)`.
 
     Args:
-        conductor: a `ChatConductor` or `Conductor` with the workers, policy and limits, or a dict of workers; by
-            default the models found on this machine.
+        conductor: a `ChatConductor` or `Conductor` with the workers, policy and limits, the folder of a learned
+            conductor, or a dict of workers; by default the models found on this machine.
         input_key: the key of your state that contains the question: messages, one message, or plain text.
         output_key: the key for the answer. A key of messages (`messages`, or `input_key`) gets messages, any other key
             the answer's text.

@@ -192,7 +192,7 @@ def _format_estimate(estimate: CostEstimate) -> str:
     usd = "an unknown amount (a worker has no price)" if estimate.usd is None else dollars(estimate.usd)
     return (
         f"expected: about {estimate.calls:,} calls, {estimate.tokens:,} tokens, {usd}, {estimate.minutes:.0f} minutes; "
-        "rough, and the caps hold in any case"
+        "rough, for a thorough search; tighter caps get a smaller one"
     )
 
 
@@ -214,7 +214,7 @@ class _Progress:
         if stage != self.stage:
             self.stage = stage
             if self.live is None:
-                console.note(console.stderr(), f"{stage} ({self.runs} runs so far)")
+                console.note(console.stderr(), self.text.plain)
         if row is not None:
             self._add(row)
         if self.live is not None:
@@ -271,6 +271,9 @@ def _print(record: LearnRecord | FeedbackRecord, out: Path) -> None:
     stdout.print(_table(report.gate_table(record)))
     stdout.print(Text(f"{record.gate.reason}.\n"))
     if record.proof is not None:
+        if record.validation:
+            stdout.print(Text(f"Validation questions (n = {record.validation[0].n})", style="bold"))
+            stdout.print(_table(report.validation_table(record)))
         stdout.print(Text(f"Held-out questions (n = {record.proof.questions}, seed {record.seed})", style="bold"))
         stdout.print(_table(report.system_table(record.proof)))
         stdout.print(_table(report.comparison_table(record.proof)))

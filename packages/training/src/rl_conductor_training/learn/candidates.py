@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator, Sequence
-from itertools import combinations, permutations, product
+from itertools import combinations, permutations, product, zip_longest
 
-from rl_conductor.planning.fallback import VERIFY, single_step
+from rl_conductor.planning.fallback import ANSWER, VERIFY, single_step
 from rl_conductor.workflow.workflow import Step, Workflow
 
 MAX_CANDIDATES = 60
@@ -14,7 +14,6 @@ MAX_CANDIDATES = 60
 SPECIALIST = "Find or work out what the answer needs, and give it with the words of the question that it belongs to."
 CALCULATE = "Take the facts above and work out the result that the question asks for."
 WRITE = "Take the last result above and write the complete answer, exactly in the form that the question asks for."
-DRAFT = "Answer the question completely."
 JOIN = "Compare the drafts above, settle any difference, and give the complete final answer."
 
 
@@ -26,7 +25,9 @@ def single_workers(workers: Sequence[str]) -> list[Workflow]:
 def build_candidates(
     workers: Sequence[str], proposals: Sequence[Workflow], *, max_steps: int, seed: int
 ) -> list[Workflow]:
-    """Builds the candidates, in a fixed order: single workers, generalised proposals, then generic shapes.
+    """Builds the candidates, the most promising first: single workers, chains and proposals in turn, then other shapes.
+
+    Many of them share their first steps, which run once for each question.
 
     Args:
         workers: names of the workers.
@@ -34,11 +35,14 @@ def build_candidates(
         max_steps: maximum number of steps.
         seed: seed of the random selection where there are too many.
     """
-    candidates = dict.fromkeys([*single_workers(workers), *map(generalize, proposals)])
-    pairs = list(_pairs(workers))
-    triples = list(_triples(workers))
-    random.Random(seed).shuffle(triples)  # noqa: S311
-    for workflow in (*pairs, *triples):
+    candidates = dict.fromkeys(single_workers(workers))
+    in_turn = zip_longest(_chains(workers), dict.fromkeys(map(generalize, proposals)))
+    first = [workflow for pair in in_turn for workflow in pair if workflow is not None]
+    triples, joins = list(_triples(workers)), list(_joins(workers))
+    generator = random.Random(seed)  # noqa: S311
+    generator.shuffle(triples)
+    generator.shuffle(joins)
+    for workflow in (*first, *triples, *_checks(workers), *joins):
         if len(candidates) >= max(MAX_CANDIDATES, len(workers)):
             break
         candidates.setdefault(workflow)
@@ -51,7 +55,7 @@ def generalize(workflow: Workflow) -> Workflow:
         return single_step(workflow.steps[0].worker)
     last = len(workflow.steps) - 1
     subtasks = [SPECIALIST if not step.access else CALCULATE for step in workflow.steps[:last]]
-    subtasks.append(WRITE if workflow.steps[last].access else DRAFT)
+    subtasks.append(WRITE if workflow.steps[last].access else ANSWER)
     steps = (
         Step(subtask=subtask, worker=step.worker, access=step.access)
         for subtask, step in zip(subtasks, workflow.steps, strict=True)
@@ -76,11 +80,15 @@ def _chain(*steps: tuple[str, str]) -> Workflow:
     )
 
 
-def _pairs(workers: Sequence[str]) -> Iterator[Workflow]:
+def _chains(workers: Sequence[str]) -> Iterator[Workflow]:
     for first, second in permutations(workers, 2):
         yield _chain((first, SPECIALIST), (second, WRITE))
+
+
+def _checks(workers: Sequence[str]) -> Iterator[Workflow]:
+    """Yields checks of an answer; that answer is the same step as the worker alone, so it costs nothing more."""
     for first, second in product(workers, repeat=2):
-        yield _chain((first, DRAFT), (second, VERIFY))
+        yield _chain((first, ANSWER), (second, VERIFY))
 
 
 def _triples(workers: Sequence[str]) -> Iterator[Workflow]:
@@ -88,7 +96,10 @@ def _triples(workers: Sequence[str]) -> Iterator[Workflow]:
         yield _chain((first, SPECIALIST), (second, CALCULATE), (third, WRITE))
     for worker, last in permutations(workers, 2):
         yield _chain((worker, SPECIALIST), (worker, SPECIALIST), (last, WRITE))
+
+
+def _joins(workers: Sequence[str]) -> Iterator[Workflow]:
     for first, second in combinations(workers, 2):
         for last in workers:
-            drafts = (Step(subtask=DRAFT, worker=first), Step(subtask=DRAFT, worker=second))
+            drafts = (Step(subtask=ANSWER, worker=first), Step(subtask=ANSWER, worker=second))
             yield Workflow(steps=(*drafts, Step(subtask=JOIN, worker=last, access=frozenset({0, 1}))))

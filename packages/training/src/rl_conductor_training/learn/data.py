@@ -43,6 +43,11 @@ class HeldOut:
     """File of the record."""
     opening: HeldOutOpening | None = field(default=None, init=False)
 
+    @property
+    def size(self) -> int:
+        """The number of questions."""
+        return len(self.task.samples)
+
     def open(self) -> Task:
         """Returns the questions, and records the opening; a run that resumes keeps the first record."""
         if self.path.exists():

@@ -20,7 +20,7 @@ from rl_conductor.config.learned_folder import fingerprint_worker
 from rl_conductor.errors import ConfigError
 from rl_conductor.execution.prompt_version import prompt_version
 from rl_conductor.pool.pool import WorkerPool
-from rl_conductor.types import Dollars, Text, Value
+from rl_conductor.types import Dollars, Text, Usage, Value, total
 from rl_conductor.workflow.workflow import Workflow
 from rl_conductor_training.bench.results import fingerprint
 from rl_conductor_training.tasks import Sample
@@ -50,6 +50,8 @@ class ExperienceRow(Value):
     calls: int = 0
     seconds: float = 0.0
     """Seconds until the answer; cached calls count with their original time."""
+    scoring: Usage = Field(default_factory=Usage, exclude_if=lambda usage: not usage.calls)
+    """Usage of a judge, which is part of the spending; its replies are not cached."""
     source: Literal["learn", "production"] = Field(default="learn", exclude_if=lambda source: source == "learn")
     """`production`: a run of a server, scored by its users' feedback; it cost this learning run nothing."""
     created: datetime = Field(default_factory=lambda: datetime.now(UTC))
@@ -112,11 +114,9 @@ class Experience:
         ids = {sample.id for sample in samples}
         return [row for row in self._rows.values() if row.sample in ids]
 
-    def total_spending(self) -> tuple[Decimal, int, int]:
-        """Returns the dollars, tokens and calls of all rows, except those of production."""
-        rows = [row for row in self._rows.values() if row.source == "learn"]
-        usd = sum((row.usd for row in rows), Decimal(0))
-        return usd, sum(row.tokens for row in rows), sum(row.calls for row in rows)
+    def scoring_usage(self) -> Usage:
+        """Returns the usage of the judge in all rows."""
+        return total(row.scoring for row in self._rows.values())
 
     def _parse_row(self, line: bytes, number: int) -> ExperienceRow:
         try:

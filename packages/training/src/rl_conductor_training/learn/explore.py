@@ -9,28 +9,31 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
-from dataclasses import dataclass
-from math import ceil
+from dataclasses import dataclass, field
 
 from rl_conductor.planning.selector import similarity, text_features
+from rl_conductor.trace.trace import Call
 from rl_conductor.workflow.workflow import Workflow
-from rl_conductor_training.learn.candidates import build_candidates, single_workers
+from rl_conductor_training.learn.candidates import single_workers
 from rl_conductor_training.learn.experience import ScoreTable
 from rl_conductor_training.learn.runner import Runner
+from rl_conductor_training.learn.search_plan import MAX_WORKFLOWS, SearchPlan
 from rl_conductor_training.tasks import Sample
 
 PROPOSALS = 8
 """Number of training questions for which the planner proposes a plan."""
 MAX_FAILED_PROPOSALS = 2
 """Number of questions without a valid plan after which the planner is not asked again."""
-FIRST_QUESTIONS = 6
-"""Minimum number of questions of the first round of successive halving."""
-GROWTH = 2
-"""Factor by which the questions grow and the candidates shrink from round to round."""
-MAX_WORKFLOWS = 6
-"""Maximum number of workflows that the learners choose from."""
 REUSES = 3
 """Number of further workflows that are tried on a question that no workflow answered."""
+
+
+@dataclass
+class Proposals:
+    """The plans of the planner, and its calls, from which the cost of a plan is measured."""
+
+    plans: list[tuple[Sample, Workflow]] = field(default_factory=list)
+    calls: list[tuple[Call, ...]] = field(default_factory=list)
 
 
 @dataclass
@@ -42,18 +45,6 @@ class Exploration:
     """The workflows that the learners choose from: the best ones, and those that complement them."""
 
 
-def halving_rounds(candidates: int, questions: int) -> list[tuple[int, int]]:
-    """Returns the number of candidates and of questions of each round of successive halving."""
-    rounds = []
-    count = min(questions, max(FIRST_QUESTIONS, ceil(questions / 4)))
-    while True:
-        rounds.append((candidates, count))
-        if count == questions:
-            return rounds
-        candidates = min(candidates, max(MAX_WORKFLOWS, ceil(candidates / GROWTH)))
-        count = min(questions, count * GROWTH)
-
-
 def shuffled(samples: Sequence[Sample], seed: int) -> list[Sample]:
     """Returns the samples in the order in which they are explored."""
     order = list(samples)
@@ -62,30 +53,37 @@ def shuffled(samples: Sequence[Sample], seed: int) -> list[Sample]:
 
 
 async def explore(
-    runner: Runner, order: Sequence[Sample], proposals: Sequence[tuple[Sample, Workflow]], *, seed: int, max_steps: int
+    runner: Runner,
+    order: Sequence[Sample],
+    candidates: Sequence[Workflow],
+    proposals: Sequence[tuple[Sample, Workflow]],
+    plan: SearchPlan,
 ) -> Exploration:
     """Fills the table of experience with runs on training questions, as far as the budget reaches.
 
     Args:
         runner: runs workflows within the budget.
         order: the training questions; each round of successive halving takes more of them, from the front.
+        candidates: the workflows, the most promising first.
         proposals: plans of the planner for some of the questions.
-        seed: seed of the selection of candidates.
-        max_steps: maximum number of steps of a workflow.
+        plan: the number of candidates and questions of each round.
     """
-    workers = list(runner.conductor.pool)
-    candidates = build_candidates(workers, [workflow for _, workflow in proposals], max_steps=max_steps, seed=seed)
+    singles = single_workers(list(runner.conductor.pool))
+    candidates = list(candidates[: plan.rounds[0].candidates])
     survivors, covered = candidates, 0
-    for size, count in halving_rounds(len(candidates), len(order)):
-        if size < len(survivors):
-            survivors = select_workflows(score_table(runner, order[:covered]), survivors, size)
-        active = dict.fromkeys([*single_workers(workers), *survivors])
+    for row in plan.rounds:
+        if row.candidates < len(survivors):
+            survivors = select_workflows(score_table(runner, order[:covered]), survivors, row.candidates)
+        active = dict.fromkeys([*singles, *survivors])
         # Question by question, so that a spent budget leaves complete questions.
-        await runner.run_workflows((sample, workflow) for sample in order[:count] for workflow in active)
-        covered = count
-    await runner.run_workflows(proposals)
-    await _reuse(runner, order, candidates)
-    return Exploration(candidates, select_workflows(score_table(runner, order), candidates, MAX_WORKFLOWS))
+        await runner.run_workflows((sample, workflow) for sample in order[: row.questions] for workflow in active)
+        covered = row.questions
+    if plan.workflows == MAX_WORKFLOWS:  # otherwise the caps leave no room for more
+        await runner.run_workflows(proposals)
+        await _reuse(runner, order, candidates)
+    table = score_table(runner, order[:covered])
+    complete = [workflow for workflow in candidates if table.is_complete(workflow)]
+    return Exploration(candidates, select_workflows(table, complete or candidates, plan.workflows))
 
 
 def score_table(runner: Runner, samples: Sequence[Sample]) -> ScoreTable:
@@ -111,14 +109,16 @@ def select_workflows(table: ScoreTable, workflows: Sequence[Workflow], count: in
     return selected
 
 
-async def propose(runner: Runner, order: Sequence[Sample]) -> list[tuple[Sample, Workflow]]:
-    """Returns the planner's plans for the first questions, as far as the budget reaches."""
-    proposals: list[tuple[Sample, Workflow]] = []
+async def propose(runner: Runner, order: Sequence[Sample], count: int = PROPOSALS) -> Proposals:
+    """Asks the planner for plans for the first questions, as far as the budget reaches."""
+    proposals = Proposals()
     failures = 0
-    for sample in order[:PROPOSALS]:
+    for sample in order[:count]:
         record = await runner.plan(sample)
-        if record is not None and record.workflow is not None:
-            proposals.append((sample, record.workflow))
+        if record is not None:
+            proposals.calls.append(record.calls)
+        if record is not None and record.source == "planner" and record.workflow is not None:
+            proposals.plans.append((sample, record.workflow))
         else:
             failures += 1
         if failures == MAX_FAILED_PROPOSALS:

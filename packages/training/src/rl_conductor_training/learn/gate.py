@@ -20,6 +20,8 @@ class Interval(Value):
     """A mean over questions with its 95 % interval, from a bootstrap over groups of questions."""
 
     value: float
+    error: float = 0.0
+    """Standard error, clustered by group."""
     low: float
     high: float
     n: int
@@ -28,8 +30,8 @@ class Interval(Value):
 
     @property
     def formatted(self) -> str:
-        """The mean and its interval."""
-        return f"{self.value:.2f} ({self.low:.2f} to {self.high:.2f})"
+        """The mean, its standard error and its interval."""
+        return f"{self.value:.2f} ± {self.error:.2f} ({self.low:.2f} to {self.high:.2f})"
 
 
 class Gate(Value):
@@ -67,7 +69,12 @@ def grouped_interval(values: Sequence[float], groups: Sequence[str], *, seed: in
     means = sums[draws].sum(axis=1) / counts[draws].sum(axis=1)
     low, high = np.quantile(means, (TAIL, 1 - TAIL))
     return Interval(
-        value=float(sums.sum() / counts.sum()), low=float(low), high=float(high), n=len(values), groups=len(names)
+        value=float(sums.sum() / counts.sum()),
+        error=float(means.std()),
+        low=float(low),
+        high=float(high),
+        n=len(values),
+        groups=len(names),
     )
 
 
@@ -77,7 +84,12 @@ def best_workflow(table: ScoreTable, workflows: Sequence[Workflow]) -> Workflow:
 
 
 def measure_room(
-    table: ScoreTable, singles: Sequence[Workflow], portfolio: Sequence[Workflow], groups: Sequence[str]
+    table: ScoreTable,
+    singles: Sequence[Workflow],
+    portfolio: Sequence[Workflow],
+    groups: Sequence[str],
+    *,
+    is_whole: bool = True,
 ) -> Gate:
     """Measures the room above single workers and fixed workflows, on questions where all of them ran.
 
@@ -86,6 +98,7 @@ def measure_room(
         singles: the workflows of single workers.
         portfolio: the other good workflows.
         groups: the group of each question of `table`.
+        is_whole: whether no cap ended the search early.
     """
     single = best_workflow(table, singles)
     fixed = best_workflow(table, [*singles, *portfolio])
@@ -105,7 +118,7 @@ def measure_room(
         fixed_over_single=grouped_interval(_subtract(fixed_scores, single_scores), groups),
         oracle_over_fixed=room,
         is_open=is_open,
-        reason=_reason(room, best, is_open=is_open),
+        reason=_reason(room, best, is_open=is_open, is_whole=is_whole),
     )
 
 
@@ -113,7 +126,7 @@ def _subtract(first: Sequence[float], second: Sequence[float]) -> list[float]:
     return [ours - theirs for ours, theirs in zip(first, second, strict=True)]
 
 
-def _reason(room: Interval, oracle: Interval, *, is_open: bool) -> str:
+def _reason(room: Interval, oracle: Interval, *, is_open: bool, is_whole: bool) -> str:
     if is_open:
         return (
             f"choosing a workflow for each question could answer up to {room.value:.0%} more questions than the best "
@@ -123,6 +136,11 @@ def _reason(room: Interval, oracle: Interval, *, is_open: bool) -> str:
         return (
             f"nothing can be concluded from {room.n} questions in {room.groups} groups on which all workflows ran; "
             f"at least {MIN_GROUPS} groups are needed: raise the caps and run the same command again"
+        )
+    if not is_whole:
+        return (
+            f"no room for learning was found on the {room.n} questions that the caps allowed (95 % interval "
+            f"{room.low:.0%} to {room.high:.0%}): raise the caps and run the same command again"
         )
     if oracle.value == 0:
         return "there is nothing to learn: no workflow answered any question"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from rl_conductor.errors import LimitError
 from rl_conductor.planning.selector import WorkflowSelector
@@ -14,6 +14,7 @@ from rl_conductor_training.learn.experience import ExperienceRow, ScoreTable
 from rl_conductor_training.learn.explore import score_table
 from rl_conductor_training.learn.learners.base import Learner, Lessons
 from rl_conductor_training.learn.prove import (
+    BASELINES,
     ORACLE,
     PROMPTED,
     SystemRows,
@@ -27,33 +28,35 @@ from rl_conductor_training.learn.runner import Runner
 from rl_conductor_training.tasks import Sample
 
 
-async def prove(runner: Runner, data: LearnData, learners: Sequence[Learner], lessons: Lessons) -> Proof:
-    """Opens the held-out questions and compares all systems on those that fit into the budget.
+async def prove(
+    runner: Runner, data: LearnData, learners: Sequence[Learner], lessons: Lessons, notes: list[str]
+) -> Proof:
+    """Opens the held-out questions and compares the systems on them, the baselines first.
+
+    Args:
+        runner: runs the systems within the budget.
+        data: has the held-out questions.
+        learners: the baselines and the learners that were chosen on the validation questions, fitted.
+        lessons: what they learned from.
+        notes: receives a remark for each system that the budget ended early; such a system is left out.
 
     Raises:
         LimitError: the budget did not suffice for a single held-out question.
     """
     samples = data.heldout.open().samples
     assert data.heldout.opening is not None
+    ordered = sorted(learners, key=lambda learner: learner.name not in BASELINES)
     workflows = list(dict.fromkeys([*lessons.singles, *lessons.workflows]))
-    planned: dict[str, list[ExperienceRow]] = {}
+    systems = [await _run_system(runner, learner, samples) for learner in ordered if learner.name in BASELINES]
+    prompted = await runner.run_conductor(samples, PROMPTED, runner.conductor)
+    description = f"plans of {runner.conductor.planner.model.name}"
+    systems.append(SystemRows(PROMPTED, description, _by_sample(prompted), planner_calls=True))
+    systems += [await _run_system(runner, learner, samples) for learner in ordered if learner.name not in BASELINES]
     # Question by question, so that a spent budget leaves complete questions.
-    for sample in samples:
-        await runner.run_workflows((sample, workflow) for workflow in workflows)
-        planned.setdefault(PROMPTED, []).extend(await runner.run_conductor([sample], PROMPTED, runner.conductor))
-        for learner in learners:
-            conductor = learner.apply(runner.conductor)
-            if conductor.selector is None:
-                planned.setdefault(learner.name, []).extend(
-                    await runner.run_conductor([sample], learner.name, conductor)
-                )
-    table = score_table(runner, samples)
-    systems = [_collect(learner, runner, table, planned) for learner in learners]
-    prompted = {row.sample: row for row in planned[PROMPTED]}
-    systems.append(
-        SystemRows(PROMPTED, f"plans of {runner.conductor.planner.model.name}", prompted, planner_calls=True)
-    )
-    systems.append(SystemRows(ORACLE, "the cheapest right workflow", _oracle(table, workflows), sees_answers=True))
+    await runner.run_workflows((sample, workflow) for sample in samples for workflow in workflows)
+    oracle = _oracle(score_table(runner, samples), workflows)
+    systems.append(SystemRows(ORACLE, "the cheapest right workflow", oracle, sees_answers=True))
+    systems = _drop_incomplete(systems, len(samples), notes)
     ids = common_samples(systems, [sample.id for sample in samples])
     if not ids:
         raise LimitError(
@@ -62,6 +65,8 @@ async def prove(runner: Runner, data: LearnData, learners: Sequence[Learner], le
             needed=0,
             remaining=0,
         )
+    if len(ids) < len(samples):
+        notes.append(f"a cap ended the proof early: it covers {len(ids)} of {len(samples)} held-out questions")
     groups = [data.groups[name] for name in ids]
     summaries = tuple(summarize_system(system, ids, groups) for system in systems)
     comparisons = tuple(compare(systems, ids, groups))
@@ -76,24 +81,45 @@ async def prove(runner: Runner, data: LearnData, learners: Sequence[Learner], le
     )
 
 
-def _collect(
-    learner: Learner, runner: Runner, table: ScoreTable, planned: dict[str, list[ExperienceRow]]
-) -> SystemRows:
-    """Returns the rows of a learned system; those of a selector are in the table already."""
+async def run_learner(runner: Runner, learner: Learner, samples: Sequence[Sample]) -> dict[str, ExperienceRow]:
+    """Runs a learned system on questions; returns the rows within the budget by sample id."""
+    conductor = learner.apply(runner.conductor)
+    if conductor.selector is None:
+        return _by_sample(await runner.run_conductor(samples, learner.name, conductor))
+    pairs = [(sample, _select(conductor.selector, sample)) for sample in samples]
+    await runner.run_workflows(pairs)
+    table = score_table(runner, samples)
+    rows = {sample.id: table.rows.get((workflow, sample.id)) for sample, workflow in pairs}
+    return {name: row for name, row in rows.items() if row is not None}
+
+
+async def _run_system(runner: Runner, learner: Learner, samples: Sequence[Sample]) -> SystemRows:
+    rows = await run_learner(runner, learner, samples)
     selector = learner.apply(runner.conductor).selector
     if selector is None:
-        rows = {row.sample: row for row in planned[learner.name]}
-        description = getattr(learner, "description", "planner")
-        return SystemRows(learner.name, description, rows, planner_calls=True)
-    rows = {}
-    for sample in table.samples:
-        workflow = _select(selector, sample)
-        if (row := table.rows.get((workflow, sample.id))) is not None:
-            rows[sample.id] = row
-    workflows = selector.workflows
-    descriptions = dict.fromkeys(describe(_select(selector, sample)) for sample in table.samples)
-    description = describe(workflows[0]) if len(workflows) == 1 else f"one of {'; '.join(descriptions)}"
-    return SystemRows(learner.name, description, rows)
+        return SystemRows(learner.name, getattr(learner, "description", "planner"), rows, planner_calls=True)
+    if len(selector.workflows) == 1:
+        return SystemRows(learner.name, describe(selector.workflows[0]), rows)
+    names = dict.fromkeys(describe(_select(selector, sample)) for sample in samples)
+    return SystemRows(learner.name, f"one of {'; '.join(names)}", rows)
+
+
+def _by_sample(rows: Iterable[ExperienceRow]) -> dict[str, ExperienceRow]:
+    return {row.sample: row for row in rows}
+
+
+def _drop_incomplete(systems: Sequence[SystemRows], questions: int, notes: list[str]) -> list[SystemRows]:
+    """Leaves out the systems that the budget ended early, except for the baselines, and notes which."""
+    complete = []
+    for system in systems:
+        if len(system.rows) == questions or system.name in BASELINES:
+            complete.append(system)
+        else:
+            notes.append(
+                f"a cap ended the proof of {system.name} after {len(system.rows)} of {questions} questions, so it is "
+                "not in the table"
+            )
+    return complete
 
 
 def _select(selector: WorkflowSelector, sample: Sample) -> Workflow:

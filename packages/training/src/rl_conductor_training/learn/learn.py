@@ -2,31 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 
 from rl_conductor._internal.jsonl import write_value
 from rl_conductor._internal.version import package_version
-from rl_conductor.agents import DelegatingModel
 from rl_conductor.calls.budget import Amount
-from rl_conductor.conductor import Conductor
-from rl_conductor.config.discovery import from_file
 from rl_conductor.config.learned_folder import write_conductor_folder
 from rl_conductor.errors import ConfigError, LimitError
-from rl_conductor.models.cached import CachedModel
+from rl_conductor.models.cached import stored_usage
 from rl_conductor.planning.planner import Planner
-from rl_conductor.pool.pool import AnyWorker, WorkerPool
-from rl_conductor.pool.pool_file import read_pool_file
-from rl_conductor.pool.worker import Worker
+from rl_conductor.pool.pool import WorkerPool
+from rl_conductor.types import total
 from rl_conductor.workflow.limits import Limits
-from rl_conductor.workflow.workflow import AccessMode, Workflow
-from rl_conductor_training.learn.candidates import describe, single_workers
+from rl_conductor.workflow.workflow import Workflow
+from rl_conductor_training.bench.results import fingerprint
+from rl_conductor_training.learn.candidates import build_candidates, describe, single_workers
+from rl_conductor_training.learn.costs import Cost, measure_costs
 from rl_conductor_training.learn.data import LearnData, split_task
 from rl_conductor_training.learn.estimate import CostEstimate, add_search, estimate_cost
-from rl_conductor_training.learn.experience import Experience, ExperienceRow, fingerprint_workers
-from rl_conductor_training.learn.explore import Exploration, explore, propose, score_table, shuffled
+from rl_conductor_training.learn.experience import Experience, ExperienceRow
+from rl_conductor_training.learn.explore import (
+    PROPOSALS,
+    Exploration,
+    Proposals,
+    explore,
+    propose,
+    score_table,
+    shuffled,
+)
 from rl_conductor_training.learn.gate import Gate, measure_room
 from rl_conductor_training.learn.heldout import prove
 from rl_conductor_training.learn.learners.base import Learner, Lessons, SearchingLearner
@@ -34,19 +41,32 @@ from rl_conductor_training.learn.learners.examples import NearestExamples
 from rl_conductor_training.learn.learners.fixed import BestSingle, FixedWorkflow
 from rl_conductor_training.learn.learners.linear import LinearSelector
 from rl_conductor_training.learn.production import add_production_rows, liked_workflows
-from rl_conductor_training.learn.record import LearnRecord, Proof
+from rl_conductor_training.learn.prove import BASELINES
+from rl_conductor_training.learn.record import LearnRecord, Proof, ValidationResult
 from rl_conductor_training.learn.report import write_report
 from rl_conductor_training.learn.runner import Runner, SharedBudget
+from rl_conductor_training.learn.search_plan import (
+    SearchPlan,
+    SearchSizes,
+    describe_need,
+    load_plan,
+    plan_search,
+)
 from rl_conductor_training.learn.stored_runs import RatedWorkflow
+from rl_conductor_training.learn.validate import validate_learners
+from rl_conductor_training.learn.workspace import REPLIES_FILE, Pool, Workspace, open_workspace
 from rl_conductor_training.tasks import Task, load_task
-from rl_conductor_training.workers.source import cache_version
 
-PROPOSING, EXPLORING, VALIDATING, SEARCHING = 0.1, 0.5, 0.65, 0.8
-"""Shares of the caps that are spent at most when the planner's proposals, exploration, validation and the learners' own
-search end; the rest is for the proof."""
-EXPERIENCE_FILE, REPLIES_FILE, OPENING_FILE = "experience.jsonl", "replies.sqlite", "heldout.json"
+MEASURING, PROPOSING = 0.15, 0.25
+"""Shares of the caps that are spent at most when the first measurements and the planner's proposals end."""
+SEARCHING = 0.4
+"""Share of what is left after validation that learners with a search of their own spend at most."""
+PILOT = 4
+"""Number of training questions on which the cost of each worker is measured."""
+PILOT_PROPOSALS = 2
+"""Number of plans from which the cost of a plan is measured."""
+EXPERIENCE_FILE, PLAN_FILE, OPENING_FILE = "experience.jsonl", "plan.json", "heldout.json"
 
-Pool = WorkerPool | Mapping[str, AnyWorker] | Path | str
 Production = Callable[[WorkerPool], Sequence[RatedWorkflow]]
 Progress = Callable[[str, ExperienceRow | None], None]
 """Called with the name of the stage, and with each new row of experience."""
@@ -112,43 +132,18 @@ async def learn(
         await run.runner.conductor.aclose()
 
 
-@dataclass(frozen=True)
-class Workspace:
-    """The folder, and the pool and planner whose replies are cached there."""
+@dataclass
+class Findings:
+    """The results of the stages."""
 
-    folder: Path
-    pool_file: Path | None
-    conductor: Conductor
-    workers: Mapping[str, str]
-    """Fingerprints of the workers."""
-
-
-def open_workspace(pool: Pool, planner: Planner | None, folder: Path) -> Workspace:
-    pool_file: Path | None = None
-    versions: dict[str, str] = {}
-    access: AccessMode = "binary"
-    if isinstance(pool, str | Path):
-        pool_file = Path(pool)
-        content = read_pool_file(pool_file)
-        discovered = from_file(content, "")
-        versions = {name: cache_version(entry) for name, entry in content.workers.items()}
-        planner, access = planner or discovered.planner, discovered.access
-        pool = discovered.pool
-    workers = pool if isinstance(pool, WorkerPool) else WorkerPool(pool)
-    planner = planner or Planner.from_worker(next(iter(workers.values())))
-    path = folder / REPLIES_FILE
-    cached = WorkerPool(_cache_worker(worker, path, versions.get(name, "")) for name, worker in workers.items())
-    planner = replace(planner, model=CachedModel(planner.model, path, version="planner"))
-    conductor = Conductor(planner, cached, access=access, keep_prompts=False)
-    return Workspace(folder, pool_file, conductor, fingerprint_workers(cached, versions))
-
-
-def _cache_worker(worker: Worker, path: Path, version: str) -> Worker:
-    """Caches the replies of a worker; of a delegating one, the replies of its base model only."""
-    if isinstance(worker.model, DelegatingModel):
-        base = CachedModel(worker.model.base, path, version=version)
-        return replace(worker, model=worker.model.with_base(base))
-    return replace(worker, model=CachedModel(worker.model, path, version=f"{worker.name} {version}"))
+    exploration: Exploration
+    proposals: int
+    """Number of plans that the planner proposed."""
+    plan: SearchPlan
+    lessons: Lessons
+    gate: Gate
+    validation: list[ValidationResult] = field(default_factory=list)
+    proof: Proof | None = None
 
 
 @dataclass
@@ -168,7 +163,8 @@ class _LearnRun:
         self._check_prices()
         self.data = split_task(self.task, seed=self.settings.seed, opening_file=folder / OPENING_FILE)
         self.experience = Experience(folder / EXPERIENCE_FILE)
-        self.budget = SharedBudget(self.limits, Amount(*self.experience.total_spending()))
+        self.previous_usage = total((stored_usage(folder / REPLIES_FILE), self.experience.scoring_usage()))
+        self.budget = SharedBudget(self.limits, Amount.of(self.previous_usage))
         self.stage = ""
         self.runner = Runner(
             task=self.task,
@@ -206,40 +202,74 @@ class _LearnRun:
 
     async def run(self) -> LearnRecord:
         """Runs all stages and writes the folder."""
-        order = shuffled(self.data.train.samples, self.settings.seed)
-        self._begin("asking the planner for proposals", PROPOSING)
-        proposals = await propose(self.runner, order)
-        self._begin("exploring", EXPLORING)
-        exploration = await explore(
-            self.runner,
-            order,
-            [*liked_workflows(self.rated, order), *proposals],
-            seed=self.settings.seed,
-            max_steps=self.settings.max_steps,
-        )
-        singles = single_workers(list(self.workspace.conductor.pool))
-        lessons = await self._validate(exploration, singles)
+        pool = list(self.workspace.conductor.pool)
+        self.order = shuffled(self.data.train.samples, self.settings.seed)
+        self.singles = single_workers(pool)
+        proposals, plan, candidates = await self._plan_search()
+        self._begin(f"exploring: {plan.summary}", plan.exploring)
+        exploration = await explore(self.runner, self.order, candidates, proposals.plans, plan)
+        if self.runner.is_exhausted:
+            self._note_cap("exploration", f"{len(self.experience)} runs were made")
+        lessons, training = await self._validate(exploration, plan)
         groups = [self.data.groups[sample.id] for sample in lessons.table.samples]
-        gate = measure_room(lessons.table, lessons.singles, lessons.workflows, groups)
+        gate = measure_room(lessons.table, lessons.singles, lessons.workflows, groups, is_whole=not self.notes)
         learners = self.learners
+        findings = Findings(exploration, len(proposals.plans), plan, lessons, gate)
+        if gate.is_open:
+            findings.validation, learners = await self._choose(learners, lessons, training, plan)
         for learner in learners:
             learner.fit(lessons)
-        proof = None
         if gate.is_open:
-            await self._search(learners)
             self._begin("proving on held-out questions", 1.0)
-            proof = await prove(self.runner, self.data, learners, lessons)
-            if self.runner.is_exhausted:
-                self._note_cap("the proof", f"it covers {proof.questions} held-out questions")
-        record = self._record(exploration, len(proposals), lessons, gate, proof)
+            findings.proof = await prove(self.runner, self.data, learners, lessons, self.notes)
+        record = self._record(findings)
         self._write(record, learners)
         return record
 
-    async def _search(self, learners: Sequence[Learner]) -> None:
+    async def _plan_search(self) -> tuple[Proposals, SearchPlan, list[Workflow]]:
+        """Measures what calls cost, and plans a search that leaves enough for the proof."""
+        started, runner = time.monotonic(), self.runner
+        pilot = self.order[:PILOT]
+        self._begin("measuring the workers", MEASURING)
+        await runner.run_workflows((sample, workflow) for sample in pilot for workflow in self.singles)
+        elapsed = time.monotonic() - started
+        self._begin("asking the planner for proposals", PROPOSING)
+        few = any((self.limits.usd, self.limits.tokens, self.limits.seconds))
+        proposals = await propose(runner, self.order, PILOT_PROPOSALS if few else PROPOSALS)
+        proposals.plans[:0] = liked_workflows(self.rated, self.order)
+        table = score_table(runner, pilot)
+        rows = {
+            name: [row for sample in pilot if (row := table.rows.get((workflow, sample.id))) is not None]
+            for name, workflow in zip(self.workspace.conductor.pool, self.singles, strict=True)
+        }
+        seconds = sum(row.seconds for name in rows for row in rows[name])
+        costs = measure_costs(rows, proposals.calls, parallelism=seconds / max(elapsed, 1e-9) if elapsed > 1 else 1.0)
+        candidates = build_candidates(
+            list(self.workspace.conductor.pool),
+            [workflow for _, workflow in proposals.plans],
+            max_steps=self.settings.max_steps,
+            seed=self.settings.seed,
+        )
+        sizes = SearchSizes(
+            candidates, self.singles, len(self.order), len(self.data.validation.samples), self.data.heldout.size
+        )
+        spending = self.budget.total.spent
+        spending_so_far = Cost(usd=float(spending.usd), tokens=spending.tokens, seconds=self.budget.elapsed)
+        plan = load_plan(
+            self.workspace.folder / PLAN_FILE, plan_search(sizes, costs, self.limits, spending_so_far), self._plan_key()
+        )
+        return proposals, plan, candidates
+
+    def _plan_key(self) -> str:
+        """Identifies what a stored plan is for, so that another one is made for other caps or workers."""
+        settings = f"{self.settings.seed} {self.settings.max_steps}"
+        return fingerprint(self.limits.model_dump_json(), settings, *self.workspace.workers.values())
+
+    async def _search(self, learners: Sequence[Learner], share: float) -> None:
         """Lets those learners search that need runs of their own."""
         for learner in learners:
             if isinstance(learner, SearchingLearner):
-                self._begin(f"searching for {learner.name}", SEARCHING)
+                self._begin(f"searching for {learner.name}", share)
                 await learner.search(self.runner, self.data.train.samples, self.data.validation.samples)
                 if self.runner.is_exhausted:
                     self._note_cap(f"the search for {learner.name}", "it used what was found until then")
@@ -249,20 +279,24 @@ class _LearnRun:
         self.runner.begin_stage(self.budget.stage(share))
         self.on_progress(stage, None)
 
+    def _describe_need(self, plan: SearchPlan) -> str:
+        """Says how much would suffice; by the measured costs, if the caps allowed any measurement."""
+        guess = Cost(usd=float(self.estimate.usd or 0), tokens=self.estimate.tokens, seconds=self.estimate.minutes * 60)
+        return describe_need(plan.thorough if plan.thorough.tokens else guess, self.limits)
+
     def _note_cap(self, stage: str, consequence: str) -> None:
         self.notes.append(f"a cap ended {stage} early: {consequence}")
 
-    async def _validate(self, exploration: Exploration, singles: list[Workflow]) -> Lessons:
-        """Runs the portfolio on the validation questions, and returns what the learners learn from.
+    async def _validate(self, exploration: Exploration, plan: SearchPlan) -> tuple[Lessons, Lessons]:
+        """Runs the selected workflows on the validation questions; returns all lessons, and those of training alone.
 
         Raises:
             LimitError: the caps did not even suffice to compare the single workers.
         """
-        if self.runner.is_exhausted:
-            self._note_cap("exploration", f"{len(self.experience)} runs were made")
-        self._begin("validating", VALIDATING)
-        workflows = list(dict.fromkeys([*singles, *exploration.portfolio]))
-        samples = [*self.data.train.samples, *self.data.validation.samples]
+        self._begin("validating", plan.validating)
+        workflows = list(dict.fromkeys([*self.singles, *exploration.portfolio]))
+        trained = self.order[: plan.rounds[-1].questions]
+        samples = [*trained, *self.data.validation.samples]
         await self.runner.run_workflows((sample, workflow) for sample in samples for workflow in workflows)
         if self.runner.is_exhausted:
             self._note_cap("validation", "only questions on which all workflows ran are used")
@@ -270,19 +304,47 @@ class _LearnRun:
         complete = [sample for sample in samples if all((workflow, sample.id) in table.rows for workflow in workflows)]
         if not complete:
             raise LimitError(
-                "the caps are too low to compare the workers on a single question; "
-                f"about {self.estimate.tokens:,} tokens and {self.estimate.minutes:.0f} minutes are needed",
+                f"the caps are too low to compare the workers on a single question; {self._describe_need(plan)}",
                 limit="tokens" if self.limits.seconds is None else "seconds",
                 needed=self.estimate.tokens,
                 remaining=0,
             )
-        return Lessons(score_table(self.runner, complete), exploration.portfolio, singles)
+        ids = {sample.id for sample in trained}
+        training = [sample for sample in complete if sample.id in ids]
+        return (
+            Lessons(score_table(self.runner, complete), exploration.portfolio, self.singles),
+            Lessons(score_table(self.runner, training or complete), exploration.portfolio, self.singles),
+        )
 
-    def _record(
-        self, exploration: Exploration, proposals: int, lessons: Lessons, gate: Gate, proof: Proof | None
-    ) -> LearnRecord:
+    async def _choose(
+        self, learners: list[Learner], lessons: Lessons, training: Lessons, plan: SearchPlan
+    ) -> tuple[list[ValidationResult], list[Learner]]:
+        """Compares the learners on the validation questions, and returns those that are worth a proof."""
+        for learner in learners:
+            learner.fit(training)
+        ids = {sample.id for sample in lessons.table.samples}
+        samples = [sample for sample in self.data.validation.samples if sample.id in ids]
+        if not samples:
+            return [], [learner for learner in learners if learner.name in BASELINES]
+        share = plan.validating
+        if plan.tries_planners and any(isinstance(learner, SearchingLearner) for learner in learners):
+            share += SEARCHING * (1 - share)
+            await self._search(learners, share)
+        self._begin("comparing the learners", share)
+        results = await validate_learners(self.runner, learners, samples, tries_planners=plan.tries_planners)
+        if self.runner.is_exhausted:
+            self._note_cap("validation", "learners without a result are not proved")
+        names = {*BASELINES, *(result.name for result in results if result.is_chosen)}
+        return results, [learner for learner in learners if learner.name in names]
+
+    def _record(self, findings: Findings) -> LearnRecord:
         spending, data = self.budget.total.spent, self.data
+        plan, gate, proof = findings.plan, findings.gate, findings.proof
         better = gate.fixed_over_single.low > 0
+        if plan.needed.tokens < plan.thorough.tokens:
+            self.notes.append(
+                f"the caps left room for a smaller search only ({plan.summary}); {self._describe_need(plan)}"
+            )
         return LearnRecord(
             task=self.task.name,
             seed=self.settings.seed,
@@ -296,10 +358,11 @@ class _LearnRun:
                 "held-out": len(data.heldout.task.samples),
             },
             groups=len(set(data.groups.values())),
-            candidates=len(exploration.candidates),
-            proposals=proposals,
-            portfolio=tuple(map(describe, lessons.workflows)),
+            candidates=len(findings.exploration.candidates),
+            proposals=findings.proposals,
+            portfolio=tuple(map(describe, findings.lessons.workflows)),
             gate=gate,
+            validation=tuple(findings.validation),
             proof=proof,
             recommended=proof.recommended if proof else FixedWorkflow.name if better else BestSingle.name,
             notes=tuple(self.notes),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 
@@ -13,26 +13,9 @@ from rl_conductor_training.learn.experience import ExperienceRow
 from rl_conductor_training.learn.gate import grouped_interval
 from rl_conductor_training.learn.record import SystemComparison, SystemSummary
 
-SINGLE, FIXED, LINEAR, PROMPTED, EXAMPLES, INSTRUCTIONS, ORACLE = (
-    "best single",
-    "best fixed",
-    "linear",
-    "prompted planner",
-    "examples",
-    "instructions",
-    "oracle",
-)
-COMPARISONS = (
-    (FIXED, SINGLE),
-    (LINEAR, SINGLE),
-    (PROMPTED, SINGLE),
-    (EXAMPLES, SINGLE),
-    (LINEAR, FIXED),
-    (EXAMPLES, FIXED),
-    (EXAMPLES, LINEAR),
-    (EXAMPLES, PROMPTED),
-    *((INSTRUCTIONS, other) for other in (SINGLE, FIXED, LINEAR, PROMPTED)),
-)
+SINGLE, FIXED, LINEAR, PROMPTED, ORACLE = "best single", "best fixed", "linear", "prompted planner", "oracle"
+BASELINES = (SINGLE, FIXED, LINEAR)
+"""Systems that are always proved, because they need no planner."""
 TOLERANCE = 0.02
 """Share of the questions by which a cheaper system may be behind the best one."""
 
@@ -72,7 +55,7 @@ def summarize_system(system: SystemRows, samples: Sequence[str], groups: Sequenc
 def compare(systems: Sequence[SystemRows], samples: Sequence[str], groups: Sequence[str]) -> list[SystemComparison]:
     """Compares the systems in pairs; p-values are corrected for their number (Holm)."""
     by_name = {system.name: system for system in systems}
-    pairs = [(ours, theirs) for ours, theirs in COMPARISONS if ours in by_name and theirs in by_name]
+    pairs = list(list_comparisons([system.name for system in systems if not system.sees_answers]))
     differences = [
         grouped_difference(
             [by_name[ours].rows[sample].score - by_name[theirs].rows[sample].score for sample in samples], groups
@@ -84,6 +67,16 @@ def compare(systems: Sequence[SystemRows], samples: Sequence[str], groups: Seque
         SystemComparison(system=ours, baseline=theirs, difference=difference)
         for (ours, theirs), difference in zip(pairs, corrected, strict=True)
     ]
+
+
+def list_comparisons(names: Sequence[str]) -> Iterator[tuple[str, str]]:
+    """Yields the pairs to compare: each system with the simpler ones, learners with the planner that they improve."""
+    learned = [name for name in names if name not in (*BASELINES, PROMPTED)]
+    yield from ((name, SINGLE) for name in names if name != SINGLE and SINGLE in names)
+    if {LINEAR, FIXED} <= set(names):
+        yield LINEAR, FIXED
+    for name in learned:
+        yield from ((name, baseline) for baseline in (FIXED, LINEAR, PROMPTED) if baseline in names)
 
 
 def grouped_difference(gaps: Sequence[float], groups: Sequence[str]) -> Difference:

@@ -46,6 +46,22 @@ class SystemComparison(Value):
         return "gain" if self.difference.value > 0 else "loss"
 
 
+class ValidationResult(Value):
+    """The result of a learner on the validation questions, from which the learners to prove are chosen."""
+
+    name: str
+    right: float
+    """Share of right answers."""
+    usd: Dollars
+    """Mean US dollars per question."""
+    tokens: float
+    seconds: float
+    n: int
+    """Number of questions."""
+    is_chosen: bool
+    """Whether the learner was run on the held-out questions."""
+
+
 class Proof(Value):
     """The comparison on the held-out questions."""
 
@@ -77,6 +93,8 @@ class LearnRecord(Value):
     portfolio: tuple[str, ...]
     """The workflows that the learners chose from."""
     gate: Gate
+    validation: tuple[ValidationResult, ...] = ()
+    """The learners on the validation questions."""
     proof: Proof | None
     """`None` if there was nothing to learn, so that the held-out questions stay unopened."""
     recommended: str

@@ -38,7 +38,23 @@ def system_table(proof: Proof) -> Table:
         )
         for system in proof.systems
     )
-    return Table(("system", "what runs", "right (95 %)", "$", "tokens", "time"), rows)
+    return Table(("system", "what runs", "right ± se (95 %)", "$", "tokens", "time"), rows)
+
+
+def validation_table(record: LearnRecord) -> Table:
+    """Builds the table of learners on the validation questions."""
+    rows = tuple(
+        (
+            result.name,
+            "yes" if result.is_chosen else "no",
+            f"{result.right:.2f}",
+            dollars(result.usd),
+            f"{result.tokens:,.0f}",
+            seconds(result.seconds),
+        )
+        for result in record.validation
+    )
+    return Table(("learner", "proved", "right", "$", "tokens", "time"), rows)
 
 
 def comparison_table(proof: Proof) -> Table:
@@ -61,7 +77,7 @@ def gate_table(record: LearnRecord) -> Table:
     """Builds the table of the room for learning."""
     gate = record.gate
     return Table(
-        ("training and validation questions", "right (95 %)"),
+        ("training and validation questions", "right ± se (95 %)"),
         (
             (f"best single worker: {gate.best_single}", gate.single.formatted),
             (f"best fixed workflow: {gate.best_fixed}", gate.fixed.formatted),
@@ -121,6 +137,7 @@ def write_report(record: LearnRecord, path: Path) -> None:
         run=run_table(record),
         gate=gate_table(record),
         systems=None if proof is None else system_table(proof),
+        validation=validation_table(record) if record.validation else None,
         comparisons=None if proof is None else comparison_table(proof),
         method=METHOD,
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from decimal import Decimal
 
@@ -15,7 +16,7 @@ from rl_conductor.errors import ConductorError, LimitError, RunError
 from rl_conductor.planning.selector import WorkflowSelector
 from rl_conductor.scoring import wrong
 from rl_conductor.text.truncation import truncate_middle
-from rl_conductor.trace.trace import PlanRecord, Trace
+from rl_conductor.trace.trace import Call, PlanRecord, Trace
 from rl_conductor.types import Request, Usage, total
 from rl_conductor.workflow.limits import Limits
 from rl_conductor.workflow.workflow import Workflow
@@ -27,6 +28,17 @@ REPLY_CHARS = 600
 NESTING = 10
 """Depth of the budgets around a run and of conductors among the workers."""
 SHARE_DIGITS = 9
+
+
+_call_seconds: ContextVar[list[float] | None] = ContextVar("_call_seconds", default=None)
+"""Collects the seconds of the calls of a run, without the time that they waited for a free worker."""
+
+
+def add_call_seconds(seconds: float) -> None:
+    """Adds the seconds of a call to the current run, if there is one."""
+    collected = _call_seconds.get()
+    if collected is not None:
+        collected.append(seconds)
 
 
 def request_of(sample: Sample) -> Request | str:
@@ -112,7 +124,7 @@ class Runner:
         return [row for sample in samples if (row := self.experience.find(keys[sample.id])) is not None]
 
     async def plan(self, sample: Sample) -> PlanRecord | None:
-        """Asks the planner for a plan; `None` if it wrote none within the budget."""
+        """Asks the planner for a plan; `None` if the budget left no room for it."""
         if self._is_over():
             return None
         with call_scope(self.budget):
@@ -120,7 +132,8 @@ class Runner:
                 record = await self.conductor.plan(request_of(sample))
             except LimitError:
                 return None
-        return record if record.source == "planner" else None
+        self._refund_cached(record.calls)
+        return record
 
     def workflow_key(self, sample: Sample, workflow: Workflow) -> str:
         """Computes the key of a workflow's row."""
@@ -151,6 +164,8 @@ class Runner:
             raise errors.exceptions[0] from None
 
     async def _run(self, sample: Sample, system: str, key: str, conductor: Conductor) -> None:
+        call_seconds: list[float] = []
+        _call_seconds.set(call_seconds)  # of this task, which runs nothing else
         with call_scope(self.budget):
             try:
                 trace = await conductor.run(request_of(sample))
@@ -159,6 +174,7 @@ class Runner:
             except LimitError:
                 self.is_exhausted = True
                 return
+        self._refund_cached(trace.calls())
         usages: list[Usage] = []
         try:
             with call_scope(self.budget, None, usages):
@@ -184,10 +200,19 @@ class Runner:
             usd=usage.cost,
             tokens=usage.total_tokens,
             calls=usage.calls,
-            seconds=trace.latency,
+            seconds=_latency(trace, sum(call_seconds)),
+            scoring=total(usages),
         )
         self.experience.append(row)
         self.on_row(row)
+
+    def _refund_cached(self, calls: Iterable[Call]) -> None:
+        """Takes the charges for replies from the cache back from the budgets of the stage and of the run."""
+        amount = sum((_cached_amount(call) for call in calls), Amount())
+        budget: Budget | None = self.budget
+        while budget is not None:
+            budget.charge(Amount() - amount)
+            budget = budget.parent
 
     def _is_over(self) -> bool:
         deadline = self.budget.shared_deadline()
@@ -207,3 +232,17 @@ class Runner:
 def _shortened_replies(trace: Trace) -> tuple[str, ...]:
     results = trace.rounds[0].results if trace.rounds else ()
     return tuple(truncate_middle(result.text, REPLY_CHARS) for result in results)
+
+
+def _latency(trace: Trace, call_seconds: float) -> float:
+    """Returns the seconds of the calls on the critical path, without the time that they waited for a free worker."""
+    with_waits = sum(call.seconds + call.usage.cached_seconds for call in trace.calls())
+    return trace.latency * min(call_seconds / with_waits, 1.0) if with_waits else 0.0
+
+
+def _cached_amount(call: Call) -> Amount:
+    """Returns what `call`, or the calls nested in it, were charged although their replies came from the cache."""
+    if call.nested is not None and call.nested.calls:
+        return sum(map(_cached_amount, call.nested.calls), Amount())
+    usage = call.usage
+    return Amount(usage.cost, usage.total_tokens, 1) if usage.calls and usage.cached_calls == usage.calls else Amount()

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from rl_conductor.agents import BaseModelSession, DelegatingModel
 from rl_conductor.models import Model
 from rl_conductor.types import Message
@@ -47,15 +50,23 @@ class CoderModel(DelegatingModel):
 
     kind = "coder"
 
-    def __init__(self, base: Model | str, *, attempts: int = 2, limits: ResourceLimits | None = None) -> None:
+    def __init__(
+        self,
+        base: Model | str,
+        *,
+        attempts: int = 2,
+        limits: ResourceLimits | None = None,
+        base_options: Mapping[str, Any] | None = None,
+    ) -> None:
         """Wraps a base model.
 
         Args:
             base: the model that writes the programs, or its `provider:model`.
             attempts: maximum number of programs per reply; each retry sees the error of the last program.
             limits: resource limits of one program.
+            base_options: options of the base model, if it is a name.
         """
-        super().__init__(base)
+        super().__init__(base, base_options=base_options)
         self._attempts = attempts
         self._limits = limits
 

@@ -9,7 +9,9 @@ from __future__ import annotations
 import re
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
+from typing import Any
 
+from rl_conductor.models import model
 from rl_conductor.models.base import WrapperModel
 from rl_conductor.pool.worker_prompt import (
     EVIDENCE_NOTICE,
@@ -41,6 +43,11 @@ class CompactModel(WrapperModel):
         async with aclosing(self.model.stream(_compact_request(request))) as deltas:
             async for delta in deltas:
                 yield delta
+
+
+def compact_model(base: str, **options: Any) -> CompactModel:
+    """Creates the model `compact:PROVIDER:MODEL`; the options are those of the base model."""
+    return CompactModel(model(base, **options))
 
 
 def _compact_request(request: Request) -> Request:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from rl_conductor.agents import BaseModelSession, DelegatingModel
 from rl_conductor.models import Model
@@ -46,20 +48,28 @@ class ReaderModel(DelegatingModel):
 
     The base model chooses one of the best matches by copying at least its beginning; with constrained decoding it can't
     invent any. Passages that the request already contains are skipped, so that a second reader, which sees the first
-    one's reply, finds the next fact.
+    one's reply, finds the next fact. Where constrained decoding leaves one passage, it is the reply, without a call.
     """
 
     kind = "reader"
 
-    def __init__(self, base: Model | str, library: PassageIndex | str | Path, *, passages: int = 3) -> None:
+    def __init__(
+        self,
+        base: Model | str,
+        library: PassageIndex | str | Path,
+        *,
+        passages: int = 3,
+        base_options: Mapping[str, Any] | None = None,
+    ) -> None:
         """Wraps a base model.
 
         Args:
             base: the model that reads, or its `provider:model`.
             library: the passages to search, or the text file or folder to index.
-            passages: maximum number of passages to choose from per request.
+            passages: maximum number of passages to choose from per request; with 1, the best match is the reply.
+            base_options: options of the base model, if it is a name.
         """
-        super().__init__(base)
+        super().__init__(base, base_options=base_options)
         self._library = library if isinstance(library, PassageIndex) else PassageIndex.from_path(library)
         self._passages = passages
 
@@ -69,10 +79,12 @@ class ReaderModel(DelegatingModel):
         lines = [_format_passage(passage) for passage in self._candidates(task)]
         if not lines:
             return NO_PASSAGE
+        response_format = _choice_grammar(lines) if session.model.capabilities.grammar else None
+        if response_format is not None and len(lines) == 1:  # the grammar leaves no choice
+            return lines[0]
         delimiter_mark = compute_nonce(new_delimiter_key(), lines)
         passages = "\n".join(delimit("passage", line, delimiter_mark) for line in lines)
         messages = PROMPT.to_messages(with_prompt(session.request.messages, f"{passages}\n\n{task}"))
-        response_format = _choice_grammar(lines) if session.model.capabilities.grammar else None
         reply = (await session.ask(messages, response_format)).strip()
         return next((line for line in lines if reply and line.startswith(reply)), reply)
 

@@ -19,8 +19,9 @@ from rl_conductor_training.tasks.composite.islands import islands
 from rl_conductor_training.tasks.retrieval import PassageIndex
 from rl_conductor_training.workers.small import SMALL_MODEL, small_pool
 
-SPEED_OPTIONS = ("threads",)
+SPEED_OPTIONS = ("threads", "parallel", "engine")
 """Options that affect speed only, and are left out of cache versions."""
+BASE_OPTIONS = "base_options"
 EMBEDDED_PREFIX = "embedded:"
 
 
@@ -120,7 +121,9 @@ class ReplyCache:
 
 def cache_version(entry: ModelEntry) -> str:
     """Serialises all that affects replies besides the model's name: options, and size and time of its files."""
-    options = {name: value for name, value in entry.options.items() if name not in SPEED_OPTIONS}
+    options = {name: value for name, value in entry.options.items() if name not in (*SPEED_OPTIONS, BASE_OPTIONS)}
+    base_options = entry.options.get(BASE_OPTIONS, {})
+    options |= {f"base {name}": value for name, value in base_options.items() if name not in SPEED_OPTIONS}
     paths = [text for text in (entry.model.partition(":")[2], *options.values()) if isinstance(text, str)]
     stats = {name: Path(name).stat() for name in paths if Path(name).is_file()}
     stamps: dict[str, Any] = {name: [stat.st_size, stat.st_mtime_ns] for name, stat in stats.items()}

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from rl_conductor.agents import BaseModelSession, DelegatingModel
 from rl_conductor.models import Model
 from rl_conductor.pool.worker_prompt import prompt_in, subtask_in, with_prompt
@@ -34,14 +37,21 @@ class WriterModel(DelegatingModel):
 
     kind = "writer"
 
-    def __init__(self, base: Model | str, *, style: PromptTemplate = STYLE) -> None:
+    def __init__(
+        self,
+        base: Model | str,
+        *,
+        style: PromptTemplate = STYLE,
+        base_options: Mapping[str, Any] | None = None,
+    ) -> None:
         """Wraps a base model.
 
         Args:
             base: the model that writes, or its `provider:model`.
             style: the rules of the style sheet, with examples.
+            base_options: options of the base model, if it is a name.
         """
-        super().__init__(base)
+        super().__init__(base, base_options=base_options)
         self._style = style
 
     async def answer(self, session: BaseModelSession) -> str:

@@ -60,6 +60,7 @@ class LlamaCppModel:
         parallel: int = 4,
         threads: int | None = None,
         lora: str | Path | None = None,
+        engine: str = "",
         price: Price | None = FREE,
     ) -> None:
         """Configures the model; the first call loads the weights.
@@ -71,6 +72,8 @@ class LlamaCppModel:
             parallel: maximum concurrent requests; each takes memory for `context` tokens, further ones wait.
             threads: half of the cores by default; more are often slower when the machine is busy.
             lora: a LoRA adapter in GGUF format.
+            engine: name of an engine of its own, shared only by models with the same name and options. Its memory and
+                cached prompts are then not displaced by other models' requests.
             price: the price of a call; free by default.
 
         Raises:
@@ -93,6 +96,7 @@ class LlamaCppModel:
             context=context,
             parallel=parallel,
             threads=threads or default_threads(),
+            name=engine,
         )
         self._engine: Engine | None = None
 

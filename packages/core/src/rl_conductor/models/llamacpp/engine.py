@@ -43,6 +43,8 @@ class EngineSetup:
     """Maximum tokens of prompt and reply together."""
     parallel: int
     threads: int
+    name: str = ""
+    """Engines of different names are separate."""
 
 
 class Job(Protocol):

@@ -48,7 +48,7 @@ from .instrumentation import CallReporter, instrument_pool
 from .messages import keep_first_call
 from .structured_output import StructuredOutputLLM
 from .task_model import TaskModel
-from .workers import WorkerLike, WorkersLike, context_window, describe_worker, name_workers, resolve_pool
+from .workers import LearnedSource, WorkerLike, WorkersLike, context_window, describe_worker, name_workers, resolve_pool
 
 
 class Conductor(StructuredOutputLLM):
@@ -70,6 +70,8 @@ class Conductor(StructuredOutputLLM):
     """Workers of any kind, by name or in a list; `None` discovers the models of this machine."""
     planner: Any = None
     """The planner: `provider:model`, a LlamaIndex LLM or the core's `Planner`; by default the first language model."""
+    learned: Any = None
+    """The folder of a conductor that `rl-conductor learn` created, or the core's conductor; passed as `conductor`."""
     instructions: str = ""
     """Your own instructions for plans, such as when to check a result; replaces those of `planner`."""
     policy: Policy | None = None
@@ -95,6 +97,7 @@ class Conductor(StructuredOutputLLM):
         workers: WorkersLike | None = None,
         *,
         planner: str | LLM | Model | Planner | None = None,
+        conductor: LearnedSource | None = None,
         instructions: str = "",
         policy: Policy | None = None,
         limits: Limits | None = None,
@@ -108,16 +111,20 @@ class Conductor(StructuredOutputLLM):
     ) -> None:
         """Creates a conductor from its fields and those of every LlamaIndex LLM, such as `callback_manager`.
 
+        `conductor` is the folder of a learned conductor, or a conductor of the core.
+
         Raises:
             ConfigError: a worker or planner is unusable; the message says what to write instead.
             PolicyError: the policy allows no workflow.
         """
+        conductor = options.pop("learned", conductor)  # the name of the field, in which it is serialised
         unknown = options.keys() - FunctionCallingLLM.model_fields.keys()
         if unknown:
             raise ConfigError(f"unknown options: {', '.join(sorted(unknown))}; Conductor accepts {', '.join(OPTIONS)}")
         super().__init__(
             workers=None if workers is None else name_workers(workers),
             planner=planner,
+            learned=conductor,
             instructions=instructions,
             policy=policy,
             limits=limits,
@@ -129,7 +136,7 @@ class Conductor(StructuredOutputLLM):
             context_window=context_window,
             **options,
         )
-        resolved = resolve_pool(self.workers, self.planner)
+        resolved = resolve_pool(self.workers, self.planner, self.learned)
         if self.instructions:
             resolved = replace(resolved, planner=replace(resolved.planner, instructions=self.instructions))
         if self.guardrails is not None:
@@ -335,13 +342,25 @@ class Conductor(StructuredOutputLLM):
     def _serialize_planner(self, planner: object) -> Any:
         return describe_worker(planner)
 
+    @field_serializer("learned")
+    def _serialize_learned(self, learned: LearnedSource | None) -> str | None:
+        return (
+            None if learned is None else learned.name if isinstance(learned, rl_conductor.Conductor) else str(learned)
+        )
+
     @field_serializer("policy", "limits")
     def _serialize_model(self, value: BaseModel | None) -> dict[str, Any] | None:
         return None if value is None else value.model_dump(mode="json")
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickles the workers themselves; LlamaIndex's default silently omits those that can't be pickled."""
-        return type(self).from_dict, ({**self.to_dict(), "workers": self.workers, "planner": self.planner},)
+        return type(self).from_dict, (
+            {**self.to_dict(), "workers": self.workers, "planner": self.planner, "learned": self.learned},
+        )
 
 
-OPTIONS = tuple(name for name in Conductor.model_fields if name not in FunctionCallingLLM.model_fields)
+OPTIONS = tuple(
+    "conductor" if name == "learned" else name
+    for name in Conductor.model_fields
+    if name not in FunctionCallingLLM.model_fields
+)

@@ -1,0 +1,100 @@
+"""Measured costs of calls, and what a set of workflows costs when equal steps run once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from decimal import Decimal
+from statistics import median
+
+from rl_conductor.trace.trace import Call
+from rl_conductor.types import Value
+from rl_conductor.workflow.limits import Limits
+from rl_conductor.workflow.workflow import Workflow
+from rl_conductor_training.learn.experience import ExperienceRow
+
+
+class Cost(Value):
+    """Dollars, tokens and seconds of wall time."""
+
+    usd: float = 0.0
+    tokens: float = 0.0
+    seconds: float = 0.0
+
+    def __add__(self, other: Cost) -> Cost:
+        return Cost(usd=self.usd + other.usd, tokens=self.tokens + other.tokens, seconds=self.seconds + other.seconds)
+
+    def __mul__(self, factor: float) -> Cost:
+        return Cost(usd=self.usd * factor, tokens=self.tokens * factor, seconds=self.seconds * factor)
+
+    def share(self, limits: Limits) -> float:
+        """Returns the largest share of a cap that this cost takes; 0 without caps."""
+        caps = ((self.usd, limits.usd), (self.tokens, limits.tokens), (self.seconds, limits.seconds))
+        return max((amount / float(cap) for amount, cap in caps if cap), default=0.0)
+
+
+@dataclass(frozen=True)
+class CallCosts:
+    """The mean cost of a step of each worker, and of a plan."""
+
+    workers: Mapping[str, Cost]
+    planner: Cost = field(default_factory=Cost)
+
+    @property
+    def mean_step(self) -> Cost:
+        """The mean over the workers."""
+        return sum(self.workers.values(), Cost()) * (1 / max(len(self.workers), 1))
+
+    @property
+    def planned_run(self) -> Cost:
+        """The expected cost of a plan and its steps."""
+        return self.planner + self.mean_step * 2
+
+    def of_workflows(self, workflows: Iterable[Workflow]) -> Cost:
+        """Computes the cost of running `workflows` on one question; steps with the same prompt run once."""
+        steps = {key: step_worker for workflow in workflows for key, step_worker in step_keys(workflow)}
+        return sum((self.workers.get(worker, self.mean_step) for worker in steps.values()), Cost())
+
+
+def step_keys(workflow: Workflow) -> list[tuple[object, str]]:
+    """Returns, for each step, a key of all that decides its prompt, and its worker."""
+    keys: list[object] = []
+    for step in workflow.steps:
+        keys.append((step.worker, step.subtask, frozenset(keys[index] for index in step.access)))
+    return [(key, step.worker) for key, step in zip(keys, workflow.steps, strict=True)]
+
+
+def measure_costs(
+    singles: Mapping[str, Sequence[ExperienceRow]], planner_calls: Sequence[Sequence[Call]], *, parallelism: float
+) -> CallCosts:
+    """Computes the mean costs from runs of single workers and from the calls of some plans.
+
+    Args:
+        singles: the rows of each worker alone; a worker without any counts with the mean of the others.
+        planner_calls: the planner's calls of each plan.
+        parallelism: seconds of the runs divided by the wall time that they took together.
+    """
+    measured = {name: _mean([_row_cost(row) for row in rows], parallelism) for name, rows in singles.items() if rows}
+    mean = CallCosts(measured).mean_step
+    workers = {name: measured.get(name, mean) for name in singles}
+    return CallCosts(workers, _mean([_plan_cost(calls) for calls in planner_calls], parallelism))
+
+
+def _row_cost(row: ExperienceRow) -> Cost:
+    return Cost(usd=float(row.usd), tokens=row.tokens, seconds=row.seconds)
+
+
+def _plan_cost(calls: Sequence[Call]) -> Cost:
+    usages = [call.usage for call in calls]
+    return Cost(
+        usd=float(sum((usage.cost for usage in usages), Decimal(0))),
+        tokens=sum(usage.total_tokens for usage in usages),
+        seconds=sum(call.seconds + call.usage.cached_seconds for call in calls),
+    )
+
+
+def _mean(costs: Sequence[Cost], parallelism: float) -> Cost:
+    mean = sum(costs, Cost()) * (1 / max(len(costs), 1))
+    # The median, because the first call may have to load the model.
+    seconds = median([cost.seconds for cost in costs]) if costs else 0.0
+    return mean.model_copy(update={"seconds": seconds / max(parallelism, 1.0)})

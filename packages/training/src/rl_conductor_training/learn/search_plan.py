@@ -1,0 +1,190 @@
+"""Plans a search that fits the caps: how many workflows run on how many questions, with a reserve for the proof."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from math import ceil
+from pathlib import Path
+from typing import NamedTuple
+
+from rl_conductor._internal.jsonl import read_value, write_value
+from rl_conductor.types import Value
+from rl_conductor.workflow.limits import Limits
+from rl_conductor.workflow.workflow import Workflow
+from rl_conductor_training.learn.costs import CallCosts, Cost
+
+FIRST_QUESTIONS = 6
+"""Minimum number of questions of the first round of successive halving."""
+GROWTH = 2
+"""Factor by which the questions grow and the candidates shrink from round to round."""
+MAX_WORKFLOWS = 6
+"""Maximum number of workflows that the learners choose from."""
+MIN_SEARCH = 0.2
+"""Share of what is left of the caps that a stage gets at least, also if not even the cheapest search fits."""
+MIN_CHAINS = 3
+"""Minimum number of candidates with several steps."""
+SAFETY = 1.2
+"""Factor on the reserved costs, because measured means are rough."""
+STEPS_PER_WORKFLOW = 1.6
+"""Expected number of a selected workflow's steps that it shares with no other one."""
+
+
+class SearchLevel(NamedTuple):
+    """Settings that decide how thorough a search is."""
+
+    workflows: int
+    """Number of workflows that the learners choose from."""
+    tries_planners: bool
+    """Whether learners that call a planner are tried."""
+    questions: float
+    """Share of the training questions that are used."""
+
+
+LEVELS = (
+    SearchLevel(MAX_WORKFLOWS, tries_planners=True, questions=1.0),
+    SearchLevel(4, tries_planners=True, questions=1.0),
+    SearchLevel(3, tries_planners=True, questions=1.0),
+    SearchLevel(3, tries_planners=False, questions=1.0),
+    SearchLevel(2, tries_planners=False, questions=1.0),
+    SearchLevel(2, tries_planners=False, questions=0.5),
+)
+"""From the most thorough search to the cheapest one."""
+
+
+class SearchRound(Value):
+    """A round of successive halving."""
+
+    candidates: int
+    questions: int
+
+
+class SearchPlan(Value):
+    """The sizes of a search, and the shares of the caps at which its stages end."""
+
+    rounds: tuple[SearchRound, ...]
+    workflows: int
+    """Number of workflows that the learners choose from."""
+    tries_planners: bool
+    """Whether learners that call a planner are tried."""
+    exploring: float
+    validating: float
+    needed: Cost
+    """Expected cost of the whole run with this plan."""
+    thorough: Cost
+    """Expected cost with all candidates, questions and learners."""
+    key: str = ""
+    """Identifies the caps and workers that the plan was made for."""
+
+    @property
+    def summary(self) -> str:
+        """The rounds in words."""
+        rounds = ", then ".join(f"{row.candidates} workflows on {row.questions} questions" for row in self.rounds)
+        return rounds if self.tries_planners else f"{rounds}; no learner with a planner"
+
+
+@dataclass(frozen=True)
+class SearchSizes:
+    """The numbers that a plan depends on."""
+
+    candidates: Sequence[Workflow]
+    """The candidates in the order of their priority."""
+    singles: Sequence[Workflow]
+    train: int
+    validation: int
+    heldout: int
+
+
+def halving_rounds(candidates: int, questions: int, *, survivors: int = MAX_WORKFLOWS) -> list[tuple[int, int]]:
+    """Returns the number of candidates and of questions of each round of successive halving."""
+    rounds = []
+    count = min(questions, max(FIRST_QUESTIONS, ceil(questions / 4)))
+    while True:
+        rounds.append((candidates, count))
+        if count == questions:
+            return rounds
+        candidates = min(candidates, max(survivors, ceil(candidates / GROWTH)))
+        count = min(questions, count * GROWTH)
+
+
+def plan_search(sizes: SearchSizes, costs: CallCosts, limits: Limits, spending: Cost) -> SearchPlan:
+    """Returns the most thorough search that fits the caps; what the proof needs is reserved first.
+
+    If not even the cheapest search fits, that one is returned, and the caps will end it early.
+    """
+    thorough = _plan_level(sizes, costs, LEVELS[0], Limits(), spending)
+    plan = thorough
+    for level in LEVELS:
+        plan = _plan_level(sizes, costs, level, limits, spending)
+        min_candidates = min(len(sizes.candidates), len(sizes.singles) + 2 * level.workflows)
+        if plan.needed.share(limits) <= 1 and plan.rounds[0].candidates >= min_candidates:
+            break
+    return plan.model_copy(update={"thorough": thorough.needed})
+
+
+def load_plan(path: Path, create: SearchPlan, key: str) -> SearchPlan:
+    """Returns the plan that an interrupted run stored in `path` under the same key, or else stores `create`."""
+    if path.exists() and (stored := read_value(path, SearchPlan)).key == key:
+        return stored
+    plan = create.model_copy(update={"key": key})
+    write_value(path, plan)
+    return plan
+
+
+def describe_need(needed: Cost, limits: Limits) -> str:
+    """Says how much a thorough run needs, in the units of the caps."""
+    parts = [
+        *([f"${needed.usd:.2g}"] if limits.usd is not None else []),
+        *([f"{needed.tokens:,.0f} tokens"] if limits.tokens is not None else []),
+        *([f"{ceil(needed.seconds / 60)} minutes"] if limits.seconds is not None else []),
+    ]
+    return f"about {' and '.join(parts)} would do for a thorough one"
+
+
+def _plan_level(sizes: SearchSizes, costs: CallCosts, level: SearchLevel, limits: Limits, spending: Cost) -> SearchPlan:
+    validation, proof = _reserves(sizes, costs, level)
+    proving, reserved = proof.share(limits), (proof + validation).share(limits)
+    spending_share = spending.share(limits)
+    exploring = min(max(1 - reserved, spending_share + MIN_SEARCH * (1 - spending_share)), 1.0)
+    rounds, search = _fit_rounds(sizes, costs, level, limits, free=exploring - spending_share)
+    return SearchPlan(
+        rounds=tuple(SearchRound(candidates=candidates, questions=count) for candidates, count in rounds),
+        workflows=level.workflows,
+        tries_planners=level.tries_planners,
+        exploring=exploring,
+        validating=min(max(1 - proving, exploring + MIN_SEARCH * (1 - exploring)), 1.0),
+        needed=spending + search + validation + proof,
+        thorough=Cost(),
+    )
+
+
+def _reserves(sizes: SearchSizes, costs: CallCosts, level: SearchLevel) -> tuple[Cost, Cost]:
+    """Returns what validation and the proof are expected to cost."""
+    selected = costs.of_workflows(sizes.singles) + costs.mean_step * (level.workflows * STEPS_PER_WORKFLOW)
+    learner = costs.planned_run if level.tries_planners else Cost()
+    validation = (selected + learner) * sizes.validation
+    proof = (selected + costs.planned_run + learner) * sizes.heldout
+    return validation * SAFETY, proof * SAFETY
+
+
+def _fit_rounds(
+    sizes: SearchSizes, costs: CallCosts, level: SearchLevel, limits: Limits, *, free: float
+) -> tuple[list[tuple[int, int]], Cost]:
+    """Returns the rounds with the most candidates whose cost takes at most the share `free` of the caps."""
+    questions = max(1, round(sizes.train * level.questions))
+    fewest = len(sizes.singles) + MIN_CHAINS
+    for count in range(len(sizes.candidates), 0, -1):
+        rounds = halving_rounds(count, questions, survivors=level.workflows)
+        cost = _rounds_cost(sizes, costs, rounds)
+        if cost.share(limits) <= free or count <= fewest:
+            break
+    return rounds, cost
+
+
+def _rounds_cost(sizes: SearchSizes, costs: CallCosts, rounds: Sequence[tuple[int, int]]) -> Cost:
+    total = costs.of_workflows(sizes.candidates[: rounds[0][0]]) * rounds[0][1]
+    singles = costs.of_workflows(sizes.singles)
+    for (_, before), (size, questions) in pairwise(rounds):
+        total += (singles + costs.mean_step * (size * STEPS_PER_WORKFLOW)) * (questions - before)
+    return total

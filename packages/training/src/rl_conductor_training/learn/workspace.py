@@ -1,0 +1,75 @@
+"""The folder of a learning run, and the pool and planner whose replies are cached in it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from rl_conductor.agents import DelegatingModel
+from rl_conductor.conductor import Conductor
+from rl_conductor.config.discovery import from_file
+from rl_conductor.models import Model
+from rl_conductor.models.cached import CachedModel
+from rl_conductor.planning.planner import Planner
+from rl_conductor.pool.pool import AnyWorker, WorkerPool
+from rl_conductor.pool.pool_file import read_pool_file
+from rl_conductor.pool.worker import Worker
+from rl_conductor.workflow.workflow import AccessMode
+from rl_conductor_training.learn.experience import fingerprint_workers
+from rl_conductor_training.learn.runner import add_call_seconds
+from rl_conductor_training.workers.compact import CompactModel
+from rl_conductor_training.workers.source import cache_version
+
+REPLIES_FILE = "replies.sqlite"
+
+Pool = WorkerPool | Mapping[str, AnyWorker] | Path | str
+
+
+@dataclass(frozen=True)
+class Workspace:
+    """The folder, and the pool and planner whose replies are cached there."""
+
+    folder: Path
+    pool_file: Path | None
+    conductor: Conductor
+    workers: Mapping[str, str]
+    """Fingerprints of the workers."""
+
+
+def open_workspace(pool: Pool, planner: Planner | None, folder: Path) -> Workspace:
+    """Opens the folder of a learning run, with the pool whose replies are cached there."""
+    pool_file: Path | None = None
+    versions: dict[str, str] = {}
+    access: AccessMode = "binary"
+    if isinstance(pool, str | Path):
+        pool_file = Path(pool)
+        content = read_pool_file(pool_file)
+        discovered = from_file(content, "")
+        versions = {name: cache_version(entry) for name, entry in content.workers.items()}
+        planner, access = planner or discovered.planner, discovered.access
+        pool = discovered.pool
+    workers = pool if isinstance(pool, WorkerPool) else WorkerPool(pool)
+    planner = planner or Planner.from_worker(next(iter(workers.values())))
+    path = folder / REPLIES_FILE
+    cached = WorkerPool(_cache_worker(worker, path, versions.get(name, "")) for name, worker in workers.items())
+    planner = replace(planner, model=CachedModel(planner.model, path, version="planner", on_reply=add_call_seconds))
+    conductor = Conductor(planner, cached, access=access, keep_prompts=False)
+    return Workspace(folder, pool_file, conductor, fingerprint_workers(cached, versions))
+
+
+def _cache_worker(worker: Worker, path: Path, version: str) -> Worker:
+    """Caches the replies of a worker; of a delegating one, the replies of its base model only.
+
+    The base model's replies are cached by its shortened prompts, so that more of them are equal.
+    """
+    if isinstance(worker.model, DelegatingModel):
+        base = worker.model.base
+        if isinstance(base, CompactModel):
+            cached: Model = CompactModel(CachedModel(base.model, path, version=version, on_reply=add_call_seconds))
+        else:
+            cached = CachedModel(base, path, version=version, on_reply=add_call_seconds)
+        return replace(worker, model=worker.model.with_base(cached))
+    return replace(
+        worker, model=CachedModel(worker.model, path, version=f"{worker.name} {version}", on_reply=add_call_seconds)
+    )

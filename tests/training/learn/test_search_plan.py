@@ -1,0 +1,102 @@
+"""The plan of a search: measured costs, what fits the caps, and how much would do."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+from pathlib import Path
+
+import pytest
+
+from rl_conductor import Limits
+from rl_conductor_training.learn.candidates import build_candidates, single_workers
+from rl_conductor_training.learn.costs import CallCosts, Cost, measure_costs
+from rl_conductor_training.learn.experience import ExperienceRow
+from rl_conductor_training.learn.search_plan import (
+    MAX_WORKFLOWS,
+    SearchPlan,
+    SearchSizes,
+    describe_need,
+    load_plan,
+    plan_search,
+)
+
+WORKERS = ("a", "b", "c")
+STEP = Cost(usd=0.001, tokens=100, seconds=1)
+COSTS = CallCosts(dict.fromkeys(WORKERS, STEP), planner=STEP * 5)
+SIZES = SearchSizes(
+    build_candidates(WORKERS, [], max_steps=3, seed=0), single_workers(WORKERS), train=30, validation=12, heldout=18
+)
+
+
+def search(limits: Limits, costs: CallCosts = COSTS) -> SearchPlan:
+    return plan_search(SIZES, costs, limits, Cost())
+
+
+def test_without_caps_everything_is_searched() -> None:
+    plan = search(Limits())
+    assert plan.rounds[0].candidates == len(SIZES.candidates)
+    assert plan.rounds[-1].questions == 30
+    assert (plan.workflows, plan.tries_planners, plan.exploring) == (MAX_WORKFLOWS, True, 1.0)
+    assert plan.needed == plan.thorough
+
+
+@pytest.mark.parametrize("cap", ["usd", "tokens", "seconds"])
+def test_a_tighter_cap_gives_a_smaller_search_that_still_fits(cap: str) -> None:
+    whole = getattr(search(Limits()).needed, cap)
+    sizes = []
+    for share in (1.0, 0.7, 0.5):
+        limit = Decimal(str(whole * share)) if cap == "usd" else int(whole * share) + 1
+        plan = search(Limits.model_validate({cap: limit}))
+        assert getattr(plan.needed, cap) <= float(limit) * 1.0001
+        assert 0 < plan.exploring < plan.validating < 1
+        sizes.append(plan.needed.tokens)
+    assert sizes == sorted(sizes, reverse=True)
+    assert sizes[-1] < sizes[0]
+
+
+def test_the_proof_is_reserved_before_the_search() -> None:
+    plan = search(Limits(seconds=900))
+    proof = (3 + 5 + 2) * 18  # at least each worker, a plan and two steps for each held-out question
+    assert (1 - plan.validating) * 900 >= proof
+
+
+def test_a_cap_that_is_too_tight_says_how_much_would_do() -> None:
+    limits = Limits(seconds=60, usd=Decimal("0.1"))
+    plan = search(limits)
+    assert plan.needed.seconds > 60
+    assert plan.workflows == 2
+    assert plan.exploring < plan.validating < 1
+    minutes = -(-plan.thorough.seconds // 60)
+    text = describe_need(plan.thorough, limits)
+    assert text == f"about ${plan.thorough.usd:.2g} and {minutes:.0f} minutes would do for a thorough one"
+    roomy = search(Limits(seconds=minutes * 60 / 0.7, usd=Decimal(str(plan.thorough.usd / 0.7))))
+    assert roomy.workflows == MAX_WORKFLOWS
+
+
+def test_equal_steps_are_counted_once() -> None:
+    singles = single_workers(WORKERS)
+    checks = [workflow for workflow in SIZES.candidates if workflow.steps[0] == singles[0].steps[0]]
+    assert len(checks) > 3
+    pairs = [workflow for workflow in checks if len(workflow.steps) == 2 and workflow.steps[1].access]
+    assert COSTS.of_workflows([singles[0], *pairs]).tokens == 100 * (1 + len(pairs))
+    assert COSTS.of_workflows([singles[0], singles[0]]).tokens == 100
+
+
+def test_costs_are_means_over_runs_and_a_worker_without_any_counts_as_the_others() -> None:
+    def row(tokens: int, seconds: float) -> ExperienceRow:
+        return ExperienceRow(
+            key="", sample="", question="?", system="workflow", workflow=None, score=0, tokens=tokens, seconds=seconds
+        )
+
+    first = row(200, 80)  # loads the model
+    costs = measure_costs({"a": [first, row(100, 4), row(300, 6)], "b": []}, [], parallelism=2)
+    assert costs.workers["a"] == costs.workers["b"] == Cost(tokens=200, seconds=3)
+    assert costs.planner == Cost()
+
+
+def test_an_interrupted_run_keeps_its_plan_until_the_caps_change(tmp_path: Path) -> None:
+    path = tmp_path / "plan.json"
+    small, large = search(Limits(seconds=600)), search(Limits())
+    first = load_plan(path, small, "600 seconds")
+    assert load_plan(path, large, "600 seconds") == first
+    assert load_plan(path, large, "no caps").rounds == large.rounds
