@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
-from functools import partial
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 from rl_conductor._internal.streams import callback_to_async_iterator
 from rl_conductor._internal.sync import run_sync
@@ -82,7 +81,7 @@ class Conductor:
         self.tiers = tiers if isinstance(tiers, Router | None) else Router.read(tiers)
         self.selector = selector
         self.guardrails = bind_guardrails(guardrails, self.pool)
-        self._run_context = partial(RunContext, retries=retries, keep_prompts=keep_prompts, guardrails=self.guardrails)
+        self._options: dict[str, Any] = {"retries": retries, "keep_prompts": keep_prompts}
         for chooser in (self.tiers, self.selector):
             if chooser is not None:
                 chooser.check_pool(self.pool)
@@ -170,16 +169,8 @@ class Conductor:
 
     def to_discovered(self) -> DiscoveredPool:
         """Returns the parts of this conductor, for hosts that build their own one of them."""
-        return DiscoveredPool(
-            self.pool,
-            self.planner,
-            (),
-            policy=self.policy,
-            limits=self.limits,
-            access=self.access,
-            tiers=self.tiers,
-            selector=self.selector,
-        )
+        settings = {name: getattr(self, name) for name in ("policy", "limits", "access", "tiers", "selector")}
+        return DiscoveredPool(self.pool, self.planner, (), **settings)
 
     def replaced(
         self,
@@ -204,8 +195,8 @@ class Conductor:
             policy=policy or self.policy,
             limits=limits or self.limits,
             access=access or self.access,
-            retries=self._run_context.keywords["retries"] if retries is None else retries,
-            keep_prompts=self._run_context.keywords["keep_prompts"],
+            retries=self._options["retries"] if retries is None else retries,
+            keep_prompts=self._options["keep_prompts"],
             tiers=self.tiers,
             selector=selector or self.selector,
             guardrails=self.guardrails,
@@ -397,7 +388,7 @@ class Conductor:
         outer = current_scope.get().policies
         policy = (policy or self.policy).within(outer, self.pool.cards, self.planner.card)
         policies = (*outer, policy) if policy.applies_to_nested_runs else outer
-        context = self._run_context(limits=limits, emit=emit, policies=policies)
+        context = RunContext(limits=limits, emit=emit, policies=policies, guardrails=self.guardrails, **self._options)
         return Run(
             context=context,
             planner=self.planner,
