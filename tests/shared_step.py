@@ -1,9 +1,7 @@
-"""One of several processes that share a step: prints the rewards of its rows and the step's metrics as JSON."""
+"""A step that several processes share: returns the rewards of this process's rows and the step's metrics."""
 
 from __future__ import annotations
 
-import json
-import sys
 from types import SimpleNamespace
 from typing import Any
 
@@ -40,8 +38,3 @@ def step() -> dict[str, Any]:
         log_metric=logged.__setitem__,
     )
     return {"rewards": rewards, "kept": len(logged_plans), "usd": logged["plans/usd"], "calls": logged["plans/calls"]}
-
-
-if __name__ == "__main__":
-    sys.stdout.write(json.dumps(step()))
-    PartialState().destroy_process_group()

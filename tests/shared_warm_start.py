@@ -1,9 +1,7 @@
-"""One of several processes that share a warm start: prints how many plans it executed and learns from, as JSON."""
+"""A warm start that several processes share: returns how many plans this process executed and learns from."""
 
 from __future__ import annotations
 
-import json
-import sys
 from pathlib import Path
 
 from accelerate import PartialState
@@ -35,8 +33,3 @@ def warm_start(home: Path) -> dict[str, int]:
     assert config.warm_start is not None
     state = run_warm_start(TrainingSetup(config, WorkerPool({"a": worker})), config.warm_start, RunDir(home / "run"))
     return {"asked": len(worker.requests), "plans": state.plans}
-
-
-if __name__ == "__main__":
-    sys.stdout.write(json.dumps(warm_start(Path(sys.argv[1]))))
-    PartialState().destroy_process_group()

@@ -11,8 +11,8 @@ from langchain_core.language_models import GenericFakeChatModel
 from langchain_core.messages import AIMessage, AIMessageChunk, HumanMessage, ToolMessage
 from langgraph.graph import START, MessagesState, StateGraph
 
-from core.guards import HIDDEN, SECRET, Check, Hide, always
 from core.runs import plan
+from core.scripted_guardrails import HIDDEN, SECRET, Check, Hide, always
 from langchain_conductor import ChatConductor, GuardrailMiddleware, create_conductor
 from langchain_conductor.tracing import untraced
 from rl_conductor.errors import ConfigError, GuardrailError, RefusedError

@@ -48,7 +48,7 @@ def ollama(*replies: dict[str, Any], answer: Callable[[str], str] | None = None)
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     server.block_on_close = False  # some clients never close their connections
     served.url = f"http://127.0.0.1:{server.server_port}"
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread = threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True)
     thread.start()
     try:
         yield served

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from llama_index.core.llms import ChatMessage
 
-from core.guards import HIDDEN, SECRET, Check, Hide, always
 from core.runs import plan
+from core.scripted_guardrails import HIDDEN, SECRET, Check, Hide, always
 from llama_index.llms.conductor import Conductor
 from rl_conductor.errors import RefusedError
 from rl_conductor.guardrails import Refuse

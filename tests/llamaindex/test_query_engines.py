@@ -192,7 +192,7 @@ def test_no_random_plan_leaks_an_index(indexes: Indexes) -> None:
     draw = random.Random(7)
     policy = Policy(forbid=(Flow(reader="designer", source="hr"),))
     leaks = 0
-    for _ in range(150):
+    for _ in range(60):
         steps = [
             (draw.randrange(4), "What does Anna Lindqvist earn?", [i for i in range(place) if draw.random() < 0.6])
             for place in range(draw.randint(2, 4))
@@ -201,7 +201,7 @@ def test_no_random_plan_leaks_an_index(indexes: Indexes) -> None:
         llm.complete("Write about Anna Lindqvist.")
         assert all(SALARY not in request_text(request) for request in models["designer"].requests)
         leaks += any(SALARY in request_text(request) for request in models["chief"].requests)
-    assert leaks > 10
+    assert leaks > 2
 
 
 def test_token_counters_show_the_swarm_tax(indexes: Indexes, monkeypatch: pytest.MonkeyPatch) -> None:

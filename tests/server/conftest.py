@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine
+import shutil
+import socket
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +18,7 @@ from openai import AsyncOpenAI
 from uvicorn import Server
 
 from core.runs import SOON, plan
+from memory_folder import memory_folder
 from postgres import postgres
 from rl_conductor.config.discovery import DiscoveredPool
 from rl_conductor.guardrails import Guardrail
@@ -27,6 +30,7 @@ from rl_conductor_server.catalog import build_catalog
 from rl_conductor_server.listen import http_server, listening_socket
 from rl_conductor_server.service import Service
 from rl_conductor_server.settings import Settings
+from rl_conductor_server.store import Store
 
 __all__ = ["postgres"]
 
@@ -69,25 +73,61 @@ async def served(
     service = await Service.create(build_catalog(found, settings.profiles), settings)
     with listening_socket(settings) as listener:
         url = "http://{}:{}".format(*listener.getsockname()[:2])
-        server = http_server(service)
-        running = asyncio.create_task(server.serve(sockets=[listener]))
-        async with AsyncExitStack() as clients:
+        async with AsyncExitStack() as clients, listening(http_server(service), listener) as server:
             http = await clients.enter_async_context(httpx.AsyncClient(base_url=url, timeout=SOON))
-            await until(lambda: server.started)
             yield At(url, service, http, clients, server)
-        server.should_exit = True
-        await running
+            await clients.aclose()
+
+
+@asynccontextmanager
+async def listening(server: Server, listener: socket.socket) -> AsyncGenerator[Server, None]:
+    """Runs a server while the block does.
+
+    `Server.serve` would look only every 100 ms whether it should stop, and then wait for as long again.
+    """
+    server.config.load()
+    server.lifespan = server.config.lifespan_class(server.config)
+    await server.startup(sockets=[listener])
+    await server.on_tick(0)
+    yield server
+    for accepting in server.servers:
+        accepting.close()
+    for connection in list(server.server_state.connections):
+        connection.shutdown()
+    await until(lambda: not server.server_state.connections)
+    await server.lifespan.shutdown()
 
 
 @pytest.fixture
-async def serve(tmp_path: Path) -> AsyncGenerator[Serve, None]:
-    """Starts servers: by default two workers, `a` and `b`, and a planner that lets `a` say it."""
+def tmp_path() -> Iterator[Path]:
+    """An empty folder, in memory if possible, because most of these tests commit to a database in it."""
+    with memory_folder() as folder:
+        yield folder
+
+
+@pytest.fixture(scope="session")
+def empty_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A store with all tables and no run: copying it is faster than to create another."""
+    path = tmp_path_factory.mktemp("store") / "runs.db"
+
+    async def create() -> None:
+        await (await Store.open(f"sqlite:///{path}")).aclose()
+
+    asyncio.run(create())
+    return path
+
+
+@asynccontextmanager
+async def serving(tmp_path: Path, empty_store: Path) -> AsyncGenerator[Serve, None]:
+    """Starts servers that stop with the block: by default two workers, `a` and `b`; the planner lets `a` say it."""
+    if not (tmp_path / "runs.db").exists():
+        shutil.copy(empty_store, tmp_path / "runs.db")
     async with AsyncExitStack() as stack:
 
         async def start(
             pool: WorkerPool | dict[str, Any] | None = None,
             planner: Any = ONE_STEP,
-            guards: tuple[Guardrail, ...] = (),
+            guardrails: tuple[Guardrail, ...] = (),
             **settings: Any,
         ) -> At:
             workers = {"a": "from a", "b": "from b"} if pool is None else pool
@@ -96,8 +136,15 @@ async def serve(tmp_path: Path) -> AsyncGenerator[Serve, None]:
             )
             written = {"port": 0, "store": {"url": f"sqlite:///{tmp_path / 'runs.db'}"}, **settings}
             checked = Settings.model_validate(written)
-            return await stack.enter_async_context(served(made, scripted(planner), checked, guards))
+            return await stack.enter_async_context(served(made, scripted(planner), checked, guardrails))
 
+        yield start
+
+
+@pytest.fixture
+async def serve(tmp_path: Path, empty_store: Path) -> AsyncGenerator[Serve, None]:
+    """Starts servers on the event loop of the test."""
+    async with serving(tmp_path, empty_store) as start:
         yield start
 
 

@@ -11,7 +11,7 @@ import anthropic
 import openai
 import pytest
 
-from core.guards import HIDDEN, SECRET, Check, Hide, always
+from core.scripted_guardrails import HIDDEN, SECRET, Check, Hide, always
 from rl_conductor.errors import ConfigError
 from rl_conductor.execution.guarding import WITHHELD
 from rl_conductor.guardrails import Allow, Content, Refuse, Verdict
@@ -39,7 +39,7 @@ def questions(folder: Path) -> list[str]:
 
 
 async def test_a_refused_request_gets_the_vendors_error_and_leaves_no_text(serve: Serve, tmp_path: Path) -> None:
-    at = await serve(guards=(refusing("input"),))
+    at = await serve(guardrails=(refusing("input"),))
     with pytest.raises(openai.BadRequestError) as caught:
         await at.openai().chat.completions.create(**CHAT)
     assert (caught.value.code, caught.value.body["message"]) == (  # type: ignore[index]
@@ -59,7 +59,7 @@ async def test_a_refused_request_gets_the_vendors_error_and_leaves_no_text(serve
 
 
 async def test_a_refused_stream_has_the_status_of_a_refused_request(serve: Serve) -> None:
-    at = await serve(guards=(refusing("input"),))
+    at = await serve(guardrails=(refusing("input"),))
     with pytest.raises(openai.BadRequestError) as caught:
         await at.openai().chat.completions.create(**CHAT, stream=True)
     assert caught.value.code == "content_policy_violation"
@@ -67,7 +67,7 @@ async def test_a_refused_stream_has_the_status_of_a_refused_request(serve: Serve
 
 @pytest.mark.parametrize("stage", ["input", "answer"])
 async def test_anthropics_clients_get_the_stop_reason_refusal(serve: Serve, stage: str) -> None:
-    at = await serve(guards=(refusing(stage),))
+    at = await serve(guardrails=(refusing(stage),))
     reply = await at.anthropic().messages.create(**MESSAGES)
     assert (reply.stop_reason, reply.content) == ("refusal", [])
     async with at.anthropic().messages.stream(**MESSAGES) as stream:
@@ -77,7 +77,7 @@ async def test_anthropics_clients_get_the_stop_reason_refusal(serve: Serve, stag
 
 
 async def test_a_refused_answer_is_reported_as_filtered_and_not_streamed(serve: Serve) -> None:
-    at = await serve({"a": f"it is {SECRET}"}, guards=(refusing("answer"),))
+    at = await serve({"a": f"it is {SECRET}"}, guardrails=(refusing("answer"),))
     client = at.openai()
     reply = await client.chat.completions.create(**CHAT)
     assert (reply.choices[0].finish_reason, reply.choices[0].message.content) == ("content_filter", None)
@@ -95,7 +95,7 @@ async def test_a_refused_answer_is_reported_as_filtered_and_not_streamed(serve: 
 
 async def test_a_repeated_request_gets_the_same_refusal_without_another_run(serve: Serve) -> None:
     worker = ScriptedModel("it is rude")
-    at = await serve({"a": worker}, guards=(refusing("answer"),))
+    at = await serve({"a": worker}, guardrails=(refusing("answer"),))
     headers = {"idempotency-key": "once"}
     replies = [await at.openai().chat.completions.create(**CHAT, extra_headers=headers) for _ in range(2)]
     assert [reply.choices[0].finish_reason for reply in replies] == ["content_filter"] * 2
@@ -103,7 +103,7 @@ async def test_a_repeated_request_gets_the_same_refusal_without_another_run(serv
 
 
 async def test_the_store_gets_the_redacted_question_only(serve: Serve, tmp_path: Path) -> None:
-    at = await serve({"a": f"it is {SECRET}"}, guards=(Hide(),))
+    at = await serve({"a": f"it is {SECRET}"}, guardrails=(Hide(),))
     for headers in ({}, {"idempotency-key": "once"}):
         reply = await at.openai().chat.completions.create(**CHAT, extra_headers=headers)
         assert reply.choices[0].message.content == f"it is {HIDDEN}"
@@ -120,14 +120,14 @@ async def test_the_question_is_not_stored_while_guardrails_check_it(serve: Serve
         stored.append(stored_bytes(tmp_path))
         return Allow()
 
-    at = await serve(guards=(Check(stages=("input",), verdict=look),))
+    at = await serve(guardrails=(Check(stages=("input",), verdict=look),))
     await at.openai().chat.completions.create(**CHAT, extra_headers={"idempotency-key": "once"})
     assert stored
     assert not any(SECRET.encode() in content for content in stored)
 
 
 async def test_store_false_keeps_no_checks_and_no_text(serve: Serve, tmp_path: Path) -> None:
-    at = await serve({"a": f"it is {SECRET}"}, guards=(Hide(),))
+    at = await serve({"a": f"it is {SECRET}"}, guardrails=(Hide(),))
     reply = await at.openai().chat.completions.create(**CHAT, store=False)
     await at.service.store.write_queue.flush()
     assert reply.choices[0].message.content == f"it is {HIDDEN}"
@@ -135,7 +135,7 @@ async def test_store_false_keeps_no_checks_and_no_text(serve: Serve, tmp_path: P
 
 
 async def test_an_answer_is_buffered_until_it_has_passed(serve: Serve) -> None:
-    at = await serve({"a": f"it is {SECRET} indeed"}, guards=(Hide(stages=("answer",)),))
+    at = await serve({"a": f"it is {SECRET} indeed"}, guardrails=(Hide(stages=("answer",)),))
     chunks = [chunk async for chunk in await at.openai().chat.completions.create(**CHAT, stream=True)]
     texts = [choice.delta.content for chunk in chunks for choice in chunk.choices if choice.delta.content]
     assert texts == [f"it is {HIDDEN} indeed"]
@@ -145,7 +145,7 @@ async def test_a_guardrail_that_fails_is_an_error_of_the_server(serve: Serve) ->
     async def boom(_: Content) -> Verdict:
         raise OSError("no route")
 
-    at = await serve(guards=(Check(stages=("input",), verdict=boom),))
+    at = await serve(guardrails=(Check(stages=("input",), verdict=boom),))
     with pytest.raises(openai.InternalServerError) as caught:
         await at.openai().chat.completions.create(**CHAT)
     assert (caught.value.status_code, caught.value.code) == (502, "guardrail_failed")
@@ -154,7 +154,7 @@ async def test_a_guardrail_that_fails_is_an_error_of_the_server(serve: Serve) ->
 async def test_both_arms_of_an_experiment_have_the_guardrails(serve: Serve) -> None:
     route = {"released": "2026-11-22", "incumbent": "embedded:smollm2-135m", "conductor": "conductor-mini"}
     guard = Hide()
-    at = await serve(guards=(guard,), routes={"house": route})
+    at = await serve(guardrails=(guard,), routes={"house": route})
     experiment = at.service.experiments["house"]
     assert experiment.baseline.conductor.guardrails == experiment.conductor.conductor.guardrails == (guard,)
 
@@ -191,7 +191,7 @@ def test_a_wrong_entry_says_what_to_write(entry: dict[str, Any], reason: str) ->
 
 async def test_a_refused_answer_is_not_compared_by_shadow_runs(serve: Serve) -> None:
     offered: list[object] = []
-    at = await serve(guards=(refusing("answer"),))
+    at = await serve(guardrails=(refusing("answer"),))
     at.service.runs._on_answer = lambda request, trace: offered.append(request)
     await at.openai().chat.completions.create(**CHAT)
     await until(lambda: not list(at.service.active_runs))

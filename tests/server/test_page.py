@@ -51,7 +51,7 @@ async def said_by(serve: Serve, *command: str) -> str:
     return said.decode()
 
 
-@pytest.mark.parametrize("program", PROGRAMS, ids=["openai", "anthropic"])
+@pytest.mark.parametrize("program", PROGRAMS, ids=["openai", "anthropic", "conversation"])
 async def test_the_programs_get_their_answers(serve: Serve, program: str) -> None:
     assert "It is 391." in await said_by(serve, sys.executable, "-c", program)
 

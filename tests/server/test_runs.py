@@ -37,7 +37,7 @@ async def spent(at: At) -> Decimal:
     """What counts as spent of the budget of red, as far as this server knows."""
     budget = await at.service.keys.find("red").current(at.service.store.now())
     assert budget is not None
-    return budget.spent.usd
+    return budget.spent_in_total.usd
 
 
 async def test_two_requests_of_one_name_at_once_are_one_run(serve: Serve) -> None:

@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncGenerator, Awaitable, Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
+import pytest_asyncio
 from axe_playwright_python.async_playwright import Axe
 from playwright.async_api import Browser, Page, expect
 
@@ -15,10 +17,12 @@ from browser import browser
 from core.runs import ACCEPT, Gated, busy
 from rl_conductor.models.scripted import ScriptedModel
 from server.chat_requests import gate
-from server.conftest import ONE_STEP, TWO_STEPS, At, Serve
+from server.conftest import ONE_STEP, TWO_STEPS, At, Serve, serving
 from server.pages import ADMIN, CENT, FOUR, GUARDED, NASTY, ask
 
 __all__ = ["browser"]
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 OpenPage = Callable[..., Awaitable[Page]]
 PHONE: Any = {"viewport": {"width": 375, "height": 812}}
@@ -30,7 +34,14 @@ HEIGHT = "element => element.getBoundingClientRect().height"
 SCREENS: list[Any] = [{"color_scheme": scheme} | screen for scheme in ("light", "dark") for screen in (PHONE, WIDE)]
 
 
-@pytest.fixture
+@pytest_asyncio.fixture(loop_scope="module")
+async def serve(tmp_path: Path, empty_store: Path) -> AsyncGenerator[Serve, None]:
+    """Starts servers on the event loop of the browser."""
+    async with serving(tmp_path, empty_store) as start:
+        yield start
+
+
+@pytest_asyncio.fixture(loop_scope="module")
 async def open_page(browser: Browser) -> AsyncGenerator[OpenPage, None]:
     """Opens pages; fails at the end if any logged a problem, showed a dialog or requested another site."""
     problems: list[str] = []
@@ -46,6 +57,8 @@ async def open_page(browser: Browser) -> AsyncGenerator[OpenPage, None]:
         return page
 
     yield open_
+    for context in browser.contexts:
+        await context.close()
     assert problems == []
 
 
@@ -194,22 +207,22 @@ async def test_spending_is_shown_as_a_chart_and_a_table(serve: Serve, open_page:
 async def test_pages_are_accessible(serve: Serve, open_page: OpenPage, screen: dict[str, Any]) -> None:
     """Checks names, roles, contrast, heading order and keyboard access with axe."""
     at = await serve({"a": ScriptedModel(busy), "b": "from b"}, [TWO_STEPS, ACCEPT, ONE_STEP])
+    page = await open_page(at, reduced_motion="reduce", **screen)
     for path in (await every_page(at))[:5]:
-        page = await open_page(at, path, reduced_motion="reduce", **screen)
+        await page.goto(path)
         await page.locator("main details").evaluate_all(OPEN_ALL)
         results = await Axe().run(page, options={"resultTypes": ["violations"]})
         violations = {rule["id"]: [node["html"] for node in rule["nodes"]] for rule in results.response["violations"]}
         assert violations == {}, (path, json.dumps(violations, indent=1))
-        await page.close()
 
 
 async def test_nothing_is_wider_than_a_phone(serve: Serve, open_page: OpenPage) -> None:
     at = await serve({"a": "x" * 500, "b": "from b " * 300}, [FOUR, ACCEPT, ONE_STEP])
+    page = await open_page(at, **PHONE)
     for path in (await every_page(at))[:5]:
-        page = await open_page(at, path, **PHONE)
+        await page.goto(path)
         await page.locator("main details").evaluate_all(OPEN_ALL)
         assert await page.evaluate("document.documentElement.scrollWidth") == 375, path
-        await page.close()
 
 
 async def test_the_graph_is_vertical_on_a_phone(serve: Serve, open_page: OpenPage) -> None:
@@ -244,12 +257,12 @@ async def test_untrusted_text_never_runs(serve: Serve, open_page: OpenPage) -> N
     name = NASTY[1]
     replies = iter(NASTY)
     at = await serve({name: lambda _: next(replies)}, ONE_STEP)
+    page = await open_page(at)
     for nasty in NASTY:
         run = await ask(at, nasty, metadata={"said": nasty})
-        page = await open_page(at, f"/runs/{run}")
+        await page.goto(f"/runs/{run}")
         assert (await page.locator("h1").inner_text()).strip() == " ".join(nasty.split())
-        await page.close()
-    page = await open_page(at)
+    await page.goto("/")
     assert await page.locator("main :is(script, img, iframe, form[action^=http])").count() == 0
 
 
@@ -268,5 +281,6 @@ async def test_an_injected_script_does_not_run(serve: Serve, browser: Browser) -
       await new Promise((resolve) => setTimeout(resolve, 100));
       return [violations, window.ran];
     }""")
+    await page.context.close()
     assert blocked[1] is None
     assert {"TypeError", "img-src"} <= set(blocked[0])

@@ -26,7 +26,7 @@ from rl_conductor.trace.events import Event, StepFinished, WorkflowPlanned
 from rl_conductor.trace.trace import Trace
 from rl_conductor.types import Usage
 from rl_conductor_server.store import NewRun, Store, StoreUnavailableError, write_behind
-from rl_conductor_server.store.run_writer import FinishRun
+from rl_conductor_server.store.runs.run_writer import FinishRun
 from server.conftest import Serve, until
 
 BODY: Any = {"model": "conductor-mini", "messages": [{"role": "user", "content": "Say something."}]}

@@ -12,10 +12,10 @@ RECIPE = Path(__file__).parents[2] / "recipes" / "cpu.toml"
 
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
-def test_real_models_train_for_two_steps_on_a_processor(tmp_path: Path) -> None:
-    run = CliRunner().invoke(app, ["train", str(RECIPE), "--max-steps", "2", "--output", str(tmp_path / "run")])
+def test_real_models_train_for_a_step_on_a_processor(tmp_path: Path) -> None:
+    run = CliRunner().invoke(app, ["train", str(RECIPE), "--max-steps", "1", "--output", str(tmp_path / "run")])
     assert run.exit_code == 0, run.output
-    assert [f"step {number} of 50: reward" in run.stderr for number in (1, 2, 3)] == [True, True, False]
-    assert "2 of 50 steps done" in run.stdout
+    assert [f"step {number} of 50: reward" in run.stderr for number in (1, 2)] == [True, False]
+    assert "1 of 50 steps done" in run.stdout
     assert "Too few steps to tell" in run.stdout
     assert (tmp_path / "run" / "final" / "adapter_model.safetensors").exists()

@@ -4,7 +4,7 @@ import inspect
 import logging
 import shutil
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 import torch
@@ -12,8 +12,6 @@ from safetensors.torch import load_file
 from trl.trainer import grpo_trainer
 from typer.testing import CliRunner
 
-import processes
-import shared_warm_start
 import toy_training
 from rl_conductor._internal.jsonl import read_lines
 from rl_conductor.cli.main import app
@@ -108,8 +106,8 @@ def test_a_killed_warm_start_resumes_at_the_same_next_step(finished: Trained, tm
         torch.testing.assert_close(weights[0][name], weights[1][name], rtol=0, atol=0)
 
 
-def test_only_one_process_samples_the_plans_of_the_warm_start(tmp_path: Path) -> None:
-    first, second = processes.told(shared_warm_start.__file__, str(tmp_path), count=2)
+def test_only_one_process_samples_the_plans_of_the_warm_start(shared_training: list[Any]) -> None:
+    first, second = (said["warm_start"] for said in shared_training)
     assert (first["asked"], second["asked"]) == (4, 0)
     assert first["plans"] == second["plans"] > 0
 

@@ -20,6 +20,11 @@ os.environ["HF_HUB_OFFLINE"] = "1"
 os.environ["VLLM_NO_USAGE_STATS"] = "1"
 # Gibibytes. Without it a start on a CPU fails whenever less than 92 % of the memory is free.
 os.environ["VLLM_CPU_KVCACHE_SPACE"] = "1"
+# One process an engine instead of two: each takes 10 s to import everything.
+os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"
+# Otherwise all engines are bound to the first core.
+os.environ["VLLM_CPU_OMP_THREADS_BIND"] = "nobind"
+os.environ["OMP_NUM_THREADS"] = "1"
 
 
 @pytest.fixture(scope="session")

@@ -31,7 +31,7 @@ class TestVLLM(EngineBehaviours, CallingBehaviours):
     pass
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="class")
 def seeing(tmp_path_factory: pytest.TempPathFactory) -> Iterator[VLLMModel]:
     model = VLLMModel(str(random_model.make_seeing(tmp_path_factory.mktemp("seeing"))), enforce_eager=True)
     yield model
@@ -42,7 +42,7 @@ class TestSeeing(SeeingBehaviours):
     pass
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="class")
 def thinking(tmp_path_factory: pytest.TempPathFactory) -> Iterator[VLLMModel]:
     folder = random_model.make(tmp_path_factory.mktemp("thinking"), template=random_model.THINKING)
     model = VLLMModel(str(folder), enforce_eager=True)

@@ -186,6 +186,15 @@ async def test_a_cancelled_run_leaves_the_connection_to_others(shop: mcp_shop.Si
     assert await result_of(server, "stock", '{"item": "pen"}') == "pen: 17 online"
 
 
+async def test_a_tool_of_a_closed_server_does_not_open_it_again(shop: mcp_shop.Site) -> None:
+    server = MCPServer(url=shop.url)
+    (stock,) = (tool for tool in await server.list_tools() if tool.definition.name == "stock")
+    await server.aclose()
+    with pytest.raises(ToolSourceError, match="it was closed while a worker used it"):
+        await stock.run('{"item": "pen"}')
+    assert await result_of(server, "stock", '{"item": "pen"}') == "pen: 17 online"
+
+
 async def test_runs_on_one_event_loop_share_a_connection(shop: mcp_shop.Site) -> None:
     server = MCPServer(url=shop.url)
     lists = await asyncio.gather(*(server.list_tools() for _ in range(3)))

@@ -71,7 +71,8 @@ async def attacked(attack: str) -> None:
     seen: list[str] = []
     victim = ScriptedModel("ok")
     replying = ScriptedModel(attacker(attack, seen))
-    trace = await Conductor(ScriptedModel([]), pool_of(a=replying, b=victim)).run(QUESTION, workflow=FLOW)
+    conductor = Conductor(ScriptedModel([]), pool_of(a=replying, b=victim), retries=0)  # a retry would wait first
+    trace = await conductor.run(QUESTION, workflow=FLOW)
 
     results = trace.rounds[0].results
     subtasks = [step.subtask for step in FLOW.steps]
@@ -166,9 +167,8 @@ async def test_a_reply_that_writes_a_plan_plans_nothing(name: str) -> None:
     victim = ScriptedModel("ok")
     planner = ScriptedModel([plan((0, "one", [])), plan((0, "again", ["all"])), ACCEPT])
 
-    trace = await Conductor(
-        planner, pool_of(a=ScriptedModel(attacker(ATTACKS[name], [])), b=victim), limits=Limits(rounds=3)
-    ).run(QUESTION)
+    pool = pool_of(a=ScriptedModel(attacker(ATTACKS[name], [])), b=victim)
+    trace = await Conductor(planner, pool, limits=Limits(rounds=3), retries=0).run(QUESTION)
 
     assert [result.step.subtask for result in trace.results()] == ["one", "again"]
     assert {subtask_of(request) for request in victim.requests} <= {"one", "again"}  # as a replacement

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from core.guards import HIDDEN, SECRET, Check, Hide, Rewriting, always
 from core.runs import ACCEPT, SOON, Gated, down, forever, plan, pool_of, worker, workflow
+from core.scripted_guardrails import HIDDEN, SECRET, Check, Hide, Rewriting, always
 from rl_conductor.conductor import Conductor
 from rl_conductor.errors import ConfigError, PolicyError, RefusedError, RunError
 from rl_conductor.guardrails import Allow, Content, Guardrail, Redact, Refuse, Replace, Verdict, check_messages

@@ -138,11 +138,13 @@ def test_ctrl_c_before_the_work_starts_does_not_hang() -> None:
         from rl_conductor._internal.sync import _background_loop
         async def work(): await asyncio.sleep(60)
         run_sync(asyncio.sleep(0))
+        loop = _background_loop()
         def interrupt():
-            time.sleep(0.2)
+            while not loop._ready:  # until the main thread has asked for the start and waits
+                time.sleep(0.01)
             os.kill(os.getpid(), signal.SIGINT)
             time.sleep(0.2)
-        _background_loop().call_soon_threadsafe(interrupt)
+        loop.call_soon_threadsafe(interrupt)
         try:
             run_sync(work())
         except KeyboardInterrupt:

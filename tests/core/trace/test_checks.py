@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from core.guards import SECRET, Check, Hide, always
 from core.runs import plan, pool_of
+from core.scripted_guardrails import SECRET, Check, Hide, always
 from rl_conductor.conductor import Conductor
 from rl_conductor.errors import GuardrailError, RefusedError
 from rl_conductor.guardrails import Refuse

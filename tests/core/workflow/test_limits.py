@@ -118,3 +118,10 @@ def test_a_text_document_is_bounded_by_its_bytes() -> None:
     bound = upper_bound(Request(messages=(Message(role="user", content=(part,)),)), None).input_tokens
 
     assert bound >= upper_bound(Request(messages=(Message.user(text),)), None).input_tokens
+
+
+@pytest.mark.parametrize(
+    ("own", "timeout", "seconds"), [(None, None, None), (None, 5.0, 5.0), (3.0, 5.0, 3.0), (9.0, 5.0, 5.0)]
+)
+def test_the_shorter_of_two_times_holds(own: float | None, timeout: float | None, seconds: float | None) -> None:
+    assert Limits(seconds=own).within_seconds(timeout).seconds == seconds

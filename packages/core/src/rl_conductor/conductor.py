@@ -83,8 +83,9 @@ class Conductor:
         self.selector = selector
         self.guardrails = bind_guardrails(guardrails, self.pool)
         self._run_context = partial(RunContext, retries=retries, keep_prompts=keep_prompts, guardrails=self.guardrails)
-        for chooser in filter(None, (self.tiers, self.selector)):
-            chooser.check_pool(self.pool)
+        for chooser in (self.tiers, self.selector):
+            if chooser is not None:
+                chooser.check_pool(self.pool)
         self._closing = False
         self.capabilities = self.pool.capabilities.model_copy(update={"delegates": True, "reasoning_start": "outside"})
         if self.planner.roster == "cards":
@@ -392,10 +393,7 @@ class Conductor:
         emit: Listener,
         before: Sequence[Round] = (),
     ) -> Run:
-        limits = limits or self.limits
-        if request.timeout is not None:
-            seconds = min(request.timeout, limits.seconds or request.timeout)
-            limits = limits.model_copy(update={"seconds": seconds})
+        limits = (limits or self.limits).within_seconds(request.timeout)
         outer = current_scope.get().policies
         policy = (policy or self.policy).within(outer, self.pool.cards, self.planner.card)
         policies = (*outer, policy) if policy.applies_to_nested_runs else outer

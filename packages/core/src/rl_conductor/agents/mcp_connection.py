@@ -59,6 +59,7 @@ class MCPConnection:
         self._stop: asyncio.Event
         self._closing: set[asyncio.Task[None]] = set()
         self._stderr: TextIO | None = None
+        self._is_closed = False
 
     @property
     def is_open(self) -> bool:
@@ -100,7 +101,8 @@ class MCPConnection:
         return _text(result), result.is_error
 
     async def aclose(self) -> None:
-        """Closes the connection, and waits until a program that was started has ended."""
+        """Closes the connection for good, and waits until a program that was started has ended."""
+        self._is_closed = True
         self._discard()
         if self._closing:
             _, late = await asyncio.wait(self._closing, timeout=CLOSE_TIMEOUT)
@@ -110,6 +112,8 @@ class MCPConnection:
     # -------------------------------------------------------------------------------- the connection
 
     async def _client(self) -> Client:
+        if self._is_closed:  # nobody would close another one
+            raise self._server.error("it was closed while a worker used it")
         if not self.is_open:
             self._ready, self._stop = asyncio.get_running_loop().create_future(), asyncio.Event()
             # In a context of its own, because it outlives the run that opens it.

@@ -227,17 +227,17 @@ class Budget:
 
     @property
     def spent_in_total(self) -> Amount:
-        """What calls are refused by: the spending that is final."""
+        """The final spending, by which calls are refused."""
         return self.spent
 
     def _refuse_excess(self, model: str, amount: Amount) -> None:
-        spent = self.spent_in_total
-        excess = self._excess(spent + amount)
+        total = self.spent_in_total
+        excess = self._excess(total + amount)
         if excess is None:
             return
         name, required_limit, limit = excess
         needed: Decimal | int = getattr(amount, name)
-        remaining: Decimal | int = limit - getattr(spent, name)
+        remaining: Decimal | int = limit - getattr(total, name)
         if name == "calls":
             message = (
                 f"limits.calls={limit} is used up; raise it to {required_limit} or more to allow a call to {model}"

@@ -211,11 +211,9 @@ class RunState:
 
     def check_planner_access(self) -> None:
         """Raises `PolicyError` unless the policy lets the planner see the request."""
-        source_reason = self.policy.unreadable_because(self.planner.card, self.named_sources)
-        if source_reason:
-            raise PolicyError(
-                f"the planner {self.planner.model.name} may not see this request: {source_reason}", rule="forbid"
-            )
+        if forbidden := self.policy.unreadable_because(self.planner.card, self.named_sources):
+            message = f"the planner {self.planner.model.name} may not see this request: {forbidden}"
+            raise PolicyError(message, rule="forbid")
         reason = self.policy.data_refused_because(self.planner.card)
         if reason is not None:
             raise PolicyError(

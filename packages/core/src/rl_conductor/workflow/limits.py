@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from decimal import Decimal
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 from pydantic import Field
 
@@ -54,6 +54,12 @@ class Limits(Value):
     """Maximum nesting depth of conductors in one another's pools."""
     hedges: int = Field(default=0, ge=0)
     """Maximum number of hedged calls (see `Worker.hedge_after`)."""
+
+    def within_seconds(self, seconds: float | None) -> Self:
+        """Returns the limits with at most this time; `None` changes nothing."""
+        if seconds is None:
+            return self
+        return self.model_copy(update={"seconds": min(seconds, self.seconds or seconds)})
 
     if TYPE_CHECKING:
 

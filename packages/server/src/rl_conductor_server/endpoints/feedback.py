@@ -14,7 +14,7 @@ from rl_conductor_server.endpoints.dependencies import ADMIN_ONLY, Caller, RunId
 from rl_conductor_server.errors import ApiError
 from rl_conductor_server.request_validation import Body, parse_body
 from rl_conductor_server.service import Service
-from rl_conductor_server.store.feedback import MAX_KEYS
+from rl_conductor_server.store.runs.feedback import MAX_KEYS
 
 router = APIRouter()
 ADMINISTRATOR = "@administrator"

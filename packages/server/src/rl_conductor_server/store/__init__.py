@@ -1,11 +1,9 @@
 """Stores runs, their finished steps and their costs in SQLite or PostgreSQL. Contains no HTTP code."""
 
-from rl_conductor_server.store.api_keys import StoredKey
-from rl_conductor_server.store.budget_leases import BudgetPeriod, BudgetState, round_down
 from rl_conductor_server.store.codec import decode
 from rl_conductor_server.store.database import StoreUnreachableError
-from rl_conductor_server.store.experiments import ExperimentStore
-from rl_conductor_server.store.feedback import FeedbackStore
+from rl_conductor_server.store.keys.api_keys import StoredKey
+from rl_conductor_server.store.keys.budget_leases import BudgetPeriod, BudgetState, round_down
 from rl_conductor_server.store.models import (
     AnswerOutcome,
     Arm,
@@ -20,8 +18,10 @@ from rl_conductor_server.store.models import (
     Spending,
     Status,
 )
-from rl_conductor_server.store.responses import StoredResponse
-from rl_conductor_server.store.run_writer import REDACTED_ERROR
+from rl_conductor_server.store.runs.experiments import ExperimentStore
+from rl_conductor_server.store.runs.feedback import FeedbackStore
+from rl_conductor_server.store.runs.responses import StoredResponse
+from rl_conductor_server.store.runs.run_writer import REDACTED_ERROR
 from rl_conductor_server.store.store import Store
 from rl_conductor_server.store.tables import PLAN_POSITION
 from rl_conductor_server.store.write_behind import StoreUnavailableError, WriteBehindQueue

@@ -20,21 +20,21 @@ from rl_conductor.trace.audit import Chain, digest_of
 from rl_conductor.trace.events import StepFinished, WorkflowPlanned
 from rl_conductor.trace.trace import Round, Trace
 from rl_conductor.types import Usage, total
-from rl_conductor_server.store.api_keys import KeyStore
-from rl_conductor_server.store.audit_records import read_records
-from rl_conductor_server.store.browser_sessions import BrowserSessions
-from rl_conductor_server.store.budget_leases import BudgetLeases, BudgetPeriod, BudgetState
 from rl_conductor_server.store.clock import Contact, DatabaseClock, select_now
 from rl_conductor_server.store.codec import decode, decode_rounds
 from rl_conductor_server.store.database import open_database, open_writer
-from rl_conductor_server.store.experiments import ExperimentStore
-from rl_conductor_server.store.feedback import FeedbackStore
-from rl_conductor_server.store.leases import END_BATCH_SIZE, RunLeases
+from rl_conductor_server.store.keys.api_keys import KeyStore
+from rl_conductor_server.store.keys.browser_sessions import BrowserSessions
+from rl_conductor_server.store.keys.budget_leases import BudgetLeases, BudgetPeriod, BudgetState
 from rl_conductor_server.store.models import Arm, Claim, NewRun, RunRow, Search, Spending, SpendingGroup, Status
-from rl_conductor_server.store.queries import matches, select_spending, select_steps, select_usage
-from rl_conductor_server.store.responses import ResponseStore
-from rl_conductor_server.store.retention import DELETE_BATCH_SIZE, delete_old_runs
-from rl_conductor_server.store.run_writer import (
+from rl_conductor_server.store.runs.audit_records import read_records
+from rl_conductor_server.store.runs.experiments import ExperimentStore
+from rl_conductor_server.store.runs.feedback import FeedbackStore
+from rl_conductor_server.store.runs.leases import END_BATCH_SIZE, RunLeases
+from rl_conductor_server.store.runs.queries import matches, select_spending, select_steps, select_usage
+from rl_conductor_server.store.runs.responses import ResponseStore
+from rl_conductor_server.store.runs.retention import DELETE_BATCH_SIZE, delete_old_runs
+from rl_conductor_server.store.runs.run_writer import (
     NOTHING,
     BeginRun,
     FinishRun,

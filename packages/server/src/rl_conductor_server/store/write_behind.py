@@ -22,7 +22,7 @@ from sqlalchemy import Connection, Engine, text
 from sqlalchemy.exc import InterfaceError, OperationalError
 
 from rl_conductor.errors import ConductorError
-from rl_conductor_server.store.run_writer import RunWrite, RunWriter
+from rl_conductor_server.store.runs.run_writer import RunWrite, RunWriter
 
 log = logging.getLogger("rl_conductor_server.store")
 

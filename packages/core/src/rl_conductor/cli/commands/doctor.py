@@ -29,6 +29,7 @@ ENTRY_POINTS = "rl_conductor.doctor"
 LIBRARIES = {
     "openai": ("openai", "OpenAI, OpenRouter, local servers"),
     "anthropic": ("anthropic", "Anthropic"),
+    "mcp": ("mcp", "tools of MCP servers, the command mcp"),
     "google-genai": ("google", "Google"),
     "xllamacpp": ("local", "embedded models"),
     "transformers": ("transformers", "hub models"),

@@ -37,6 +37,7 @@ from rl_conductor.models.base import (
 from rl_conductor.models.endpoints import Endpoint, redact_url
 from rl_conductor.models.redaction import redacting
 from rl_conductor.models.reply_limit import ACCEPTED_ENCODINGS, ReplyLimitError, event_hooks
+from rl_conductor.models.tls import tls_context
 from rl_conductor.types import Completion, Delta, Message, Price, Request
 
 try:
@@ -140,7 +141,10 @@ class AnthropicModel:
             max_retries=0,
             # The SDK's default client closes itself when garbage-collected, on whichever event loop is running.
             http_client=anthropic.DefaultAsyncHttpxClient(
-                follow_redirects=False, headers=ACCEPTED_ENCODINGS, event_hooks=event_hooks()
+                follow_redirects=False,
+                headers=ACCEPTED_ENCODINGS,
+                event_hooks=event_hooks(),
+                verify=tls_context(httpx2),
             ),
         )
 

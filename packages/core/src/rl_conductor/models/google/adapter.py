@@ -38,6 +38,7 @@ from rl_conductor.models.base import (
 from rl_conductor.models.endpoints import Endpoint, redact_url
 from rl_conductor.models.redaction import redacting
 from rl_conductor.models.reply_limit import ACCEPTED_ENCODINGS, ReplyLimitError, limit_reply
+from rl_conductor.models.tls import tls_context
 from rl_conductor.types import Completion, Delta, Price, Request
 
 try:
@@ -67,7 +68,8 @@ async def _store_response(response: httpx2.Response) -> None:
 
 
 def _connections() -> httpx2.AsyncClient:
-    return httpx2.AsyncClient(headers=ACCEPTED_ENCODINGS, event_hooks={"response": [limit_reply, _store_response]})
+    hooks = {"response": [limit_reply, _store_response]}
+    return httpx2.AsyncClient(headers=ACCEPTED_ENCODINGS, event_hooks=hooks, verify=tls_context(httpx2))
 
 
 class GoogleModel:
@@ -147,9 +149,11 @@ class GoogleModel:
             await connections.aclose()
 
     def _client(self) -> genai.Client:
+        context = tls_context(httpx2)
         options = wire.HttpOptions(
             base_url=self._credentials.base_url,
             httpx_async_client=self._connections.get(),
+            async_client_args={"verify": context, "ssl": context},  # also for the SDK's clients that are not used here
             retry_options=wire.HttpRetryOptions(attempts=1),
         )
         key = self._credentials.key or "none"  # without a key the SDK would look for other credentials and send those

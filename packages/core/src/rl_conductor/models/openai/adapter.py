@@ -21,6 +21,7 @@ from rl_conductor.models.endpoints import Endpoint, redact_url, usable_key
 from rl_conductor.models.openai.wire import DIALECTS, Dialect, Reply, extra_fields, options_of, refusal
 from rl_conductor.models.redaction import redacting
 from rl_conductor.models.reply_limit import ACCEPTED_ENCODINGS, ReplyLimitError, event_hooks
+from rl_conductor.models.tls import tls_context
 from rl_conductor.text.reasoning import ReasoningStart
 from rl_conductor.types import Completion, Delta, Price, Request
 
@@ -160,7 +161,10 @@ class OpenAIModel:
             max_retries=0,
             # The SDK's default client closes itself when garbage-collected, on whichever event loop is running.
             http_client=openai.DefaultAsyncHttpxClient(
-                follow_redirects=False, headers=ACCEPTED_ENCODINGS, event_hooks=event_hooks()
+                follow_redirects=False,
+                headers=ACCEPTED_ENCODINGS,
+                event_hooks=event_hooks(),
+                verify=tls_context(_http),
             ),
         )
         if not OpenAIModel.endpoint.matches(self._credentials.base_url):

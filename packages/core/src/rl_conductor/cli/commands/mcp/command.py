@@ -19,27 +19,27 @@ from rl_conductor.errors import ConfigError
 HTTP = "HTTP"
 
 
+Http = Annotated[bool, typer.Option("--http", help="Serve streamable HTTP at /mcp instead of stdin and stdout.")]
+Host = Annotated[str, typer.Option("--host", metavar="ADDRESS", help="The address to listen on.", rich_help_panel=HTTP)]
+Port = Annotated[int, typer.Option("--port", min=0, max=65535, metavar="N", help="The port.", rich_help_panel=HTTP)]
+ApiKeyEnv = Annotated[
+    str | None,
+    typer.Option(
+        "--api-key-env",
+        metavar="VARIABLE",
+        help="The environment variable with the bearer token that clients must send.",
+        rich_help_panel=HTTP,
+        show_default=False,
+    ),
+]
+
+
 def mcp(
     *,
-    http: Annotated[
-        bool, typer.Option("--http", help="Serve streamable HTTP at /mcp instead of stdin and stdout.")
-    ] = False,
-    host: Annotated[
-        str, typer.Option("--host", metavar="ADDRESS", help="The address to listen on.", rich_help_panel=HTTP)
-    ] = "127.0.0.1",
-    port: Annotated[
-        int, typer.Option("--port", min=0, max=65535, metavar="N", help="The port.", rich_help_panel=HTTP)
-    ] = 8765,
-    api_key_env: Annotated[
-        str | None,
-        typer.Option(
-            "--api-key-env",
-            metavar="VARIABLE",
-            help="The environment variable with the bearer token that clients must send.",
-            rich_help_panel=HTTP,
-            show_default=False,
-        ),
-    ] = None,
+    http: Http = False,
+    host: Host = "127.0.0.1",
+    port: Port = 8765,
+    api_key_env: ApiKeyEnv = None,
     pool: options.PoolOption = None,
     conductor: options.ConductorFolder = None,
     worker: options.Workers = None,
@@ -73,12 +73,17 @@ def mcp(
         deadline=deadline,
         tokens=tokens,
     )
+    _serve(run_options, (host, port, api_key_env) if http else None)
+
+
+def _serve(run_options: options.RunOptions, address: tuple[str, int, str | None] | None) -> None:
+    """Serves over HTTP at `address`, or else over stdin and stdout."""
     try:
         from rl_conductor.cli.commands.mcp import http as transport  # noqa: PLC0415  (an extra)
         from rl_conductor.cli.commands.mcp.server import conductor_server  # noqa: PLC0415  (an extra)
     except ModuleNotFoundError as missing:
         raise ConfigError("'mcp' needs the MCP SDK: pip install 'rl-conductor[mcp]'") from missing
-    listener = transport.listen(host, port, api_key_env) if http else None
+    listener = transport.listen(*address) if address is not None else None
     served, discovered = run_options.conductor()
     prepare_models(served, discovered)
     server = conductor_server(served)

@@ -12,7 +12,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 
 from rl_conductor.types import Usage
 from rl_conductor_server.store.models import INTERNAL_APIS, AnswerOutcome, Canary, Pair
-from rl_conductor_server.store.queries import exact_sum, is_release_of
+from rl_conductor_server.store.runs.queries import exact_sum, is_release_of
 from rl_conductor_server.store.tables import USAGE_COLUMNS, canaries, pairs, runs
 from rl_conductor_server.store.write_behind import WriteBehindQueue
 

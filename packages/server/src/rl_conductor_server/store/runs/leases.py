@@ -18,12 +18,12 @@ from rl_conductor.calls.budget import Amount
 from rl_conductor.trace.audit import Ended, InFlight, unfinished_record_of
 from rl_conductor.trace.trace import Round, Trace
 from rl_conductor.types import Usage
-from rl_conductor_server.store.audit_records import RecordFactory, append_records
-from rl_conductor_server.store.budget_leases import BudgetLeases
 from rl_conductor_server.store.codec import IncompatibleReleaseError, decode, decode_rounds
+from rl_conductor_server.store.keys.budget_leases import BudgetLeases
 from rl_conductor_server.store.models import SERVER_GONE, Claim, NewRun
-from rl_conductor_server.store.queries import select_steps
-from rl_conductor_server.store.run_writer import charge_values, worker_usage_rows
+from rl_conductor_server.store.runs.audit_records import RecordFactory, append_records
+from rl_conductor_server.store.runs.queries import select_steps
+from rl_conductor_server.store.runs.run_writer import charge_values, worker_usage_rows
 from rl_conductor_server.store.statements import Statements
 from rl_conductor_server.store.tables import CHARGE_COLUMNS, PLAN_POSITION, RESERVED_COLUMNS, USAGE_COLUMNS, runs
 

@@ -14,9 +14,9 @@ from rl_conductor.pool.worker_prompt import prompt_in
 from rl_conductor.trace.audit import Ended, digest_of, record_of
 from rl_conductor.trace.trace import Call, PlanRecord, StepResult, Trace
 from rl_conductor.types import Usage, total
-from rl_conductor_server.store.audit_records import append_records
-from rl_conductor_server.store.budget_leases import BudgetLeases
+from rl_conductor_server.store.keys.budget_leases import BudgetLeases
 from rl_conductor_server.store.models import Status
+from rl_conductor_server.store.runs.audit_records import append_records
 from rl_conductor_server.store.statements import Statements
 from rl_conductor_server.store.tables import USAGE_COLUMNS
 

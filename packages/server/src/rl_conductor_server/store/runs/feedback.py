@@ -13,7 +13,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 
 from rl_conductor.trace.audit import feedback_record_of
 from rl_conductor.trace.feedback import Feedback
-from rl_conductor_server.store.audit_records import append_records
+from rl_conductor_server.store.runs.audit_records import append_records
 from rl_conductor_server.store.tables import feedback, runs
 from rl_conductor_server.store.write_behind import WriteBehindQueue
 

@@ -15,7 +15,7 @@ from typing import Any
 from sqlalchemy import ColumnElement, Connection, Row, and_, delete, select, update
 
 from rl_conductor.calls.budget import Amount
-from rl_conductor_server.store.queries import select_charges
+from rl_conductor_server.store.runs.queries import select_charges
 from rl_conductor_server.store.statements import Statements
 from rl_conductor_server.store.tables import DAY, PICO, budget_leases
 
@@ -40,10 +40,10 @@ class BudgetPeriod:
             self.tokens is None or amount.tokens <= within.tokens
         )
 
-    def remaining(self, spent: Amount) -> Amount:
-        """What is left after `spent`; 0 where the budget is unlimited."""
-        usd = Decimal(0) if self.usd is None else self.usd - spent.usd
-        return Amount(usd, 0 if self.tokens is None else self.tokens - spent.tokens)
+    def remaining(self, total: Amount) -> Amount:
+        """Return the limits less `total`; 0 where the budget is unlimited."""
+        usd = Decimal(0) if self.usd is None else self.usd - total.usd
+        return Amount(usd, 0 if self.tokens is None else self.tokens - total.tokens)
 
 
 @dataclass(frozen=True)
@@ -77,9 +77,9 @@ class BudgetLeases:
         At most a quarter of the rest is granted ahead, so that the last money is not out of reach of other processes.
         """
         self.leased_keys.add(period.key)
-        spent, leases = self._read(connection, period)
+        charged, leases = self._read(connection, period)
         needed = Amount(Decimal(0) if period.usd is None else needed.usd, 0 if period.tokens is None else needed.tokens)
-        committed = sum((_uncharged(row) for row in leases), spent)
+        committed = sum((_uncharged(row) for row in leases), charged)
         remaining = period.remaining(committed)
         added = Amount()
         if period.covers(needed, within=remaining):
@@ -87,7 +87,7 @@ class BudgetLeases:
             extra = Amount(max(min(ahead.usd, rest.usd / 4), Decimal(0)), max(min(ahead.tokens, rest.tokens // 4), 0))
             added = round_up(needed) + round_down(extra)
             self._add(connection, period, added)
-        return self._state(added, spent, leases)
+        return self._state(added, charged, leases)
 
     def read(self, connection: Connection, period: BudgetPeriod) -> BudgetState:
         """Return the spending of the other processes."""

@@ -1,0 +1,1 @@
+"""API keys, browser sessions and shares of budgets in the store."""
