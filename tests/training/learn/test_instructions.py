@@ -230,7 +230,7 @@ async def test_the_caps_hold_for_reflection(tmp_path: Path) -> None:
 
 async def test_a_search_that_its_cap_ends_leaves_the_proof_whole(tmp_path: Path) -> None:
     cent = Price(input=0, output=0, per_call=Decimal("0.01"))
-    reflection = scripted("<text>Be careful.</text>", "reflection")
+    reflection = scripted(reflect, "reflection")
     record = await learn(
         tmp_path,
         scripted(plan, "planner", cent),
@@ -241,7 +241,7 @@ async def test_a_search_that_its_cap_ends_leaves_the_proof_whole(tmp_path: Path)
     assert any("a cap ended the search for instructions early" in note for note in record.notes)
     assert record.proof is not None
     assert record.proof.questions == record.questions["held-out"]
-    assert right(record)["instructions"] == 0.5
+    assert right(record)["instructions"] == 1.0
     assert record.usd <= 1
 
 

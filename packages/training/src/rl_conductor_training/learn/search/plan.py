@@ -196,10 +196,10 @@ def _reserves(sizes: SearchSizes, costs: CallCosts, level: SearchLevel, limits: 
     selected = costs.of_workflows(sizes.singles) + costs.mean_step * (level.workflows * STEPS_PER_WORKFLOW)
     learner = costs.planned_run if level.tries_planners else Cost()
     search = learner * sizes.learner_runs
-    room, wanted = LEARNERS_SEARCH * max(free, 0.0), search.share(limits)
+    room, share = LEARNERS_SEARCH * max(free, 0.0), search.share(limits)
     return Reserves(
         validation=selected * (sizes.validation * SAFETY),
-        search=search * (room / wanted if wanted > room else 1.0),
+        search=search * (room / share if share > room else 1.0),
         choice=learner * (sizes.validation * SAFETY),
         proof=(selected + costs.planned_run + learner) * (sizes.heldout * SAFETY),
     )
