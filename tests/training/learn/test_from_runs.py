@@ -34,7 +34,8 @@ from rl_conductor_training.learn import FeedbackRecord, LearnRecord, LearnSettin
 from rl_conductor_training.learn import learn_from_runs as run_learn_from_runs
 from rl_conductor_training.learn.data import HeldOutOpening
 from rl_conductor_training.learn.experience import Experience
-from rl_conductor_training.learn.stored_runs import read_stored_runs, request_text, stored_run
+from rl_conductor_training.learn.production.stored_runs import read_stored_runs, request_text, stored_run
+from rl_conductor_training.learn.search.plan import SearchPlan
 from training.learn.skills import CITIES, PLACES, build_planner, build_pool, count_calls
 
 learn_from_runs = partial(run_learn_from_runs, settings=LearnSettings(max_steps=2))
@@ -286,6 +287,8 @@ async def test_an_update_goes_on_from_the_folder_and_trains_on_what_was_held_out
     assert archived == opened
     assert len(opened.samples) == first.questions["held-out"]
     assert not set(reopened.samples) & set(opened.samples)
+    plan = SearchPlan.model_validate_json((out / "plan.json").read_text())
+    assert plan.rounds[-1].questions == second.questions["training"] > first.questions["training"]
     calls = count_calls(pool)
     assert await learn(tmp_path / "b.jsonl", pool, update=True)
     assert count_calls(pool) == calls

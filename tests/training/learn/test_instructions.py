@@ -228,6 +228,32 @@ async def test_the_caps_hold_for_reflection(tmp_path: Path) -> None:
     assert any("a cap ended the search for instructions early" in note for note in record.notes)
 
 
+async def test_a_search_that_its_cap_ends_leaves_the_proof_whole(tmp_path: Path) -> None:
+    cent = Price(input=0, output=0, per_call=Decimal("0.01"))
+    reflection = scripted(reflect, "reflection")
+    record = await learn(
+        tmp_path,
+        scripted(plan, "planner", cent),
+        evolve(reflection, max_runs=150),
+        count=30,
+        budget=Limits(usd=Decimal("1.0")),
+    )
+    assert any("a cap ended the search for instructions early" in note for note in record.notes)
+    assert record.proof is not None
+    assert record.proof.questions == record.questions["held-out"]
+    assert right(record)["instructions"] == 1.0
+    assert record.usd <= 1
+
+
+async def test_a_repeated_search_is_not_charged_for_cached_reflections(tmp_path: Path) -> None:
+    dollar = Price(input=0, output=0, per_call=Decimal(1))
+    reflection = scripted("<text>Be careful.</text>", "reflection", dollar)
+    records = [
+        await learn(tmp_path, scripted(plan, "planner"), evolve(reflection, max_runs=30)) for _process in range(2)
+    ]
+    assert records[0].usd == records[1].usd == len(reflection.requests) > 0
+
+
 async def test_a_reflection_model_that_fails_ends_the_search_but_not_the_run(tmp_path: Path) -> None:
     def fail(_request: Request) -> str:
         raise ModelError("out of order", model="reflection")

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
 
 import pytest
 
 from rl_conductor import Limits
-from rl_conductor_training.learn.candidates import build_candidates, single_workers
-from rl_conductor_training.learn.costs import CallCosts, Cost, measure_costs
 from rl_conductor_training.learn.experience import ExperienceRow
-from rl_conductor_training.learn.search_plan import (
+from rl_conductor_training.learn.search.candidates import build_candidates, single_workers
+from rl_conductor_training.learn.search.costs import CallCosts, Cost, measure_costs
+from rl_conductor_training.learn.search.plan import (
     MAX_WORKFLOWS,
     SearchPlan,
     SearchSizes,
@@ -58,6 +59,24 @@ def test_the_proof_is_reserved_before_the_search() -> None:
     plan = search(Limits(seconds=900))
     proof = (3 + 5 + 2) * 18  # at least each worker, a plan and two steps for each held-out question
     assert (1 - plan.validating) * 900 >= proof
+
+
+def test_learners_with_a_search_of_their_own_get_a_share_that_leaves_the_proof_its_reserve() -> None:
+    sizes = replace(SIZES, learner_runs=150)
+    limits = Limits(seconds=4000)
+    alone = search(limits)
+    plan = plan_search(sizes, COSTS, limits, Cost())
+    assert plan.tries_planners
+    assert alone.validating == alone.searching == alone.choosing == pytest.approx(plan.choosing)
+    assert plan.exploring < plan.validating < plan.searching < plan.choosing
+    assert plan.searching - plan.validating == pytest.approx(0.15)
+    assert plan.needed.seconds <= 4000
+    proof = (3 + 5 + 2) * 18  # at least each worker, a plan and two steps for each held-out question
+    assert (1 - plan.choosing) * 4000 >= proof
+    thorough = plan_search(sizes, COSTS, Limits(), Cost()).needed.seconds
+    assert thorough == pytest.approx(search(Limits()).needed.seconds + 7 * 150)
+    few = plan_search(replace(SIZES, learner_runs=10), COSTS, limits, Cost())
+    assert few.searching - few.validating == pytest.approx(7 * 10 / 4000)
 
 
 def test_a_cap_that_is_too_tight_says_how_much_would_do() -> None:

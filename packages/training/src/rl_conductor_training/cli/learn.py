@@ -221,7 +221,7 @@ class _Progress:
             self.live.update(self.text)
 
     def _add(self, row: ExperienceRow) -> None:
-        from rl_conductor_training.learn.candidates import describe  # noqa: PLC0415
+        from rl_conductor_training.learn.search.candidates import describe  # noqa: PLC0415
 
         self.runs += 1
         self.usd += row.usd

@@ -8,10 +8,10 @@ from decimal import Decimal
 from rl_conductor.pool.pool import WorkerPool
 from rl_conductor.pool.worker import Worker
 from rl_conductor.types import Dollars, Value
-from rl_conductor_training.learn.candidates import build_candidates
 from rl_conductor_training.learn.data import LearnData
-from rl_conductor_training.learn.explore import PROPOSALS
-from rl_conductor_training.learn.search_plan import MAX_WORKFLOWS, halving_rounds
+from rl_conductor_training.learn.search.candidates import build_candidates
+from rl_conductor_training.learn.search.explore import PROPOSALS
+from rl_conductor_training.learn.search.plan import MAX_WORKFLOWS, halving_rounds
 from rl_conductor_training.tasks import Sample
 
 CHARS_PER_TOKEN = 4

@@ -9,8 +9,8 @@ import numpy as np
 from rl_conductor.types import Value
 from rl_conductor.workflow.workflow import Workflow
 from rl_conductor_training.bench.statistics import RESAMPLES, TAIL
-from rl_conductor_training.learn.candidates import describe
 from rl_conductor_training.learn.experience import ScoreTable
+from rl_conductor_training.learn.search.candidates import describe
 
 MIN_GROUPS = 6
 """Minimum number of groups of questions from which something is concluded."""

@@ -8,10 +8,8 @@ from rl_conductor.errors import LimitError
 from rl_conductor.planning.selector import WorkflowSelector
 from rl_conductor.types import Message, Request
 from rl_conductor.workflow.workflow import Workflow
-from rl_conductor_training.learn.candidates import describe
 from rl_conductor_training.learn.data import LearnData
 from rl_conductor_training.learn.experience import ExperienceRow, ScoreTable
-from rl_conductor_training.learn.explore import score_table
 from rl_conductor_training.learn.learners.base import Learner, Lessons
 from rl_conductor_training.learn.prove import (
     BASELINES,
@@ -25,6 +23,8 @@ from rl_conductor_training.learn.prove import (
 )
 from rl_conductor_training.learn.record import Proof
 from rl_conductor_training.learn.runner import Runner
+from rl_conductor_training.learn.search.candidates import describe
+from rl_conductor_training.learn.search.explore import score_table
 from rl_conductor_training.tasks import Sample
 
 

@@ -12,7 +12,7 @@ from rl_conductor._internal.jsonl import write_value
 from rl_conductor._internal.version import package_version
 from rl_conductor.calls.budget import Amount
 from rl_conductor.config.learned_folder import write_conductor_folder
-from rl_conductor.errors import ConfigError, LimitError
+from rl_conductor.errors import LimitError
 from rl_conductor.models.cached import stored_usage
 from rl_conductor.planning.planner import Planner
 from rl_conductor.pool.pool import WorkerPool
@@ -20,47 +20,44 @@ from rl_conductor.types import total
 from rl_conductor.workflow.limits import Limits
 from rl_conductor.workflow.workflow import Workflow
 from rl_conductor_training.bench.results import fingerprint
-from rl_conductor_training.learn.candidates import build_candidates, describe, single_workers
-from rl_conductor_training.learn.costs import Cost, measure_costs
-from rl_conductor_training.learn.data import LearnData, split_task
+from rl_conductor_training.learn.data import split_task
 from rl_conductor_training.learn.estimate import CostEstimate, add_search, estimate_cost
 from rl_conductor_training.learn.experience import Experience, ExperienceRow
-from rl_conductor_training.learn.explore import (
-    PROPOSALS,
-    Exploration,
-    Proposals,
-    explore,
-    propose,
-    score_table,
-    shuffled,
-)
 from rl_conductor_training.learn.gate import Gate, measure_room
 from rl_conductor_training.learn.heldout import prove
 from rl_conductor_training.learn.learners.base import Learner, Lessons, SearchingLearner
 from rl_conductor_training.learn.learners.examples import NearestExamples
 from rl_conductor_training.learn.learners.fixed import BestSingle, FixedWorkflow
 from rl_conductor_training.learn.learners.linear import LinearSelector
-from rl_conductor_training.learn.production import add_production_rows, liked_workflows
+from rl_conductor_training.learn.production.rows import add_production_rows, liked_workflows
+from rl_conductor_training.learn.production.stored_runs import RatedWorkflow
 from rl_conductor_training.learn.prove import BASELINES
 from rl_conductor_training.learn.record import LearnRecord, Proof, ValidationResult
 from rl_conductor_training.learn.report import write_report
 from rl_conductor_training.learn.runner import Runner, SharedBudget
-from rl_conductor_training.learn.search_plan import (
+from rl_conductor_training.learn.search.candidates import build_candidates, describe, single_workers
+from rl_conductor_training.learn.search.costs import Cost, measure_costs
+from rl_conductor_training.learn.search.explore import (
+    PROPOSALS,
+    Exploration,
+    explore,
+    propose,
+    score_table,
+    shuffled,
+)
+from rl_conductor_training.learn.search.plan import (
     SearchPlan,
     SearchSizes,
     describe_need,
     load_plan,
     plan_search,
 )
-from rl_conductor_training.learn.stored_runs import RatedWorkflow
 from rl_conductor_training.learn.validate import validate_learners
 from rl_conductor_training.learn.workspace import REPLIES_FILE, Pool, Workspace, open_workspace
-from rl_conductor_training.tasks import Task, load_task
+from rl_conductor_training.tasks import Sample, Task, load_task
 
 MEASURING, PROPOSING = 0.15, 0.25
 """Shares of the caps that are spent at most when the first measurements and the planner's proposals end."""
-SEARCHING = 0.4
-"""Share of what is left after validation that learners with a search of their own spend at most."""
 PILOT = 4
 """Number of training questions on which the cost of each worker is measured."""
 PILOT_PROPOSALS = 2
@@ -132,14 +129,24 @@ async def learn(
         await run.runner.conductor.aclose()
 
 
+@dataclass(frozen=True)
+class Search:
+    """A search that is about to begin."""
+
+    plan: SearchPlan
+    candidates: Sequence[Workflow]
+    examples: Sequence[tuple[Sample, Workflow]]
+    """Workflows for single questions: those that users liked, and the planner's proposals."""
+    proposals: int
+    """Number of plans that the planner proposed."""
+
+
 @dataclass
 class Findings:
     """The results of the stages."""
 
+    search: Search
     exploration: Exploration
-    proposals: int
-    """Number of plans that the planner proposed."""
-    plan: SearchPlan
     lessons: Lessons
     gate: Gate
     validation: list[ValidationResult] = field(default_factory=list)
@@ -160,11 +167,11 @@ class _LearnRun:
 
     def __post_init__(self) -> None:
         folder, conductor = self.workspace.folder, self.workspace.conductor
-        self._check_prices()
+        self.workspace.check_prices(self.limits)
         self.data = split_task(self.task, seed=self.settings.seed, opening_file=folder / OPENING_FILE)
         self.experience = Experience(folder / EXPERIENCE_FILE)
-        self.previous_usage = total((stored_usage(folder / REPLIES_FILE), self.experience.scoring_usage()))
-        self.budget = SharedBudget(self.limits, Amount.of(self.previous_usage))
+        previous_usage = total((stored_usage(folder / REPLIES_FILE), self.experience.scoring_usage()))
+        self.budget = SharedBudget(self.limits, Amount.of(previous_usage))
         self.stage = ""
         self.runner = Runner(
             task=self.task,
@@ -183,40 +190,27 @@ class _LearnRun:
             concurrency=self.settings.concurrency,
         )
         self.learners = [create() for create in self.settings.learners]
-        for learner in self.learners:
-            if isinstance(learner, SearchingLearner):
-                self.estimate = add_search(self.estimate, learner.max_runs)
-
-    def _check_prices(self) -> None:
-        pool = self.workspace.conductor.pool
-        unpriced = [
-            name
-            for name, worker in pool.items()
-            if worker.card.price is None and not worker.model.capabilities.delegates
-        ]
-        if self.limits.usd is not None and unpriced:
-            raise ConfigError(
-                f"usd={self.limits.usd} can't be enforced: the price of worker {unpriced[0]!r} is unknown; "
-                "give it a price, or cap the tokens instead"
-            )
+        self.learner_runs = sum(learner.max_runs for learner in self.learners if isinstance(learner, SearchingLearner))
+        self.estimate = add_search(self.estimate, self.learner_runs)
 
     async def run(self) -> LearnRecord:
         """Runs all stages and writes the folder."""
         pool = list(self.workspace.conductor.pool)
         self.order = shuffled(self.data.train.samples, self.settings.seed)
         self.singles = single_workers(pool)
-        proposals, plan, candidates = await self._plan_search()
+        search = await self._plan_search()
+        plan = search.plan
         self._begin(f"exploring: {plan.summary}", plan.exploring)
-        exploration = await explore(self.runner, self.order, candidates, proposals.plans, plan)
+        exploration = await explore(self.runner, self.order, search.candidates, search.examples, plan)
         if self.runner.is_exhausted:
             self._note_cap("exploration", f"{len(self.experience)} runs were made")
         lessons, training = await self._validate(exploration, plan)
         groups = [self.data.groups[sample.id] for sample in lessons.table.samples]
         gate = measure_room(lessons.table, lessons.singles, lessons.workflows, groups, is_whole=not self.notes)
         learners = self.learners
-        findings = Findings(exploration, len(proposals.plans), plan, lessons, gate)
+        findings = Findings(search, exploration, lessons, gate)
         if gate.is_open:
-            findings.validation, learners = await self._choose(learners, lessons, training, plan)
+            findings.validation, learners = await self._choose(lessons, training, plan)
         for learner in learners:
             learner.fit(lessons)
         if gate.is_open:
@@ -226,51 +220,65 @@ class _LearnRun:
         self._write(record, learners)
         return record
 
-    async def _plan_search(self) -> tuple[Proposals, SearchPlan, list[Workflow]]:
+    async def _plan_search(self) -> Search:
         """Measures what calls cost, and plans a search that leaves enough for the proof."""
-        started, runner = time.monotonic(), self.runner
-        pilot = self.order[:PILOT]
-        self._begin("measuring the workers", MEASURING)
-        await runner.run_workflows((sample, workflow) for sample in pilot for workflow in self.singles)
-        elapsed = time.monotonic() - started
+        rows, parallelism = await self._measure_workers()
         self._begin("asking the planner for proposals", PROPOSING)
         few = any((self.limits.usd, self.limits.tokens, self.limits.seconds))
-        proposals = await propose(runner, self.order, PILOT_PROPOSALS if few else PROPOSALS)
-        proposals.plans[:0] = liked_workflows(self.rated, self.order)
-        table = score_table(runner, pilot)
-        rows = {
-            name: [row for sample in pilot if (row := table.rows.get((workflow, sample.id))) is not None]
-            for name, workflow in zip(self.workspace.conductor.pool, self.singles, strict=True)
-        }
-        seconds = sum(row.seconds for name in rows for row in rows[name])
-        costs = measure_costs(rows, proposals.calls, parallelism=seconds / max(elapsed, 1e-9) if elapsed > 1 else 1.0)
+        proposals = await propose(self.runner, self.order, PILOT_PROPOSALS if few else PROPOSALS)
+        costs = measure_costs(rows, proposals.calls, parallelism=parallelism)
+        examples = [*liked_workflows(self.rated, self.order), *proposals.plans]
         candidates = build_candidates(
             list(self.workspace.conductor.pool),
-            [workflow for _, workflow in proposals.plans],
+            [workflow for _, workflow in examples],
             max_steps=self.settings.max_steps,
             seed=self.settings.seed,
         )
         sizes = SearchSizes(
-            candidates, self.singles, len(self.order), len(self.data.validation.samples), self.data.heldout.size
+            candidates,
+            self.singles,
+            train=len(self.order),
+            validation=len(self.data.validation.samples),
+            heldout=self.data.heldout.size,
+            learner_runs=self.learner_runs,
         )
         spending = self.budget.total.spent
         spending_so_far = Cost(usd=float(spending.usd), tokens=spending.tokens, seconds=self.budget.elapsed)
         plan = load_plan(
             self.workspace.folder / PLAN_FILE, plan_search(sizes, costs, self.limits, spending_so_far), self._plan_key()
         )
-        return proposals, plan, candidates
+        return Search(plan, candidates, examples, len(proposals.plans))
+
+    async def _measure_workers(self) -> tuple[dict[str, list[ExperienceRow]], float]:
+        """Runs each worker alone on a few questions; returns its rows, and how many calls ran at the same time."""
+        pilot = self.order[:PILOT]
+        self._begin("measuring the workers", MEASURING)
+        created, started = datetime.now(UTC), time.monotonic()
+        await self.runner.run_workflows((sample, workflow) for sample in pilot for workflow in self.singles)
+        elapsed = time.monotonic() - started
+        table = score_table(self.runner, pilot)
+        rows = {
+            name: [row for sample in pilot if (row := table.rows.get((workflow, sample.id))) is not None]
+            for name, workflow in zip(self.workspace.conductor.pool, self.singles, strict=True)
+        }
+        # Rows of an earlier process or of production took none of this time.
+        seconds = sum(row.seconds for name in rows for row in rows[name] if row.created >= created)
+        return rows, seconds / elapsed if elapsed > 1 else 1.0
 
     def _plan_key(self) -> str:
-        """Identifies what a stored plan is for, so that another one is made for other caps or workers."""
-        settings = f"{self.settings.seed} {self.settings.max_steps}"
-        return fingerprint(self.limits.model_dump_json(), settings, *self.workspace.workers.values())
+        """Identifies what a stored plan is for, so that another one is made for other caps, workers or questions."""
+        settings = f"{self.settings.seed} {self.settings.max_steps} {self.learner_runs}"
+        tasks = (self.data.train, self.data.validation, self.data.heldout.task)
+        questions = [sample.id for task in tasks for sample in task.samples]
+        workers = self.workspace.workers.values()
+        return fingerprint(self.limits.model_dump_json(), settings, *workers, *questions)
 
-    async def _search(self, learners: Sequence[Learner], share: float) -> None:
+    async def _search(self, train: Sequence[Sample], validation: Sequence[Sample], share: float) -> None:
         """Lets those learners search that need runs of their own."""
-        for learner in learners:
+        for learner in self.learners:
             if isinstance(learner, SearchingLearner):
                 self._begin(f"searching for {learner.name}", share)
-                await learner.search(self.runner, self.data.train.samples, self.data.validation.samples)
+                await learner.search(self.runner, train, validation)
                 if self.runner.is_exhausted:
                     self._note_cap(f"the search for {learner.name}", "it used what was found until then")
 
@@ -317,20 +325,19 @@ class _LearnRun:
         )
 
     async def _choose(
-        self, learners: list[Learner], lessons: Lessons, training: Lessons, plan: SearchPlan
+        self, lessons: Lessons, training: Lessons, plan: SearchPlan
     ) -> tuple[list[ValidationResult], list[Learner]]:
         """Compares the learners on the validation questions, and returns those that are worth a proof."""
+        learners = self.learners
         for learner in learners:
             learner.fit(training)
         ids = {sample.id for sample in lessons.table.samples}
         samples = [sample for sample in self.data.validation.samples if sample.id in ids]
         if not samples:
             return [], [learner for learner in learners if learner.name in BASELINES]
-        share = plan.validating
-        if plan.tries_planners and any(isinstance(learner, SearchingLearner) for learner in learners):
-            share += SEARCHING * (1 - share)
-            await self._search(learners, share)
-        self._begin("comparing the learners", share)
+        if plan.tries_planners:
+            await self._search(training.table.samples, samples, plan.searching)
+        self._begin("comparing the learners", plan.choosing)
         results = await validate_learners(self.runner, learners, samples, tries_planners=plan.tries_planners)
         if self.runner.is_exhausted:
             self._note_cap("validation", "learners without a result are not proved")
@@ -339,7 +346,7 @@ class _LearnRun:
 
     def _record(self, findings: Findings) -> LearnRecord:
         spending, data = self.budget.total.spent, self.data
-        plan, gate, proof = findings.plan, findings.gate, findings.proof
+        plan, gate, proof = findings.search.plan, findings.gate, findings.proof
         better = gate.fixed_over_single.low > 0
         if plan.needed.tokens < plan.thorough.tokens:
             self.notes.append(
@@ -359,7 +366,7 @@ class _LearnRun:
             },
             groups=len(set(data.groups.values())),
             candidates=len(findings.exploration.candidates),
-            proposals=findings.proposals,
+            proposals=findings.search.proposals,
             portfolio=tuple(map(describe, findings.lessons.workflows)),
             gate=gate,
             validation=tuple(findings.validation),
@@ -389,6 +396,3 @@ class _LearnRun:
         )
         write_value(workspace.folder / "record.json", record)
         write_report(record, workspace.folder / "report.html")
-
-
-__all__ = ["LearnData", "LearnSettings", "learn"]

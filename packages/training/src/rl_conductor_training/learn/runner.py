@@ -132,7 +132,7 @@ class Runner:
                 record = await self.conductor.plan(request_of(sample))
             except LimitError:
                 return None
-        self._refund_cached(record.calls)
+        self.refund_cached(record.calls)
         return record
 
     def workflow_key(self, sample: Sample, workflow: Workflow) -> str:
@@ -174,7 +174,7 @@ class Runner:
             except LimitError:
                 self.is_exhausted = True
                 return
-        self._refund_cached(trace.calls())
+        self.refund_cached(trace.calls())
         usages: list[Usage] = []
         try:
             with call_scope(self.budget, None, usages):
@@ -206,7 +206,7 @@ class Runner:
         self.experience.append(row)
         self.on_row(row)
 
-    def _refund_cached(self, calls: Iterable[Call]) -> None:
+    def refund_cached(self, calls: Iterable[Call]) -> None:
         """Takes the charges for replies from the cache back from the budgets of the stage and of the run."""
         amount = sum((_cached_amount(call) for call in calls), Amount())
         budget: Budget | None = self.budget

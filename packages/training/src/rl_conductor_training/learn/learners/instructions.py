@@ -23,9 +23,11 @@ from rl_conductor.errors import ConductorError, ConfigError, LimitError
 from rl_conductor.models import Model, model
 from rl_conductor.models.cached import CachedModel
 from rl_conductor.scoring import Sample
+from rl_conductor.trace.trace import Call
 from rl_conductor_training.learn.learners.base import Lessons
 from rl_conductor_training.learn.learners.reflection import PLANNER, Candidate, RunReport, rewrite_text
 from rl_conductor_training.learn.runner import Runner
+from rl_conductor_training.learn.workspace import REPLIES_FILE
 
 if TYPE_CHECKING:
     from gepa.core.adapter import EvaluationBatch, ProposalFn
@@ -82,7 +84,7 @@ class EvolvedInstructions:
         """Evolves the texts within the runner's budget."""
         reflection_model = runner.conductor.planner.model
         if self.reflection_model is not None:
-            cache = runner.experience.path.with_name("replies.sqlite")
+            cache = runner.experience.path.with_name(REPLIES_FILE)
             reflection_model = CachedModel(self.reflection_model, cache, version="reflection")
         search = _Search(self, runner, reflection_model, asyncio.get_running_loop(), list(validation))
         try:
@@ -208,9 +210,12 @@ class _Search:
         """
         worker = None if component == PLANNER else component.removeprefix(WORKER)
         cards = _cards(self.runner.conductor, candidate)
+        calls: list[Call] = []
         try:
             with call_scope(self.runner.budget):
-                return await rewrite_text(self.reflection_model, candidate[component], worker, cards, reports)
+                return await rewrite_text(
+                    self.reflection_model, candidate[component], worker, cards, reports, calls=calls
+                )
         except LimitError:
             self.runner.is_exhausted = True
             raise
@@ -219,6 +224,8 @@ class _Search:
             self.is_over = self.failures >= MAX_FAILURES
             log.warning("the reflection model wrote no text: %s", error)
             raise
+        finally:
+            self.runner.refund_cached(calls)
 
     # --------------------------------------------------------------------------------- results
 

@@ -93,7 +93,13 @@ class RunReport:
 
 
 async def rewrite_text(
-    model: Model, text: str, worker: str | None, cards: Mapping[str, str], reports: Sequence[RunReport]
+    model: Model,
+    text: str,
+    worker: str | None,
+    cards: Mapping[str, str],
+    reports: Sequence[RunReport],
+    *,
+    calls: list[Call],
 ) -> str:
     """Asks `model` for a better text.
 
@@ -103,13 +109,13 @@ async def rewrite_text(
         worker: the worker whose card it is; `None` for the planner's instructions.
         cards: the description of each worker.
         reports: runs with the present text.
+        calls: receives the record of the call.
 
     Raises:
         WorkflowError: the reply contains no text.
         ModelError: the model did not reply.
         LimitError: the budget does not allow the call.
     """
-    calls: list[Call] = []
     sampling = Sampling(max_tokens=REPLY_TOKENS)
     request = Request(messages=(Message.user(build_prompt(text, worker, cards, reports)),), sampling=sampling)
     call = ModelCall(run=RunContext(retries=RETRIES), model=model, request=request, calls=calls)

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 from rl_conductor.scoring import Sample
 from rl_conductor.workflow.workflow import Workflow
-from rl_conductor_training.learn.candidates import generalize
 from rl_conductor_training.learn.experience import ExperienceRow
+from rl_conductor_training.learn.production.stored_runs import RatedWorkflow
 from rl_conductor_training.learn.runner import Runner
-from rl_conductor_training.learn.stored_runs import RatedWorkflow
+from rl_conductor_training.learn.search.candidates import generalize
 
 MAX_PROPOSALS = 8
 """Maximum number of liked shapes of workflows that become candidates."""

@@ -14,10 +14,10 @@ from dataclasses import dataclass, field
 from rl_conductor.planning.selector import similarity, text_features
 from rl_conductor.trace.trace import Call
 from rl_conductor.workflow.workflow import Workflow
-from rl_conductor_training.learn.candidates import single_workers
 from rl_conductor_training.learn.experience import ScoreTable
 from rl_conductor_training.learn.runner import Runner
-from rl_conductor_training.learn.search_plan import MAX_WORKFLOWS, SearchPlan
+from rl_conductor_training.learn.search.candidates import single_workers
+from rl_conductor_training.learn.search.plan import MAX_WORKFLOWS, SearchPlan
 from rl_conductor_training.tasks import Sample
 
 PROPOSALS = 8

@@ -13,7 +13,7 @@ from rl_conductor._internal.jsonl import read_value, write_value
 from rl_conductor.types import Value
 from rl_conductor.workflow.limits import Limits
 from rl_conductor.workflow.workflow import Workflow
-from rl_conductor_training.learn.costs import CallCosts, Cost
+from rl_conductor_training.learn.search.costs import CallCosts, Cost
 
 FIRST_QUESTIONS = 6
 """Minimum number of questions of the first round of successive halving."""
@@ -27,6 +27,8 @@ MIN_CHAINS = 3
 """Minimum number of candidates with several steps."""
 SAFETY = 1.2
 """Factor on the reserved costs, because measured means are rough."""
+LEARNERS_SEARCH = 0.15
+"""Share of what is left of the caps that learners with a search of their own get, if they need as much."""
 STEPS_PER_WORKFLOW = 1.6
 """Expected number of a selected workflow's steps that it shares with no other one."""
 
@@ -70,6 +72,11 @@ class SearchPlan(Value):
     """Whether learners that call a planner are tried."""
     exploring: float
     validating: float
+    """For the workflows on the validation questions."""
+    searching: float
+    """For learners that make runs of their own."""
+    choosing: float
+    """For the learners on the validation questions; the rest is for the proof."""
     needed: Cost
     """Expected cost of the whole run with this plan."""
     thorough: Cost
@@ -94,6 +101,20 @@ class SearchSizes:
     train: int
     validation: int
     heldout: int
+    learner_runs: int = 0
+    """Maximum number of runs of learners with a search of their own."""
+
+
+class Reserves(NamedTuple):
+    """The expected costs of what follows exploration."""
+
+    validation: Cost
+    """Of the workflows on the validation questions."""
+    search: Cost
+    """Of the learners' own searches, as far as they get."""
+    choice: Cost
+    """Of the learners on the validation questions."""
+    proof: Cost
 
 
 def halving_rounds(candidates: int, questions: int, *, survivors: int = MAX_WORKFLOWS) -> list[tuple[int, int]]:
@@ -143,29 +164,45 @@ def describe_need(needed: Cost, limits: Limits) -> str:
 
 
 def _plan_level(sizes: SearchSizes, costs: CallCosts, level: SearchLevel, limits: Limits, spending: Cost) -> SearchPlan:
-    validation, proof = _reserves(sizes, costs, level)
-    proving, reserved = proof.share(limits), (proof + validation).share(limits)
     spending_share = spending.share(limits)
-    exploring = min(max(1 - reserved, spending_share + MIN_SEARCH * (1 - spending_share)), 1.0)
+    reserves = _reserves(sizes, costs, level, limits, free=1 - spending_share)
+    exploring = _end_stage(spending_share, 1.0, sum(reserves, Cost()).share(limits))
+    choosing = _end_stage(exploring, 1.0, reserves.proof.share(limits))
+    # Without a search of their own, the learners are tried with whatever validation leaves.
+    after_validation = reserves.search + reserves.choice if sizes.learner_runs and level.tries_planners else Cost()
+    validating = _end_stage(exploring, choosing, after_validation.share(limits))
+    searching = _end_stage(validating, choosing, reserves.choice.share(limits))
     rounds, search = _fit_rounds(sizes, costs, level, limits, free=exploring - spending_share)
     return SearchPlan(
         rounds=tuple(SearchRound(candidates=candidates, questions=count) for candidates, count in rounds),
         workflows=level.workflows,
         tries_planners=level.tries_planners,
         exploring=exploring,
-        validating=min(max(1 - proving, exploring + MIN_SEARCH * (1 - exploring)), 1.0),
-        needed=spending + search + validation + proof,
+        validating=validating,
+        searching=searching,
+        choosing=choosing,
+        needed=spending + search + sum(reserves, Cost()),
         thorough=Cost(),
     )
 
 
-def _reserves(sizes: SearchSizes, costs: CallCosts, level: SearchLevel) -> tuple[Cost, Cost]:
-    """Returns what validation and the proof are expected to cost."""
+def _end_stage(start: float, end: float, reserved: float) -> float:
+    """Returns the share at which a stage ends that leaves `reserved` of what is before `end`, if it gets enough."""
+    return min(max(end - reserved, start + MIN_SEARCH * (end - start)), 1.0)
+
+
+def _reserves(sizes: SearchSizes, costs: CallCosts, level: SearchLevel, limits: Limits, *, free: float) -> Reserves:
+    """Returns what the stages after exploration are expected to cost; `free` is the share of the caps that is left."""
     selected = costs.of_workflows(sizes.singles) + costs.mean_step * (level.workflows * STEPS_PER_WORKFLOW)
     learner = costs.planned_run if level.tries_planners else Cost()
-    validation = (selected + learner) * sizes.validation
-    proof = (selected + costs.planned_run + learner) * sizes.heldout
-    return validation * SAFETY, proof * SAFETY
+    search = learner * sizes.learner_runs
+    room, share = LEARNERS_SEARCH * max(free, 0.0), search.share(limits)
+    return Reserves(
+        validation=selected * (sizes.validation * SAFETY),
+        search=search * (room / share if share > room else 1.0),
+        choice=learner * (sizes.validation * SAFETY),
+        proof=(selected + costs.planned_run + learner) * (sizes.heldout * SAFETY),
+    )
 
 
 def _fit_rounds(

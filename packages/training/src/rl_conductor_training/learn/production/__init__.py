@@ -1,0 +1,1 @@
+"""Production runs with feedback as questions and rows of experience."""

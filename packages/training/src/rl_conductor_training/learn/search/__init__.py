@@ -1,0 +1,1 @@
+"""The search for good workflows: candidates, measured costs, a plan that fits the caps, and exploration."""
