@@ -60,13 +60,18 @@ async def test_the_server_waits_for_a_database_that_starts_later(
     socket_file = f"{address.query['host']}/.s.PGSQL.{address.port or 5432}"
     port = free_port()
 
+    forwarding: list[asyncio.Task[None] | None] = []
+
     async def forward(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        forwarding.append(asyncio.current_task())
         upstream = await asyncio.open_unix_connection(socket_file)
 
         async def copy(source: asyncio.StreamReader, target: asyncio.StreamWriter) -> None:
-            while data := await source.read(65536):
-                target.write(data)
-            target.close()
+            try:
+                while data := await source.read(65536):
+                    target.write(data)
+            finally:
+                target.close()
 
         await asyncio.gather(copy(reader, upstream[1]), copy(upstream[0], writer), return_exceptions=True)
 
@@ -79,6 +84,7 @@ async def test_the_server_waits_for_a_database_that_starts_later(
             store = await opening
             await store.ping()
             await store.aclose()
+    await asyncio.gather(*filter(None, forwarding), return_exceptions=True)
 
 
 async def test_the_server_gives_up_on_a_database_that_does_not_start(caplog: pytest.LogCaptureFixture) -> None:

@@ -14,7 +14,7 @@ import pytest
 from core.scripted_guardrails import HIDDEN, SECRET, Check, Hide, always
 from rl_conductor.errors import ConfigError
 from rl_conductor.execution.guarding import WITHHELD
-from rl_conductor.guardrails import Allow, Content, Refuse, Verdict
+from rl_conductor.guardrails import Allow, Content, Redact, Refuse, Verdict
 from rl_conductor.models.scripted import ScriptedModel
 from rl_conductor_server.cli.serve import _discover
 from rl_conductor_server.settings import Settings, read_settings
@@ -55,6 +55,22 @@ async def test_a_refused_request_gets_the_vendors_error_and_leaves_no_text(serve
     assert "the guardrail 'check' refused the input: rude" in (await at.http.get(f"/runs/{run}")).text.replace(
         "&#39;", "'"
     )
+    assert SECRET.encode() not in stored_bytes(tmp_path)
+
+
+async def test_a_checked_response_is_stored_only_as_it_was_sent(serve: Serve, tmp_path: Path) -> None:
+    allowing = Check(stages=("input",), verdict=always(Allow()))
+    redacting = Check(stages=("input",), verdict=always(Redact(("call [number]",), "a number")))
+    kept = []
+    for guardrail in (allowing, redacting):
+        at = await serve(guardrails=(guardrail,))
+        client = at.openai()
+        text = "call me" if guardrail is allowing else f"call {SECRET}"
+        made = await client.responses.create(model="conductor-mini", input=text)
+        kept.append(await at.service.store.responses.get(f"run-{made.id.removeprefix('resp_')}", key="local"))
+        with pytest.raises(openai.BadRequestError, match="background can't be combined with the guardrails"):
+            await client.responses.create(model="conductor-mini", input=text, background=True)
+    assert [stored is not None for stored in kept] == [True, False]
     assert SECRET.encode() not in stored_bytes(tmp_path)
 
 

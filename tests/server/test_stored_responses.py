@@ -257,7 +257,7 @@ async def test_a_response_in_the_background_fails_when_its_server_stops(serve: S
     at = await serve({"a": a}, intake={"drain_seconds": 0})
     made = await at.openai().responses.create(model=MODEL, input="Say it.", background=True)
     await asyncio.wait_for(a.asked.wait(), SOON)
-    at.server.should_exit = True
+    await at.server.lifespan.shutdown()
     await until(lambda: at.service.runs.get(f"run-{made.id.removeprefix('resp_')}") is None)
     after = await serve({"a": "unused"})
     reply = await after.openai().responses.retrieve(made.id)

@@ -74,8 +74,7 @@ class Conductor:
         """
         self.planner = Planner.of(planner)
         self.pool = pool if isinstance(pool, WorkerPool) else WorkerPool(pool)
-        self.policy = policy or Policy()
-        self.limits = limits or Limits()
+        self.policy, self.limits = policy or Policy(), limits or Limits()
         self.name = f"conductor:{name}"
         self.access = access
         self.tiers = tiers if isinstance(tiers, Router | None) else Router.read(tiers)
@@ -102,8 +101,7 @@ class Conductor:
     ) -> Self:
         """Creates a conductor from a pool file, vendors' API keys, a local server, or else the embedded models.
 
-        `discover()` returns the selection and its reasons. `pool_file` is the path of a pool file, by default the value
-        of `RL_CONDUCTOR_POOL`; the other arguments are those of `from_discovered`.
+        `pool_file` is by default the value of `RL_CONDUCTOR_POOL`; the other arguments are those of `from_discovered`.
 
         Raises:
             ConfigError: the profile does not exist, or the discovered configuration is invalid.
@@ -153,8 +151,7 @@ class Conductor:
             ConfigError: the profile does not exist, or the tiers do not match the pool.
             PolicyError: the policy allows no workflow, or does not allow the planner to read requests.
         """
-        if isinstance(profile, str):
-            profile = profile_named(profile)
+        profile = profile_named(profile) if isinstance(profile, str) else profile
         return cls(
             discovered.planner_for(profile),
             profile.ordered(discovered.pool) if profile else discovered.pool,
@@ -169,7 +166,8 @@ class Conductor:
 
     def to_discovered(self) -> DiscoveredPool:
         """Returns the parts of this conductor, for hosts that build their own one of them."""
-        settings = {name: getattr(self, name) for name in ("policy", "limits", "access", "tiers", "selector")}
+        names = ("policy", "limits", "access", "tiers", "selector", "guardrails")
+        settings = {name: getattr(self, name) for name in names}
         return DiscoveredPool(self.pool, self.planner, (), **settings)
 
     def replaced(

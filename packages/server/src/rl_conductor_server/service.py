@@ -22,6 +22,7 @@ from rl_conductor_server.api.sse import EventStream, encode_frames, wait_started
 from rl_conductor_server.auth.budgets import KeyBudget
 from rl_conductor_server.auth.keys import REFRESH_SECONDS, ApiKey, ApiKeys
 from rl_conductor_server.catalog import ModelCatalog, ServedModel
+from rl_conductor_server.errors import invalid_request
 from rl_conductor_server.experiments.canary import CanaryController
 from rl_conductor_server.experiments.experiment import Experiments
 from rl_conductor_server.experiments.shadow import ShadowRunners
@@ -206,6 +207,12 @@ class Service:
         arm = await self._select_arm(key, model, parsed, idempotency_key)
         model = self.experiments.select_model(arm, model)
         admitted = admit(key, model, adapter.name, parsed, idempotency_key=idempotency_key)
+        if parsed.is_background and admitted[0].is_checked:
+            raise invalid_request(
+                "background can't be combined with the guardrails of this model: the request may not be stored before "
+                "they have checked it",
+                param="background",
+            )
         return await run_until_disconnect(http.receive, self._respond(adapter, admitted, subscriptions))
 
     async def _select_arm(
@@ -225,7 +232,7 @@ class Service:
         for request in admitted:
             run = await self.runs.start(request)
             subscriptions.enter_context(run.subscribe())
-            adapter.record(request.parsed, run, self.store, key=request.key.name)
+            adapter.record(request.parsed, run, self.store, key=request.key.name, is_checked=request.is_checked)
             runs.append(run)
         parsed, model = admitted[0].parsed, admitted[0].model
         header = ResponseHeader(runs[0].id, int(runs[0].created), model.pinned, model.fingerprint)

@@ -67,8 +67,8 @@ class ApiAdapter(Protocol):
     async def add_history(self, parsed: ParsedRequest, store: Store, *, key: str, limits: IntakeEntry) -> ParsedRequest:
         """Adds the earlier turns to which a request refers. Raises `ApiError` if they are gone, or exceed `limits`."""
 
-    def record(self, parsed: ParsedRequest, run: RunHandle, store: Store, *, key: str) -> None:
-        """Stores what later requests may refer to."""
+    def record(self, parsed: ParsedRequest, run: RunHandle, store: Store, *, key: str, is_checked: bool) -> None:
+        """Stores what later requests may refer to; if the input `is_checked`, only after guardrails allowed it."""
 
     def response(self, parsed: ParsedRequest, header: ResponseHeader, results: Results) -> dict[str, Any]:
         """Builds the body of a response that is not streamed; without results, of one that has just begun."""
@@ -93,7 +93,7 @@ class Stateless:
     ) -> ParsedRequest:
         return parsed
 
-    def record(self, parsed: ParsedRequest, run: RunHandle, store: Store, *, key: str) -> None:
+    def record(self, parsed: ParsedRequest, run: RunHandle, store: Store, *, key: str, is_checked: bool) -> None:
         """Stores nothing."""
 
 

@@ -107,6 +107,11 @@ class AdmittedRequest:
         return self.idempotency_key is not None or self.parsed.is_background
 
     @property
+    def is_checked(self) -> bool:
+        """`True` if guardrails check the input, so that no text of the request may be stored before."""
+        return any("input" in guardrail.stages for guardrail in self.model.conductor.guardrails)
+
+    @property
     def is_internal(self) -> bool:
         """`True` if no user waits for it or requests it again."""
         return self.api in (SHADOW, JUDGE)
@@ -138,8 +143,6 @@ class AdmittedRequest:
 
     def new_run(self, now: float) -> NewRun:
         """Creates the record of its run, which begins `now`, with a new id."""
-        guardrails = self.model.conductor.guardrails
-        is_checked = guardrails and any("input" in guardrail.stages for guardrail in guardrails)
         return NewRun(
             id=f"run-{secrets.token_hex(8)}",
             key=self.key.name,
@@ -150,7 +153,7 @@ class AdmittedRequest:
             model=self.model.pinned,
             created=now,
             labels=self.parsed.labels,
-            question=(UNCHECKED if is_checked else self.question) if self.parsed.keep else "",
+            question=(UNCHECKED if self.is_checked else self.question) if self.parsed.keep else "",
             side=self.model.arm,
         )
 

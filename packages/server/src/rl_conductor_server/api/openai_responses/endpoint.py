@@ -37,22 +37,25 @@ class Responses:
     async def add_history(self, parsed: ParsedRequest, store: Store, *, key: str, limits: IntakeEntry) -> ParsedRequest:
         return await conversation.add_history(parsed, store, key=key, limits=limits)
 
-    def record(self, parsed: ParsedRequest, run: RunHandle, store: Store, *, key: str) -> None:
-        """Stores the request, and the answer as soon as there is one, unless the request has `store: false`."""
+    def record(self, parsed: ParsedRequest, run: RunHandle, store: Store, *, key: str, is_checked: bool) -> None:
+        """Stores the request, and the answer as soon as there is one, unless the request has `store: false`.
+
+        If guardrails check the input, both are stored with the answer, and not if a guardrail changed the request.
+        """
         state = parsed.state
         if state is None or not parsed.keep:
             return
-        store.responses.add(
-            StoredResponse(
-                run=run.id,
-                key=key,
-                previous=state.previous,
-                created=run.created,
-                body=state.body,
-                background=state.background,
-            )
+        stored = StoredResponse(
+            run=run.id,
+            key=key,
+            previous=state.previous,
+            created=run.created,
+            body=state.body,
+            background=state.background,
         )
-        run.task.add_done_callback(lambda task: _store_output(task, run.id, store))
+        if not is_checked:
+            store.responses.add(stored)
+        run.task.add_done_callback(lambda task: _store_output(task, stored, store, is_checked=is_checked))
 
     def response(self, parsed: ParsedRequest, header: ResponseHeader, results: Results) -> dict[str, Any]:
         if not results.traces:
@@ -66,9 +69,15 @@ class Responses:
         return openai_error_body(error)
 
 
-def _store_output(task: asyncio.Task[Trace], run: str, store: Store) -> None:
-    if not task.cancelled() and task.exception() is None:
-        store.responses.set_output(run, json.dumps(output_items(task.result())))
+def _store_output(task: asyncio.Task[Trace], stored: StoredResponse, store: Store, *, is_checked: bool) -> None:
+    if task.cancelled() or task.exception() is not None:
+        return
+    trace = task.result()
+    if is_checked:
+        if any(check.stage == "input" and check.outcome != "allowed" for check in trace.checks()):
+            return
+        store.responses.add(stored)
+    store.responses.set_output(stored.run, json.dumps(output_items(trace)))
 
 
 def unfinished(parsed: ParsedRequest, header: ResponseHeader, status: str, error: str | None) -> dict[str, Any]:
