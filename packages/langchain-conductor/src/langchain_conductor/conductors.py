@@ -128,7 +128,7 @@ def to_conductor(source: ConductorSource | None) -> tuple[Conductor, CallDefault
         return build_conductor(resolve_pool()), CallDefaults()
     if isinstance(source, Mapping):
         return build_conductor(resolve_pool(source)), CallDefaults()
-    if isinstance(source, str | Path):
+    if isinstance(source, str | Path) and Path(source).is_dir():
         return build_conductor(resolve_pool(learned=source)), CallDefaults()
     if isinstance(source, Runnable) and (unwrapped := unwrap_conductor(source)) is not None:
         return unwrapped
