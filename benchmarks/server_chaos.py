@@ -1,7 +1,7 @@
 """Tests `rl-conductor serve` while everything around it fails: the vendor, the connections, the server itself.
 
-Run with `uv run python benchmarks/server_chaos.py`; with the defaults it takes about four minutes. It runs three tests,
-each with a new store, and uses loopback addresses only.
+Run with `uv run python benchmarks/server_chaos.py`; it takes about four minutes. It runs three tests, each with a new
+store, and uses loopback addresses only.
 
 Torment: the vendor answers a share of all calls with a 503, silence, a reset or half a reply, and the server is killed
 (SIGKILL) repeatedly under load and restarted with the same store. Most clients repeat each question with the same
@@ -53,10 +53,10 @@ from random import Random
 from subprocess import Popen
 
 import httpx
-from loopback import VendorCall, free_port, responds, run_program, vendor
+from loopback import VendorCall, free_port, processor_seconds, responds, run_program, vendor
 from rich.console import Console
 from rich.table import Table
-from server_records import Answers, Kill, Records, read_audit, read_runs, read_steps, replies
+from server_records import Answers, Kill, Records, read_audit, read_runs, read_steps, replies, stream_text
 from server_replicas import torment_replicas
 
 from rl_conductor_server.auth.keys import generate_key
@@ -195,15 +195,6 @@ class Clients:
         return 200
 
 
-def stream_text(body: str) -> str | None:
-    """Returns the text of a complete stream; `None` if it is incomplete."""
-    events = [line.removeprefix("data: ") for line in body.splitlines() if line.startswith("data: ")]
-    if not events or events[-1] != "[DONE]" or any('"error"' in event for event in events):
-        return None
-    choices = [choice for event in events[:-1] for choice in json.loads(event)["choices"]]
-    return "".join(choice["delta"].get("content") or "" for choice in choices)
-
-
 # -------------------------------------------------------------------------------------- the server
 
 
@@ -322,12 +313,6 @@ def saturate(folder: Path, seconds: float) -> Outcome:
             "processor time of each": f"{used / max(answered_questions, 1) * 1e3:.1f} ms",
         }
         return Outcome(server.read_records([server.last_kill()], clients), clients.attempts, speed)
-
-
-def processor_seconds(pid: int) -> float:
-    """Reads the processor time of a process in seconds; Linux only."""
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def main() -> None:

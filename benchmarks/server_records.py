@@ -213,3 +213,12 @@ class Records:
     def _is_in_doubt(self, started: float, ended: float) -> bool:
         """Whether the server was killed during this time span or right after it."""
         return any(started < kill.time and ended > kill.time - IN_DOUBT for kill in self.kills)
+
+
+def stream_text(body: str) -> str | None:
+    """Returns the text of a complete stream; `None` if it is incomplete."""
+    events = [line.removeprefix("data: ") for line in body.splitlines() if line.startswith("data: ")]
+    if not events or events[-1] != "[DONE]" or any('"error"' in event for event in events):
+        return None
+    choices = [choice for event in events[:-1] for choice in json.loads(event)["choices"]]
+    return "".join(choice["delta"].get("content") or "" for choice in choices)

@@ -37,6 +37,7 @@ class Conductor:
 
     price: Price | None = FREE
     """Free by itself: every call is priced by the model that it goes to."""
+    _closing = False
 
     def __init__(
         self,
@@ -84,7 +85,6 @@ class Conductor:
         for chooser in (self.tiers, self.selector):
             if chooser is not None:
                 chooser.check_pool(self.pool)
-        self._closing = False
         self.capabilities = self.pool.capabilities.model_copy(update={"delegates": True, "reasoning_start": "outside"})
         if self.planner.roster == "cards":
             warn_of_lookalikes(self.pool)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from prometheus_client.multiprocess import MultiProcessCollector
@@ -22,65 +23,34 @@ class Metrics:
 
     def __init__(self) -> None:
         self.registry = registry = CollectorRegistry()
-        self._requests = Counter(
-            "conductor_requests", "Requests by path and status.", ["path", "status"], registry=registry
+        counter, seconds = partial(Counter, registry=registry), partial(_seconds, registry=registry)
+        total = partial(Gauge, registry=registry, multiprocess_mode="livesum")
+        self._requests = counter("conductor_requests", "Requests by path and status.", ["path", "status"])
+        self._runs = counter("conductor_runs", "Runs that have ended.", ["model", "outcome"])
+        self._request_seconds = seconds(
+            "conductor_request_seconds", "Duration of requests in seconds, until the last byte was sent.", ["path"]
         )
-        self._runs = Counter("conductor_runs", "Runs that have ended.", ["model", "outcome"], registry=registry)
-        self._request_seconds = Histogram(
-            "conductor_request_seconds",
-            "Duration of requests in seconds, until the last byte was sent.",
-            ["path"],
-            registry=registry,
-            buckets=DURATION_BUCKETS,
-        )
-        self._running = Gauge(
-            "conductor_running", "Runs in progress.", ["model"], registry=registry, multiprocess_mode="livesum"
-        )
-        self._queue_depth = Gauge(
-            "conductor_queue_depth",
-            "Runs that wait until others have ended.",
-            registry=registry,
-            multiprocess_mode="livesum",
-        )
-        self._first_token = Histogram(
+        self._running = total("conductor_running", "Runs in progress.", ["model"])
+        self._queue_depth = total("conductor_queue_depth", "Runs that wait until others have ended.")
+        self._first_token = seconds(
             "conductor_first_token_seconds",
             "Seconds until the first text of a streamed answer, from the start of its run.",
             ["model"],
-            registry=registry,
-            buckets=DURATION_BUCKETS,
         )
-        self._reserved_usd = Gauge(
-            "conductor_reserved_usd",
-            "US dollars reserved for calls in flight.",
-            registry=registry,
-            multiprocess_mode="livesum",
-        )
-        self._reserved_calls = Gauge(
-            "conductor_reserved_calls",
-            "Calls in flight for which an amount is reserved.",
-            registry=registry,
-            multiprocess_mode="livesum",
-        )
+        self._reserved_usd = total("conductor_reserved_usd", "US dollars reserved for calls in flight.")
+        self._reserved_calls = total("conductor_reserved_calls", "Calls in flight for which an amount is reserved.")
         self._store_lag = Gauge(
             "conductor_store_lag_seconds",
             "Age of the oldest write that is not committed.",
             registry=registry,
             multiprocess_mode="livemax",
         )
-        self._seconds = Histogram(
-            "conductor_run_seconds",
-            "Duration of runs in seconds.",
-            ["model"],
-            registry=registry,
-            buckets=DURATION_BUCKETS,
-        )
-        self._dollars = Counter("conductor_usd", "US dollars spent.", ["worker"], registry=registry)
-        self._tokens = Counter("conductor_tokens", "Tokens used.", ["worker", "direction"], registry=registry)
-        self._calls = Counter("conductor_calls", "Calls to models.", ["worker", "outcome"], registry=registry)
-        self._lost_writes = Counter(
-            "conductor_store_lost_writes", "Writes that the database rejected for good.", registry=registry
-        )
-        self._expired = Counter("conductor_runs_expired", "Runs of dead servers, ended by this one.", registry=registry)
+        self._seconds = seconds("conductor_run_seconds", "Duration of runs in seconds.", ["model"])
+        self._dollars = counter("conductor_usd", "US dollars spent.", ["worker"])
+        self._tokens = counter("conductor_tokens", "Tokens used.", ["worker", "direction"])
+        self._calls = counter("conductor_calls", "Calls to models.", ["worker", "outcome"])
+        self._lost_writes = counter("conductor_store_lost_writes", "Writes that the database rejected for good.")
+        self._expired = counter("conductor_runs_expired", "Runs of dead servers, ended by this one.")
         self._canary = Gauge(
             "conductor_canary_percent",
             "Percentage of an experiment's requests that the conductor answers.",
@@ -88,14 +58,9 @@ class Metrics:
             registry=registry,
             multiprocess_mode="mostrecent",
         )
-        self._rollbacks = Counter(
-            "conductor_canary_rollbacks", "Canaries that a guard rolled back.", ["route"], registry=registry
-        )
-        self._comparisons = Counter(
-            "conductor_shadows",
-            "Answers sampled for comparison, by outcome.",
-            ["route", "outcome"],
-            registry=registry,
+        self._rollbacks = counter("conductor_canary_rollbacks", "Canaries that a guard rolled back.", ["route"])
+        self._comparisons = counter(
+            "conductor_shadows", "Answers sampled for comparison, by outcome.", ["route", "outcome"]
         )
 
     def render(self) -> bytes:
@@ -158,3 +123,7 @@ class Metrics:
     def count_comparison(self, experiment: str, outcome: str) -> None:
         """Count a sampled answer; the outcome is the verdict or the reason for which there is none."""
         self._comparisons.labels(experiment, outcome).inc()
+
+
+def _seconds(name: str, documentation: str, labels: Sequence[str], *, registry: CollectorRegistry) -> Histogram:
+    return Histogram(name, documentation, labels, registry=registry, buckets=DURATION_BUCKETS)

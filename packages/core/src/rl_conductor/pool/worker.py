@@ -88,15 +88,12 @@ class Worker:
         worker_model = _to_model(model_or_name)
         if not isinstance(worker_model, Model):
             raise ConfigError(f"worker {name!r}: {_not_a_model(worker_model)}")
-        sampling = sampling or Sampling()
-        if sampling.max_tokens is None:
-            sampling = sampling.model_copy(update={"max_tokens": DEFAULT_OUTPUT_TOKENS})
         worker = cls(
             name=name,
             model=worker_model,
             card=_complete_card(name, worker_model, card or Card(name=name), description),
             instructions=instructions,
-            sampling=sampling,
+            sampling=_with_output_limit(sampling or Sampling()),
             timeout=timeout,
             hedge_after=hedge_after,
             slots=None if concurrency is None else slots_for(concurrency),
@@ -128,6 +125,12 @@ class Worker:
             sampling=self.sampling,
             instructions=self.instructions,
         )
+
+
+def _with_output_limit(sampling: Sampling) -> Sampling:
+    if sampling.max_tokens is not None:
+        return sampling
+    return sampling.model_copy(update={"max_tokens": DEFAULT_OUTPUT_TOKENS})
 
 
 def _to_model(model_or_name: object) -> object:

@@ -74,12 +74,6 @@ class Statements:
         run = insert(runs).values(heartbeat=now)
         step, worker_usage, deleted_usage = insert(steps), insert(shares), insert(forgotten)
         share = insert(budget_leases).values(heartbeat=now)
-        newest_period = (
-            select(func.max(_period.c.start))
-            .where(_period.c.key == bindparam("of_key"), _period.c.owner == bindparam("by_owner"))
-            .where(_period.c.start <= bindparam("of_day"))
-            .scalar_subquery()
-        )
         is_owned = runs.c.owner == bindparam("by_owner")
         return cls(
             insert_run=run.on_conflict_do_nothing(),
@@ -104,13 +98,7 @@ class Statements:
                     "heartbeat": now,
                 },
             ),
-            charge_share=update(budget_leases)
-            .where(budget_leases.c.key == bindparam("of_key"), budget_leases.c.owner == bindparam("by_owner"))
-            .where(budget_leases.c.start == newest_period)
-            .values(
-                charged_usd=budget_leases.c.charged_usd + bindparam("usd", type_=Dollars),
-                charged_tokens=budget_leases.c.charged_tokens + bindparam("tokens", type_=Count),
-            ),
+            charge_share=_charge_share(),
             upsert_step=step.on_conflict_do_update(
                 index_elements=list(steps.primary_key), set_={"body": step.excluded.body}
             ),
@@ -126,3 +114,22 @@ class Statements:
                 },
             ),
         )
+
+
+def _charge_share() -> Executable:
+    """Charges the share that an owner has of a key's newest period up to a day."""
+    newest_period = (
+        select(func.max(_period.c.start))
+        .where(_period.c.key == bindparam("of_key"), _period.c.owner == bindparam("by_owner"))
+        .where(_period.c.start <= bindparam("of_day"))
+        .scalar_subquery()
+    )
+    return (
+        update(budget_leases)
+        .where(budget_leases.c.key == bindparam("of_key"), budget_leases.c.owner == bindparam("by_owner"))
+        .where(budget_leases.c.start == newest_period)
+        .values(
+            charged_usd=budget_leases.c.charged_usd + bindparam("usd", type_=Dollars),
+            charged_tokens=budget_leases.c.charged_tokens + bindparam("tokens", type_=Count),
+        )
+    )

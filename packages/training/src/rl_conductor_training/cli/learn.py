@@ -27,6 +27,7 @@ from rl_conductor.workflow.limits import Limits
 
 if TYPE_CHECKING:
     from rl_conductor_training.bench.report import Table as ReportTable
+    from rl_conductor_training.learn import LearnSettings
     from rl_conductor_training.learn.estimate import CostEstimate
     from rl_conductor_training.learn.experience import ExperienceRow
     from rl_conductor_training.learn.record import FeedbackRecord, LearnRecord
@@ -132,10 +133,6 @@ def learn(
       rl-conductor learn --from-runs runs.jsonl --pool pool.toml --out support-conductor
       rl-conductor learn --from-runs new.jsonl --update --judge openai:gpt-5 --pool pool.toml --out support-conductor
     """
-    # Imported here because it imports numpy, scipy and scikit-learn.
-    from rl_conductor_training.learn import EvolvedInstructions, LearnSettings, learn_from_runs  # noqa: PLC0415
-    from rl_conductor_training.learn import learn as run_learn  # noqa: PLC0415
-
     run_options = {"--judge": judge, "--feedback-key": feedback_key, "--update": update}
     _check_source(task, from_runs, [name for name, value in run_options.items() if value])
     logging.getLogger("rl_conductor.run").propagate = False  # failures are rows of the table
@@ -143,31 +140,52 @@ def learn(
     _fetch_weights(pool)
     progress = _Progress(limits)
 
-    def show_estimate(estimate: CostEstimate) -> None:
-        console.note(console.stderr(), _format_estimate(estimate))
-        if estimate_only:
-            raise typer.Exit
-
-    settings = LearnSettings(seed=seed, concurrency=concurrency)
-    if instructions or reflection_model:
-        evolved = partial(EvolvedInstructions, reflection_model=reflection_model, seed=seed)
-        settings = replace(settings, learners=(*settings.learners, evolved))
     options: dict[str, Any] = {
         "out": out,
         "budget": limits,
-        "settings": settings,
-        "on_estimate": show_estimate,
+        "settings": _settings(seed, concurrency, evolves=instructions, reflection_model=reflection_model),
+        "on_estimate": partial(_show_estimate, is_all=estimate_only),
         "on_progress": progress.update,
     }
+    if from_runs is not None:
+        options |= {"judge": judge, "feedback_key": feedback_key, "update": update}
     with progress.show(out):
-        if from_runs is not None:
-            options |= {"judge": judge, "feedback_key": feedback_key, "update": update}
-            options["on_counts"] = lambda counts: console.note(console.stderr(), counts)
-            record = asyncio.run(learn_from_runs(from_runs, pool, **options))
-        else:
-            name = f"jsonl:{task}" if Path(str(task)).is_file() else str(task)
-            record = asyncio.run(run_learn(name, pool, **options))
+        record = asyncio.run(_run(_task_name(task), from_runs, pool, options))
     _print(record, out)
+
+
+def _settings(seed: int, concurrency: int, *, evolves: bool, reflection_model: str | None) -> LearnSettings:
+    """Returns the settings, with the learner of instructions if it is wanted."""
+    from rl_conductor_training.learn import EvolvedInstructions, LearnSettings  # noqa: PLC0415 - imports scipy
+
+    settings = LearnSettings(seed=seed, concurrency=concurrency)
+    if not (evolves or reflection_model):
+        return settings
+    evolved = partial(EvolvedInstructions, reflection_model=reflection_model, seed=seed)
+    return replace(settings, learners=(*settings.learners, evolved))
+
+
+def _task_name(task: str | None) -> str:
+    """Returns the name of a task; a file is a task of its questions."""
+    return f"jsonl:{task}" if Path(str(task)).is_file() else str(task)
+
+
+async def _run(task: str, from_runs: Path | None, pool: Path, options: dict[str, Any]) -> LearnRecord | FeedbackRecord:
+    """Learns from a task, or from stored runs."""
+    from rl_conductor_training.learn import learn as run_learn  # noqa: PLC0415 - imports scipy
+    from rl_conductor_training.learn import learn_from_runs  # noqa: PLC0415
+
+    if from_runs is None:
+        return await run_learn(task, pool, **options)
+    return await learn_from_runs(
+        from_runs, pool, on_counts=lambda counts: console.note(console.stderr(), counts), **options
+    )
+
+
+def _show_estimate(estimate: CostEstimate, *, is_all: bool) -> None:
+    console.note(console.stderr(), _format_estimate(estimate))
+    if is_all:
+        raise typer.Exit
 
 
 def _check_source(task: str | None, from_runs: Path | None, run_options: list[str]) -> None:

@@ -60,69 +60,64 @@ async def learn_from_runs(
 ) -> LearnRecord | FeedbackRecord:
     """Learns a conductor from runs of a server, and writes it to a folder that `Conductor.load` reads.
 
-    Args:
-        path: a file that `rl-conductor runs export` wrote.
-        pool: the workers, or the path of a pool file.
-        out: the folder.
-        judge: a model, or its `provider:name`, that scores the answers of other workflows; without one, no worker is
-            called.
-        feedback_key: only feedback by this key counts.
-        update: adds the runs to those that the folder was learned from, and goes on from its experience.
-        budget: hard caps, as for `learn`.
-        planner: the prompted planner; by default that of the pool file, or the model of the first worker.
-        settings: the seed, the concurrency and the learners.
-        on_counts: called with a line that says what became of the runs.
-        on_estimate: called with the expected cost before anything is spent.
-        on_progress: called as stages begin and rows arrive.
+    `path` is a file that `rl-conductor runs export` wrote, and `judge` a model that scores the answers of other
+    workflows; without one, no worker is called. Only feedback by `feedback_key` counts, if there is one. `update` adds
+    the runs to those that the folder was learned from, and goes on from its experience. `on_counts` is called with a
+    line that says what became of the runs. The other arguments are those of `learn`.
 
     Raises:
         ConfigError: the file can't be read, has too few usable runs, or the folder was learned from other runs.
         LimitError: the caps are too low to compare the workers.
     """
     folder = Path(out)
-    stored, is_extended = merge_stored_runs(
-        read_stored_runs(Path(path), feedback_key=feedback_key), folder, update=update
-    )
-    if is_extended:
-        archive_opening(folder / OPENING_FILE)
-    write_lines(folder / RUNS_FILE, stored.runs)
+    stored = _store_runs(read_stored_runs(Path(path), feedback_key=feedback_key), folder, update=update)
 
     def rate(workers: WorkerPool) -> list[RatedWorkflow]:
         on_counts(stored.report(workers))
         return stored.rated_workflows(workers)
 
-    if judge is not None:
-        return await learn(
-            judged_task(stored, model(judge) if isinstance(judge, str) else judge),
-            pool,
-            out=folder,
-            budget=budget,
-            planner=planner,
-            settings=settings,
-            production=rate,
-            on_estimate=on_estimate,
-            on_progress=on_progress,
-        )
-    on_estimate(CostEstimate(calls=0, tokens=0, usd=Decimal(0), minutes=0.0))
-    workspace = open_workspace(pool, planner, folder)
+    if judge is None:
+        on_estimate(CostEstimate(calls=0, tokens=0, usd=Decimal(0), minutes=0.0))
+        return await _learn_from_feedback(stored, rate, open_workspace(pool, planner, folder))
+    return await learn(
+        judged_task(stored, model(judge) if isinstance(judge, str) else judge),
+        pool,
+        out=folder,
+        budget=budget,
+        planner=planner,
+        settings=settings,
+        production=rate,
+        on_estimate=on_estimate,
+        on_progress=on_progress,
+    )
+
+
+def _store_runs(new: StoredRuns, folder: Path, *, update: bool) -> StoredRuns:
+    """Writes the runs to the folder, with those that it was learned from before if it is an `update`."""
+    stored, is_extended = merge_stored_runs(new, folder, update=update)
+    if is_extended:
+        archive_opening(folder / OPENING_FILE)
+    write_lines(folder / RUNS_FILE, stored.runs)
+    return stored
+
+
+async def _learn_from_feedback(
+    stored: StoredRuns, rate: Callable[[WorkerPool], list[RatedWorkflow]], workspace: Workspace
+) -> FeedbackRecord:
+    """Gives the planner the liked plans as examples, and writes the folder."""
     conductor = workspace.conductor
     try:
-        return _learn_from_feedback(stored, rate(conductor.pool), workspace)
+        record, examples = collect_liked_plans(stored, rate(conductor.pool))
+        write_conductor_folder(
+            workspace.folder,
+            method=record.recommended,
+            pool=conductor.pool,
+            planner=replace(conductor.planner, examples=examples),
+            pool_file=workspace.pool_file,
+        )
+        write_value(workspace.folder / "record.json", record)
     finally:
         await conductor.aclose()
-
-
-def _learn_from_feedback(stored: StoredRuns, rated: list[RatedWorkflow], workspace: Workspace) -> FeedbackRecord:
-    """Gives the planner the liked plans as examples, and writes the folder."""
-    record, examples = collect_liked_plans(stored, rated)
-    write_conductor_folder(
-        workspace.folder,
-        method=record.recommended,
-        pool=workspace.conductor.pool,
-        planner=replace(workspace.conductor.planner, examples=examples),
-        pool_file=workspace.pool_file,
-    )
-    write_value(workspace.folder / "record.json", record)
     return record
 
 

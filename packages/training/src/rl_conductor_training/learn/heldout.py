@@ -57,16 +57,7 @@ async def prove(
     oracle = _oracle(score_table(runner, samples), workflows)
     systems.append(SystemRows(ORACLE, "the cheapest right workflow", oracle, sees_answers=True))
     systems = _drop_incomplete(systems, len(samples), notes)
-    ids = common_samples(systems, [sample.id for sample in samples])
-    if not ids:
-        raise LimitError(
-            "the caps left nothing for the held-out questions; raise them and run the same command again",
-            limit="usd",
-            needed=0,
-            remaining=0,
-        )
-    if len(ids) < len(samples):
-        notes.append(f"a cap ended the proof early: it covers {len(ids)} of {len(samples)} held-out questions")
+    ids = _complete_samples(systems, samples, notes)
     groups = [data.groups[name] for name in ids]
     summaries = tuple(summarize_system(system, ids, groups) for system in systems)
     comparisons = tuple(compare(systems, ids, groups))
@@ -79,6 +70,25 @@ async def prove(
         recommended=recommended,
         reason=reason,
     )
+
+
+def _complete_samples(systems: Sequence[SystemRows], samples: Sequence[Sample], notes: list[str]) -> list[str]:
+    """Returns the ids of the questions on which every system ran, and notes if some are missing.
+
+    Raises:
+        LimitError: there is no such question.
+    """
+    ids = common_samples(systems, [sample.id for sample in samples])
+    if not ids:
+        raise LimitError(
+            "the caps left nothing for the held-out questions; raise them and run the same command again",
+            limit="usd",
+            needed=0,
+            remaining=0,
+        )
+    if len(ids) < len(samples):
+        notes.append(f"a cap ended the proof early: it covers {len(ids)} of {len(samples)} held-out questions")
+    return ids
 
 
 async def run_learner(runner: Runner, learner: Learner, samples: Sequence[Sample]) -> dict[str, ExperienceRow]:

@@ -87,17 +87,7 @@ class OpenAIModel:
         self._extra_body = dict(extra_body or {})
         self._headers = {name: usable_key(f"headers.{name}", value) or "" for name, value in (headers or {}).items()}
         self._secrets = (*self._credentials.secrets, *self._headers.values())
-        self.capabilities = capabilities or Capabilities(
-            tools=True,
-            images=True,
-            files=self._dialect.files,
-            json_schema=True,
-            array_bounds=self._dialect.array_bounds and not self._refuses_array_bounds,
-            grammar=self._dialect.grammar is not None,
-            lengths=self._dialect.lengths,
-            reasoning_start=self._dialect.reasoning_start,
-        )
-        self.capabilities = _overridden(self.capabilities, reasoning_start, context)
+        self.capabilities = _overridden(capabilities or self._default_capabilities(), reasoning_start, context)
         self.price = price or self.endpoint.price_of(name, self._credentials)
         self._clients = PerLoop(self._client)
 
@@ -109,6 +99,19 @@ class OpenAIModel:
         """`True` if strict schemas can't use array bounds, as for Azure and fine-tuned models."""
         host = urlsplit(self._credentials.base_url).hostname or ""
         return self._model.startswith("ft:") or host.endswith(".azure.com")
+
+    def _default_capabilities(self) -> Capabilities:
+        """Returns the features of most models of the service."""
+        return Capabilities(
+            tools=True,
+            images=True,
+            files=self._dialect.files,
+            json_schema=True,
+            array_bounds=self._dialect.array_bounds and not self._refuses_array_bounds,
+            grammar=self._dialect.grammar is not None,
+            lengths=self._dialect.lengths,
+            reasoning_start=self._dialect.reasoning_start,
+        )
 
     async def complete(self, request: Request) -> Completion:
         """Returns the complete reply."""

@@ -136,18 +136,21 @@ class Conductor(StructuredOutputLLM):
             context_window=context_window,
             **options,
         )
+        resolved = self._resolve()
+        self._pool = resolved.pool
+        discovered = replace(instrument_pool(resolved), access=self.access or resolved.access)
+        self._core = rl_conductor.Conductor.from_discovered(
+            discovered, profile=self.profile, policy=self.policy, limits=self.limits
+        )
+
+    def _resolve(self) -> rl_conductor.DiscoveredPool:
+        """Returns the workers and the planner, with the instructions and guardrails of the fields."""
         resolved = resolve_pool(self.workers, self.planner, self.learned)
         if self.instructions:
             resolved = replace(resolved, planner=replace(resolved.planner, instructions=self.instructions))
         if self.guardrails is not None:
             resolved = replace(resolved, guardrails=tuple(self.guardrails))
-        self._pool = resolved.pool
-        self._core = rl_conductor.Conductor.from_discovered(
-            replace(instrument_pool(resolved), access=self.access or resolved.access),
-            profile=self.profile,
-            policy=self.policy,
-            limits=self.limits,
-        )
+        return resolved
 
     # -------------------------------------------------------------------------------- properties
 
