@@ -25,7 +25,13 @@ from rl_conductor.types import (
     Tool,
     ToolCall,
 )
-from rl_conductor.workflow.limits import DEFAULT_OUTPUT_TOKENS, TOKENS_PER_IMAGE, Limits, upper_bound
+from rl_conductor.workflow.limits import (
+    DEFAULT_OUTPUT_TOKENS,
+    TOKENS_PER_IMAGE,
+    Limits,
+    estimate_input_tokens,
+    upper_bound,
+)
 
 DEAR = Price(input=Decimal(1), output=Decimal(10))
 
@@ -125,3 +131,8 @@ def test_a_text_document_is_bounded_by_its_bytes() -> None:
 )
 def test_the_shorter_of_two_times_holds(own: float | None, timeout: float | None, seconds: float | None) -> None:
     assert Limits(seconds=own).within_seconds(timeout).seconds == seconds
+
+
+def test_typical_tokens_are_fewer_than_the_upper_bound() -> None:
+    request = Request(messages=(Message.user("word " * 100),))
+    assert 100 <= estimate_input_tokens(request) < upper_bound(request, None).tokens

@@ -190,6 +190,19 @@ def test_a_policy_travels_as_json() -> None:
     assert Policy.model_validate_json(policy.model_dump_json()) == policy
 
 
+def test_the_policies_around_a_nested_run_add_their_denials_and_data_rules() -> None:
+    private = Policy(data_class="private", data_rules={"private": DataRule(regions=frozenset({"eu"}))})
+    denying = Policy(deny=frozenset({"tag:fast"}))
+
+    assert Policy().within((), CARDS, B) == Policy()
+    assert Policy(deny=frozenset("b")).within((denying,), CARDS, B).deny == {"a", "b"}
+    assert Policy().within((private,), CARDS, B).deny == {"a", "c"}
+    with pytest.raises(PolicyError, match="planner of a nested conductor may not see"):
+        Policy().within((private,), CARDS, A)
+    assert (denying.applies_to_nested_runs, private.applies_to_nested_runs) == (True, True)
+    assert not Policy(allow=frozenset("a")).applies_to_nested_runs
+
+
 WRITTEN = """
 from rl_conductor.workflow.policy import DataRule, Policy
 

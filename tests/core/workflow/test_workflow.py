@@ -206,3 +206,27 @@ def test_nothing_unreadable_reaches_a_reader_in_an_allowed_workflow(data: st.Dat
         seen = set().union(*(content[i] for i in each.access), (drawn.recallable or set()) if each.recall else set())
         assert not {(reader, source) for reader, source in product([each.worker], seen)} & drawn.forbidden_flows
         content.append(seen | {each.worker})
+
+
+@pytest.mark.parametrize(
+    ("names", "offered", "problem"),
+    [
+        ({"image 1"}, ("turn 1", "image 1"), None),
+        ({"image 2"}, ("turn 1", "image 1"), "there is no input 'image 2'; there are image 1, turn 1"),
+        ({"image 1"}, (), "there is no input 'image 1'; there are no earlier turns or attachments"),
+    ],
+)
+def test_a_step_names_inputs_that_exist(names: set[str], offered: tuple[str, ...], problem: str | None) -> None:
+    plan = workflow(Step(subtask="Look.", worker="ada", inputs=frozenset(names)))
+    violations = space(inputs=offered).violations(plan)
+    assert len(violations) == (problem is not None)
+    assert problem is None or problem in violations[0]
+
+
+def test_the_drawings_say_which_inputs_a_step_sees() -> None:
+    plan = workflow(Step(subtask="Look.", worker="ada", inputs=frozenset({"image 1"})), step("bob", 0))
+    blind = workflow(Step(subtask="Guess.", worker="ada", inputs=frozenset()))
+    assert "sees image 1" in plan.mermaid()
+    assert "sees image 1" in plan.ascii()
+    assert "sees no inputs" in blind.mermaid()
+    assert "sees" not in workflow(step()).mermaid()
