@@ -20,7 +20,7 @@ from rl_conductor.calls.budget import Amount
 from rl_conductor.conductor import Conductor
 from rl_conductor.errors import BadRequestError
 from rl_conductor.models.scripted import ScriptedModel
-from rl_conductor.trace.audit import Chain, Record
+from rl_conductor.trace.audit import Chain, Record, parse_record
 from rl_conductor.trace.events import Event, StepFinished, WorkflowPlanned
 from rl_conductor.trace.trace import Trace
 from rl_conductor.types import Price, Usage
@@ -79,7 +79,8 @@ async def crash(url: str, new: NewRun) -> Trace:
 
 async def records_of(store: Store, run: str) -> list[Record]:
     chain = Chain()
-    records = [Record.model_validate_json(line) async for line in store.audit_lines(chain)]
+    parsed = [parse_record(line) async for line in store.audit_lines(chain)]
+    records = [record for record in parsed if isinstance(record, Record)]
     assert chain.broken is None
     return [record for record in records if record.run == run]
 
