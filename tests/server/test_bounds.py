@@ -7,7 +7,6 @@ import secrets
 import time
 from collections.abc import AsyncGenerator
 from decimal import Decimal
-from pathlib import Path
 from typing import Any
 
 import anthropic
@@ -32,16 +31,10 @@ PRICE = Price(input=Decimal(1), output=Decimal(2))
 LONE = "half \ud83d of a pair"
 
 
-@pytest.fixture(params=["sqlite", "postgres"])
-def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    return request.getfixturevalue("postgres") if request.param == "postgres" else f"sqlite:///{tmp_path / 'runs.db'}"
-
-
 @pytest.fixture
 async def store(url: str) -> AsyncGenerator[Store, None]:
     """An empty store."""
     opened = await Store.open(url)
-    await opened.prune(before=time.time() + 1e6)
     yield opened
     await opened.aclose()
 

@@ -41,11 +41,6 @@ BODY: Any = {"model": "conductor-mini", "messages": [{"role": "user", "content":
 CENT = Price(input=Decimal(0), output=Decimal(0), per_call=Decimal("0.01"))
 
 
-@pytest.fixture(params=["sqlite", "postgres"])
-def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    return request.getfixturevalue("postgres") if request.param == "postgres" else f"sqlite:///{tmp_path / 'runs.db'}"
-
-
 @dataclass
 class Process:
     """One of several processes that spend the budget of a key."""

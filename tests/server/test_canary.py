@@ -19,8 +19,6 @@ from rl_conductor_server.experiments.sampling import sample_unit
 from rl_conductor_server.protocol import ParsedRequest
 from rl_conductor_server.settings import Settings
 from rl_conductor_server.store import Store
-from rl_conductor_server.store.database import open_database
-from rl_conductor_server.store.tables import metadata
 from server.conftest import At, Serve, served, until
 from server.routes import ASK, CENT, conducting, found_in_metrics, pairs, prefers, route
 from server.upstream import Vendor, vendor
@@ -35,20 +33,6 @@ async def upstream(monkeypatch: pytest.MonkeyPatch) -> AsyncGenerator[Vendor, No
     monkeypatch.setenv("OPENAI_API_KEY", "secret-of-the-vendor")
     async with vendor(old="It is 390.", new="It is 391.", judge=prefers("390")) as made:
         yield made
-
-
-@pytest.fixture(params=["sqlite", "postgres"])
-async def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    """An empty store that several servers may share."""
-    if request.param == "sqlite":
-        return f"sqlite:///{tmp_path / 'runs.db'}"
-    address: str = request.getfixturevalue("postgres")
-    engine = await open_database(address)
-    async with engine.begin() as connection:
-        for table in reversed(metadata.sorted_tables):
-            await connection.execute(table.delete())
-    await engine.dispose()
-    return address
 
 
 def settings(upstream: Vendor, percent: float = 100, *, shadow: bool = False, **guards: Any) -> dict[str, Any]:

@@ -17,9 +17,7 @@ from rl_conductor.errors import ConfigError
 from rl_conductor_server.app import create_app
 from rl_conductor_server.service import open_store
 from rl_conductor_server.settings import Settings, StoreEntry
-from server.conftest import ONE_STEP, postgres
-
-__all__ = ["postgres"]
+from server.conftest import ONE_STEP
 
 
 def conductor(name: str) -> Conductor:

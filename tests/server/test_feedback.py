@@ -6,7 +6,6 @@ import json
 import time
 from collections.abc import AsyncGenerator
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
 import httpx
@@ -189,15 +188,9 @@ async def test_the_list_is_filtered_by_feedback(serve: Serve) -> None:
 # ----------------------------------------------------------------------------------------------- store
 
 
-@pytest.fixture(params=["sqlite", "postgres"])
-def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    return request.getfixturevalue("postgres") if request.param == "postgres" else f"sqlite:///{tmp_path / 'runs.db'}"
-
-
 @pytest.fixture
 async def store(url: str) -> AsyncGenerator[Store, None]:
     opened = await Store.open(url)
-    await opened.prune(before=time.time() + 1e6)
     yield opened
     await opened.aclose()
 

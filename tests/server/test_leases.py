@@ -36,16 +36,10 @@ BODY: Any = {"model": "conductor-mini", "messages": [{"role": "user", "content":
 SECRETS = ("the word of the question", "the word of the plan", "the word of the draft", "the word of the answer")
 
 
-@pytest.fixture(params=["sqlite", "postgres"])
-def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    return request.getfixturevalue("postgres") if request.param == "postgres" else f"sqlite:///{tmp_path / 'runs.db'}"
-
-
 @pytest.fixture
 async def store(url: str) -> AsyncGenerator[Store, None]:
     """An empty store whose leases expire immediately."""
     opened = await Store.open(url, lease=-1.0)
-    await opened.prune(before=time.time() + 1e6)
     yield opened
     await opened.aclose()
 

@@ -26,11 +26,6 @@ async def upstream() -> AsyncGenerator[Vendor, None]:
         yield made
 
 
-@pytest.fixture(params=["sqlite", "postgres"])
-def store(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    return request.getfixturevalue("postgres") if request.param == "postgres" else f"sqlite:///{tmp_path / 'runs.db'}"
-
-
 async def post(url: str, headers: dict[str, str] | None = None, **more: Any) -> httpx.Response:
     body = BODY | {"model": "conductor-ultra", "conductor": {"limits": {"rounds": 1}}} | more
     async with httpx.AsyncClient(timeout=60) as http:
@@ -50,14 +45,14 @@ async def recorded(url: str, *, results: int) -> None:
 
 
 async def test_a_killed_server_goes_on_where_it_was_and_pays_for_no_finished_step_again(
-    upstream: Vendor, store: str, tmp_path: Path
+    upstream: Vendor, url: str, tmp_path: Path
 ) -> None:
-    config = settings_file(tmp_path, upstream, store)
+    config = settings_file(tmp_path, upstream, url)
     upstream.held.add("c")
     async with process(config) as first:
         asking = asyncio.create_task(post(first.url, NAMED))
         await until(lambda: upstream.asked["c"] == 1)
-        await recorded(store, results=2)
+        await recorded(url, results=2)
         await first.end(signal.SIGKILL)
         with pytest.raises(httpx.TransportError):
             await asking

@@ -36,18 +36,10 @@ BUDGET = BudgetPeriod("red", start=0, usd=None, tokens=None)
 CENT = Price(input=Decimal(0), output=Decimal(0), per_call=Decimal("0.01"))
 
 
-@pytest.fixture(params=["sqlite", "postgres"])
-def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    return request.getfixturevalue("postgres") if request.param == "postgres" else f"sqlite:///{tmp_path / 'runs.db'}"
-
-
 @pytest.fixture
 async def store(url: str) -> AsyncGenerator[Store, None]:
     """An empty store."""
     opened = await Store.open(url)
-    await opened.prune(before=time.time() + 1e6)
-    opened.write_queue.add(lambda connection: connection.execute(text("DELETE FROM forgotten")))
-    await opened.write_queue.flush()
     yield opened
     await opened.aclose()
 

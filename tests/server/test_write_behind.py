@@ -33,16 +33,10 @@ BODY: Any = {"model": "conductor-mini", "messages": [{"role": "user", "content":
 IDEMPOTENT = {"idempotency-key": "order-7"}
 
 
-@pytest.fixture(params=["sqlite", "postgres"])
-def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    return request.getfixturevalue("postgres") if request.param == "postgres" else f"sqlite:///{tmp_path / 'runs.db'}"
-
-
 @pytest.fixture
 async def store(url: str) -> AsyncGenerator[Store, None]:
     """An empty store."""
     opened = await Store.open(url)
-    await opened.prune(before=time.time() + 1e6)
     yield opened
     await opened.aclose()
 
