@@ -8,12 +8,14 @@ the navigation in `mkdocs.yml` lacks are errors.
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
 import sys
 from os.path import relpath
 from pathlib import Path
 from posixpath import dirname, join, normpath
+from typing import Any
 
 ROOT = Path(__file__).parents[2]
 
@@ -85,6 +87,10 @@ class Stage:
             self.pages[target] = self._listing(source, path)
         elif path.suffix == ".md":
             self.pages[target] = self._rewritten(source, target, path.read_text(encoding="utf-8"))
+        elif path.suffix == ".ipynb":
+            self.pages[target] = self._rewritten(
+                source, target, notebook_text(json.loads(path.read_text(encoding="utf-8")))
+            )
         elif path.suffix in LANGUAGES:
             self.pages[target] = code_page(source, path.read_text(encoding="utf-8"))
         return target
@@ -152,6 +158,18 @@ def code_page(source: str, code: str) -> str:
     return f"# {Path(source).name}\n\n`{source}`\n\n{fence}{language}\n{code.rstrip()}\n{fence}\n"
 
 
+def notebook_text(notebook: dict[str, Any]) -> str:
+    """Returns a notebook as Markdown: its text, its code, and what the code printed."""
+    parts = []
+    for cell in notebook["cells"]:
+        text = "".join(cell["source"])
+        parts.append(text if cell["cell_type"] == "markdown" else f"```python\n{text}\n```")
+        printed = "".join("".join(output.get("text", "")) for output in cell.get("outputs", ()))
+        if printed:
+            parts.append(f"```text\n{printed.rstrip()}\n```")
+    return "\n\n".join(parts) + "\n"
+
+
 def reference_pages() -> dict[str, str]:
     """Returns the pages of the API reference, which mkdocstrings fills from the docstrings."""
     pages = {f"reference/{name}.md": f"# `{name}`\n\n::: {name}\n" for name in MODULES}
@@ -168,7 +186,7 @@ def stage(root: Path, target: Path) -> list[str]:
         site.add(path.relative_to(root).as_posix())
     for source in PROJECT_PAGES:
         site.add(source)
-    for path in sorted((root / "examples").glob("*.py")):
+    for path in [*sorted((root / "examples").glob("*.py")), *sorted((root / "examples").glob("notebooks/*.ipynb"))]:
         site.add(path.relative_to(root).as_posix())
     shutil.rmtree(target, ignore_errors=True)
     shutil.copytree(root / "docs" / "images", target / "images")
