@@ -71,7 +71,7 @@ def step_box(layout: GraphLayout, result: StepResult, is_critical: bool) -> str:
     subtask = wrap(result.step.subtask, 32, max_lines=2, placeholder=" …")
     tokens = sum(call.usage.total_tokens for call in result.calls)
     took = f"{result.status} · {result.seconds:.1f} s · {tokens:,} tokens"
-    texts = [(26, f"{result.index + 1} {result.step.worker}", "strong")]
+    texts: list[tuple[float, str, str]] = [(26, f"{result.index + 1} {result.step.worker}", "strong")]
     texts += [(48 + 18 * number, part, "") for number, part in enumerate(subtask)]
     texts += [(layout.box.height - 12, took, "muted")]
     rectangle = f'<rect class="box{" critical" * is_critical}" x="{x:g}" y="{y:g}" width="{layout.box.width:g}"'
