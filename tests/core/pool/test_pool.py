@@ -156,7 +156,11 @@ def test_the_name_of_a_model_is_a_whole_entry_of_a_pool_file(write: Write) -> No
     pool = WorkerPool.from_toml(path)
     planner = read_pool_file(path).planner
     assert planner is not None
-    assert (pool["quick"].model.name, pool["strong"].model.name, planner.model) == ("ollama:small", "ollama:big", "ollama:big")
+    assert (pool["quick"].model.name, pool["strong"].model.name, planner.model) == (
+        "ollama:small",
+        "ollama:big",
+        "ollama:big",
+    )
 
 
 @pytest.mark.parametrize(
