@@ -52,6 +52,6 @@ def ask(
         deadline=deadline,
         tokens=tokens,
     ).conductor()
-    prepare_models(built, discovered)
+    prepare_models(built, discovered, quiet=quiet)
     output = runner.OutputOptions(as_json=as_json, quiet=quiet, show_trace=show_trace, save=save)
     runner.run_and_print(built, request, output)
