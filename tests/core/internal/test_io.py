@@ -75,6 +75,7 @@ def test_a_file_that_does_not_fit_stays_as_it_was(tmp_path: Path) -> None:
 
 
 def test_links_and_devices_are_written_through(tmp_path: Path) -> None:
+    (tmp_path / "folder").mkdir()
     (tmp_path / "link").symlink_to(tmp_path / "folder" / "target")
     write_text(tmp_path / "link", "é")
     assert (tmp_path / "folder" / "target").read_text() == "é"

@@ -71,7 +71,7 @@ def read_text(path: str | Path) -> str:
 
 
 def write_text(path: Path, text: str) -> None:
-    """Writes a whole text file, or leaves the file as it was; its folder is created if necessary.
+    """Writes a whole text file, or leaves the file as it was.
 
     Raises:
         ConfigError: the file can't be written.
@@ -81,7 +81,6 @@ def write_text(path: Path, text: str) -> None:
             path.write_text(text, encoding="utf-8")
             return
         target = path.resolve()  # a link stays a link
-        target.parent.mkdir(parents=True, exist_ok=True)
         temporary = target.with_name(f"{target.name}.half")
         try:
             temporary.write_text(text, encoding="utf-8")

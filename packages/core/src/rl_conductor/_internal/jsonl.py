@@ -33,7 +33,7 @@ def write_lines(path: Path, values: Iterable[BaseModel]) -> None:
     Raises:
         ConfigError: the file can't be written.
     """
-    write_text(path, "".join(f"{value.model_dump_json()}\n" for value in values))
+    _write(path, "".join(f"{value.model_dump_json()}\n" for value in values))
 
 
 def read_complete_lines(path: Path) -> list[bytes]:
@@ -69,7 +69,13 @@ def write_value(path: Path, value: BaseModel) -> None:
     Raises:
         ConfigError: the file can't be written.
     """
-    write_text(path, value.model_dump_json(indent=2))
+    _write(path, value.model_dump_json(indent=2))
+
+
+def _write(path: Path, text: str) -> None:
+    with writing_errors(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+    write_text(path, text)
 
 
 def _read(source: str, text: str, kind: type[V], *, hint: str = "") -> V:

@@ -134,6 +134,7 @@ def write_report(report: Report, folder: Path) -> None:
     for suffix in ("md", "html"):
         text = environment.get_template(f"report.{suffix}.jinja").render(report=report)
         write_text(folder / f"report.{suffix}", text)
+    (folder / PLOTS_FOLDER).mkdir(exist_ok=True)
     for section in report.sections:
         for plot in section.plots:
             write_text(folder / plot.file, plot.svg)
