@@ -40,7 +40,7 @@ def compute_nonce(key: str, contents: Sequence[str]) -> str:
 
 def delimit(tag: Tag, content: str, nonce: str, **attributes: int | str) -> str:
     """Escapes `content` and encloses it in tags that carry `nonce`."""
-    rendered = "".join(f' {name}="{value}"' for name, value in attributes.items())
+    rendered = "".join([f' {name}="{value}"' for name, value in attributes.items()])
     return f'<{tag}{rendered} mark="{nonce}">\n{escape_tags(content)}\n</{tag} mark="{nonce}">'
 
 
@@ -51,4 +51,4 @@ def strip_nonces(json: str) -> str:
 
 def escape_tags(content: str) -> str:
     """Replaces the `<` of anything that looks like one of the tags with `&lt;`."""
-    return _TAGS.sub("&lt;", content)
+    return _TAGS.sub("&lt;", content) if "<" in content else content
