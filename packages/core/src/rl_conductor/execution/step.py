@@ -32,7 +32,7 @@ OUTPUT_RETRY_FACTOR = 4
 """Factor by which a worker's default `max_tokens` is raised after a reply that used it up on reasoning."""
 
 
-@dataclass
+@dataclass(slots=True)
 class StepRun:
     """The run of one step: its calls and errors so far, and its result."""
 

@@ -65,7 +65,7 @@ def with_prompt(conversation: Sequence[Message], prompt: str) -> tuple[Message, 
     last = last_user(conversation)
     if last is None:
         return (*conversation, Message.user(prompt))
-    attachments = tuple(part for part in conversation[last].content if not isinstance(part, TextPart))
+    attachments = [part for part in conversation[last].content if not isinstance(part, TextPart)]
     replaced = conversation[last].model_copy(update={"content": (TextPart(text=prompt), *attachments)})
     return (*conversation[:last], replaced, *conversation[last + 1 :])
 
