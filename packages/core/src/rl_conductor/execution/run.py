@@ -27,7 +27,7 @@ class Run(RunState):
 
     @property
     def plans(self) -> PlanSource:
-        """The source of the run's plans; not an attribute, because a cycle of references would delay freeing the run."""
+        """The source of the run's plans; not stored, because a cycle of references would delay freeing the run."""
         return PlanSource(self)
 
     async def run(self, workflow: Workflow | None = None) -> Trace:

@@ -71,11 +71,7 @@ def select_question(messages: Sequence[Message], names: Collection[str] | None) 
         return ""
     if names is None:
         return messages[last].text
-    hidden = {
-        part.part: part.name
-        for part in input_parts(messages)
-        if part.message == last and part.name not in names
-    }
+    hidden = {part.part: part.name for part in input_parts(messages) if part.message == last and part.name not in names}
     return "".join(
         HIDDEN_TEXT.format(name=hidden[position]) if position in hidden else part.text
         for position, part in enumerate(messages[last].content)
