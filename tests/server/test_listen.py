@@ -20,7 +20,7 @@ def _collector_as_before() -> Iterator[None]:
 
 @pytest.mark.usefixtures("_collector_as_before")
 def test_a_server_collects_garbage_rarely_and_not_what_existed_before() -> None:
-    existing = [{}]
+    existing: list[object] = [{}]
     collect_garbage_rarely()
     assert gc.get_threshold()[0] == GC_THRESHOLDS[0] > 700
     assert gc.get_freeze_count() > 1_000

@@ -51,4 +51,4 @@ def strip_nonces(json: str) -> str:
 
 def escape_tags(content: str) -> str:
     """Replaces the `<` of anything that looks like one of the tags with `&lt;`."""
-    return _TAGS.sub("&lt;", content) if "<" in content else content
+    return _TAGS.sub("&lt;", content)
