@@ -1,4 +1,4 @@
-"""Measures the memory of workflows in flight against bare asyncio tasks with the same text, and for leaks after.
+"""Measures what workflows in flight cost: memory against bare asyncio tasks with the same text, leaks, collections.
 
 Run with `uv run python benchmarks/memory.py`. Each measurement runs in its own process. No model is called and nothing
 is spent.
@@ -12,6 +12,7 @@ import os
 import platform
 import subprocess
 import sys
+import time
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from pathlib import Path
 
@@ -24,6 +25,8 @@ from rl_conductor.types import FREE, Delta
 
 AT_ONCE = 1_000
 ROUNDS = 10
+CROWD = 10_000
+"""Runs in flight at once for the processor time."""
 QUESTION, REPLY = (
     "Which sorting algorithm suits nearly sorted data? " * 8,
     "Insertion sort, since few items move. " * 40,
@@ -41,7 +44,8 @@ class GatedModel:
     price = FREE
     capabilities = ALL
 
-    def __init__(self) -> None:
+    def __init__(self, runs: int = AT_ONCE) -> None:
+        self.runs = runs
         self.waiting = 0
         self.all_waiting, self.released = asyncio.Event(), asyncio.Event()
 
@@ -49,7 +53,7 @@ class GatedModel:
         """Returns a reply with a new string each time, like a provider's."""
         if "part 4" in request.messages[-1].text:
             self.waiting += 1
-            if self.waiting == AT_ONCE:
+            if self.waiting == self.runs:
                 self.all_waiting.set()
             await self.released.wait()
         return Completion(message=Message.assistant(f"{self.waiting} {REPLY}"), usage=Usage(), model="waiting")
@@ -120,6 +124,33 @@ async def measure_process_sizes() -> str:
     return " ".join(map(str, sizes))
 
 
+async def measure_seconds(collections: str) -> str:
+    """Returns the seconds of processor time of each of `CROWD` runs at once, and how many of them are collections."""
+    model = GatedModel(CROWD)
+    run = workflows(model)
+    model.released.set()
+    await run()
+    model.released.clear()
+    model.waiting = 0
+    if collections == "serve":
+        from rl_conductor_server.listen import collect_garbage_rarely  # noqa: PLC0415 - memory of its own
+
+        collect_garbage_rarely()
+    collecting = 0.0
+
+    def measure_collection(phase: str, _: dict[str, int]) -> None:
+        nonlocal collecting
+        collecting += time.process_time() * (1 if phase == "stop" else -1)
+
+    gc.callbacks.append(measure_collection)
+    started = time.process_time()
+    tasks = [asyncio.ensure_future(run()) for _ in range(CROWD)]
+    await model.all_waiting.wait()
+    model.released.set()
+    await asyncio.gather(*tasks)
+    return f"{(time.process_time() - started) / CROWD} {collecting / CROWD}"
+
+
 def run_in_process(*arguments: str) -> str:
     """Runs this program with `arguments` in a process of its own and returns its output."""
     process = subprocess.run([sys.executable, __file__, *arguments], check=True, capture_output=True, text=True)
@@ -137,10 +168,16 @@ def main() -> None:
         f"{theirs / 1024:.0f} KiB",
         f"{ours / theirs:.2f}",
     )
-    console = Console()
+    console = Console(width=120)
     console.print(table)
     for count in (1, ROUNDS // 2, ROUNDS):
         console.print(f"the process after {count * AT_ONCE:,} that are done: {sizes[count - 1]:.0f} MiB")
+    for name in ("default", "serve"):
+        total, collecting = (float(seconds) * 1e3 for seconds in run_in_process("crowd", name).split())
+        console.print(
+            f"{CROWD:,} runs at once, {name} thresholds of the collector: {total:.2f} ms of processor time each, "
+            f"{collecting:.2f} ms of them collections"
+        )
     console.print(
         f"\nPython {platform.python_version()}; one process each, resident memory; no model called, nothing spent",
         style="dim",
@@ -153,5 +190,7 @@ if __name__ == "__main__":
             sys.stdout.write(str(asyncio.run(measure_bytes_per_run(kind))))
         case ["left"]:
             sys.stdout.write(asyncio.run(measure_process_sizes()))
+        case ["crowd", collections]:
+            sys.stdout.write(asyncio.run(measure_seconds(collections)))
         case _:
             main()

@@ -241,7 +241,7 @@ class Conductor:
         run.check_previous_rounds()
         calls = rejected.calls if rejected else ()
         run.context.charge_previous(calls)
-        with observe_run(self._run_info(run), run.context.emit) as run.context.emit:
+        with observe_run(lambda: self._run_info(run), run.context.emit) as run.context.emit:
             record = await run.plan()
         return record.model_copy(update={"calls": (*calls, *record.calls)})
 
@@ -312,7 +312,7 @@ class Conductor:
         run = self._create_run(to_request(question), policy, limits, on_event or ignore, resume)
         run.stream = stream
         run.id = run_id or run.id
-        with observe_run(self._run_info(run), run.context.emit) as run.context.emit:
+        with observe_run(lambda: self._run_info(run), run.context.emit) as run.context.emit:
             return await run.run(workflow)
 
     def run_sync(

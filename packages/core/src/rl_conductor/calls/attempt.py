@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Iterator
-from contextlib import AbstractAsyncContextManager, aclosing, contextmanager, nullcontext
+from collections.abc import AsyncGenerator, Callable
+from contextlib import AbstractAsyncContextManager, aclosing
 from dataclasses import dataclass, field
+from typing import NoReturn
 
 from rl_conductor.calls.budget import Reservation
 from rl_conductor.calls.context import RunContext
@@ -28,7 +29,7 @@ from rl_conductor.types import Completion, Delta, Request, Usage, total
 from rl_conductor.workflow.limits import min_input_tokens, upper_bound
 
 
-@dataclass(kw_only=True)
+@dataclass(kw_only=True, slots=True)
 class Attempt:
     """Sends one request once. Afterwards the fields without parameters say how far it came, however it ended."""
 
@@ -66,7 +67,8 @@ class Attempt:
         Raises:
             ContextLengthError: before the call, if the request exceeds the model's context length by any estimate.
         """
-        _require_room(self.model, self.request)
+        if self.model.capabilities.context is not None:
+            _require_room(self.model, self.request, self.model.capabilities.context)
         task = asyncio.current_task()
         cancellations = task.cancelling() if task else 0  # a task that is being cancelled may call models to clean up
         remaining = self.run.remaining(self.deadline)
@@ -78,9 +80,10 @@ class Attempt:
             async with timer:
                 if self.model.capabilities.delegates:  # its own calls take slots and are reserved
                     return await self._call(timer, None)
-                bound = upper_bound(self.request, self.model.price)
-                async with self.slot or nullcontext(), self.run.budget.reserve(self.model.name, bound) as reservation:
-                    return await self._call(timer, reservation)
+                if self.slot is None:
+                    return await self._reserve_and_call(timer)
+                async with self.slot:
+                    return await self._reserve_and_call(timer)
         except (TimeoutError, ModelError) as error:
             if timer.expired():
                 raise (self._deadline_error() if timer.when() == deadline else self._timeout_error()) from None
@@ -91,6 +94,11 @@ class Attempt:
         finally:
             if task is not None and task.cancelling() > cancellations:
                 raise asyncio.CancelledError
+
+    async def _reserve_and_call(self, timer: asyncio.Timeout) -> Completion:
+        bound = upper_bound(self.request, self.model.price)
+        async with self.run.budget.reserve(self.model.name, bound) as reservation:
+            return await self._call(timer, reservation)
 
     async def _call(self, timer: asyncio.Timeout, reservation: Reservation | None) -> Completion:
         """Calls the model within the request's own timeout, and commits the usage."""
@@ -151,8 +159,10 @@ class Attempt:
 
     async def _complete(self) -> Completion:
         reader = self._reader()
-        with self._translated_errors():
+        try:
             completion = await self.model.complete(self.request)
+        except Exception as error:
+            self._raise_translated(error)
         return self._split_reasoning(reader, completion)
 
     def _reader(self) -> ReplyReader | None:
@@ -185,23 +195,21 @@ class Attempt:
         return reader.split(completion, learn=self.request.response_format is None) if reader else completion
 
     async def _deltas(self) -> AsyncGenerator[Delta, None]:
-        with self._translated_errors():
+        try:
             async with aclosing(self.model.stream(self.request)) as deltas:
                 async for delta in deltas:
                     yield delta
-
-    @contextmanager
-    def _translated_errors(self) -> Iterator[None]:
-        """Raises `ModelError` for any exception of a user's own model, but not for those of `on_text`."""
-        try:
-            yield
-        except (ConductorError, TimeoutError, ScriptError):
-            raise
         except Exception as error:
-            text = redact_secrets(str(error), find_secrets(self.model))
-            message = f"{self.model.name} raised {type(error).__name__}: {text}"
-            # A traceback would quote the key as well.
-            raise ModelError(message, model=self.model.name) from (error if text == str(error) else None)
+            self._raise_translated(error)
+
+    def _raise_translated(self, error: Exception) -> NoReturn:
+        """Raises `ModelError` for an exception of a user's own model; our errors and timeouts stay as they are."""
+        if isinstance(error, ConductorError | TimeoutError | ScriptError):
+            raise error
+        text = redact_secrets(str(error), find_secrets(self.model))
+        message = f"{self.model.name} raised {type(error).__name__}: {text}"
+        # A traceback would quote the key as well.
+        raise ModelError(message, model=self.model.name) from (error if text == str(error) else None)
 
     # --------------------------------------------------------------------------------- its usage
 
@@ -223,15 +231,16 @@ class Attempt:
         return is_free and not self.model.capabilities.delegates
 
 
-def _require_room(model: Model, request: Request) -> None:
-    context = model.capabilities.context
-    if context is not None and (tokens := min_input_tokens(request)) >= context:
+def _require_room(model: Model, request: Request, context: int) -> None:
+    if (tokens := min_input_tokens(request)) >= context:
         message = f"{model.name}: the request has {tokens:,} tokens or more, but the model's context is {context:,}"
         raise ContextLengthError(message, model=model.name)
 
 
 def _without_unknown_tools(completion: Completion, request: Request) -> Completion:
     """Removes calls of tools that the request did not offer: nobody could answer them."""
+    if not completion.message.tool_calls:
+        return completion
     names = {tool.name for tool in request.tools}
     calls = tuple(call for call in completion.message.tool_calls if call.name in names)
     if len(calls) == len(completion.message.tool_calls):

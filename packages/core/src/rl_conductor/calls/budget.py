@@ -41,7 +41,10 @@ class Amount:
         return Amount(self.usd - other.usd, self.tokens - other.tokens, self.calls - other.calls)
 
 
-@dataclass(eq=False)
+NOTHING = Amount()
+
+
+@dataclass(eq=False, slots=True)
 class Reservation:
     """Part of a budget, reserved for one call while the block of an `async with` runs.
 
@@ -51,7 +54,9 @@ class Reservation:
     budget: Budget
     model: str
     bound: UpperBound
-    used: Amount = field(default=Amount(), init=False)
+    amount: Amount = field(init=False)
+    """The amount that is reserved: the upper bound of the call."""
+    used: Amount = field(default=NOTHING, init=False)
     is_released: bool = field(default=False, init=False)
 
     def __post_init__(self) -> None:
@@ -71,7 +76,7 @@ class Reservation:
         Otherwise that run would wait for the amount that the call around it has reserved, and be charged twice.
         """
         if not self.is_released:
-            self.used, self.is_released = Amount(), True
+            self.used, self.is_released = NOTHING, True
             self.budget.release(self)
 
     def begin(self) -> None:
@@ -116,8 +121,7 @@ class Budget:
         self._outer_reservation = outer_reservation
         self.depth: int = 1 if self.parent is None else self.parent.depth + 1
         self._is_limited = any(limit is not None for limit in (limits.usd, limits.tokens, limits.calls))
-        self.spent = Amount()
-        self.reserved = Amount()
+        self.spent = self.reserved = NOTHING
         self._in_flight = 0
         self._lock = threading.Lock()
         self._waiting: set[asyncio.Future[None]] = set()
@@ -130,13 +134,13 @@ class Budget:
 
     def shared_deadline(self) -> tuple[float, float] | None:
         """The earliest `deadline` of this budget and those around it, and its `limits.seconds`."""
-        deadlines: list[tuple[float, float]] = []
+        earliest: tuple[float, float] | None = None
         budget: Budget | None = self
         while budget is not None:
-            if budget.deadline is not None:
-                deadlines.append((budget.deadline, budget.limits.seconds or 0.0))
+            if budget.deadline is not None and (earliest is None or budget.deadline < earliest[0]):
+                earliest = (budget.deadline, budget.limits.seconds or 0.0)
             budget = budget.parent
-        return min(deadlines, default=None)
+        return earliest
 
     def check_depth(self) -> None:
         """Raises `LimitError` when conductors are nested deeper than any of them allows."""

@@ -54,6 +54,11 @@ class RunContext:
             inherited = (each for each in scope.guardrails if not any(each is own for own in self.guardrails))
             self.all_guardrails = (*self.guardrails, *inherited)
 
+    @property
+    def has_listener(self) -> bool:
+        """Whether events reach anybody; frequent ones are only created if so."""
+        return self.emit is not ignore
+
     def with_listener(self, emit: Listener) -> Self:
         """Returns a copy with another listener, which shares the budget and the clock."""
         context = copy(self)

@@ -10,6 +10,7 @@ import random
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
+from typing import Any
 
 from rl_conductor.calls.attempt import Attempt
 from rl_conductor.calls.context import RunContext
@@ -29,7 +30,7 @@ MIN_TIMEOUT = 0.001
 """Seconds: a request's timeout has to be above 0, even when the run's time is over."""
 
 
-@dataclass(kw_only=True)
+@dataclass(kw_only=True, slots=True)
 class ModelCall:
     """One request to one model, on behalf of a run and within its limits."""
 
@@ -147,6 +148,7 @@ class ModelCall:
         failure: ConductorError | None = None,
         error: str | None = None,
     ) -> None:
+        was_sent = attempt.reached_model and outcome != "refused"
         self.calls.append(
             Call(
                 model=self.model.name,
@@ -155,15 +157,19 @@ class ModelCall:
                 request=self.request if self.run.keep_prompts else None,
                 completion=completion,
                 outcome=outcome,
-                error=str(failure) if failure else error,
-                status=failure.status if isinstance(failure, ModelError) else None,
-                retryable=isinstance(failure, ModelError) and failure.retryable,
-                retry_after=failure.retry_after if isinstance(failure, ModelError) else None,
                 broke_off=attempt.has_streamed and completion is None,
-                out_of_tokens=isinstance(failure, OutputLimitError),
-                usage=attempt.usage_after(failure, was_sent=attempt.reached_model and outcome != "refused"),
+                usage=attempt.usage_after(failure, was_sent=was_sent),
                 started=started,
                 seconds=self.run.elapsed() - started,
                 nested=attempt.nested.to_nested(),
+                **({"error": error} if failure is None else _failure_fields(failure)),
             )
         )
+
+
+def _failure_fields(failure: ConductorError) -> dict[str, Any]:
+    """Returns the fields of a `Call` that describe why it failed."""
+    fields: dict[str, Any] = {"error": str(failure), "out_of_tokens": isinstance(failure, OutputLimitError)}
+    if isinstance(failure, ModelError):
+        fields |= {"status": failure.status, "retryable": failure.retryable, "retry_after": failure.retry_after}
+    return fields

@@ -20,7 +20,7 @@ SHORT_TEXT_CHARS = 200
 Record = TypeVar("Record", Call, ToolUse, NestedRun)
 
 
-@dataclass
+@dataclass(slots=True)
 class NestedRecords:
     """Collects what happens inside of one model call. Times are converted to those of the run around it."""
 

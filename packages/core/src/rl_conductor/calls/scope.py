@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from rl_conductor.guardrails.base import Guardrail
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True)
 class CallScope:
     """The budget, reservation and usage list of a model call; empty outside of any call."""
 
@@ -42,7 +42,7 @@ class CallScope:
     """The policies of the runs around, whose rules hold for nested runs as well."""
 
 
-current_scope: ContextVar[CallScope] = ContextVar("current_scope", default=CallScope())  # noqa: B039  (frozen)
+current_scope: ContextVar[CallScope] = ContextVar("current_scope", default=CallScope())  # noqa: B039  (nobody changes it)
 
 
 @contextmanager

@@ -33,7 +33,7 @@ EXAMPLES_FILE = "examples.jsonl"
 class ConductorFile(BaseModel):
     """The content of `conductor.toml`."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
 
     format: int = Field(default=1, ge=1, le=1)
     method: str = ""

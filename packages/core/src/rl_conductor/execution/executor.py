@@ -78,7 +78,8 @@ class Execution:
         finally:
             if last.result is None:
                 await self._cancel(self.round.results)
-            self._emit_unfinished()
+            if self.round.run.has_listener:
+                self._emit_unfinished()
 
     def _is_planned(self, index: int, run: StepRun, workflow: Workflow, startable: frozenset[int]) -> bool:
         """Whether `workflow` has this step at this position; the last step is never started early, only restored."""
@@ -102,7 +103,7 @@ class Execution:
     def results(self) -> tuple[StepResult, ...]:
         """Returns the result of every step of the plan; steps that are still running count as failed."""
         steps = self.round.workflow.steps if self.round.workflow else ()
-        return tuple(self._result(index, step) for index, step in enumerate(steps))
+        return tuple([self._result(index, step) for index, step in enumerate(steps)])
 
     def to_round(self, plan: PlanRecord) -> Round:
         """Returns the trace of the round as it is now, with the calls of abandoned steps added to the plan's."""

@@ -161,7 +161,8 @@ class PlanSource:
         if state.input_checks:
             record = state.with_input_checks(record)
         self.prepare(execution, record)
-        state.context.emit(WorkflowPlanned(round=state.number, plan=record))
+        if state.context.has_listener:
+            state.context.emit(WorkflowPlanned(round=state.number, plan=record))
         return record
 
     def prepare(self, execution: Execution, record: PlanRecord) -> None:

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from decimal import Decimal
 from functools import cache
 from itertools import product
-from typing import get_args
+from typing import Any, get_args
 
 from rl_conductor.plan_text.forms import Form
 from rl_conductor.plan_text.json_schema import plan_schema
@@ -34,27 +34,7 @@ from rl_conductor.pool.worker_prompt import HIDDEN_ATTACHMENT, MAX_REPLY_CHARS, 
 from rl_conductor.types import FREE, Card, FilePart, ImagePart, Message, Price, Roster, ToolCall
 from rl_conductor.workflow.workflow import AccessMode, AttachmentRule, PlanSpace
 
-_CARDS = (
-    Card(name="a", description="A worker.", strengths="sums", accuracy={"math": 0.5}, price=FREE, latency=1.0),
-    Card(name="b", price=Price(input=Decimal(1), output=Decimal(2), per_call=Decimal(3))),
-    Card(name="c"),
-)
-_SPACE = PlanSpace(roster=("a", "b", "c"), allowed=frozenset("abc"))
-_SPACES = (
-    _SPACE.model_copy(update={"max_steps": 1}),
-    _SPACE.model_copy(update={"last": frozenset("ab")}),
-    _SPACE.model_copy(update={"last": frozenset("b"), "last_reads_all": True, "min_steps": 2}),
-    _SPACE.model_copy(update={"attachments": (AttachmentRule(kind="images", readers=frozenset("b")),)}),
-)
-_WITH_INPUTS = _SPACE.model_copy(update={"inputs": ("turn 1", "image 1")})
-_LATER = _SPACE.model_copy(update={"recallable": frozenset("a"), "may_accept": True})
 _EVIDENCE = Evidence(label="1", subtask="Look.", reply="Seen.", worker="a")
-_CONVERSATION = (
-    Message.system("Be brief."),
-    Message.user("What is it?", ImagePart(url="https://image"), FilePart(name="file.pdf", data="")),
-    Message.assistant("I look.", tool_calls=[ToolCall(id="1", name="look", arguments="{}")]),
-    Message.user("And now?"),
-)
 
 
 @cache
@@ -70,14 +50,17 @@ def prompt_version(*instructions: str) -> str:
 
 def _prompts() -> Iterator[str]:
     """Yields every prompt template at least once."""
+    space = PlanSpace(roster=("a", "b", "c"), allowed=frozenset("abc"))
+    with_inputs = space.model_copy(update={"inputs": ("turn 1", "image 1")})
+    later = space.model_copy(update={"recallable": frozenset("a"), "may_accept": True})
     for form, access in product(get_args(Form), get_args(AccessMode)):
-        yield from _planning(_LATER.model_copy(update={"access": access}), form=form)
-    for space in _SPACES:
-        yield from _planning(space)
-    yield from _planning(_WITH_INPUTS, form="lines")
-    yield from _planning(_WITH_INPUTS, form="object")
+        yield from _planning(later.model_copy(update={"access": access}), form=form)
+    for update in _restrictions():
+        yield from _planning(space.model_copy(update=update))
+    yield from _planning(with_inputs, form="lines")
+    yield from _planning(with_inputs, form="object")
     for roster in get_args(Roster):
-        yield from _planning(_LATER, roster=roster)
+        yield from _planning(later, roster=roster)
     yield worker_prompt("What?", [_EVIDENCE], "Say it.", key="")
     for rejected in ("A plan.", ""):
         yield from (turn.text for turn in rejection_messages(Rejection(rejected, "It is bad."), key=""))
@@ -92,11 +75,36 @@ def _prompts() -> Iterator[str]:
     yield from (ANSWER, VERIFY, NO_REPLY, HIDDEN_ATTACHMENT, HIDDEN_INPUTS, HIDDEN_TEXT, LEFT_OUT, *map(str, chars))
 
 
+def _restrictions() -> Iterator[dict[str, Any]]:
+    """Yields the fields of plan spaces that add rules to the prompt."""
+    yield {"max_steps": 1}
+    yield {"last": frozenset("ab")}
+    yield {"last": frozenset("b"), "last_reads_all": True, "min_steps": 2}
+    yield {"attachments": (AttachmentRule(kind="images", readers=frozenset("b")),)}
+
+
+def _conversation() -> tuple[Message, ...]:
+    return (
+        Message.system("Be brief."),
+        Message.user("What is it?", ImagePart(url="https://image"), FilePart(name="file.pdf", data="")),
+        Message.assistant("I look.", tool_calls=[ToolCall(id="1", name="look", arguments="{}")]),
+        Message.user("And now?"),
+    )
+
+
+def _cards() -> list[Card]:
+    return [
+        Card(name="a", description="A worker.", strengths="sums", accuracy={"math": 0.5}, price=FREE, latency=1.0),
+        Card(name="b", price=Price(input=Decimal(1), output=Decimal(2), per_call=Decimal(3))),
+        Card(name="c"),
+    ]
+
+
 def _planning(space: PlanSpace, *, form: Form = "lists", roster: Roster = "cards") -> Iterator[str]:
     messages = planner_messages(
-        _CONVERSATION,
+        _conversation(),
         space,
-        [*_CARDS],  # a new list each time, so that nothing is cached
+        _cards(),
         key="",
         form=form,
         roster=roster,

@@ -25,9 +25,10 @@ from rl_conductor.workflow.workflow import Workflow
 class Run(RunState):
     """Plans and executes rounds until there is an answer."""
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self.plans = PlanSource(self)
+    @property
+    def plans(self) -> PlanSource:
+        """The source of the run's plans; not stored, because a cycle of references would delay freeing the run."""
+        return PlanSource(self)
 
     async def run(self, workflow: Workflow | None = None) -> Trace:
         """Returns the finished trace; with a `workflow`, the first round runs that instead of planning.
@@ -113,9 +114,10 @@ class Run(RunState):
         report_run(trace, self.context.began)
         if trace.answer is not None and trace.answer.source == "evidence":
             self._log_evidence(trace.answer)
-        if trace.completion is not None and trace.completion.text and not self.streamed_text:
-            self.context.emit(AnswerDelta(text=trace.completion.text))
-        self.context.emit(Finished(trace=trace))
+        if self.context.has_listener:
+            if trace.completion is not None and trace.completion.text and not self.streamed_text:
+                self.context.emit(AnswerDelta(text=trace.completion.text))
+            self.context.emit(Finished(trace=trace))
         return trace
 
     def _log_evidence(self, answer: Answer) -> None:

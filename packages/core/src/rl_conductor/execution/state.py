@@ -27,7 +27,17 @@ from rl_conductor.planning.selector import WorkflowSelector
 from rl_conductor.pool.pool import WorkerPool
 from rl_conductor.trace.checks import GuardrailCheck
 from rl_conductor.trace.observers import RunInfo
-from rl_conductor.trace.trace import Answer, Call, PlanRecord, Round, Setup, Trace, Versions
+from rl_conductor.trace.trace import (
+    Answer,
+    Call,
+    PlannerSetup,
+    PlanRecord,
+    Round,
+    Setup,
+    Trace,
+    Versions,
+    WorkerSetup,
+)
 from rl_conductor.types import Card, Request, total
 from rl_conductor.workflow.limits import Limits
 from rl_conductor.workflow.policy import Policy
@@ -232,11 +242,6 @@ class RunState:
 
     # -------------------------------------------------------------------------------- answer and trace
 
-    @property
-    def _prompt_version(self) -> str:
-        workers = (worker.instructions for worker in self.pool.values())
-        return prompt_version(self.planner.instructions, *workers)
-
     def answer(self) -> Answer | None:
         """Selects the answer from the rounds so far; none if a guardrail blocked it."""
         if self.context.all_guardrails and answer_block(self.rounds) is not None:
@@ -259,6 +264,9 @@ class RunState:
         Args:
             interruption: why the run ended early; it has no answer then.
         """
+        versions, setup = _describe_setup(
+            ByIdentity(self.planner.setup), ByIdentity(self.pool.setups), self.access, self.context.retries
+        )
         usage = total([call.usage for round_ in self.rounds for call in round_.calls])
         answer = self.answer() if interruption is None else None
         result = answer and self.rounds[answer.round].results[answer.step]
@@ -275,13 +283,8 @@ class RunState:
             error=None if answer else interruption or self._failure(),
             seconds=self.context.elapsed(),
             fence_key=self.context.fence_key,
-            versions=Versions(package=package_version(), prompt=self._prompt_version),
-            setup=Setup(
-                planner=self.planner.setup,
-                workers=tuple(worker.setup for worker in self.pool.values()),
-                access=self.access,
-                retries=self.context.retries,
-            ),
+            versions=versions,
+            setup=setup,
         )
 
 
@@ -296,3 +299,13 @@ def _plan_space(
     """Applies a policy to a pool; cached, because it takes longer than a run's own work."""
     policy.value.check_selectors(cards.value, planners=[planner.value])
     return policy.value.space(cards.value, max_steps=max_steps, access=access)
+
+
+@lru_cache(maxsize=256)
+def _describe_setup(
+    planner: ByIdentity[PlannerSetup], workers: ByIdentity[tuple[WorkerSetup, ...]], access: AccessMode, retries: int
+) -> tuple[Versions, Setup]:
+    """Describes a conductor's configuration for its traces; cached, because it is the same in all of its runs."""
+    prompt = prompt_version(planner.value.instructions, *(worker.instructions for worker in workers.value))
+    setup = Setup(planner=planner.value, workers=workers.value, access=access, retries=retries)
+    return Versions(package=package_version(), prompt=prompt), setup

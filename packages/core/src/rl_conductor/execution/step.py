@@ -32,7 +32,7 @@ OUTPUT_RETRY_FACTOR = 4
 """Factor by which a worker's default `max_tokens` is raised after a reply that used it up on reasoning."""
 
 
-@dataclass
+@dataclass(slots=True)
 class StepRun:
     """The run of one step: its calls and errors so far, and its result."""
 
@@ -96,7 +96,8 @@ class StepRun:
             seconds=self.round.run.elapsed() - started,
             checks=tuple(self.checks),
         )
-        self.round.run.emit(StepFinished(round=self.round.number, result=self.result))
+        if self.round.run.has_listener:
+            self.round.run.emit(StepFinished(round=self.round.number, result=self.result))
         return self.result
 
     def interrupted(self) -> StepResult:
@@ -138,8 +139,9 @@ class StepRun:
         messages = hide_attachments(messages, images=can.images, files=can.files)
         if worker.instructions:
             messages = _with_instructions(messages, worker.instructions)
-        max_tokens = self.max_tokens.get(worker.name, worker.sampling.max_tokens)
-        defaults = worker.sampling.model_copy(update={"max_tokens": max_tokens})
+        defaults = worker.sampling
+        if worker.name in self.max_tokens:
+            defaults = defaults.model_copy(update={"max_tokens": self.max_tokens[worker.name]})
         if not self.last:
             return Request(messages=messages, sampling=defaults, timeout=worker.timeout)
         timeout = request.timeout if worker.timeout is None else worker.timeout
@@ -282,7 +284,7 @@ class StepRun:
             calls=self.calls,
             worker=worker.name,
             slot=worker.slots.get() if worker.slots else None,
-            on_attempt=emit_start,
+            on_attempt=emit_start if self.round.run.has_listener else None,
             on_text=self._emit_text if self._streams else None,
             reasoning=worker.reasoning,
         )
@@ -311,4 +313,4 @@ def _evidence(label: str, result: StepResult) -> Evidence:
 def _override(defaults: Sampling, sampling: Sampling) -> Sampling:
     """Returns `defaults`, overridden by the fields that are set in `sampling`."""
     update = {name: value for name in sampling.model_fields_set if (value := getattr(sampling, name)) is not None}
-    return defaults.model_copy(update=update)
+    return defaults.model_copy(update=update) if update else defaults

@@ -60,7 +60,7 @@ class Stepwise:
         self._charge(results)
         execution = self._restore(results)
         self._charged.add(index)
-        with self._observe(self._run_info()) as emit:
+        with self._observe(self._run_info) as emit:
             execution.round.run = self._run.context.with_listener(emit)
             return await execution.run_step(self.workflow, index)
 
@@ -91,7 +91,7 @@ class Stepwise:
         if self._run.context.guardrails and not self._run.is_checked:
             raise ConfigError("the guardrails have not checked the question in this process; await check_input() first")
         self._set_results(results)
-        with self._observe(self._round_info) as self._run.context.emit:
+        with self._observe(lambda: self._round_info) as self._run.context.emit:
             trace = self._run.finish()
         return raise_if_unanswered(trace)
 
@@ -118,7 +118,7 @@ class Stepwise:
         self._run.rounds.append(Round(plan=self.plan, results=execution.results()))
 
     @contextmanager
-    def _observe(self, info: RunInfo) -> Iterator[Listener]:
+    def _observe(self, info: Callable[[], RunInfo]) -> Iterator[Listener]:
         """Reports the plan to observers each time, because another process may have reported it before."""
         with observe_run(info, ignore) as notify:
             notify(WorkflowPlanned(round=len(self._run.previous_rounds), plan=self.plan))

@@ -11,6 +11,7 @@ import json
 from abc import abstractmethod
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing
+from operator import attrgetter
 from typing import Any, Literal, Protocol, TypeVar, runtime_checkable
 
 from rl_conductor.errors import (
@@ -55,6 +56,7 @@ MAX_TOKENS_PER_CALL = 10**9
 
 TOKEN_COUNTS = ("input_tokens", "cached_tokens", "cache_write_tokens", "output_tokens", "reasoning_tokens")
 """The fields of `Usage` that vendors report."""
+_token_counts = attrgetter(*TOKEN_COUNTS)
 
 ERRORS_BY_STATUS: dict[int, type[ModelError]] = {
     401: AuthenticationError,
@@ -185,7 +187,7 @@ def priced(usage: Usage, price: Price | None) -> Usage:
 
     Counts above `MAX_TOKENS_PER_CALL` are lowered to it.
     """
-    if any(getattr(usage, name) > MAX_TOKENS_PER_CALL for name in TOKEN_COUNTS):
+    if max(_token_counts(usage)) > MAX_TOKENS_PER_CALL:
         usage = usage.model_copy(update={name: min(getattr(usage, name), MAX_TOKENS_PER_CALL) for name in TOKEN_COUNTS})
     counted = usage.input_tokens or usage.output_tokens
     if price is None or (not counted and (price.input or price.output)):
@@ -206,7 +208,7 @@ def checked(completion: Completion) -> Completion:
         OutputLimitError: it has neither, because the model used up its output tokens.
         BadResponseError: it has neither for another reason.
     """
-    if completion.text.strip() or completion.message.tool_calls:
+    if completion.message.tool_calls or completion.text.strip():
         return completion
     model = completion.model
     if completion.finish_reason == "length":

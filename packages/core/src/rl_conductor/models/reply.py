@@ -5,7 +5,13 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from rl_conductor.text.reasoning import ReasoningFilter, ReasoningStart, Split, split_reasoning
+from rl_conductor.text.reasoning import (
+    ReasoningFilter,
+    ReasoningStart,
+    Split,
+    may_contain_reasoning,
+    split_reasoning,
+)
 from rl_conductor.types import Completion, Delta, ReasoningPart, TextPart
 
 _TEMPLATES_THAT_OPEN = re.compile(r"deepseek[-_.]?r1|qwq|thinking|minimax-m2", re.IGNORECASE)
@@ -61,10 +67,14 @@ class ReplyReader:
 
     def split(self, completion: Completion, *, learn: bool) -> Completion:
         """Moves the reasoning of a complete reply into its own part; `learn` updates the memory from it."""
-        message = completion.message
+        message, is_truncated = completion.message, _is_truncated(completion)
+        if not is_truncated and not may_contain_reasoning(message.text):
+            if learn and completion.finish_reason == "stop":
+                self._memory.start = "outside"
+            return completion
         if self._filter is None and any(isinstance(part, ReasoningPart) for part in message.content):
             self._start = "outside"
-        split = split_reasoning(message.text, start=self._start, truncated=_is_truncated(completion))
+        split = split_reasoning(message.text, start=self._start, truncated=is_truncated)
         if learn and completion.finish_reason == "stop":
             self._memory.observe(message.text, split)
         if split.answer == message.text:

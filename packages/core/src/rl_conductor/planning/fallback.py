@@ -37,9 +37,11 @@ def filter_capable(space: PlanSpace, pool: WorkerPool, request: Request) -> Plan
 
 
 def _with_room(space: PlanSpace, pool: WorkerPool, request: Request) -> PlanSpace:
+    contexts = {name: context for name in space.choices if (context := pool[name].model.capabilities.context)}
+    if not contexts:
+        return space
     tokens = min_input_tokens(request)
-    contexts = {name: pool[name].model.capabilities.context for name in space.choices}
-    too_short = {name: context for name, context in contexts.items() if context is not None and context <= tokens}
+    too_short = {name: context for name, context in contexts.items() if context <= tokens}
     if not too_short:
         return space
     if set(space.final_workers) <= too_short.keys():
@@ -53,6 +55,8 @@ def _with_room(space: PlanSpace, pool: WorkerPool, request: Request) -> PlanSpac
 
 
 def _with_answer_needs(space: PlanSpace, pool: WorkerPool, request: Request) -> PlanSpace:
+    if not request.tools and request.response_format is None:
+        return space
     required = {
         "tools": bool(request.tools),
         "json_schema": isinstance(request.response_format, JsonFormat),

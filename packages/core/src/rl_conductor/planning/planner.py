@@ -317,7 +317,8 @@ class _StreamWatcher:
 
     def feed(self, delta: str) -> None:
         """Processes the next text delta."""
-        self.plan_request.run.emit(PlanDelta(round=self.plan_request.round_index, text=delta))
+        if self.plan_request.run.has_listener:
+            self.plan_request.run.emit(PlanDelta(round=self.plan_request.round_index, text=delta))
         self.text += delta
         if "{" in delta and self._may_have_begun_step():
             steps = completed_steps(self.text, self.plan_request.space, self.form)

@@ -15,6 +15,7 @@ from rl_conductor.pool.function_model import WorkerFunction
 from rl_conductor.pool.pool_file import read_pool_file, worker_from
 from rl_conductor.pool.roster import indistinguishable
 from rl_conductor.pool.worker import Worker
+from rl_conductor.trace.trace import WorkerSetup
 from rl_conductor.types import Card
 
 log = logging.getLogger("rl_conductor")
@@ -58,6 +59,11 @@ class WorkerPool(Mapping[str, Worker]):
     def cards(self) -> tuple[Card, ...]:
         """The cards of the workers, in order."""
         return tuple(worker.card for worker in self._workers.values())
+
+    @cached_property
+    def setups(self) -> tuple[WorkerSetup, ...]:
+        """The cards and settings of the workers that are stored in traces, in order."""
+        return tuple(worker.setup for worker in self._workers.values())
 
     @property
     def capabilities(self) -> Capabilities:

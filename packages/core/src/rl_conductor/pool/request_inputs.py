@@ -40,6 +40,8 @@ class InputPart:
 
 def input_parts(messages: Sequence[Message]) -> tuple[InputPart, ...]:
     """Lists the parts of a conversation that steps may name, oldest first."""
+    if len(messages) == 1 and len(messages[0].content) == 1 and isinstance(messages[0].content[0], TextPart):
+        return ()
     last, counts, parts = last_user(messages), Counter[str](), list[InputPart]()
     for index, message in enumerate(messages):
         if message.role == "user" and index != last:
@@ -67,11 +69,9 @@ def select_question(messages: Sequence[Message], names: Collection[str] | None) 
     last = last_user(messages)
     if last is None:
         return ""
-    hidden = {
-        part.part: part.name
-        for part in input_parts(messages)
-        if names is not None and part.message == last and part.name not in names
-    }
+    if names is None:
+        return messages[last].text
+    hidden = {part.part: part.name for part in input_parts(messages) if part.message == last and part.name not in names}
     return "".join(
         HIDDEN_TEXT.format(name=hidden[position]) if position in hidden else part.text
         for position, part in enumerate(messages[last].content)
@@ -87,9 +87,11 @@ def select_inputs(messages: Sequence[Message], names: Collection[str] | None) ->
         names: the inputs to keep; `None` keeps all. An attachment of a removed turn moves to the last user message.
     """
     last = last_user(messages)
+    if last is None or names is None:
+        return tuple(messages)
     parts = [part for part in input_parts(messages) if not isinstance(_content(messages, part), TextPart)]
-    hidden = [part for part in parts if names is not None and part.name not in names]
-    if last is None or not hidden:
+    hidden = [part for part in parts if part.name not in names]
+    if not hidden:
         return tuple(messages)
     removed = {i for part in hidden if part.part is None for i in _turn(messages, part.message)}
     hidden_parts = {(part.message, part.part) for part in hidden}

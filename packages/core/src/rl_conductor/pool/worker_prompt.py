@@ -44,14 +44,15 @@ def worker_prompt(question: str, evidence: Sequence[Evidence], subtask: str, *, 
     Replies of more than `MAX_REPLY_CHARS` characters are truncated visibly. The nonce of the delimiters is derived
     from the whole prompt, so no reply can contain it.
     """
-    replies = [truncate_middle(step.reply, MAX_REPLY_CHARS) for step in evidence]
-    earlier_texts = (text for step in evidence for text in (step.label, step.subtask))
-    nonce = compute_nonce(key, [question, subtask, *earlier_texts, *replies])
     blocks = [TASK.format(question=question)]
-    for step, reply in zip(evidence, replies, strict=True):
-        blocks.append(delimit("subtask", step.subtask, nonce, step=step.label))
-        blocks.append(delimit("reply", reply, nonce, step=step.label))
-    blocks += [EVIDENCE_NOTICE] if evidence else []
+    if evidence:
+        replies = [truncate_middle(step.reply, MAX_REPLY_CHARS) for step in evidence]
+        earlier_texts = [text for step in evidence for text in (step.label, step.subtask)]
+        nonce = compute_nonce(key, [question, subtask, *earlier_texts, *replies])
+        for step, reply in zip(evidence, replies, strict=True):
+            blocks.append(delimit("subtask", step.subtask, nonce, step=step.label))
+            blocks.append(delimit("reply", reply, nonce, step=step.label))
+        blocks.append(EVIDENCE_NOTICE)
     blocks.append(SUBTASK.format(subtask=subtask))
     return "\n\n".join(blocks)
 
@@ -64,7 +65,7 @@ def with_prompt(conversation: Sequence[Message], prompt: str) -> tuple[Message, 
     last = last_user(conversation)
     if last is None:
         return (*conversation, Message.user(prompt))
-    attachments = tuple(part for part in conversation[last].content if not isinstance(part, TextPart))
+    attachments = [part for part in conversation[last].content if not isinstance(part, TextPart)]
     replaced = conversation[last].model_copy(update={"content": (TextPart(text=prompt), *attachments)})
     return (*conversation[:last], replaced, *conversation[last + 1 :])
 
@@ -72,7 +73,7 @@ def with_prompt(conversation: Sequence[Message], prompt: str) -> tuple[Message, 
 def hide_attachments(conversation: Sequence[Message], *, images: bool, files: bool) -> tuple[Message, ...]:
     """Replaces the images and files that a model does not support by notes before the text of their message."""
     hidden = [part_type for part_type, supported in ((ImagePart, images), (FilePart, files)) if not supported]
-    return tuple(_without(message, tuple(hidden)) for message in conversation)
+    return tuple([_without(message, tuple(hidden)) for message in conversation]) if hidden else tuple(conversation)
 
 
 def _without(message: Message, hidden: tuple[type[ContentPart], ...]) -> Message:
@@ -85,7 +86,10 @@ def _without(message: Message, hidden: tuple[type[ContentPart], ...]) -> Message
 
 def last_user(conversation: Sequence[Message]) -> int | None:
     """Returns the index of the last user message, if there is one."""
-    return next((i for i in range(len(conversation) - 1, -1, -1) if conversation[i].role == "user"), None)
+    for index in range(len(conversation) - 1, -1, -1):
+        if conversation[index].role == "user":
+            return index
+    return None
 
 
 def prompt_in(conversation: Sequence[Message]) -> str:

@@ -40,7 +40,7 @@ def compute_nonce(key: str, contents: Sequence[str]) -> str:
 
 def delimit(tag: Tag, content: str, nonce: str, **attributes: int | str) -> str:
     """Escapes `content` and encloses it in tags that carry `nonce`."""
-    rendered = "".join(f' {name}="{value}"' for name, value in attributes.items())
+    rendered = "".join([f' {name}="{value}"' for name, value in attributes.items()])
     return f'<{tag}{rendered} mark="{nonce}">\n{escape_tags(content)}\n</{tag} mark="{nonce}">'
 
 

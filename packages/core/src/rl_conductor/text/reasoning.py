@@ -103,11 +103,16 @@ class Split:
 
 def split_reasoning(text: str, *, start: ReasoningStart = "unknown", truncated: bool = False) -> Split:
     """Splits a whole reply; see `ReasoningFilter`."""
-    if not (truncated and start == "inside") and _SIGN.search(text) is None:
+    if not (truncated and start == "inside") and not may_contain_reasoning(text):
         return Split(reasoning="", answer=text)
     reply = ReasoningFilter(start)
     answer = reply.add(text) + reply.end(truncated=truncated)
     return Split(reasoning=reply.reasoning, answer=answer, closed_unopened=reply.closed_unopened)
+
+
+def may_contain_reasoning(text: str) -> bool:
+    """Returns whether a reply may contain a delimiter of reasoning; `False` is certain."""
+    return _SIGN.search(text) is not None
 
 
 def opening_at_end(prompt: str) -> str:

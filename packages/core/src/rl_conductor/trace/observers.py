@@ -45,14 +45,17 @@ def observe(observer: Observer) -> Callable[[], None]:
 
 
 @contextmanager
-def observe_run(info: RunInfo, emit: Listener) -> Iterator[Listener]:
+def observe_run(info: Callable[[], RunInfo], emit: Listener) -> Iterator[Listener]:
     """Enters all observers, and yields a listener that calls theirs and then `emit`."""
+    if not _observers:
+        yield emit
+        return
     with ExitStack() as stack:
-        listeners = [stack.enter_context(observer(info)) for observer in _observers]
+        listeners = [stack.enter_context(observer(info())) for observer in _observers]
 
         def notify(event: Event) -> None:
             for listener in listeners:
                 listener(event)
             emit(event)
 
-        yield notify if listeners else emit
+        yield notify

@@ -114,4 +114,7 @@ class Message(Value):
     @property
     def text(self) -> str:
         """The text parts, joined; images, files and reasoning are left out."""
-        return "".join([part.text for part in self.content if isinstance(part, TextPart)])
+        content = self.content
+        if len(content) == 1 and isinstance(content[0], TextPart):
+            return content[0].text
+        return "".join([part.text for part in content if isinstance(part, TextPart)])

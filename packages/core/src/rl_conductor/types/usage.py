@@ -61,7 +61,8 @@ class Usage(Value):
         return total((self, other))
 
 
-_FIELDS = tuple((name, attrgetter(name)) for name in Usage.model_fields)
+_NAMES = tuple(Usage.model_fields)
+_values = attrgetter(*_NAMES)
 
 
 def total(usages: Iterable[Usage]) -> Usage:
@@ -69,4 +70,7 @@ def total(usages: Iterable[Usage]) -> Usage:
     items = tuple(usages)
     if len(items) == 1:
         return items[0]
-    return Usage(**{name: sum(map(value_of, items)) for name, value_of in _FIELDS})
+    if not items:
+        return Usage()
+    sums = map(sum, zip(*map(_values, items), strict=True))
+    return Usage(**dict(zip(_NAMES, sums, strict=True)))

@@ -111,20 +111,24 @@ def estimate_input_tokens(request: Request) -> int:
 
 def min_input_tokens(request: Request) -> int:
     """Estimates the minimum number of input tokens of `request`, by its text alone."""
-    chars = sum(
-        len(message.text) + sum(len(call.arguments) for call in message.tool_calls) for message in request.messages
-    )
+    chars = sum([len(message.text) for message in request.messages])
+    chars += sum([len(call.arguments) for message in request.messages for call in message.tool_calls])
     return chars // MAX_CHARS_PER_TOKEN
 
 
 def _text_bytes(request: Request) -> int:
     """Counts the bytes of all text: messages, tool calls, tools and the schema of the reply."""
-    count = sum(_bytes(tool.model_dump_json()) for tool in request.tools)
+    count = 0
+    for tool in request.tools:
+        count += _bytes(tool.model_dump_json())
     if isinstance(request.response_format, JsonFormat):
         count += _bytes(request.response_format.model_dump_json())
     for message in request.messages:
-        count += sum(_bytes(call.arguments) + _bytes(call.name) for call in message.tool_calls)
-        count += sum(_bytes(part.text) for part in message.content if not isinstance(part, ImagePart | FilePart))
+        for call in message.tool_calls:
+            count += _bytes(call.arguments) + _bytes(call.name)
+        for part in message.content:
+            if not isinstance(part, ImagePart | FilePart):
+                count += _bytes(part.text)
     return count
 
 

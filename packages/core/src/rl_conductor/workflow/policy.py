@@ -128,6 +128,8 @@ class Policy(Value):
         Raises:
             PolicyError: its planner may not see the user's data.
         """
+        if not outer:
+            return self
         denied = {
             card.name
             for policy in outer

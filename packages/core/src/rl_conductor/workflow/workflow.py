@@ -225,9 +225,11 @@ class PlanSpace(Value):
     def step_violations(self, workflow: Workflow) -> tuple[str, ...]:
         """Describes the rules that single steps break; later steps can't fix these, so it checks partial plans, too."""
         return tuple(
-            f"step {index + 1}: {problem}"
-            for index, step in enumerate(workflow.steps)
-            for problem in self._step_problems(workflow, index, step)
+            [
+                f"step {index + 1}: {problem}"
+                for index, step in enumerate(workflow.steps)
+                for problem in self._step_problems(workflow, index, step)
+            ]
         )
 
     def check(self, workflow: Workflow) -> Workflow:
@@ -270,14 +272,17 @@ class PlanSpace(Value):
             problems.append(f"a subtask of {len(step.subtask)} characters; at most {self.subtask_chars} are allowed")
         if self.access == "binary" and step.access not in (frozenset(), frozenset(range(index))):
             problems.append("a step sees either no earlier step or all of them")
-        problems += [
-            f"there is no input {name!r}; there {self._list_inputs()}"
-            for name in sorted((step.inputs or frozenset()) - {*self.inputs, *self.shared_inputs})
-        ]
+        if step.inputs:
+            problems += [
+                f"there is no input {name!r}; there {self._list_inputs()}"
+                for name in sorted(step.inputs - {*self.inputs, *self.shared_inputs})
+            ]
         if step.recall and self.recallable is None:
             problems.append("there is no earlier round to recall")
         elif self.access == "binary" and self.recallable is not None and index and step.recall != bool(step.access):
             problems.append("a step sees the earlier rounds exactly when it sees the earlier steps")
+        if not self.forbidden_flows:
+            return problems
         sources = {workflow.steps[i].worker for i in workflow.sources[index]}
         for i in (index, *workflow.sources[index]):
             if workflow.steps[i].recall:

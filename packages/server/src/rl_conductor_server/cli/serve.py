@@ -142,12 +142,13 @@ def _discover(settings: Settings) -> DiscoveredPool:
 async def _serve_until_signal(
     settings: Settings, models: ModelCatalog, discovered: DiscoveredPool, listener: socket.socket, *, show_banner: bool
 ) -> None:
-    from rl_conductor_server.listen import http_server  # noqa: PLC0415
+    from rl_conductor_server.listen import collect_garbage_rarely, http_server  # noqa: PLC0415
     from rl_conductor_server.service import Service  # noqa: PLC0415
 
     service = await Service.create(models, settings)
     if show_banner:
         _print_banner(service, discovered, listener)
+    collect_garbage_rarely()
     await http_server(service).serve(sockets=[listener])
 
 
