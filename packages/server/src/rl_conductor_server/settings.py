@@ -173,6 +173,23 @@ class IntakeEntry(_Entry):
     """Seconds that runs in progress may still take after the shutdown signal."""
 
 
+class BatchEntry(_Entry):
+    """Files and batches: `[batches]`."""
+
+    concurrency: int = Field(default=4, ge=0)
+    """Maximum number of items that a server processes at once; with 0, only `rl-conductor worker` processes them."""
+    file_bytes: int = Field(default=16 * 2**20, ge=1024)
+    """Maximum size of an uploaded file."""
+    lines: int = Field(default=10_000, ge=1)
+    """Maximum number of requests in a file."""
+    reply_bytes: int = Field(default=2**20, ge=1024)
+    """Maximum size of a result; the item fails if it is larger."""
+    key_bytes: int = Field(default=256 * 2**20, ge=1024)
+    """Maximum size of all files of a key, results included; with more, it can't upload."""
+    unfinished: int = Field(default=20, ge=1)
+    """Maximum number of batches of a key that have not ended."""
+
+
 class LogEntry(_Entry):
     """The log on stderr: `[log]`."""
 
@@ -201,6 +218,7 @@ class Settings(_Entry):
     """More administrators, each with a name for the log."""
     store: StoreEntry = StoreEntry()
     intake: IntakeEntry = IntakeEntry()
+    batches: BatchEntry = BatchEntry()
     log: LogEntry = LogEntry()
 
     @property

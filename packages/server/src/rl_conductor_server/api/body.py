@@ -53,7 +53,7 @@ def content_length(http: Request, max_bytes: int) -> int:
     """Returns the size that a request declares, or `max_bytes` if it declares none. Raises `ApiError` above that."""
     size = int(http.headers.get("content-length", max_bytes))
     if size > max_bytes:
-        raise _too_large(max_bytes)
+        raise too_large(max_bytes)
     return size
 
 
@@ -62,11 +62,12 @@ async def _read_chunks(http: Request, max_bytes: int) -> bytes:
     async for chunk in http.stream():
         body += chunk
         if len(body) > max_bytes:
-            raise _too_large(max_bytes)
+            raise too_large(max_bytes)
     return bytes(body)
 
 
-def _too_large(max_bytes: int) -> ApiError:
+def too_large(max_bytes: int) -> ApiError:
+    """Creates the error for a body of more than `max_bytes`."""
     return ApiError(f"the body is larger than {max_bytes:,} bytes", status=413, code="too_large")
 
 

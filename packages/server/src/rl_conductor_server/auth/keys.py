@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import hmac
 import json
@@ -66,6 +67,11 @@ class ApiKey(KeyBudget):
         if self._entry and self._bucket and (wait := self._bucket.take()):
             message = f"this key is limited to {self._entry.requests_per_minute} requests a minute"
             raise ApiError(message, status=429, code="rate_limit_exceeded", retry_after=wait)
+
+    async def wait_for_rate(self) -> None:
+        """Counts a request as soon as the rate limit allows it, for requests that no client waits for."""
+        while self._bucket and (wait := self._bucket.take()):  # noqa: ASYNC110
+            await asyncio.sleep(wait)
 
     async def report(self) -> dict[str, object]:
         """Returns the settings and the spending of the key, for the administrator."""
