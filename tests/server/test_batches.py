@@ -347,6 +347,7 @@ async def test_a_request_that_kills_its_process_is_given_up_after_five_attempts(
     assert await last.items.claim(1) == []
     await last.aclose()
     batch = await client.batches.retrieve(made.id)
+    assert batch.request_counts is not None
     assert (batch.status, batch.request_counts.failed) == ("completed", 1)
 
 

@@ -15,7 +15,13 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from rl_conductor_server.api.adapter import ApiAdapter, ResponseHeader
-from rl_conductor_server.api.body import content_length, read_idempotency_key, read_json, run_until_disconnect
+from rl_conductor_server.api.body import (
+    content_length,
+    read_idempotency_key,
+    read_json,
+    run_until_disconnect,
+    wants_cached,
+)
 from rl_conductor_server.api.body_limits import BodyBudget, check_counts
 from rl_conductor_server.api.results import Results
 from rl_conductor_server.api.sse import EventStream, encode_frames, wait_started
@@ -220,7 +226,7 @@ class Service:
             if is_set:
                 raise invalid_request(f"{field} can't be used in a batch; leave it out", param=field)
         parsed = await adapter.add_history(parsed, self.store, key=key.name, limits=self.settings.intake)
-        admitted = await self._admit(adapter, key, parsed, idempotency_key)
+        admitted = await self._admit(adapter, key, parsed, idempotency_key, reads_cache=False)
         if admitted[0].is_checked:
             raise invalid_request(
                 "the guardrails of this model must check a request before it is stored, as that of a batch is; send it "
@@ -243,7 +249,7 @@ class Service:
     async def _answer(
         self, http: Request, adapter: ApiAdapter, key: ApiKey, parsed: ParsedRequest, subscriptions: ExitStack
     ) -> Response:
-        admitted = await self._admit(adapter, key, parsed, read_idempotency_key(http))
+        admitted = await self._admit(adapter, key, parsed, read_idempotency_key(http), reads_cache=wants_cached(http))
         if parsed.is_background and admitted[0].is_checked:
             raise invalid_request(
                 "background can't be combined with the guardrails of this model: the request may not be stored before "
@@ -253,14 +259,22 @@ class Service:
         return await run_until_disconnect(http.receive, self._respond(adapter, admitted, subscriptions))
 
     async def _admit(
-        self, adapter: ApiAdapter, key: ApiKey, parsed: ParsedRequest, idempotency_key: str | None
+        self, adapter: ApiAdapter, key: ApiKey, parsed: ParsedRequest, idempotency_key: str | None, *, reads_cache: bool
     ) -> list[AdmittedRequest]:
         """Selects the model, which the key must have access to, and the arm of an experiment."""
         model = self.catalog.find(parsed.model)
         key.check_model(model)
         arm = await self._select_arm(key, model, parsed, idempotency_key)
         model = self.experiments.select_model(arm, model)
-        return admit(key, model, adapter.name, parsed, idempotency_key=idempotency_key)
+        return admit(
+            key,
+            model,
+            adapter.name,
+            parsed,
+            idempotency_key=idempotency_key,
+            cache_seconds=key.cache_seconds,
+            reads_cache=reads_cache,
+        )
 
     async def _select_arm(
         self, key: ApiKey, model: ServedModel, parsed: ParsedRequest, idempotency_key: str | None
@@ -288,6 +302,8 @@ class Service:
         parsed, model = admitted[0].parsed, admitted[0].model
         header = _header(runs, model)
         headers = _headers(runs, parsed, model.arm)
+        if admitted[0].cache_digest is not None:
+            headers["x-conductor-cache"] = "hit" if all(run.is_cached for run in runs) else "miss"
         if parsed.stream:
             await wait_started(runs)
             frames = encode_frames(parsed, adapter.stream(parsed, header), runs)

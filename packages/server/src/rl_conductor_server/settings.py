@@ -53,6 +53,8 @@ class KeyEntry(BudgetEntry):
     sha256: Sha256
     """SHA-256 of the key, in hex; `rl-conductor serve --new-key NAME` generates both."""
     requests_per_minute: int | None = Field(default=None, ge=1)
+    cache_seconds: int | None = Field(default=None, ge=1)
+    """How old an answer may be that is repeated for the same request of this key; `None` disables the cache."""
     models: frozenset[str] | None = None
     """The models that it has access to; `None` means all."""
 

@@ -83,6 +83,12 @@ def read_idempotency_key(http: Request) -> str | None:
     return key
 
 
+def wants_cached(http: Request) -> bool:
+    """Returns `False` if the header `Cache-Control` asks for a new answer."""
+    directives = {part.strip().lower() for part in http.headers.get("cache-control", "").split(",")}
+    return not directives & {"no-cache", "no-store", "max-age=0"}
+
+
 async def run_until_disconnect(receive: Receive, work: Awaitable[T]) -> T:
     """Returns the result of `work`, or cancels it when the client disconnects.
 

@@ -51,6 +51,11 @@ class ApiKey(KeyBudget):
         self._entry = entry
         self._bucket = TokenBucket(entry.requests_per_minute) if entry and entry.requests_per_minute else None
 
+    @property
+    def cache_seconds(self) -> int | None:
+        """How old a cached answer may be; `None` if the key does not use the response cache."""
+        return self._entry.cache_seconds if self._entry else None
+
     def may_use(self, model: ServedModel) -> bool:
         """Returns `True` if this key has access to `model`."""
         models = self._entry.models if self._entry else None
@@ -83,6 +88,8 @@ class KeyTerms(BudgetEntry):
     """The limits of a key that is created at run time."""
 
     requests_per_minute: int | None = Field(default=None, ge=1)
+    cache_seconds: int | None = Field(default=None, ge=1)
+    """How old an answer may be that is repeated for the same request; `None` disables the cache."""
     models: frozenset[str] | None = None
     """The models that it has access to; `None` means all."""
     expires_in_days: float | None = Field(default=None, gt=0, le=36_500)

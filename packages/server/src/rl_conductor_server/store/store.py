@@ -31,6 +31,7 @@ from rl_conductor_server.store.keys.browser_sessions import BrowserSessions
 from rl_conductor_server.store.keys.budget_leases import BudgetLeases, BudgetPeriod, BudgetState
 from rl_conductor_server.store.models import Arm, Claim, NewRun, RunRow, Search, Spending, SpendingGroup, Status
 from rl_conductor_server.store.runs.audit_records import read_records
+from rl_conductor_server.store.runs.cache import ResponseCache
 from rl_conductor_server.store.runs.experiments import ExperimentStore
 from rl_conductor_server.store.runs.feedback import FeedbackStore
 from rl_conductor_server.store.runs.leases import END_BATCH_SIZE, RunLeases
@@ -88,6 +89,7 @@ class Store:
         self.sessions = BrowserSessions(engine, self.write_queue)
         self.keys = KeyStore(engine, self.write_queue)
         self.responses = ResponseStore(engine, self.write_queue)
+        self.cache = ResponseCache(engine, self.write_queue)
         self.files = FileStore(engine, self.write_queue)
         self.batches = BatchStore(engine, self.write_queue, self._statements)
         self.items = BatchItems(engine, self.write_queue, self._statements, self.owner, lease)

@@ -81,6 +81,7 @@ def _sanitize(text: str) -> str:
 
 metadata = MetaData()
 IS_RUNNING = sql("status = 'running'")
+IS_CACHEABLE = sql("cache_digest IS NOT NULL")
 
 runs = Table(
     "runs",
@@ -112,11 +113,22 @@ runs = Table(
     Column("charged_tokens", Count, nullable=False, server_default="0"),
     Column("reserved_usd", Dollars, nullable=False, server_default="0"),
     Column("reserved_tokens", Count, nullable=False, server_default="0"),
+    Column("cache_digest", String(64)),
+    Column("cached_from", String(32)),
+    Column("saved_usd", Dollars, nullable=False, server_default="0"),
     Index("runs_by_idempotency", "key", "idempotency", "choice", unique=True),
     Index("runs_by_key", "key", "created"),
     Index("runs_by_charge", "key", "created", "charged_usd", "charged_tokens"),
     Index("runs_by_time", "created"),
     Index("runs_by_side", "model", "side", "created"),
+    Index(
+        "runs_by_cache_digest",
+        "key",
+        "cache_digest",
+        "created",
+        sqlite_where=IS_CACHEABLE,
+        postgresql_where=IS_CACHEABLE,
+    ),
     Index("runs_under_way", "heartbeat", sqlite_where=IS_RUNNING, postgresql_where=IS_RUNNING),
 )
 """One row per run; `trace` is set when the run ends. `question` and `answer` are excerpts for lists and search."""
