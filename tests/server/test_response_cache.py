@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from collections.abc import Iterator
 from decimal import Decimal
 from typing import Any
 
@@ -158,7 +159,7 @@ async def test_a_deleted_response_is_no_longer_in_the_cache(serve: Serve) -> Non
 async def test_an_answer_that_was_cut_off_is_not_cached(serve: Serve) -> None:
     usage = Usage(output_tokens=1, calls=1)
     cut_off = Completion(message=Message.assistant("half"), usage=usage, finish_reason="length", model="a")
-    replies = iter([cut_off, "whole"])
+    replies: Iterator[Completion | str] = iter([cut_off, "whole"])
     worker = ScriptedModel(lambda _: next(replies))
     at = await serve({"a": worker, "b": worker}, keys=KEYS)
     assert [said(await ask(at)) for _ in range(3)] == ["half", "whole", "whole"]

@@ -142,9 +142,9 @@ class BatchWorker:
     async def _run(self, item: ClaimedItem, adapter: ApiAdapter) -> ItemResult:
         """Runs one request under its key. Raises an exception if there is no answer."""
         key = self._service.keys.find(item.key)
-        answered = await self._service.complete(adapter, key, item.body.encode(), idempotency_key=item.idempotency_key)
+        completed = await self._service.complete(adapter, key, item.body.encode(), idempotency_key=item.idempotency_key)
         place = item.batch, item.line, item.custom_id
-        text = result_line(*place, status=200, request_id=answered.run, body=answered.body)
+        text = result_line(*place, status=200, request_id=completed.run, body=completed.body)
         size, limit = len(text.encode(errors="replace")), self._service.settings.batches.reply_bytes
         if size > limit:
             message = f"the reply has {size:,} bytes; at most {limit:,} are allowed"

@@ -75,8 +75,8 @@ async def list_batches(
 ) -> dict[str, Any]:
     """Lists the batches of the key, newest first."""
     last = None if after is None else await _find(service, after, key.name)
-    found = await service.store.batches.list_batches(key=key.name, after=last, limit=limit + 1)
-    return list_body([_body(batch) for batch in found], limit)
+    batches = await service.store.batches.list_batches(key=key.name, after=last, limit=limit + 1)
+    return list_body([_body(batch) for batch in batches], limit)
 
 
 @router.get("/{batch_id}")
@@ -96,10 +96,10 @@ async def cancel(batch_id: str, service: ServiceDependency, key: Caller) -> dict
 
 
 async def _find(service: Service, batch: str, key: str) -> StoredBatch:
-    found = await service.store.batches.get(batch, key=key)
-    if found is None:
+    stored = await service.store.batches.get(batch, key=key)
+    if stored is None:
         raise ApiError(f"No batch found with id {batch[:64]!r}.", status=404, code="batch_not_found")
-    return found
+    return stored
 
 
 def _body(batch: StoredBatch) -> dict[str, Any]:

@@ -79,10 +79,10 @@ async def list_files(
     """Lists the files of the key."""
     last = None if after is None else await find_file(service, after, key.name, param="after")
     newest_first = order == "desc"
-    found = await service.store.files.list_files(
+    files = await service.store.files.list_files(
         key=key.name, purpose=purpose, after=last, limit=limit + 1, newest_first=newest_first
     )
-    return list_body([_body(file) for file in found], limit)
+    return list_body([_body(file) for file in files], limit)
 
 
 @router.get("/{file_id}")
@@ -115,10 +115,10 @@ async def find_file(service: Service, file: str, key: str, *, param: str = "file
     Raises:
         ApiError: there is none, or it belongs to another key.
     """
-    found = await service.store.files.get(file, key=key)
-    if found is None:
+    stored = await service.store.files.get(file, key=key)
+    if stored is None:
         raise ApiError(f"No such File object: {file[:64]!r}", status=404, code="file_not_found", param=param)
-    return found
+    return stored
 
 
 def list_body(data: list[dict[str, Any]], limit: int) -> dict[str, Any]:

@@ -91,8 +91,8 @@ class BatchItems:
         is_own = and_(batch_items.c.owner == self._owner, batch_items.c.status == "running")
         connection.execute(update(batch_items).where(is_own).values(heartbeat=self._now))
         query = select(batch_items.c.batch, batch_items.c.line).join(batches).where(is_own)
-        wanted = connection.execute(query.where(batches.c.status != "cancelling")).all()
-        return sorted(set(active) - {(row.batch, row.line) for row in wanted})
+        continued = connection.execute(query.where(batches.c.status != "cancelling")).all()
+        return sorted(set(active) - {(row.batch, row.line) for row in continued})
 
     async def finish(self, item: ClaimedItem, result: ItemResult) -> None:
         """Stores the result of an item, unless another process has taken it over; the last one ends the batch."""
