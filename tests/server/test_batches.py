@@ -114,18 +114,30 @@ async def test_requests_without_an_answer_are_in_the_error_file(serve: Serve) ->
         ([{**chat(1), "url": RESPONSES}], 1, "mismatched_url"),
         ([{"custom_id": "x", "url": CHAT}], 1, "invalid_request"),
         ([chat(1), chat(2), chat(3)], None, "too_many_requests"),
-        ([""], None, "empty_file"),
+        (["\n"], None, "empty_file"),
+        (["\n\n\n\n"], None, "too_many_requests"),
+        ([chat(1, user="x" * 2_000)], 1, "request_too_large"),
     ],
 )
 async def test_a_file_with_a_bad_line_is_rejected_as_a_whole(serve: Serve, lines: Any, line: Any, code: str) -> None:
     a = repeat()
-    client = (await serve({"a": a}, batches={"lines": 2})).openai()
+    client = (await serve({"a": a}, batches={"lines": 2}, intake={"body_bytes": 1_500})).openai()
     batch = await create(client, lines)
     assert (batch.status, batch.request_counts.total) == ("failed", 0)
     (error,) = batch.errors.data
     assert (error.line, error.code) == (line, code)
     assert batch.failed_at
     assert not a.requests
+
+
+async def test_a_line_ends_only_where_json_lines_do(serve: Serve) -> None:
+    at = await serve()
+    client = at.openai()
+    question = "one\u2028two\x85three"
+    line = chat(1, messages=[{"role": "user", "content": question}])
+    batch = await ended(client, (await create(client, [json.dumps(line, ensure_ascii=False)])).id)
+    (run,) = await at.service.store.list_runs()
+    assert (batch.status, run.question) == ("completed", question)
 
 
 async def test_files_and_batches_of_another_key_are_not_found(serve: Serve) -> None:

@@ -221,6 +221,24 @@ class Service:
         Raises:
             ConductorError: the request is rejected, or there is no answer.
         """
+        with self.bodies.reserve(len(body)):
+            admitted = await self._admit_item(adapter, key, body, idempotency_key)
+            await key.wait_for_rate()
+            runs = list[RunHandle]()
+            try:
+                for request in admitted:
+                    runs.append(await self._start(adapter, request))
+                results = Results(await asyncio.gather(*(run.result() for run in runs)))
+            except asyncio.CancelledError:
+                tasks = [self.runs.cancel(run.id) for run in runs]
+                await asyncio.gather(*(task for task in tasks if task), return_exceptions=True)
+                raise
+        response = adapter.response(admitted[0].parsed, _header(runs, admitted[0].model), results)
+        return CompletedRequest(response, runs[0].id)
+
+    async def _admit_item(
+        self, adapter: ApiAdapter, key: ApiKey, body: bytes, idempotency_key: str
+    ) -> list[AdmittedRequest]:
         parsed = await self._parse(body, adapter)
         for field, is_set in (("stream", parsed.stream), ("background", parsed.is_background)):
             if is_set:
@@ -233,18 +251,7 @@ class Service:
                 "by itself",
                 param="model",
             )
-        await key.wait_for_rate()
-        runs = list[RunHandle]()
-        try:
-            for request in admitted:
-                runs.append(await self._start(adapter, request))
-            results = Results(await asyncio.gather(*(run.result() for run in runs)))
-        except asyncio.CancelledError:
-            tasks = [self.runs.cancel(run.id) for run in runs]
-            await asyncio.gather(*(task for task in tasks if task), return_exceptions=True)
-            raise
-        response = adapter.response(parsed, _header(runs, admitted[0].model), results)
-        return CompletedRequest(response, runs[0].id)
+        return admitted
 
     async def _answer(
         self, http: Request, adapter: ApiAdapter, key: ApiKey, parsed: ParsedRequest, subscriptions: ExitStack

@@ -183,7 +183,7 @@ class BatchEntry(_Entry):
     file_bytes: int = Field(default=16 * 2**20, ge=1024)
     """Maximum size of an uploaded file."""
     lines: int = Field(default=10_000, ge=1)
-    """Maximum number of requests in a file."""
+    """Maximum number of lines of a file."""
     reply_bytes: int = Field(default=2**20, ge=1024)
     """Maximum size of a result; the item fails if it is larger."""
     key_bytes: int = Field(default=256 * 2**20, ge=1024)

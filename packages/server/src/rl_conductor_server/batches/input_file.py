@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from io import StringIO
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -26,16 +27,18 @@ class _Line(BaseModel):
     body: dict[str, Any]
 
 
-def read_items(content: str, endpoint: Endpoint, limits: BatchEntry) -> tuple[list[NewItem], list[InputError]]:
+def read_items(
+    content: str, endpoint: Endpoint, limits: BatchEntry, *, max_body_bytes: int
+) -> tuple[list[NewItem], list[InputError]]:
     """Returns the items of a file, and its errors; a file with an error is rejected as a whole."""
     items, errors, seen = list[NewItem](), list[InputError](), set[str]()
-    for number, text in enumerate(content.splitlines(), start=1):
+    for number, text in enumerate(StringIO(content, newline="\n"), start=1):  # `splitlines` knows other line ends
+        if number > limits.lines:
+            message = f"the file has more than {limits.lines:,} lines; split it"
+            return [], [InputError(code="too_many_requests", message=message)]
         if not text.strip():
             continue
-        if len(items) >= limits.lines:
-            message = f"the file has more than {limits.lines:,} requests; split it"
-            return [], [InputError(code="too_many_requests", message=message)]
-        item = _read_item(number, text, endpoint, seen)
+        item = _read_item(number, text, endpoint, seen, max_body_bytes)
         if isinstance(item, NewItem):
             items.append(item)
         elif len(errors) < MAX_ERRORS:
@@ -45,7 +48,7 @@ def read_items(content: str, endpoint: Endpoint, limits: BatchEntry) -> tuple[li
     return items, errors
 
 
-def _read_item(number: int, text: str, endpoint: Endpoint, seen: set[str]) -> NewItem | InputError:
+def _read_item(number: int, text: str, endpoint: Endpoint, seen: set[str], max_bytes: int) -> NewItem | InputError:
     try:
         line = _Line.model_validate_json(text)
     except ValidationError as error:
@@ -59,5 +62,9 @@ def _read_item(number: int, text: str, endpoint: Endpoint, seen: set[str]) -> Ne
     if line.custom_id in seen:
         message = f"line {number} repeats the custom_id {line.custom_id!r}; give each request its own"
         return InputError(code="duplicate_custom_id", message=message, line=number, param="custom_id")
+    body = to_json(line.body)
+    if len(body) > max_bytes:
+        message = f"the body in line {number} has {len(body):,} bytes; at most {max_bytes:,} are allowed"
+        return InputError(code="request_too_large", message=message, line=number, param="body")
     seen.add(line.custom_id)
-    return NewItem(line=number, custom_id=line.custom_id, body=to_json(line.body).decode())
+    return NewItem(line=number, custom_id=line.custom_id, body=body.decode())

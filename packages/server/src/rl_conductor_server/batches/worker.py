@@ -24,6 +24,8 @@ POLL_SECONDS = 1.0
 MAX_RETRIES = 5
 """How often an item is tried again that was rejected because of overload or a rate limit."""
 MAX_RETRY_DELAY = 60.0
+BUSY = "busy"
+"""The code of an error because requests of clients take all the room; then an item waits, however long."""
 ADAPTERS: dict[str, ApiAdapter] = {"/v1/chat/completions": ChatCompletions(), "/v1/responses": Responses()}
 
 
@@ -68,7 +70,7 @@ class BatchWorker:
             room = self._concurrency - len(self._active)
             claimed = 0
             with suppress(SQLAlchemyError, StoreUnavailableError):  # the next attempt may succeed
-                if room > 0 and await items.has_batches():
+                if room > 0 and await items.can_claim():
                     for item in await items.claim(room):
                         claimed += 1
                         self._begin(item)
@@ -99,7 +101,8 @@ class BatchWorker:
                         if place in self._active:
                             self._cancelled.add(place)
                             self._active[place][1].cancel()
-                    self._service.metrics.set_queued_items(await store.items.tend(store.batches))
+                    await store.items.tend(store.batches)
+                self._service.metrics.set_queued_items(await store.items.count_queued())
 
     async def _process(self, item: ClaimedItem) -> None:
         try:
@@ -120,24 +123,22 @@ class BatchWorker:
 
     async def _answer(self, item: ClaimedItem) -> ItemResult:
         """Answers one request. Errors are results, too."""
-        adapter = ADAPTERS[item.endpoint]
-        for attempt in range(MAX_RETRIES + 1):
+        adapter, retries = ADAPTERS[item.endpoint], 0
+        while True:
             try:
                 return await self._run(item, adapter)
             except Exception as error:
                 failure = to_api_error(error)
                 if failure.status == 500:
                     log.exception("a request of %s failed", item.batch)
-                if failure.code == "stopping":
-                    raise asyncio.CancelledError from error
-                if failure.retry_after is None or attempt == MAX_RETRIES:
-                    body = adapter.error_body(failure)
-                    text = result_line(
-                        item.batch, item.line, item.custom_id, status=failure.status, request_id="", body=body
-                    )
-                    return ItemResult(status="failed", text=text)
-                await asyncio.sleep(min(failure.retry_after, MAX_RETRY_DELAY))
-        raise AssertionError
+            if failure.code == "stopping":
+                raise asyncio.CancelledError
+            retries += failure.code != BUSY
+            if failure.retry_after is None or retries > MAX_RETRIES:
+                body = adapter.error_body(failure)
+                place = item.batch, item.line, item.custom_id
+                return ItemResult(status="failed", text=result_line(*place, status=failure.status, body=body))
+            await asyncio.sleep(min(failure.retry_after, MAX_RETRY_DELAY))
 
     async def _run(self, item: ClaimedItem, adapter: ApiAdapter) -> ItemResult:
         """Runs one request under its key. Raises an exception if there is no answer."""

@@ -46,7 +46,9 @@ async def create(http: Request, service: ServiceDependency, key: Caller) -> dict
         raise invalid_request("input_file_id must name a file with the purpose 'batch'", param="input_file_id")
     with service.bodies.reserve(file.bytes):
         content = await service.store.files.read_upload(file.id, key=key.name) or ""
-        items, errors = await asyncio.to_thread(read_items, content, body.endpoint, settings.batches)
+        items, errors = await asyncio.to_thread(
+            read_items, content, body.endpoint, settings.batches, max_body_bytes=settings.intake.body_bytes
+        )
         now = service.store.now()
         batch = StoredBatch(
             id=f"batch_{secrets.token_hex(12)}",

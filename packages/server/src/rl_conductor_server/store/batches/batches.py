@@ -112,22 +112,26 @@ class BatchStore:
             connection.execute(delete(batch_items).where(batch_items.c.batch == batch))
             values = {"status": "failed", "ended": self._now, "total": 0, "errors": _errors_json((ABANDONED,))}
             connection.execute(update(batches).where(batches.c.id == batch).values(values))
-        is_expired = and_(batches.c.status.in_(["in_progress", "finalizing"]), batches.c.expires < self._now)
-        for batch in connection.execute(select(batches.c.id).where(is_expired).limit(1)).scalars():
-            connection.execute(update(batches).where(batches.c.id == batch).values(status="finalizing"))
-            self._expire_items(connection, batch)
+        is_expired = and_(batches.c.status == "in_progress", batches.c.expires < self._now)
+        expired = select(batches.c.id).where(is_expired)
+        ids = {*connection.execute(expired).scalars()}
+        connection.execute(update(batches).where(is_expired).values(status="finalizing"))
+        for batch in ids | self._expire_items(connection):
             settle(connection, batch, self._now)
 
-    def _expire_items(self, connection: Connection, batch: str) -> None:
-        is_queued = and_(batch_items.c.batch == batch, batch_items.c.status == "queued")
-        query = select(batch_items.c.line, batch_items.c.custom_id).where(is_queued).limit(INSERT_SIZE)
-        rows = connection.execute(query).all()
+    def _expire_items(self, connection: Connection) -> set[str]:
+        """Fails some of the queued items of expired batches, and returns the batches."""
+        is_queued = and_(batch_items.c.status == "queued", batches.c.status == "finalizing")
+        query = select(batch_items.c.batch, batch_items.c.line, batch_items.c.custom_id).join(batches)
+        rows = connection.execute(query.where(is_queued).limit(INSERT_SIZE)).all()
         for row in rows:
-            text = error_line(batch, row.line, row.custom_id, code="batch_expired", message=EXPIRED)
+            text = error_line(row.batch, row.line, row.custom_id, code="batch_expired", message=EXPIRED)
             values = {"status": "failed", "body": "", "result": text, "result_bytes": len(text.encode()) + 1}
-            is_item = and_(batch_items.c.batch == batch, batch_items.c.line == row.line)
+            is_item = and_(batch_items.c.batch == row.batch, batch_items.c.line == row.line)
             connection.execute(update(batch_items).where(is_item).values(values))
-        connection.execute(update(batches).where(batches.c.id == batch).values(failed=batches.c.failed + len(rows)))
+            is_batch = batches.c.id == row.batch
+            connection.execute(update(batches).where(is_batch).values(failed=batches.c.failed + 1))
+        return {row.batch for row in rows}
 
     def delete_old(self, connection: Connection, *, before: float) -> None:
         """Deletes files, and batches with their items, from before a time."""

@@ -11,7 +11,7 @@ from rl_conductor_server.store.batches.models import FilePurpose, StoredFile
 from rl_conductor_server.store.tables import batch_items, files
 from rl_conductor_server.store.write_behind import WriteBehindQueue
 
-PAGE_SIZE = 32
+PAGE_SIZE = 8
 """Number of results that are read at once."""
 LISTED = [column for column in files.columns if column.name != "content"]
 ITEM_STATUS = {"output": "done", "errors": "failed"}

@@ -45,6 +45,21 @@ class BatchItems:
         async with self._engine.connect() as connection:
             return (await connection.execute(query)).first() is not None
 
+    async def can_claim(self) -> bool:
+        """Returns `True` if there is an item that nobody processes. A query without a lock, too."""
+        is_orphaned = and_(batch_items.c.status == "running", self._is_expired)
+        async with self._engine.connect() as connection:
+            for condition in (batch_items.c.status == "queued", is_orphaned):
+                if (await connection.execute(select(batch_items.c.line).where(condition).limit(1))).first():
+                    return True
+        return False
+
+    async def count_queued(self) -> int:
+        """Returns the number of queued items of all batches."""
+        query = select(func.count()).select_from(batch_items).where(batch_items.c.status == "queued")
+        async with self._engine.connect() as connection:
+            return int((await connection.execute(query)).scalar_one())
+
     async def claim(self, limit: int) -> Sequence[ClaimedItem]:
         """Claims up to `limit` items, first those of dead processes.
 
@@ -131,16 +146,14 @@ class BatchItems:
     def _is_own(self, place: Place) -> ColumnElement[bool]:
         return and_(_is_at(*place), batch_items.c.owner == self._owner, batch_items.c.status == "running")
 
-    async def tend(self, store: BatchStore) -> int:
-        """Ends what is overdue, on behalf of all processes, and returns the number of queued items."""
+    async def tend(self, store: BatchStore) -> None:
+        """Ends what is overdue, on behalf of all processes."""
 
-        def tend(connection: Connection) -> int:
+        def tend(connection: Connection) -> None:
             store.end_overdue(connection)
             self._cancel_orphaned(connection)
-            query = select(func.count()).select_from(batch_items).where(batch_items.c.status == "queued")
-            return int(connection.execute(query).scalar_one())
 
-        return await self._write_queue.execute(tend)
+        await self._write_queue.execute(tend)
 
     def _cancel_orphaned(self, connection: Connection) -> None:
         """Cancels items of dead processes whose batch is being cancelled or has expired."""

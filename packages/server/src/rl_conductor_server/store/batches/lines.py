@@ -6,7 +6,9 @@ import json
 from typing import Any
 
 
-def result_line(batch: str, line: int, custom_id: str, *, status: int, request_id: str, body: dict[str, Any]) -> str:
+def result_line(
+    batch: str, line: int, custom_id: str, *, status: int, body: dict[str, Any], request_id: str = ""
+) -> str:
     """Formats the response to an item."""
     response = {"status_code": status, "request_id": request_id, "body": body}
     return _line(batch, line, custom_id, response=response, error=None)
