@@ -15,6 +15,7 @@ import httpx
 import pytest
 
 from core.runs import SOON, plan
+from rl_conductor_server.store import Store
 from server.conftest import until
 from server.upstream import PATIENCE, process, settings_file, vendor
 
@@ -40,6 +41,20 @@ async def worker(config: Path) -> AsyncGenerator[asyncio.subprocess.Process, Non
         await started.communicate()
 
 
+async def drafts_recorded(url: str, count: int) -> None:
+    """Waits until the first steps of so many runs are in the store."""
+    store = await Store.open(url)
+    try:
+        async with asyncio.timeout(SOON):
+            while True:
+                rounds = [await store.get_rounds(run.id) for run in await store.list_runs()]
+                if sum(bool(each and each[0].results) for each in rounds) == count:
+                    return
+                await asyncio.sleep(0.05)
+    finally:
+        await store.aclose()
+
+
 @pytest.mark.slow
 async def test_a_killed_worker_is_replaced_by_another_and_no_finished_step_is_paid_again(
     url: str, tmp_path: Path
@@ -60,7 +75,7 @@ async def test_a_killed_worker_is_replaced_by_another_and_no_finished_step_is_pa
             path = f"/v1/batches/{made.json()['id']}"
             async with worker(config) as first:
                 await until(lambda: upstream.asked["c"] == 3)
-                await asyncio.sleep(0.5)  # what has ended is on record within 250 ms
+                await drafts_recorded(url, 3)
                 first.send_signal(signal.SIGKILL)
                 await first.wait()
             upstream.held.clear()

@@ -295,12 +295,13 @@ async def test_uploads_are_limited_and_checked(serve: Serve) -> None:
 
 
 async def test_two_servers_share_the_requests_of_a_batch(serve: Serve, tmp_path: Path) -> None:
-    workers = [ScriptedModel("one", delay=0.02), ScriptedModel("two", delay=0.02)]
-    servers = [await serve({"a": worker, "b": "unused"}, store=shared(tmp_path)) for worker in workers]
+    workers = [ScriptedModel("one", delay=0.04), ScriptedModel("two", delay=0.04)]
+    options: dict[str, Any] = {"store": shared(tmp_path), "batches": {"concurrency": 2}}
+    servers = [await serve({"a": worker, "b": "unused"}, **options) for worker in workers]
     client = servers[0].openai()
-    batch = await ended(client, (await create(client, [chat(number) for number in range(200)])).id)
-    assert batch.request_counts.completed == 200
-    assert sum(len(worker.requests) for worker in workers) == 200
+    batch = await ended(client, (await create(client, [chat(number) for number in range(80)])).id)
+    assert batch.request_counts.completed == 80
+    assert sum(len(worker.requests) for worker in workers) == 80
     assert all(worker.requests for worker in workers)
 
 
