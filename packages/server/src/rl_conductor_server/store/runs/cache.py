@@ -14,6 +14,9 @@ from rl_conductor_server.store.write_behind import WriteBehindQueue
 MAX_TRACE_CHARS = 4 * 2**20
 """Maximum size of a trace that is read as a cached answer; a longer one would delay other requests."""
 
+MAX_CANDIDATES = 3
+"""Maximum number of earlier answers that are read; those that were cut off are passed over."""
+
 
 class ResponseCache:
     """Part of the `Store`."""
@@ -32,17 +35,23 @@ class ResponseCache:
         )
         is_original = and_(runs.c.status == "done", runs.c.cached_from.is_(None), runs.c.trace.is_not(None))
         query = select(runs.c.id, runs.c.trace).where(is_same, is_original)
-        query = query.where(func.length(runs.c.trace) <= MAX_TRACE_CHARS).order_by(runs.c.created.desc()).limit(1)
+        query = (
+            query.where(func.length(runs.c.trace) <= MAX_TRACE_CHARS)
+            .order_by(runs.c.created.desc())
+            .limit(MAX_CANDIDATES)
+        )
         await self._write_queue.flush()
         async with self._engine.connect() as connection:
-            row = (await connection.execute(query)).first()
-        if row is None:
-            return None
-        try:
-            trace = decode(Trace, row.trace, run=row.id)
-        except IncompatibleReleaseError:
-            return None
-        return trace if _is_whole(trace) else None
+            rows = (await connection.execute(query)).all()
+        traces = (_decode(row.trace, row.id) for row in rows)
+        return next((trace for trace in traces if trace is not None and _is_whole(trace)), None)
+
+
+def _decode(text: str, run: str) -> Trace | None:
+    try:
+        return decode(Trace, text, run=run)
+    except IncompatibleReleaseError:
+        return None
 
 
 def _is_whole(trace: Trace) -> bool:
