@@ -16,7 +16,7 @@ from rl_conductor.errors import ConfigError
 from rl_conductor.execution.guarding import WITHHELD
 from rl_conductor.guardrails import Allow, Content, Refuse, Verdict
 from rl_conductor.models.scripted import ScriptedModel
-from rl_conductor_server.cli.serve import _discover
+from rl_conductor_server.cli.serve import discover_pool
 from rl_conductor_server.settings import Settings, read_settings
 from server.conftest import Serve, until
 
@@ -184,7 +184,7 @@ def test_guardrails_stand_in_the_pool_file_and_in_the_settings(tmp_path: Path) -
         'options = { checker = "a", on_doubt = "replace" }\n',
         encoding="utf-8",
     )
-    found = _discover(read_settings(tmp_path / "conductor.toml"))
+    found = discover_pool(read_settings(tmp_path / "conductor.toml"))
     names = [(guard.name, sorted(guard.stages), guard.fail_open, guard.timeout) for guard in found.guardrails]
     assert names == [("pii", ["answer", "input", "reply"], False, 30.0), ("facts", ["answer"], True, 5.0)]
 
@@ -202,7 +202,7 @@ def test_guardrails_stand_in_the_pool_file_and_in_the_settings(tmp_path: Path) -
 def test_a_wrong_entry_says_what_to_write(entry: dict[str, Any], reason: str) -> None:
     settings = Settings.model_validate({"workers": {"a": {"model": "ollama:a"}}, "guardrails": [entry]})
     with pytest.raises(ConfigError, match=reason):
-        _discover(settings)
+        discover_pool(settings)
 
 
 async def test_a_refused_answer_is_not_compared_by_shadow_runs(serve: Serve) -> None:

@@ -51,7 +51,7 @@ async def said_by(serve: Serve, *command: str) -> str:
     return said.decode()
 
 
-@pytest.mark.parametrize("program", PROGRAMS, ids=["openai", "anthropic", "conversation"])
+@pytest.mark.parametrize("program", PROGRAMS, ids=["openai", "anthropic", "conversation", "batch"])
 async def test_the_programs_get_their_answers(serve: Serve, program: str) -> None:
     assert "It is 391." in await said_by(serve, sys.executable, "-c", program)
 
@@ -67,7 +67,14 @@ def test_the_settings_are_settings_and_name_every_one() -> None:
     (text,) = [text for kind, text in BLOCKS if kind == "toml"]
     settings = Settings.model_validate(tomllib.loads(text))
     assert settings.keys["team-a"].models == frozenset({"conductor-mini", "house"})
-    for entry in (settings, settings.store, settings.intake, settings.keys["team-a"], settings.profiles["house"]):
+    for entry in (
+        settings,
+        settings.store,
+        settings.intake,
+        settings.batches,
+        settings.keys["team-a"],
+        settings.profiles["house"],
+    ):
         missing = set(type(entry).model_fields) - entry.model_fields_set
         assert missing <= {"planner", "workers"}
 

@@ -393,12 +393,12 @@ async def test_the_error_for_a_store_that_can_not_be_opened_hides_the_password(u
     assert "secret" not in str(caught.value)
 
 
-async def test_a_store_created_by_a_newer_release_is_not_opened(tmp_path: Path) -> None:
+async def test_a_store_whose_schema_is_not_only_added_to_is_not_opened(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path / 'runs.db'}"
     await (await Store.open(url)).aclose()
     engine = await open_database(url)
     async with engine.begin() as connection:
-        await connection.execute(text("UPDATE alembic_version SET version_num = '9999'"))
+        await connection.execute(text("UPDATE alembic_version SET version_num = '2-0001'"))
     await engine.dispose()
     with pytest.raises(ConfigError, match="was created by a newer release"):
         await Store.open(url)

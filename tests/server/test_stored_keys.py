@@ -12,7 +12,7 @@ import pytest
 
 from core.runs import SOON
 from rl_conductor_server.auth.keys import REFRESH_SECONDS, KeyTerms, create_key, hash_key, revoke_key
-from rl_conductor_server.store import Store
+from rl_conductor_server.store import Store, StoredKey
 from server.conftest import At, Serve
 
 ASK: Any = {"model": "conductor-mini", "messages": [{"role": "user", "content": "Say something."}]}
@@ -151,3 +151,18 @@ async def test_a_key_in_the_store_allows_a_server_that_others_can_reach(serve: S
     foreign = {"host": "conductor.example.com"}
     assert (await at.http.get("/v1/models", headers=foreign)).status_code == 401
     assert (await at.http.get("/v1/models", headers={**foreign, "x-api-key": key})).status_code == 200
+
+
+async def test_a_key_with_settings_of_a_newer_release_is_rejected_and_others_are_not(
+    serve: Serve, caplog: pytest.LogCaptureFixture
+) -> None:
+    at = await serve(**SETTINGS)
+    key = await create(at)
+    now = time.time()
+    newer = StoredKey(sha256=hash_key("key-of-x"), name="x", admin=False, entry='{"region": "eu"}', created=now)
+    assert await at.service.store.keys.add(newer)
+    await at.service.keys.refresh()
+    assert await ask(at, key)
+    with pytest.raises(openai.AuthenticationError):
+        await ask(at, "key-of-x")
+    assert "the key 'x' is rejected, as its settings are of another release: region" in caplog.text

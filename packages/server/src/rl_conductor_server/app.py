@@ -30,8 +30,9 @@ from rl_conductor_server.api.openai_chat.endpoint import ChatCompletions
 from rl_conductor_server.api.openai_chat.schema import ChatBody
 from rl_conductor_server.api.openai_responses.endpoint import Responses
 from rl_conductor_server.api.openai_responses.schema import ResponsesBody
+from rl_conductor_server.batches.worker import BatchWorker
 from rl_conductor_server.catalog import catalog_of
-from rl_conductor_server.endpoints import admin, feedback, health, keys, models, responses, runs, tokens
+from rl_conductor_server.endpoints import admin, batches, feedback, files, health, keys, models, responses, runs, tokens
 from rl_conductor_server.endpoints.dependencies import get_service, json_body
 from rl_conductor_server.errors import ApiError, anthropic_error_body, invalid_request, openai_error_body, to_api_error
 from rl_conductor_server.logs import AccessLog, add_log_fields
@@ -79,7 +80,7 @@ def create_app(*conductors: Conductor, settings: Settings | None = None) -> Fast
     @asynccontextmanager
     async def open_service() -> AsyncGenerator[Service, None]:
         service = await Service.create(catalog, effective)
-        async with service.open():
+        async with service.open(), BatchWorker(service).open():
             yield service
 
     return _build(open_service)
@@ -90,7 +91,7 @@ def service_app(service: Service) -> FastAPI:
 
     @asynccontextmanager
     async def open_service() -> AsyncGenerator[Service, None]:
-        async with service.open():
+        async with service.open(), BatchWorker(service).open():
             yield service
 
     app = _build(open_service)
@@ -155,7 +156,7 @@ def _create_routes() -> list[BaseRoute]:
     for path, (adapter, body) in ADAPTERS.items():
         register = inference.post(path, openapi_extra=json_body(body), responses=ANSWERS, summary=adapter.name)
         register(_endpoint(adapter))
-    endpoints = (models, runs, feedback, responses, tokens, admin, keys, health)
+    endpoints = (models, runs, feedback, responses, files, batches, tokens, admin, keys, health)
     routers = (*(module.router for module in endpoints), pages, inference)
     return [route for router in routers for route in router.routes]
 

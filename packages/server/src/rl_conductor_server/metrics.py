@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from decimal import Decimal
 from functools import partial
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
@@ -63,6 +64,16 @@ class Metrics:
             "conductor_shadows", "Answers sampled for comparison, by outcome.", ["route", "outcome"]
         )
 
+        self._cache_hits = counter("conductor_cache_hits", "Answers from the response cache.", ["model"])
+        self._cache_saved = counter("conductor_cache_saved_usd", "US dollars that these had cost.", ["model"])
+        self._batch_items = counter("conductor_batch_items", "Requests of batches that have ended.", ["outcome"])
+        self._queued_items = Gauge(
+            "conductor_batch_items_queued",
+            "Requests of all batches that wait for a process; the signal to scale workers on.",
+            registry=registry,
+            multiprocess_mode="mostrecent",
+        )
+
     def render(self) -> bytes:
         """Return all metrics in the Prometheus text format, those of all worker processes of this server together."""
         if MULTIPROCESS_FOLDER not in os.environ:
@@ -107,6 +118,17 @@ class Metrics:
             self._dollars.labels(worker).inc(float(call.usage.cost))
             self._tokens.labels(worker, "input").inc(call.usage.input_tokens)
             self._tokens.labels(worker, "output").inc(call.usage.output_tokens)
+
+    def count_cache_hit(self, model: str, saved: Decimal) -> None:
+        """Count an answer from the response cache, and what it had cost."""
+        self._cache_hits.labels(model).inc()
+        self._cache_saved.labels(model).inc(float(saved))
+
+    def count_batch_item(self, outcome: str) -> None:
+        self._batch_items.labels(outcome).inc()
+
+    def set_queued_items(self, count: int) -> None:
+        self._queued_items.set(count)
 
     def count_lost_write(self) -> None:
         self._lost_writes.inc()

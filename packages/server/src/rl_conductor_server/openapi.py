@@ -14,6 +14,7 @@ from rl_conductor_server.api.anthropic_messages.schema import CountTokensBody, M
 from rl_conductor_server.api.openai_chat.schema import ChatBody
 from rl_conductor_server.api.openai_responses.schema import ResponsesBody
 from rl_conductor_server.endpoints.admin import CanaryBody
+from rl_conductor_server.endpoints.batches import CreateBatchBody
 from rl_conductor_server.endpoints.keys import CreateKeyBody, RotateKeyBody
 
 BODIES: tuple[type[BaseModel], ...] = (
@@ -22,6 +23,7 @@ BODIES: tuple[type[BaseModel], ...] = (
     MessagesBody,
     CountTokensBody,
     CanaryBody,
+    CreateBatchBody,
     CreateKeyBody,
     RotateKeyBody,
 )

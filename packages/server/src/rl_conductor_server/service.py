@@ -8,14 +8,20 @@ import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import ExitStack, asynccontextmanager
 from dataclasses import dataclass
-from typing import Self
+from typing import Any, Self
 
 from sqlalchemy.exc import SQLAlchemyError
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from rl_conductor_server.api.adapter import ApiAdapter, ResponseHeader
-from rl_conductor_server.api.body import content_length, read_idempotency_key, read_json, run_until_disconnect
+from rl_conductor_server.api.body import (
+    content_length,
+    read_idempotency_key,
+    read_json,
+    run_until_disconnect,
+    wants_cached,
+)
 from rl_conductor_server.api.body_limits import BodyBudget, check_counts
 from rl_conductor_server.api.results import Results
 from rl_conductor_server.api.sse import EventStream, encode_frames, wait_started
@@ -44,6 +50,15 @@ MAX_STORE_DELAY = 4.0
 """Maximum pause between two attempts to open the store, in seconds."""
 MAX_INLINE_BYTES = 256 * 2**10
 """Size above which a body is parsed in a thread; smaller ones take a few milliseconds."""
+
+
+@dataclass(frozen=True)
+class CompletedRequest:
+    """The response to a request without a client."""
+
+    body: dict[str, Any]
+    run: str
+    """The id of the (first) run."""
 
 
 @dataclass(frozen=True)
@@ -198,15 +213,50 @@ class Service:
 
         return parse() if len(body) <= MAX_INLINE_BYTES else await asyncio.to_thread(parse)
 
+    async def complete(
+        self, adapter: ApiAdapter, key: ApiKey, body: bytes, *, idempotency_key: str
+    ) -> CompletedRequest:
+        """Answers a request that no client waits for. If this is cancelled, so are its runs.
+
+        Raises:
+            ConductorError: the request is rejected, or there is no answer.
+        """
+        with self.bodies.reserve(len(body)):
+            admitted = await self._admit_item(adapter, key, body, idempotency_key)
+            await key.wait_for_rate()
+            runs = list[RunHandle]()
+            try:
+                for request in admitted:
+                    runs.append(await self._start(adapter, request))
+                results = Results(await asyncio.gather(*(run.result() for run in runs)))
+            except asyncio.CancelledError:
+                tasks = [self.runs.cancel(run.id) for run in runs]
+                await asyncio.gather(*(task for task in tasks if task), return_exceptions=True)
+                raise
+        response = adapter.response(admitted[0].parsed, _header(runs, admitted[0].model), results)
+        return CompletedRequest(response, runs[0].id)
+
+    async def _admit_item(
+        self, adapter: ApiAdapter, key: ApiKey, body: bytes, idempotency_key: str
+    ) -> list[AdmittedRequest]:
+        parsed = await self._parse(body, adapter)
+        for field, is_set in (("stream", parsed.stream), ("background", parsed.is_background)):
+            if is_set:
+                raise invalid_request(f"{field} can't be used in a batch; leave it out", param=field)
+        parsed = await adapter.add_history(parsed, self.store, key=key.name, limits=self.settings.intake)
+        admitted = await self._admit(adapter, key, parsed, idempotency_key, reads_cache=False)
+        if admitted[0].is_checked:
+            raise invalid_request(
+                "the guardrails of this model must check a request before it is stored, as that of a batch is; send it "
+                "by itself",
+                param="model",
+            )
+        return admitted
+
     async def _answer(
         self, http: Request, adapter: ApiAdapter, key: ApiKey, parsed: ParsedRequest, subscriptions: ExitStack
     ) -> Response:
-        model = self.catalog.find(parsed.model)
-        key.check_model(model)
-        idempotency_key = read_idempotency_key(http)
-        arm = await self._select_arm(key, model, parsed, idempotency_key)
-        model = self.experiments.select_model(arm, model)
-        admitted = admit(key, model, adapter.name, parsed, idempotency_key=idempotency_key)
+        admitted = await self._admit(adapter, key, parsed, read_idempotency_key(http), reads_cache=wants_cached(http))
         if parsed.is_background and admitted[0].is_checked:
             raise invalid_request(
                 "background can't be combined with the guardrails of this model: the request may not be stored before "
@@ -214,6 +264,24 @@ class Service:
                 param="background",
             )
         return await run_until_disconnect(http.receive, self._respond(adapter, admitted, subscriptions))
+
+    async def _admit(
+        self, adapter: ApiAdapter, key: ApiKey, parsed: ParsedRequest, idempotency_key: str | None, *, reads_cache: bool
+    ) -> list[AdmittedRequest]:
+        """Selects the model, which the key must have access to, and the arm of an experiment."""
+        model = self.catalog.find(parsed.model)
+        key.check_model(model)
+        arm = await self._select_arm(key, model, parsed, idempotency_key)
+        model = self.experiments.select_model(arm, model)
+        return admit(
+            key,
+            model,
+            adapter.name,
+            parsed,
+            idempotency_key=idempotency_key,
+            cache_seconds=key.cache_seconds,
+            reads_cache=reads_cache,
+        )
 
     async def _select_arm(
         self, key: ApiKey, model: ServedModel, parsed: ParsedRequest, idempotency_key: str | None
@@ -225,18 +293,24 @@ class Service:
         earlier = await self.store.find_arm(key.name, idempotency_key) if idempotency_key is not None else None
         return earlier or self.canaries.assign_arm(experiment, key.name, parsed)
 
+    async def _start(self, adapter: ApiAdapter, request: AdmittedRequest) -> RunHandle:
+        run = await self.runs.start(request)
+        adapter.record(request.parsed, run, self.store, key=request.key.name, is_checked=request.is_checked)
+        return run
+
     async def _respond(
         self, adapter: ApiAdapter, admitted: Sequence[AdmittedRequest], subscriptions: ExitStack
     ) -> Response:
         runs = []
         for request in admitted:
-            run = await self.runs.start(request)
+            run = await self._start(adapter, request)
             subscriptions.enter_context(run.subscribe())
-            adapter.record(request.parsed, run, self.store, key=request.key.name, is_checked=request.is_checked)
             runs.append(run)
         parsed, model = admitted[0].parsed, admitted[0].model
-        header = ResponseHeader(runs[0].id, int(runs[0].created), model.pinned, model.fingerprint)
+        header = _header(runs, model)
         headers = _headers(runs, parsed, model.arm)
+        if admitted[0].cache_digest is not None:
+            headers["x-conductor-cache"] = "hit" if all(run.is_cached for run in runs) else "miss"
         if parsed.stream:
             await wait_started(runs)
             frames = encode_frames(parsed, adapter.stream(parsed, header), runs)
@@ -278,6 +352,10 @@ async def _repeat(work: Callable[[], Awaitable[None]], seconds: float) -> None:
         except Exception:  # the next call may succeed; without it, other servers would take over the runs of this one
             log.exception("upkeep failed")
         await asyncio.sleep(seconds)
+
+
+def _header(runs: Sequence[RunHandle], model: ServedModel) -> ResponseHeader:
+    return ResponseHeader(runs[0].id, int(runs[0].created), model.pinned, model.fingerprint)
 
 
 def _headers(runs: Sequence[RunHandle], parsed: ParsedRequest, arm: Arm | None) -> dict[str, str]:

@@ -53,6 +53,8 @@ class KeyEntry(BudgetEntry):
     sha256: Sha256
     """SHA-256 of the key, in hex; `rl-conductor serve --new-key NAME` generates both."""
     requests_per_minute: int | None = Field(default=None, ge=1)
+    cache_seconds: int | None = Field(default=None, ge=1)
+    """How old an answer may be that is repeated for the same request of this key; `None` disables the cache."""
     models: frozenset[str] | None = None
     """The models that it has access to; `None` means all."""
 
@@ -173,6 +175,23 @@ class IntakeEntry(_Entry):
     """Seconds that runs in progress may still take after the shutdown signal."""
 
 
+class BatchEntry(_Entry):
+    """Files and batches: `[batches]`."""
+
+    concurrency: int = Field(default=4, ge=0)
+    """Maximum number of items that a server processes at once; with 0, only `rl-conductor worker` processes them."""
+    file_bytes: int = Field(default=16 * 2**20, ge=1024)
+    """Maximum size of an uploaded file."""
+    lines: int = Field(default=10_000, ge=1)
+    """Maximum number of lines of a file."""
+    reply_bytes: int = Field(default=2**20, ge=1024)
+    """Maximum size of a result; the item fails if it is larger."""
+    key_bytes: int = Field(default=256 * 2**20, ge=1024)
+    """Maximum size of all files of a key, results included; with more, it can't upload."""
+    unfinished: int = Field(default=20, ge=1)
+    """Maximum number of batches of a key that have not ended."""
+
+
 class LogEntry(_Entry):
     """The log on stderr: `[log]`."""
 
@@ -201,6 +220,7 @@ class Settings(_Entry):
     """More administrators, each with a name for the log."""
     store: StoreEntry = StoreEntry()
     intake: IntakeEntry = IntakeEntry()
+    batches: BatchEntry = BatchEntry()
     log: LogEntry = LogEntry()
 
     @property

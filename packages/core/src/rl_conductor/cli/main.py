@@ -40,6 +40,7 @@ COMMANDS = {
 SERVER, TRAINING = "rl-conductor-server", "rl-conductor-training"
 ADD_ONS = {
     "serve": SERVER,
+    "worker": SERVER,
     "runs": SERVER,
     "show": SERVER,
     "audit": SERVER,

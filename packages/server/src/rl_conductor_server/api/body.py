@@ -53,7 +53,7 @@ def content_length(http: Request, max_bytes: int) -> int:
     """Returns the size that a request declares, or `max_bytes` if it declares none. Raises `ApiError` above that."""
     size = int(http.headers.get("content-length", max_bytes))
     if size > max_bytes:
-        raise _too_large(max_bytes)
+        raise too_large(max_bytes)
     return size
 
 
@@ -62,11 +62,12 @@ async def _read_chunks(http: Request, max_bytes: int) -> bytes:
     async for chunk in http.stream():
         body += chunk
         if len(body) > max_bytes:
-            raise _too_large(max_bytes)
+            raise too_large(max_bytes)
     return bytes(body)
 
 
-def _too_large(max_bytes: int) -> ApiError:
+def too_large(max_bytes: int) -> ApiError:
+    """Creates the error for a body of more than `max_bytes`."""
     return ApiError(f"the body is larger than {max_bytes:,} bytes", status=413, code="too_large")
 
 
@@ -80,6 +81,12 @@ def read_idempotency_key(http: Request) -> str | None:
     if key is not None and len(key) > MAX_KEY_CHARS:
         raise ApiError(f"Idempotency-Key is longer than {MAX_KEY_CHARS} characters", status=400, code="invalid_value")
     return key
+
+
+def wants_cached(http: Request) -> bool:
+    """Returns `False` if the header `Cache-Control` asks for a new answer."""
+    directives = {part.strip().lower() for part in http.headers.get("cache-control", "").split(",")}
+    return not directives & {"no-cache", "no-store", "max-age=0"}
 
 
 async def run_until_disconnect(receive: Receive, work: Awaitable[T]) -> T:

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import hmac
 import json
+import logging
 import secrets
 import time
 from collections.abc import Iterator, Mapping
 
-from pydantic import Field
+from pydantic import Field, ValidationError
 from starlette.requests import HTTPConnection
 
+from rl_conductor._internal.validation import first_field_error
 from rl_conductor.errors import ConfigError
 from rl_conductor_server.auth.budgets import KeyBudget
 from rl_conductor_server.auth.rate_limit import FailedAuthLimiter, TokenBucket
@@ -19,6 +22,8 @@ from rl_conductor_server.catalog import ServedModel
 from rl_conductor_server.errors import ApiError
 from rl_conductor_server.settings import BudgetEntry, KeyEntry, Settings
 from rl_conductor_server.store import Store, StoredKey
+
+log = logging.getLogger("rl_conductor_server")
 
 LOCAL = "local"
 """The name of the key that all requests use when there is none."""
@@ -50,6 +55,11 @@ class ApiKey(KeyBudget):
         self._entry = entry
         self._bucket = TokenBucket(entry.requests_per_minute) if entry and entry.requests_per_minute else None
 
+    @property
+    def cache_seconds(self) -> int | None:
+        """Maximum age of a cached answer; `None` if the key does not use the response cache."""
+        return self._entry.cache_seconds if self._entry else None
+
     def may_use(self, model: ServedModel) -> bool:
         """Returns `True` if this key has access to `model`."""
         models = self._entry.models if self._entry else None
@@ -67,6 +77,11 @@ class ApiKey(KeyBudget):
             message = f"this key is limited to {self._entry.requests_per_minute} requests a minute"
             raise ApiError(message, status=429, code="rate_limit_exceeded", retry_after=wait)
 
+    async def wait_for_rate(self) -> None:
+        """Counts a request as soon as the rate limit allows it, for requests that no client waits for."""
+        while self._bucket and (wait := self._bucket.take()):  # noqa: ASYNC110
+            await asyncio.sleep(wait)
+
     async def report(self) -> dict[str, object]:
         """Returns the settings and the spending of the key, for the administrator."""
         settings = self._entry.model_dump(mode="json", exclude={"sha256"}) if self._entry else {}
@@ -77,6 +92,8 @@ class KeyTerms(BudgetEntry):
     """The limits of a key that is created at run time."""
 
     requests_per_minute: int | None = Field(default=None, ge=1)
+    cache_seconds: int | None = Field(default=None, ge=1)
+    """How old an answer may be that is repeated for the same request; `None` disables the cache."""
     models: frozenset[str] | None = None
     """The models that it has access to; `None` means all."""
     expires_in_days: float | None = Field(default=None, gt=0, le=36_500)
@@ -172,13 +189,21 @@ class ApiKeys:
         now = time.time()
         newest = {row.name: row for row in reversed(rows) if not row.admin and row.is_valid(now)}
         keys = {name: self._key_of(row) for name, row in newest.items()}
-        self._stored, self._stored_keys = {row.sha256: row for row in rows}, keys
+        self._stored = {row.sha256: row for row in rows}
+        self._stored_keys = {name: key for name, key in keys.items() if key is not None}
 
-    def _key_of(self, row: StoredKey) -> ApiKey:
+    def _key_of(self, row: StoredKey) -> ApiKey | None:
+        """Returns the key of a row; `None` if a newer release gave it limits that this one can't enforce."""
         key = self._stored_keys.get(row.name)
         if key is not None:  # its limits never change
             return key
-        entry = KeyEntry.model_validate({**json.loads(row.entry), "sha256": row.sha256})
+        try:
+            entry = KeyEntry.model_validate({**json.loads(row.entry), "sha256": row.sha256})
+        except ValidationError as error:
+            log.error(  # noqa: TRY400
+                "the key %r is rejected, as its settings are of another release: %s", row.name, first_field_error(error)
+            )
+            return None
         return ApiKey(row.name, entry, self._store)
 
     def authenticate(self, http: HTTPConnection) -> ApiKey:

@@ -41,6 +41,10 @@ def create(
     requests_per_minute: Annotated[
         int | None, typer.Option("--requests-per-minute", min=1, metavar="N", help="Limit of each server process.")
     ] = None,
+    cache_seconds: Annotated[
+        int | None,
+        typer.Option("--cache-seconds", min=1, metavar="N", help="Repeats answers to the same request for so long."),
+    ] = None,
     model: Annotated[
         list[str] | None, typer.Option("--model", metavar="NAME", help="A model that it may use; may be repeated.")
     ] = None,
@@ -63,6 +67,7 @@ def create(
         tokens=tokens,
         per=per,
         requests_per_minute=requests_per_minute,
+        cache_seconds=cache_seconds,
         models=frozenset(model) if model else None,
         expires_in_days=expires_in_days,
         admin=admin,

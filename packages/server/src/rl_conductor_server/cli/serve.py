@@ -64,10 +64,10 @@ def serve(
     if new_key is not None:
         _print_new_key(new_key)
     else:
-        _serve(_merge_settings(config, host=host, port=port, store=store, pool=pool), workers)
+        _serve(merge_settings(config, host=host, port=port, store=store, pool=pool), workers)
 
 
-def _merge_settings(config: Path | None, **options: object) -> Settings:
+def merge_settings(config: Path | None, **options: object) -> Settings:
     """Read the settings file, if any, and apply the options of the command line."""
     from rl_conductor_server.settings import Settings, read_settings  # noqa: PLC0415
 
@@ -121,7 +121,7 @@ def run_worker(settings: Settings, listener: socket.socket, show_banner: bool) -
 def _run_server(settings: Settings, listener: socket.socket, *, show_banner: bool) -> None:
     from rl_conductor_server.catalog import build_catalog  # noqa: PLC0415
 
-    discovered = _discover(settings)
+    discovered = discover_pool(settings)
     models = build_catalog(discovered, settings.profiles)
     prepare_models(next(iter(models)).conductor, discovered)
     # uvicorn drains and then raises the signal again; its default action would end us before telemetry is sent.
@@ -130,7 +130,7 @@ def _run_server(settings: Settings, listener: socket.socket, *, show_banner: boo
         asyncio.run(_serve_until_signal(settings, models, discovered, listener, show_banner=show_banner))
 
 
-def _discover(settings: Settings) -> DiscoveredPool:
+def discover_pool(settings: Settings) -> DiscoveredPool:
     """Returns the pool of the settings or of a pool file, with the guardrails of both."""
     inline_pool = settings.inline_pool
     discovered = (

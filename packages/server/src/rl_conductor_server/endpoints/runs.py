@@ -35,4 +35,4 @@ async def find_run(service: Service, run: str, *, key: str | None = None) -> dic
 
 def run_body(row: RunRow) -> dict[str, Any]:
     """Formats a run without its trace."""
-    return {"object": "run", **row.model_dump(mode="json", exclude={"digest"})}
+    return {"object": "run", **row.model_dump(mode="json", exclude={"digest", "cache_digest"})}

@@ -24,6 +24,8 @@ class RunHandle:
         self.created = created
         self.is_replayed = False
         """`True` if nothing was run, because the answer was in the store."""
+        self.is_cached = False
+        """`True` if the answer repeats that of an earlier run, from the response cache."""
         self._detached = detached
         self._events: list[Event] = []
         self._changed = asyncio.Event()
@@ -32,10 +34,10 @@ class RunHandle:
         self._task: asyncio.Task[Trace] | None = None
 
     @classmethod
-    def completed(cls, run: str, created: float, trace: Trace) -> Self:
-        """Creates the handle of a stored run."""
+    def completed(cls, run: str, created: float, trace: Trace, *, is_cached: bool = False) -> Self:
+        """Creates the handle of a stored run, or of one with a cached answer."""
         handle = cls(run, created, detached=True)
-        handle.is_replayed = True
+        handle.is_replayed, handle.is_cached = not is_cached, is_cached
         handle.publish(AnswerDelta(text=trace.text))
         handle.publish(Finished(trace=trace))
         handle.attach(asyncio.create_task(_return(trace)))

@@ -10,6 +10,7 @@ from rl_conductor.trace.trace import Round, Trace
 from rl_conductor_server.errors import ApiError
 from rl_conductor_server.metrics import Metrics
 from rl_conductor_server.runs.admission import Admission
+from rl_conductor_server.runs.cached_answer import cached_trace
 from rl_conductor_server.runs.handle import RunHandle
 from rl_conductor_server.runs.request import AdmittedRequest
 from rl_conductor_server.runs.task import RunTask
@@ -82,6 +83,9 @@ class RunRegistry:
         self.check_open()
         new = request.new_run(self._store.now())
         if request.idempotency_key is None:
+            cached = None if rounds else await self._answer_from_cache(request, new)
+            if cached is not None:
+                return cached
             if request.parsed.is_background:  # the caller may ask any process for it, even while it waits for a slot
                 self._store.begin_run(new)
                 await self._store.write_queue.flush()
@@ -100,6 +104,20 @@ class RunRegistry:
             if claim.outcome != "elsewhere":
                 return self._begin(request, claim, new)
             await asyncio.sleep(POLL_SECONDS)
+
+    async def _answer_from_cache(self, request: AdmittedRequest, new: NewRun) -> RunHandle | None:
+        """Records a run with the answer of an earlier one, if the response cache has the answer."""
+        if new.cache_digest is None or request.cache_seconds is None or not request.reads_cache:
+            return None
+        earlier = await self._store.cache.find(new, max_age=request.cache_seconds)
+        if earlier is None:
+            return None
+        saved, trace = earlier.usage.cost, cached_trace(earlier, new)
+        self._store.begin_run(new.model_copy(update={"cached_from": earlier.id, "saved_usd": saved}))
+        self._store.finish_run(new.id, trace, "done", charged=Amount())
+        await self._store.write_queue.throttle()
+        self._metrics.count_cache_hit(request.metrics_label, saved)
+        return RunHandle.completed(new.id, new.created, trace, is_cached=True)
 
     def check_open(self) -> None:
         """Raises `ApiError` if the server is shutting down."""

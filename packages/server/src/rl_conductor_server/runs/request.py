@@ -74,6 +74,10 @@ class AdmittedRequest:
     choice: int = 0
     shared_limits: SharedLimits | None = field(default=None, compare=False)
     """`None` if this is the only answer to a request, so that its run has the limits for itself."""
+    cache_seconds: int | None = None
+    """How old an answer from the response cache may be; `None` disables it."""
+    reads_cache: bool = True
+    """`False` for a request whose answer must be new, and may be cached for later ones."""
     key_refusals: dict[str, LimitError] = field(default_factory=dict, compare=False)
     """The calls that the key's budget refused, by error message; shared by all choices."""
 
@@ -82,6 +86,21 @@ class AdmittedRequest:
         """SHA-256 of everything that affects the answer."""
         content = self.parsed.model_dump_json(exclude=FORMAT_FIELDS)
         return hashlib.sha256(f"{self.api} {content}".encode()).hexdigest()
+
+    @cached_property
+    def cache_digest(self) -> str | None:
+        """SHA-256 of everything that affects the answer, the model included; `None` if it can't be cached.
+
+        Guardrails must check each answer anew, and the arms of an experiment are compared on answers of their own.
+        """
+        parsed, conductor = self.parsed, self.model.conductor
+        is_cacheable = parsed.keep and not parsed.is_background and self.idempotency_key is None
+        if self.cache_seconds is None or not is_cacheable or self.model.arm or conductor.guardrails:
+            return None
+        content = parsed.model_dump_json(exclude=FORMAT_FIELDS | {"labels": True, "ignored": True})
+        parts = [self.api, self.model.pinned, self.model.fingerprint, content]
+        parts += [self.policy.model_dump_json(), self.limits.model_dump_json()]
+        return hashlib.sha256("\n".join(parts).encode()).hexdigest()
 
     @cached_property
     def request(self) -> Request:
@@ -155,11 +174,19 @@ class AdmittedRequest:
             labels=self.parsed.labels,
             question=(UNCHECKED if self.is_checked else self.question) if self.parsed.keep else "",
             side=self.model.arm,
+            cache_digest=self.cache_digest,
         )
 
 
 def admit(
-    key: KeyBudget, model: ServedModel, api: str, parsed: ParsedRequest, *, idempotency_key: str | None
+    key: KeyBudget,
+    model: ServedModel,
+    api: str,
+    parsed: ParsedRequest,
+    *,
+    idempotency_key: str | None,
+    cache_seconds: int | None = None,
+    reads_cache: bool = True,
 ) -> list[AdmittedRequest]:
     """Merges the policies and limits of the model and the request. Returns an admitted request for each choice.
 
@@ -177,6 +204,19 @@ def admit(
     shared = SharedLimits(limits) if parsed.choices > 1 else None
     refusals: dict[str, LimitError] = {}
     return [
-        AdmittedRequest(key, model, api, parsed, policy, limits, idempotency_key, choice, shared, refusals)
+        AdmittedRequest(
+            key,
+            model,
+            api,
+            parsed,
+            policy,
+            limits,
+            idempotency_key,
+            choice,
+            shared_limits=shared,
+            cache_seconds=cache_seconds,
+            reads_cache=reads_cache,
+            key_refusals=refusals,
+        )
         for choice in range(parsed.choices)
     ]

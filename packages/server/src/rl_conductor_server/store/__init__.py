@@ -1,5 +1,14 @@
 """Stores runs, their finished steps and their costs in SQLite or PostgreSQL. Contains no HTTP code."""
 
+from rl_conductor_server.store.batches.models import (
+    ClaimedItem,
+    FilePurpose,
+    InputError,
+    ItemResult,
+    NewItem,
+    StoredBatch,
+    StoredFile,
+)
 from rl_conductor_server.store.codec import decode
 from rl_conductor_server.store.database import StoreUnreachableError
 from rl_conductor_server.store.keys.api_keys import StoredKey
@@ -35,9 +44,14 @@ __all__ = [
     "BudgetState",
     "Canary",
     "Claim",
+    "ClaimedItem",
     "ExperimentStore",
     "FeedbackFilter",
     "FeedbackStore",
+    "FilePurpose",
+    "InputError",
+    "ItemResult",
+    "NewItem",
     "NewRun",
     "Pair",
     "PairVerdict",
@@ -48,6 +62,8 @@ __all__ = [
     "Store",
     "StoreUnavailableError",
     "StoreUnreachableError",
+    "StoredBatch",
+    "StoredFile",
     "StoredKey",
     "StoredResponse",
     "WriteBehindQueue",

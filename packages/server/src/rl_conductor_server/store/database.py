@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 import sqlite3
@@ -10,12 +11,16 @@ from typing import Any
 
 from alembic import command
 from alembic.config import Config
+from alembic.migration import MigrationContext
+from alembic.script import ScriptDirectory
 from alembic.util import CommandError
 from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url, text
 from sqlalchemy.exc import ArgumentError, OperationalError, SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 
 from rl_conductor.errors import ConfigError
+
+log = logging.getLogger("rl_conductor_server.store")
 
 DRIVERS = {
     "sqlite": "sqlite+aiosqlite",
@@ -34,6 +39,8 @@ WRITE_LOCK = {
     ),
 }
 """Lets one process write at a time; a process that stalls in its transaction loses the lock after 10 seconds."""
+ADDITIVE_REVISION = re.compile(r"\d{4}")
+"""Ids of migrations that only add, so that older releases can go on with the tables; others must have another form."""
 INVALID_PORT = re.compile(r"(://(?:\[[^]]*]|[^/:[]*)):(?!\d+(?:/|$))[^/]*")
 """Text in the place of a URL's port: it may be a password, if the host was left out."""
 
@@ -141,7 +148,15 @@ def _acquire_write_lock(connection: Connection) -> None:
 
 
 def _migrate(connection: Connection) -> None:
+    """Upgrade the tables to this release's schema, unless a newer release has added to it."""
     connection.execute(text(MIGRATION_LOCK[connection.dialect.name]))
     config = Config(attributes={"connection": connection})
     config.set_main_option("script_location", str(Path(__file__).parent / "migrations"))
+    current = MigrationContext.configure(connection).get_current_revision()
+    newest = ScriptDirectory.from_config(config).get_current_head()
+    if current is not None and newest is not None and ADDITIVE_REVISION.fullmatch(current) and current > newest:
+        log.warning(
+            "the store has the schema %s of a newer release; this one, of %s, leaves it as it is", current, newest
+        )
+        return
     command.upgrade(config, "head")

@@ -49,6 +49,12 @@ class NewRun(Value):
     """Excerpt of the user's last message; empty when no content may be stored."""
     side: Arm | None = None
     """The arm that answers, if the model is an experiment."""
+    cache_digest: str | None = None
+    """SHA-256 of everything that affects the answer, in hex, if later requests may get it from the response cache."""
+    cached_from: str | None = None
+    """The run whose answer this one repeats, from the response cache."""
+    saved_usd: Decimal = Decimal(0)
+    """What that answer had cost."""
 
 
 class RunRow(NewRun):

@@ -20,6 +20,9 @@ from rl_conductor.trace.audit import Chain, digest_of
 from rl_conductor.trace.events import StepFinished, WorkflowPlanned
 from rl_conductor.trace.trace import Round, Trace
 from rl_conductor.types import Usage, total
+from rl_conductor_server.store.batches.batches import BatchStore
+from rl_conductor_server.store.batches.files import FileStore
+from rl_conductor_server.store.batches.items import BatchItems
 from rl_conductor_server.store.clock import Contact, DatabaseClock, select_now
 from rl_conductor_server.store.codec import decode, decode_rounds
 from rl_conductor_server.store.database import open_database, open_writer
@@ -28,6 +31,7 @@ from rl_conductor_server.store.keys.browser_sessions import BrowserSessions
 from rl_conductor_server.store.keys.budget_leases import BudgetLeases, BudgetPeriod, BudgetState
 from rl_conductor_server.store.models import Arm, Claim, NewRun, RunRow, Search, Spending, SpendingGroup, Status
 from rl_conductor_server.store.runs.audit_records import read_records
+from rl_conductor_server.store.runs.cache import ResponseCache
 from rl_conductor_server.store.runs.experiments import ExperimentStore
 from rl_conductor_server.store.runs.feedback import FeedbackStore
 from rl_conductor_server.store.runs.leases import END_BATCH_SIZE, RunLeases
@@ -85,6 +89,10 @@ class Store:
         self.sessions = BrowserSessions(engine, self.write_queue)
         self.keys = KeyStore(engine, self.write_queue)
         self.responses = ResponseStore(engine, self.write_queue)
+        self.cache = ResponseCache(engine, self.write_queue)
+        self.files = FileStore(engine, self.write_queue)
+        self.batches = BatchStore(engine, self.write_queue, self._statements)
+        self.items = BatchItems(engine, self.write_queue, self._statements, self.owner, lease)
 
     @classmethod
     async def open(cls, url: str, *, lease: float = 10.0, on_lost_write: Callable[[], None] = lambda: None) -> Self:
@@ -336,12 +344,13 @@ class Store:
     # ---------------------------------------------------------------------------------------- retention
 
     async def prune(self, *, before: float) -> int:
-        """Delete runs, pairs and responses from before a time, and expired sessions; return the number of runs."""
+        """Delete runs, pairs, responses and files from before a time, and expired sessions; return how many runs."""
 
         def delete_others(connection: Connection) -> None:
             self.sessions.delete_expired(connection)
             self._budgets.delete_old(connection, before=before)
             self.responses.delete_old(connection, before=before)
+            self.batches.delete_old(connection, before=before)
             connection.execute(delete(pairs).where(pairs.c.created < before))
 
         await self.write_queue.execute(delete_others)

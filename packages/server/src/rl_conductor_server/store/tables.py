@@ -81,6 +81,7 @@ def _sanitize(text: str) -> str:
 
 metadata = MetaData()
 IS_RUNNING = sql("status = 'running'")
+IS_CACHEABLE = sql("cache_digest IS NOT NULL")
 
 runs = Table(
     "runs",
@@ -112,11 +113,22 @@ runs = Table(
     Column("charged_tokens", Count, nullable=False, server_default="0"),
     Column("reserved_usd", Dollars, nullable=False, server_default="0"),
     Column("reserved_tokens", Count, nullable=False, server_default="0"),
+    Column("cache_digest", String(64)),
+    Column("cached_from", String(32)),
+    Column("saved_usd", Dollars, nullable=False, server_default="0"),
     Index("runs_by_idempotency", "key", "idempotency", "choice", unique=True),
     Index("runs_by_key", "key", "created"),
     Index("runs_by_charge", "key", "created", "charged_usd", "charged_tokens"),
     Index("runs_by_time", "created"),
     Index("runs_by_side", "model", "side", "created"),
+    Index(
+        "runs_by_cache_digest",
+        "key",
+        "cache_digest",
+        "created",
+        sqlite_where=IS_CACHEABLE,
+        postgresql_where=IS_CACHEABLE,
+    ),
     Index("runs_under_way", "heartbeat", sqlite_where=IS_RUNNING, postgresql_where=IS_RUNNING),
 )
 """One row per run; `trace` is set when the run ends. `question` and `answer` are excerpts for lists and search."""
@@ -246,6 +258,63 @@ api_keys = Table(
     Index("api_keys_by_name", "name"),
 )
 """API keys and administrators that were created at run time. Its rows are never deleted."""
+
+files = Table(
+    "files",
+    metadata,
+    Column("id", String(40), primary_key=True),
+    Column("key", String(64), nullable=False),
+    Column("name", String(255), nullable=False),
+    Column("purpose", String(16), nullable=False),
+    Column("bytes", Count, nullable=False),
+    Column("created", Float, nullable=False),
+    Column("content", Text),
+    Column("batch", String(40)),
+    Column("part", String(16)),
+    Index("files_by_key", "key", "created"),
+)
+"""Files of API keys: uploaded ones with their `content`, and the results of a `batch`, which are in `batch_items`."""
+
+batches = Table(
+    "batches",
+    metadata,
+    Column("id", String(40), primary_key=True),
+    Column("key", String(64), nullable=False),
+    Column("endpoint", String(64), nullable=False),
+    Column("input_file", String(40), nullable=False),
+    Column("output_file", String(40)),
+    Column("error_file", String(40)),
+    Column("status", String(16), nullable=False),
+    Column("created", Float, nullable=False),
+    Column("expires", Float, nullable=False),
+    Column("cancelling", Float),
+    Column("ended", Float),
+    Column("labels", Text, nullable=False),
+    Column("errors", Text),
+    Column("total", Integer, nullable=False),
+    Column("completed", Integer, nullable=False),
+    Column("failed", Integer, nullable=False),
+    Index("batches_by_key", "key", "created"),
+    Index("batches_by_status", "status", "expires"),
+)
+"""Batches of requests. `errors` are those of an input file that was rejected."""
+
+batch_items = Table(
+    "batch_items",
+    metadata,
+    Column("batch", String(40), ForeignKey("batches.id", ondelete="CASCADE"), primary_key=True),
+    Column("line", Integer, primary_key=True, autoincrement=False),
+    Column("custom_id", Text, nullable=False),
+    Column("body", Text, nullable=False),
+    Column("status", String(16), nullable=False),
+    Column("attempts", Integer, nullable=False),
+    Column("owner", String(32)),
+    Column("heartbeat", Float),
+    Column("result", Text),
+    Column("result_bytes", Count, nullable=False),
+    Index("batch_items_by_status", "status", "line"),
+)
+"""Requests of batches. `body` is emptied when the request has a `result`, a line of the output or the error file."""
 
 sessions = Table(
     "sessions",

@@ -1,0 +1,154 @@
+"""`BatchWorker`: processes items of batches as long as the server, or a worker process, runs."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager, suppress
+
+from sqlalchemy.exc import SQLAlchemyError
+
+from rl_conductor_server.api.adapter import ApiAdapter
+from rl_conductor_server.api.openai_chat.endpoint import ChatCompletions
+from rl_conductor_server.api.openai_responses.endpoint import Responses
+from rl_conductor_server.errors import to_api_error
+from rl_conductor_server.service import Service
+from rl_conductor_server.store import ClaimedItem, ItemResult, StoreUnavailableError
+from rl_conductor_server.store.batches.lines import error_line, result_line
+
+log = logging.getLogger("rl_conductor_server.batches")
+
+POLL_SECONDS = 1.0
+"""Interval at which an idle process looks for items of other processes."""
+MAX_RETRIES = 5
+"""How often an item is tried again that was rejected because of overload or a rate limit."""
+MAX_RETRY_DELAY = 60.0
+BUSY = "busy"
+"""The code of an error because requests of clients take all the room; then an item waits, however long."""
+ADAPTERS: dict[str, ApiAdapter] = {"/v1/chat/completions": ChatCompletions(), "/v1/responses": Responses()}
+
+
+class BatchWorker:
+    """Processes up to `concurrency` items at once. Items of a process that dies are taken over by another."""
+
+    def __init__(self, service: Service, *, concurrency: int | None = None) -> None:
+        """By default, the concurrency is that of the settings; with 0, only other processes process items."""
+        self._service = service
+        self._concurrency = service.settings.batches.concurrency if concurrency is None else concurrency
+        self._active: dict[tuple[str, int], tuple[ClaimedItem, asyncio.Task[None]]] = {}
+        self._cancelled: set[tuple[str, int]] = set()
+        self._has_room = service.store.batches.work_added
+
+    @asynccontextmanager
+    async def open(self) -> AsyncGenerator[None, None]:
+        """Processes items for the duration of the block. Items that don't end in time go back into the queue."""
+        loops = [asyncio.create_task(self._claim_items()), asyncio.create_task(self._keep_leases())]
+        try:
+            yield
+        finally:
+            self._service.stopping.set()
+            loops[0].cancel()
+            await asyncio.gather(loops[0], return_exceptions=True)
+            await self._drain(self._service.stopping.remaining_seconds)
+            loops[1].cancel()
+            await asyncio.gather(loops[1], return_exceptions=True)
+
+    async def _drain(self, seconds: float) -> None:
+        active = list(self._active.values())
+        if active:
+            await asyncio.wait([task for _, task in active], timeout=seconds)
+        for _, task in active:
+            task.cancel()
+        await asyncio.gather(*(task for _, task in active), return_exceptions=True)
+
+    async def _claim_items(self) -> None:
+        """Claims items while there is room for them."""
+        items = self._service.store.items
+        while True:
+            self._has_room.clear()
+            room = self._concurrency - len(self._active)
+            claimed = 0
+            with suppress(SQLAlchemyError, StoreUnavailableError):  # the next attempt may succeed
+                if room > 0 and await items.can_claim():
+                    for item in await items.claim(room):
+                        claimed += 1
+                        self._begin(item)
+            if claimed < room or room <= 0:
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(self._has_room.wait(), POLL_SECONDS)
+
+    def _begin(self, item: ClaimedItem) -> None:
+        place = item.batch, item.line
+        task = asyncio.create_task(self._process(item), name=item.idempotency_key)
+        self._active[place] = item, task
+
+        def end(_: asyncio.Task[None]) -> None:
+            del self._active[place]
+            self._cancelled.discard(place)
+            self._has_room.set()
+
+        task.add_done_callback(end)
+
+    async def _keep_leases(self) -> None:
+        """Renews leases, cancels items of cancelled batches, and ends overdue batches."""
+        store, interval = self._service.store, self._service.settings.store.lease_seconds / 5
+        while True:
+            await asyncio.sleep(interval)
+            with suppress(SQLAlchemyError, StoreUnavailableError):
+                if self._active or await store.items.has_batches():
+                    for place in await store.items.renew(list(self._active)):
+                        if place in self._active:
+                            self._cancelled.add(place)
+                            self._active[place][1].cancel()
+                    await store.items.tend(store.batches)
+                self._service.metrics.set_queued_items(await store.items.count_queued())
+
+    async def _process(self, item: ClaimedItem) -> None:
+        try:
+            result = await self._answer(item)
+        except asyncio.CancelledError:
+            if (item.batch, item.line) not in self._cancelled:  # this process stops
+                self._service.store.items.release(item)
+                raise
+            result = ItemResult(status="cancelled")
+        while True:
+            try:
+                await self._service.store.items.finish(item, result)
+            except (SQLAlchemyError, StoreUnavailableError):  # the lease may expire: then the stored run is found again
+                await asyncio.sleep(POLL_SECONDS)
+            else:
+                self._service.metrics.count_batch_item(result.status)
+                return
+
+    async def _answer(self, item: ClaimedItem) -> ItemResult:
+        """Answers one request. Errors are results, too."""
+        adapter, retries = ADAPTERS[item.endpoint], 0
+        while True:
+            try:
+                return await self._run(item, adapter)
+            except Exception as error:
+                failure = to_api_error(error)
+                if failure.status == 500:
+                    log.exception("a request of %s failed", item.batch)
+            if failure.code == "stopping":
+                raise asyncio.CancelledError
+            retries += failure.code != BUSY
+            if failure.retry_after is None or retries > MAX_RETRIES:
+                body = adapter.error_body(failure)
+                place = item.batch, item.line, item.custom_id
+                return ItemResult(status="failed", text=result_line(*place, status=failure.status, body=body))
+            await asyncio.sleep(min(failure.retry_after, MAX_RETRY_DELAY))
+
+    async def _run(self, item: ClaimedItem, adapter: ApiAdapter) -> ItemResult:
+        """Runs one request under its key. Raises an exception if there is no answer."""
+        key = self._service.keys.find(item.key)
+        completed = await self._service.complete(adapter, key, item.body.encode(), idempotency_key=item.idempotency_key)
+        place = item.batch, item.line, item.custom_id
+        text = result_line(*place, status=200, request_id=completed.run, body=completed.body)
+        size, limit = len(text.encode(errors="replace")), self._service.settings.batches.reply_bytes
+        if size > limit:
+            message = f"the reply has {size:,} bytes; at most {limit:,} are allowed"
+            text = error_line(*place, code="reply_too_large", message=message)
+            return ItemResult(status="failed", text=text)
+        return ItemResult(status="done", text=text)

@@ -1,0 +1,131 @@
+"""`/v1/batches`: batches of requests of the caller's API key, which are processed in the background."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from typing import Annotated, Any, Literal
+
+from fastapi import APIRouter, Query, Request
+from pydantic import Field
+
+from rl_conductor_server.api.body import read_json
+from rl_conductor_server.batches.input_file import Endpoint, read_items
+from rl_conductor_server.endpoints.dependencies import Caller, ServiceDependency, json_body
+from rl_conductor_server.endpoints.files import find_file, list_body
+from rl_conductor_server.errors import ApiError, invalid_request
+from rl_conductor_server.request_validation import Body, parse_body
+from rl_conductor_server.service import Service
+from rl_conductor_server.store import StoredBatch
+
+router = APIRouter(prefix="/v1/batches")
+
+WINDOW_SECONDS = 24 * 3_600
+MAX_BODY_BYTES = 32 * 2**10
+MetadataText = Annotated[str, Field(max_length=512)]
+
+
+class CreateBatchBody(Body):
+    """The body of `POST /v1/batches`."""
+
+    input_file_id: str
+    endpoint: Endpoint
+    completion_window: Literal["24h"]
+    metadata: dict[MetadataText, MetadataText] | None = Field(default=None, max_length=16)
+
+
+@router.post("", openapi_extra=json_body(CreateBatchBody))
+async def create(http: Request, service: ServiceDependency, key: Caller) -> dict[str, Any]:
+    """Creates a batch from an uploaded file."""
+    key.check_rate()
+    settings = service.settings
+    raw = await read_json(http, max_bytes=MAX_BODY_BYTES, seconds=settings.intake.client_seconds)
+    body = parse_body(CreateBatchBody, raw)
+    file = await find_file(service, body.input_file_id, key.name, param="input_file_id")
+    if file.purpose != "batch":
+        raise invalid_request("input_file_id must name a file with the purpose 'batch'", param="input_file_id")
+    with service.bodies.reserve(file.bytes):
+        content = await service.store.files.read_upload(file.id, key=key.name) or ""
+        items, errors = await asyncio.to_thread(
+            read_items, content, body.endpoint, settings.batches, max_body_bytes=settings.intake.body_bytes
+        )
+        now = service.store.now()
+        batch = StoredBatch(
+            id=f"batch_{secrets.token_hex(12)}",
+            key=key.name,
+            endpoint=body.endpoint,
+            input_file=file.id,
+            created=now,
+            expires=now + WINDOW_SECONDS,
+            labels=body.metadata or {},
+            **({"status": "failed", "ended": now, "errors": tuple(errors)} if errors else {"total": len(items)}),
+        )
+        limit = settings.batches.unfinished
+        if not await service.store.batches.add(batch, [] if errors else items, max_unfinished=limit):
+            message = f"this key has {limit} batches that have not ended; wait for one, or cancel it"
+            raise ApiError(message, status=429, code="too_many_batches", retry_after=60)
+    return _body(await _find(service, batch.id, key.name))
+
+
+@router.get("")
+async def list_batches(
+    service: ServiceDependency,
+    key: Caller,
+    *,
+    after: str | None = None,
+    limit: Annotated[int, Query(ge=1, le=100)] = 20,
+) -> dict[str, Any]:
+    """Lists the batches of the key, newest first."""
+    last = None if after is None else await _find(service, after, key.name)
+    batches = await service.store.batches.list_batches(key=key.name, after=last, limit=limit + 1)
+    return list_body([_body(batch) for batch in batches], limit)
+
+
+@router.get("/{batch_id}")
+async def retrieve(batch_id: str, service: ServiceDependency, key: Caller) -> dict[str, Any]:
+    """Returns a batch with the number of requests that have ended."""
+    return _body(await _find(service, batch_id, key.name))
+
+
+@router.post("/{batch_id}/cancel")
+async def cancel(batch_id: str, service: ServiceDependency, key: Caller) -> dict[str, Any]:
+    """Cancels a batch; the results so far remain available."""
+    batch = await _find(service, batch_id, key.name)
+    if batch.status == "validating":
+        raise ApiError("the batch is being created; try again", status=409, code="batch_busy", retry_after=1)
+    await service.store.batches.cancel(batch.id)
+    return _body(await _find(service, batch_id, key.name))
+
+
+async def _find(service: Service, batch: str, key: str) -> StoredBatch:
+    stored = await service.store.batches.get(batch, key=key)
+    if stored is None:
+        raise ApiError(f"No batch found with id {batch[:64]!r}.", status=404, code="batch_not_found")
+    return stored
+
+
+def _body(batch: StoredBatch) -> dict[str, Any]:
+    ended = {f"{batch.status}_at": _seconds(batch.ended)} if batch.ended else {}
+    times = dict.fromkeys(("failed_at", "finalizing_at", "completed_at", "expired_at", "cancelled_at"))
+    errors = [error.model_dump() for error in batch.errors]
+    return {
+        "id": batch.id,
+        "object": "batch",
+        "endpoint": batch.endpoint,
+        "errors": {"object": "list", "data": errors} if errors else None,
+        "input_file_id": batch.input_file,
+        "completion_window": "24h",
+        "status": batch.status,
+        "output_file_id": batch.output_file,
+        "error_file_id": batch.error_file,
+        "created_at": _seconds(batch.created),
+        "in_progress_at": None if batch.status in ("validating", "failed") else _seconds(batch.created),
+        "expires_at": _seconds(batch.expires),
+        "cancelling_at": _seconds(batch.cancelling),
+        "request_counts": {"total": batch.total, "completed": batch.completed, "failed": batch.failed},
+        "metadata": batch.labels or None,
+    } | (times | ended)
+
+
+def _seconds(time: float | None) -> int | None:
+    return None if time is None else int(time)

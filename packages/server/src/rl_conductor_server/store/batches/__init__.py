@@ -1,0 +1,1 @@
+"""Files and batches of requests: what clients upload, the queue of items, and their results."""

@@ -1,0 +1,97 @@
+"""Stores files of API keys. The results of a batch are read from its items and not stored twice."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Sequence
+
+from sqlalchemy import Connection, and_, delete, func, insert, or_, select, update
+from sqlalchemy.ext.asyncio import AsyncEngine
+
+from rl_conductor_server.store.batches.models import FilePurpose, StoredFile
+from rl_conductor_server.store.tables import batch_items, files
+from rl_conductor_server.store.write_behind import WriteBehindQueue
+
+PAGE_SIZE = 8
+"""Number of results that are read at once."""
+LISTED = [column for column in files.columns if column.name != "content"]
+ITEM_STATUS = {"output": "done", "errors": "failed"}
+"""The status of the items whose results are in each part."""
+
+
+class FileStore:
+    """Part of the `Store`."""
+
+    def __init__(self, engine: AsyncEngine, write_queue: WriteBehindQueue) -> None:
+        self._engine = engine
+        self._write_queue = write_queue
+
+    async def add(self, file: StoredFile, content: str, *, max_total_bytes: int) -> bool:
+        """Stores an uploaded file; `False` if all files of its key would exceed `max_total_bytes`."""
+
+        def write(connection: Connection) -> bool:
+            used = connection.execute(select(func.sum(files.c.bytes)).where(files.c.key == file.key)).scalar_one()
+            if int(used or 0) + file.bytes > max_total_bytes:
+                return False
+            connection.execute(insert(files).values(**file.model_dump(), content=content))
+            return True
+
+        return await self._write_queue.execute(write)
+
+    async def get(self, file: str, *, key: str) -> StoredFile | None:
+        """Returns a file if it belongs to this API key."""
+        query = select(*LISTED).where(files.c.id == file, files.c.key == key)
+        async with self._engine.connect() as connection:
+            row = (await connection.execute(query)).mappings().first()
+        return None if row is None else StoredFile.model_validate(row)
+
+    async def list_files(
+        self, *, key: str, purpose: FilePurpose | None, after: StoredFile | None, limit: int, newest_first: bool
+    ) -> Sequence[StoredFile]:
+        """Lists files of an API key that come `after` a file."""
+        query = select(*LISTED).where(files.c.key == key)
+        if purpose is not None:
+            query = query.where(files.c.purpose == purpose)
+        time, name = files.c.created, files.c.id
+        if after is not None and newest_first:
+            query = query.where(or_(time < after.created, and_(time == after.created, name < after.id)))
+        elif after is not None:
+            query = query.where(or_(time > after.created, and_(time == after.created, name > after.id)))
+        order = (time.desc(), name.desc()) if newest_first else (time, name)
+        async with self._engine.connect() as connection:
+            rows = (await connection.execute(query.order_by(*order).limit(limit))).mappings().all()
+        return [StoredFile.model_validate(row) for row in rows]
+
+    async def read_upload(self, file: str, *, key: str) -> str | None:
+        """Returns the content of an uploaded file if it belongs to this API key."""
+        query = select(files.c.content).where(files.c.id == file, files.c.key == key)
+        async with self._engine.connect() as connection:
+            content: str | None = (await connection.execute(query)).scalar_one_or_none()
+            return content
+
+    async def read_results(self, file: StoredFile) -> AsyncGenerator[str, None]:
+        """Yields the lines of a file with results of a batch, several at a time."""
+        assert file.part is not None
+        line = 0
+        while True:
+            query = (
+                select(batch_items.c.line, batch_items.c.result)
+                .where(batch_items.c.batch == file.batch, batch_items.c.status == ITEM_STATUS[file.part])
+                .where(batch_items.c.line > line, batch_items.c.result.is_not(None))
+            )
+            async with self._engine.connect() as connection:
+                rows = (await connection.execute(query.order_by(batch_items.c.line).limit(PAGE_SIZE))).all()
+            if not rows:
+                return
+            yield "".join(f"{row.result}\n" for row in rows)
+            line = rows[-1].line
+
+    async def delete(self, file: StoredFile) -> None:
+        """Deletes a file with its content. A batch that was created from it continues."""
+
+        def erase(connection: Connection) -> None:
+            connection.execute(delete(files).where(files.c.id == file.id))
+            if file.part is not None:
+                is_part = and_(batch_items.c.batch == file.batch, batch_items.c.status == ITEM_STATUS[file.part])
+                connection.execute(update(batch_items).where(is_part).values(result=None))
+
+        await self._write_queue.execute(erase)

@@ -1,0 +1,178 @@
+"""The queue of batch items. A process holds a lease on each item that it runs, as it does on runs."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from typing import Any
+
+from pydantic_core import from_json
+from sqlalchemy import ColumnElement, Connection, Row, Select, and_, delete, func, select, update
+from sqlalchemy.ext.asyncio import AsyncEngine
+
+from rl_conductor_server.store.batches.batches import BatchStore, settle
+from rl_conductor_server.store.batches.lines import error_line
+from rl_conductor_server.store.batches.models import UNFINISHED, ClaimedItem, ItemResult
+from rl_conductor_server.store.statements import Statements
+from rl_conductor_server.store.tables import batch_items, batches, runs, steps
+from rl_conductor_server.store.write_behind import WriteBehindQueue
+
+MAX_ATTEMPTS = 5
+"""How often an item is started whose process then dies; the item itself may be the reason."""
+TOO_MANY_ATTEMPTS = f"processing was started {MAX_ATTEMPTS} times, and the process died each time"
+
+Place = tuple[str, int]
+"""The batch and the line of an item."""
+
+
+class BatchItems:
+    """Claims, renews and ends items on behalf of one process. Part of the `Store`."""
+
+    def __init__(
+        self, engine: AsyncEngine, write_queue: WriteBehindQueue, statements: Statements, owner: str, lease: float
+    ) -> None:
+        """`lease` is in seconds, see `RunLeases`."""
+        self._engine = engine
+        self._write_queue = write_queue
+        self._now = statements.now
+        self._owner = owner
+        columns = batch_items.c.batch, batch_items.c.line, batch_items.c.body, batches.c.key
+        self._with_key: Select[Any] = select(*columns).join(batches)
+        self._is_expired = batch_items.c.heartbeat < statements.now - lease
+
+    async def has_batches(self) -> bool:
+        """Returns `True` if there is a batch that has not ended. A query without a lock, for idle processes."""
+        query = select(batches.c.id).where(batches.c.status.in_(UNFINISHED)).limit(1)
+        async with self._engine.connect() as connection:
+            return (await connection.execute(query)).first() is not None
+
+    async def can_claim(self) -> bool:
+        """Returns `True` if there is an item that nobody processes. A query without a lock, too."""
+        is_orphaned = and_(batch_items.c.status == "running", self._is_expired)
+        async with self._engine.connect() as connection:
+            for condition in (batch_items.c.status == "queued", is_orphaned):
+                if (await connection.execute(select(batch_items.c.line).where(condition).limit(1))).first():
+                    return True
+        return False
+
+    async def count_queued(self) -> int:
+        """Returns the number of queued items of all batches."""
+        query = select(func.count()).select_from(batch_items).where(batch_items.c.status == "queued")
+        async with self._engine.connect() as connection:
+            return int((await connection.execute(query)).scalar_one())
+
+    async def claim(self, limit: int) -> Sequence[ClaimedItem]:
+        """Claims up to `limit` items, first those of dead processes.
+
+        Batches take turns: line by line, a long batch does not keep a short one waiting.
+        """
+        return await self._write_queue.execute(lambda connection: self._claim(connection, limit), undo=self._undo_claim)
+
+    def _undo_claim(self, claimed: Sequence[ClaimedItem]) -> None:
+        for item in claimed:
+            self.release(item)
+
+    def _claim(self, connection: Connection, limit: int) -> list[ClaimedItem]:
+        items = self._with_key.add_columns(batch_items.c.custom_id, batch_items.c.attempts, batches.c.endpoint)
+        orphaned = items.where(batch_items.c.status == "running", self._is_expired, batches.c.status == "in_progress")
+        queued = items.where(batch_items.c.status == "queued").order_by(batch_items.c.line, batches.c.created)
+        rows = list(connection.execute(orphaned.limit(limit)))
+        if len(rows) < limit:
+            rows += connection.execute(queued.limit(limit - len(rows)))
+        values = {"status": "running", "owner": self._owner, "heartbeat": self._now}
+        claimed = []
+        for row in rows:
+            attempts = {"attempts": batch_items.c.attempts + 1}
+            connection.execute(update(batch_items).where(_is_at(row.batch, row.line)).values(values | attempts))
+            if row.attempts < MAX_ATTEMPTS:
+                claimed.append(ClaimedItem.model_validate(row, from_attributes=True))
+            else:
+                self._give_up(connection, row)
+        return claimed
+
+    def _give_up(self, connection: Connection, row: Row[Any]) -> None:
+        text = error_line(row.batch, row.line, row.custom_id, code="server_error", message=TOO_MANY_ATTEMPTS)
+        self._finish(connection, (row.batch, row.line), ItemResult(status="failed", text=text))
+
+    async def renew(self, active: Collection[Place]) -> Sequence[Place]:
+        """Renews the leases on this process's items.
+
+        Returns:
+            Those of its `active` items that it must stop: of a batch that is being cancelled, or lost to a process
+            that has taken them over.
+        """
+        return await self._write_queue.execute(lambda connection: self._renew(connection, active))
+
+    def _renew(self, connection: Connection, active: Collection[Place]) -> list[Place]:
+        is_own = and_(batch_items.c.owner == self._owner, batch_items.c.status == "running")
+        connection.execute(update(batch_items).where(is_own).values(heartbeat=self._now))
+        query = select(batch_items.c.batch, batch_items.c.line).join(batches).where(is_own)
+        continued = connection.execute(query.where(batches.c.status != "cancelling")).all()
+        return sorted(set(active) - {(row.batch, row.line) for row in continued})
+
+    async def finish(self, item: ClaimedItem, result: ItemResult) -> None:
+        """Stores the result of an item, unless another process has taken it over; the last one ends the batch."""
+        place = item.batch, item.line
+        await self._write_queue.execute(lambda connection: self._finish(connection, place, result))
+
+    def _finish(self, connection: Connection, place: Place, result: ItemResult) -> None:
+        row = connection.execute(self._with_key.where(self._is_own(place))).first()
+        if row is None:
+            return
+        _erase_private_run(connection, row)
+        text = result.text
+        size = 0 if text is None else len(text.encode(errors="replace")) + 1
+        values = {"status": result.status, "body": "", "result": text, "result_bytes": size}
+        connection.execute(update(batch_items).where(_is_at(*place)).values(values))
+        counted = {"done": "completed", "failed": "failed"}.get(result.status)
+        if counted is not None:
+            count = {counted: batches.c[counted] + 1}
+            connection.execute(update(batches).where(batches.c.id == place[0]).values(count))
+        settle(connection, place[0], self._now)
+
+    def release(self, item: ClaimedItem) -> None:
+        """Puts an item back into the queue, because this process stops."""
+
+        def release(connection: Connection) -> None:
+            place = item.batch, item.line
+            query = select(batches.c.status).where(batches.c.id == item.batch)
+            if connection.execute(query).scalar_one() == "cancelling":
+                self._finish(connection, place, ItemResult(status="cancelled"))
+            else:
+                values = {"status": "queued", "owner": None, "attempts": batch_items.c.attempts - 1}
+                connection.execute(update(batch_items).where(self._is_own(place)).values(values))
+
+        self._write_queue.add(release)
+
+    def _is_own(self, place: Place) -> ColumnElement[bool]:
+        return and_(_is_at(*place), batch_items.c.owner == self._owner, batch_items.c.status == "running")
+
+    async def tend(self, store: BatchStore) -> None:
+        """Ends what is overdue, on behalf of all processes."""
+
+        def tend(connection: Connection) -> None:
+            store.end_overdue(connection)
+            self._cancel_orphaned(connection)
+
+        await self._write_queue.execute(tend)
+
+    def _cancel_orphaned(self, connection: Connection) -> None:
+        """Cancels items of dead processes whose batch is being cancelled or has expired."""
+        query = self._with_key.where(batch_items.c.status == "running", self._is_expired)
+        for row in connection.execute(query.where(batches.c.status.in_(["cancelling", "finalizing"]))).all():
+            _erase_private_run(connection, row)
+            values = {"status": "cancelled", "body": ""}
+            connection.execute(update(batch_items).where(_is_at(row.batch, row.line)).values(values))
+            settle(connection, row.batch, self._now)
+
+
+def _erase_private_run(connection: Connection, item: Row[Any]) -> None:
+    """Deletes the content of the run of a request with `store: false`, stored to continue it after a crash."""
+    if from_json(item.body).get("store") is not False:
+        return
+    is_its = and_(runs.c.key == item.key, runs.c.idempotency == f"{item.batch}:{item.line}")
+    connection.execute(delete(steps).where(steps.c.run.in_(select(runs.c.id).where(is_its))))
+    connection.execute(update(runs).where(is_its).values(trace=None, question="", answer=None))
+
+
+def _is_at(batch: str, line: int) -> ColumnElement[bool]:
+    return and_(batch_items.c.batch == batch, batch_items.c.line == line)

