@@ -61,7 +61,7 @@ def pod(documents: Documents, name: str = "demo-rl-conductor", kind: str = "Depl
 
 
 def normalised(documents: Documents) -> dict[tuple[str, str], Any]:
-    """Leaves out what may differ: labels, the hash in a name or an annotation, and how the store's address is written."""
+    """Leaves out what may differ: labels, the hash in a name or an annotation, and how the store is addressed."""
     text = json.dumps([strip(one) for one in documents.values()])
     for ours, theirs in [(f"conductor-{name}", name) for name in ("postgres", "vllm", "weights")] + [("1024Mi", "1Gi")]:
         text = text.replace(ours, theirs)
