@@ -33,7 +33,7 @@ def forget(learned: Learned) -> None:
 
 
 def session(pytester: pytest.Pytester, learned: Learned, *options: str) -> pytest.RunResult:
-    arguments = ["--conductor", str(learned.folder), "--conductor-questions", str(learned.questions), *options]
+    arguments = [f"--conductor={learned.folder}", f"--conductor-questions={learned.questions}", *options]
     return pytester.runpytest_inprocess("-p", "no:cacheprovider", *arguments)
 
 
@@ -95,7 +95,7 @@ def test_a_cap_that_does_not_suffice_is_a_failure(pytester: pytest.Pytester, lea
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--conductor", "folder"], "--conductor needs --conductor-questions FILE"),
+        (["--conductor=folder"], "--conductor needs --conductor-questions FILE"),
         (["--conductor-usd", "much"], "write an amount in US dollars"),
         (["--conductor-usd=-1"], "write an amount in US dollars"),
     ],
