@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from training.evals.conftest import Learned
+from skilled_folder import Learned
 
 pytest_plugins = ["pytester"]
 

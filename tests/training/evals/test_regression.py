@@ -15,7 +15,7 @@ from rl_conductor.types import Request
 from rl_conductor_training.evals import compare_with_record
 from rl_conductor_training.learn.experience import ExperienceRow
 from rl_conductor_training.tasks import load_task
-from training.evals.conftest import Learned
+from skilled_folder import Learned
 from training.learn import skills
 
 

@@ -133,7 +133,7 @@ async def compare_with_record(
     conductor = Conductor.load(folder, pool=pool, planner=planner)
     try:
         content = read_conductor_file(folder)
-        samples = _held_out(folder, _load(task))
+        samples = held_out_questions(folder, task if isinstance(task, Task) else load_questions(task))
         recorded = _recorded_rows(folder, content, samples.samples)
         groups = [group_of(sample) for sample in samples.samples]
         detectable = _detectable_loss([row.score for row in recorded], groups)
@@ -155,18 +155,24 @@ async def compare_with_record(
     )
 
 
-def _load(task: Task | str | Path) -> Task:
-    if isinstance(task, Task):
-        return task
-    return load_task(f"jsonl:{task}" if Path(task).is_file() else str(task))
+def load_questions(name: str | Path, *, judge: str | None = None) -> Task:
+    """Loads a file of questions, or the task of that name.
+
+    Raises:
+        ConfigError: there is neither, or it is invalid.
+    """
+    if not Path(name).is_file():
+        return load_task(str(name))
+    return load_task(f"jsonl:{name}", **({} if judge is None else {"judge": judge}))
 
 
-def _held_out(folder: Path, task: Task) -> Task:
-    """Returns the task with the held-out questions of the folder only, in the order of its record.
+def held_out_questions(folder: str | Path, task: Task) -> Task:
+    """Returns the task with the held-out questions of a learned conductor only, in the order of its record.
 
     Raises:
         ConfigError: no question was held out, or one is missing in the task.
     """
+    folder = Path(folder)
     if not (folder / OPENING_FILE).is_file():
         raise ConfigError(
             f"{str(folder)!r} has no {OPENING_FILE}: nothing was proved on held-out questions when it was learned, so "
