@@ -1,7 +1,7 @@
 #!/bin/sh
-# Builds every package, checks its metadata, and installs the wheels with plain pip into a fresh environment for each
-# Python of $PYTHONS (versions or paths) that this machine has; there, outside of the checkout, they answer the first
-# question of the README. $WHEELS_TO is a folder to which what was built is copied.
+# Builds every package, checks its metadata, and installs the wheels into a fresh environment for each Python of $PYTHONS
+# (versions or paths) that this machine has; there, outside of the checkout, they answer the first question of the README.
+# INSTALLER=pip installs with plain pip, which takes minutes. $WHEELS_TO is a folder to which what was built is copied.
 # The package for verifiers is built and checked only: it wants an older openai than everything else here.
 set -eu
 cd "$(dirname "$0")/../.."
@@ -22,11 +22,22 @@ rm .venv-wheels/dist/verifiers_conductor-*
 question=$(sed -n 's/^\.venv\/bin\/rl-conductor ask "\(.*\)"$/\1/p' README.md | head -1)
 [ -n "$question" ]
 
+# The wheels, of the core with the extra that its first command needs.
+install() {
+    set -- "$1" $(ls .venv-wheels/dist/*.whl | sed '/\/rl_conductor-/s/$/[local]/')
+    environment=$1
+    shift
+    if [ "${INSTALLER:-uv}" = pip ]; then
+        "$environment/bin/python" -m ensurepip >/dev/null
+        "$environment/bin/python" -m pip install --quiet --disable-pip-version-check --constraint constraints.txt "$@"
+    else
+        uv pip install --quiet --python "$environment" --constraint constraints.txt "$@"
+    fi
+}
+
 check_wheels() {
-    "$1" -m venv ".venv-wheels/$2"
-    ".venv-wheels/$2/bin/pip" install --quiet --disable-pip-version-check --constraint constraints.txt .venv-wheels/dist/*.whl
-    core=$(echo .venv-wheels/dist/rl_conductor-*.whl)
-    ".venv-wheels/$2/bin/pip" install --quiet --disable-pip-version-check --constraint constraints.txt "$core[local]"
+    uv venv --quiet --python "$1" ".venv-wheels/$2"
+    install ".venv-wheels/$2"
     (
         bin="$PWD/.venv-wheels/$2/bin"
         cd /

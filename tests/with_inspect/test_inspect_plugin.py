@@ -104,7 +104,7 @@ def test_messages_and_options_reach_the_worker(pool_file: Path, tmp_path: Path) 
     assert (sampling.temperature, sampling.max_tokens, sampling.stop, sampling.seed) == (0.5, 20, (".",), 3)
 
 
-@tool
+@tool  # type: ignore[untyped-decorator, unused-ignore]
 def lookup() -> Tool:
     async def execute(city: str) -> str:
         """Look up the population.

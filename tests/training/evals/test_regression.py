@@ -38,7 +38,8 @@ async def test_an_unchanged_conductor_is_not_worse(learned: Learned) -> None:
     assert not comparison.is_worse
     assert (comparison.recorded.value, comparison.now.value, comparison.difference.value) == (1, 1, 0)
     assert comparison.now.n == len(json.loads((learned.folder / "heldout.json").read_text())["samples"]) >= 6
-    assert comparison.changes == comparison.pool_changes == ()
+    assert not comparison.changes
+    assert not comparison.pool_changes
     assert comparison.tokens > 0, "the workers were called, not the cache of replies"
     assert {path.name: path.read_bytes() for path in learned.folder.iterdir()} == before
 

