@@ -10,8 +10,8 @@ target=$2
 mkdir -p "$target"
 for name in rl-conductor rl-conductor-server rl-conductor-training; do
     folder=$(mktemp -d)
-    python -m venv "$folder/venv"
-    "$folder/venv/bin/pip" install --quiet --disable-pip-version-check --constraint constraints.txt --find-links "$dist" "$name"
+    uv venv --quiet "$folder/venv"
+    uv pip install --quiet --python "$folder/venv" --constraint constraints.txt --find-links "$dist" "$name"
     uv tool run --quiet --from cyclonedx-bom==7.5.0 cyclonedx-py environment --output-reproducible --spec-version 1.6 \
         --output-format JSON --output-file "$target/$name.cdx.json" "$folder/venv/bin/python"
     rm -r "$folder"
