@@ -23,6 +23,7 @@ class Collector:
     traces: list[ExportTraceServiceRequest] = field(default_factory=list)
     metrics: list[ExportMetricsServiceRequest] = field(default_factory=list)
     headers: list[dict[str, str]] = field(default_factory=list)
+    paths: list[str] = field(default_factory=list)
 
     def spans(self) -> list[Span]:
         """Every span, in the order in which they came."""
@@ -66,7 +67,8 @@ def collector() -> Iterator[Collector]:
             if self.headers.get("content-encoding") == "gzip":
                 body = gzip.decompress(body)
             made.headers.append({name.lower(): value for name, value in self.headers.items()})
-            if self.path == "/v1/traces":
+            made.paths.append(self.path)
+            if self.path.endswith("/v1/traces"):
                 made.traces.append(ExportTraceServiceRequest.FromString(body))
             else:
                 made.metrics.append(ExportMetricsServiceRequest.FromString(body))

