@@ -36,6 +36,7 @@ COMMANDS = {
     "models": "rl_conductor.cli.commands.models:app",
     "trace": "rl_conductor.cli.commands.trace:app",
     "mcp": "rl_conductor.cli.commands.mcp.command:mcp",
+    "a2a": "rl_conductor.cli.commands.a2a.command:a2a",
     "doctor": "rl_conductor.cli.commands.doctor:doctor",
 }
 """The commands of this package."""

@@ -48,6 +48,7 @@ def _service(name: str, without_key: str = "") -> Provider:
 
 NO_KEY = "no key needed"
 PROVIDERS = {
+    "a2a": Provider("a2a", ("a2a-sdk",), without_key=NO_KEY),
     "anthropic": Provider("anthropic", ("anthropic",), ("ANTHROPIC_API_KEY",), ("ANTHROPIC_BASE_URL",)),
     "azure": Provider(
         "azure",

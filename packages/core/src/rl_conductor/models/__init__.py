@@ -16,6 +16,7 @@ from rl_conductor.models.base import Capabilities, Model
 
 ENTRY_POINTS = "rl_conductor.models"
 PROVIDERS = {
+    "a2a": "rl_conductor.agents.a2a_agent:A2AAgent",
     "anthropic": "rl_conductor.models.anthropic.adapter:AnthropicModel",
     "azure": "rl_conductor.models.openai.azure:AzureModel",
     "bedrock": "rl_conductor.models.clouds:bedrock_model",
