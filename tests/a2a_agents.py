@@ -18,7 +18,8 @@ from a2a.types import a2a_pb2 as wire
 from google.protobuf.json_format import ParseDict
 from google.protobuf.struct_pb2 import Value
 from starlette.applications import Starlette
-from starlette.responses import PlainTextResponse, Response
+from starlette.requests import Request
+from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Mount, Route
 
 import mcp_shop
@@ -99,7 +100,7 @@ async def repeat(updater: TaskUpdater, context: RequestContext) -> None:
 
 
 PLAYS: dict[str, Play] = {
-    play.__name__: play  # type: ignore[attr-defined]
+    play.__name__: play
     for play in (pieces, two, again, status, silence, fail, reject, ask, login, flood, wait, look, repeat)
 }
 
@@ -153,6 +154,20 @@ async def huge_card(_: Any) -> Response:
     return PlainTextResponse('{"name": "' + "x" * 2**21)
 
 
+async def rpc_of_slow(request: Request) -> Response:
+    """A JSON-RPC endpoint that answers at once that it works, and has the result when it is asked a second time."""
+    call = await request.json()
+    task: dict[str, Any] = {"id": "t", "contextId": "c", "status": {"state": "TASK_STATE_WORKING"}}
+    if call["method"] == "GetTask":
+        assert call["params"] == {"id": "t"}
+        task |= {
+            "status": {"state": "TASK_STATE_COMPLETED"},
+            "artifacts": [{"artifactId": "a", "parts": [{"text": "17"}]}],
+        }
+    result = task if call["method"] == "GetTask" else {"task": task}
+    return JSONResponse({"jsonrpc": "2.0", "id": call["id"], "result": result})
+
+
 CARD = "/.well-known/agent-card.json"
 
 
@@ -187,6 +202,10 @@ def agents(url: str) -> Starlette:
         "/grpc": card("grpc.example.com:443", binding="GRPC"),
     }
     routes: list[Any] = [Mount(path, agent(card)) for path, card in cards.items()]
+    slow = card(f"{url}/slow/", streaming=False)
+    routes.append(
+        Mount("/slow", Starlette(routes=[*create_agent_card_routes(slow), Route("/", rpc_of_slow, methods=["POST"])]))
+    )
     for path, answer in (("/web", no_card), ("/list", no_object), ("/huge", huge_card)):
         routes.append(Route(path + CARD, answer))
     return Starlette(routes=routes)

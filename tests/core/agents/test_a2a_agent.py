@@ -6,7 +6,7 @@ import asyncio
 import logging
 import pickle
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator
 from decimal import Decimal
 from pathlib import Path
 
@@ -26,7 +26,8 @@ from rl_conductor.errors import (
     UnreachableError,
 )
 from rl_conductor.models import Model, model
-from rl_conductor.types import FilePart, ImagePart, Message, Request
+from rl_conductor.models.base import WrapperModel
+from rl_conductor.types import Completion, Delta, FilePart, ImagePart, Message, Request
 
 SECRET = "sk-loopback-0123456789uvwxyz"
 ONE = plan((0, "Say pieces", []))
@@ -85,6 +86,10 @@ async def test_the_text_of_artifacts_is_streamed(agent: Callable[..., A2AAgent],
 )
 async def test_every_kind_of_reply_is_read(agent: Callable[..., A2AAgent], path: str, word: str, reply: str) -> None:
     assert (await agent(path).complete(say(word))).text == reply
+
+
+async def test_a_task_that_is_not_over_is_looked_up_until_it_is(agent: Callable[..., A2AAgent]) -> None:
+    assert (await agent("/slow").complete(say("How many?"))).text == "17"
 
 
 @pytest.mark.parametrize(
@@ -148,23 +153,22 @@ async def test_the_deadline_of_a_run_reaches_the_agent(agent: Callable[..., A2AA
     await until(a2a_agents.cancelled)
 
 
-class Words:
+class Words(WrapperModel):
     """The agent, whose prompt ends with a word that it understands."""
 
     def __init__(self, agent: A2AAgent, word: str) -> None:
-        self.agent, self.word = agent, word
-        self.name, self.price, self.capabilities = agent.name, agent.price, agent.capabilities
-        self.description = agent.description
+        super().__init__(agent)
+        self.word = word
 
-    async def complete(self, request: Request) -> object:
-        return await self.agent.complete(say(f"{request.messages[-1].text} {self.word}", request.timeout))
+    async def complete(self, request: Request) -> Completion:
+        return await self.model.complete(self._request(request))
 
-    async def stream(self, request: Request) -> AsyncIterator[object]:
-        async for delta in self.agent.stream(say(f"{request.messages[-1].text} {self.word}", request.timeout)):
+    async def stream(self, request: Request) -> AsyncGenerator[Delta, None]:
+        async for delta in self.model.stream(self._request(request)):
             yield delta
 
-    async def aclose(self) -> None:
-        await self.agent.aclose()
+    def _request(self, request: Request) -> Request:
+        return say(f"{request.messages[-1].text} {self.word}", request.timeout)
 
 
 # ------------------------------------------------------------------------------- cards and addresses
@@ -183,7 +187,7 @@ async def test_the_card_of_the_agent_becomes_that_of_the_worker(site: mcp_shop.S
 async def test_an_agent_that_is_down_is_a_warning_first_and_then_a_failed_step(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    pool = WorkerPool({"down": "a2a:http://127.0.0.1:9", "up": ScriptedModel("17.")})
+    pool = WorkerPool([Worker.of("down", "a2a:http://127.0.0.1:9"), Worker.of("up", ScriptedModel("17."))])
     assert pool["down"].card.description == ""
     assert "a2a:http://127.0.0.1:9: can't be reached" in caplog.text
     assert caplog.records[0].levelno == logging.WARNING
@@ -259,7 +263,7 @@ async def test_keys_and_headers_of_a_pool_file_are_sent_and_never_shown(
 
 async def test_the_cost_of_an_agent_is_unknown_unless_it_has_a_price(agent: Callable[..., A2AAgent]) -> None:
     usage = (await agent().complete(say("pieces"))).usage
-    assert (usage.calls, usage.unpriced_calls, usage.cost) == (1, 1, 0)
+    assert (usage.calls, usage.unpriced_calls, usage.cost) == (1, 1, Decimal(0))
     conductor = Conductor(
         ScriptedModel(lambda _: ONE), {"shop": agent(price=Price(input=0, output=0, per_call=Decimal("0.5")))}
     )

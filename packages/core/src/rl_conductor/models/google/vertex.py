@@ -6,9 +6,17 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, ClassVar
 
+from rl_conductor.errors import ConfigError
 from rl_conductor.models.endpoints import Credentials
 from rl_conductor.models.gcp import VERTEX, find_place, translate_google_auth_errors
-from rl_conductor.models.google.adapter import GoogleModel, genai, wire
+from rl_conductor.models.google.adapter import GoogleModel
+
+try:
+    from google import genai
+    from google.genai import types as wire
+    from google.oauth2.credentials import Credentials as AccessToken
+except ImportError as missing:
+    raise ConfigError("Gemini on Vertex AI needs Google's SDK: pip install 'rl-conductor[vertex]'") from missing
 
 
 class VertexModel(GoogleModel):
@@ -35,11 +43,8 @@ class VertexModel(GoogleModel):
         return self.endpoint.credentials(self._model, base_url=base_url, api_key=api_key, default_url=self._place.url)
 
     def _sdk_client(self, options: wire.HttpOptions) -> genai.Client:
-        # Imported here, because the adapter reports a missing SDK with a better message.
-        from google.oauth2.credentials import Credentials as AccessToken  # noqa: PLC0415
-
         # Without credentials the SDK would send those of the machine's identity to any host.
-        token = None if self._credentials.uses_identity else AccessToken(token=self._credentials.key or "none")
+        token = None if self._credentials.uses_identity else AccessToken(token=self._credentials.key or "none")  # type: ignore[no-untyped-call]
         return genai.Client(
             vertexai=True,
             project=self._place.project,
