@@ -11,13 +11,13 @@ import logging
 from collections.abc import AsyncGenerator, Collection, Mapping
 from contextlib import aclosing, contextmanager
 from importlib import import_module
-from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from pydantic import SecretStr
 
 from rl_conductor._internal.sync import PerLoop
+from rl_conductor._internal.version import is_importable
 from rl_conductor.errors import ConfigError, ModelError
 from rl_conductor.models.base import Capabilities, checked, collect, require, within
 from rl_conductor.models.endpoints import redact_url, usable_key
@@ -70,7 +70,7 @@ class A2AAgent:
             raise ConfigError(
                 f"a2a:{redact_url(url)} is no agent: write its URL, such as 'a2a:https://agent.example.com'"
             )
-        if find_spec("a2a") is None:
+        if not is_importable("a2a"):
             raise ConfigError("agents that speak A2A need the A2A SDK: pip install 'rl-conductor[a2a]'")
         self.url = url.strip().rstrip("/")
         self.name = f"a2a:{redact_url(self.url)}"

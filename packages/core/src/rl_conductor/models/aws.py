@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 from importlib import import_module
-from importlib.util import find_spec
 
+from rl_conductor._internal.version import is_importable
 from rl_conductor.errors import ConfigError
 
 KEY_VARIABLE = "AWS_BEARER_TOKEN_BEDROCK"
@@ -19,7 +19,7 @@ def find_region(model: str, aws_region: str | None, aws_profile: str | None) -> 
     Raises:
         ConfigError: there is none, or the libraries for AWS are not installed.
     """
-    if find_spec("botocore") is None:
+    if not is_importable("botocore"):
         raise ConfigError(f"{model} needs the libraries for AWS: pip install 'rl-conductor[bedrock]'")
     region = aws_region or os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION")
     if not region:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from importlib.util import find_spec
 from typing import Any, ClassVar
 
+from rl_conductor._internal.version import is_importable
 from rl_conductor.errors import ConfigError
 from rl_conductor.models.anthropic.adapter import AnthropicModel, SDKClient
 from rl_conductor.models.endpoints import Credentials
@@ -35,7 +35,7 @@ class VertexClaudeModel(AnthropicModel):
         Raises:
             ConfigError: the project is missing, the URL is invalid, or google-auth is not installed.
         """
-        if find_spec("google.auth") is None:
+        if not is_importable("google.auth"):
             raise ConfigError(f"vertex:{name} needs google-auth: pip install 'rl-conductor[vertex]'")
         self._place = find_place(f"vertex:{name}", project, location)
         super().__init__(name, **options)

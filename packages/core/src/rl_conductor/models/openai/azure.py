@@ -7,9 +7,9 @@ import os
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from importlib.util import find_spec
 from typing import Any, ClassVar
 
+from rl_conductor._internal.version import is_importable
 from rl_conductor.errors import AuthenticationError, ConfigError, UnreachableError
 from rl_conductor.models.base import MAX_ERROR_LENGTH
 from rl_conductor.models.endpoints import Credentials, Endpoint
@@ -79,7 +79,7 @@ class AzureModel(OpenAIModel):
                 "'https://my-resource.openai.azure.com'"
             )
         credentials = super()._resolve_credentials(base_url, api_key)
-        if credentials.uses_identity and find_spec("azure.identity") is None:
+        if credentials.uses_identity and not is_importable("azure.identity"):
             raise ConfigError(
                 f"{name} needs a key: set {self.endpoint.key_variables[0]}, pass api_key=..., or install the library "
                 "for Entra identities: pip install 'rl-conductor[azure]'"
