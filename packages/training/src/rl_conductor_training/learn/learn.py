@@ -211,9 +211,11 @@ class _LearnRun:
         findings = Findings(search, exploration, lessons, gate)
         if gate.is_open:
             findings.validation, learners = await self._choose(lessons, training, plan)
+        elif gate.fixed_is_better:
+            learners = [learner for learner in learners if learner.name in BASELINES]
         for learner in learners:
             learner.fit(lessons)
-        if gate.is_open:
+        if gate.is_open or gate.fixed_is_better:
             self._begin("proving on held-out questions", 1.0)
             findings.proof = await prove(self.runner, self.data, learners, lessons, self.notes)
         record = self._record(findings)
@@ -347,7 +349,6 @@ class _LearnRun:
     def _record(self, findings: Findings) -> LearnRecord:
         spending, data = self.budget.total.spent, self.data
         plan, gate, proof = findings.search.plan, findings.gate, findings.proof
-        better = gate.fixed_over_single.low > 0
         if plan.needed.tokens < plan.thorough.tokens:
             self.notes.append(
                 f"the caps left room for a smaller search only ({plan.summary}); {self._describe_need(plan)}"
@@ -371,7 +372,7 @@ class _LearnRun:
             gate=gate,
             validation=tuple(findings.validation),
             proof=proof,
-            recommended=proof.recommended if proof else FixedWorkflow.name if better else BestSingle.name,
+            recommended=proof.recommended if proof else BestSingle.name,
             notes=tuple(self.notes),
             calls=spending.calls,
             tokens=spending.tokens,
