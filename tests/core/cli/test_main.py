@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -74,3 +75,43 @@ def test_a_command_of_another_package_joins_by_its_entry_point(cli: Cli, monkeyp
     monkeypatch.setattr("rl_conductor.cli.main.installed_commands", lambda: added)
 
     assert cli("greet", "you").stdout == "Hello, you.\n"
+
+
+def test_an_env_file_sets_what_is_not_set_yet(cli: Cli, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("XAI_API_KEY", "")  # so that it is as before when the test ends
+    monkeypatch.delenv("XAI_API_KEY")
+    monkeypatch.setenv("GROQ_BASE_URL", "http://127.0.0.1:1/v1")
+    file = tmp_path / "keys.env"
+    file.write_text("# keys\nexport XAI_API_KEY='key of mine'\nGROQ_BASE_URL=http://127.0.0.1:2/v1\n")
+
+    assert "XAI_API_KEY" not in cli("doctor").stdout
+    told = cli("--env-file", str(file), "doctor").stdout
+
+    assert os.environ["XAI_API_KEY"] == "key of mine"
+    assert "XAI_API_KEY" in told
+    assert "http://127.0.0.1:1/v1" in told
+
+
+@pytest.mark.parametrize(
+    ("content", "error"),
+    [
+        (None, "can't read '{file}': No such file or directory"),
+        (b"A=1\nKEY sk-secret-value\n", "'{file}', line 2: write NAME=VALUE"),
+        (b"A=1\n\nKEY='sk-secret-value\n", "'{file}', line 3: write NAME=VALUE"),
+        (b"SOMETHING\n", "'{file}', line 1: write NAME=VALUE"),
+        (b"A=\xff\n", "can't read '{file}': it is not text in UTF-8"),
+    ],
+)
+def test_an_env_file_that_can_not_be_used_is_a_mistake(
+    cli: Cli, tmp_path: Path, content: bytes | None, error: str
+) -> None:
+    file = tmp_path / ".env"
+    if content is not None:
+        file.write_bytes(content)
+
+    result = cli("--env-file", str(file), "doctor")
+
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert result.stderr.startswith(f"error: {error.format(file=file)}")
+    assert "sk-secret" not in result.stderr
+    assert "A" not in os.environ

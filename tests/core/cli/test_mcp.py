@@ -16,8 +16,9 @@ import mcp_shop
 from core.runs import SOON, down, plan
 from rl_conductor import Conductor, Limits, Model, Price, ScriptedModel, WorkerPool
 from rl_conductor.agents import MCPServer, ToolSourceError
-from rl_conductor.cli.commands.mcp.http import http_app, listen
+from rl_conductor.cli.commands.mcp.http import http_app
 from rl_conductor.cli.commands.mcp.server import conductor_server
+from rl_conductor.cli.serving import listen
 from rl_conductor.types import Completion, Message, Request, Usage
 
 TWO = plan((0, "Look it up.", []), (1, "Answer.", ["all"]))
@@ -126,7 +127,7 @@ async def test_cancelling_the_call_cancels_the_run() -> None:
 async def test_http_demands_the_token(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MCP_KEY", "a-long-random-text")
     listener = listen("127.0.0.1", 0, "MCP_KEY")
-    with closing(listener.socket), mcp_shop.serve(http_app(conductor_server(team()), listener)) as site:
+    with closing(listener.socket), mcp_shop.serve(http_app(conductor_server(team()), listener.api_key)) as site:
         with pytest.raises(ToolSourceError):
             await MCPServer(url=site.url).list_tools()
         server = MCPServer(url=site.url, headers={"Authorization": "Bearer a-long-random-text"})

@@ -7,6 +7,7 @@ import os
 import re
 import sys
 from collections.abc import Callable
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -15,10 +16,15 @@ from typer.testing import Result
 from command_line import Service
 from rl_conductor.cli import embedded
 from rl_conductor.cli.commands.doctor import machine, servers, settings
+from rl_conductor.cli.providers import PROVIDERS
 from rl_conductor.conductor import Conductor
 from rl_conductor.config.discovery import embedded as tiny_models
 from rl_conductor.errors import ConfigError
+from rl_conductor.models import PROVIDERS as ADAPTERS
+from rl_conductor.models.anthropic.bedrock import BedrockClaudeModel
+from rl_conductor.models.gcp import VERTEX
 from rl_conductor.models.llamacpp.weights import PINNED
+from rl_conductor.models.openai.bedrock import BedrockModel
 
 Cli = Callable[..., Result]
 Pool = Callable[..., str]
@@ -120,6 +126,38 @@ def test_models_lists_which_weights_are_here(cli: Cli, tmp_path: Path) -> None:
     assert lines[-1] == f"in {file.parent}"
 
 
+def test_models_providers_lists_what_each_provider_needs(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GROQ_API_KEY", SECRET)
+
+    lines = [" ".join(line.split()) for line in cli("models", "providers").stdout.splitlines()]
+
+    assert "✓ groq: GROQ_API_KEY is set" in lines
+    assert "✓ ollama: no key needed" in lines
+    assert "· xai: needs XAI_API_KEY" in lines
+    assert "· bedrock: needs AWS_BEARER_TOKEN_BEDROCK, or AWS credentials" in lines
+    assert "· vllm: needs vllm: pip install 'rl-conductor[vllm]'" in lines
+    listed = {entry["provider"]: entry for entry in json.loads(cli("models", "providers", "--json").stdout)}
+    assert listed["groq"]["ready"] is True
+    assert SECRET not in json.dumps(listed)
+
+
+def test_the_list_of_providers_is_that_of_the_adapters() -> None:
+    assert {*PROVIDERS, "conductor"} == {*ADAPTERS}
+    for name, provider in PROVIDERS.items():
+        module, _, attribute = ADAPTERS[name].partition(":")
+        if not provider.keys or name in ("bedrock", "vertex"):
+            continue
+        endpoint = getattr(import_module(module), attribute).endpoint
+        assert (endpoint.key_variables, (endpoint.address_variable,)) == (provider.keys, provider.addresses)
+    for endpoint in (BedrockModel.endpoint, BedrockClaudeModel.endpoint):
+        assert endpoint.key_variables == PROVIDERS["bedrock"].keys
+        assert endpoint.address_variable in PROVIDERS["bedrock"].addresses
+    assert (VERTEX.key_variables, (VERTEX.address_variable,)) == (
+        PROVIDERS["vertex"].keys,
+        PROVIDERS["vertex"].addresses,
+    )
+
+
 def test_models_that_are_here_are_not_fetched_again(cli: Cli, tmp_path: Path) -> None:
     file = keep("smollm2-135m", tmp_path / "cache")
 
@@ -175,6 +213,20 @@ def test_doctor_names_keys_and_never_shows_them(cli: Cli, monkeypatch: pytest.Mo
     assert "✓  OPENAI_API_KEY      set" in result.stdout
     assert "·  ANTHROPIC_API_KEY   not set" in result.stdout
     assert "OPENAI_API_KEY is set: " in result.stdout
+    assert SECRET not in result.output
+
+
+def test_doctor_lists_the_settings_of_clouds_that_are_set(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AZURE_OPENAI_API_KEY", SECRET)
+    monkeypatch.setenv("AZURE_OPENAI_ENDPOINT", "https://me:password@mine.openai.azure.com")
+    monkeypatch.setenv("AWS_REGION", "eu-west-1")
+
+    result = cli("doctor")
+
+    assert re.search(r"✓  AZURE_OPENAI_API_KEY +set *\n", result.stdout)
+    assert re.search(r"✓  AZURE_OPENAI_ENDPOINT +https://mine\.openai\.azure\.com *\n", result.stdout)
+    assert re.search(r"✓  AWS_REGION +eu-west-1 *\n", result.stdout)
+    assert "XAI_API_KEY" not in result.stdout
     assert SECRET not in result.output
 
 

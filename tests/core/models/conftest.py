@@ -17,6 +17,7 @@ from rl_conductor.models.openai.adapter import OpenAIModel
 from rl_conductor.models.scripted import Scripted, ScriptedModel
 from rl_conductor.types import Message, Request, ToolCall
 
+from .cloud_adapters import CLOUD_ADAPTERS
 from .subject import FAULTS, SCENARIOS, Adapter, Subject
 from .wire.anthropic import AnthropicWire
 from .wire.base import SECRET, Seen, WireServer, reply_to
@@ -103,6 +104,8 @@ ADAPTERS = [
     ),
 ]
 
+ADAPTERS += CLOUD_ADAPTERS
+
 
 def pytest_configure(config: pytest.Config) -> None:
     """Name the marks by which a test of the contract says what it asks."""
@@ -118,10 +121,10 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     able = [adapter for adapter in ADAPTERS if needs <= adapter.scenarios]
     each = metafunc.definition.get_closest_marker("each")
     if each is None:
-        metafunc.parametrize("subject", able, ids=[adapter.name for adapter in able], indirect=True)
+        metafunc.parametrize("subject", able, ids=[adapter.id for adapter in able], indirect=True)
         return
     pairs = [(adapter, scenario) for adapter in able for scenario in each.args if scenario in adapter.scenarios]
-    names = [f"{adapter.name}-{scenario}" for adapter, scenario in pairs]
+    names = [f"{adapter.id}-{scenario}" for adapter, scenario in pairs]
     metafunc.parametrize(("subject", "scenario"), pairs, ids=names, indirect=["subject"])
 
 
@@ -134,10 +137,14 @@ def services() -> Iterator[Callable[[type[WireServer]], WireServer]]:
 
 @pytest.fixture
 async def subject(
-    request: pytest.FixtureRequest, services: Callable[[type[WireServer]], WireServer]
+    request: pytest.FixtureRequest,
+    services: Callable[[type[WireServer]], WireServer],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> AsyncIterator[Subject]:
     """An adapter under test."""
     adapter: Adapter = request.param
+    for variable, value in adapter.environment:
+        monkeypatch.setenv(variable, value)
     subject = Subject(adapter, services(adapter.service) if adapter.service else None)
     if subject.service:
         subject.service.requests.clear()

@@ -32,6 +32,7 @@ class Adapter:
     """A row of the table in `conftest.py`."""
 
     name: str
+    """The provider."""
     make: Callable[..., Model]
     """`make(scenario, url, **options)`: a model of that name, whose service is at `url`."""
     scenarios: frozenset[str]
@@ -42,8 +43,17 @@ class Adapter:
     """The variables of its key and of its address."""
     path: str = ""
     """What follows the host in its address."""
+    prefix: str = ""
+    """Put before a scenario, where a provider tells protocols by the model's name."""
+    environment: tuple[tuple[str, str], ...] = ()
+    """Other variables that it needs."""
     sampling: frozenset[str] = frozenset()
     """The fields of `Sampling` that it sends."""
+
+    @property
+    def id(self) -> str:
+        """Its name in the names of tests."""
+        return f"{self.name}-{self.prefix.strip('.-')}" if self.prefix else self.name
 
 
 @dataclass

@@ -458,7 +458,7 @@ def test_a_key_that_no_header_can_hold_is_refused_and_not_shown(
     monkeypatch.setenv(address, subject.url)
     for named, options in (("api_key", {"api_key": key}), (variable, {})):
         with pytest.raises(ConfigError, match=f"^{named} is not a valid API key") as caught:
-            model(f"{subject.adapter.name}:echo", **options)
+            model(f"{subject.adapter.name}:{subject.adapter.prefix}echo", **options)
         assert not _parts_of_the_key_in("".join(traceback.format_exception(caught.value)))
 
 
@@ -470,7 +470,7 @@ async def test_the_environments_key_goes_to_the_environments_address_at_no_known
     variable, address = subject.adapter.variables
     monkeypatch.setenv(variable, SECRET)
     monkeypatch.setenv(address, subject.url)
-    made = subject.keep(model(f"{subject.adapter.name}:gpt-5"))
+    made = subject.keep(model(f"{subject.adapter.name}:{subject.adapter.prefix}gpt-5"))
     assert made.price is None
     assert (await ask(made, HELLO)).text == "You said: hello there"
     assert SECRET in str(subject.sent.headers)

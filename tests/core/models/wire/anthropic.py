@@ -30,14 +30,13 @@ class AnthropicWire(WireServer):
     def read(self, wire: Wire) -> Seen:
         """What the request asks; a request the real API would refuse fails the test."""
         body = wire.body
-        assert wire.path == "/v1/messages"
-        assert wire.headers["authorization"] == f"Bearer {SECRET}"
+        scenario, stream = self.addressee(wire)
         assert body["max_tokens"] > 0
         users = [message["content"] for message in body["messages"] if message["role"] == "user"]
         results = [block for block in users[-1] if block["type"] == "tool_result"]
         return Seen(
-            scenario=body["model"],
-            stream=bool(body.get("stream")),
+            scenario=scenario,
+            stream=stream,
             text=_text(users[-1]),
             tool_result=_text(results[-1]["content"]) if results else "",
             media=tuple(kind for blocks in users for kind in _media(blocks)),
@@ -47,6 +46,12 @@ class AnthropicWire(WireServer):
             tool_choice=_choice(body.get("tool_choice")),
             sampling=_sampling(body),
         )
+
+    def addressee(self, wire: Wire) -> tuple[str, bool]:
+        """The scenario, and whether the reply is streamed; the address and the key must be right."""
+        assert wire.path == "/v1/messages"
+        assert wire.headers["authorization"] == f"Bearer {SECRET}"
+        return wire.body["model"], bool(wire.body.get("stream"))
 
     def whole(self, seen: Seen, said: Said) -> Any:
         """A `message`."""

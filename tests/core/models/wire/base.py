@@ -234,6 +234,13 @@ class WireServer(ABC):
         """The frame by which the vendor reports an error in mid-stream."""
         return f"data: {json.dumps(self.failure('server-error').body)}\n\n"
 
+    stream_type = "text/event-stream"
+    """The content type of a streamed reply."""
+
+    def frame(self, event: str) -> bytes:
+        """A frame of a streamed reply as it is sent."""
+        return event.encode()
+
     # -------------------------------------------------------------------------------------- sockets
 
     async def _run(self, up: threading.Event) -> None:
@@ -314,11 +321,11 @@ class WireServer(ABC):
                 events[len(events) // 2 :] = [self.broken_event()]
             case "truncated" | "unfinished" | "stall" | "trickle":
                 del events[len(events) // 2 :]
-        writer.write(_head(200, "text/event-stream", "Transfer-Encoding: chunked"))
+        writer.write(_head(200, self.stream_type, "Transfer-Encoding: chunked"))
         for event in events:
-            await _chunk(writer, event.encode())
+            await _chunk(writer, self.frame(event))
         if seen.scenario == "trickle":
-            await _trickle(writer, events[-1].encode())
+            await _trickle(writer, self.frame(events[-1]))
         if seen.scenario == "stall":
             await reader.read()
         if seen.scenario in ("stall", "truncated"):

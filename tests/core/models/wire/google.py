@@ -38,17 +38,15 @@ class GoogleWire(WireServer):
 
     def read(self, wire: Wire) -> Seen:
         """What the request asks; a request the real API would refuse fails the test."""
-        path = PATH.fullmatch(wire.path)
-        assert path
-        assert wire.headers["x-goog-api-key"] == SECRET
+        scenario, stream = self.addressee(wire)
         config = wire.body.get("generationConfig", {})
         turns = wire.body["contents"]
         assert {turn["role"] for turn in turns} <= {"user", "model"}
         users = [turn["parts"] for turn in turns if turn["role"] == "user"]
         results = [part["functionResponse"] for part in users[-1] if "functionResponse" in part]
         return Seen(
-            scenario=path[1],
-            stream=path[2].startswith("stream"),
+            scenario=scenario,
+            stream=stream,
             text="".join(part.get("text", "") for part in users[-1]),
             tool_result=results[-1]["response"]["output"] if results else "",
             media=tuple(kind for parts in users for kind in _media(parts)),
@@ -58,6 +56,13 @@ class GoogleWire(WireServer):
             tool_choice=_choice(wire.body),
             sampling=_sampling(config),
         )
+
+    def addressee(self, wire: Wire) -> tuple[str, bool]:
+        """The scenario, and whether the reply is streamed; the address and the key must be right."""
+        path = PATH.fullmatch(wire.path)
+        assert path
+        assert wire.headers["x-goog-api-key"] == SECRET
+        return path[1], path[2].startswith("stream")
 
     def whole(self, seen: Seen, said: Said) -> Any:
         """A `GenerateContentResponse`."""
@@ -109,7 +114,8 @@ def _parts(said: Said, pieces: tuple[str, ...]) -> Iterator[dict[str, Any]]:
 
 def _choice(body: dict[str, Any]) -> str:
     calling = body.get("toolConfig", {}).get("functionCallingConfig", {})
-    (named,) = calling.get("allowedFunctionNames", ["required"])
+    # The API takes either spelling, and the SDK writes the second to Vertex AI.
+    (named,) = calling.get("allowedFunctionNames") or calling.get("allowed_function_names", ["required"])
     return {"AUTO": "auto", "NONE": "none", "ANY": str(named), "": ""}[calling.get("mode", "")]
 
 

@@ -25,7 +25,6 @@ ERRORS: dict[str, tuple[int, str, str | None]] = {
 SAMPLING = {
     "temperature": "temperature",
     "top_p": "top_p",
-    "max_completion_tokens": "max_tokens",
     "seed": "seed",
     "stop": "stop",
     "reasoning_effort": "effort",
@@ -36,13 +35,18 @@ SAMPLING = {
 class OpenAIWire(WireServer):
     """`POST /v1/chat/completions`."""
 
+    max_tokens = "max_completion_tokens"
+    """The service's name of the output limit."""
+
     def read(self, wire: Wire) -> Seen:
         """What the request asks."""
         body = wire.body
+        scenario = self.addressee(wire)
         messages = body["messages"]
         form = body.get("response_format") or {}
+        names = SAMPLING | {self.max_tokens: "max_tokens"}
         return Seen(
-            scenario=body["model"],
+            scenario=scenario,
             stream=bool(body.get("stream")),
             text=_text(next((m for m in reversed(messages) if m["role"] == "user"), None)),
             tool_result=_text(next((m for m in reversed(messages) if m["role"] == "tool"), None)),
@@ -51,8 +55,12 @@ class OpenAIWire(WireServer):
             system=_text(next((m for m in messages if m["role"] == "system"), None)),
             tools=tuple(tool["function"]["name"] for tool in body.get("tools", ())),
             tool_choice=_choice(body.get("tool_choice", "")),
-            sampling={ours: _value(body[theirs]) for theirs, ours in SAMPLING.items() if theirs in body},
+            sampling={ours: _value(body[theirs]) for theirs, ours in names.items() if theirs in body},
         )
+
+    def addressee(self, wire: Wire) -> str:
+        """The scenario."""
+        return str(wire.body["model"])
 
     def whole(self, seen: Seen, said: Said) -> Any:
         """A `chat.completion`."""

@@ -4,6 +4,7 @@ In: a request to the worker. Out: one completion with the usage of all calls, wh
 Above `calls`, because agents make budgeted model calls; below `pool`, which creates workers from them.
 """
 
+from rl_conductor.agents.a2a_agent import A2AAgent
 from rl_conductor.agents.delegating import BaseModelSession, DelegatingModel
 from rl_conductor.agents.function_tool import FunctionTool
 from rl_conductor.agents.mcp_server import MCPServer
@@ -12,6 +13,7 @@ from rl_conductor.agents.tool_loop import ToolLoopModel
 from rl_conductor.agents.toolset import AnyTool
 
 __all__ = [
+    "A2AAgent",
     "AnyTool",
     "BaseModelSession",
     "DelegatingModel",

@@ -13,11 +13,13 @@ from collections.abc import Mapping
 from functools import cache
 from importlib import import_module
 from importlib.metadata import entry_points, version
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 from typer.core import TyperGroup
 
+from rl_conductor.cli.env_file import load_env_file
 from rl_conductor.cli.output import console
 from rl_conductor.errors import ConductorError, ConfigError, WorkflowError
 
@@ -34,6 +36,7 @@ COMMANDS = {
     "models": "rl_conductor.cli.commands.models:app",
     "trace": "rl_conductor.cli.commands.trace:app",
     "mcp": "rl_conductor.cli.commands.mcp.command:mcp",
+    "a2a": "rl_conductor.cli.commands.a2a.command:a2a",
     "doctor": "rl_conductor.cli.commands.doctor:doctor",
 }
 """The commands of this package."""
@@ -132,6 +135,14 @@ def rl_conductor(
     _version: Annotated[
         bool, typer.Option("--version", help="Print the version.", callback=_print_version, is_eager=True)
     ] = False,
+    env_file: Annotated[
+        Path | None,
+        typer.Option(
+            "--env-file",
+            metavar="FILE",
+            help="Set environment variables, such as API keys, from this file; those that are set already stay.",
+        ),
+    ] = None,
 ) -> None:
     """Answer questions with a team of language models: a planner assigns subtasks, workers run them.
 
@@ -140,9 +151,12 @@ def rl_conductor(
       rl-conductor doctor                     check what can run on this machine
       rl-conductor ask "What is 12 * 12?"     answer a question
       rl-conductor plan "..."                 show the plan without running it
+      rl-conductor --env-file .env ask "..."  with the keys of a file
 
     Exit codes: 0 an answer, 1 no answer, 2 an invalid command or file, 130 Ctrl-C.
     """
+    if env_file is not None:
+        load_env_file(env_file)
     if context.invoked_subcommand != "serve":  # the other commands print a run's errors themselves
         logging.getLogger("rl_conductor.run").addHandler(logging.NullHandler())
 

@@ -16,13 +16,17 @@ from rl_conductor.models.base import Capabilities, Model
 
 ENTRY_POINTS = "rl_conductor.models"
 PROVIDERS = {
+    "a2a": "rl_conductor.agents.a2a_agent:A2AAgent",
     "anthropic": "rl_conductor.models.anthropic.adapter:AnthropicModel",
+    "azure": "rl_conductor.models.openai.azure:AzureModel",
+    "bedrock": "rl_conductor.models.clouds:bedrock_model",
     "conductor": "rl_conductor.conductor_file:conductor_from_file",
     "deepseek": "rl_conductor.models.openai.services:DeepSeekModel",
     "embedded": "rl_conductor.models.llamacpp.embedded:EmbeddedModel",
     "fireworks": "rl_conductor.models.openai.services:FireworksModel",
     "google": "rl_conductor.models.google.adapter:GoogleModel",
     "groq": "rl_conductor.models.openai.services:GroqModel",
+    "litellm": "rl_conductor.models.openai.services:LiteLLMModel",
     "llamacpp": "rl_conductor.models.llamacpp.adapter:LlamaCppModel",
     "mistral": "rl_conductor.models.openai.services:MistralModel",
     "ollama": "rl_conductor.models.openai.services:OllamaModel",
@@ -30,6 +34,7 @@ PROVIDERS = {
     "openrouter": "rl_conductor.models.openai.services:OpenRouterModel",
     "together": "rl_conductor.models.openai.services:TogetherModel",
     "transformers": "rl_conductor.models.transformers.adapter:TransformersModel",
+    "vertex": "rl_conductor.models.clouds:vertex_model",
     "vllm": "rl_conductor.models.vllm.adapter:VLLMModel",
     "vllm-server": "rl_conductor.models.openai.services:VLLMServerModel",
     "xai": "rl_conductor.models.openai.services:XAIModel",

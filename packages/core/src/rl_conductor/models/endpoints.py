@@ -27,6 +27,8 @@ class Credentials:
     key: str | None = field(repr=False)
     is_official: bool
     """The URL belongs to the provider itself, not to a compatible server."""
+    uses_identity: bool = False
+    """There is no key: calls are authenticated by the machine's cloud identity, such as a role or a logged-in user."""
 
     @property
     def secrets(self) -> tuple[str | None, ...]:
@@ -46,6 +48,10 @@ class Endpoint:
     """Hosts of a paid service, which requires a key; empty for self-hosted servers, which may run anywhere."""
     prices: str = ""
     """The provider's name in the price data; by default `provider`."""
+    has_identity: bool = False
+    """Without a key, calls use the machine's cloud identity, where a key of the environment would be sent."""
+    is_free: bool = True
+    """Whether a self-hosted server costs nothing; a gateway to paid services does not."""
 
     def matches(self, base_url: str) -> bool:
         """Returns whether `base_url` belongs to this provider; always true for self-hosted servers."""
@@ -56,19 +62,39 @@ class Endpoint:
         """Looks up the price of `model` at this endpoint: free if self-hosted, `None` if unknown."""
         if not credentials.is_official:
             return None
-        return price_of(self.prices or self.provider, model) if self.hosts else FREE
+        if self.hosts:
+            return price_of(self.prices or self.provider, model)
+        return FREE if self.is_free else None
 
-    def credentials(self, model: str, *, base_url: str | None, api_key: str | None) -> Credentials:
+    def credentials(
+        self,
+        model: str,
+        *,
+        base_url: str | None,
+        api_key: str | None,
+        default_url: str | None = None,
+        names_identity: bool = False,
+    ) -> Credentials:
         """Resolves URL and key for `model`: arguments take precedence over the environment, and that over the defaults.
+
+        Args:
+            model: the model's name, for errors.
+            base_url: the URL that the caller passes.
+            api_key: the key that the caller passes.
+            default_url: takes the place of the endpoint's own URL, for services with one a region.
+            names_identity: the caller passes a cloud identity, which is used in place of the environment's key.
 
         Raises:
             ConfigError: the key is missing or the URL is invalid.
         """
-        address = _address(base_url or os.environ.get(self.address_variable) or self.base_url)
+        address = _address(base_url or os.environ.get(self.address_variable) or default_url or self.base_url)
         is_official = self.matches(address)
+        is_trusted = is_official or not base_url
         key = usable_key("api_key", api_key)
-        if key is None and (is_official or not base_url):
+        if key is None and is_trusted and not names_identity:
             key = self.key_from(os.environ)
+        if key is None and self.has_identity and (is_trusted or names_identity):
+            return Credentials(address, None, is_official, uses_identity=True)
         if key is None and is_official and self.hosts:
             raise ConfigError(
                 f"{self.provider}:{model} needs a key: set {self.key_variables[0]} or pass api_key=..., "

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
 from types import FunctionType, MethodType, ModuleType
+from typing import Any
 
 from pydantic import SecretStr
 
@@ -19,6 +20,11 @@ MIN_MATCH = 8
 MAX_OBJECTS = 10_000
 """Maximum number of objects searched for keys; a client is never further than that from its key."""
 
+SECRET_HEADERS = ("authorization", "api-key", "x-api-key", "x-goog-api-key", "x-amz-security-token")
+"""Headers in which vendors expect credentials."""
+
+_CREDENTIAL = re.compile(r"(?:Bearer |Credential=|Signature=)([^/,\s]+)")
+"""A bearer token, or the access key and the signature of AWS's Signature Version 4."""
 _KEY_KINDS = "access|account|api|app|auth|private|secret|subscription"
 _SECRET_NAME = re.compile(rf"({_KEY_KINDS})[-_]?key|secret|password|authorization|(^|_)token$", re.IGNORECASE)
 """Names of fields and headers that hold a key. A plain `key` is left out, because mappings often use it."""
@@ -28,12 +34,24 @@ _MASK = re.compile(r"[*•]{2,}|\.{3,}|…")
 
 @contextmanager
 def redacting(*secrets: str | None) -> Iterator[None]:
-    """Redacts these secrets from any `ModelError` raised in the block. Vendors quote keys whole, in part or masked."""
+    """Redacts these secrets from any `ModelError` raised in the block. Vendors quote keys whole, in part or masked.
+
+    The credentials of the request that failed are redacted, too: a cloud's identity may have added them.
+    """
     try:
         yield
     except ModelError as error:
-        error.args = (redact_secrets(str(error), secrets),)
+        error.args = (redact_secrets(str(error), (*secrets, *_sent_secrets(error.__context__))),)
         raise
+
+
+def _sent_secrets(error: BaseException | None) -> Iterator[str]:
+    """Yields the credentials in the headers of the request that an SDK's or httpx's error is about."""
+    with suppress(AttributeError, RuntimeError):  # not every error has a request, and httpx raises without one
+        source: Any = getattr(error, "response", None) or error
+        for name, value in source.request.headers.items():
+            if name.lower() in SECRET_HEADERS:
+                yield from _CREDENTIAL.findall(value) or (value,)
 
 
 # ------------------------------------------------------------------------------------- redacting

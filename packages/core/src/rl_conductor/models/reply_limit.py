@@ -11,6 +11,8 @@ MAX_REPLY_BYTES = 8 * 2**20
 """Maximum size of a complete reply, and of one line of a stream; the longest replies of models take about 1 MB."""
 MAX_STREAM_BYTES = 128 * 2**20
 """Maximum size of a streamed reply, which takes about 300 bytes a token."""
+BINARY_STREAM = "application/vnd.amazon.eventstream"
+"""The content type of AWS's streams; their decoder bounds the size of one message itself."""
 PIECE_BYTES = 64 * 2**10
 """Maximum size of a decompressed piece."""
 ACCEPTED_ENCODINGS = {"accept-encoding": "gzip, deflate"}
@@ -32,9 +34,9 @@ async def limit_reply(response: Any) -> None:
     encoding = response.headers.pop("content-encoding", "identity").strip().lower()
     if encoding not in ("identity", *WINDOW_BITS):
         raise ReplyLimitError(f"the reply has content-encoding {encoding!r}; only gzip and deflate are supported")
-    is_stream = response.headers.get("content-type", "").startswith("text/event-stream")
+    kind = response.headers.get("content-type", "").partition(";")[0]
     response.headers.pop("content-length", None)
-    response.stream = _stream_class(_library_base(response.stream))(response.stream, encoding, is_stream=is_stream)
+    response.stream = _stream_class(_library_base(response.stream))(response.stream, encoding, kind)
 
 
 def _library_base(stream: object) -> Hashable:
@@ -48,11 +50,11 @@ def _stream_class(base: type) -> Callable[..., Any]:
 
 
 class _LimitedStream:
-    def __init__(self, inner: Any, encoding: str, *, is_stream: bool) -> None:
+    def __init__(self, inner: Any, encoding: str, kind: str) -> None:
         self._inner = inner
         self._encoding = encoding
-        self._is_stream = is_stream
-        self._max_bytes = MAX_STREAM_BYTES if is_stream else MAX_REPLY_BYTES
+        self._has_lines = kind == "text/event-stream"
+        self._max_bytes = MAX_STREAM_BYTES if self._has_lines or kind == BINARY_STREAM else MAX_REPLY_BYTES
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
         received = total = line = 0
@@ -65,7 +67,7 @@ class _LimitedStream:
                 _check(total, self._max_bytes)
                 end = piece.rfind(b"\n")
                 line = line + len(piece) if end < 0 else len(piece) - end - 1
-                if self._is_stream:
+                if self._has_lines:
                     _check(line, MAX_REPLY_BYTES)
                 yield piece
 

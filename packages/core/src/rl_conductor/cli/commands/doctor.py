@@ -20,6 +20,7 @@ from rl_conductor._internal.formatting import megabytes
 from rl_conductor.cli import runner
 from rl_conductor.cli.options import OUTPUT
 from rl_conductor.cli.output import console
+from rl_conductor.cli.providers import PROVIDERS
 from rl_conductor.config.discovery import POOL_VARIABLE, SERVERS, VENDORS, DiscoveredPool, discover, list_server_models
 from rl_conductor.errors import ConfigError
 from rl_conductor.models.endpoints import redact_url
@@ -31,16 +32,27 @@ LIBRARIES = {
     "anthropic": ("anthropic", "Anthropic"),
     "mcp": ("mcp", "tools of MCP servers, the command mcp"),
     "google-genai": ("google", "Google"),
+    "azure-identity": ("azure", "Azure without a key"),
+    "boto3": ("bedrock", "Amazon Bedrock"),
+    "a2a-sdk": ("a2a", "agents that speak A2A, the command a2a"),
     "xllamacpp": ("local", "embedded models"),
     "transformers": ("transformers", "hub models"),
     "vllm": ("vllm", "models on a GPU"),
 }
 """For each library, the extra that installs it and its purpose."""
 KEYS = (*(key for vendor in VENDORS.values() for key in vendor.keys), "OPENROUTER_API_KEY")
-ADDRESSES = ("OPENAI_BASE_URL", "ANTHROPIC_BASE_URL", "GOOGLE_GEMINI_BASE_URL", "OPENROUTER_BASE_URL")
+OTHER_KEYS = tuple(key for provider in PROVIDERS.values() for key in provider.keys if key not in KEYS)
+"""Keys that are listed only if they are set."""
+ADDRESSES = tuple(dict.fromkeys(name for provider in PROVIDERS.values() for name in provider.addresses))
 """Environment variables with base URLs, which are shown without passwords."""
-PATHS = (POOL_VARIABLE, "RL_CONDUCTOR_WEIGHTS", "RL_CONDUCTOR_WEIGHTS_SOURCE", "RL_CONDUCTOR_CACHE")
-"""Environment variables with paths, and other ones that are shown as they are."""
+PATHS = (
+    POOL_VARIABLE,
+    "RL_CONDUCTOR_WEIGHTS",
+    "RL_CONDUCTOR_WEIGHTS_SOURCE",
+    "RL_CONDUCTOR_CACHE",
+    *(name for provider in PROVIDERS.values() for name in provider.settings),
+)
+"""Environment variables with paths and other plain values."""
 
 
 class Finding(NamedTuple):
@@ -162,6 +174,9 @@ def settings(environ: Mapping[str, str]) -> Iterator[Finding]:
     for key in KEYS:
         is_set = bool(environ.get(key))
         yield Finding(is_set, key, "set" if is_set else "not set")
+    for key in OTHER_KEYS:
+        if environ.get(key):
+            yield Finding(True, key, "set")
     for name in (*ADDRESSES, *PATHS):
         if environ.get(name):
             yield Finding(True, name, redact_url(environ[name]) if name in ADDRESSES else environ[name])

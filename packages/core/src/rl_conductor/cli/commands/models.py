@@ -1,8 +1,9 @@
-"""`models`: the small models that run in this process, and their weights."""
+"""`models`: the providers of models, the small models that run in this process, and their weights."""
 
 from __future__ import annotations
 
 import json
+import os
 from typing import Annotated
 
 import typer
@@ -12,9 +13,12 @@ from rich.text import Text
 from rl_conductor._internal.formatting import megabytes
 from rl_conductor.cli import embedded
 from rl_conductor.cli.output import console
+from rl_conductor.cli.providers import NO_KEY, PROVIDERS, Provider
 
 app = typer.Typer(
-    help="List and download the small models that run in this process.", no_args_is_help=True, add_completion=False
+    help="List providers, and list and download the small models that run in this process.",
+    no_args_is_help=True,
+    add_completion=False,
 )
 
 
@@ -44,6 +48,41 @@ def list_models(
     out.print(table)
     for folder in dict.fromkeys(file.parent for file in files.values() if file):
         out.print(Text(f"in {folder}", style="dim"), soft_wrap=True)
+
+
+@app.command("providers")
+def list_providers(
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """List the providers of 'provider:model' names, what each needs, and whether it is there.
+
+    Prints the names of environment variables, never their values.
+    """
+    entries = {name: (provider, *_readiness(provider)) for name, provider in sorted(PROVIDERS.items())}
+    if as_json:
+        content = [
+            {"provider": name, "ready": ready, "state": state, "extra": provider.extra, "keys": provider.keys}
+            for name, (provider, ready, state) in entries.items()
+        ]
+        console.write_json(json.dumps(content, indent=2))
+        return
+    table = Table.grid(padding=(0, 3, 0, 0))
+    for name, (_, ready, state) in entries.items():
+        mark = Text("✓", style="green") if ready else Text("·", style="dim")
+        table.add_row(mark, Text(f"{name}:", style="bold"), Text(state, style="" if ready else "dim"))
+    console.stdout().print(table)
+
+
+def _readiness(provider: Provider) -> tuple[bool, str]:
+    """Returns whether a provider's library and key are there, and what was found or is missing."""
+    keys = provider.keys_in(os.environ)
+    if missing := provider.missing_libraries():
+        return False, f"needs {' and '.join(missing)}: pip install 'rl-conductor[{provider.extra}]'"
+    if keys:
+        return True, f"{keys[0]} is set"
+    if provider.without_key in ("", NO_KEY):
+        return bool(provider.without_key), provider.without_key or f"needs {' or '.join(provider.keys)}"
+    return False, f"needs {' or '.join(provider.keys)}, or {provider.without_key}"
 
 
 @app.command()

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, Iterator
 from contextlib import aclosing, contextmanager
-from typing import ClassVar
+from typing import Any, ClassVar, TypeAlias
 
 from rl_conductor._internal.formatting import parse_seconds
 from rl_conductor._internal.sync import PerLoop
@@ -34,7 +34,7 @@ from rl_conductor.models.base import (
     status_error,
     within,
 )
-from rl_conductor.models.endpoints import Endpoint, redact_url
+from rl_conductor.models.endpoints import Credentials, Endpoint, redact_url
 from rl_conductor.models.redaction import redacting
 from rl_conductor.models.reply_limit import ACCEPTED_ENCODINGS, ReplyLimitError, event_hooks
 from rl_conductor.models.tls import tls_context
@@ -46,6 +46,8 @@ try:
     from anthropic import types as wire
 except ImportError as missing:
     raise ConfigError("Anthropic's models need its SDK: pip install 'rl-conductor[anthropic]'") from missing
+
+SDKClient: TypeAlias = anthropic.AsyncAnthropic | anthropic.AsyncAnthropicBedrock | anthropic.AsyncAnthropicVertex
 
 CAPABILITIES = Capabilities(
     tools=True, images=True, files=True, json_schema=True, array_bounds=True, reasoning_start="outside"
@@ -64,7 +66,7 @@ STATUS_BY_TYPE = {
 }
 """Status by error type, for errors inside a stream, whose HTTP status is 200."""
 
-TOO_LONG = ("prompt is too long", "exceed context limit", "context window")
+TOO_LONG = ("prompt is too long", "exceed context limit", "context window", "Input is too long")
 
 
 class AnthropicModel:
@@ -77,6 +79,7 @@ class AnthropicModel:
         key_variables=("ANTHROPIC_API_KEY",),
         hosts=("api.anthropic.com",),
     )
+    status_by_type: ClassVar = STATUS_BY_TYPE
 
     def __init__(
         self,
@@ -100,14 +103,17 @@ class AnthropicModel:
         Raises:
             ConfigError: the key is missing or the URL is invalid.
         """
-        self.name = f"anthropic:{name}"
+        self.name = f"{self.endpoint.provider}:{name}"
         self.capabilities = capabilities
-        self._credentials = self.endpoint.credentials(name, base_url=base_url, api_key=api_key)
+        self._credentials = self._resolve_credentials(name, base_url, api_key)
         self.price = price or self.endpoint.price_of(name, self._credentials)
         self._clients = PerLoop(self._client)
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.name.partition(':')[2]!r})"
+
+    def _resolve_credentials(self, name: str, base_url: str | None, api_key: str | None) -> Credentials:
+        return self.endpoint.credentials(name, base_url=base_url, api_key=api_key)
 
     async def complete(self, request: Request) -> Completion:
         """Returns the complete reply."""
@@ -133,19 +139,23 @@ class AnthropicModel:
         if client is not None:
             await client.close()
 
-    def _client(self) -> anthropic.AsyncAnthropic:
+    def _client(self) -> SDKClient:
+        # The SDK's default client closes itself when garbage-collected, on whichever event loop is running.
+        connections = anthropic.DefaultAsyncHttpxClient(
+            follow_redirects=False,
+            headers=ACCEPTED_ENCODINGS,
+            event_hooks=event_hooks(),
+            verify=tls_context(httpx2),
+        )
+        return self._sdk_client(max_retries=0, http_client=connections)
+
+    def _sdk_client(self, **settings: Any) -> SDKClient:
+        """Creates the SDK's client with the model's credentials."""
         return anthropic.AsyncAnthropic(
             api_key=self._credentials.key
             or "none",  # without a key the SDK would look for other credentials and send those
             base_url=self._credentials.base_url,
-            max_retries=0,
-            # The SDK's default client closes itself when garbage-collected, on whichever event loop is running.
-            http_client=anthropic.DefaultAsyncHttpxClient(
-                follow_redirects=False,
-                headers=ACCEPTED_ENCODINGS,
-                event_hooks=event_hooks(),
-                verify=tls_context(httpx2),
-            ),
+            **settings,
         )
 
     async def _deltas(self, parameters: Parameters) -> AsyncGenerator[Delta, None]:
@@ -209,7 +219,7 @@ class AnthropicModel:
         return BadResponseError(text, model=self.name)
 
     def _status_error(self, error: anthropic.APIStatusError, text: str) -> ModelError:
-        status = error.status_code if error.status_code >= 300 else STATUS_BY_TYPE.get(str(error.type), 500)
+        status = error.status_code if error.status_code >= 300 else self.status_by_type.get(str(error.type), 500)
         if status == 400 and any(phrase in text for phrase in TOO_LONG):
             return ContextLengthError(text, model=self.name, status=status)
         wait = parse_seconds(error.response.headers.get("retry-after"))

@@ -35,7 +35,7 @@ from rl_conductor.models.base import (
     status_error,
     within,
 )
-from rl_conductor.models.endpoints import Endpoint, redact_url
+from rl_conductor.models.endpoints import Credentials, Endpoint, redact_url
 from rl_conductor.models.redaction import redacting
 from rl_conductor.models.reply_limit import ACCEPTED_ENCODINGS, ReplyLimitError, limit_reply
 from rl_conductor.models.tls import tls_context
@@ -105,10 +105,10 @@ class GoogleModel:
         Raises:
             ConfigError: the key is missing or the URL is invalid.
         """
-        self.name = f"google:{name}"
+        self.name = f"{self.endpoint.provider}:{name}"
         self.capabilities = capabilities
         self._model = name
-        self._credentials = self.endpoint.credentials(name, base_url=base_url, api_key=api_key)
+        self._credentials = self._resolve_credentials(base_url, api_key)
         self.price = price or self.endpoint.price_of(name, self._credentials)
         # By default the SDK uses aiohttp if it is installed, with different errors and its own retries.
         self._connections = PerLoop(_connections)
@@ -116,6 +116,9 @@ class GoogleModel:
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self._model!r})"
+
+    def _resolve_credentials(self, base_url: str | None, api_key: str | None) -> Credentials:
+        return self.endpoint.credentials(self._model, base_url=base_url, api_key=api_key)
 
     async def complete(self, request: Request) -> Completion:
         """Returns the complete reply."""
@@ -156,6 +159,10 @@ class GoogleModel:
             async_client_args={"verify": context, "ssl": context},  # also for the SDK's clients that are not used here
             retry_options=wire.HttpRetryOptions(attempts=1),
         )
+        return self._sdk_client(options)
+
+    def _sdk_client(self, options: wire.HttpOptions) -> genai.Client:
+        """Creates the SDK's client with the model's credentials."""
         key = self._credentials.key or "none"  # without a key the SDK would look for other credentials and send those
         return genai.Client(vertexai=False, api_key=key, http_options=options)
 

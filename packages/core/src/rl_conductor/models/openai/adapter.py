@@ -17,7 +17,7 @@ from rl_conductor._internal.formatting import parse_seconds
 from rl_conductor._internal.sync import PerLoop
 from rl_conductor.errors import BadResponseError, ConfigError, ModelError, ModelTimeoutError, UnreachableError
 from rl_conductor.models.base import Capabilities, checked, is_connection_lost, require, within
-from rl_conductor.models.endpoints import Endpoint, redact_url, usable_key
+from rl_conductor.models.endpoints import Credentials, Endpoint, redact_url, usable_key
 from rl_conductor.models.openai.wire import DIALECTS, Dialect, Reply, extra_fields, options_of, refusal
 from rl_conductor.models.redaction import redacting
 from rl_conductor.models.reply_limit import ACCEPTED_ENCODINGS, ReplyLimitError, event_hooks
@@ -82,7 +82,7 @@ class OpenAIModel:
         """
         self.name = f"{self.endpoint.provider}:{name}"
         self._model = name
-        self._credentials = self.endpoint.credentials(name, base_url=base_url, api_key=api_key)
+        self._credentials = self._resolve_credentials(base_url, api_key)
         self._dialect = _dialect(dialect or (self.default_dialect if self._credentials.is_official else "compatible"))
         self._extra_body = dict(extra_body or {})
         self._headers = {name: usable_key(f"headers.{name}", value) or "" for name, value in (headers or {}).items()}
@@ -93,6 +93,9 @@ class OpenAIModel:
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self._model!r})"
+
+    def _resolve_credentials(self, base_url: str | None, api_key: str | None) -> Credentials:
+        return self.endpoint.credentials(self._model, base_url=base_url, api_key=api_key)
 
     @property
     def _refuses_array_bounds(self) -> bool:
@@ -158,27 +161,32 @@ class OpenAIModel:
         }
 
     def _client(self) -> openai.AsyncOpenAI:
-        client = openai.AsyncOpenAI(
-            base_url=self._credentials.base_url,
-            api_key=self._credentials.key or "none",  # without a key the SDK would send OPENAI_API_KEY to any host
-            max_retries=0,
-            # The SDK's default client closes itself when garbage-collected, on whichever event loop is running.
-            http_client=openai.DefaultAsyncHttpxClient(
-                follow_redirects=False,
-                headers=ACCEPTED_ENCODINGS,
-                event_hooks=event_hooks(),
-                verify=tls_context(_http),
-            ),
+        # The SDK's default client closes itself when garbage-collected, on whichever event loop is running.
+        connections = openai.DefaultAsyncHttpxClient(
+            follow_redirects=False,
+            headers=ACCEPTED_ENCODINGS,
+            event_hooks=event_hooks(),
+            verify=tls_context(_http),
         )
+        client = self._sdk_client(max_retries=0, http_client=connections)
         if not OpenAIModel.endpoint.matches(self._credentials.base_url):
             client.organization = client.project = (
                 None  # the SDK reads them from the environment, but they are for OpenAI only
             )
         return client
 
+    def _sdk_client(self, **settings: Any) -> openai.AsyncOpenAI:
+        """Creates the SDK's client with the model's credentials."""
+        return openai.AsyncOpenAI(
+            base_url=self._credentials.base_url,
+            api_key=self._credentials.key or "none",  # without a key the SDK would send OPENAI_API_KEY to any host
+            **settings,
+        )
+
     def _extra_headers(self) -> dict[str, Any]:
-        """Returns the headers of every request; without a key, `Authorization` is left out."""
-        return self._headers if self._credentials.key else {"Authorization": openai.Omit(), **self._headers}
+        """Returns the headers of every request; without a key or an identity, `Authorization` is left out."""
+        has_credentials = self._credentials.key or self._credentials.uses_identity
+        return self._headers if has_credentials else {"Authorization": openai.Omit(), **self._headers}
 
     # --------------------------------------------------------------------------------------- errors
 

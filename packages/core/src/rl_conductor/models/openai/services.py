@@ -84,6 +84,19 @@ class GroqModel(OpenAIModel):
     default_dialect: ClassVar = "compatible"
 
 
+class LiteLLMModel(OpenAIModel):
+    """A model behind a LiteLLM gateway; its price is unknown unless you pass one."""
+
+    endpoint: ClassVar = Endpoint(
+        provider="litellm",
+        base_url="http://localhost:4000/v1",
+        address_variable="LITELLM_BASE_URL",
+        key_variables=("LITELLM_API_KEY",),
+        is_free=False,
+    )
+    default_dialect: ClassVar = "compatible"
+
+
 class MistralModel(OpenAIModel):
     """A model of Mistral."""
 

@@ -79,20 +79,24 @@ def mcp(
 def _serve(run_options: options.RunOptions, address: tuple[str, int, str | None] | None) -> None:
     """Serves over HTTP at `address`, or else over stdin and stdout."""
     try:
+        from rl_conductor.cli import serving  # noqa: PLC0415  (an extra)
         from rl_conductor.cli.commands.mcp import http as transport  # noqa: PLC0415  (an extra)
         from rl_conductor.cli.commands.mcp.server import conductor_server  # noqa: PLC0415  (an extra)
     except ModuleNotFoundError as missing:
         raise ConfigError("'mcp' needs the MCP SDK: pip install 'rl-conductor[mcp]'") from missing
-    listener = transport.listen(*address) if address is not None else None
+    listener = serving.listen(*address) if address is not None else None
     served, discovered = run_options.conductor()
     prepare_models(served, discovered)
     server = conductor_server(served)
     with export_telemetry():
         if listener is not None:
-            console.note(console.stderr(), f"serving {listener.url}")
+            console.note(console.stderr(), f"serving {listener.url}{transport.PATH}")
         else:
             signal.signal(signal.SIGINT, signal.SIG_DFL)  # a thread that waits for stdin can't be interrupted otherwise
-        work = server.run_stdio_async() if listener is None else transport.serve(server, listener)
+        if listener is None:
+            work = server.run_stdio_async()
+        else:
+            work = serving.serve(transport.http_app(server, listener.api_key), listener)
         try:
             asyncio.run(_until_closed(served, work))
         except KeyboardInterrupt:

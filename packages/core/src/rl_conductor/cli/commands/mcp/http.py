@@ -1,100 +1,20 @@
-"""Serves an MCP server over streamable HTTP, with a bearer token where others can reach it."""
+"""The ASGI application of an MCP server over streamable HTTP."""
 
 from __future__ import annotations
 
-import hmac
-import os
-import socket
-from dataclasses import dataclass
-from ipaddress import ip_address
-
-import uvicorn
 from mcp.server.mcpserver import MCPServer
 from mcp.server.transport_security import TransportSecuritySettings
-from starlette.responses import PlainTextResponse
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import ASGIApp
 
-from rl_conductor.errors import ConfigError
+from rl_conductor.cli.serving import with_api_key
 
-SHUTDOWN_SECONDS = 5
-"""Seconds for which runs may go on after the server was told to stop."""
-
-
-@dataclass(frozen=True)
-class Listener:
-    """The socket of a server, and the token that its clients must send."""
-
-    socket: socket.socket
-    host: str
-    api_key: str | None
-
-    @property
-    def url(self) -> str:
-        """The address of the MCP endpoint."""
-        host = f"[{self.host}]" if ":" in self.host else self.host
-        return f"http://{host}:{self.socket.getsockname()[1]}/mcp"
+PATH = "/mcp"
+"""The path of the MCP endpoint."""
 
 
-def listen(host: str, port: int, api_key_env: str | None) -> Listener:
-    """Opens the socket.
-
-    Args:
-        host: the address to listen on.
-        port: the port; 0 for a free one.
-        api_key_env: the environment variable with the bearer token that clients must send.
-
-    Raises:
-        ConfigError: the variable is not set, the address can't be used, or other machines could connect without token.
-    """
-    api_key = os.environ.get(api_key_env, "") if api_key_env else None
-    if api_key == "":
-        raise ConfigError(f"--api-key-env: the environment variable {api_key_env!r} is not set")
-    if api_key is None and not _is_loopback(host):
-        raise ConfigError(
-            f"without a token, anyone who can reach {host} could spend your money: set a variable to a long random "
-            "text and pass its name with --api-key-env, or leave out --host"
-        )
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    try:
-        return Listener(socket.create_server((host, port), family=family), host, api_key)
-    except OSError as error:
-        raise ConfigError(f"can't listen on {host}:{port}: {error.strerror or error}") from error
-
-
-async def serve(server: MCPServer, listener: Listener) -> None:
-    """Serves until the process is told to stop."""
-    config = uvicorn.Config(
-        http_app(server, listener),
-        log_level="warning",
-        ws="none",
-        timeout_graceful_shutdown=SHUTDOWN_SECONDS,
-    )
-    await uvicorn.Server(config).serve([listener.socket])
-
-
-def http_app(server: MCPServer, listener: Listener) -> ASGIApp:
-    """Returns the ASGI application, which refuses requests without the listener's token."""
+def http_app(server: MCPServer, api_key: str | None) -> ASGIApp:
+    """Returns the ASGI application, which refuses requests without `api_key`, if there is one."""
     # Without a token, web pages must not reach the server by DNS rebinding, so it demands a local name.
-    security = None if listener.api_key is None else TransportSecuritySettings(enable_dns_rebinding_protection=False)
+    security = None if api_key is None else TransportSecuritySettings(enable_dns_rebinding_protection=False)
     app = server.streamable_http_app(transport_security=security)
-    return app if listener.api_key is None else _with_api_key(app, listener.api_key)
-
-
-def _with_api_key(app: ASGIApp, api_key: str) -> ASGIApp:
-    expected = f"Bearer {api_key}".encode()
-
-    async def checked(scope: Scope, receive: Receive, send: Send) -> None:
-        headers = dict(scope.get("headers", ()))
-        if scope["type"] == "http" and not hmac.compare_digest(headers.get(b"authorization", b""), expected):
-            await PlainTextResponse("missing or wrong bearer token", status_code=401)(scope, receive, send)
-        else:
-            await app(scope, receive, send)
-
-    return checked
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return host == "localhost" or ip_address(host).is_loopback
-    except ValueError:
-        return False
+    return app if api_key is None else with_api_key(app, api_key)

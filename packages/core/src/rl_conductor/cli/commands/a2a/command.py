@@ -1,0 +1,122 @@
+"""`a2a`: a conductor as an A2A agent, for agents of other frameworks."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from rl_conductor.cli import options, runner
+from rl_conductor.cli.embedded import prepare_models
+from rl_conductor.cli.output import console
+from rl_conductor.cli.telemetry import export_telemetry
+from rl_conductor.conductor import Conductor
+from rl_conductor.errors import ConfigError
+
+if TYPE_CHECKING:
+    from rl_conductor.cli.commands.a2a.server import AgentInfo
+    from rl_conductor.cli.serving import Listener
+
+AGENT = "Agent"
+HTTP = "HTTP"
+
+Host = Annotated[str, typer.Option("--host", metavar="ADDRESS", help="The address to listen on.", rich_help_panel=HTTP)]
+Port = Annotated[int, typer.Option("--port", min=0, max=65535, metavar="N", help="The port.", rich_help_panel=HTTP)]
+ApiKeyEnv = Annotated[
+    str | None,
+    typer.Option(
+        "--api-key-env",
+        metavar="VARIABLE",
+        help="The environment variable with the bearer token that clients must send.",
+        rich_help_panel=HTTP,
+        show_default=False,
+    ),
+]
+PublicUrl = Annotated[
+    str | None,
+    typer.Option(
+        "--url",
+        metavar="URL",
+        help="The address in the agent's card, if clients reach it through a proxy.",
+        rich_help_panel=HTTP,
+        show_default=False,
+    ),
+]
+Name = Annotated[str, typer.Option("--name", metavar="TEXT", help="The agent's name.", rich_help_panel=AGENT)]
+Description = Annotated[
+    str,
+    typer.Option(
+        "--description",
+        metavar="TEXT",
+        help="What the agent is good at, which other agents read.",
+        rich_help_panel=AGENT,
+    ),
+]
+
+
+def a2a(
+    *,
+    name: Name = "conductor",
+    description: Description = "Answers questions with a team of language models.",
+    host: Host = "127.0.0.1",
+    port: Port = 8766,
+    api_key_env: ApiKeyEnv = None,
+    url: PublicUrl = None,
+    pool: options.PoolOption = None,
+    conductor: options.ConductorFolder = None,
+    worker: options.Workers = None,
+    deny: options.Denied = None,
+    profile: options.ProfileOption = None,
+    rounds: options.Rounds = None,
+    steps: options.Steps = None,
+    budget: options.Budget = None,
+    deadline: options.Deadline = None,
+    tokens: options.Tokens = None,
+) -> None:
+    """Offer a conductor to other agents as an A2A agent.
+
+    Limits apply to each task; a client can lower them but not raise them.
+
+    \b
+    Examples:
+      rl-conductor a2a --pool pool.toml --budget 0.50
+      rl-conductor a2a --host 0.0.0.0 --api-key-env A2A_TOKEN --url https://agents.example.com/team
+    """
+    run_options = options.RunOptions(
+        pool=pool,
+        conductor_folder=conductor,
+        workers=worker,
+        denied=deny,
+        profile=profile,
+        rounds=rounds,
+        steps=steps,
+        budget=budget,
+        deadline=deadline,
+        tokens=tokens,
+    )
+    try:
+        from rl_conductor.cli import serving  # noqa: PLC0415  (an extra)
+        from rl_conductor.cli.commands.a2a.server import AgentInfo  # noqa: PLC0415  (an extra)
+    except ModuleNotFoundError as missing:
+        raise ConfigError("'a2a' needs the A2A SDK: pip install 'rl-conductor[a2a]'") from missing
+    listener = serving.listen(host, port, api_key_env)
+    info = AgentInfo(name, description, (url or listener.url).rstrip("/"))
+    served, discovered = run_options.conductor()
+    prepare_models(served, discovered)
+    with export_telemetry():
+        console.note(console.stderr(), f"serving {listener.url}")
+        try:
+            asyncio.run(_serve(served, info, listener))
+        except KeyboardInterrupt:
+            raise typer.Exit(runner.INTERRUPTED) from None
+
+
+async def _serve(conductor: Conductor, info: AgentInfo, listener: Listener) -> None:
+    from rl_conductor.cli import serving  # noqa: PLC0415  (an extra)
+    from rl_conductor.cli.commands.a2a.server import agent_app  # noqa: PLC0415  (an extra)
+
+    try:
+        await serving.serve(agent_app(conductor, info, listener.api_key), listener)
+    finally:
+        await conductor.aclose()

@@ -1,0 +1,95 @@
+"""`BedrockClaudeModel`: Anthropic's models on Amazon Bedrock."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, ClassVar
+
+from rl_conductor.errors import AuthenticationError, BadResponseError, ConfigError
+from rl_conductor.models.anthropic.adapter import STATUS_BY_TYPE, AnthropicModel, SDKClient
+from rl_conductor.models.aws import HOSTS, KEY_VARIABLE, find_region
+from rl_conductor.models.base import MAX_ERROR_LENGTH
+from rl_conductor.models.endpoints import Credentials, Endpoint
+
+try:
+    import anthropic
+except ImportError as missing:
+    raise ConfigError("Anthropic's models on Bedrock need its SDK: pip install 'rl-conductor[bedrock]'") from missing
+
+
+class BedrockClaudeModel(AnthropicModel):
+    """A model of Anthropic on Bedrock, authenticated by a Bedrock API key or by AWS credentials (Signature V4)."""
+
+    endpoint: ClassVar = Endpoint(
+        provider="bedrock",
+        base_url="",
+        address_variable="ANTHROPIC_BEDROCK_BASE_URL",
+        key_variables=(KEY_VARIABLE,),
+        hosts=HOSTS,
+        prices="aws",
+        has_identity=True,
+    )
+    status_by_type: ClassVar = STATUS_BY_TYPE | {
+        "throttlingException": 429,
+        "validationException": 400,
+        "modelTimeoutException": 408,
+        "serviceUnavailableException": 503,
+    }
+
+    def __init__(
+        self, name: str, *, aws_region: str | None = None, aws_profile: str | None = None, **options: Any
+    ) -> None:
+        """Configures the model; the first call opens the connection.
+
+        Args:
+            name: the id of the model or inference profile.
+            aws_region: the region; by default `AWS_REGION`, `AWS_DEFAULT_REGION` or that of the profile.
+            aws_profile: a profile of AWS's configuration files; requests are signed even if there is an API key.
+            options: as for `AnthropicModel`.
+
+        Raises:
+            ConfigError: the region is missing, the URL is invalid, or a library is not installed.
+        """
+        self._profile = aws_profile
+        self._region = find_region(f"bedrock:{name}", aws_region, aws_profile)
+        super().__init__(name, **options)
+
+    def _resolve_credentials(self, name: str, base_url: str | None, api_key: str | None) -> Credentials:
+        default_url = f"https://bedrock-runtime.{self._region}.amazonaws.com"
+        return self.endpoint.credentials(
+            name, base_url=base_url, api_key=api_key, default_url=default_url, names_identity=bool(self._profile)
+        )
+
+    def _sdk_client(self, **settings: Any) -> SDKClient:
+        client = anthropic.AsyncAnthropicBedrock(
+            api_key=self._credentials.key or "none",  # else the SDK would send the environment's to any host
+            aws_region=self._region,
+            base_url=self._credentials.base_url,
+            **settings,
+        )
+        if self._credentials.uses_identity:
+            client.api_key, client.aws_profile = None, self._profile
+        return client
+
+    @contextmanager
+    def _translate_errors(self) -> Iterator[None]:
+        with super()._translate_errors(), _translate_aws_errors(self.name):
+            yield
+
+
+@contextmanager
+def _translate_aws_errors(model: str) -> Iterator[None]:
+    """Translates errors of signing, such as missing credentials, and of decoding a stream."""
+    try:
+        yield
+    except Exception as error:
+        module = type(error).__module__
+        if module in ("botocore.eventstream", "botocore.parsers"):
+            raise BadResponseError(f"{model}: the stream is malformed: {error}", model=model) from None
+        is_missing = isinstance(error, RuntimeError) and "AWS credentials" in str(error)
+        if not is_missing and module != "botocore.exceptions":
+            raise
+        advice = f"set {KEY_VARIABLE}, or configure AWS, for example with AWS_PROFILE"
+        text = f"{model}: no AWS credentials: {error}; {advice}"[:MAX_ERROR_LENGTH]
+        raise AuthenticationError(text, model=model) from None

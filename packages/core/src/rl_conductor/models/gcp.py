@@ -1,0 +1,65 @@
+"""Google Cloud settings and errors that the adapters for Vertex AI share."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from rl_conductor.errors import AuthenticationError, ConfigError, UnreachableError
+from rl_conductor.models.base import MAX_ERROR_LENGTH
+from rl_conductor.models.endpoints import Endpoint
+
+VERTEX = Endpoint(
+    provider="vertex",
+    base_url="https://aiplatform.googleapis.com",
+    address_variable="GOOGLE_VERTEX_BASE_URL",
+    key_variables=("GOOGLE_OAUTH_ACCESS_TOKEN",),
+    hosts=("googleapis.com",),
+    prices="google",
+    has_identity=True,
+)
+MULTI_REGIONS = ("us", "eu")
+
+
+@dataclass(frozen=True)
+class Place:
+    """A project of Google Cloud, and a location in which its models run."""
+
+    project: str
+    location: str
+
+    @property
+    def url(self) -> str:
+        """The address of Vertex AI in this location."""
+        if self.location == "global":
+            return VERTEX.base_url
+        if self.location in MULTI_REGIONS:
+            return f"https://aiplatform.{self.location}.rep.googleapis.com"
+        return f"https://{self.location}-aiplatform.googleapis.com"
+
+
+def find_place(model: str, project: str | None, location: str | None) -> Place:
+    """Returns the project and the location: the arguments, the environment's, or `global`.
+
+    Raises:
+        ConfigError: there is no project.
+    """
+    project = project or os.environ.get("GOOGLE_CLOUD_PROJECT")
+    if not project:
+        raise ConfigError(f"{model} needs a project: set GOOGLE_CLOUD_PROJECT or pass project=...")
+    return Place(project, location or os.environ.get("GOOGLE_CLOUD_LOCATION") or "global")
+
+
+@contextmanager
+def translate_google_auth_errors(model: str) -> Iterator[None]:
+    """Translates errors of google-auth: there are no credentials, or they can't be refreshed."""
+    try:
+        yield
+    except Exception as error:
+        if not type(error).__module__.startswith("google.auth."):
+            raise
+        text = " ".join(f"{model}: no Google Cloud credentials: {error}".split())[:MAX_ERROR_LENGTH]
+        error_type = UnreachableError if type(error).__name__ == "TransportError" else AuthenticationError
+        raise error_type(text, model=model) from None

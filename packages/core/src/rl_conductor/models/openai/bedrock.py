@@ -1,0 +1,81 @@
+"""`BedrockModel`: models on Amazon Bedrock that have OpenAI's protocol there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, ClassVar
+
+from rl_conductor.errors import AuthenticationError, ConfigError
+from rl_conductor.models.aws import HOSTS, KEY_VARIABLE, find_region
+from rl_conductor.models.base import MAX_ERROR_LENGTH
+from rl_conductor.models.endpoints import Credentials, Endpoint
+from rl_conductor.models.openai.adapter import OpenAIModel
+
+try:
+    import openai
+    from openai.providers.bedrock import bedrock
+except ImportError as missing:
+    raise ConfigError("models on Bedrock need openai 3.50 or newer: pip install 'rl-conductor[bedrock]'") from missing
+
+
+class BedrockModel(OpenAIModel):
+    """A model of any vendor but Anthropic on Bedrock, authenticated by a Bedrock API key or by AWS credentials."""
+
+    endpoint: ClassVar = Endpoint(
+        provider="bedrock",
+        base_url="",
+        address_variable="AWS_BEDROCK_BASE_URL",
+        key_variables=(KEY_VARIABLE,),
+        hosts=HOSTS,
+        prices="aws",
+        has_identity=True,
+    )
+    default_dialect: ClassVar = "compatible"
+
+    def __init__(
+        self, name: str, *, aws_region: str | None = None, aws_profile: str | None = None, **options: Any
+    ) -> None:
+        """Configures the model; the first call opens the connection.
+
+        Args:
+            name: the id of the model.
+            aws_region: the region; by default `AWS_REGION`, `AWS_DEFAULT_REGION` or that of the profile.
+            aws_profile: a profile of AWS's configuration files; requests are signed even if there is an API key.
+            options: as for `OpenAIModel`.
+
+        Raises:
+            ConfigError: the region is missing, the URL is invalid, or a library is not installed.
+        """
+        self._profile = aws_profile
+        self._region = find_region(f"bedrock:{name}", aws_region, aws_profile)
+        super().__init__(name, **options)
+
+    def _resolve_credentials(self, base_url: str | None, api_key: str | None) -> Credentials:
+        default_url = f"https://bedrock-mantle.{self._region}.api.aws/openai/v1"
+        return self.endpoint.credentials(
+            self._model, base_url=base_url, api_key=api_key, default_url=default_url, names_identity=bool(self._profile)
+        )
+
+    def _sdk_client(self, **settings: Any) -> openai.AsyncOpenAI:
+        credentials = self._credentials
+        provider = bedrock(
+            region=self._region,
+            base_url=credentials.base_url,
+            api_key=None if credentials.uses_identity else credentials.key or "none",
+            profile=self._profile if credentials.uses_identity else None,
+        )
+        return openai.AsyncOpenAI(provider=provider, **settings)
+
+    def _extra_headers(self) -> dict[str, Any]:
+        return self._headers  # the SDK's provider sets `Authorization` itself
+
+    @contextmanager
+    def _translate_errors(self) -> Iterator[None]:
+        with super()._translate_errors():
+            try:
+                yield
+            except openai.APIError:
+                raise
+            except openai.OpenAIError as error:  # no credentials, or they can't be loaded
+                raise AuthenticationError(f"{self.name}: {error}"[:MAX_ERROR_LENGTH], model=self.name) from None
