@@ -22,11 +22,7 @@ from server.pages import ADMIN, CENT, FOUR, GUARDED, NASTY, ask
 
 __all__ = ["browser"]
 
-pytestmark = [
-    pytest.mark.asyncio(loop_scope="module"),
-    # A page that closes may cancel a query in the middle, whose connection only the garbage collector closes.
-    pytest.mark.filterwarnings("ignore:.*Connection.__del__:pytest.PytestUnraisableExceptionWarning"),
-]
+pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 OpenPage = Callable[..., Awaitable[Page]]
 PHONE: Any = {"viewport": {"width": 375, "height": 812}}

@@ -27,6 +27,7 @@ from rl_conductor_server.store.keys.api_keys import KeyStore
 from rl_conductor_server.store.keys.browser_sessions import BrowserSessions
 from rl_conductor_server.store.keys.budget_leases import BudgetLeases, BudgetPeriod, BudgetState
 from rl_conductor_server.store.models import Arm, Claim, NewRun, RunRow, Search, Spending, SpendingGroup, Status
+from rl_conductor_server.store.reader import StoreReader
 from rl_conductor_server.store.runs.audit_records import read_records
 from rl_conductor_server.store.runs.experiments import ExperimentStore
 from rl_conductor_server.store.runs.feedback import FeedbackStore
@@ -71,7 +72,7 @@ class Store:
         self, engine: AsyncEngine, writer: Engine, *, now: float, lease: float, on_lost_write: Callable[[], None]
     ) -> None:
         """Use `open` instead; `now` is the database's current time."""
-        self._engine = engine
+        self._reader = StoreReader(engine)
         self.owner = secrets.token_hex(16)
         """Identifies this process as the owner of runs and of shares of budgets."""
         self._clock = DatabaseClock(now)
@@ -80,11 +81,11 @@ class Store:
         self._budgets = BudgetLeases(self._statements, self.owner, lease)
         self._leases = RunLeases(self._statements, self._budgets, self.owner, lease)
         self.write_queue = WriteBehindQueue(writer, RunWriter(self._statements, self._budgets), on_lost=on_lost_write)
-        self.experiments = ExperimentStore(engine, self.write_queue)
-        self.feedback = FeedbackStore(engine, self.write_queue)
-        self.sessions = BrowserSessions(engine, self.write_queue)
-        self.keys = KeyStore(engine, self.write_queue)
-        self.responses = ResponseStore(engine, self.write_queue)
+        self.experiments = ExperimentStore(self._reader, self.write_queue)
+        self.feedback = FeedbackStore(self._reader, self.write_queue)
+        self.sessions = BrowserSessions(self._reader, self.write_queue)
+        self.keys = KeyStore(self._reader, self.write_queue)
+        self.responses = ResponseStore(self._reader, self.write_queue)
 
     @classmethod
     async def open(cls, url: str, *, lease: float = 10.0, on_lost_write: Callable[[], None] = lambda: None) -> Self:
@@ -107,12 +108,11 @@ class Store:
         """Commit the queued writes, return what is left of shares of budgets, and close."""
         self.write_queue.add(self._budgets.close)
         await self.write_queue.aclose()
-        await self._engine.dispose()
+        await self._reader.aclose()
 
     async def ping(self) -> None:
         """Raise `SQLAlchemyError` if the database does not answer."""
-        async with self._engine.connect() as connection:
-            await connection.execute(text("SELECT 1"))
+        await self._reader.execute(text("SELECT 1"))
 
     def now(self) -> float:
         """Return the database's current time, in seconds since 1970."""
@@ -227,8 +227,7 @@ class Store:
         """
         query = select(runs.c.trace).where(runs.c.id == run, *_is_paid_by(key))
         await self.write_queue.flush()
-        async with self._engine.connect() as connection:
-            body = (await connection.execute(query)).scalar_one_or_none()
+        body = (await self._reader.execute(query)).scalar_one_or_none()
         return None if body is None else decode(Trace, body, run=run)
 
     async def get_rounds(self, run: str) -> tuple[Round, ...]:
@@ -238,8 +237,7 @@ class Store:
             ConfigError: another release wrote them in a format that this one can't read.
         """
         await self.write_queue.flush()
-        async with self._engine.connect() as connection:
-            return decode_rounds(await connection.execute(select_steps(run)), run=run)
+        return decode_rounds(await self._reader.execute(select_steps(run)), run=run)
 
     async def get_run(self, run: str, *, key: str | None = None) -> RunRow | None:
         """Return a run; with `key`, only if that API key paid for it."""
@@ -253,21 +251,18 @@ class Store:
 
     async def _fetch_runs(self, query: Select[Any]) -> list[RunRow]:
         await self.write_queue.flush()
-        async with self._engine.connect() as connection:
-            return [_run_row(row) for row in await connection.execute(query)]
+        return [_run_row(row) for row in await self._reader.execute(query)]
 
     async def list_workers(self) -> Sequence[str]:
         """List the names of all workers that runs have called; the planner's is the empty string."""
         query = select(shares.c.worker).distinct().order_by(shares.c.worker)
-        async with self._engine.connect() as connection:
-            return (await connection.execute(query)).scalars().all()
+        return (await self._reader.execute(query)).scalars().all()
 
     async def find_arm(self, key: str, idempotency_key: str) -> Arm | None:
         """Return the experiment's arm that an earlier attempt at the same request was assigned to, if any."""
         query = select(runs.c.side).where(runs.c.key == key, runs.c.idempotency == idempotency_key).limit(1)
-        async with self._engine.connect() as connection:
-            arm: Arm | None = (await connection.execute(query)).scalar_one_or_none()
-            return arm
+        arm: Arm | None = (await self._reader.execute(query)).scalar_one_or_none()
+        return arm
 
     # ------------------------------------------------------------------------------------------- budgets
 
@@ -277,14 +272,12 @@ class Store:
         Deleted runs count if the whole day on which they began is within that time.
         """
         await self.write_queue.flush()
-        async with self._engine.connect() as connection:
-            rows = (await connection.execute(select_usage(key, since=since))).mappings().all()
+        rows = (await self._reader.execute(select_usage(key, since=since))).mappings().all()
         return total(Usage(**{name: row[name] for name in USAGE_COLUMNS}) for row in rows)
 
     async def read_budget(self, period: BudgetPeriod) -> BudgetState:
         """Return the spending of all processes in a period."""
-        async with self._engine.connect() as connection:
-            return await connection.run_sync(self._budgets.read, period)
+        return await self._reader.run(lambda connection: connection.run_sync(self._budgets.read, period))
 
     async def extend_budget(self, period: BudgetPeriod, needed: Amount, ahead: Amount) -> BudgetState:
         """Add `needed` to this process's share of a budget, and up to `ahead` beyond it, or nothing if it is not left.
@@ -306,8 +299,7 @@ class Store:
     ) -> Sequence[Spending]:
         """List the usage per interval of `width` seconds that had a run; by worker, only of runs that have ended."""
         query = select_spending(group_by, since=since, before=before, width=width)
-        async with self._engine.connect() as connection:
-            rows = (await connection.execute(query)).all()
+        rows = (await self._reader.execute(query)).all()
         return [
             Spending(
                 name=row.name,
@@ -321,15 +313,14 @@ class Store:
 
     async def audit_lines(self, chain: Chain) -> AsyncGenerator[str, None]:
         """Yield every line of the audit record, oldest first, after `chain` has verified it."""
-        async with self._engine.connect() as connection, aclosing(read_records(connection, chain)) as lines:
+        async with aclosing(read_records(self._reader, chain)) as lines:
             async for line in lines:
                 yield line
 
     async def get_trace_digest(self, run: str) -> str | None:
         """Return the SHA-256 of a run's trace as it is stored now; `None` if there is none."""
         query = select(runs.c.trace).where(runs.c.id == run)
-        async with self._engine.connect() as connection:
-            body = (await connection.execute(query)).scalar_one_or_none()
+        body = (await self._reader.execute(query)).scalar_one_or_none()
         return None if body is None else digest_of(body)
 
     # ---------------------------------------------------------------------------------------- retention
