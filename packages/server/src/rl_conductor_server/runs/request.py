@@ -155,6 +155,7 @@ class AdmittedRequest:
             labels=self.parsed.labels,
             question=(UNCHECKED if self.is_checked else self.question) if self.parsed.keep else "",
             side=self.model.arm,
+            session=self.parsed.session,
         )
 
 

@@ -15,6 +15,7 @@ from rl_conductor_server.store.models import (
     PairVerdict,
     RunRow,
     Search,
+    Session,
     Spending,
     Status,
 )
@@ -43,6 +44,7 @@ __all__ = [
     "PairVerdict",
     "RunRow",
     "Search",
+    "Session",
     "Spending",
     "Status",
     "Store",

@@ -26,13 +26,23 @@ from rl_conductor_server.store.database import open_database, open_writer
 from rl_conductor_server.store.keys.api_keys import KeyStore
 from rl_conductor_server.store.keys.browser_sessions import BrowserSessions
 from rl_conductor_server.store.keys.budget_leases import BudgetLeases, BudgetPeriod, BudgetState
-from rl_conductor_server.store.models import Arm, Claim, NewRun, RunRow, Search, Spending, SpendingGroup, Status
+from rl_conductor_server.store.models import (
+    Arm,
+    Claim,
+    NewRun,
+    RunRow,
+    Search,
+    Session,
+    Spending,
+    SpendingGroup,
+    Status,
+)
 from rl_conductor_server.store.reader import StoreReader
 from rl_conductor_server.store.runs.audit_records import read_records
 from rl_conductor_server.store.runs.experiments import ExperimentStore
 from rl_conductor_server.store.runs.feedback import FeedbackStore
 from rl_conductor_server.store.runs.leases import END_BATCH_SIZE, RunLeases
-from rl_conductor_server.store.runs.queries import matches, select_spending, select_steps, select_usage
+from rl_conductor_server.store.runs.queries import matches, select_sessions, select_spending, select_steps, select_usage
 from rl_conductor_server.store.runs.responses import ResponseStore
 from rl_conductor_server.store.runs.retention import DELETE_BATCH_SIZE, delete_old_runs
 from rl_conductor_server.store.runs.run_writer import (
@@ -248,6 +258,22 @@ class Store:
         """List the runs that match, newest first."""
         query = select(*LISTED_COLUMNS).where(matches(search)).order_by(runs.c.created.desc(), runs.c.id)
         return await self._fetch_runs(query.limit(limit))
+
+    async def list_sessions(self, *, before: float | None = None, limit: int = 50) -> Sequence[Session]:
+        """List the sessions whose newest run began last, or last before a time."""
+        await self.write_queue.flush()
+        rows = (await self._reader.execute(select_sessions(limit, before=before))).mappings().all()
+        return [
+            Session(
+                key=row["key"],
+                session=row["name"],
+                turns=row["turns"],
+                first=row["first"],
+                last=row["last"],
+                usage=Usage(**{name: row[name] for name in USAGE_COLUMNS}),
+            )
+            for row in rows
+        ]
 
     async def _fetch_runs(self, query: Select[Any]) -> list[RunRow]:
         await self.write_queue.flush()

@@ -108,6 +108,7 @@ runs = Table(
     Column("question", Text, nullable=False, server_default=""),
     Column("answer", Text),
     Column("side", String(16)),
+    Column("session", String(128)),
     Column("charged_usd", Dollars, nullable=False, server_default="0"),
     Column("charged_tokens", Count, nullable=False, server_default="0"),
     Column("reserved_usd", Dollars, nullable=False, server_default="0"),
@@ -117,6 +118,7 @@ runs = Table(
     Index("runs_by_charge", "key", "created", "charged_usd", "charged_tokens"),
     Index("runs_by_time", "created"),
     Index("runs_by_side", "model", "side", "created"),
+    Index("runs_by_session", "session", "created"),
     Index("runs_under_way", "heartbeat", sqlite_where=IS_RUNNING, postgresql_where=IS_RUNNING),
 )
 """One row per run; `trace` is set when the run ends. `question` and `answer` are excerpts for lists and search."""
@@ -232,6 +234,33 @@ responses = Table(
     Index("responses_by_time", "created"),
 )
 """Requests and answers of the Responses API that may be retrieved and continued."""
+
+conversations = Table(
+    "conversations",
+    metadata,
+    Column("id", String(64), primary_key=True),
+    Column("key", String(64), nullable=False),
+    Column("created", Float, nullable=False),
+    Column("updated", Float, nullable=False),
+    Column("metadata", Text, nullable=False),
+    Index("conversations_by_time", "updated"),
+)
+"""Conversations of the Responses API, by the API key that may use them; `updated` is the time of the last change."""
+
+conversation_items = Table(
+    "conversation_items",
+    metadata,
+    Column("conversation", String(64), primary_key=True),
+    Column("id", String(64), primary_key=True),
+    Column("position", BigInteger, nullable=False),
+    Column("run", String(32)),
+    Column("created", Float, nullable=False),
+    Column("body", Text, nullable=False),
+    Index("conversation_items_by_position", "conversation", "position"),
+    Index("conversation_items_by_run", "run"),
+    Index("conversation_items_by_time", "created"),
+)
+"""Messages and tool calls of conversations, in the order of `position`, with the run that added them, if any."""
 
 api_keys = Table(
     "api_keys",

@@ -56,7 +56,12 @@ async def add_history(parsed: ParsedRequest, store: Store, *, key: str, limits: 
         message = f"{PARAM} continues {len(messages):,} messages; at most {limits.messages:,} are allowed"
         raise invalid_request(message, param=PARAM)
     messages = request.messages[:instructions] + messages
-    return parsed.model_copy(update={"request": request.model_copy(update={"messages": messages})})
+    return parsed.model_copy(
+        update={
+            "request": request.model_copy(update={"messages": messages}),
+            "state": state.model_copy(update={"first": turns[0].run}),
+        }
+    )
 
 
 async def _load_turns(run: str, store: Store, *, key: str, limits: IntakeEntry) -> Sequence[StoredResponse]:
