@@ -27,6 +27,7 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 OpenPage = Callable[..., Awaitable[Page]]
 PHONE: Any = {"viewport": {"width": 375, "height": 812}}
 WIDE: Any = {}
+SESSION = "a-long-session-name-" * 4
 expect.set_options(timeout=20_000)
 
 OPEN_ALL = "all => all.forEach(details => details.open = true)"
@@ -64,9 +65,11 @@ async def open_page(browser: Browser) -> AsyncGenerator[OpenPage, None]:
 
 async def every_page(at: At) -> list[str]:
     """Returns a path of each kind of page, with content on each."""
-    run, other = await ask(at, model="conductor-ultra"), await ask(at, "Again?")
+    label: Any = {"metadata": {"session_id": SESSION}, "user": "ann"}
+    run, other = await ask(at, model="conductor-ultra", **label), await ask(at, "Again?", **label)
     await at.http.post(f"/v1/runs/{run}/feedback", json={"score": 1, "comment": "x" * 300})
-    return ["/", f"/runs/{run}", f"/runs/{run}/beside/{other}", "/routes", "/spending", "/sign-in", "/runs/none"]
+    shown = ["/", f"/runs/{run}", f"/runs/{run}/beside/{other}", "/routes", "/spending", "/sessions"]
+    return [*shown, f"/sessions/turns?key=local&session={SESSION}", "/runs/none", "/sign-in"]
 
 
 # ---------------------------------------------------------------------------------------- live updates
@@ -123,6 +126,34 @@ async def test_the_search_form_filters_runs(serve: Serve, open_page: OpenPage) -
     await expect(page.get_by_role("link", name="tea")).to_have_count(0)
     await page.get_by_role("link", name="Clear filters").click()
     await expect(page.get_by_role("link", name="tea")).to_be_visible()
+
+
+async def test_two_selected_runs_are_compared_although_the_list_is_updated_meanwhile(
+    serve: Serve, open_page: OpenPage
+) -> None:
+    at = await serve({"a": ScriptedModel(["It is blue.", "It is green.", "It is red."])})
+    await ask(at, "A colour?")
+    page = await open_page(at)
+    await page.get_by_role("checkbox", name="Select A colour?").check()
+    await ask(at, "Another colour?")
+    await page.get_by_role("checkbox", name="Select Another colour?").check()
+    await page.get_by_role("button", name="Compare the two selected runs").click()
+    await expect(page.get_by_role("region", name="Differences").locator(".diff").last).to_have_text("It is green.blue.")
+
+
+async def test_the_clock_of_a_run_counts_and_stops(serve: Serve, open_page: OpenPage) -> None:
+    opened, wait = gate()
+    b = Gated("from b", wait)
+    at = await serve({"a": "from a", "b": b}, TWO_STEPS)
+    asking = asyncio.create_task(ask(at))
+    await b.asked.wait()
+    page = await open_page(at)
+    clock = page.locator("[data-elapsed]")
+    started = await clock.inner_text()
+    await expect(clock).not_to_have_text(started)
+    opened.set()
+    await asking
+    await expect(clock).to_have_count(0)
 
 
 async def test_the_keyboard_alone_reaches_a_step(serve: Serve, open_page: OpenPage) -> None:
@@ -208,7 +239,7 @@ async def test_pages_are_accessible(serve: Serve, open_page: OpenPage, screen: d
     """Checks names, roles, contrast, heading order and keyboard access with axe."""
     at = await serve({"a": ScriptedModel(busy), "b": "from b"}, [TWO_STEPS, ACCEPT, ONE_STEP])
     page = await open_page(at, reduced_motion="reduce", **screen)
-    for path in (await every_page(at))[:5]:
+    for path in (await every_page(at))[:7]:
         await page.goto(path)
         await page.locator("main details").evaluate_all(OPEN_ALL)
         results = await Axe().run(page, options={"resultTypes": ["violations"]})
@@ -219,7 +250,7 @@ async def test_pages_are_accessible(serve: Serve, open_page: OpenPage, screen: d
 async def test_nothing_is_wider_than_a_phone(serve: Serve, open_page: OpenPage) -> None:
     at = await serve({"a": "x" * 500, "b": "from b " * 300}, [FOUR, ACCEPT, ONE_STEP])
     page = await open_page(at, **PHONE)
-    for path in (await every_page(at))[:5]:
+    for path in (await every_page(at))[:7]:
         await page.goto(path)
         await page.locator("main details").evaluate_all(OPEN_ALL)
         assert await page.evaluate("document.documentElement.scrollWidth") == 375, path
@@ -264,6 +295,14 @@ async def test_untrusted_text_never_runs(serve: Serve, open_page: OpenPage) -> N
         assert (await page.locator("h1").inner_text()).strip() == " ".join(nasty.split())
     await page.goto("/")
     assert await page.locator("main :is(script, img, iframe, form[action^=http])").count() == 0
+
+
+async def test_an_image_in_a_reply_is_not_loaded(serve: Serve, open_page: OpenPage) -> None:
+    at = await serve({"a": "![a chart](http://192.0.2.1/pixel.png) and [a link](https://example.com)"})
+    page = await open_page(at, f"/runs/{await ask(at)}")  # it fails if another site is requested
+    await expect(page.locator(".answer")).to_have_text("[image: a chart] and a link")
+    await page.wait_for_load_state("networkidle")
+    assert await page.locator("main img").count() == 0
 
 
 async def test_an_injected_script_does_not_run(serve: Serve, browser: Browser) -> None:

@@ -39,6 +39,7 @@ from rl_conductor_server.openapi import ANSWERS, openapi_document
 from rl_conductor_server.service import Service
 from rl_conductor_server.settings import Settings
 from rl_conductor_server.web.pages import router as pages
+from rl_conductor_server.web.routing import error_page, wants_page
 
 log = logging.getLogger("rl_conductor_server")
 
@@ -198,6 +199,8 @@ async def _handle_http_error(http: Request, error: Exception) -> Response:
     code = {404: "unknown_url", 405: "method_not_allowed"}.get(error.status_code, "http_error")
     converted = ApiError(message, status=error.status_code, code=code)
     add_log_fields(http, cause=code)
+    if wants_page(http) and http.method in ("GET", "HEAD") and not path.startswith(("/v1/", "/admin/")):
+        return error_page(http, ApiError(f"There is no page {path}.", status=error.status_code, code=code))
     headers = converted.headers | dict(error.headers or {})
     return JSONResponse(_error_body(http, converted), status_code=error.status_code, headers=headers)
 

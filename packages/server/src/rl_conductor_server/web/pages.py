@@ -2,26 +2,30 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from contextlib import suppress
 from pathlib import Path
-from typing import get_args
+from typing import Annotated, get_args
 from urllib.parse import urlencode
 
+from fastapi import Query
 from starlette.requests import Request
-from starlette.responses import FileResponse, Response, StreamingResponse
+from starlette.responses import FileResponse, JSONResponse, Response, StreamingResponse
 
 from rl_conductor.errors import RunError
 from rl_conductor.types import total
 from rl_conductor_server.api.sse import wait_started
 from rl_conductor_server.endpoints.dependencies import RunId
 from rl_conductor_server.endpoints.feedback import check_run, store_feedback
+from rl_conductor_server.endpoints.runs import find_run
 from rl_conductor_server.errors import ApiError, invalid_request
 from rl_conductor_server.experiments.results import load_results
 from rl_conductor_server.service import DAY, HOUR, Service
-from rl_conductor_server.store import FeedbackFilter
+from rl_conductor_server.store import FeedbackFilter, Search
 from rl_conductor_server.store.models import SpendingGroup
 from rl_conductor_server.web.charts import Chart, Measure
+from rl_conductor_server.web.comparison import compare_runs
 from rl_conductor_server.web.feed import change_events
 from rl_conductor_server.web.feedback import load_feedback, parse_feedback
 from rl_conductor_server.web.forms import Form
@@ -35,6 +39,7 @@ from rl_conductor_server.web.views import Progress, RunView
 
 ASSETS = {path.name: path for path in (Path(__file__).parent / "assets").iterdir()}
 PAGE_SIZE = 30
+MAX_TURNS = 200
 PERIODS = {1: "24 hours", 7: "7 days", 30: "30 days", 90: "90 days"}
 OUTCOMES = ("running", "done", "failed", "cancelled")
 FEEDBACK = get_args(FeedbackFilter)
@@ -68,10 +73,18 @@ async def list_runs(http: Request, service: SignedIn) -> Response:
 
 @router.get("/runs/{run}")
 async def show_run(run: RunId, service: SignedIn) -> Response:
-    view = await _run_view(service, run)
-    return Page(
-        "run.html", run=view, feedback=await load_feedback(service, run), can_sign_out=requires_sign_in(service)
-    )
+    view, entries = await _run_view(service, run), await load_feedback(service, run)
+    can_sign_out = requires_sign_in(service)
+    return await asyncio.to_thread(Page, "run.html", run=view, feedback=entries, can_sign_out=can_sign_out)
+
+
+@router.get("/runs/{run}/download")
+async def download_run(run: RunId, service: SignedIn) -> Response:
+    """Returns a run with its trace and feedback as a JSON file."""
+    body = await find_run(service, run)
+    body["feedback"] = [entry.model_dump(mode="json") for entry in await service.store.feedback.list(run)]
+    headers = SECURITY_HEADERS | {"content-disposition": f'attachment; filename="{run}.json"'}
+    return JSONResponse(body, headers=headers)
 
 
 async def _run_view(service: Service, run: str) -> RunView:
@@ -125,11 +138,52 @@ async def replay(run: RunId, service: SignedIn, form: Form) -> Response:
     return see_other(f"/runs/{run}/beside/{handle.id}")
 
 
+@router.get("/compare")
+async def choose_runs(run: Annotated[list[RunId], Query()], _: SignedIn) -> Response:
+    """Redirects to the comparison of the two selected runs."""
+    if len(run) != 2:
+        raise invalid_request(f"Select two runs to compare; {len(run)} are selected.")
+    return see_other(f"/runs/{run[0]}/beside/{run[1]}")
+
+
 @router.get("/runs/{run}/beside/{other}")
-async def compare_runs(run: RunId, other: RunId, service: SignedIn) -> Response:
+async def show_comparison(run: RunId, other: RunId, service: SignedIn) -> Response:
     """Shows two runs side by side."""
     original, other_view = await _run_view(service, run), await _run_view(service, other)
-    return Page("compare.html", original=original, other=other_view, can_sign_out=requires_sign_in(service))
+    can_sign_out = requires_sign_in(service)
+
+    def render() -> Page:
+        differences = compare_runs(original, other_view)
+        return Page(
+            "compare.html", original=original, other=other_view, differences=differences, can_sign_out=can_sign_out
+        )
+
+    return await asyncio.to_thread(render)
+
+
+# ----------------------------------------------------------------------------------------- sessions
+
+
+@router.get("/sessions")
+async def list_sessions(service: SignedIn, before: float | None = None) -> Response:
+    """Lists conversations of several runs, the one with the newest run first."""
+    found = await service.store.list_sessions(before=before, limit=PAGE_SIZE + 1)
+    listed = found[:PAGE_SIZE]
+    older = urlencode({"before": repr(listed[-1].last)}) if len(found) > PAGE_SIZE else None
+    return Page("sessions.html", sessions=listed, older=older, can_sign_out=requires_sign_in(service))
+
+
+@router.get("/sessions/turns")
+async def show_session(key: str, session: str, service: SignedIn) -> Response:
+    """Shows the runs of a session, oldest first."""
+    rows = await service.store.list_runs(Search(key=key, session=session.replace("\0", "")), limit=MAX_TURNS + 1)
+    if not rows:
+        raise ApiError("There is no such session. It may have been deleted.", status=404, code="session_not_found")
+    shown = rows[:MAX_TURNS][::-1]
+    has_more, can_sign_out = len(rows) > MAX_TURNS, requires_sign_in(service)
+    return await asyncio.to_thread(
+        Page, "session.html", key=key, session=session, rows=shown, has_more=has_more, can_sign_out=can_sign_out
+    )
 
 
 # ------------------------------------------------------------------------------------------- routes

@@ -6,6 +6,7 @@ run only our own files.
 
 from __future__ import annotations
 
+import time
 from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any
@@ -15,6 +16,8 @@ from starlette.responses import HTMLResponse
 
 from rl_conductor._internal import formatting
 from rl_conductor.replay import is_changeable
+from rl_conductor_server.store import RunRow
+from rl_conductor_server.web.markdown import render_markdown
 
 SECURITY_HEADERS = {
     "content-security-policy": (
@@ -70,6 +73,16 @@ def number(amount: int) -> str:
     return f"{amount:,}"
 
 
+def elapsed(row: RunRow) -> int:
+    """Returns the whole seconds since a run began."""
+    return max(0, round(time.time() - row.created))
+
+
+def clock(total: int) -> str:
+    """Formats whole seconds as a running clock, such as `1:05`."""
+    return f"{total // 60}:{total % 60:02}"
+
+
 def percent(share: float) -> str:
     """Formats a fraction as a rounded percentage."""
     return f"{share:.0%}"
@@ -82,6 +95,7 @@ def sentence(text: object) -> str:
 
 
 FILTERS = (
+    render_markdown,
     formatting.cost,
     formatting.dollars,
     formatting.seconds,
@@ -92,6 +106,8 @@ FILTERS = (
     usd,
     number,
     percent,
+    elapsed,
+    clock,
     sentence,
 )
 
