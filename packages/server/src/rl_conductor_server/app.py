@@ -31,7 +31,7 @@ from rl_conductor_server.api.openai_chat.schema import ChatBody
 from rl_conductor_server.api.openai_responses.endpoint import Responses
 from rl_conductor_server.api.openai_responses.schema import ResponsesBody
 from rl_conductor_server.catalog import catalog_of
-from rl_conductor_server.endpoints import admin, feedback, health, keys, models, responses, runs, tokens
+from rl_conductor_server.endpoints import admin, conversations, feedback, health, keys, models, responses, runs, tokens
 from rl_conductor_server.endpoints.dependencies import get_service, json_body
 from rl_conductor_server.errors import ApiError, anthropic_error_body, invalid_request, openai_error_body, to_api_error
 from rl_conductor_server.logs import AccessLog, add_log_fields
@@ -52,7 +52,6 @@ ADAPTERS: dict[str, tuple[ApiAdapter, type[BaseModel]]] = {
 UNSUPPORTED = {
     "/v1/embeddings": "the models of this server generate text; send embeddings to the vendor",
     "/v1/completions": "send a chat to /v1/chat/completions",
-    "/v1/conversations": "continue a response with previous_response_id",
 }
 """Endpoints of the vendors that clients may expect, with the reason for their absence, or what to use instead."""
 LOOPBACK_NAMES = ["127.0.0.1", "localhost", "[::1]"]
@@ -156,7 +155,7 @@ def _create_routes() -> list[BaseRoute]:
     for path, (adapter, body) in ADAPTERS.items():
         register = inference.post(path, openapi_extra=json_body(body), responses=ANSWERS, summary=adapter.name)
         register(_endpoint(adapter))
-    endpoints = (models, runs, feedback, responses, tokens, admin, keys, health)
+    endpoints = (models, runs, feedback, responses, conversations, tokens, admin, keys, health)
     routers = (*(module.router for module in endpoints), pages, inference)
     return [route for router in routers for route in router.routes]
 

@@ -19,6 +19,7 @@ from rl_conductor_server.store.models import (
     Spending,
     Status,
 )
+from rl_conductor_server.store.runs.conversations import Conversation
 from rl_conductor_server.store.runs.experiments import ExperimentStore
 from rl_conductor_server.store.runs.feedback import FeedbackStore
 from rl_conductor_server.store.runs.responses import StoredResponse
@@ -36,6 +37,7 @@ __all__ = [
     "BudgetState",
     "Canary",
     "Claim",
+    "Conversation",
     "ExperimentStore",
     "FeedbackFilter",
     "FeedbackStore",

@@ -39,6 +39,7 @@ from rl_conductor_server.store.models import (
 )
 from rl_conductor_server.store.reader import StoreReader
 from rl_conductor_server.store.runs.audit_records import read_records
+from rl_conductor_server.store.runs.conversations import ConversationStore
 from rl_conductor_server.store.runs.experiments import ExperimentStore
 from rl_conductor_server.store.runs.feedback import FeedbackStore
 from rl_conductor_server.store.runs.leases import END_BATCH_SIZE, RunLeases
@@ -96,6 +97,7 @@ class Store:
         self.sessions = BrowserSessions(self._reader, self.write_queue)
         self.keys = KeyStore(self._reader, self.write_queue)
         self.responses = ResponseStore(self._reader, self.write_queue)
+        self.conversations = ConversationStore(self._reader, self.write_queue)
 
     @classmethod
     async def open(cls, url: str, *, lease: float = 10.0, on_lost_write: Callable[[], None] = lambda: None) -> Self:
@@ -352,12 +354,13 @@ class Store:
     # ---------------------------------------------------------------------------------------- retention
 
     async def prune(self, *, before: float) -> int:
-        """Delete runs, pairs and responses from before a time, and expired sessions; return the number of runs."""
+        """Delete what is older than a time, except audit records and keys, and return the number of deleted runs."""
 
         def delete_others(connection: Connection) -> None:
             self.sessions.delete_expired(connection)
             self._budgets.delete_old(connection, before=before)
             self.responses.delete_old(connection, before=before)
+            self.conversations.delete_old(connection, before=before)
             connection.execute(delete(pairs).where(pairs.c.created < before))
 
         await self.write_queue.execute(delete_others)

@@ -253,14 +253,12 @@ conversation_items = Table(
     Column("conversation", String(64), primary_key=True),
     Column("id", String(64), primary_key=True),
     Column("position", BigInteger, nullable=False),
-    Column("run", String(32)),
     Column("created", Float, nullable=False),
     Column("body", Text, nullable=False),
     Index("conversation_items_by_position", "conversation", "position"),
-    Index("conversation_items_by_run", "run"),
     Index("conversation_items_by_time", "created"),
 )
-"""Messages and tool calls of conversations, in the order of `position`, with the run that added them, if any."""
+"""Messages and tool calls of conversations, in the order of `position`."""
 
 api_keys = Table(
     "api_keys",

@@ -24,12 +24,10 @@ def upgrade() -> None:
         sa.Column("conversation", sa.String(64), primary_key=True),
         sa.Column("id", sa.String(64), primary_key=True),
         sa.Column("position", sa.BigInteger, nullable=False),
-        sa.Column("run", sa.String(32)),
         sa.Column("created", sa.Float, nullable=False),
         sa.Column("body", sa.Text, nullable=False),
     )
     op.create_index("conversation_items_by_position", "conversation_items", ["conversation", "position"])
-    op.create_index("conversation_items_by_run", "conversation_items", ["run"])
     op.create_index("conversation_items_by_time", "conversation_items", ["created"])
 
 
