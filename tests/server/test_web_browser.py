@@ -18,6 +18,7 @@ from core.runs import ACCEPT, Gated, busy
 from rl_conductor.models.scripted import ScriptedModel
 from server.chat_requests import gate
 from server.conftest import ONE_STEP, TWO_STEPS, At, Serve, serving
+from server.oidc_provider import CLIENT_ID, CLIENT_SECRET, provider_running
 from server.pages import ADMIN, CENT, FOUR, GUARDED, NASTY, ask
 
 __all__ = ["browser"]
@@ -214,6 +215,22 @@ async def test_signing_in_sets_a_cookie_that_scripts_cannot_read(serve: Serve, o
     assert await page.evaluate("document.cookie") == ""
     await page.get_by_role("button", name="Sign out").click()
     await expect(page.get_by_role("heading", name="Sign in")).to_be_visible()
+
+
+async def test_a_browser_comes_back_signed_in_from_a_provider_on_another_site(
+    serve: Serve, browser: Browser, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OIDC_CLIENT_SECRET", CLIENT_SECRET)
+    async with provider_running("localhost") as provider:  # another site than 127.0.0.1
+        oidc = {"issuer": provider.issuer, "client_id": CLIENT_ID, "admins": {"emails": ["ann@example.com"]}}
+        at = await serve(**GUARDED, oidc=oidc)
+        run = await ask(at)
+        page = await browser.new_page(base_url=at.url)  # not by `open_page`: it requests another site
+        await page.goto(f"/runs/{run}")
+        await page.get_by_role("link", name="Sign in with your account").click()
+        await expect(page.get_by_role("heading", name="Say something.")).to_be_visible()
+        assert await page.evaluate("document.cookie") == ""
+        await page.context.close()
 
 
 async def test_spending_is_shown_as_a_chart_and_a_table(serve: Serve, open_page: OpenPage) -> None:

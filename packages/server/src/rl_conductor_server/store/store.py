@@ -261,10 +261,12 @@ class Store:
         query = select(*LISTED_COLUMNS).where(matches(search)).order_by(runs.c.created.desc(), runs.c.id)
         return await self._fetch_runs(query.limit(limit))
 
-    async def list_sessions(self, *, before: float | None = None, limit: int = 50) -> Sequence[Session]:
+    async def list_sessions(
+        self, *, key: str | None = None, before: float | None = None, limit: int = 50
+    ) -> Sequence[Session]:
         """List the sessions whose newest run began last, or last before a time."""
         await self.write_queue.flush()
-        rows = (await self._reader.execute(select_sessions(limit, before=before))).mappings().all()
+        rows = (await self._reader.execute(select_sessions(limit, key=key, before=before))).mappings().all()
         return [
             Session(
                 key=row["key"],

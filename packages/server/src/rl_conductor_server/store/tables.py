@@ -279,8 +279,9 @@ sessions = Table(
     metadata,
     Column("digest", String(64), primary_key=True),
     Column("expires", Float, nullable=False),
+    Column("identity", Text),
 )
-"""Browsers that signed in with the administrator's key, by the SHA-256 of their cookie."""
+"""Browsers that signed in, by the SHA-256 of their cookie; `identity` is what an OpenID Connect provider said."""
 
 records = Table(
     "records",

@@ -18,6 +18,7 @@ from rl_conductor._internal import formatting
 from rl_conductor.replay import is_changeable
 from rl_conductor_server.store import RunRow
 from rl_conductor_server.web.markdown import render_markdown
+from rl_conductor_server.web.visitor import Visitor
 
 SECURITY_HEADERS = {
     "content-security-policy": (
@@ -33,7 +34,7 @@ SECURITY_HEADERS = {
 
 
 class Page(HTMLResponse):
-    """A rendered template; `can_sign_out` shows the sign-out button."""
+    """A rendered template, for a visitor if somebody signed in."""
 
     def __init__(
         self,
@@ -41,10 +42,10 @@ class Page(HTMLResponse):
         *,
         status: int = 200,
         headers: dict[str, str] | None = None,
-        can_sign_out: bool = False,
+        visitor: Visitor | None = None,
         **variables: Any,
     ) -> None:
-        text = _environment.get_template(template).render(variables, can_sign_out=can_sign_out)
+        text = _environment.get_template(template).render(variables, visitor=visitor)
         super().__init__(text, status_code=status, headers=SECURITY_HEADERS | (headers or {}))
 
 

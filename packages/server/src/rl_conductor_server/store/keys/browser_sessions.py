@@ -19,15 +19,20 @@ class BrowserSessions:
         self._reader = reader
         self._write_queue = write_queue
 
-    async def add(self, digest: str, *, expires: float) -> None:
-        """Store a session that expires at a time, in seconds since 1970."""
-        statement = insert(sessions).values(digest=digest, expires=expires)
+    async def add(self, digest: str, *, expires: float, identity: str | None = None) -> None:
+        """Store a session that expires at a time, in seconds since 1970, with the identity that a provider gave."""
+        statement = insert(sessions).values(digest=digest, expires=expires, identity=identity)
         await self._write_queue.execute(lambda connection: connection.execute(statement).close())
 
     async def is_valid(self, digests: Collection[str]) -> bool:
         """Return whether a session with one of these digests exists and has not expired."""
         query = select(sessions.c.digest).where(sessions.c.digest.in_(digests), sessions.c.expires > time.time())
         return (await self._reader.execute(query)).first() is not None
+
+    async def find_identity(self, digest: str) -> str | None:
+        """Return the identity of a session of an OpenID Connect provider; `None` if there is no such session."""
+        query = select(sessions.c.identity).where(sessions.c.digest == digest, sessions.c.expires > time.time())
+        return (await self._reader.execute(query)).scalar_one_or_none()
 
     async def delete(self, digests: Collection[str]) -> None:
         statement = delete(sessions).where(sessions.c.digest.in_(digests))

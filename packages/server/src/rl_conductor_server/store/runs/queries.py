@@ -89,7 +89,7 @@ def _json_text(text: str) -> str:
     return json.dumps(text)[1:-1]
 
 
-def select_sessions(limit: int, *, before: float | None = None) -> Select[Any]:
+def select_sessions(limit: int, *, key: str | None = None, before: float | None = None) -> Select[Any]:
     """Select the sessions with the newest runs: key, name, number of runs, times and usage."""
     name = func.coalesce(runs.c.session, runs.c.id).label("name")
     is_first = runs.c.id.in_(select(runs.c.session).where(runs.c.session.is_not(None)))
@@ -106,6 +106,7 @@ def select_sessions(limit: int, *, before: float | None = None) -> Select[Any]:
         .group_by(runs.c.key, name)
         .order_by(func.max(runs.c.created).desc(), runs.c.key, name)
     )
+    query = query if key is None else query.where(runs.c.key == key)
     return (query if before is None else query.having(func.max(runs.c.created) < before)).limit(limit)
 
 

@@ -44,7 +44,7 @@ function replaceElement(updated) {
     updated.querySelector(`details#${CSS.escape(open.id)}`)?.setAttribute("open", "");
   }
   const checked = [...current.querySelectorAll("input:checked[id]")].map((input) => input.id);
-  if (current.isEqualNode(updated)) return;
+  if (withoutClocks(current).isEqualNode(withoutClocks(updated))) return;
   current.replaceWith(document.adoptNode(updated));
   startClocks();
   for (const id of checked) {
@@ -52,6 +52,12 @@ function replaceElement(updated) {
     if (input) input.checked = true;
   }
   if (focused) document.getElementById(focused)?.focus({ preventScroll: true });
+}
+
+function withoutClocks(element) {
+  const copy = element.cloneNode(true);
+  for (const clock of copy.querySelectorAll("[data-elapsed]")) clock.replaceWith();
+  return copy;
 }
 
 // Counts the seconds of runs in progress from what the server measured, for the clock of this machine may be wrong.

@@ -1,4 +1,4 @@
-"""Adds the session of a run, and conversations of the Responses API with their items."""
+"""Adds the session of runs, the identity of browser sessions, and conversations of the Responses API."""
 
 import sqlalchemy as sa
 from alembic import op
@@ -10,6 +10,7 @@ down_revision = "0011"
 def upgrade() -> None:
     op.add_column("runs", sa.Column("session", sa.String(128)))
     op.create_index("runs_by_session", "runs", ["session", "created"])
+    op.add_column("sessions", sa.Column("identity", sa.Text))
     op.create_table(
         "conversations",
         sa.Column("id", sa.String(64), primary_key=True),
@@ -34,5 +35,6 @@ def upgrade() -> None:
 def downgrade() -> None:
     op.drop_table("conversation_items")
     op.drop_table("conversations")
+    op.drop_column("sessions", "identity")
     op.drop_index("runs_by_session", "runs")
     op.drop_column("runs", "session")
