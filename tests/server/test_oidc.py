@@ -16,7 +16,6 @@ from rl_conductor.errors import ConfigError
 from rl_conductor_server.auth.keys import hash_key
 from rl_conductor_server.settings import OidcEntry, PeopleEntry
 from rl_conductor_server.web.sessions import COOKIE, LOGIN_COOKIE
-from rl_conductor_server.web.visitor import role_of
 from server.chat_requests import post
 from server.conftest import At, Serve
 from server.oidc_provider import CLIENT_ID, CLIENT_SECRET, OTHER_KEY, Provider, provider_running
@@ -262,5 +261,5 @@ def test_an_issuer_needs_https(issuer: str) -> None:
 def test_an_administrator_who_is_also_a_reader_sees_everything() -> None:
     people = PeopleEntry(groups=frozenset({"staff"}))
     entry = OidcEntry(issuer="https://idp.example", client_id="x", admins=people, readers={"red": people})
-    assert role_of(entry, None, frozenset({"staff"})) == (True, None)
-    assert role_of(entry, "staff", frozenset()) == (False, None)
+    assert entry.role_of(None, {"staff"}) == (True, None)
+    assert entry.role_of("staff", ()) == (False, None)

@@ -64,8 +64,8 @@ class ParsedRequest(Value):
     @property
     def session(self) -> str | None:
         """The session of the run: the client's own, if its metadata names one, else the conversation's."""
-        named = next((value for name in SESSION_LABELS if (value := self.labels.get(name))), None)
-        return named or (self.state and (self.state.conversation or self.state.first)) or None
+        label = next((value for name in SESSION_LABELS if (value := self.labels.get(name))), None)
+        return label or (self.state and (self.state.conversation or self.state.first)) or None
 
     @property
     def is_background(self) -> bool:

@@ -206,6 +206,13 @@ class OidcEntry(_Entry):
     readers: dict[EntryName, PeopleEntry] = Field(default_factory=dict)
     """By the name of an API key: people who see only its runs."""
 
+    def role_of(self, email: str | None, groups: Collection[str]) -> tuple[bool, str | None]:
+        """Returns whether somebody may see the pages, and the only key whose runs they may see, if any."""
+        if self.admins.contains(email, groups):
+            return True, None
+        key = next((name for name, people in self.readers.items() if people.contains(email, groups)), None)
+        return key is not None, key
+
 
 class LogEntry(_Entry):
     """The log on stderr: `[log]`."""

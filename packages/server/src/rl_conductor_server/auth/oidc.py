@@ -39,7 +39,7 @@ LEEWAY_SECONDS = 60
 
 
 class Identity(Value):
-    """Who signed in, according to the provider."""
+    """The person who signed in, according to the provider."""
 
     subject: str
     email: str | None = None

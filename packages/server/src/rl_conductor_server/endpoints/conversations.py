@@ -76,14 +76,14 @@ async def update_conversation(
     """Replaces the metadata of a conversation."""
     key.check_rate()
     body = parse_body(UpdateConversationBody, await _read(http, service))
-    found = await _find(service, conversation, key.name)
+    stored = await _find(service, conversation, key.name)
     await service.store.conversations.set_metadata(conversation, body.metadata or {}, key=key.name)
-    return _format(found.model_copy(update={"metadata": body.metadata or {}}))
+    return _format(stored.model_copy(update={"metadata": body.metadata or {}}))
 
 
 @router.delete("/{conversation}")
 async def delete_conversation(conversation: ConversationId, service: ServiceDependency, key: Caller) -> dict[str, Any]:
-    """Deletes a conversation and its items; the responses that were made in it stay."""
+    """Deletes a conversation and its items; the responses in it stay."""
     await _find(service, conversation, key.name)
     await service.store.conversations.delete(conversation, key=key.name)
     return {"id": conversation, "object": "conversation.deleted", "deleted": True}
@@ -138,10 +138,10 @@ async def delete_conversation_item(
     conversation: ConversationId, item: ItemId, service: ServiceDependency, key: Caller
 ) -> dict[str, Any]:
     """Deletes an item, and returns the conversation."""
-    found = await _find(service, conversation, key.name)
+    stored = await _find(service, conversation, key.name)
     await _find_item(service, conversation, item, key.name)
     await service.store.conversations.delete_item(conversation, item, key=key.name)
-    return _format(found)
+    return _format(stored)
 
 
 async def _read(http: Request, service: Service) -> bytes:
@@ -150,18 +150,18 @@ async def _read(http: Request, service: Service) -> bytes:
 
 
 async def _find(service: Service, conversation: str, key: str) -> Conversation:
-    found = await service.store.conversations.get(conversation, key=key)
-    if found is None:
+    stored = await service.store.conversations.get(conversation, key=key)
+    if stored is None:
         raise conversation_not_found(conversation)
-    return found
+    return stored
 
 
 async def _find_item(service: Service, conversation: str, item: str, key: str) -> dict[str, Any]:
     await _find(service, conversation, key)
-    found = await service.store.conversations.get_item(conversation, item, key=key)
-    if found is None:
-        raise ApiError(f"Item with id {item!r} not found.", status=404, code="item_not_found")
-    return found
+    body = await service.store.conversations.get_item(conversation, item, key=key)
+    if body is None:
+        raise ApiError(f"Item with id {item!r} not body.", status=404, code="item_not_found")
+    return body
 
 
 def _new_items(items: tuple[Item, ...]) -> list[dict[str, Any]]:

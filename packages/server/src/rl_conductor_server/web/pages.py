@@ -29,14 +29,13 @@ from rl_conductor_server.web.comparison import compare_runs
 from rl_conductor_server.web.feed import change_events
 from rl_conductor_server.web.feedback import load_feedback, parse_feedback
 from rl_conductor_server.web.forms import Form
-from rl_conductor_server.web.rendering import SECURITY_HEADERS, Page
+from rl_conductor_server.web.rendering import SECURITY_HEADERS, Page, Visitor
 from rl_conductor_server.web.replays import parse_change, start_replay
 from rl_conductor_server.web.routing import page_router, see_other
 from rl_conductor_server.web.search import parse_search
 from rl_conductor_server.web.sessions import AdministratorPage, SignedIn
 from rl_conductor_server.web.sessions import router as sessions
 from rl_conductor_server.web.views import Progress, RunView
-from rl_conductor_server.web.visitor import Visitor
 
 ASSETS = {path.name: path for path in (Path(__file__).parent / "assets").iterdir()}
 PAGE_SIZE = 30
@@ -169,9 +168,9 @@ async def show_comparison(run: RunId, other: RunId, visitor: SignedIn) -> Respon
 @router.get("/sessions")
 async def list_sessions(visitor: SignedIn, before: float | None = None) -> Response:
     """Lists conversations of several runs, the one with the newest run first."""
-    found = await visitor.service.store.list_sessions(key=visitor.key, before=before, limit=PAGE_SIZE + 1)
-    listed = found[:PAGE_SIZE]
-    older = urlencode({"before": repr(listed[-1].last)}) if len(found) > PAGE_SIZE else None
+    entries = await visitor.service.store.list_sessions(key=visitor.key, before=before, limit=PAGE_SIZE + 1)
+    listed = entries[:PAGE_SIZE]
+    older = urlencode({"before": repr(listed[-1].last)}) if len(entries) > PAGE_SIZE else None
     return Page("sessions.html", sessions=listed, older=older, visitor=visitor)
 
 
@@ -184,10 +183,10 @@ async def show_session(key: str, session: str, visitor: SignedIn) -> Response:
     )
     if not rows:
         raise ApiError("There is no such session. It may have been deleted.", status=404, code="session_not_found")
-    shown = rows[:MAX_TURNS][::-1]
+    turns = rows[:MAX_TURNS][::-1]
     has_more = len(rows) > MAX_TURNS
     return await asyncio.to_thread(
-        Page, "session.html", key=key, session=session, rows=shown, has_more=has_more, visitor=visitor
+        Page, "session.html", key=key, session=session, rows=turns, has_more=has_more, visitor=visitor
     )
 
 

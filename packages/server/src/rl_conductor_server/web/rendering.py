@@ -7,6 +7,7 @@ run only our own files.
 from __future__ import annotations
 
 import time
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any
@@ -16,9 +17,9 @@ from starlette.responses import HTMLResponse
 
 from rl_conductor._internal import formatting
 from rl_conductor.replay import is_changeable
+from rl_conductor_server.service import Service
 from rl_conductor_server.store import RunRow
 from rl_conductor_server.web.markdown import render_markdown
-from rl_conductor_server.web.visitor import Visitor
 
 SECURITY_HEADERS = {
     "content-security-policy": (
@@ -31,6 +32,22 @@ SECURITY_HEADERS = {
     "cross-origin-opener-policy": "same-origin",
     "cache-control": "no-store",
 }
+
+
+@dataclass(frozen=True)
+class Visitor:
+    """An administrator, or a reader of the runs of one API key."""
+
+    service: Service
+    can_sign_out: bool
+    name: str | None = None
+    """The email of a visitor who signed in at the provider."""
+    key: str | None = None
+    """The only API key whose runs a reader may see; `None` for administrators."""
+
+    @property
+    def is_admin(self) -> bool:
+        return self.key is None
 
 
 class Page(HTMLResponse):

@@ -23,9 +23,8 @@ from rl_conductor_server.errors import ApiError
 from rl_conductor_server.service import Service
 from rl_conductor_server.settings import SIGN_IN_SECONDS, OidcEntry
 from rl_conductor_server.web.forms import Form
-from rl_conductor_server.web.rendering import Page
+from rl_conductor_server.web.rendering import Page, Visitor
 from rl_conductor_server.web.routing import SIGNED_OUT, page_router, see_other
-from rl_conductor_server.web.visitor import Visitor, role_of
 
 if TYPE_CHECKING:
     from rl_conductor_server.auth.oidc import Identity, OidcClient
@@ -74,7 +73,7 @@ async def _provider_visitor(http: Request, service: Service) -> Visitor | None:
         return None
     identity = json.loads(stored)
     email = identity.get("email")
-    is_allowed, key = role_of(entry, email, frozenset(identity.get("groups", ())))
+    is_allowed, key = entry.role_of(email, identity.get("groups", ()))
     return Visitor(service, can_sign_out=True, name=email, key=key) if is_allowed else None
 
 
@@ -156,7 +155,7 @@ async def finish_provider_sign_in(http: Request, service: ServiceDependency) -> 
 
 
 def _check_allowed(entry: OidcEntry, identity: Identity) -> None:
-    if not role_of(entry, identity.email, frozenset(identity.groups))[0]:
+    if not entry.role_of(identity.email, identity.groups)[0]:
         who = identity.email or "This account"
         raise ApiError(f"{who} may not open these pages. Ask an administrator.", status=403, code="not_allowed")
 

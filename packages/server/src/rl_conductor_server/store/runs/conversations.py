@@ -116,8 +116,8 @@ class ConversationStore:
         await self._write_queue.flush()
         query = select(ITEMS.body).where(ITEMS.conversation == conversation, _exists(conversation, key)).limit(limit)
         if after is not None:
-            found = await self._reader.execute(select(ITEMS.position).where(_is_item(conversation, key, after)))
-            position = found.scalar_one_or_none()
+            rows = await self._reader.execute(select(ITEMS.position).where(_is_item(conversation, key, after)))
+            position = rows.scalar_one_or_none()
             if position is None:
                 return None
             query = query.where(ITEMS.position < position if newest_first else ITEMS.position > position)
@@ -127,8 +127,8 @@ class ConversationStore:
     async def get_item(self, conversation: str, item: str, *, key: str) -> dict[str, Any] | None:
         """Returns an item."""
         await self._write_queue.flush()
-        found = await self._reader.execute(select(ITEMS.body).where(_is_item(conversation, key, item)))
-        body = found.scalar_one_or_none()
+        rows = await self._reader.execute(select(ITEMS.body).where(_is_item(conversation, key, item)))
+        body = rows.scalar_one_or_none()
         return None if body is None else json.loads(body)
 
     async def delete_item(self, conversation: str, item: str, *, key: str) -> None:
