@@ -107,18 +107,9 @@ def runs(
     """
     if ctx.invoked_subcommand is not None:
         return
+    client = {"key": key, "user": user, "metadata": metadata, "session": session}
     search = _search(
-        text=text,
-        status=status,
-        model=model,
-        worker=worker,
-        key=key,
-        user=user,
-        metadata=metadata,
-        session=session,
-        since=since,
-        before=before,
-        feedback=feedback,
+        text=text, status=status, model=model, worker=worker, since=since, before=before, feedback=feedback, **client
     )
 
     async def load(opened: Store) -> Sequence[RunRow]:
@@ -162,18 +153,9 @@ def export(
       rl-conductor runs export --since 2026-11-01 --status done --config conductor.toml > runs.jsonl
       rl-conductor runs export --feedback positive > liked.jsonl
     """
+    client = {"key": key, "user": user, "metadata": metadata, "session": session}
     search = _search(
-        text=text,
-        status=status,
-        model=model,
-        worker=worker,
-        key=key,
-        user=user,
-        metadata=metadata,
-        session=session,
-        since=since,
-        before=before,
-        feedback=feedback,
+        text=text, status=status, model=model, worker=worker, since=since, before=before, feedback=feedback, **client
     )
 
     async def write_traces(opened: Store) -> int:
