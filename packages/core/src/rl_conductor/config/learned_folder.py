@@ -12,7 +12,7 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from rl_conductor._internal.io import writing_errors
+from rl_conductor._internal.io import write_text
 from rl_conductor._internal.jsonl import read_lines, read_value, write_lines, write_value
 from rl_conductor._internal.toml import read_toml
 from rl_conductor.errors import ConfigError
@@ -110,8 +110,7 @@ def write_conductor_folder(
     if descriptions:
         lines += ["", "[descriptions]"]
         lines += [f"{_quote(name)} = {_quote(text)}" for name, text in descriptions.items()]
-    with writing_errors(folder / CONDUCTOR_FILE):
-        (folder / CONDUCTOR_FILE).write_text("\n".join([*lines, ""]), encoding="utf-8")
+    write_text(folder / CONDUCTOR_FILE, "\n".join([*lines, ""]))
 
 
 def _quote(text: str) -> str:

@@ -123,7 +123,8 @@ class Store:
         await self._reader.aclose()
 
     async def ping(self) -> None:
-        """Raise `SQLAlchemyError` if the database does not answer."""
+        """Raise `SQLAlchemyError` if the database does not answer, `StoreUnavailableError` if it takes no writes."""
+        self.write_queue.check_available()
         await self._reader.execute(text("SELECT 1"))
 
     def now(self) -> float:
