@@ -22,8 +22,8 @@ LISTED_RUNS = 50
 
 async def change_events(service: Service, run: str | None, *, key: str | None) -> AsyncGenerator[str, None]:
     """Yields events of one run until it is over, or of the newest runs until the server stops; with `key`, of its."""
-    yield "retry: 2000\n\n"
     previous, silence = await _snapshot(service, run, key), 0.0
+    yield "retry: 2000\n\n"
     while not service.stopping.is_set():
         with suppress(TimeoutError):
             await asyncio.wait_for(service.stopping.wait(), POLL_SECONDS)
