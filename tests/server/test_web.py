@@ -406,8 +406,10 @@ async def test_the_feed_reports_changes_and_ends_with_its_run(serve: Serve) -> N
     await at.service.store.write_queue.flush()
     (row,) = await at.service.store.list_runs()
     async with at.http.stream("GET", f"/feed?run={row.id}") as feed:
+        chunks = feed.aiter_text()
+        assert "retry" in await anext(chunks)  # from now on, it reports changes
         opened.set()
-        events = "".join([chunk async for chunk in feed.aiter_text()])
+        events = "".join([chunk async for chunk in chunks])
     assert events.index("event: change") < events.index("event: over")
     await asking
 

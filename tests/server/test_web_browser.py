@@ -18,19 +18,17 @@ from core.runs import ACCEPT, Gated, busy
 from rl_conductor.models.scripted import ScriptedModel
 from server.chat_requests import gate
 from server.conftest import ONE_STEP, TWO_STEPS, At, Serve, serving
+from server.oidc_provider import CLIENT_ID, CLIENT_SECRET, provider_running
 from server.pages import ADMIN, CENT, FOUR, GUARDED, NASTY, ask
 
 __all__ = ["browser"]
 
-pytestmark = [
-    pytest.mark.asyncio(loop_scope="module"),
-    # A page that closes may cancel a query in the middle, whose connection only the garbage collector closes.
-    pytest.mark.filterwarnings("ignore:.*Connection.__del__:pytest.PytestUnraisableExceptionWarning"),
-]
+pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 OpenPage = Callable[..., Awaitable[Page]]
 PHONE: Any = {"viewport": {"width": 375, "height": 812}}
 WIDE: Any = {}
+SESSION = "a-long-session-name-" * 4
 expect.set_options(timeout=20_000)
 
 OPEN_ALL = "all => all.forEach(details => details.open = true)"
@@ -68,9 +66,11 @@ async def open_page(browser: Browser) -> AsyncGenerator[OpenPage, None]:
 
 async def every_page(at: At) -> list[str]:
     """Returns a path of each kind of page, with content on each."""
-    run, other = await ask(at, model="conductor-ultra"), await ask(at, "Again?")
+    label: Any = {"metadata": {"session_id": SESSION}, "user": "ann"}
+    run, other = await ask(at, model="conductor-ultra", **label), await ask(at, "Again?", **label)
     await at.http.post(f"/v1/runs/{run}/feedback", json={"score": 1, "comment": "x" * 300})
-    return ["/", f"/runs/{run}", f"/runs/{run}/beside/{other}", "/routes", "/spending", "/sign-in", "/runs/none"]
+    shown = ["/", f"/runs/{run}", f"/runs/{run}/beside/{other}", "/routes", "/spending", "/sessions"]
+    return [*shown, f"/sessions/turns?key=local&session={SESSION}", "/runs/none", "/sign-in"]
 
 
 # ---------------------------------------------------------------------------------------- live updates
@@ -127,6 +127,34 @@ async def test_the_search_form_filters_runs(serve: Serve, open_page: OpenPage) -
     await expect(page.get_by_role("link", name="tea")).to_have_count(0)
     await page.get_by_role("link", name="Clear filters").click()
     await expect(page.get_by_role("link", name="tea")).to_be_visible()
+
+
+async def test_two_selected_runs_are_compared_although_the_list_is_updated_meanwhile(
+    serve: Serve, open_page: OpenPage
+) -> None:
+    at = await serve({"a": ScriptedModel(["It is blue.", "It is green.", "It is red."])})
+    await ask(at, "A colour?")
+    page = await open_page(at)
+    await page.get_by_role("checkbox", name="Select A colour?").check()
+    await ask(at, "Another colour?")
+    await page.get_by_role("checkbox", name="Select Another colour?").check()
+    await page.get_by_role("button", name="Compare the two selected runs").click()
+    await expect(page.get_by_role("region", name="Differences").locator(".diff").last).to_have_text("It is green.blue.")
+
+
+async def test_the_clock_of_a_run_counts_and_stops(serve: Serve, open_page: OpenPage) -> None:
+    opened, wait = gate()
+    b = Gated("from b", wait)
+    at = await serve({"a": "from a", "b": b}, TWO_STEPS)
+    asking = asyncio.create_task(ask(at))
+    await b.asked.wait()
+    page = await open_page(at)
+    clock = page.locator("[data-elapsed]")
+    started = await clock.inner_text()
+    await expect(clock).not_to_have_text(started)
+    opened.set()
+    await asking
+    await expect(clock).to_have_count(0)
 
 
 async def test_the_keyboard_alone_reaches_a_step(serve: Serve, open_page: OpenPage) -> None:
@@ -189,6 +217,22 @@ async def test_signing_in_sets_a_cookie_that_scripts_cannot_read(serve: Serve, o
     await expect(page.get_by_role("heading", name="Sign in")).to_be_visible()
 
 
+async def test_a_browser_comes_back_signed_in_from_a_provider_on_another_site(
+    serve: Serve, browser: Browser, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OIDC_CLIENT_SECRET", CLIENT_SECRET)
+    async with provider_running("localhost") as provider:  # another site than 127.0.0.1
+        oidc = {"issuer": provider.issuer, "client_id": CLIENT_ID, "admins": {"emails": ["ann@example.com"]}}
+        at = await serve(**GUARDED, oidc=oidc)
+        run = await ask(at)
+        page = await browser.new_page(base_url=at.url)  # not by `open_page`: it requests another site
+        await page.goto(f"/runs/{run}")
+        await page.get_by_role("link", name="Sign in with your account").click()
+        await expect(page.get_by_role("heading", name="Say something.")).to_be_visible()
+        assert await page.evaluate("document.cookie") == ""
+        await page.context.close()
+
+
 async def test_spending_is_shown_as_a_chart_and_a_table(serve: Serve, open_page: OpenPage) -> None:
     at = await serve({name: ScriptedModel(f"from {name}", price=CENT) for name in "ab"}, TWO_STEPS)
     await ask(at)
@@ -212,7 +256,7 @@ async def test_pages_are_accessible(serve: Serve, open_page: OpenPage, screen: d
     """Checks names, roles, contrast, heading order and keyboard access with axe."""
     at = await serve({"a": ScriptedModel(busy), "b": "from b"}, [TWO_STEPS, ACCEPT, ONE_STEP])
     page = await open_page(at, reduced_motion="reduce", **screen)
-    for path in (await every_page(at))[:5]:
+    for path in (await every_page(at))[:7]:
         await page.goto(path)
         await page.locator("main details").evaluate_all(OPEN_ALL)
         results = await Axe().run(page, options={"resultTypes": ["violations"]})
@@ -223,7 +267,7 @@ async def test_pages_are_accessible(serve: Serve, open_page: OpenPage, screen: d
 async def test_nothing_is_wider_than_a_phone(serve: Serve, open_page: OpenPage) -> None:
     at = await serve({"a": "x" * 500, "b": "from b " * 300}, [FOUR, ACCEPT, ONE_STEP])
     page = await open_page(at, **PHONE)
-    for path in (await every_page(at))[:5]:
+    for path in (await every_page(at))[:7]:
         await page.goto(path)
         await page.locator("main details").evaluate_all(OPEN_ALL)
         assert await page.evaluate("document.documentElement.scrollWidth") == 375, path
@@ -268,6 +312,14 @@ async def test_untrusted_text_never_runs(serve: Serve, open_page: OpenPage) -> N
         assert (await page.locator("h1").inner_text()).strip() == " ".join(nasty.split())
     await page.goto("/")
     assert await page.locator("main :is(script, img, iframe, form[action^=http])").count() == 0
+
+
+async def test_an_image_in_a_reply_is_not_loaded(serve: Serve, open_page: OpenPage) -> None:
+    at = await serve({"a": "![a chart](http://192.0.2.1/pixel.png) and [a link](https://example.com)"})
+    page = await open_page(at, f"/runs/{await ask(at)}")  # it fails if another site is requested
+    await expect(page.locator(".answer")).to_have_text("[image: a chart] and a link")
+    await page.wait_for_load_state("networkidle")
+    assert await page.locator("main img").count() == 0
 
 
 async def test_an_injected_script_does_not_run(serve: Serve, browser: Browser) -> None:

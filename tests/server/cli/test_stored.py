@@ -31,7 +31,7 @@ def kept(url: str) -> str:
     async def write(store: Store) -> None:
         store.begin_run(new_run("run-1", created=1_790_000_000.0))
         store.finish_run("run-1", done, "done", charged=Amount())
-        store.begin_run(new_run("run-2", key="blue"))
+        store.begin_run(new_run("run-2", key="blue", session="s-1", labels={"user": "ann", "team": "red"}))
         store.finish_run(
             "run-2",
             done.model_copy(update={"error": "out of \x1b[31morder", "completion": None}),
@@ -68,6 +68,10 @@ def test_runs_are_listed_newest_first(cli: Cli, kept: str) -> None:
         (("--before", "2026-11-01"), ["run-1"]),
         (("--since", "2026-11-01T00:00:00", "--key", "blue"), ["run-2"]),
         (("--key", "nobody"), []),
+        (("--user", "ann"), ["run-2"]),
+        (("--metadata", "team=red"), ["run-2"]),
+        (("--session", "s-1"), ["run-2"]),
+        (("--session", "run-1"), ["run-1"]),
     ],
 )
 def test_options_filter_the_runs(cli: Cli, kept: str, options: tuple[str, ...], expected: list[str]) -> None:

@@ -32,7 +32,19 @@ from rl_conductor_server.api.openai_responses.endpoint import Responses
 from rl_conductor_server.api.openai_responses.schema import ResponsesBody
 from rl_conductor_server.batches.worker import BatchWorker
 from rl_conductor_server.catalog import catalog_of
-from rl_conductor_server.endpoints import admin, batches, feedback, files, health, keys, models, responses, runs, tokens
+from rl_conductor_server.endpoints import (
+    admin,
+    batches,
+    conversations,
+    feedback,
+    files,
+    health,
+    keys,
+    models,
+    responses,
+    runs,
+    tokens,
+)
 from rl_conductor_server.endpoints.dependencies import get_service, json_body
 from rl_conductor_server.errors import ApiError, anthropic_error_body, invalid_request, openai_error_body, to_api_error
 from rl_conductor_server.logs import AccessLog, add_log_fields
@@ -40,6 +52,7 @@ from rl_conductor_server.openapi import ANSWERS, openapi_document
 from rl_conductor_server.service import Service
 from rl_conductor_server.settings import Settings
 from rl_conductor_server.web.pages import router as pages
+from rl_conductor_server.web.routing import error_page, wants_page
 
 log = logging.getLogger("rl_conductor_server")
 
@@ -52,7 +65,6 @@ ADAPTERS: dict[str, tuple[ApiAdapter, type[BaseModel]]] = {
 UNSUPPORTED = {
     "/v1/embeddings": "the models of this server generate text; send embeddings to the vendor",
     "/v1/completions": "send a chat to /v1/chat/completions",
-    "/v1/conversations": "continue a response with previous_response_id",
 }
 """Endpoints of the vendors that clients may expect, with the reason for their absence, or what to use instead."""
 LOOPBACK_NAMES = ["127.0.0.1", "localhost", "[::1]"]
@@ -156,7 +168,7 @@ def _create_routes() -> list[BaseRoute]:
     for path, (adapter, body) in ADAPTERS.items():
         register = inference.post(path, openapi_extra=json_body(body), responses=ANSWERS, summary=adapter.name)
         register(_endpoint(adapter))
-    endpoints = (models, runs, feedback, responses, files, batches, tokens, admin, keys, health)
+    endpoints = (models, runs, feedback, responses, conversations, files, batches, tokens, admin, keys, health)
     routers = (*(module.router for module in endpoints), pages, inference)
     return [route for router in routers for route in router.routes]
 
@@ -199,6 +211,8 @@ async def _handle_http_error(http: Request, error: Exception) -> Response:
     code = {404: "unknown_url", 405: "method_not_allowed"}.get(error.status_code, "http_error")
     converted = ApiError(message, status=error.status_code, code=code)
     add_log_fields(http, cause=code)
+    if wants_page(http) and http.method in ("GET", "HEAD") and not path.startswith(("/v1/", "/admin/")):
+        return error_page(http, ApiError(f"There is no page {path}.", status=error.status_code, code=code))
     headers = converted.headers | dict(error.headers or {})
     return JSONResponse(_error_body(http, converted), status_code=error.status_code, headers=headers)
 

@@ -15,6 +15,11 @@ from rl_conductor_server.api.openai_chat.schema import ChatBody
 from rl_conductor_server.api.openai_responses.schema import ResponsesBody
 from rl_conductor_server.endpoints.admin import CanaryBody
 from rl_conductor_server.endpoints.batches import CreateBatchBody
+from rl_conductor_server.endpoints.conversations import (
+    AddItemsBody,
+    CreateConversationBody,
+    UpdateConversationBody,
+)
 from rl_conductor_server.endpoints.keys import CreateKeyBody, RotateKeyBody
 
 BODIES: tuple[type[BaseModel], ...] = (
@@ -22,6 +27,9 @@ BODIES: tuple[type[BaseModel], ...] = (
     ResponsesBody,
     MessagesBody,
     CountTokensBody,
+    CreateConversationBody,
+    UpdateConversationBody,
+    AddItemsBody,
     CanaryBody,
     CreateBatchBody,
     CreateKeyBody,

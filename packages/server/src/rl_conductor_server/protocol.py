@@ -10,6 +10,8 @@ from rl_conductor.types import Effort, Request, Value
 from rl_conductor_server.extension import Extension
 
 MAX_CHOICES = 8
+SESSION_LABELS = ("session_id", "session", "conversation_id", "thread_id")
+"""Metadata by which clients name the session of a request."""
 MaxTokens = Annotated[int, Field(ge=1, le=10_000_000)]
 """Limit of a call's output tokens. No model writes more; a larger number would overflow budgets and the database."""
 Seed = Annotated[int, Field(ge=-(2**63), lt=2**63)]
@@ -34,6 +36,10 @@ class ResponseState(Value):
     background: bool = False
     """Returns at once; the run goes on without the client, which asks for the answer later."""
     instructions: str | None = None
+    conversation: str | None = None
+    """The id of the conversation to which this request belongs."""
+    first: str | None = None
+    """The first run of the chain of responses that this request continues."""
 
 
 class ParsedRequest(Value):
@@ -54,6 +60,12 @@ class ParsedRequest(Value):
     """Set for requests of the Responses API."""
     stream: bool = False
     usage_in_stream: bool = True
+
+    @property
+    def session(self) -> str | None:
+        """The session of the run: the client's own, if its metadata names one, else the conversation's."""
+        label = next((value for name in SESSION_LABELS if (value := self.labels.get(name))), None)
+        return label or (self.state and (self.state.conversation or self.state.first)) or None
 
     @property
     def is_background(self) -> bool:

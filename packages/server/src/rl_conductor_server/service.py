@@ -8,7 +8,7 @@ import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import ExitStack, asynccontextmanager
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from sqlalchemy.exc import SQLAlchemyError
 from starlette.requests import Request
@@ -43,6 +43,9 @@ from rl_conductor_server.settings import Settings, StoreEntry
 from rl_conductor_server.shutdown import ShutdownEvent
 from rl_conductor_server.store import Arm, Store, StoreUnavailableError, StoreUnreachableError
 
+if TYPE_CHECKING:
+    from rl_conductor_server.auth.oidc import OidcClient
+
 log = logging.getLogger("rl_conductor_server")
 
 HOUR, DAY = 3_600, 86_400
@@ -75,6 +78,7 @@ class Service:
     metrics: Metrics
     stopping: ShutdownEvent
     bodies: BodyBudget
+    oidc: OidcClient | None = None
 
     @classmethod
     async def create(cls, catalog: ModelCatalog, settings: Settings) -> Self:
@@ -85,6 +89,7 @@ class Service:
         """
         experiments = Experiments(settings.routes, catalog)
         metrics = Metrics()
+        oidc = _create_oidc_client(settings)
         store = await open_store(settings.store, on_lost_write=metrics.count_lost_write)
         keys = ApiKeys(settings, store)
         await keys.refresh()
@@ -101,6 +106,7 @@ class Service:
             metrics=metrics,
             stopping=ShutdownEvent(settings.intake.drain_seconds),
             bodies=BodyBudget(settings.intake.total_body_bytes),
+            oidc=oidc,
         )
 
     @property
@@ -321,6 +327,14 @@ class Service:
             return JSONResponse(adapter.response(parsed, header, Results(())), headers=headers)
         results = Results(await asyncio.gather(*(run.result() for run in runs)))
         return JSONResponse(adapter.response(parsed, header, results), headers=headers | results.headers)
+
+
+def _create_oidc_client(settings: Settings) -> OidcClient | None:
+    if settings.oidc is None:
+        return None
+    from rl_conductor_server.auth.oidc import OidcClient  # needs an extra  # noqa: PLC0415
+
+    return OidcClient(settings.oidc)
 
 
 async def open_store(entry: StoreEntry, *, on_lost_write: Callable[[], None] = lambda: None) -> Store:

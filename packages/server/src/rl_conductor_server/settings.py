@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from datetime import date
 from decimal import Decimal
 from itertools import combinations
@@ -18,6 +19,8 @@ from rl_conductor.types import Value
 from rl_conductor.workflow.limits import Limits
 from rl_conductor.workflow.policy import Policy
 
+SIGN_IN_SECONDS = 600
+"""Time to sign in at an OpenID Connect provider."""
 Sha256 = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
 EntryName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$")]
 RouteName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,47}$")]
@@ -192,6 +195,44 @@ class BatchEntry(_Entry):
     """Maximum number of batches of a key that have not ended."""
 
 
+class PeopleEntry(_Entry):
+    """People who sign in, by what the provider says about them."""
+
+    emails: frozenset[str] = frozenset()
+    """Verified email addresses."""
+    groups: frozenset[str] = frozenset()
+
+    def contains(self, email: str | None, groups: Collection[str]) -> bool:
+        """Returns whether somebody is listed by their email, ignoring case, or a group."""
+        is_listed = email is not None and email.lower() in {listed.lower() for listed in self.emails}
+        return is_listed or bool(self.groups & frozenset(groups))
+
+
+class OidcEntry(_Entry):
+    """Sign-in to the pages with OpenID Connect: `[oidc]`."""
+
+    issuer: str = Field(pattern=r"^https://[^?#]+$|^http://(localhost|127\.0\.0\.1)(:\d+)?(/[^?#]*)?$")
+    """The provider's address, exactly as its metadata has it."""
+    client_id: str
+    client_secret_env: str = "OIDC_CLIENT_SECRET"  # noqa: S105  the name of a variable
+    """The environment variable with the client secret."""
+    public_url: str | None = Field(default=None, pattern=r"^https?://[^/?#]+$")
+    """Where browsers find this server, such as `https://conductor.example.com`; by default, what the request names."""
+    scopes: tuple[str, ...] = ("openid", "email", "profile")
+    groups_claim: str = "groups"
+    admins: PeopleEntry = PeopleEntry()
+    """People who see everything."""
+    readers: dict[EntryName, PeopleEntry] = Field(default_factory=dict)
+    """By the name of an API key: people who see only its runs."""
+
+    def role_of(self, email: str | None, groups: Collection[str]) -> tuple[bool, str | None]:
+        """Returns whether somebody may see the pages, and the only key whose runs they may see, if any."""
+        if self.admins.contains(email, groups):
+            return True, None
+        key = next((name for name, people in self.readers.items() if people.contains(email, groups)), None)
+        return key is not None, key
+
+
 class LogEntry(_Entry):
     """The log on stderr: `[log]`."""
 
@@ -218,6 +259,7 @@ class Settings(_Entry):
     """SHA-256 of the administrator's key; without any administrator, `/admin` is disabled."""
     admins: dict[EntryName, AdminEntry] = Field(default_factory=dict)
     """More administrators, each with a name for the log."""
+    oidc: OidcEntry | None = None
     store: StoreEntry = StoreEntry()
     intake: IntakeEntry = IntakeEntry()
     batches: BatchEntry = BatchEntry()

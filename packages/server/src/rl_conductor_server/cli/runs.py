@@ -42,6 +42,21 @@ WorkerOption = Annotated[
 KeyOption = Annotated[
     str | None, typer.Option("--key", metavar="NAME", help="Name of the API key.", rich_help_panel=PANEL)
 ]
+UserOption = Annotated[
+    str | None, typer.Option("--user", metavar="NAME", help="End user that the client named.", rich_help_panel=PANEL)
+]
+MetadataOption = Annotated[
+    str | None,
+    typer.Option(
+        "--metadata",
+        metavar="NAME=VALUE",
+        help="Entry of the metadata, or a part of any.",
+        rich_help_panel=PANEL,
+    ),
+]
+SessionOption = Annotated[
+    str | None, typer.Option("--session", metavar="NAME", help="Session of the runs.", rich_help_panel=PANEL)
+]
 SinceOption = Annotated[
     datetime | None, typer.Option("--since", help="Started at this time or later.", rich_help_panel=PANEL)
 ]
@@ -70,6 +85,9 @@ def runs(
     model: ModelOption = None,
     worker: WorkerOption = None,
     key: KeyOption = None,
+    user: UserOption = None,
+    metadata: MetadataOption = None,
+    session: SessionOption = None,
     since: SinceOption = None,
     before: BeforeOption = None,
     feedback: FeedbackOption = None,
@@ -89,8 +107,9 @@ def runs(
     """
     if ctx.invoked_subcommand is not None:
         return
+    client = {"key": key, "user": user, "metadata": metadata, "session": session}
     search = _search(
-        text=text, status=status, model=model, worker=worker, key=key, since=since, before=before, feedback=feedback
+        text=text, status=status, model=model, worker=worker, since=since, before=before, feedback=feedback, **client
     )
 
     async def load(opened: Store) -> Sequence[RunRow]:
@@ -113,6 +132,9 @@ def export(
     model: ModelOption = None,
     worker: WorkerOption = None,
     key: KeyOption = None,
+    user: UserOption = None,
+    metadata: MetadataOption = None,
+    session: SessionOption = None,
     since: SinceOption = None,
     before: BeforeOption = None,
     feedback: FeedbackOption = None,
@@ -131,8 +153,9 @@ def export(
       rl-conductor runs export --since 2026-11-01 --status done --config conductor.toml > runs.jsonl
       rl-conductor runs export --feedback positive > liked.jsonl
     """
+    client = {"key": key, "user": user, "metadata": metadata, "session": session}
     search = _search(
-        text=text, status=status, model=model, worker=worker, key=key, since=since, before=before, feedback=feedback
+        text=text, status=status, model=model, worker=worker, since=since, before=before, feedback=feedback, **client
     )
 
     async def write_traces(opened: Store) -> int:

@@ -7,9 +7,9 @@ from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Query
 
-from rl_conductor_server.api.openai_responses.conversation import not_found
+from rl_conductor_server.api.openai_responses.conversation import input_items, not_found
 from rl_conductor_server.api.openai_responses.schema import run_of
-from rl_conductor_server.api.openai_responses.stored import input_items, response_body
+from rl_conductor_server.api.openai_responses.stored import response_body
 from rl_conductor_server.endpoints.dependencies import Caller, ServiceDependency
 from rl_conductor_server.errors import invalid_request
 from rl_conductor_server.service import Service

@@ -175,6 +175,7 @@ class AdmittedRequest:
             question=(UNCHECKED if self.is_checked else self.question) if self.parsed.keep else "",
             side=self.model.arm,
             cache_digest=self.cache_digest,
+            session=self.parsed.session,
         )
 
 

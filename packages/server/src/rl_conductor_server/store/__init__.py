@@ -24,9 +24,11 @@ from rl_conductor_server.store.models import (
     PairVerdict,
     RunRow,
     Search,
+    Session,
     Spending,
     Status,
 )
+from rl_conductor_server.store.runs.conversations import Conversation
 from rl_conductor_server.store.runs.experiments import ExperimentStore
 from rl_conductor_server.store.runs.feedback import FeedbackStore
 from rl_conductor_server.store.runs.responses import StoredResponse
@@ -45,6 +47,7 @@ __all__ = [
     "Canary",
     "Claim",
     "ClaimedItem",
+    "Conversation",
     "ExperimentStore",
     "FeedbackFilter",
     "FeedbackStore",
@@ -57,6 +60,7 @@ __all__ = [
     "PairVerdict",
     "RunRow",
     "Search",
+    "Session",
     "Spending",
     "Status",
     "Store",

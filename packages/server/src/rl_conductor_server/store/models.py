@@ -55,6 +55,8 @@ class NewRun(Value):
     """The run whose answer this one repeats, from the response cache."""
     saved_usd: Decimal = Decimal(0)
     """What that answer had cost."""
+    session: Text | None = None
+    """Groups the runs of one conversation; the first run of a chain of responses has none, but gives its id to it."""
 
 
 class RunRow(NewRun):
@@ -89,6 +91,12 @@ class Search(Value):
     model: str | None = None
     """Name of the requested model, with or without its release date."""
     key: str | None = None
+    user: str | None = None
+    """Name of the end user, as the client gave it, ignoring case."""
+    metadata: str | None = None
+    """An entry of the client's metadata as `name=value`, or a part of any name or value; ignores case."""
+    session: str | None = None
+    """The session of the run, or the id of the session's first run."""
     status: Status | None = None
     since: float | None = None
     """Began at this time or later, in seconds since 1970."""
@@ -96,6 +104,19 @@ class Search(Value):
     """Began before this time, in seconds since 1970."""
     feedback: FeedbackFilter | None = None
     """Has a positive score, has a negative one, or has no feedback."""
+
+
+class Session(Value):
+    """The runs of one conversation."""
+
+    key: str
+    session: str
+    turns: int
+    usage: Usage
+    first: float
+    """When the first run began, in seconds since 1970."""
+    last: float
+    """When the newest run began."""
 
 
 class Spending(Value):

@@ -29,13 +29,25 @@ from rl_conductor_server.store.database import open_database, open_writer
 from rl_conductor_server.store.keys.api_keys import KeyStore
 from rl_conductor_server.store.keys.browser_sessions import BrowserSessions
 from rl_conductor_server.store.keys.budget_leases import BudgetLeases, BudgetPeriod, BudgetState
-from rl_conductor_server.store.models import Arm, Claim, NewRun, RunRow, Search, Spending, SpendingGroup, Status
+from rl_conductor_server.store.models import (
+    Arm,
+    Claim,
+    NewRun,
+    RunRow,
+    Search,
+    Session,
+    Spending,
+    SpendingGroup,
+    Status,
+)
+from rl_conductor_server.store.reader import StoreReader
 from rl_conductor_server.store.runs.audit_records import read_records
 from rl_conductor_server.store.runs.cache import ResponseCache
+from rl_conductor_server.store.runs.conversations import ConversationStore
 from rl_conductor_server.store.runs.experiments import ExperimentStore
 from rl_conductor_server.store.runs.feedback import FeedbackStore
 from rl_conductor_server.store.runs.leases import END_BATCH_SIZE, RunLeases
-from rl_conductor_server.store.runs.queries import matches, select_spending, select_steps, select_usage
+from rl_conductor_server.store.runs.queries import matches, select_sessions, select_spending, select_steps, select_usage
 from rl_conductor_server.store.runs.responses import ResponseStore
 from rl_conductor_server.store.runs.retention import DELETE_BATCH_SIZE, delete_old_runs
 from rl_conductor_server.store.runs.run_writer import (
@@ -75,7 +87,7 @@ class Store:
         self, engine: AsyncEngine, writer: Engine, *, now: float, lease: float, on_lost_write: Callable[[], None]
     ) -> None:
         """Use `open` instead; `now` is the database's current time."""
-        self._engine = engine
+        self._reader = StoreReader(engine)
         self.owner = secrets.token_hex(16)
         """Identifies this process as the owner of runs and of shares of budgets."""
         self._clock = DatabaseClock(now)
@@ -84,15 +96,16 @@ class Store:
         self._budgets = BudgetLeases(self._statements, self.owner, lease)
         self._leases = RunLeases(self._statements, self._budgets, self.owner, lease)
         self.write_queue = WriteBehindQueue(writer, RunWriter(self._statements, self._budgets), on_lost=on_lost_write)
-        self.experiments = ExperimentStore(engine, self.write_queue)
-        self.feedback = FeedbackStore(engine, self.write_queue)
-        self.sessions = BrowserSessions(engine, self.write_queue)
-        self.keys = KeyStore(engine, self.write_queue)
-        self.responses = ResponseStore(engine, self.write_queue)
-        self.cache = ResponseCache(engine, self.write_queue)
-        self.files = FileStore(engine, self.write_queue)
-        self.batches = BatchStore(engine, self.write_queue, self._statements)
-        self.items = BatchItems(engine, self.write_queue, self._statements, self.owner, lease)
+        self.experiments = ExperimentStore(self._reader, self.write_queue)
+        self.feedback = FeedbackStore(self._reader, self.write_queue)
+        self.sessions = BrowserSessions(self._reader, self.write_queue)
+        self.keys = KeyStore(self._reader, self.write_queue)
+        self.responses = ResponseStore(self._reader, self.write_queue)
+        self.conversations = ConversationStore(self._reader, self.write_queue)
+        self.cache = ResponseCache(self._reader, self.write_queue)
+        self.files = FileStore(self._reader, self.write_queue)
+        self.batches = BatchStore(self._reader, self.write_queue, self._statements)
+        self.items = BatchItems(self._reader, self.write_queue, self._statements, self.owner, lease)
 
     @classmethod
     async def open(cls, url: str, *, lease: float = 10.0, on_lost_write: Callable[[], None] = lambda: None) -> Self:
@@ -115,13 +128,12 @@ class Store:
         """Commit the queued writes, return what is left of shares of budgets, and close."""
         self.write_queue.add(self._budgets.close)
         await self.write_queue.aclose()
-        await self._engine.dispose()
+        await self._reader.aclose()
 
     async def ping(self) -> None:
         """Raise `SQLAlchemyError` if the database does not answer, `StoreUnavailableError` if it takes no writes."""
         self.write_queue.check_available()
-        async with self._engine.connect() as connection:
-            await connection.execute(text("SELECT 1"))
+        await self._reader.execute(text("SELECT 1"))
 
     def now(self) -> float:
         """Return the database's current time, in seconds since 1970."""
@@ -236,8 +248,7 @@ class Store:
         """
         query = select(runs.c.trace).where(runs.c.id == run, *_is_paid_by(key))
         await self.write_queue.flush()
-        async with self._engine.connect() as connection:
-            body = (await connection.execute(query)).scalar_one_or_none()
+        body = (await self._reader.execute(query)).scalar_one_or_none()
         return None if body is None else decode(Trace, body, run=run)
 
     async def get_rounds(self, run: str) -> tuple[Round, ...]:
@@ -247,8 +258,7 @@ class Store:
             ConfigError: another release wrote them in a format that this one can't read.
         """
         await self.write_queue.flush()
-        async with self._engine.connect() as connection:
-            return decode_rounds(await connection.execute(select_steps(run)), run=run)
+        return decode_rounds(await self._reader.execute(select_steps(run)), run=run)
 
     async def get_run(self, run: str, *, key: str | None = None) -> RunRow | None:
         """Return a run; with `key`, only if that API key paid for it."""
@@ -260,23 +270,38 @@ class Store:
         query = select(*LISTED_COLUMNS).where(matches(search)).order_by(runs.c.created.desc(), runs.c.id)
         return await self._fetch_runs(query.limit(limit))
 
+    async def list_sessions(
+        self, *, key: str | None = None, before: float | None = None, limit: int = 50
+    ) -> Sequence[Session]:
+        """List the sessions whose newest run began last, or last before a time."""
+        await self.write_queue.flush()
+        rows = (await self._reader.execute(select_sessions(limit, key=key, before=before))).mappings().all()
+        return [
+            Session(
+                key=row["key"],
+                session=row["name"],
+                turns=row["turns"],
+                first=row["first"],
+                last=row["last"],
+                usage=Usage(**{name: row[name] for name in USAGE_COLUMNS}),
+            )
+            for row in rows
+        ]
+
     async def _fetch_runs(self, query: Select[Any]) -> list[RunRow]:
         await self.write_queue.flush()
-        async with self._engine.connect() as connection:
-            return [_run_row(row) for row in await connection.execute(query)]
+        return [_run_row(row) for row in await self._reader.execute(query)]
 
     async def list_workers(self) -> Sequence[str]:
         """List the names of all workers that runs have called; the planner's is the empty string."""
         query = select(shares.c.worker).distinct().order_by(shares.c.worker)
-        async with self._engine.connect() as connection:
-            return (await connection.execute(query)).scalars().all()
+        return (await self._reader.execute(query)).scalars().all()
 
     async def find_arm(self, key: str, idempotency_key: str) -> Arm | None:
         """Return the experiment's arm that an earlier attempt at the same request was assigned to, if any."""
         query = select(runs.c.side).where(runs.c.key == key, runs.c.idempotency == idempotency_key).limit(1)
-        async with self._engine.connect() as connection:
-            arm: Arm | None = (await connection.execute(query)).scalar_one_or_none()
-            return arm
+        arm: Arm | None = (await self._reader.execute(query)).scalar_one_or_none()
+        return arm
 
     # ------------------------------------------------------------------------------------------- budgets
 
@@ -286,14 +311,12 @@ class Store:
         Deleted runs count if the whole day on which they began is within that time.
         """
         await self.write_queue.flush()
-        async with self._engine.connect() as connection:
-            rows = (await connection.execute(select_usage(key, since=since))).mappings().all()
+        rows = (await self._reader.execute(select_usage(key, since=since))).mappings().all()
         return total(Usage(**{name: row[name] for name in USAGE_COLUMNS}) for row in rows)
 
     async def read_budget(self, period: BudgetPeriod) -> BudgetState:
         """Return the spending of all processes in a period."""
-        async with self._engine.connect() as connection:
-            return await connection.run_sync(self._budgets.read, period)
+        return await self._reader.run(lambda connection: connection.run_sync(self._budgets.read, period))
 
     async def extend_budget(self, period: BudgetPeriod, needed: Amount, ahead: Amount) -> BudgetState:
         """Add `needed` to this process's share of a budget, and up to `ahead` beyond it, or nothing if it is not left.
@@ -315,8 +338,7 @@ class Store:
     ) -> Sequence[Spending]:
         """List the usage per interval of `width` seconds that had a run; by worker, only of runs that have ended."""
         query = select_spending(group_by, since=since, before=before, width=width)
-        async with self._engine.connect() as connection:
-            rows = (await connection.execute(query)).all()
+        rows = (await self._reader.execute(query)).all()
         return [
             Spending(
                 name=row.name,
@@ -330,27 +352,27 @@ class Store:
 
     async def audit_lines(self, chain: Chain) -> AsyncGenerator[str, None]:
         """Yield every line of the audit record, oldest first, after `chain` has verified it."""
-        async with self._engine.connect() as connection, aclosing(read_records(connection, chain)) as lines:
+        async with aclosing(read_records(self._reader, chain)) as lines:
             async for line in lines:
                 yield line
 
     async def get_trace_digest(self, run: str) -> str | None:
         """Return the SHA-256 of a run's trace as it is stored now; `None` if there is none."""
         query = select(runs.c.trace).where(runs.c.id == run)
-        async with self._engine.connect() as connection:
-            body = (await connection.execute(query)).scalar_one_or_none()
+        body = (await self._reader.execute(query)).scalar_one_or_none()
         return None if body is None else digest_of(body)
 
     # ---------------------------------------------------------------------------------------- retention
 
     async def prune(self, *, before: float) -> int:
-        """Delete runs, pairs, responses and files from before a time, and expired sessions; return how many runs."""
+        """Delete what is older than a time, except audit records and keys, and return the number of deleted runs."""
 
         def delete_others(connection: Connection) -> None:
             self.sessions.delete_expired(connection)
             self._budgets.delete_old(connection, before=before)
             self.responses.delete_old(connection, before=before)
             self.batches.delete_old(connection, before=before)
+            self.conversations.delete_old(connection, before=before)
             connection.execute(delete(pairs).where(pairs.c.created < before))
 
         await self.write_queue.execute(delete_others)

@@ -109,6 +109,7 @@ runs = Table(
     Column("question", Text, nullable=False, server_default=""),
     Column("answer", Text),
     Column("side", String(16)),
+    Column("session", String(128)),
     Column("charged_usd", Dollars, nullable=False, server_default="0"),
     Column("charged_tokens", Count, nullable=False, server_default="0"),
     Column("reserved_usd", Dollars, nullable=False, server_default="0"),
@@ -129,6 +130,7 @@ runs = Table(
         sqlite_where=IS_CACHEABLE,
         postgresql_where=IS_CACHEABLE,
     ),
+    Index("runs_by_session", "session", "created"),
     Index("runs_under_way", "heartbeat", sqlite_where=IS_RUNNING, postgresql_where=IS_RUNNING),
 )
 """One row per run; `trace` is set when the run ends. `question` and `answer` are excerpts for lists and search."""
@@ -245,6 +247,31 @@ responses = Table(
 )
 """Requests and answers of the Responses API that may be retrieved and continued."""
 
+conversations = Table(
+    "conversations",
+    metadata,
+    Column("id", String(64), primary_key=True),
+    Column("key", String(64), nullable=False),
+    Column("created", Float, nullable=False),
+    Column("updated", Float, nullable=False),
+    Column("metadata", Text, nullable=False),
+    Index("conversations_by_time", "updated"),
+)
+"""Conversations of the Responses API, by the API key that may use them; `updated` is the time of the last change."""
+
+conversation_items = Table(
+    "conversation_items",
+    metadata,
+    Column("conversation", String(64), primary_key=True),
+    Column("id", String(64), primary_key=True),
+    Column("position", BigInteger, nullable=False),
+    Column("created", Float, nullable=False),
+    Column("body", Text, nullable=False),
+    Index("conversation_items_by_position", "conversation", "position"),
+    Index("conversation_items_by_time", "created"),
+)
+"""Messages and tool calls of conversations, in the order of `position`."""
+
 api_keys = Table(
     "api_keys",
     metadata,
@@ -321,8 +348,9 @@ sessions = Table(
     metadata,
     Column("digest", String(64), primary_key=True),
     Column("expires", Float, nullable=False),
+    Column("identity", Text),
 )
-"""Browsers that signed in with the administrator's key, by the SHA-256 of their cookie."""
+"""Browsers that signed in, by the SHA-256 of their cookie; `identity` is what an OpenID Connect provider said."""
 
 records = Table(
     "records",

@@ -20,14 +20,14 @@ KEEP_ALIVE_SECONDS = 15.0
 LISTED_RUNS = 50
 
 
-async def change_events(service: Service, run: str | None) -> AsyncGenerator[str, None]:
-    """Yields events of one run until it is over, or of the newest runs until the server stops."""
+async def change_events(service: Service, run: str | None, *, key: str | None) -> AsyncGenerator[str, None]:
+    """Yields events of one run until it is over, or of the newest runs until the server stops; with `key`, of its."""
+    previous, silence = await _snapshot(service, run, key), 0.0
     yield "retry: 2000\n\n"
-    previous, silence = await _snapshot(service, run), 0.0
     while not service.stopping.is_set():
         with suppress(TimeoutError):
             await asyncio.wait_for(service.stopping.wait(), POLL_SECONDS)
-        current = await _snapshot(service, run)
+        current = await _snapshot(service, run, key)
         silence += POLL_SECONDS
         if current != previous:
             yield "event: change\ndata:\n\n"
@@ -40,13 +40,13 @@ async def change_events(service: Service, run: str | None) -> AsyncGenerator[str
             return
 
 
-async def _snapshot(service: Service, run: str | None) -> object:
+async def _snapshot(service: Service, run: str | None, key: str | None) -> object:
     """Returns a value that differs whenever the page would."""
     if run is None:
-        rows = await service.store.list_runs(Search(), limit=LISTED_RUNS)
+        rows = await service.store.list_runs(Search(key=key), limit=LISTED_RUNS)
         return [(row.id, row.status, row.usage.calls) for row in rows]
-    row = await service.store.get_run(run)
-    handle = service.runs.get(run)
+    row = await service.store.get_run(run, key=key)
+    handle = service.runs.get(run) if row else None
     return row and row.status, row and row.usage.calls, handle and len(handle.events_so_far)
 
 

@@ -2,39 +2,44 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from contextlib import suppress
 from pathlib import Path
-from typing import get_args
+from typing import Annotated, get_args
 from urllib.parse import urlencode
 
+from fastapi import Query
 from starlette.requests import Request
-from starlette.responses import FileResponse, Response, StreamingResponse
+from starlette.responses import FileResponse, JSONResponse, Response, StreamingResponse
 
 from rl_conductor.errors import RunError
 from rl_conductor.types import total
 from rl_conductor_server.api.sse import wait_started
 from rl_conductor_server.endpoints.dependencies import RunId
 from rl_conductor_server.endpoints.feedback import check_run, store_feedback
+from rl_conductor_server.endpoints.runs import find_run
 from rl_conductor_server.errors import ApiError, invalid_request
 from rl_conductor_server.experiments.results import load_results
-from rl_conductor_server.service import DAY, HOUR, Service
-from rl_conductor_server.store import FeedbackFilter
+from rl_conductor_server.service import DAY, HOUR
+from rl_conductor_server.store import FeedbackFilter, Search
 from rl_conductor_server.store.models import SpendingGroup
 from rl_conductor_server.web.charts import Chart, Measure
+from rl_conductor_server.web.comparison import compare_runs
 from rl_conductor_server.web.feed import change_events
 from rl_conductor_server.web.feedback import load_feedback, parse_feedback
 from rl_conductor_server.web.forms import Form
-from rl_conductor_server.web.rendering import SECURITY_HEADERS, Page
+from rl_conductor_server.web.rendering import SECURITY_HEADERS, Page, Visitor
 from rl_conductor_server.web.replays import parse_change, start_replay
 from rl_conductor_server.web.routing import page_router, see_other
 from rl_conductor_server.web.search import parse_search
-from rl_conductor_server.web.sessions import SignedIn, requires_sign_in
+from rl_conductor_server.web.sessions import AdministratorPage, SignedIn
 from rl_conductor_server.web.sessions import router as sessions
 from rl_conductor_server.web.views import Progress, RunView
 
 ASSETS = {path.name: path for path in (Path(__file__).parent / "assets").iterdir()}
 PAGE_SIZE = 30
+MAX_TURNS = 200
 PERIODS = {1: "24 hours", 7: "7 days", 30: "30 days", 90: "90 days"}
 OUTCOMES = ("running", "done", "failed", "cancelled")
 FEEDBACK = get_args(FeedbackFilter)
@@ -44,10 +49,12 @@ router.include_router(sessions)
 
 
 @router.get("/")
-async def list_runs(http: Request, service: SignedIn) -> Response:
+async def list_runs(http: Request, visitor: SignedIn) -> Response:
     """Lists the newest runs that match the search."""
     filters = {name: value.replace("\0", "") for name, value in http.query_params.items() if value}
-    rows = await service.store.list_runs(parse_search(filters), limit=PAGE_SIZE + 1)
+    service = visitor.service
+    search = parse_search(filters | ({} if visitor.key is None else {"key": visitor.key}))
+    rows = await service.store.list_runs(search, limit=PAGE_SIZE + 1)
     has_older = len(rows) > PAGE_SIZE
     rows = rows[:PAGE_SIZE]
     first_page = {name: value for name, value in filters.items() if name != "before"}
@@ -57,30 +64,38 @@ async def list_runs(http: Request, service: SignedIn) -> Response:
         filters=filters,
         newest=urlencode(first_page),
         older=urlencode(first_page | {"before": repr(rows[-1].created)}) if has_older else None,
-        workers=[name for name in await service.store.list_workers() if name],
-        models=[model.name for model in service.catalog],
-        keys=[key.name for key in service.keys],
+        workers=[name for name in await service.store.list_workers() if name] if visitor.is_admin else [],
+        models=[model.name for model in visitor.service.catalog],
+        keys=[key.name for key in service.keys if visitor.key in (None, key.name)],
         outcomes=OUTCOMES,
         feedback=FEEDBACK,
-        can_sign_out=requires_sign_in(service),
+        visitor=visitor,
     )
 
 
 @router.get("/runs/{run}")
-async def show_run(run: RunId, service: SignedIn) -> Response:
-    view = await _run_view(service, run)
-    return Page(
-        "run.html", run=view, feedback=await load_feedback(service, run), can_sign_out=requires_sign_in(service)
-    )
+async def show_run(run: RunId, visitor: SignedIn) -> Response:
+    view, entries = await _run_view(visitor, run), await load_feedback(visitor.service, run)
+    return await asyncio.to_thread(Page, "run.html", run=view, feedback=entries, visitor=visitor)
 
 
-async def _run_view(service: Service, run: str) -> RunView:
+@router.get("/runs/{run}/download")
+async def download_run(run: RunId, visitor: SignedIn) -> Response:
+    """Returns a run with its trace and feedback as a JSON file."""
+    body = await find_run(visitor.service, run, key=visitor.key)
+    body["feedback"] = [entry.model_dump(mode="json") for entry in await visitor.service.store.feedback.list(run)]
+    headers = SECURITY_HEADERS | {"content-disposition": f'attachment; filename="{run}.json"'}
+    return JSONResponse(body, headers=headers)
+
+
+async def _run_view(visitor: Visitor, run: str) -> RunView:
     """Loads a run that is over, in progress in this process, or in progress in another one.
 
     Raises:
         ApiError: there is no such run.
     """
-    row = await service.store.get_run(run)
+    service = visitor.service
+    row = await service.store.get_run(run, key=visitor.key)
     if row is None:
         raise ApiError(f"There is no run {run!r}. It may have been deleted.", status=404, code="run_not_found")
     trace = await service.store.get_trace(run)
@@ -94,17 +109,19 @@ async def _run_view(service: Service, run: str) -> RunView:
 
 
 @router.get("/feed")
-async def feed(service: SignedIn, run: str | None = None) -> Response:
+async def feed(visitor: SignedIn, run: str | None = None) -> Response:
     """Streams server-sent events that tell an open page to reload."""
-    return StreamingResponse(change_events(service, run), media_type="text/event-stream", headers=SECURITY_HEADERS)
+    return StreamingResponse(
+        change_events(visitor.service, run, key=visitor.key), media_type="text/event-stream", headers=SECURITY_HEADERS
+    )
 
 
 @router.post("/runs/{run}/feedback")
-async def rate(run: RunId, service: SignedIn, form: Form) -> Response:
+async def rate(run: RunId, visitor: AdministratorPage, form: Form) -> Response:
     """Stores the administrator's feedback and redirects to the run."""
     entry = parse_feedback(form)
-    await check_run(service, run)
-    await store_feedback(service, run, entry)
+    await check_run(visitor.service, run)
+    await store_feedback(visitor.service, run, entry)
     return see_other(f"/runs/{run}#feedback")
 
 
@@ -112,33 +129,74 @@ async def rate(run: RunId, service: SignedIn, form: Form) -> Response:
 
 
 @router.post("/runs/{run}/replay")
-async def replay(run: RunId, service: SignedIn, form: Form) -> Response:
+async def replay(run: RunId, visitor: AdministratorPage, form: Form) -> Response:
     """Starts a replay with one changed step and redirects to the comparison of both runs."""
     change = parse_change(form)
-    original = await _run_view(service, run)
+    original = await _run_view(visitor, run)
     if original.trace is None:
         raise ApiError("This run's trace is not stored, so it can't be replayed.", status=409, code="not_kept")
-    handle = await start_replay(service, original.row, original.trace, change)
+    handle = await start_replay(visitor.service, original.row, original.trace, change)
     with suppress(RunError):  # the replay's own page shows the error
         await wait_started([handle])
-    await service.store.write_queue.flush()
+    await visitor.service.store.write_queue.flush()
     return see_other(f"/runs/{run}/beside/{handle.id}")
 
 
+@router.get("/compare")
+async def choose_runs(run: Annotated[list[RunId], Query()], _: SignedIn) -> Response:
+    """Redirects to the comparison of the two selected runs."""
+    if len(run) != 2:
+        raise invalid_request(f"Select two runs to compare; {len(run)} are selected.")
+    return see_other(f"/runs/{run[0]}/beside/{run[1]}")
+
+
 @router.get("/runs/{run}/beside/{other}")
-async def compare_runs(run: RunId, other: RunId, service: SignedIn) -> Response:
+async def show_comparison(run: RunId, other: RunId, visitor: SignedIn) -> Response:
     """Shows two runs side by side."""
-    original, other_view = await _run_view(service, run), await _run_view(service, other)
-    return Page("compare.html", original=original, other=other_view, can_sign_out=requires_sign_in(service))
+    original, other_view = await _run_view(visitor, run), await _run_view(visitor, other)
+
+    def render() -> Page:
+        differences = compare_runs(original, other_view)
+        return Page("compare.html", original=original, other=other_view, differences=differences, visitor=visitor)
+
+    return await asyncio.to_thread(render)
+
+
+# ----------------------------------------------------------------------------------------- sessions
+
+
+@router.get("/sessions")
+async def list_sessions(visitor: SignedIn, before: float | None = None) -> Response:
+    """Lists conversations of several runs, the one with the newest run first."""
+    entries = await visitor.service.store.list_sessions(key=visitor.key, before=before, limit=PAGE_SIZE + 1)
+    listed = entries[:PAGE_SIZE]
+    older = urlencode({"before": repr(listed[-1].last)}) if len(entries) > PAGE_SIZE else None
+    return Page("sessions.html", sessions=listed, older=older, visitor=visitor)
+
+
+@router.get("/sessions/turns")
+async def show_session(key: str, session: str, visitor: SignedIn) -> Response:
+    """Shows the runs of a session, oldest first."""
+    key = visitor.key or key
+    rows = await visitor.service.store.list_runs(
+        Search(key=key, session=session.replace("\0", "")), limit=MAX_TURNS + 1
+    )
+    if not rows:
+        raise ApiError("There is no such session. It may have been deleted.", status=404, code="session_not_found")
+    turns = rows[:MAX_TURNS][::-1]
+    has_more = len(rows) > MAX_TURNS
+    return await asyncio.to_thread(
+        Page, "session.html", key=key, session=session, rows=turns, has_more=has_more, visitor=visitor
+    )
 
 
 # ------------------------------------------------------------------------------------------- routes
 
 
 @router.get("/routes")
-async def show_routes(service: SignedIn) -> Response:
+async def show_routes(visitor: AdministratorPage) -> Response:
     """Shows the experiment results and the canary of each route."""
-    return Page("routes.html", trials=await load_results(service.store), can_sign_out=requires_sign_in(service))
+    return Page("routes.html", trials=await load_results(visitor.service.store), visitor=visitor)
 
 
 # ----------------------------------------------------------------------------------------- spending
@@ -146,7 +204,7 @@ async def show_routes(service: SignedIn) -> Response:
 
 @router.get("/spending")
 async def show_spending(
-    service: SignedIn, by: SpendingGroup = "worker", days: int = 7, measure: Measure | None = None
+    visitor: AdministratorPage, by: SpendingGroup = "worker", days: int = 7, measure: Measure | None = None
 ) -> Response:
     """Charts usage per worker, profile or key, by hour for one day and by day otherwise."""
     if days not in PERIODS:
@@ -154,7 +212,7 @@ async def show_spending(
     width = HOUR if days == 1 else DAY
     end = (time.time() // width + 1) * width
     start = end - days * DAY
-    entries = await service.store.list_spending(by, since=start, before=end, width=width)
+    entries = await visitor.service.store.list_spending(by, since=start, before=end, width=width)
     usage = total(entry.usage for entry in entries)
     effective_measure: Measure = measure or ("cost" if usage.cost else "tokens")
     return Page(
@@ -169,7 +227,7 @@ async def show_spending(
         measure=effective_measure,
         start=start,
         end=end - width,
-        can_sign_out=requires_sign_in(service),
+        visitor=visitor,
     )
 
 

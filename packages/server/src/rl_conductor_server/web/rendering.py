@@ -6,6 +6,8 @@ run only our own files.
 
 from __future__ import annotations
 
+import time
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any
@@ -15,6 +17,9 @@ from starlette.responses import HTMLResponse
 
 from rl_conductor._internal import formatting
 from rl_conductor.replay import is_changeable
+from rl_conductor_server.service import Service
+from rl_conductor_server.store import RunRow
+from rl_conductor_server.web.markdown import render_markdown
 
 SECURITY_HEADERS = {
     "content-security-policy": (
@@ -29,8 +34,24 @@ SECURITY_HEADERS = {
 }
 
 
+@dataclass(frozen=True)
+class Visitor:
+    """An administrator, or a reader of the runs of one API key."""
+
+    service: Service
+    can_sign_out: bool
+    name: str | None = None
+    """The email of a visitor who signed in at the provider."""
+    key: str | None = None
+    """The only API key whose runs a reader may see; `None` for administrators."""
+
+    @property
+    def is_admin(self) -> bool:
+        return self.key is None
+
+
 class Page(HTMLResponse):
-    """A rendered template; `can_sign_out` shows the sign-out button."""
+    """A rendered template, for a visitor if somebody signed in."""
 
     def __init__(
         self,
@@ -38,10 +59,10 @@ class Page(HTMLResponse):
         *,
         status: int = 200,
         headers: dict[str, str] | None = None,
-        can_sign_out: bool = False,
+        visitor: Visitor | None = None,
         **variables: Any,
     ) -> None:
-        text = _environment.get_template(template).render(variables, can_sign_out=can_sign_out)
+        text = _environment.get_template(template).render(variables, visitor=visitor)
         super().__init__(text, status_code=status, headers=SECURITY_HEADERS | (headers or {}))
 
 
@@ -70,6 +91,16 @@ def number(amount: int) -> str:
     return f"{amount:,}"
 
 
+def elapsed(row: RunRow) -> int:
+    """Returns the whole seconds since a run began."""
+    return max(0, round(time.time() - row.created))
+
+
+def clock(total: int) -> str:
+    """Formats whole seconds as a running clock, such as `1:05`."""
+    return f"{total // 60}:{total % 60:02}"
+
+
 def percent(share: float) -> str:
     """Formats a fraction as a rounded percentage."""
     return f"{share:.0%}"
@@ -82,6 +113,7 @@ def sentence(text: object) -> str:
 
 
 FILTERS = (
+    render_markdown,
     formatting.cost,
     formatting.dollars,
     formatting.seconds,
@@ -92,6 +124,8 @@ FILTERS = (
     usd,
     number,
     percent,
+    elapsed,
+    clock,
     sentence,
 )
 

@@ -33,19 +33,25 @@ class _PageRoute(APIRoute):
             try:
                 return await handle(http)
             except RequestValidationError:
-                return _error_page(http, invalid_request("This address is invalid. Check the link."))
+                return error_page(http, invalid_request("This address is invalid. Check the link."))
             except ConductorError as error:
-                return _error_page(http, error)
+                return error_page(http, error)
 
         return handle_errors
 
 
-def _error_page(http: Request, error: ConductorError) -> Response:
+def error_page(http: Request, error: ConductorError) -> Response:
+    """Renders an error, or redirects a visitor who has to sign in."""
     translated = to_api_error(error)
-    if translated.code == SIGNED_OUT and http.method == "GET" and "text/html" in http.headers.get("accept", ""):
+    if translated.code == SIGNED_OUT and http.method == "GET" and wants_page(http):
         requested_page = http.url.path + (f"?{http.url.query}" if http.url.query else "")
         return see_other(f"/sign-in?{urlencode({'next': requested_page})}")
     return Page("error.html", status=translated.status, headers=translated.headers, error=translated)
+
+
+def wants_page(http: Request) -> bool:
+    """Returns whether a browser asks for a page, and not a program for data."""
+    return "text/html" in http.headers.get("accept", "")
 
 
 def see_other(page: str) -> RedirectResponse:

@@ -1,11 +1,16 @@
-"""Sign-in: exchanges the administrator's key for a session cookie that is HttpOnly and SameSite=strict."""
+"""Sign-in: exchanges an administrator's key, or a sign-in at an OpenID Connect provider, for a session cookie.
+
+The session cookie is HttpOnly and SameSite=strict.
+"""
 
 from __future__ import annotations
 
 import hashlib
+import json
+import logging
 import secrets
 import time
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 from urllib.parse import unquote
 
 from fastapi import Depends
@@ -16,43 +21,150 @@ from rl_conductor_server.auth.keys import hash_key
 from rl_conductor_server.endpoints.dependencies import ServiceDependency
 from rl_conductor_server.errors import ApiError
 from rl_conductor_server.service import Service
+from rl_conductor_server.settings import SIGN_IN_SECONDS, OidcEntry
 from rl_conductor_server.web.forms import Form
-from rl_conductor_server.web.rendering import Page
+from rl_conductor_server.web.rendering import Page, Visitor
 from rl_conductor_server.web.routing import SIGNED_OUT, page_router, see_other
+
+if TYPE_CHECKING:
+    from rl_conductor_server.auth.oidc import Identity, OidcClient
 
 COOKIE = "rl_conductor_session"
 SESSION_SECONDS = 12 * 3600
+LOGIN_COOKIE = "rl_conductor_sign_in"
+CALLBACK = "/sign-in/callback"
+PROVIDER = "oidc"
+"""Takes the place of the hash of an administrator's key in the digest of a session."""
+
+log = logging.getLogger("rl_conductor_server.web")
 
 router = page_router()
 
 
 def requires_sign_in(service: Service) -> bool:
-    """True where the API needs keys or there is an administrator."""
-    return service.keys.is_required or bool(service.keys.admin_hashes)
+    """True where the API needs keys, or there is an administrator or a provider."""
+    return service.keys.is_required or bool(service.keys.admin_hashes) or service.oidc is not None
 
 
-async def signed_in_service(http: Request, service: ServiceDependency) -> Service:
-    """Returns the service if the visitor is signed in or no key is set.
+async def signed_in_visitor(http: Request, service: ServiceDependency) -> Visitor:
+    """Returns the visitor, who is an administrator if no key is set.
 
     Raises:
         ApiError: 401, when signing in is possible; 404, when there is no administrator.
     """
     if not requires_sign_in(service):
-        return service
-    if not service.keys.admin_hashes:
+        return Visitor(service, can_sign_out=False)
+    if not service.keys.admin_hashes and service.oidc is None:
         message = "Create an administrator's key with 'rl-conductor keys create NAME --admin' to open these pages."
         raise ApiError(message, status=404, code="no_admin")
-    if not await service.store.sessions.is_valid(_session_digests(http, service)):
+    if await service.store.sessions.is_valid(_session_digests(http, service)):
+        return Visitor(service, can_sign_out=True)
+    visitor = await _provider_visitor(http, service)
+    if visitor is None:
         raise ApiError("Sign in with the administrator's key.", status=401, code=SIGNED_OUT)
-    return service
+    return visitor
 
 
-SignedIn = Annotated[Service, Depends(signed_in_service)]
+async def _provider_visitor(http: Request, service: Service) -> Visitor | None:
+    """Returns the visitor of a session of the provider, with the rights that the settings give them now."""
+    entry = service.settings.oidc
+    stored = await service.store.sessions.find_identity(_provider_digest(http)) if entry else None
+    if entry is None or stored is None:
+        return None
+    identity = json.loads(stored)
+    email = identity.get("email")
+    is_allowed, key = entry.role_of(email, identity.get("groups", ()))
+    return Visitor(service, can_sign_out=True, name=email, key=key) if is_allowed else None
+
+
+async def signed_in_administrator(visitor: Annotated[Visitor, Depends(signed_in_visitor)]) -> Visitor:
+    """Returns the visitor. Raises `ApiError` if they may only see the runs of one key."""
+    if not visitor.is_admin:
+        raise ApiError("Only administrators may see or do this.", status=403, code="administrators_only")
+    return visitor
+
+
+SignedIn = Annotated[Visitor, Depends(signed_in_visitor)]
+AdministratorPage = Annotated[Visitor, Depends(signed_in_administrator)]
 
 
 @router.get("/sign-in")
-async def show_sign_in(next: str = "/") -> Response:  # noqa: A002  the form field's name
-    return Page("sign_in.html", next=same_site_page(next), error=None)
+async def show_sign_in(service: ServiceDependency, next: str = "/") -> Response:  # noqa: A002  the form field's name
+    return _sign_in_page(service, same_site_page(next), None)
+
+
+def _sign_in_page(service: Service, next_page: str, error: ApiError | None) -> Page:
+    """Renders the ways to sign in: with a key, at the provider, or both."""
+    return Page(
+        "sign_in.html",
+        status=200 if error is None else error.status,
+        headers={} if error is None else error.headers,
+        next=next_page,
+        error=None if error is None else str(error),
+        has_provider=service.oidc is not None,
+        has_keys=bool(service.keys.admin_hashes) or service.oidc is None,
+    )
+
+
+@router.get("/sign-in/provider")
+async def begin_provider_sign_in(
+    http: Request,
+    service: ServiceDependency,
+    next: str = "/",  # noqa: A002  as above
+) -> Response:
+    """Redirects to the provider."""
+    oidc, entry = _provider(service)
+    public_url = entry.public_url or str(http.base_url).rstrip("/")
+    address, cookie = await oidc.begin(public_url + CALLBACK, same_site_page(next))
+    reply = see_other(address)
+    # The provider's answer comes from another site, to which browsers don't send a strict cookie.
+    reply.set_cookie(
+        LOGIN_COOKIE,
+        cookie,
+        max_age=SIGN_IN_SECONDS,
+        path="/sign-in",
+        httponly=True,
+        samesite="lax",
+        secure=public_url.startswith("https:"),
+    )
+    return reply
+
+
+@router.get(CALLBACK)
+async def finish_provider_sign_in(http: Request, service: ServiceDependency) -> Response:
+    """Checks the provider's answer, sets the session cookie and leads to the requested page."""
+    oidc, entry = _provider(service)
+    try:
+        identity, next_page = await oidc.finish(dict(http.query_params), http.cookies.get(LOGIN_COOKIE, ""))
+        _check_allowed(entry, identity)
+    except ApiError as error:
+        reply: Response = _sign_in_page(service, "/", error)
+    else:
+        token = secrets.token_urlsafe(32)
+        expires = time.time() + SESSION_SECONDS
+        await service.store.sessions.add(
+            _token_digest(token, PROVIDER), expires=expires, identity=identity.model_dump_json()
+        )
+        log.info("signed in", extra={"email": identity.email, "subject": identity.subject})
+        # Not a redirect: after one that another site began, browsers would not send the strict cookie.
+        reply = Page("signed_in.html", next=same_site_page(next_page))
+        is_https = (entry.public_url or "").startswith("https:") or http.url.scheme == "https"
+        reply.set_cookie(COOKIE, token, max_age=SESSION_SECONDS, httponly=True, samesite="strict", secure=is_https)
+    reply.delete_cookie(LOGIN_COOKIE, path="/sign-in", httponly=True, samesite="lax")
+    return reply
+
+
+def _check_allowed(entry: OidcEntry, identity: Identity) -> None:
+    if not entry.role_of(identity.email, identity.groups)[0]:
+        who = identity.email or "This account"
+        raise ApiError(f"{who} may not open these pages. Ask an administrator.", status=403, code="not_allowed")
+
+
+def _provider(service: Service) -> tuple[OidcClient, OidcEntry]:
+    entry = service.settings.oidc
+    if service.oidc is None or entry is None:
+        raise ApiError("No sign-in provider is set up.", status=404, code="no_provider")
+    return service.oidc, entry
 
 
 @router.post("/sign-in")
@@ -62,7 +174,7 @@ async def sign_in(http: Request, service: ServiceDependency, form: Form) -> Resp
     try:
         service.keys.check_admin(http, form.get("key", ""))
     except ApiError as error:
-        return Page("sign_in.html", status=error.status, headers=error.headers, next=next_page, error=str(error))
+        return _sign_in_page(service, next_page, error)
     token = secrets.token_urlsafe(32)
     admin_hash = hash_key(form.get("key", ""))
     await service.store.sessions.add(_token_digest(token, admin_hash), expires=time.time() + SESSION_SECONDS)
@@ -75,7 +187,7 @@ async def sign_in(http: Request, service: ServiceDependency, form: Form) -> Resp
 @router.post("/sign-out")
 async def sign_out(http: Request, service: ServiceDependency, _: Form) -> Response:
     """Revokes the session and deletes its cookie."""
-    await service.store.sessions.delete(_session_digests(http, service))
+    await service.store.sessions.delete([*_session_digests(http, service), _provider_digest(http)])
     reply = see_other("/sign-in")
     reply.delete_cookie(COOKIE, httponly=True, samesite="strict")
     return reply
@@ -85,6 +197,11 @@ def _session_digests(http: Request, service: Service) -> list[str]:
     """Returns the digests that the session's cookie may have, one for each administrator."""
     token = http.cookies.get(COOKIE, "")
     return [_token_digest(token, admin_hash) for admin_hash in service.keys.admin_hashes]
+
+
+def _provider_digest(http: Request) -> str:
+    """Returns the digest of the session's cookie if the visitor signed in at the provider."""
+    return _token_digest(http.cookies.get(COOKIE, ""), PROVIDER)
 
 
 def _token_digest(token: str, admin_hash: str) -> str:

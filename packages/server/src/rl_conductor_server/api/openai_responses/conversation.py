@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 from pydantic import ConfigDict
 
 from rl_conductor.types import Message, Value
-from rl_conductor_server.api.openai_responses.items import output_items
-from rl_conductor_server.api.openai_responses.schema import Item, MessageItem, merge_turns, to_messages
+from rl_conductor_server.api.openai_responses.items import input_item, output_items
+from rl_conductor_server.api.openai_responses.schema import MAX_ID_CHARS, Item, MessageItem, merge_turns, to_messages
 from rl_conductor_server.errors import ApiError, invalid_request
 from rl_conductor_server.protocol import ParsedRequest
 from rl_conductor_server.settings import IntakeEntry
 from rl_conductor_server.store import Store, StoredResponse, decode
 
 PARAM = "previous_response_id"
+CONVERSATION = "conversation"
 
 
 class StoredInput(Value):
@@ -37,26 +39,49 @@ def response_id(run: str) -> str:
 
 
 async def add_history(parsed: ParsedRequest, store: Store, *, key: str, limits: IntakeEntry) -> ParsedRequest:
-    """Adds the conversation that a request continues with `previous_response_id`, if any.
+    """Adds the turns before a request that names a `previous_response_id` or a `conversation`.
 
-    Its instructions are left out: those of the request apply.
+    Their instructions are left out: those of the request apply.
 
     Raises:
-        ApiError: a response of the conversation is gone, or has no answer, or the conversation exceeds the limits.
+        ApiError: the conversation, or a response of it, is gone or has no answer, or it exceeds the limits.
     """
     state = parsed.state
-    if state is None or state.previous is None:
+    if state is None or (state.previous is None and state.conversation is None):
         return parsed
-    turns = await _load_turns(state.previous, store, key=key, limits=limits)
-    history = list(_messages(turns))
+    if state.conversation is not None:
+        history = await _load_conversation(state.conversation, store, key=key, limits=limits)
+    else:
+        assert state.previous is not None
+        turns = await _load_turns(state.previous, store, key=key, limits=limits)
+        history, state = list(_messages(turns)), state.model_copy(update={"first": turns[0].run})
+    param = PARAM if state.conversation is None else CONVERSATION
     instructions = 0 if state.instructions is None or not state.instructions else 1
     request = parsed.request
     messages = tuple(merge_turns((*history, *request.messages[instructions:])))
     if len(messages) > limits.messages:
-        message = f"{PARAM} continues {len(messages):,} messages; at most {limits.messages:,} are allowed"
-        raise invalid_request(message, param=PARAM)
+        message = f"{param} continues {len(messages):,} messages; at most {limits.messages:,} are allowed"
+        raise invalid_request(message, param=param)
     messages = request.messages[:instructions] + messages
-    return parsed.model_copy(update={"request": request.model_copy(update={"messages": messages})})
+    return parsed.model_copy(update={"request": request.model_copy(update={"messages": messages}), "state": state})
+
+
+async def _load_conversation(conversation: str, store: Store, *, key: str, limits: IntakeEntry) -> list[Message]:
+    """Loads the messages of a conversation."""
+    if await store.conversations.get(conversation, key=key) is None:
+        raise conversation_not_found(conversation)
+    items = await store.conversations.load_items(conversation, key=key, max_bytes=limits.body_bytes)
+    if items is None:
+        message = f"{CONVERSATION} has more than {limits.body_bytes:,} bytes; send a part of it as input"
+        raise invalid_request(message, param=CONVERSATION)
+    stored = decode(StoredInput, f'{{"input": [{", ".join(items)}]}}', run=conversation)
+    return list(to_messages(stored.items))
+
+
+def input_items(stored: StoredResponse) -> list[dict[str, Any]]:
+    """Formats the input of a stored response, without the turns before it, as items with ids."""
+    items = decode(StoredInput, stored.body, run=stored.run).items
+    return [input_item(item, f"{stored.run.removeprefix('run-')}_{number}") for number, item in enumerate(items)]
 
 
 async def _load_turns(run: str, store: Store, *, key: str, limits: IntakeEntry) -> Sequence[StoredResponse]:
@@ -90,6 +115,12 @@ def _messages(turns: Sequence[StoredResponse]) -> Iterator[Message]:
         yield from to_messages(decode(StoredInput, turn.body, run=turn.run).items)
         output = f'{{"input": {turn.output}}}'
         yield from to_messages(decode(StoredInput, output, run=turn.run).items)
+
+
+def conversation_not_found(conversation: str) -> ApiError:
+    """Creates the error for a conversation that doesn't exist, or belongs to another API key."""
+    message = f"Conversation with id {conversation[:MAX_ID_CHARS]!r} not found."
+    return ApiError(message, status=404, code="conversation_not_found", param=CONVERSATION)
 
 
 def not_found(run: str) -> ApiError:

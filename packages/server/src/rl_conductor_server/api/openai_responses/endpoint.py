@@ -55,7 +55,9 @@ class Responses:
         )
         if not is_checked:
             store.responses.add(stored)
-        run.task.add_done_callback(lambda task: _store_output(task, stored, store, is_checked=is_checked))
+        run.task.add_done_callback(
+            lambda task: _store_output(task, stored, state.conversation, store, is_checked=is_checked)
+        )
 
     def response(self, parsed: ParsedRequest, header: ResponseHeader, results: Results) -> dict[str, Any]:
         if not results.traces:
@@ -69,7 +71,10 @@ class Responses:
         return openai_error_body(error)
 
 
-def _store_output(task: asyncio.Task[Trace], stored: StoredResponse, store: Store, *, is_checked: bool) -> None:
+def _store_output(
+    task: asyncio.Task[Trace], stored: StoredResponse, conversation_id: str | None, store: Store, *, is_checked: bool
+) -> None:
+    """Stores the answer, also as part of its conversation, if any."""
     if task.cancelled() or task.exception() is not None:
         return
     trace = task.result()
@@ -77,7 +82,11 @@ def _store_output(task: asyncio.Task[Trace], stored: StoredResponse, store: Stor
         if any(check.stage == "input" and check.outcome != "allowed" for check in trace.checks()):
             return
         store.responses.add(stored)
-    store.responses.set_output(stored.run, json.dumps(output_items(trace)))
+    output = output_items(trace)
+    store.responses.set_output(stored.run, json.dumps(output))
+    if conversation_id is not None:
+        items = [*conversation.input_items(stored), *output]
+        store.conversations.append(conversation_id, items, key=stored.key)
 
 
 def unfinished(parsed: ParsedRequest, header: ResponseHeader, status: str, error: str | None) -> dict[str, Any]:
@@ -168,6 +177,7 @@ def _response(parsed: ParsedRequest, header: ResponseHeader) -> dict[str, Any]:
         "incomplete_details": None,
         "instructions": state.instructions,
         "previous_response_id": None if previous is None else f"resp_{previous.removeprefix('run-')}",
+        "conversation": None if state.conversation is None else {"id": state.conversation},
         "background": state.background,
         "metadata": parsed.labels,
         "parallel_tool_calls": request.parallel_tool_calls,

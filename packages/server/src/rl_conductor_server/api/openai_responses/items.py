@@ -1,4 +1,4 @@
-"""Formats answers as items of the Responses API. Pure."""
+"""Formats input and answers as items of the Responses API. Pure."""
 
 from __future__ import annotations
 
@@ -6,7 +6,10 @@ from typing import Any
 
 from rl_conductor.trace.trace import Trace
 from rl_conductor.types import ToolCall
+from rl_conductor_server.api.openai_responses.schema import Item, MessageItem
 from rl_conductor_server.runs.tool_continuation import tool_calls_of
+
+ID_PREFIXES = {"function_call": "fc", "function_call_output": "fco", "reasoning": "rs"}
 
 
 def output_items(trace: Trace) -> list[dict[str, Any]]:
@@ -20,6 +23,17 @@ def message_item(run: str, text: str | None) -> dict[str, Any]:
     if text is not None:
         content = {"status": "completed", "content": [text_part(text)]}
     return {"type": "message", "id": f"msg_{run.removeprefix('run-')}", "role": "assistant"} | content
+
+
+def input_item(item: Item, suffix: str, *, keep_id: bool = True) -> dict[str, Any]:
+    """Formats an item of the input; it gets an id with this suffix if it has none, or `keep_id` is false."""
+    body: dict[str, Any] = item.model_dump(mode="json", exclude_none=True)
+    if isinstance(item, MessageItem) and isinstance(item.content, str):
+        text = {"type": "input_text", "text": item.content}
+        body["content"] = [text_part(item.content) if item.role == "assistant" else text]
+    if not keep_id or "id" not in body:
+        body["id"] = f"{ID_PREFIXES.get(body['type'], 'msg')}_{suffix}"
+    return body | {"status": "completed"}
 
 
 def text_part(text: str) -> dict[str, Any]:

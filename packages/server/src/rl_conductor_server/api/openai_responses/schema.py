@@ -23,7 +23,8 @@ from rl_conductor_server.protocol import (
 from rl_conductor_server.request_validation import Body, IgnoredTool, ignorable, only
 
 RESPONSE_ID = re.compile(r"resp_([0-9a-f]{16})")
-MAX_ID_CHARS = 32
+MAX_ID_CHARS = 64
+"""Characters of an unknown id that an error quotes."""
 HINTS = ("prompt_cache_key", "prompt_cache_options", "prompt_cache_retention")
 """Parameters that may affect the vendor's speed or price, but no answer; they are ignored."""
 
@@ -157,7 +158,7 @@ Item = Annotated[
 def run_of(response: str) -> str:
     """Returns the run of a response's id; an id in another format belongs to no run."""
     match = RESPONSE_ID.fullmatch(response)
-    return f"run-{match[1]}" if match else response[:MAX_ID_CHARS]
+    return f"run-{match[1]}" if match else response[:32]
 
 
 def to_messages(items: Iterable[MessageItem | FunctionCall | CallOutput | ReasoningItem]) -> Iterator[Message]:
@@ -244,6 +245,12 @@ class StreamOptions(Body):
     include_obfuscation: Annotated[bool | None, only(False)] = None
 
 
+class ConversationRef(Body):
+    """The conversation that a request belongs to."""
+
+    id: str = Field(min_length=1)
+
+
 class ResponsesBody(Body):
     """The body of a Responses request."""
 
@@ -274,15 +281,17 @@ class ResponsesBody(Body):
     truncation: Annotated[str | None, only("disabled")] = None
     background: bool | None = None
     previous_response_id: str | None = None
-    conversation: Annotated[Any, only()] = None
+    conversation: Annotated[str, Field(min_length=1)] | ConversationRef | None = None
     prompt: Annotated[Any, only()] = None
     max_tool_calls: Annotated[Any, ignorable()] = None
     top_logprobs: Annotated[int | None, only(0)] = None
 
     @model_validator(mode="after")
-    def _is_kept_in_background(self) -> Self:
+    def _check_state(self) -> Self:
         if self.background and self.store is False:
             raise ValueError("background can't be combined with store=false: the answer could not be retrieved")
+        if self.conversation is not None and self.previous_response_id is not None:
+            raise ValueError("conversation can't be combined with previous_response_id; write one of them")
         return self
 
     def to_request(self) -> ParsedRequest:
@@ -305,6 +314,7 @@ class ResponsesBody(Body):
             previous=None if self.previous_response_id is None else run_of(self.previous_response_id),
             background=bool(self.background),
             instructions=self.instructions,
+            conversation=self.conversation.id if isinstance(self.conversation, ConversationRef) else self.conversation,
         )
 
     @property

@@ -6,15 +6,12 @@ from typing import Any
 
 from rl_conductor.trace.trace import Trace
 from rl_conductor_server.api.adapter import ResponseHeader
-from rl_conductor_server.api.openai_responses.conversation import StoredInput
 from rl_conductor_server.api.openai_responses.endpoint import Responses, unfinished
-from rl_conductor_server.api.openai_responses.items import text_part
-from rl_conductor_server.api.openai_responses.schema import Item, MessageItem, ResponsesBody
+from rl_conductor_server.api.openai_responses.schema import ResponsesBody
 from rl_conductor_server.api.results import Results
 from rl_conductor_server.store import RunRow, StoredResponse, decode
 from rl_conductor_server.store.models import SERVER_GONE
 
-ID_PREFIXES = {"function_call": "fc", "function_call_output": "fco", "reasoning": "rs"}
 STOPPED = "the server was stopped before there was an answer"
 
 
@@ -30,18 +27,3 @@ def response_body(stored: StoredResponse, row: RunRow, trace: Trace | None) -> d
         return unfinished(parsed, header, "cancelled", None)
     error = SERVER_GONE if row.lost_its_server else STOPPED if row.status == "cancelled" else row.error
     return unfinished(parsed, header, "failed", error or "the run failed")
-
-
-def input_items(stored: StoredResponse) -> list[dict[str, Any]]:
-    """Formats the input of a stored response, without the turns before it, as items with ids."""
-    items = decode(StoredInput, stored.body, run=stored.run).items
-    return [_item(item, f"{stored.run.removeprefix('run-')}_{number}") for number, item in enumerate(items)]
-
-
-def _item(item: Item, suffix: str) -> dict[str, Any]:
-    body: dict[str, Any] = item.model_dump(mode="json", exclude_none=True)
-    if isinstance(item, MessageItem) and isinstance(item.content, str):
-        text = {"type": "input_text", "text": item.content}
-        body["content"] = [text_part(item.content) if item.role == "assistant" else text]
-    body.setdefault("id", f"{ID_PREFIXES.get(body['type'], 'msg')}_{suffix}")
-    return body | {"status": "completed"}

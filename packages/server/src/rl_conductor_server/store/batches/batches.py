@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from typing import Any
 
 from sqlalchemy import Connection, RowMapping, and_, delete, func, insert, or_, select, update
-from sqlalchemy.ext.asyncio import AsyncEngine
 
 from rl_conductor_server.store.batches.lines import error_line
 from rl_conductor_server.store.batches.models import (
@@ -20,6 +19,7 @@ from rl_conductor_server.store.batches.models import (
     NewItem,
     StoredBatch,
 )
+from rl_conductor_server.store.reader import StoreReader
 from rl_conductor_server.store.statements import Statements
 from rl_conductor_server.store.tables import batch_items, batches, files
 from rl_conductor_server.store.write_behind import WriteBehindQueue
@@ -41,8 +41,8 @@ ABANDONED = InputError(code="server_error", message="the server stopped while it
 class BatchStore:
     """Part of the `Store`."""
 
-    def __init__(self, engine: AsyncEngine, write_queue: WriteBehindQueue, statements: Statements) -> None:
-        self._engine = engine
+    def __init__(self, reader: StoreReader, write_queue: WriteBehindQueue, statements: Statements) -> None:
+        self._reader = reader
         self._write_queue = write_queue
         self._now = statements.now
         self.work_added = asyncio.Event()
@@ -75,8 +75,7 @@ class BatchStore:
     async def get(self, batch: str, *, key: str) -> StoredBatch | None:
         """Returns a batch if it belongs to this API key."""
         query = select(batches).where(batches.c.id == batch, batches.c.key == key)
-        async with self._engine.connect() as connection:
-            row = (await connection.execute(query)).mappings().first()
+        row = (await self._reader.execute(query)).mappings().first()
         return None if row is None else _batch(row)
 
     async def list_batches(self, *, key: str, after: StoredBatch | None, limit: int) -> Sequence[StoredBatch]:
@@ -86,8 +85,7 @@ class BatchStore:
             is_older = and_(batches.c.created == after.created, batches.c.id < after.id)
             query = query.where(or_(batches.c.created < after.created, is_older))
         query = query.order_by(batches.c.created.desc(), batches.c.id.desc()).limit(limit)
-        async with self._engine.connect() as connection:
-            return [_batch(row) for row in (await connection.execute(query)).mappings()]
+        return [_batch(row) for row in (await self._reader.execute(query)).mappings()]
 
     async def cancel(self, batch: str) -> None:
         """Cancels the queued items of a batch; processes that run the others are to cancel them, too."""

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Sequence
 
 from sqlalchemy import Connection, and_, delete, func, insert, or_, select, update
-from sqlalchemy.ext.asyncio import AsyncEngine
 
 from rl_conductor_server.store.batches.models import FilePurpose, StoredFile
+from rl_conductor_server.store.reader import StoreReader
 from rl_conductor_server.store.tables import batch_items, files
 from rl_conductor_server.store.write_behind import WriteBehindQueue
 
@@ -21,8 +21,8 @@ ITEM_STATUS = {"output": "done", "errors": "failed"}
 class FileStore:
     """Part of the `Store`."""
 
-    def __init__(self, engine: AsyncEngine, write_queue: WriteBehindQueue) -> None:
-        self._engine = engine
+    def __init__(self, reader: StoreReader, write_queue: WriteBehindQueue) -> None:
+        self._reader = reader
         self._write_queue = write_queue
 
     async def add(self, file: StoredFile, content: str, *, max_total_bytes: int) -> bool:
@@ -40,8 +40,7 @@ class FileStore:
     async def get(self, file: str, *, key: str) -> StoredFile | None:
         """Returns a file if it belongs to this API key."""
         query = select(*LISTED).where(files.c.id == file, files.c.key == key)
-        async with self._engine.connect() as connection:
-            row = (await connection.execute(query)).mappings().first()
+        row = (await self._reader.execute(query)).mappings().first()
         return None if row is None else StoredFile.model_validate(row)
 
     async def list_files(
@@ -57,16 +56,14 @@ class FileStore:
         elif after is not None:
             query = query.where(or_(time > after.created, and_(time == after.created, name > after.id)))
         order = (time.desc(), name.desc()) if newest_first else (time, name)
-        async with self._engine.connect() as connection:
-            rows = (await connection.execute(query.order_by(*order).limit(limit))).mappings().all()
+        rows = (await self._reader.execute(query.order_by(*order).limit(limit))).mappings().all()
         return [StoredFile.model_validate(row) for row in rows]
 
     async def read_upload(self, file: str, *, key: str) -> str | None:
         """Returns the content of an uploaded file if it belongs to this API key."""
         query = select(files.c.content).where(files.c.id == file, files.c.key == key)
-        async with self._engine.connect() as connection:
-            content: str | None = (await connection.execute(query)).scalar_one_or_none()
-            return content
+        content: str | None = (await self._reader.execute(query)).scalar_one_or_none()
+        return content
 
     async def read_results(self, file: StoredFile) -> AsyncGenerator[str, None]:
         """Yields the lines of a file with results of a batch, several at a time."""
@@ -78,8 +75,7 @@ class FileStore:
                 .where(batch_items.c.batch == file.batch, batch_items.c.status == ITEM_STATUS[file.part])
                 .where(batch_items.c.line > line, batch_items.c.result.is_not(None))
             )
-            async with self._engine.connect() as connection:
-                rows = (await connection.execute(query.order_by(batch_items.c.line).limit(PAGE_SIZE))).all()
+            rows = (await self._reader.execute(query.order_by(batch_items.c.line).limit(PAGE_SIZE))).all()
             if not rows:
                 return
             yield "".join(f"{row.result}\n" for row in rows)

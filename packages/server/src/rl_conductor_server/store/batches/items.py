@@ -7,11 +7,11 @@ from typing import Any
 
 from pydantic_core import from_json
 from sqlalchemy import ColumnElement, Connection, Row, Select, and_, delete, func, select, update
-from sqlalchemy.ext.asyncio import AsyncEngine
 
 from rl_conductor_server.store.batches.batches import BatchStore, settle
 from rl_conductor_server.store.batches.lines import error_line
 from rl_conductor_server.store.batches.models import UNFINISHED, ClaimedItem, ItemResult
+from rl_conductor_server.store.reader import StoreReader
 from rl_conductor_server.store.statements import Statements
 from rl_conductor_server.store.tables import batch_items, batches, runs, steps
 from rl_conductor_server.store.write_behind import WriteBehindQueue
@@ -28,10 +28,10 @@ class BatchItems:
     """Claims, renews and ends items on behalf of one process. Part of the `Store`."""
 
     def __init__(
-        self, engine: AsyncEngine, write_queue: WriteBehindQueue, statements: Statements, owner: str, lease: float
+        self, reader: StoreReader, write_queue: WriteBehindQueue, statements: Statements, owner: str, lease: float
     ) -> None:
         """`lease` is in seconds, see `RunLeases`."""
-        self._engine = engine
+        self._reader = reader
         self._write_queue = write_queue
         self._now = statements.now
         self._owner = owner
@@ -42,23 +42,20 @@ class BatchItems:
     async def has_batches(self) -> bool:
         """Returns `True` if there is a batch that has not ended. A query without a lock, for idle processes."""
         query = select(batches.c.id).where(batches.c.status.in_(UNFINISHED)).limit(1)
-        async with self._engine.connect() as connection:
-            return (await connection.execute(query)).first() is not None
+        return (await self._reader.execute(query)).first() is not None
 
     async def can_claim(self) -> bool:
         """Returns `True` if there is an item that nobody processes. A query without a lock, too."""
         is_orphaned = and_(batch_items.c.status == "running", self._is_expired)
-        async with self._engine.connect() as connection:
-            for condition in (batch_items.c.status == "queued", is_orphaned):
-                if (await connection.execute(select(batch_items.c.line).where(condition).limit(1))).first():
-                    return True
+        for condition in (batch_items.c.status == "queued", is_orphaned):
+            if (await self._reader.execute(select(batch_items.c.line).where(condition).limit(1))).first():
+                return True
         return False
 
     async def count_queued(self) -> int:
         """Returns the number of queued items of all batches."""
         query = select(func.count()).select_from(batch_items).where(batch_items.c.status == "queued")
-        async with self._engine.connect() as connection:
-            return int((await connection.execute(query)).scalar_one())
+        return int((await self._reader.execute(query)).scalar_one())
 
     async def claim(self, limit: int) -> Sequence[ClaimedItem]:
         """Claims up to `limit` items, first those of dead processes.

@@ -6,9 +6,9 @@ import time
 from collections.abc import Sequence
 
 from sqlalchemy import ColumnElement, Connection, and_, insert, or_, select, update
-from sqlalchemy.ext.asyncio import AsyncEngine
 
 from rl_conductor.types import Value
+from rl_conductor_server.store.reader import StoreReader
 from rl_conductor_server.store.tables import api_keys
 from rl_conductor_server.store.write_behind import WriteBehindQueue
 
@@ -34,15 +34,14 @@ class StoredKey(Value):
 class KeyStore:
     """Part of the `Store`. No row is ever deleted, so that a name in the audit record means one key for ever."""
 
-    def __init__(self, engine: AsyncEngine, write_queue: WriteBehindQueue) -> None:
-        self._engine = engine
+    def __init__(self, reader: StoreReader, write_queue: WriteBehindQueue) -> None:
+        self._reader = reader
         self._write_queue = write_queue
 
     async def list_all(self) -> Sequence[StoredKey]:
         """Lists all secrets by name, the newest of each name first."""
         query = select(api_keys).order_by(api_keys.c.name, api_keys.c.created.desc())
-        async with self._engine.connect() as connection:
-            return [StoredKey.model_validate(row) for row in (await connection.execute(query)).mappings()]
+        return [StoredKey.model_validate(row) for row in (await self._reader.execute(query)).mappings()]
 
     async def add(self, key: StoredKey) -> bool:
         """Stores a new key. `False` if its name was used before."""

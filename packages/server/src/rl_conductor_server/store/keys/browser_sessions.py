@@ -6,8 +6,8 @@ import time
 from collections.abc import Collection
 
 from sqlalchemy import Connection, delete, insert, select
-from sqlalchemy.ext.asyncio import AsyncEngine
 
+from rl_conductor_server.store.reader import StoreReader
 from rl_conductor_server.store.tables import sessions
 from rl_conductor_server.store.write_behind import WriteBehindQueue
 
@@ -15,20 +15,24 @@ from rl_conductor_server.store.write_behind import WriteBehindQueue
 class BrowserSessions:
     """Part of the `Store`; a session is identified by the digest of its cookie."""
 
-    def __init__(self, engine: AsyncEngine, write_queue: WriteBehindQueue) -> None:
-        self._engine = engine
+    def __init__(self, reader: StoreReader, write_queue: WriteBehindQueue) -> None:
+        self._reader = reader
         self._write_queue = write_queue
 
-    async def add(self, digest: str, *, expires: float) -> None:
-        """Store a session that expires at a time, in seconds since 1970."""
-        statement = insert(sessions).values(digest=digest, expires=expires)
+    async def add(self, digest: str, *, expires: float, identity: str | None = None) -> None:
+        """Store a session that expires at a time, in seconds since 1970, with the identity that a provider gave."""
+        statement = insert(sessions).values(digest=digest, expires=expires, identity=identity)
         await self._write_queue.execute(lambda connection: connection.execute(statement).close())
 
     async def is_valid(self, digests: Collection[str]) -> bool:
         """Return whether a session with one of these digests exists and has not expired."""
         query = select(sessions.c.digest).where(sessions.c.digest.in_(digests), sessions.c.expires > time.time())
-        async with self._engine.connect() as connection:
-            return (await connection.execute(query)).first() is not None
+        return (await self._reader.execute(query)).first() is not None
+
+    async def find_identity(self, digest: str) -> str | None:
+        """Return the identity of a session of an OpenID Connect provider; `None` if there is no such session."""
+        query = select(sessions.c.identity).where(sessions.c.digest == digest, sessions.c.expires > time.time())
+        return (await self._reader.execute(query)).scalar_one_or_none()
 
     async def delete(self, digests: Collection[str]) -> None:
         statement = delete(sessions).where(sessions.c.digest.in_(digests))

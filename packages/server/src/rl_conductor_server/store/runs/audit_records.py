@@ -6,10 +6,13 @@ from collections.abc import AsyncGenerator, Iterable
 from typing import Protocol
 
 from sqlalchemy import Connection, insert, select
-from sqlalchemy.ext.asyncio import AsyncConnection
 
 from rl_conductor.trace.audit import BEGINNING, Chain, FeedbackRecord, Record, digest_of
+from rl_conductor_server.store.reader import StoreReader
 from rl_conductor_server.store.tables import records
+
+PAGE_SIZE = 500
+"""Number of records that are read at a time."""
 
 
 class RecordFactory(Protocol):
@@ -37,12 +40,15 @@ def append_records(connection: Connection, factories: Iterable[RecordFactory]) -
         connection.execute(insert(records), rows)
 
 
-async def read_records(connection: AsyncConnection, chain: Chain) -> AsyncGenerator[str, None]:
+async def read_records(reader: StoreReader, chain: Chain) -> AsyncGenerator[str, None]:
     """Yield every line, oldest first, after `chain` has verified it."""
-    oldest_first = select(records.c.hash, records.c.body).order_by(records.c.sequence)
-    async with connection.stream(oldest_first) as rows:
-        async for row in rows:
+    oldest_first = select(records.c.sequence, records.c.hash, records.c.body).order_by(records.c.sequence)
+    page = (await reader.execute(oldest_first.limit(PAGE_SIZE))).all()
+    while page:
+        for row in page:
             chain.read(row.body)
             if chain.broken is None and row.hash != chain.head:
                 chain.broken = f"record {chain.records} was changed"
             yield row.body
+        next_page = oldest_first.where(records.c.sequence > page[-1].sequence).limit(PAGE_SIZE)
+        page = (await reader.execute(next_page)).all()

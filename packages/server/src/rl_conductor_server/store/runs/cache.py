@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from sqlalchemy import and_, func, select
-from sqlalchemy.ext.asyncio import AsyncEngine
 
 from rl_conductor.trace.trace import Trace
 from rl_conductor_server.store.codec import IncompatibleReleaseError, decode
 from rl_conductor_server.store.models import NewRun
+from rl_conductor_server.store.reader import StoreReader
 from rl_conductor_server.store.tables import runs
 from rl_conductor_server.store.write_behind import WriteBehindQueue
 
@@ -21,8 +21,8 @@ MAX_CANDIDATES = 3
 class ResponseCache:
     """Part of the `Store`."""
 
-    def __init__(self, engine: AsyncEngine, write_queue: WriteBehindQueue) -> None:
-        self._engine = engine
+    def __init__(self, reader: StoreReader, write_queue: WriteBehindQueue) -> None:
+        self._reader = reader
         self._write_queue = write_queue
 
     async def find(self, run: NewRun, *, max_age: float) -> Trace | None:
@@ -41,8 +41,7 @@ class ResponseCache:
             .limit(MAX_CANDIDATES)
         )
         await self._write_queue.flush()
-        async with self._engine.connect() as connection:
-            rows = (await connection.execute(query)).all()
+        rows = (await self._reader.execute(query)).all()
         traces = (_decode(row.trace, row.id) for row in rows)
         return next((trace for trace in traces if trace is not None and _is_whole(trace)), None)
 

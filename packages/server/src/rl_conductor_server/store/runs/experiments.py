@@ -8,10 +8,10 @@ from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, RowMapping, Select, Table, and_, select, update
 from sqlalchemy.dialects import postgresql, sqlite
-from sqlalchemy.ext.asyncio import AsyncEngine
 
 from rl_conductor.types import Usage
 from rl_conductor_server.store.models import INTERNAL_APIS, AnswerOutcome, Canary, Pair
+from rl_conductor_server.store.reader import StoreReader
 from rl_conductor_server.store.runs.queries import exact_sum, is_release_of
 from rl_conductor_server.store.tables import USAGE_COLUMNS, canaries, pairs, runs
 from rl_conductor_server.store.write_behind import WriteBehindQueue
@@ -20,10 +20,10 @@ from rl_conductor_server.store.write_behind import WriteBehindQueue
 class ExperimentStore:
     """Part of the `Store`. The tables and columns call an experiment a route, as the settings do."""
 
-    def __init__(self, engine: AsyncEngine, write_queue: WriteBehindQueue) -> None:
-        self._engine = engine
+    def __init__(self, reader: StoreReader, write_queue: WriteBehindQueue) -> None:
+        self._reader = reader
         self._write_queue = write_queue
-        self._insert = (sqlite if engine.dialect.name == "sqlite" else postgresql).insert
+        self._insert = (sqlite if reader.dialect == "sqlite" else postgresql).insert
 
     # -------------------------------------------------------------------------------------------- pairs
 
@@ -112,9 +112,7 @@ class ExperimentStore:
 
     async def _fetch(self, query: Select[Any]) -> Sequence[RowMapping]:
         await self._write_queue.flush()
-        async with self._engine.connect() as connection:
-            rows: Sequence[RowMapping] = (await connection.execute(query)).mappings().all()
-            return rows
+        return (await self._reader.execute(query)).mappings().all()
 
 
 def _update_canary(

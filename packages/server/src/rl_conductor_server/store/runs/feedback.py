@@ -9,10 +9,10 @@ from typing import Any
 
 from sqlalchemy import Connection, RowMapping, and_, func, select
 from sqlalchemy.dialects import postgresql, sqlite
-from sqlalchemy.ext.asyncio import AsyncEngine
 
 from rl_conductor.trace.audit import feedback_record_of
 from rl_conductor.trace.feedback import Feedback
+from rl_conductor_server.store.reader import StoreReader
 from rl_conductor_server.store.runs.audit_records import append_records
 from rl_conductor_server.store.tables import feedback, runs
 from rl_conductor_server.store.write_behind import WriteBehindQueue
@@ -24,10 +24,10 @@ MAX_KEYS = 20
 class FeedbackStore:
     """Part of the `Store`."""
 
-    def __init__(self, engine: AsyncEngine, write_queue: WriteBehindQueue) -> None:
-        self._engine = engine
+    def __init__(self, reader: StoreReader, write_queue: WriteBehindQueue) -> None:
+        self._reader = reader
         self._write_queue = write_queue
-        self._insert = (sqlite if engine.dialect.name == "sqlite" else postgresql).insert
+        self._insert = (sqlite if reader.dialect == "sqlite" else postgresql).insert
 
     async def put(self, run: str, entry: Feedback) -> Feedback | None:
         """Add feedback, or replace the earlier one of the same author and key.
@@ -65,8 +65,7 @@ class FeedbackStore:
         """List the feedback on a run, oldest first."""
         await self._write_queue.flush()
         query = select(feedback).where(feedback.c.run == run).order_by(feedback.c.updated, *feedback.primary_key)
-        async with self._engine.connect() as connection:
-            return [_from_row(row) for row in (await connection.execute(query)).mappings()]
+        return [_from_row(row) for row in (await self._reader.execute(query)).mappings()]
 
 
 def _from_row(row: RowMapping) -> Feedback:

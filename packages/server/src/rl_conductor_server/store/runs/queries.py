@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -22,7 +23,7 @@ from sqlalchemy import (
 )
 
 from rl_conductor.trace.feedback import POSITIVE_SCORE
-from rl_conductor_server.store.models import Search, SpendingGroup
+from rl_conductor_server.store.models import INTERNAL_APIS, Search, SpendingGroup
 from rl_conductor_server.store.tables import (
     CHARGE_COLUMNS,
     DAY,
@@ -34,6 +35,8 @@ from rl_conductor_server.store.tables import (
     steps,
 )
 
+USER_LABELS = ("user", "safety_identifier", "user_id", "user_email")
+"""Labels by which clients name their end users."""
 SPLIT = 1_000_000
 """`exact_sum` adds up the quotients and the remainders of a division by this."""
 
@@ -61,8 +64,50 @@ def _conditions(search: Search) -> Iterator[ColumnElement[bool]]:
         is_positive = feedback.c.score >= POSITIVE_SCORE
         condition = is_positive if search.feedback == "positive" else not_(is_positive)
         yield runs.c.id.in_(select(feedback.c.run).where(condition))
+    if search.session is not None:
+        yield is_of_session(search.session)
+    if search.user is not None:
+        yield or_(*(_has_label(name, search.user) for name in USER_LABELS))
+    if search.metadata is not None:
+        name, mark, value = (part.strip() for part in search.metadata.partition("="))
+        yield _has_label(name, value) if mark else runs.c.labels.icontains(_json_text(name), autoescape=True)
     if search.text is not None:
         yield or_(*(column.icontains(search.text, autoescape=True) for column in (runs.c.question, runs.c.answer)))
+
+
+def is_of_session(session: str) -> ColumnElement[bool]:
+    """Build the condition that a run belongs to a session, or is the first one of it."""
+    return or_(runs.c.session == session, runs.c.id == session)
+
+
+def _has_label(name: str, value: str) -> ColumnElement[bool]:
+    """Build the condition that the labels have an entry. In their JSON, no quoted text can look like one."""
+    return runs.c.labels.icontains(f'"{_json_text(name)}": "{_json_text(value)}"', autoescape=True)
+
+
+def _json_text(text: str) -> str:
+    return json.dumps(text)[1:-1]
+
+
+def select_sessions(limit: int, *, key: str | None = None, before: float | None = None) -> Select[Any]:
+    """Select the sessions with the newest runs: key, name, number of runs, times and usage."""
+    name = func.coalesce(runs.c.session, runs.c.id).label("name")
+    is_first = runs.c.id.in_(select(runs.c.session).where(runs.c.session.is_not(None)))
+    query = (
+        select(
+            runs.c.key,
+            name,
+            func.count().label("turns"),
+            func.min(runs.c.created).label("first"),
+            func.max(runs.c.created).label("last"),
+            *(exact_sum(runs.c[column]).label(column) for column in USAGE_COLUMNS),
+        )
+        .where(or_(runs.c.session.is_not(None), is_first), runs.c.api.not_in(INTERNAL_APIS))
+        .group_by(runs.c.key, name)
+        .order_by(func.max(runs.c.created).desc(), runs.c.key, name)
+    )
+    query = query if key is None else query.where(runs.c.key == key)
+    return (query if before is None else query.having(func.max(runs.c.created) < before)).limit(limit)
 
 
 def is_release_of(column: ColumnElement[str], name: str) -> ColumnElement[bool]:

@@ -6,9 +6,9 @@ from collections.abc import Collection, Sequence
 
 from sqlalchemy import Connection, delete, func, literal, select, update
 from sqlalchemy.dialects import postgresql, sqlite
-from sqlalchemy.ext.asyncio import AsyncEngine
 
 from rl_conductor.types import Text, Value
+from rl_conductor_server.store.reader import StoreReader
 from rl_conductor_server.store.tables import responses, runs, steps
 from rl_conductor_server.store.write_behind import WriteBehindQueue
 
@@ -37,10 +37,10 @@ class StoredResponse(Value):
 class ResponseStore:
     """Part of the `Store`. A response has the id of its run; both are deleted after `retain_days`."""
 
-    def __init__(self, engine: AsyncEngine, write_queue: WriteBehindQueue) -> None:
-        self._engine = engine
+    def __init__(self, reader: StoreReader, write_queue: WriteBehindQueue) -> None:
+        self._reader = reader
         self._write_queue = write_queue
-        self._insert = (sqlite if engine.dialect.name == "sqlite" else postgresql).insert
+        self._insert = (sqlite if reader.dialect == "sqlite" else postgresql).insert
 
     def add(self, response: StoredResponse) -> None:
         """Stores a request, unless an earlier attempt at it is stored."""
@@ -56,8 +56,7 @@ class ResponseStore:
         """Returns a response if it belongs to this API key."""
         query = select(responses).where(responses.c.run == run, responses.c.key == key)
         await self._write_queue.flush()
-        async with self._engine.connect() as connection:
-            row = (await connection.execute(query)).mappings().first()
+        row = (await self._reader.execute(query)).mappings().first()
         return None if row is None else StoredResponse.model_validate(row)
 
     async def get_turns(self, run: str, *, key: str, max_bytes: int) -> Sequence[StoredResponse]:
@@ -78,10 +77,9 @@ class ResponseStore:
         query = select(responses).join(chain, chain.c.run == responses.c.run).order_by(chain.c.age.desc())
         total = select(func.sum(sizes)).select_from(responses).join(chain, chain.c.run == responses.c.run)
         await self._write_queue.flush()
-        async with self._engine.connect() as connection:
-            if ((await connection.execute(total)).scalar_one() or 0) > max_bytes:
-                return []
-            rows = (await connection.execute(query)).mappings().all()
+        if ((await self._reader.execute(total)).scalar_one() or 0) > max_bytes:
+            return []
+        rows = (await self._reader.execute(query)).mappings().all()
         return [StoredResponse.model_validate(row) for row in rows]
 
     async def request_cancel(self, run: str) -> None:
@@ -94,8 +92,7 @@ class ResponseStore:
         if not active_runs:
             return []
         query = select(responses.c.run).where(responses.c.run.in_(active_runs), responses.c.cancel_requested)
-        async with self._engine.connect() as connection:
-            return (await connection.execute(query)).scalars().all()
+        return (await self._reader.execute(query)).scalars().all()
 
     async def delete(self, run: str, *, key: str) -> bool:
         """Deletes a response with the content of its run; usage and audit record stay. `False` if there is none."""

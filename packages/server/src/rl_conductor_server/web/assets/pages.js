@@ -36,14 +36,46 @@ function fetchPage(address) {
   });
 }
 
-// Keeps open details open, and the focus where it is.
+// Keeps open details open, selected rows selected, and the focus where it is.
 function replaceElement(updated) {
   const current = document.getElementById(updated.id);
   const focused = current.contains(document.activeElement) ? document.activeElement.id : "";
   for (const open of current.querySelectorAll("details[open][id]")) {
     updated.querySelector(`details#${CSS.escape(open.id)}`)?.setAttribute("open", "");
   }
-  if (current.isEqualNode(updated)) return;
+  const checked = [...current.querySelectorAll("input:checked[id]")].map((input) => input.id);
+  if (withoutClocks(current).isEqualNode(withoutClocks(updated))) return;
   current.replaceWith(document.adoptNode(updated));
+  startClocks();
+  for (const id of checked) {
+    const input = document.getElementById(id);
+    if (input) input.checked = true;
+  }
   if (focused) document.getElementById(focused)?.focus({ preventScroll: true });
 }
+
+function withoutClocks(element) {
+  const copy = element.cloneNode(true);
+  for (const clock of copy.querySelectorAll("[data-elapsed]")) clock.replaceWith();
+  return copy;
+}
+
+// Counts the seconds of runs in progress from what the server measured, for the clock of this machine may be wrong.
+const clocks = new Map();
+
+function startClocks() {
+  clocks.clear();
+  for (const clock of document.querySelectorAll("[data-elapsed]")) {
+    clocks.set(clock, performance.now() - 1000 * Number(clock.dataset.elapsed));
+  }
+}
+
+function tick() {
+  for (const [clock, started] of clocks) {
+    const seconds = Math.floor((performance.now() - started) / 1000);
+    clock.textContent = `${Math.floor(seconds / 60)}:${String(seconds % 60).padStart(2, "0")}`;
+  }
+}
+
+startClocks();
+setInterval(tick, 1000);

@@ -1,0 +1,211 @@
+"""Sign-in with OpenID Connect: the authorization code flow with PKCE, by Authlib and joserfc.
+
+Between the redirect to the provider and its answer, what the answer must match is in a cookie of the browser, signed
+with a key that every replica derives from the client secret.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import os
+import secrets
+import time
+from typing import Any
+
+from joserfc import jwt
+from joserfc.errors import JoseError
+from joserfc.jwk import KeySet, OctKey
+from pydantic import ValidationError
+
+from rl_conductor.errors import ConfigError
+from rl_conductor.types import Value
+from rl_conductor_server.errors import ApiError
+from rl_conductor_server.settings import SIGN_IN_SECONDS, OidcEntry
+
+try:
+    import httpx2
+    from authlib.common.errors import AuthlibBaseError
+    from authlib.integrations.httpx_client import AsyncOAuth2Client
+except ImportError as missing:
+    raise ConfigError("sign-in with OpenID Connect needs: pip install 'rl-conductor-server[oidc]'") from missing
+
+ALGORITHMS = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA", "Ed25519")
+"""Signatures by a key pair; with a shared secret, a client could forge a token."""
+METADATA_SECONDS = 3600
+TIMEOUT_SECONDS = 10.0
+LEEWAY_SECONDS = 60
+"""Allowed difference between the provider's clock and this one."""
+
+
+class Identity(Value):
+    """The person who signed in, according to the provider."""
+
+    subject: str
+    email: str | None = None
+    """Only if the provider verified it."""
+    groups: tuple[str, ...] = ()
+
+
+class Login(Value):
+    """A sign-in in progress, as the browser's cookie has it."""
+
+    state: str
+    nonce: str
+    verifier: str
+    redirect_uri: str
+    next: str
+    """The page that was requested."""
+
+
+class OidcClient:
+    """The client of one provider."""
+
+    def __init__(self, entry: OidcEntry) -> None:
+        """Raises `ConfigError` if the environment variable of the client secret is not set."""
+        secret = os.environ.get(entry.client_secret_env)
+        if not secret:
+            raise ConfigError(f"set {entry.client_secret_env} to the client secret of [oidc], or name another variable")
+        self._entry = entry
+        self._secret = secret
+        self._cookie_key = OctKey.import_key(hashlib.sha256(f"rl-conductor sign-in {secret}".encode()).digest())
+        self._metadata: dict[str, Any] = {}
+        self._keys: KeySet | None = None
+        self._fetched = 0.0
+
+    async def begin(self, redirect_uri: str, next_page: str) -> tuple[str, str]:
+        """Returns the address at the provider, and the value of the cookie for `finish`."""
+        await self._load_metadata()
+        login = Login(
+            state=secrets.token_urlsafe(32),
+            nonce=secrets.token_urlsafe(32),
+            verifier=secrets.token_urlsafe(48),
+            redirect_uri=redirect_uri,
+            next=next_page,
+        )
+        async with self._client(redirect_uri) as client:
+            address, _ = client.create_authorization_url(
+                self._metadata["authorization_endpoint"],
+                state=login.state,
+                nonce=login.nonce,
+                code_verifier=login.verifier,
+            )
+        claims = login.model_dump() | {"exp": int(time.time()) + SIGN_IN_SECONDS}
+        return str(address), jwt.encode({"alg": "HS256"}, claims, self._cookie_key)
+
+    async def finish(self, answer: dict[str, str], cookie: str) -> tuple[Identity, str]:
+        """Checks the provider's answer; returns who signed in, and the page that was requested.
+
+        Raises:
+            ApiError: the answer does not belong to a sign-in of this browser, or the provider refused it.
+        """
+        login = self._read_cookie(cookie)
+        if not hmac.compare_digest(login.state.encode(), answer.get("state", "").encode()):
+            raise _rejected("the answer belongs to another sign-in")
+        if answer.get("iss", self._entry.issuer) != self._entry.issuer:
+            raise _rejected("the answer is from another provider")
+        if "error" in answer or "code" not in answer:
+            raise _rejected("the provider refused it")
+        await self._load_metadata()
+        try:
+            async with self._client(login.redirect_uri) as client:
+                token = await client.fetch_token(
+                    self._metadata["token_endpoint"], code=answer["code"], code_verifier=login.verifier
+                )
+                claims = await self._check_token(str(token["id_token"]), login.nonce)
+                if "email" not in claims and "userinfo_endpoint" in self._metadata:
+                    claims = await self._add_userinfo(client, claims)
+        except (AuthlibBaseError, JoseError, httpx2.HTTPError, KeyError, ValueError) as error:
+            raise _rejected(f"the provider's answer is invalid ({type(error).__name__})") from error
+        return self._identity(claims), login.next
+
+    def _read_cookie(self, cookie: str) -> Login:
+        try:
+            token = jwt.decode(cookie, self._cookie_key, algorithms=["HS256"])
+            jwt.JWTClaimsRegistry(exp={"essential": True}).validate(token.claims)
+            return Login.model_validate({name: token.claims[name] for name in Login.model_fields})
+        except (JoseError, KeyError, ValueError, ValidationError):
+            raise _rejected("it took too long, or this browser did not begin it") from None
+
+    async def _check_token(self, id_token: str, nonce: str) -> dict[str, Any]:
+        """Verifies the signature and the claims of an ID token."""
+        try:
+            token = jwt.decode(id_token, await self._load_keys(), algorithms=list(ALGORITHMS))
+        except (JoseError, ValueError):  # the provider may have new keys
+            token = jwt.decode(id_token, await self._load_keys(renew=True), algorithms=list(ALGORITHMS))
+        jwt.JWTClaimsRegistry(
+            leeway=LEEWAY_SECONDS,
+            iss={"essential": True, "value": self._entry.issuer},
+            aud={"essential": True, "value": self._entry.client_id},
+            nonce={"essential": True, "value": nonce},
+            sub={"essential": True},
+            exp={"essential": True},
+            iat={"essential": True},
+        ).validate(token.claims)
+        if token.claims.get("azp", self._entry.client_id) != self._entry.client_id:
+            raise ValueError("the token is for another client")
+        return dict(token.claims)
+
+    async def _add_userinfo(self, client: Any, claims: dict[str, Any]) -> dict[str, Any]:
+        reply = await client.get(self._metadata["userinfo_endpoint"])
+        reply.raise_for_status()
+        info = dict(reply.json())
+        if info.get("sub") != claims["sub"]:
+            raise ValueError("the user info is about another user")
+        return info | claims
+
+    def _identity(self, claims: dict[str, Any]) -> Identity:
+        groups = claims.get(self._entry.groups_claim, ())
+        email = claims.get("email") if claims.get("email_verified") in (True, "true") else None
+        return Identity(
+            subject=str(claims["sub"]),
+            email=None if email is None else str(email).lower(),
+            groups=tuple(str(group) for group in groups) if isinstance(groups, list | tuple) else (),
+        )
+
+    # --------------------------------------------------------------------------------------- provider
+
+    def _client(self, redirect_uri: str) -> Any:
+        return AsyncOAuth2Client(
+            self._entry.client_id,
+            self._secret,
+            redirect_uri=redirect_uri,
+            scope=" ".join(self._entry.scopes),
+            code_challenge_method="S256",
+            timeout=TIMEOUT_SECONDS,
+        )
+
+    async def _load_metadata(self) -> None:
+        if self._metadata and time.monotonic() - self._fetched < METADATA_SECONDS:
+            return
+        metadata = await self._fetch(f"{self._entry.issuer.rstrip('/')}/.well-known/openid-configuration")
+        needed = ("authorization_endpoint", "token_endpoint", "jwks_uri")
+        if metadata.get("issuer") != self._entry.issuer or not all(name in metadata for name in needed):
+            raise _unavailable("its metadata does not match oidc.issuer")
+        self._metadata, self._keys, self._fetched = metadata, None, time.monotonic()
+
+    async def _load_keys(self, *, renew: bool = False) -> KeySet:
+        if self._keys is None or renew:
+            self._keys = KeySet.import_key_set(await self._fetch(self._metadata["jwks_uri"]))  # type: ignore[arg-type]
+        return self._keys
+
+    async def _fetch(self, address: str) -> dict[str, Any]:
+        try:
+            async with httpx2.AsyncClient(timeout=TIMEOUT_SECONDS) as client:
+                reply = await client.get(address)
+                reply.raise_for_status()
+                body = reply.json()
+        except (httpx2.HTTPError, ValueError) as error:
+            raise _unavailable(type(error).__name__) from error
+        if not isinstance(body, dict):
+            raise _unavailable("its metadata is no JSON object")
+        return body
+
+
+def _rejected(reason: str) -> ApiError:
+    return ApiError(f"The sign-in failed: {reason}. Try again.", status=401, code="sign_in_failed")
+
+
+def _unavailable(reason: str) -> ApiError:
+    message = f"The sign-in provider does not answer as expected ({reason})."
+    return ApiError(message, status=502, code="sign_in_unavailable", retry_after=5)

@@ -1,0 +1,185 @@
+"""`/v1/conversations`: conversations of the Responses API and their items, of the caller's API key."""
+
+from __future__ import annotations
+
+import secrets
+import time
+from typing import Annotated, Any, Literal
+
+from fastapi import APIRouter, Path, Query, Request
+from pydantic import Field
+
+from rl_conductor_server.api.body import read_json
+from rl_conductor_server.api.openai_responses.conversation import conversation_not_found
+from rl_conductor_server.api.openai_responses.items import input_item
+from rl_conductor_server.api.openai_responses.schema import Item
+from rl_conductor_server.endpoints.dependencies import Caller, ServiceDependency, json_body
+from rl_conductor_server.errors import ApiError, invalid_request
+from rl_conductor_server.request_validation import Body, parse_body
+from rl_conductor_server.service import Service
+from rl_conductor_server.store import Conversation
+
+MAX_NEW_ITEMS = 20
+"""Maximum number of items of one request, as at OpenAI."""
+MetadataName = Annotated[str, Field(max_length=64)]
+MetadataValue = Annotated[str, Field(max_length=512)]
+Metadata = Annotated[dict[MetadataName, MetadataValue], Field(max_length=16)]
+ConversationId = Annotated[str, Path(max_length=64)]
+ItemId = Annotated[str, Path(max_length=64)]
+
+router = APIRouter(prefix="/v1/conversations")
+
+
+class CreateConversationBody(Body):
+    """The body of `POST /v1/conversations`."""
+
+    items: Annotated[tuple[Item, ...], Field(max_length=MAX_NEW_ITEMS)] | None = None
+    metadata: Metadata | None = None
+
+
+class UpdateConversationBody(Body):
+    """The body of `POST /v1/conversations/ID`."""
+
+    metadata: Metadata | None
+
+
+class AddItemsBody(Body):
+    """The body of `POST /v1/conversations/ID/items`."""
+
+    items: Annotated[tuple[Item, ...], Field(min_length=1, max_length=MAX_NEW_ITEMS)]
+
+
+@router.post("", openapi_extra=json_body(CreateConversationBody))
+async def create_conversation(http: Request, service: ServiceDependency, key: Caller) -> dict[str, Any]:
+    """Creates a conversation, with items or without."""
+    key.check_rate()
+    body = parse_body(CreateConversationBody, await _read(http, service))
+    conversation = Conversation(
+        id=f"conv_{secrets.token_hex(16)}", key=key.name, created=time.time(), metadata=body.metadata or {}
+    )
+    await service.store.conversations.create(conversation, _new_items(body.items or ()))
+    return _format(conversation)
+
+
+@router.get("/{conversation}")
+async def retrieve_conversation(
+    conversation: ConversationId, service: ServiceDependency, key: Caller
+) -> dict[str, Any]:
+    """Returns a conversation without its items."""
+    return _format(await _find(service, conversation, key.name))
+
+
+@router.post("/{conversation}", openapi_extra=json_body(UpdateConversationBody))
+async def update_conversation(
+    conversation: ConversationId, http: Request, service: ServiceDependency, key: Caller
+) -> dict[str, Any]:
+    """Replaces the metadata of a conversation."""
+    key.check_rate()
+    body = parse_body(UpdateConversationBody, await _read(http, service))
+    stored = await _find(service, conversation, key.name)
+    await service.store.conversations.set_metadata(conversation, body.metadata or {}, key=key.name)
+    return _format(stored.model_copy(update={"metadata": body.metadata or {}}))
+
+
+@router.delete("/{conversation}")
+async def delete_conversation(conversation: ConversationId, service: ServiceDependency, key: Caller) -> dict[str, Any]:
+    """Deletes a conversation and its items; the responses in it stay."""
+    await _find(service, conversation, key.name)
+    await service.store.conversations.delete(conversation, key=key.name)
+    return {"id": conversation, "object": "conversation.deleted", "deleted": True}
+
+
+@router.get("/{conversation}/items")
+async def list_conversation_items(
+    conversation: ConversationId,
+    service: ServiceDependency,
+    key: Caller,
+    *,
+    after: str | None = None,
+    limit: Annotated[int, Query(ge=1, le=100)] = 20,
+    order: Literal["asc", "desc"] = "desc",
+) -> dict[str, Any]:
+    """Lists the items of a conversation."""
+    await _find(service, conversation, key.name)
+    items = await service.store.conversations.list_items(
+        conversation, key=key.name, after=after, limit=limit + 1, newest_first=order == "desc"
+    )
+    if items is None:
+        raise invalid_request(f"this conversation has no item {after!r}", param="after")
+    return _page(items, limit)
+
+
+@router.post("/{conversation}/items", openapi_extra=json_body(AddItemsBody))
+async def add_conversation_items(
+    conversation: ConversationId, http: Request, service: ServiceDependency, key: Caller
+) -> dict[str, Any]:
+    """Adds items at the end of a conversation."""
+    key.check_rate()
+    body = parse_body(AddItemsBody, await _read(http, service))
+    await _find(service, conversation, key.name)
+    limit = service.settings.intake.messages
+    if await service.store.conversations.count_items(conversation, key=key.name) + len(body.items) > limit:
+        raise invalid_request(f"a conversation has at most {limit:,} items; create another one", param="items")
+    items = _new_items(body.items)
+    await service.store.conversations.add_items(conversation, items, key=key.name)
+    return _page(items, len(items))
+
+
+@router.get("/{conversation}/items/{item}")
+async def retrieve_conversation_item(
+    conversation: ConversationId, item: ItemId, service: ServiceDependency, key: Caller
+) -> dict[str, Any]:
+    """Returns an item of a conversation."""
+    return await _find_item(service, conversation, item, key.name)
+
+
+@router.delete("/{conversation}/items/{item}")
+async def delete_conversation_item(
+    conversation: ConversationId, item: ItemId, service: ServiceDependency, key: Caller
+) -> dict[str, Any]:
+    """Deletes an item, and returns the conversation."""
+    stored = await _find(service, conversation, key.name)
+    await _find_item(service, conversation, item, key.name)
+    await service.store.conversations.delete_item(conversation, item, key=key.name)
+    return _format(stored)
+
+
+async def _read(http: Request, service: Service) -> bytes:
+    intake = service.settings.intake
+    return await read_json(http, max_bytes=intake.body_bytes, seconds=intake.client_seconds)
+
+
+async def _find(service: Service, conversation: str, key: str) -> Conversation:
+    stored = await service.store.conversations.get(conversation, key=key)
+    if stored is None:
+        raise conversation_not_found(conversation)
+    return stored
+
+
+async def _find_item(service: Service, conversation: str, item: str, key: str) -> dict[str, Any]:
+    await _find(service, conversation, key)
+    body = await service.store.conversations.get_item(conversation, item, key=key)
+    if body is None:
+        raise ApiError(f"Item with id {item!r} not body.", status=404, code="item_not_found")
+    return body
+
+
+def _new_items(items: tuple[Item, ...]) -> list[dict[str, Any]]:
+    """Formats new items; each gets an id of its own, as an id of the client could be taken."""
+    suffix = secrets.token_hex(8)
+    return [input_item(item, f"{suffix}_{number}", keep_id=False) for number, item in enumerate(items)]
+
+
+def _page(items: list[dict[str, Any]], limit: int) -> dict[str, Any]:
+    page = items[:limit]
+    ends = {"first_id": page[0]["id"], "last_id": page[-1]["id"]} if page else {"first_id": "", "last_id": ""}
+    return {"object": "list", "data": page, "has_more": len(items) > limit} | ends
+
+
+def _format(conversation: Conversation) -> dict[str, Any]:
+    return {
+        "id": conversation.id,
+        "object": "conversation",
+        "created_at": int(conversation.created),
+        "metadata": conversation.metadata,
+    }

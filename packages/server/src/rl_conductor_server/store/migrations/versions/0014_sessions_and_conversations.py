@@ -1,0 +1,40 @@
+"""Adds the session of runs, the identity of browser sessions, and conversations of the Responses API."""
+
+import sqlalchemy as sa
+from alembic import op
+
+revision = "0014"
+down_revision = "0013"
+
+
+def upgrade() -> None:
+    op.add_column("runs", sa.Column("session", sa.String(128)))
+    op.create_index("runs_by_session", "runs", ["session", "created"])
+    op.add_column("sessions", sa.Column("identity", sa.Text))
+    op.create_table(
+        "conversations",
+        sa.Column("id", sa.String(64), primary_key=True),
+        sa.Column("key", sa.String(64), nullable=False),
+        sa.Column("created", sa.Float, nullable=False),
+        sa.Column("updated", sa.Float, nullable=False),
+        sa.Column("metadata", sa.Text, nullable=False),
+    )
+    op.create_index("conversations_by_time", "conversations", ["updated"])
+    op.create_table(
+        "conversation_items",
+        sa.Column("conversation", sa.String(64), primary_key=True),
+        sa.Column("id", sa.String(64), primary_key=True),
+        sa.Column("position", sa.BigInteger, nullable=False),
+        sa.Column("created", sa.Float, nullable=False),
+        sa.Column("body", sa.Text, nullable=False),
+    )
+    op.create_index("conversation_items_by_position", "conversation_items", ["conversation", "position"])
+    op.create_index("conversation_items_by_time", "conversation_items", ["created"])
+
+
+def downgrade() -> None:
+    op.drop_table("conversation_items")
+    op.drop_table("conversations")
+    op.drop_column("sessions", "identity")
+    op.drop_index("runs_by_session", "runs")
+    op.drop_column("runs", "session")

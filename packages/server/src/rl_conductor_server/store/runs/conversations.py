@@ -1,0 +1,159 @@
+"""Stores conversations of the Responses API: their metadata and their items in order."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from pydantic import Field
+from sqlalchemy import ColumnElement, Connection, delete, exists, func, select, update
+from sqlalchemy.dialects import postgresql, sqlite
+
+from rl_conductor.types import Text, Value
+from rl_conductor_server.store.reader import StoreReader
+from rl_conductor_server.store.tables import conversation_items, conversations
+from rl_conductor_server.store.write_behind import WriteBehindQueue
+
+ITEMS = conversation_items.c
+
+
+class Conversation(Value):
+    """A conversation of an API key."""
+
+    id: str
+    key: str
+    created: float
+    """Seconds since 1970."""
+    metadata: dict[Text, Text] = Field(default_factory=dict)
+
+
+class ConversationStore:
+    """Part of the `Store`. Items are deleted `retain_days` after they were added, a conversation after its last change.
+
+    Every method takes the API key that the conversation must belong to.
+    """
+
+    def __init__(self, reader: StoreReader, write_queue: WriteBehindQueue) -> None:
+        self._reader = reader
+        self._write_queue = write_queue
+        self._insert = (sqlite if reader.dialect == "sqlite" else postgresql).insert
+
+    async def create(self, conversation: Conversation, items: Sequence[dict[str, Any]]) -> None:
+        """Stores a new conversation with its first items."""
+        values = conversation.model_dump(exclude={"metadata"}) | {
+            "metadata": json.dumps(conversation.metadata),
+            "updated": conversation.created,
+        }
+
+        def write(connection: Connection) -> None:
+            connection.execute(self._insert(conversations).values(values))
+            self._append(connection, conversation.id, conversation.key, items)
+
+        await self._write_queue.execute(write)
+
+    async def get(self, conversation: str, *, key: str) -> Conversation | None:
+        """Returns a conversation if it belongs to this API key."""
+        await self._write_queue.flush()
+        row = (await self._reader.execute(select(conversations).where(_is_own(conversation, key)))).mappings().first()
+        if row is None:
+            return None
+        metadata = json.loads(row["metadata"])
+        return Conversation(id=row["id"], key=row["key"], created=row["created"], metadata=metadata)
+
+    async def set_metadata(self, conversation: str, metadata: dict[str, str], *, key: str) -> None:
+        """Replaces the metadata of a conversation."""
+        values = {"metadata": json.dumps(metadata), "updated": time.time()}
+        statement = update(conversations).where(_is_own(conversation, key)).values(values)
+        await self._write_queue.execute(lambda connection: connection.execute(statement).close())
+
+    async def delete(self, conversation: str, *, key: str) -> None:
+        """Deletes a conversation with its items; the responses in it stay."""
+
+        def erase(connection: Connection) -> None:
+            if connection.execute(delete(conversations).where(_is_own(conversation, key))).rowcount:
+                connection.execute(delete(conversation_items).where(ITEMS.conversation == conversation))
+
+        await self._write_queue.execute(erase)
+
+    def append(self, conversation: str, items: Sequence[dict[str, Any]], *, key: str) -> None:
+        """Adds items at the end of a conversation that was not deleted meanwhile, without waiting."""
+        self._write_queue.add(lambda connection: self._append(connection, conversation, key, items))
+
+    async def add_items(self, conversation: str, items: Sequence[dict[str, Any]], *, key: str) -> None:
+        """Adds items at the end of a conversation; items whose id it has already are left out."""
+        await self._write_queue.execute(lambda connection: self._append(connection, conversation, key, items))
+
+    def _append(self, connection: Connection, conversation: str, key: str, items: Sequence[dict[str, Any]]) -> None:
+        now = time.time()
+        touch = update(conversations).where(_is_own(conversation, key)).values(updated=now)
+        if not connection.execute(touch).rowcount or not items:
+            return
+        last = connection.execute(select(func.max(ITEMS.position)).where(ITEMS.conversation == conversation)).scalar()
+        rows = [
+            {"conversation": conversation, "id": item["id"], "created": now, "body": json.dumps(item)}
+            | {"position": position}
+            for position, item in enumerate(items, start=0 if last is None else last + 1)
+        ]
+        insert = self._insert(conversation_items).on_conflict_do_nothing(index_elements=["conversation", "id"])
+        connection.execute(insert, rows)
+
+    async def load_items(self, conversation: str, *, key: str, max_bytes: int) -> list[str] | None:
+        """Returns all items as JSON, oldest first; `None` if they are longer than `max_bytes` together."""
+        await self._write_queue.flush()
+        is_own = ITEMS.conversation == conversation, _exists(conversation, key)
+        size = await self._reader.execute(select(func.sum(func.length(ITEMS.body))).where(*is_own))
+        if (size.scalar_one() or 0) > max_bytes:
+            return None
+        query = select(ITEMS.body).where(*is_own).order_by(ITEMS.position)
+        return list((await self._reader.execute(query)).scalars())
+
+    async def list_items(
+        self, conversation: str, *, key: str, after: str | None, limit: int, newest_first: bool
+    ) -> list[dict[str, Any]] | None:
+        """Returns up to `limit` items that follow item `after`; `None` if there is no such item."""
+        await self._write_queue.flush()
+        query = select(ITEMS.body).where(ITEMS.conversation == conversation, _exists(conversation, key)).limit(limit)
+        if after is not None:
+            rows = await self._reader.execute(select(ITEMS.position).where(_is_item(conversation, key, after)))
+            position = rows.scalar_one_or_none()
+            if position is None:
+                return None
+            query = query.where(ITEMS.position < position if newest_first else ITEMS.position > position)
+        query = query.order_by(ITEMS.position.desc() if newest_first else ITEMS.position)
+        return [json.loads(body) for body in (await self._reader.execute(query)).scalars()]
+
+    async def get_item(self, conversation: str, item: str, *, key: str) -> dict[str, Any] | None:
+        """Returns an item."""
+        await self._write_queue.flush()
+        rows = await self._reader.execute(select(ITEMS.body).where(_is_item(conversation, key, item)))
+        body = rows.scalar_one_or_none()
+        return None if body is None else json.loads(body)
+
+    async def delete_item(self, conversation: str, item: str, *, key: str) -> None:
+        statement = delete(conversation_items).where(_is_item(conversation, key, item))
+        await self._write_queue.execute(lambda connection: connection.execute(statement).close())
+
+    async def count_items(self, conversation: str, *, key: str) -> int:
+        """Returns the number of items."""
+        await self._write_queue.flush()
+        query = select(func.count()).where(ITEMS.conversation == conversation, _exists(conversation, key))
+        count: int = (await self._reader.execute(query)).scalar_one()
+        return count
+
+    def delete_old(self, connection: Connection, *, before: float) -> None:
+        connection.execute(delete(conversation_items).where(ITEMS.created < before))
+        connection.execute(delete(conversations).where(conversations.c.updated < before))
+
+
+def _is_own(conversation: str, key: str) -> ColumnElement[bool]:
+    return (conversations.c.id == conversation) & (conversations.c.key == key)
+
+
+def _exists(conversation: str, key: str) -> ColumnElement[bool]:
+    return exists().where(_is_own(conversation, key))
+
+
+def _is_item(conversation: str, key: str, item: str) -> ColumnElement[bool]:
+    return (ITEMS.conversation == conversation) & (ITEMS.id == item) & _exists(conversation, key)

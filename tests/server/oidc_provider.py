@@ -1,0 +1,113 @@
+"""A real OpenID Connect provider on the loopback interface, which checks what clients send, and can misbehave."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import secrets
+import socket
+import time
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import urlencode
+
+from joserfc import jwt
+from joserfc.jwk import RSAKey
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse, RedirectResponse, Response
+from starlette.routing import Route
+from uvicorn import Config, Server
+
+from server.conftest import listening
+
+CLIENT_ID, CLIENT_SECRET = "conductor", "the-client-secret"
+KEY = RSAKey.generate_key(2048, {"kid": "one"})
+OTHER_KEY = RSAKey.generate_key(2048, {"kid": "one"})
+
+
+@dataclass
+class Provider:
+    """What the provider says about the user, who is signed in there already."""
+
+    issuer: str = ""
+    claims: dict[str, Any] = field(default_factory=lambda: {"email": "ann@example.com", "email_verified": True})
+    info: dict[str, Any] | None = None
+    """What the user info endpoint says, if there is one."""
+    changed: dict[str, Any] = field(default_factory=dict)
+    """Claims of the ID token that are wrong."""
+    key: RSAKey = field(default_factory=lambda: KEY)
+    """Signs the ID token."""
+    algorithm: str = "RS256"
+    error: str | None = None
+    """Refuses to sign the user in."""
+    codes: dict[str, dict[str, str]] = field(default_factory=dict)
+
+    def app(self) -> Starlette:
+        routes = [
+            Route("/.well-known/openid-configuration", self.metadata),
+            Route("/authorize", self.authorize),
+            Route("/token", self.token, methods=["POST"]),
+            Route("/keys", self.keys),
+            Route("/userinfo", self.userinfo),
+        ]
+        return Starlette(routes=routes)
+
+    async def metadata(self, _: Request) -> Response:
+        addresses = {"authorization_endpoint": "authorize", "token_endpoint": "token", "jwks_uri": "keys"}
+        if self.info is not None:
+            addresses["userinfo_endpoint"] = "userinfo"
+        found = {name: f"{self.issuer}/{path}" for name, path in addresses.items()}
+        return JSONResponse({"issuer": self.issuer, **found})
+
+    async def authorize(self, http: Request) -> Response:
+        sent = dict(http.query_params)
+        assert sent["client_id"] == CLIENT_ID
+        assert (sent["response_type"], sent["code_challenge_method"]) == ("code", "S256")
+        assert "openid" in sent["scope"].split()
+        answer = {"state": sent["state"]}
+        if self.error is not None:
+            answer["error"] = self.error
+        else:
+            answer["code"] = secrets.token_urlsafe()
+            self.codes[answer["code"]] = sent
+        return RedirectResponse(f"{sent['redirect_uri']}?{urlencode(answer)}", status_code=302)
+
+    async def token(self, http: Request) -> Response:
+        expected = base64.b64encode(f"{CLIENT_ID}:{CLIENT_SECRET}".encode()).decode()
+        if http.headers.get("authorization") != f"Basic {expected}":
+            return JSONResponse({"error": "invalid_client"}, status_code=401)
+        async with http.form() as form:
+            fields = {name: str(value) for name, value in form.items()}
+        sent = self.codes.pop(fields["code"], None)  # a code is used once
+        digest = hashlib.sha256(fields.get("code_verifier", "").encode()).digest()
+        challenge = base64.urlsafe_b64encode(digest).decode().rstrip("=")
+        if sent is None or sent["code_challenge"] != challenge or sent["redirect_uri"] != fields["redirect_uri"]:
+            return JSONResponse({"error": "invalid_grant"}, status_code=400)
+        return JSONResponse({"access_token": "at", "token_type": "Bearer", "id_token": self._id_token(sent["nonce"])})
+
+    def _id_token(self, nonce: str) -> str:
+        now = int(time.time())
+        base = {"iss": self.issuer, "aud": CLIENT_ID, "sub": "user-1", "nonce": nonce, "iat": now, "exp": now + 300}
+        claims = {name: value for name, value in (base | self.claims | self.changed).items() if value is not None}
+        return jwt.encode({"alg": self.algorithm, "kid": "one"}, claims, self.key, algorithms=[self.algorithm])
+
+    async def keys(self, _: Request) -> Response:
+        return JSONResponse({"keys": [KEY.as_dict(private=False)]})
+
+    async def userinfo(self, http: Request) -> Response:
+        assert http.headers["authorization"] == "Bearer at"
+        return JSONResponse(self.info)
+
+
+@asynccontextmanager
+async def provider_running(host: str = "127.0.0.1") -> AsyncGenerator[Provider, None]:
+    """Runs a provider while the block does."""
+    provider = Provider()
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        provider.issuer = f"http://{host}:{listener.getsockname()[1]}"
+        server = Server(Config(provider.app(), log_level="error", lifespan="off"))
+        async with listening(server, listener):
+            yield provider

@@ -1,0 +1,265 @@
+"""Tests of the sign-in at an OpenID Connect provider, which runs on the loopback interface."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import AsyncGenerator
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+import httpx
+import pytest
+from pydantic import ValidationError
+
+from rl_conductor.errors import ConfigError
+from rl_conductor_server.auth.keys import hash_key
+from rl_conductor_server.settings import OidcEntry, PeopleEntry
+from rl_conductor_server.web.sessions import COOKIE, LOGIN_COOKIE
+from server.chat_requests import post
+from server.conftest import At, Serve
+from server.oidc_provider import CLIENT_ID, CLIENT_SECRET, OTHER_KEY, Provider, provider_running
+from server.pages import ADMIN, GUARDED, ask
+
+BROWSER = {"accept": "text/html,*/*"}
+OURS = {"sec-fetch-site": "same-origin"}
+KEYS: Any = {"red": {"sha256": hash_key("red-key")}, "blue": {"sha256": hash_key("blue-key")}}
+ANN = {"emails": ["Ann@example.com"]}
+
+
+@pytest.fixture
+async def provider(monkeypatch: pytest.MonkeyPatch) -> AsyncGenerator[Provider, None]:
+    monkeypatch.setenv("OIDC_CLIENT_SECRET", CLIENT_SECRET)
+    async with provider_running() as running:
+        yield running
+
+
+def oidc(provider: Provider, **more: Any) -> dict[str, Any]:
+    return {"issuer": provider.issuer, "client_id": CLIENT_ID, "admins": ANN} | more
+
+
+async def at_provider(at: At, next_page: str = "/") -> str:
+    """Begins a sign-in, and returns the address with which the provider sends the browser back."""
+    begun = await at.http.get("/sign-in/provider", params={"next": next_page})
+    assert begun.status_code == 303, begun.text
+    async with httpx.AsyncClient() as client:
+        back = await client.get(begun.headers["location"])
+    return str(back.headers["location"])
+
+
+async def sign_in(at: At, next_page: str = "/") -> httpx.Response:
+    return await at.http.get(await at_provider(at, next_page))
+
+
+async def test_an_administrator_signs_in_and_out(serve: Serve, provider: Provider) -> None:
+    at = await serve(keys=KEYS, oidc=oidc(provider))
+    run = await ask(at)
+    assert (await at.http.get(f"/runs/{run}", headers=BROWSER)).headers["location"].startswith("/sign-in?")
+    assert "Sign in with your account" in (await at.http.get("/sign-in")).text
+    done = await sign_in(at, f"/runs/{run}")
+    assert done.status_code == 200
+    assert f'content="0; url=/runs/{run}"' in done.text
+    text = (await at.http.get(f"/runs/{run}")).text
+    assert "Say something." in text
+    assert "ann@example.com" in text
+    for path in ("/spending", "/routes", "/sessions"):
+        assert (await at.http.get(path)).status_code == 200
+    stolen = dict(at.http.cookies)
+    await at.http.post("/sign-out", data={"": ""}, headers=OURS)
+    at.http.cookies.update(stolen)
+    assert (await at.http.get("/")).status_code == 401
+
+
+async def test_both_cookies_have_the_flags_that_protect_them(serve: Serve, provider: Provider) -> None:
+    at = await serve(keys=KEYS, oidc=oidc(provider, public_url="https://conductor.example"))
+    begun = await at.http.get("/sign-in/provider")
+    sent = parse_qs(urlsplit(begun.headers["location"]).query)
+    assert sent["redirect_uri"] == ["https://conductor.example/sign-in/callback"]
+    assert sent["code_challenge_method"] == ["S256"]
+    assert {"Secure", "HttpOnly", "SameSite=lax", "Path=/sign-in", "Max-Age=600"} <= flags(begun, LOGIN_COOKIE)
+    cookie = at.http.cookies.get(LOGIN_COOKIE) or begun.headers["set-cookie"].split(";")[0].partition("=")[2]
+    async with httpx.AsyncClient() as client:
+        back = urlsplit(str((await client.get(begun.headers["location"])).headers["location"]))
+    done = await at.http.get(f"{back.path}?{back.query}", headers={"cookie": f"{LOGIN_COOKIE}={cookie}"})
+    assert {"Secure", "HttpOnly", "SameSite=strict"} <= flags(done, COOKIE)
+
+
+def flags(reply: httpx.Response, cookie: str) -> set[str]:
+    (header,) = [value for value in reply.headers.get_list("set-cookie") if value.startswith(f"{cookie}=")]
+    return set(header.split("; ")[1:])
+
+
+async def test_a_reader_sees_the_runs_of_one_key_and_changes_nothing(serve: Serve, provider: Provider) -> None:
+    provider.claims = {"groups": ["staff", "team-red"]}
+    readers = {"red": {"groups": ["team-red"]}}
+    at = await serve(keys=KEYS, oidc=oidc(provider, readers=readers))
+    metadata: Any = {"metadata": {"session_id": "s"}}
+    mine = await ask(at, "Mine?", **metadata)
+    theirs = (
+        await post(
+            at, {"authorization": "Bearer blue-key"}, messages=[{"role": "user", "content": "Theirs?"}], **metadata
+        )
+    ).headers["x-conductor-run"]
+    await at.service.store.write_queue.flush()
+    assert (await sign_in(at)).status_code == 200
+    for path in ("/", "/?key=blue", "/sessions/turns?key=blue&session=s"):
+        text = (await at.http.get(path)).text
+        assert "Theirs?" not in text, path
+        assert "Mine?" in text or path == "/?key=blue"
+    assert "blue" not in (await at.http.get("/sessions")).text
+    shown = (await at.http.get(f"/runs/{mine}")).text
+    assert "Mine?" in shown
+    assert "Replay with" not in shown
+    assert "feedback-form" not in shown
+    for path in (f"/runs/{theirs}", f"/runs/{theirs}/download", f"/runs/{mine}/beside/{theirs}"):
+        assert (await at.http.get(path)).status_code == 404, path
+    async with at.http.stream("GET", f"/feed?run={theirs}") as feed:
+        assert "event: change" not in "".join([chunk async for chunk in feed.aiter_text()])
+    for path in ("/routes", "/spending"):
+        assert (await at.http.get(path)).status_code == 403, path
+    fields = {"round": "0", "step": "0", "worker": "a", "subtask": "x", "thumb": "up"}
+    for path in (f"/runs/{mine}/replay", f"/runs/{mine}/feedback"):
+        assert (await at.http.post(path, data=fields, headers=OURS)).status_code == 403, path
+
+
+@pytest.mark.parametrize(
+    "claims",
+    [
+        {"email": "eve@example.com", "email_verified": True},
+        {"email": "ann@example.com", "email_verified": False},
+        {"email": "ann@example.com"},
+        {"email": "ann@example.com.evil.example", "email_verified": True},
+        {"groups": "team-red"},
+        {},
+    ],
+)
+async def test_others_are_refused(serve: Serve, provider: Provider, claims: dict[str, Any]) -> None:
+    provider.claims = claims
+    at = await serve(keys=KEYS, oidc=oidc(provider, readers={"red": {"groups": ["team-red"]}}))
+    refused = await sign_in(at)
+    assert refused.status_code == 403
+    assert "may not open these pages" in refused.text
+    assert COOKIE not in refused.cookies
+    assert (await at.http.get("/")).status_code == 401
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"iss": "https://evil.example"},
+        {"aud": "another-client"},
+        {"aud": [CLIENT_ID, "another"], "azp": "another"},
+        {"nonce": "another"},
+        {"nonce": None},
+        {"exp": int(time.time()) - 3600},
+        {"exp": None},
+        {"sub": None},
+    ],
+)
+async def test_a_token_with_wrong_claims_is_refused(serve: Serve, provider: Provider, changed: dict[str, Any]) -> None:
+    provider.changed = changed
+    at = await serve(keys=KEYS, oidc=oidc(provider))
+    refused = await sign_in(at)
+    assert refused.status_code == 401
+    assert COOKIE not in refused.cookies
+    assert CLIENT_SECRET not in refused.text
+
+
+async def test_a_token_with_another_signature_is_refused(serve: Serve, provider: Provider) -> None:
+    provider.key = OTHER_KEY
+    at = await serve(keys=KEYS, oidc=oidc(provider))
+    assert (await sign_in(at)).status_code == 401
+
+
+async def test_an_answer_to_another_sign_in_is_refused(serve: Serve, provider: Provider) -> None:
+    at = await serve(keys=KEYS, oidc=oidc(provider))
+    back = await at_provider(at)
+    other_state = re.sub(r"state=[^&]+", "state=another", back)
+    for address, cookies in ((other_state, True), (re.sub(r"state=[^&]+", "", back), True), (back, False)):
+        if not cookies:
+            at.http.cookies.clear()
+        refused = await at.http.get(address)
+        assert refused.status_code == 401, address
+        assert COOKIE not in refused.cookies
+
+
+async def test_an_answer_is_accepted_once(serve: Serve, provider: Provider) -> None:
+    at = await serve(keys=KEYS, oidc=oidc(provider))
+    back = await at_provider(at)
+    login = at.http.cookies[LOGIN_COOKIE]
+    assert (await at.http.get(back)).status_code == 200
+    at.http.cookies.clear()
+    again = await at.http.get(back, headers={"cookie": f"{LOGIN_COOKIE}={login}"})
+    assert again.status_code == 401
+    forged = await at.http.get(back, headers={"cookie": f"{LOGIN_COOKIE}={login[:-4]}AAAA"})
+    assert forged.status_code == 401
+
+
+async def test_a_refusal_of_the_provider_is_shown(serve: Serve, provider: Provider) -> None:
+    provider.error = "access_denied"
+    at = await serve(keys=KEYS, oidc=oidc(provider))
+    refused = await sign_in(at)
+    assert refused.status_code == 401
+    assert "the provider refused it" in refused.text
+
+
+@pytest.mark.parametrize("page", ["https://evil.example/", "//evil.example", "/\\evil.example", "/%2fevil.example"])
+async def test_signing_in_never_leads_to_another_site(serve: Serve, provider: Provider, page: str) -> None:
+    at = await serve(keys=KEYS, oidc=oidc(provider))
+    done = await sign_in(at, page)
+    assert 'content="0; url=/"' in done.text
+    assert "evil" not in done.text
+
+
+async def test_a_right_that_was_taken_away_ends_the_session(serve: Serve, provider: Provider) -> None:
+    at = await serve(keys=KEYS, oidc=oidc(provider))
+    await sign_in(at)
+    cookies = {"cookie": f"{COOKIE}={at.http.cookies[COOKIE]}"}
+    other = await serve(keys=KEYS, oidc=oidc(provider, admins={"emails": ["bob@example.com"]}))  # over the same store
+    none = await serve(**GUARDED)
+    assert (await at.http.get("/", headers=cookies)).status_code == 200
+    assert (await other.http.get("/", headers=cookies)).status_code == 401
+    assert (await none.http.get("/", headers=cookies)).status_code == 401
+
+
+async def test_the_user_info_is_read_if_the_token_has_no_email(serve: Serve, provider: Provider) -> None:
+    provider.claims, provider.info = {}, {"sub": "user-1", "email": "ann@example.com", "email_verified": True}
+    at = await serve(keys=KEYS, oidc=oidc(provider))
+    assert (await sign_in(at)).status_code == 200
+    provider.info = provider.info | {"sub": "user-2"}
+    assert (await sign_in(at)).status_code == 401
+
+
+async def test_administrators_keys_work_beside_the_provider(serve: Serve, provider: Provider) -> None:
+    at = await serve(**GUARDED, oidc=oidc(provider))
+    signed_in = await at.http.post("/sign-in", data={"key": ADMIN}, headers=OURS)
+    assert signed_in.status_code == 303
+    assert (await at.http.get("/spending")).status_code == 200
+
+
+async def test_a_provider_that_does_not_answer_is_an_error_page(serve: Serve, provider: Provider) -> None:
+    wrong = {"issuer": f"{provider.issuer}/nothing"}
+    at = await serve(keys=KEYS, oidc=oidc(provider) | wrong)
+    failed = await at.http.get("/sign-in/provider")
+    assert failed.status_code == 502
+    assert "does not answer as expected" in failed.text
+
+
+async def test_a_missing_secret_is_an_error_at_the_start(serve: Serve, provider: Provider) -> None:
+    with pytest.raises(ConfigError, match="set NO_SUCH_VARIABLE to the client secret"):
+        await serve(keys=KEYS, oidc=oidc(provider, client_secret_env="NO_SUCH_VARIABLE"))
+
+
+@pytest.mark.parametrize(
+    "issuer", ["http://idp.example", "https://idp.example?x=1", "ftp://idp.example", "http://localhost.evil.example"]
+)
+def test_an_issuer_needs_https(issuer: str) -> None:
+    with pytest.raises(ValidationError):
+        OidcEntry(issuer=issuer, client_id="x")
+
+
+def test_an_administrator_who_is_also_a_reader_sees_everything() -> None:
+    people = PeopleEntry(groups=frozenset({"staff"}))
+    entry = OidcEntry(issuer="https://idp.example", client_id="x", admins=people, readers={"red": people})
+    assert entry.role_of(None, {"staff"}) == (True, None)
+    assert entry.role_of("staff", ()) == (False, None)
