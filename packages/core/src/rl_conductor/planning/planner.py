@@ -52,8 +52,9 @@ class Planner:
 
     model: Model
     form: Form | None = None
-    """Output format of plans. `None` selects it by the model's capabilities: `object` for a model that supports JSON
-    schemas but no grammars, otherwise `lists`."""
+    """Output format of plans. `None` selects it by the model's capabilities: `rows` for one whose decoding a grammar
+    constrains, `object` for one that supports JSON schemas only, otherwise `lists`. With a roster other than `cards`,
+    it is `lists` instead of `rows`, because trained planners need the form of their training."""
     roster: Roster = "cards"
     examples: int | Sequence[PlanExample] = 3
     """Number of built-in worked examples in the prompt, at most 4; or your own examples instead, of which the prompt
@@ -160,7 +161,11 @@ class Planner:
     def plan_form(self) -> Form:
         """The output format of plans: `form`, or the default for the model's capabilities."""
         can = self.model.capabilities
-        return self.form or ("lists" if can.grammar or not can.json_schema else "object")
+        if self.form or not (can.grammar or can.json_schema):
+            return self.form or "lists"
+        if can.grammar:
+            return "rows" if self.roster == "cards" else "lists"
+        return "object"
 
     def plannable(self, space: PlanSpace) -> PlanSpace:
         """Returns `space` as far as plans can express it: in `lists`, every step sees all inputs.
@@ -301,7 +306,7 @@ def _log_unconstrained(planner: str, reason: str) -> None:
 
 def _may_be_truncated(plan: Plan) -> bool:
     """Returns whether a text that reached the token limit may have ended before the last step of its plan."""
-    return plan.form == "lines" or not {CLOSED, UNENDED}.isdisjoint(plan.repairs)
+    return plan.form in ("rows", "lines") or not {CLOSED, UNENDED}.isdisjoint(plan.repairs)
 
 
 @dataclass
@@ -318,14 +323,21 @@ class _StreamWatcher:
     def feed(self, delta: str) -> None:
         """Processes the next text delta."""
         self.plan_request.run.emit(PlanDelta(round=self.plan_request.round_index, text=delta))
+        begins_step = _begins_step(self.text, delta, self.form)
         self.text += delta
-        if "{" in delta and self._may_have_begun_step():
+        if begins_step and self.parses < MAX_EARLY_PARSES:
+            self.parses += 1
             steps = completed_steps(self.text, self.plan_request.space, self.form)
             for index, step in enumerate(steps[self.sent_steps :], self.sent_steps):
                 self.send(ReadyStep(index, step))
             self.sent_steps = len(steps)
 
-    def _may_have_begun_step(self) -> bool:
-        """Whether the text can contain another complete step; the number of times that it is parsed is bounded."""
-        self.parses += self.form != "lists"
-        return self.form != "lists" and self.parses <= MAX_EARLY_PARSES
+
+def _begins_step(text: str, delta: str, form: Form) -> bool:
+    """Returns whether a step may begin in `delta`, the continuation of `text`, so that the one before it is complete.
+
+    In `lists`, no step is complete before the end.
+    """
+    if form == "rows":
+        return "\n[" in text[-1:] + delta
+    return form != "lists" and "{" in delta
