@@ -42,7 +42,7 @@ def parse(text: str, space: PlanSpace, *, form: Form = "lists", repair: bool, sh
     Args:
         text: the Conductor's reply; reasoning may precede the plan.
         space: the allowed plans.
-        form: the requested form; with `repair` any form is recognised.
+        form: the requested form; with `repair` any form is recognised, and `Plan.form` says which it was.
         repair: repair mistakes and list them in `Plan.repairs`, instead of accepting the exact form only.
         shorten: with `repair`, whether a plan with too many steps is shortened and a missing access list completed;
             otherwise such a plan is an error, for callers that can retry.
@@ -120,7 +120,7 @@ def _repaired(text: str, space: PlanSpace, form: Form, *, shorten: bool) -> Plan
     extracted = extract_plan(text, form, complete=shorten)
     if extracted.form != form:
         with suppress(WorkflowError):
-            return _exact(text, space, extracted.form).model_copy(update={"repairs": tuple(extracted.repairs)})
+            return _exact(text, space, extracted.form)
     if (count := len(extracted.steps)) > max(MAX_PARSED_STEPS, space.max_steps):
         raise WorkflowValidationError(space.wrong_count(count))
     steps, repairs = repair_steps(extracted.steps, space)

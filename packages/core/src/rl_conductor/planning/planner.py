@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 from contextlib import aclosing, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from typing import Self, cast
 
@@ -25,6 +25,7 @@ from rl_conductor.plan_text.forms import Form, Plan
 from rl_conductor.plan_text.grammar import GrammarTooLarge, constraint, relaxed_constraint
 from rl_conductor.plan_text.lenient_json import CLOSED, UNENDED
 from rl_conductor.plan_text.parser import completed_steps, parse
+from rl_conductor.planning.card_ranking import offered_space
 from rl_conductor.planning.plan_stream import PlanItem, PlanRequest, PlanStream, ReadyStep, read_plan
 from rl_conductor.planning.prompts import Rejection, planner_messages, rejection_messages
 from rl_conductor.pool.pool_file import PlannerEntry
@@ -131,6 +132,10 @@ class Planner:
 
         Closing the generator cancels the call in flight.
         """
+        space = plan_request.space
+        if self.roster == "cards":
+            offered = offered_space(space, plan_request.cards, plan_request.conversation)
+            plan_request = replace(plan_request, space=offered)
         try:
             response_format = self.response_format(plan_request.space)
         except ConfigError as error:
@@ -138,7 +143,7 @@ class Planner:
             return
         prompt = planner_messages(
             plan_request.conversation,
-            plan_request.space,
+            space,
             plan_request.cards,
             key=plan_request.run.fence_key,
             form=self.plan_form,
@@ -148,6 +153,7 @@ class Planner:
             previous_rounds=plan_request.previous_rounds,
             images=self.model.capabilities.images,
             context=self.model.capabilities.context,
+            offered=None if plan_request.space is space else plan_request.space,
         )
         plan_request.run.emit(PlanStarted(round=plan_request.round_index))
         sampler = _Sampler(self, plan_request, response_format, prompt)
