@@ -108,6 +108,7 @@ def _started_steps(text: str, form: Form) -> list[Any]:
 
 def _exact(text: str, space: PlanSpace, form: Form) -> Plan:
     reasoning, plan, raw_steps = READERS[form](text)
+    _check_count(len(raw_steps), space)
     steps = tuple(_step(raw, index, space) for index, raw in enumerate(raw_steps))
     workflow = _workflow(steps) if steps else None
     canonical = render(workflow, space, form, reasoning=reasoning if form == "object" else "")
@@ -117,12 +118,16 @@ def _exact(text: str, space: PlanSpace, form: Form) -> Plan:
 
 
 def _repaired(text: str, space: PlanSpace, form: Form, *, shorten: bool) -> Plan:
+    for other in READERS.keys() - {form}:
+        with suppress(WorkflowError):
+            plan = _exact(text, space, other)
+            if plan.workflow is not None:
+                return plan
     extracted = extract_plan(text, form, complete=shorten)
     if extracted.form != form:
         with suppress(WorkflowError):
             return _exact(text, space, extracted.form)
-    if (count := len(extracted.steps)) > max(MAX_PARSED_STEPS, space.max_steps):
-        raise WorkflowValidationError(space.wrong_count(count))
+    _check_count(len(extracted.steps), space)
     steps, repairs = repair_steps(extracted.steps, space)
     workflow = _workflow(steps) if steps else None
     if shorten and workflow is not None and (shorter := shorten_plan(workflow, space)) is not None:
@@ -136,6 +141,12 @@ def _repaired(text: str, space: PlanSpace, form: Form, *, shorten: bool) -> Plan
         form=extracted.form,
         repairs=tuple(all_repairs) or ("the plan was not spelled exactly",),
     )
+
+
+def _check_count(count: int, space: PlanSpace) -> None:
+    """Raises an error for a plan of far too many steps, which takes long to check."""
+    if count > max(MAX_PARSED_STEPS, space.max_steps):
+        raise WorkflowValidationError(space.wrong_count(count))
 
 
 def _allowed(

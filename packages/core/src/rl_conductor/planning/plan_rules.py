@@ -72,9 +72,9 @@ BRIEF_RULES = """\
 You are a conductor. You never answer a question: you plan how a team of models answers it.
 A plan has {steps}. A step has a model (its number), a subtask (plain instructions, at most {chars} characters: the \
 question, a part of it, or to check, correct or combine replies) and an access list: {access}
-Every model sees the question. The last step's reply goes to the user, so its subtask must ask for the complete \
-answer. Use one step if one model can do it alone; more if parts need different skills or a check is worth it. Steps \
-that don't read each other run at once."""
+Every model sees the question. The last step's reply goes to the user, so its subtask asks for the complete answer. \
+Use one step if one model can do it alone; more if parts need different skills or a check is worth it. Steps that \
+don't read each other run at once."""
 
 BRIEF_ACCESS = {
     "binary": '[] sees no earlier step, ["all"] sees the subtask and reply of each.',

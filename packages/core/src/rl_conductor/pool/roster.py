@@ -62,7 +62,7 @@ def _quoted_name(card: Card) -> str:
 def _units(cards: Sequence[Card]) -> str:
     """Explains the numbers on the cards, as far as there are any."""
     units = (
-        (any(card.accuracy for card in cards), "accuracy"),
+        (any(card.accuracy for card in cards), "accuracy in %"),
         (any(card.price is not None for card in cards), "$ per million tokens in/out"),
         (any(card.latency is not None for card in cards), "seconds"),
     )
@@ -81,11 +81,11 @@ def _brief_facts(card: Card, chars: int) -> Iterator[str]:
         yield "; ".join(about)
     if card.accuracy:
         best = sorted(card.accuracy.items(), key=lambda item: -item[1])[:MAX_DOMAINS]
-        yield ", ".join(f"{domain} {accuracy:.0%}" for domain, accuracy in best)
+        yield ", ".join(f"{domain} {100 * accuracy:.0f}" for domain, accuracy in best)
     if card.price is not None:
         price, per_call = card.price, f" + ${card.price.per_call:f} a call" if card.price.per_call else ""
         is_free = not (price.input or price.output or price.per_call)
-        yield "free" if is_free else f"${price.input:f}/${price.output:f}{per_call}"
+        yield "free" if is_free else f"${price.input:f}/{price.output:f}{per_call}"
     if card.latency is not None:
         yield f"{card.latency:.1f} s" if card.latency < 2 else f"{card.latency:.0f} s"
 
