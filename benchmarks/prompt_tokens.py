@@ -20,7 +20,7 @@ import tiktoken
 from rich.console import Console
 from rich.table import Table
 
-from rl_conductor import Card, Conductor, Message, Planner, Policy, Price, ScriptedModel, Worker
+from rl_conductor import Card, Conductor, Message, Planner, Policy, Price, ScriptedModel, Worker, WorkerPool
 from rl_conductor.plan_text import render
 from rl_conductor.types import Request
 from rl_conductor.workflow import Step, Workflow
@@ -84,7 +84,7 @@ def run(
     """Runs one turn; returns the planner's request and those of the workers."""
     planner, worker = ScriptedModel(lambda _: plan_text(workers)), ScriptedModel(lambda _: reply)
     pool = [Worker.of(card.name, worker, card=card) for card in cards(workers)]
-    Conductor(Planner(model=planner, form=form, samples=1), pool).run_sync(conversation)
+    Conductor(Planner(model=planner, form=form, samples=1), WorkerPool(pool)).run_sync(conversation)
     return planner.requests[0], worker.requests
 
 

@@ -47,8 +47,8 @@ def offered_space(space: PlanSpace, cards: Sequence[Card], conversation: Sequenc
         required += [name for name in names if name in space.last][:MAX_FINAL_WORKERS]
     for rule in space.attachments:
         required += [name for name in names if name in rule.readers][:MAX_FINAL_WORKERS]
-    shown = list(dict.fromkeys((*required, *names)))[: max(MAX_CARDS, len(set(required)))]
-    return space.model_copy(update={"allowed": frozenset(shown)})
+    offered = list(dict.fromkeys((*required, *names)))[: max(MAX_CARDS, len(set(required)))]
+    return space.model_copy(update={"allowed": frozenset(offered)})
 
 
 def _rank(cards: Sequence[Card], conversation: Sequence[Message]) -> list[Card]:
@@ -56,8 +56,8 @@ def _rank(cards: Sequence[Card], conversation: Sequence[Message]) -> list[Card]:
     scores = _scores(cards, conversation)
     by_score = sorted(cards, key=lambda card: (-scores[card.name], -card.mean_accuracy))
     matching = [card for card in by_score[: int(MATCHING_SHARE * MAX_CARDS)] if scores[card.name] > 0]
-    chosen = {card.name for card in matching}
-    others = [card for card in cards if card.name not in chosen]
+    matching_names = {card.name for card in matching}
+    others = [card for card in cards if card.name not in matching_names]
     return [*matching, *sorted(others, key=lambda card: (-card.mean_accuracy, -scores[card.name]))]
 
 
@@ -67,10 +67,11 @@ def _scores(cards: Sequence[Card], conversation: Sequence[Message]) -> dict[str,
     }
     frequency = Counter(stem for words in stems.values() for stem in words)
     texts = [message.text for message in conversation]
-    wanted = Counter(_stems("\n".join(texts)[-MAX_CHARS:]))
-    wanted.update(_stems(texts[-1][-MAX_CHARS:] if texts else ""))
+    question_stems = Counter(_stems("\n".join(texts)[-MAX_CHARS:]))
+    question_stems.update(_stems(texts[-1][-MAX_CHARS:] if texts else ""))
     return {
-        name: sum(wanted[stem] * log(len(cards) / frequency[stem]) for stem in words) for name, words in stems.items()
+        name: sum(question_stems[stem] * log(len(cards) / frequency[stem]) for stem in words)
+        for name, words in stems.items()
     }
 
 

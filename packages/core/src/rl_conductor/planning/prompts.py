@@ -121,7 +121,7 @@ def planner_messages(
         cards: the cards of the whole pool, in its order.
         key: the conversation's key, from which the delimiters are derived.
         form: the output format of the plan.
-        roster: how much of each worker's card is shown.
+        roster: how much of each worker's card is settings.
         examples: the number of built-in worked examples to include, or the user's own examples instead.
         instructions: the user's own instructions for plans.
         previous_rounds: plans and answers of the previous rounds, oldest first.
@@ -137,8 +137,8 @@ def planner_messages(
         selected = nearest_examples(examples, question, space)
     is_general = roster == "cards" and isinstance(examples, int)
     prefix_space = _for_any_question(space) if is_general else space
-    shown = _Shown(form, roster, selected, instructions, lists_models=offered is None)
-    messages = list(_prefix(prefix_space, shown, ByIdentity(cards)))
+    settings = _PrefixSettings(form, roster, selected, instructions, lists_models=offered is None)
+    messages = list(_prefix(prefix_space, settings, ByIdentity(cards)))
     pictures = attached_images(conversation) if images else ()
     if roster == "cards":
         turns = transcript_turns(conversation, key, max_chars=max_chars, inputs=inputs)
@@ -154,7 +154,7 @@ def planner_messages(
     return tuple(messages)
 
 
-class _Shown(NamedTuple):
+class _PrefixSettings(NamedTuple):
     """The settings of a prompt's beginning."""
 
     form: Form
@@ -165,21 +165,21 @@ class _Shown(NamedTuple):
 
 
 @lru_cache(maxsize=64)
-def _prefix(space: PlanSpace, shown: _Shown, cards: ByIdentity[Sequence[Card]]) -> tuple[Message, ...]:
+def _prefix(space: PlanSpace, settings: _PrefixSettings, cards: ByIdentity[Sequence[Card]]) -> tuple[Message, ...]:
     """Builds the turns before the question, which are the same for all questions with the same examples."""
-    form, is_brief = shown.form, shown.roster == "cards"
+    form, is_brief = settings.form, settings.roster == "cards"
     sections = [brief_rules(space, form)] if is_brief else [SYSTEM, rules(space, form)]
-    if shown.lists_models:
-        sections.append(_models(space, cards.value, shown.roster))
-    if shown.instructions:
-        sections.append(INSTRUCTIONS.format(instructions=shown.instructions))
+    if settings.lists_models:
+        sections.append(_models(space, cards.value, settings.roster))
+    if settings.instructions:
+        sections.append(INSTRUCTIONS.format(instructions=settings.instructions))
     messages = [Message.system("\n\n".join(sections))]
-    if isinstance(shown.examples, int):
-        demonstrations = worked_examples(space, form, cards.value, shown.roster)[: shown.examples]
+    if isinstance(settings.examples, int):
+        demonstrations = worked_examples(space, form, cards.value, settings.roster)[: settings.examples]
     else:
         demonstrations = [
             (example.question, render(example.workflow, space, form, reasoning=example.reasoning))
-            for example in shown.examples
+            for example in settings.examples
         ]
     template = BRIEF_QUESTION if is_brief else QUESTION
     for question, plan in demonstrations:
