@@ -121,7 +121,7 @@ def planner_messages(
         cards: the cards of the whole pool, in its order.
         key: the conversation's key, from which the delimiters are derived.
         form: the output format of the plan.
-        roster: how much of each worker's card is settings.
+        roster: how much of each worker's card is shown.
         examples: the number of built-in worked examples to include, or the user's own examples instead.
         instructions: the user's own instructions for plans.
         previous_rounds: plans and answers of the previous rounds, oldest first.
