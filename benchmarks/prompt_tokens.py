@@ -1,8 +1,8 @@
 """Counts the tokens of plans and prompts, and the share of a planner's prompt that the next turn begins with.
 
 Run with `uv run python benchmarks/prompt_tokens.py [ENCODING]`; ENCODING is one of tiktoken's, by default `o200k_base`.
-The counts depend on the texts and the encoding, and by a few tokens on random nonces, but not on the machine. The framing
-of messages, which vendors count differently, is left out. No model is called and nothing is spent.
+The counts depend on the texts and the encoding, and by a few tokens on random nonces. The framing of
+messages, which vendors count differently, is left out. No model is called and nothing is spent.
 """
 
 from __future__ import annotations
