@@ -30,7 +30,7 @@ SAYS = {
     "plan-three": plan(("Solve it.", 0, []), ("Solve it otherwise.", 1, []), ("Compare the two.", 0, ["all"])),
     "plan-one": plan(("Solve it.", 0, [])),
     "plan-rude": plan(("\x1b[31mSolve\x1b[0m it.", 0, [])),
-    "plan-lists": 'model_id = [0]\nsubtasks = ["Solve it."]\naccess_list = [[]]',
+    "plan-lists": 'model_id: [0]\nsubtasks = ["Solve it."]\naccess_list = [[]]',
     "no-plan": "I would rather not.",
     "solver": "It is [bold]42[/bold].",
     "second": "It is 43.",

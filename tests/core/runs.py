@@ -36,6 +36,12 @@ def lines(*steps: tuple[int, str, list[Any]]) -> list[str]:
     return [f"{text}\n" for text in texts[:-1]] + texts[-1:]
 
 
+def rows(*steps: tuple[int, str, list[Any]]) -> list[str]:
+    """A plan in the form `rows`, a line each, ends of lines included but for the last."""
+    texts = [json.dumps(step) for step in steps]
+    return [f"{text}\n" for text in texts[:-1]] + texts[-1:]
+
+
 def workflow(*steps: tuple[str, str, Sequence[int]]) -> Workflow:
     """A workflow of (worker, subtask, access)."""
     return Workflow(
@@ -140,10 +146,12 @@ def sections(prompt: str) -> list[Section]:
 
 def evidence_in(prompt: str) -> list[tuple[str, str, str]]:
     """The (step, subtask, reply) that a prompt shows."""
-    parsed = sections(prompt)
-    subtasks, replies = parsed[::2], parsed[1::2]
-    assert [(s.tag, s.step) for s in subtasks] == [("subtask", r.step) for r in replies]
-    return [(str(r.step), s.content, r.content) for s, r in zip(subtasks, replies, strict=True)]
+    evidence = []
+    for section in sections(prompt):
+        subtask, _, reply = section.content.partition("\n")
+        assert (section.tag, subtask[:9]) == ("reply", "subtask: ")
+        evidence.append((str(section.step), str(json.loads(subtask[9:])), reply))
+    return evidence
 
 
 def prompt_of(request: Request) -> str:

@@ -230,15 +230,15 @@ def test_the_planner_reads_names_and_descriptions_of_agents_graphs_tools_and_fun
 
     ChatConductor(workers=workers, planner=planner).invoke("What is it?")
 
-    prompt_text = planner.requests[0].messages[0].text
-    assert [line for line in prompt_text.splitlines() if line.startswith("Model ")] == [
-        'Model 0 "math_expert"',
-        'Model 1 "research_expert": Finds facts on the web',
-        'Model 2 "prices": Looks up prices',
-        'Model 3 "sky": Tells the weather of a city',
-        'Model 4 "team": support_team',
-        'Model 5 "other"',
-        'Model 6 "named": Writes code; Python; free',
+    _, _, models = planner.requests[0].messages[0].text.partition("The models ($ per million tokens in/out):\n")
+    assert models.splitlines() == [
+        "0 math_expert",
+        "1 research_expert: Finds facts on the web",
+        "2 prices: Looks up prices",
+        "3 sky: Tells the weather of a city",
+        "4 team: support_team",
+        "5 other",
+        "6 named: Writes code; Python; free",
     ]
 
 

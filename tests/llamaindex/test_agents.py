@@ -92,15 +92,15 @@ def test_agents_in_a_list_keep_their_names_and_descriptions() -> None:
     llm = Conductor([weigher(), team, ScriptedModel("Hi.", name="writer")], planner=scripted)
     llm.complete("Why?")
     prompt = request_text(scripted.requests[0])
-    assert 'Model 0 "weigher": weighs kites' in prompt
-    assert 'Model 1 "clerk": weigher: weighs kites; clerk: writes' in prompt
+    assert "0 weigher: weighs kites" in prompt
+    assert "1 clerk: weigher: weighs kites; clerk: writes" in prompt
 
 
 def test_a_description_in_an_entry_replaces_the_agents_own() -> None:
     scripted = planner()
     worker = {"model": weigher(), "description": "a scale"}
     Conductor({"worker": worker, "writer": ScriptedModel("Hi.")}, planner=scripted).complete("Why?")
-    assert 'Model 0 "worker": a scale' in request_text(scripted.requests[0])
+    assert "0 worker: a scale" in request_text(scripted.requests[0])
 
 
 def test_an_agent_without_a_name_needs_one() -> None:
@@ -239,7 +239,7 @@ def test_a_workflow_gets_the_prompt_in_its_only_required_field() -> None:
     scripted = planner(plan((0, "Say it.", [])))
     llm = Conductor([Shouting(), ScriptedModel("Hi.", name="writer")], planner=scripted)
     assert "SAY IT." in llm.complete("Why?").text
-    assert 'Model 0 "Shouting": Repeats everything in capitals' in request_text(scripted.requests[0])
+    assert "0 Shouting: Repeats everything in capitals" in request_text(scripted.requests[0])
 
 
 def test_a_workflow_with_a_plain_start_event_needs_the_field() -> None:

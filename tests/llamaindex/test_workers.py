@@ -311,13 +311,13 @@ def test_the_planner_reads_names_and_descriptions() -> None:
 
     Conductor(workers, planner=scripted).complete("Why?")
 
-    text = scripted.requests[0].messages[0].text
-    assert [line for line in text.splitlines() if line.startswith("Model ")] == [
-        'Model 0 "math_expert"',
-        'Model 1 "rules": Knows the house rules; free',
-        f'Model 2 "archive": {INDEX_DESCRIPTION}; free',
-        'Model 3 "letters": Finds old letters; free',
-        'Model 4 "coder": Writes code; free',
+    _, _, models = scripted.requests[0].messages[0].text.partition("The models ($ per million tokens in/out):\n")
+    assert models.splitlines() == [
+        "0 math_expert",
+        "1 rules: Knows the house rules; free",
+        f"2 archive: {INDEX_DESCRIPTION}; free",
+        "3 letters: Finds old letters; free",
+        "4 coder: Writes code; free",
     ]
 
 

@@ -328,7 +328,7 @@ async def test_a_planner_that_writes_too_many_steps_does_not_lose_the_one_that_a
     brief = (reply.model_extra or {})["conductor"]["rounds"][0]
     assert len(brief["steps"]) == steps
     assert brief["steps"][-1]["subtask"].endswith("Combine.")
-    assert brief["plan"]["repairs"][0] == f"a plan of 3 steps was shortened to {steps}"
+    assert f"a plan of 3 steps was shortened to {steps}" in brief["plan"]["repairs"]
 
 
 async def test_a_low_effort_makes_a_shorter_plan(serve: Serve) -> None:

@@ -83,7 +83,7 @@ async def attacked(attack: str) -> None:
             for i in sorted(step.access)
         ]
         assert prompt_of(request).startswith(TASK.format(question=QUESTION))
-        own = {mark for mark in marks(prompt_of(request)) if f'<subtask step="1" mark="{mark}">' in prompt_of(request)}
+        own = {mark for mark in marks(prompt_of(request)) if f'<reply step="1" mark="{mark}">' in prompt_of(request)}
         assert not any(mark in results[i].text for mark in own for i in step.access)
 
 

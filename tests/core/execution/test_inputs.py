@@ -53,7 +53,7 @@ async def test_a_worker_that_reads_the_attachment_prepares_the_answer_of_one_tha
     assert message.text.startswith(f"{NOTES[kind]}\n\n")
     assert {part.type for part in message.content} == {"text"}
     assert (subtask_in(message.text), "a cat" in message.text) == ("Answer.", True)
-    prompt = planner.requests[0].messages[0].text
+    prompt = planner.requests[0].messages[-1].text
     assert f"The question has {kind} that only model 1 can read" in prompt
     assert differences(trace, await replay(trace)) == ()
 

@@ -11,12 +11,11 @@ import pytest
 
 from rl_conductor.execution import prompt_version
 from rl_conductor.plan_text import forms, json_schema
-from rl_conductor.planning import prompts, transcript
-from rl_conductor.planning.prompts import EXAMPLES
+from rl_conductor.planning import plan_rules, prompts, transcript, worked_examples
 from rl_conductor.pool import request_inputs, roster, worker_prompt
 from rl_conductor.text import delimiters
 
-PLANNER_TEXTS = [
+RULE_TEXTS = [
     "SYSTEM",
     "RULES",
     "RULE_LAST",
@@ -24,7 +23,11 @@ PLANNER_TEXTS = [
     "RULE_SUBTASK",
     "RULE_ATTACHMENTS",
     "RULE_INPUTS",
+    "BRIEF_RULES",
+]
+PLANNER_TEXTS = [
     "MODELS",
+    "BRIEF_QUESTION",
     "INSTRUCTIONS",
     "QUESTION",
     "REVIEW",
@@ -45,40 +48,49 @@ def test_it_stays_while_nothing_changes() -> None:
 @pytest.mark.parametrize(
     ("home", "text"),
     [
+        *((plan_rules, text) for text in RULE_TEXTS),
         *((prompts, text) for text in PLANNER_TEXTS),
+        (roster, "BRIEF_MODELS"),
         *((worker_prompt, text) for text in WORKER_TEXTS),
         *((request_inputs, text) for text in ("HIDDEN_INPUTS", "HIDDEN_TEXT")),
     ],
 )
 def test_it_changes_with_each_text(home: ModuleType, text: str, monkeypatch: pytest.MonkeyPatch) -> None:
     before = version()
-    for module in (home, prompt_version):
+    for module in (home, prompts, prompt_version):
         if hasattr(module, text):
             monkeypatch.setattr(module, text, f"{getattr(home, text)} And so on.")
     assert version() != before
 
 
 @pytest.mark.parametrize(
-    ("texts", "of"), [(name, of) for name in ("ACCESS", "FORMS", "ACCEPTS") for of in getattr(prompts, name)]
+    ("home", "texts", "of"),
+    [
+        *((prompts, "ACCEPTS", form) for form in prompts.ACCEPTS),
+        *(
+            (plan_rules, name, of)
+            for name in (
+                *("ACCESS", "FORMS", "FORMS_WITH_INPUTS"),
+                *("BRIEF_ACCESS", "BRIEF_FORMS", "BRIEF_FORMS_WITH_INPUTS"),
+            )
+            for of in getattr(plan_rules, name)
+        ),
+    ],
 )
-def test_it_changes_with_each_wording_of_a_choice(texts: str, of: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_it_changes_with_each_wording_of_a_choice(
+    home: ModuleType, texts: str, of: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     before = version()
-    monkeypatch.setitem(getattr(prompts, texts), of, "Otherwise.")
+    monkeypatch.setitem(getattr(home, texts), of, "Otherwise.")
     assert version() != before
 
 
-@pytest.mark.parametrize("form", ["lines", "object"])
-def test_it_changes_with_the_forms_that_have_inputs(form: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    before = version()
-    monkeypatch.setitem(prompts.FORMS_WITH_INPUTS, form, "Otherwise.")
-    assert version() != before
-
-
-@pytest.mark.parametrize("number", range(len(EXAMPLES)))
-def test_it_changes_with_each_worked_example(number: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    before = version()
-    changed = replace(EXAMPLES[number], reasoning="Otherwise.")
-    monkeypatch.setattr(prompts, "EXAMPLES", (*EXAMPLES[:number], changed, *EXAMPLES[number + 1 :]))
+@pytest.mark.parametrize("name", ["EXAMPLES", "BRIEF_EXAMPLES"])
+@pytest.mark.parametrize("number", range(4))
+def test_it_changes_with_each_worked_example(name: str, number: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    before, examples = version(), getattr(worked_examples, name)
+    changed = replace(examples[number], reasoning="Otherwise.")
+    monkeypatch.setattr(worked_examples, name, (*examples[:number], changed, *examples[number + 1 :]))
     assert version() != before
 
 
@@ -87,6 +99,8 @@ def test_it_changes_with_each_worked_example(number: int, monkeypatch: pytest.Mo
     [
         (roster, "_card_text", lambda card, **_: f"{card.strengths} and so on"),
         (roster, "_price_text", lambda price: f"{price.input}"),
+        (roster, "_brief_facts", lambda card, _chars: [card.strengths]),
+        (roster, "_units", lambda _cards: ""),
         (prompts, "REPLY_CHARS", 1),
         (prompts, "STEP_REPLY_CHARS", 1),
         (prompt_version, "REJECTED_PLAN_CHARS", 1),

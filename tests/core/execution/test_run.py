@@ -200,7 +200,7 @@ async def test_a_given_workflow_is_run_instead_of_planning_and_can_be_judged() -
     assert trace.rounds[0].plan.source == "given"
     assert trace.rounds[0].workflow == flow
     turn = planner.requests[0].messages[-2]
-    assert (turn.role, '"x", "y"' in turn.text) == ("assistant", True)
+    assert (turn.role, '[0, "x", []]\n[1, "y", [0]]' in turn.text) == ("assistant", True)
 
 
 async def test_a_given_workflow_must_keep_to_policy_and_limits() -> None:
@@ -672,7 +672,7 @@ async def test_one_worker_and_one_step_need_no_planning() -> None:
 async def test_a_forced_verifier_sees_everything_and_answers() -> None:
     verifier = ScriptedModel("V")
     planner = ScriptedModel([plan((0, "x", []), (1, "y", [])), plan((0, "x", []), (0, "y", []), (1, "check", ["all"]))])
-    made = conductor(Planner(model=planner, repair=False), pool_of(a="A", v=verifier))
+    made = conductor(Planner(model=planner, form="lists", repair=False), pool_of(a="A", v=verifier))
 
     trace = await answered(made, policy=Policy(verifier="v"))
 

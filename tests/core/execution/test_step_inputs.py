@@ -11,7 +11,7 @@ from core.runs import pool_of
 from rl_conductor import Conductor, Planner, Policy, ScriptedModel, Step, Tool, Trace, Workflow
 from rl_conductor.errors import WorkflowValidationError
 from rl_conductor.models import Capabilities
-from rl_conductor.planning.prompts import RULE_INPUTS
+from rl_conductor.planning.plan_rules import RULE_INPUTS
 from rl_conductor.pool.request_inputs import LONG_CHARS
 from rl_conductor.trace.events import Event
 from rl_conductor.trace.summary import Summary, progress
@@ -71,8 +71,8 @@ async def test_the_planner_is_told_the_names_where_there_is_a_choice() -> None:
     planner = planner_of(line("Compare.", 0, [], ["all"]))
     await Conductor(planner, pool_of(a=worker("Done."))).run(ASKED)
     assert isinstance(planner.model, ScriptedModel)
-    system, *_, question = planner.model.requests[0].messages
-    assert "The question has several parts: image 1, image 2." in system.text
+    *_, question = planner.model.requests[0].messages
+    assert "The question has several parts: image 1, image 2." in question.text
     assert "[image 1 attached: image/png]\n[image 2 attached: image/png]" in question.text
 
     alone = planner_of(line("Compare.", 0, [], None))

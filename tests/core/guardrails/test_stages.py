@@ -194,8 +194,9 @@ async def test_a_redaction_can_not_split_the_delimiters_of_a_prompt() -> None:
     await made.run("question")
     prompt = made.pool["b"].model.requests[0].messages[-1].text  # type: ignore[attr-defined]
     nonce = prompt.split('mark="')[1][:16]
-    assert prompt.startswith(f'The overall task:\nX\n\n<subtask step="1" mark="{nonce}">\nX\n</subtask')
-    assert f'<reply step="1" mark="{nonce}">\nX\n</reply mark="{nonce}">' in prompt
+    assert prompt.startswith(
+        f'The overall task:\nX\n\n<reply step="1" mark="{nonce}">\nsubtask: "X"\nX\n</reply mark="{nonce}">'
+    )
     assert guardrail.seen[-1].texts == ("question", "find it", f"found {SECRET}", "say it")
 
 

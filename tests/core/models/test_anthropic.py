@@ -12,7 +12,9 @@ from pydantic import BaseModel, Field
 from rl_conductor.errors import BadRequestError, BadResponseError, ConfigError, ModelError
 from rl_conductor.models.anthropic.adapter import AnthropicModel
 from rl_conductor.models.base import collect
+from rl_conductor.planning.prompts import planner_messages
 from rl_conductor.types import (
+    Card,
     ContentPart,
     FilePart,
     ImagePart,
@@ -25,6 +27,7 @@ from rl_conductor.types import (
     Tool,
     ToolCall,
 )
+from rl_conductor.workflow.policy import Policy
 
 from .wire.anthropic import AnthropicWire, event
 from .wire.base import SECRET, Said, Seen
@@ -83,7 +86,7 @@ async def ask(service: Odd) -> AsyncIterator[Any]:
 
     async def asked(*messages: Message, **wishes: Any) -> Any:
         await model.complete(Request(messages=messages or HELLO.messages, **wishes))
-        return service.requests[-1].body
+        return without_marks(service.requests[-1].body)
 
     yield asked
     await model.aclose()
@@ -95,6 +98,20 @@ async def model(request: pytest.FixtureRequest, service: Odd) -> AsyncIterator[A
     model = AnthropicModel(request.param, base_url=service.url, api_key=SECRET)
     yield model
     await model.aclose()
+
+
+def without_marks(value: Any) -> Any:
+    """The body of a request without `cache_control`."""
+    if isinstance(value, dict):
+        return {name: without_marks(item) for name, item in value.items() if name != "cache_control"}
+    return [without_marks(item) for item in value] if isinstance(value, list) else value
+
+
+def marked(body: Any) -> list[str]:
+    """The texts and types of the blocks with `cache_control`, in order."""
+    blocks = [*body.get("system", []), *(block for turn in body["messages"] for block in turn["content"])]
+    assert all(block["cache_control"] == {"type": "ephemeral"} for block in blocks if "cache_control" in block)
+    return [block.get("text", block["type"]) for block in blocks if "cache_control" in block]
 
 
 def named(*scenarios: str) -> pytest.MarkDecorator:
@@ -113,7 +130,7 @@ async def test_turns_of_one_role_are_merged_and_system_messages_stand_apart(ask:
         Message.system("Be kind."),
         Message.user("four"),
     )
-    assert body["system"] == "Be brief.\n\nBe kind."
+    assert body["system"] == [{"type": "text", "text": "Be brief.\n\nBe kind."}]
     assert body["messages"] == [
         {"role": "user", "content": [{"type": "text", "text": "one"}, {"type": "text", "text": "two"}]},
         {"role": "assistant", "content": [{"type": "text", "text": "three"}]},
@@ -194,6 +211,52 @@ async def test_media_that_the_api_cannot_take_are_refused_before_the_call(
     with pytest.raises(BadRequestError, match=says):
         await ask(Message.user("look", part))
     assert not service.requests
+
+
+# ------------------------------------------------------------------------------------- prompt caching
+
+
+@pytest.mark.parametrize(
+    ("messages", "marks"),
+    [
+        ([Message.user("one")], []),
+        ([Message.user("look", ImagePart(url="https://example.org/cat.png"))], []),
+        ([Message.system("Be brief."), Message.user("one")], ["Be brief."]),
+        ([Message.user("one"), Message.assistant("two"), Message.user("three")], ["two"]),
+        (
+            [Message.user("one"), Message.assistant(tool_calls=(CALL,)), Message.tool("c1", "9")],
+            ["tool_use", "tool_result"],
+        ),
+        ([Message.user("one", TextPart(text="two"), ImagePart(url="https://example.org/cat.png"))], ["two"]),
+    ],
+)
+async def test_what_the_next_request_begins_with_is_cached(
+    service: Odd, ask: Any, messages: list[Message], marks: list[str]
+) -> None:
+    await ask(*messages)
+
+    assert marked(service.requests[-1].body) == marks
+
+
+@named("reasoning")
+async def test_a_thought_is_never_marked(service: Odd, ask: Any, model: AnthropicModel) -> None:
+    thought = (await model.complete(HELLO)).message.content[0]
+    await ask(
+        Message.user("?"), Message(role="assistant", content=(TextPart(text="42"), thought)), Message.user("go on")
+    )
+
+    assert marked(service.requests[-1].body) == ["42"]
+
+
+async def test_the_planners_prompt_is_cached_up_to_the_newest_turn(service: Odd, ask: Any) -> None:
+    conversation = (Message.user("One."), Message.assistant("Two."), Message.user("Three."))
+    cards = [Card(name="a"), Card(name="b")]
+    await ask(*planner_messages(conversation, Policy().space(cards, max_steps=3), cards, key="key", form="object"))
+
+    system, example, turn = marked(service.requests[-1].body)
+    assert system.startswith("You are a conductor.")
+    assert example.endswith('"access": ["all"]}]}')
+    assert turn == "\n\n[user]\nThree."
 
 
 # ----------------------------------------------------------------------------------------- thoughts

@@ -22,7 +22,7 @@ from rl_conductor.plan_text.parser import parse
 from rl_conductor.types import Grammar, JsonFormat
 from rl_conductor.workflow.workflow import PlanSpace, Step, Workflow
 
-TEXT_FORMS: list[Form] = ["lists", "lines"]
+TEXT_FORMS: list[Form] = ["lists", "rows", "lines"]
 FORMS = st.sampled_from(TEXT_FORMS)
 NAMES = tuple("abcdefg")
 quick = partial(settings, deadline=None, suppress_health_check=[HealthCheck.filter_too_much, HealthCheck.too_slow])

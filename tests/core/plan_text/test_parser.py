@@ -15,7 +15,7 @@ from rl_conductor.plan_text.forms import Form, Plan, render
 from rl_conductor.plan_text.parser import MAX_CHARS, MAX_PARSED_STEPS, completed_steps, parse
 from rl_conductor.workflow.workflow import PlanSpace, Step, Workflow
 
-ALL_FORMS: list[Form] = ["lists", "lines", "object"]
+ALL_FORMS: list[Form] = ["lists", "rows", "lines", "object"]
 FORMS = st.sampled_from(ALL_FORMS)
 CORPUS = sorted((Path(__file__).parent / "corpus").glob("*.txt"))
 BAR = f"\n{'=' * 20}\n"
@@ -37,6 +37,7 @@ LISTS = 'model_id = [0, 2]\nsubtasks = ["Draft.", "Say \\"é\\".\\n"]\naccess_li
 LINES = (
     '{"subtask": "Draft.", "worker": 0, "access": []}\n{"subtask": "Say \\"é\\".\\n", "worker": 2, "access": ["all"]}'
 )
+ROWS = '[0, "Draft.", []]\n[2, "Say \\"é\\".\\n", ["all"]]'
 OBJECT = (
     '{"reasoning": "", "steps": [{"subtask": "Draft.", "worker": 0, "access": []}, '
     '{"subtask": "Say \\"é\\".\\n", "worker": 2, "access": ["all"]}]}'
@@ -70,7 +71,7 @@ def test_the_corpus_is_all_there() -> None:
 # ------------------------------------------------------------------------------------------- exact reading
 
 
-@pytest.mark.parametrize(("form", "text"), [("lists", LISTS), ("lines", LINES), ("object", OBJECT)])
+@pytest.mark.parametrize(("form", "text"), [("lists", LISTS), ("rows", ROWS), ("lines", LINES), ("object", OBJECT)])
 def test_each_form_has_one_spelling(form: Form, text: str) -> None:
     assert render(TWO, TEAM, form) == text
     assert parse(text, TEAM, form=form, repair=False) == Plan(workflow=TWO, form=form)
@@ -85,7 +86,7 @@ def test_reasoning_before_a_plan_is_free_and_kept(form: Form, reasoning: str) ->
 
 @pytest.mark.parametrize(
     ("form", "text"),
-    [("lists", "model_id = []\nsubtasks = []\naccess_list = []"), ("lines", '{"accept": true}')],
+    [("lists", "model_id = []\nsubtasks = []\naccess_list = []"), ("rows", "[]"), ("lines", '{"accept": true}')],
 )
 def test_an_empty_plan_accepts_the_earlier_answer(form: Form, text: str) -> None:
     assert render(None, LATER, form) == text
@@ -170,6 +171,31 @@ def test_the_lists_are_read_in_no_other_spelling(text: str) -> None:
 def test_the_lines_are_read_in_no_other_spelling(text: str) -> None:
     with pytest.raises(WorkflowParseError):
         parse(text, LATER, form="lines", repair=False)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "No plan.",
+        ROWS + "\n",
+        ROWS.replace("]\n[", "]\n\n["),
+        ROWS.replace("]\n[", "], ["),
+        f"[{ROWS}]",
+        ROWS.replace("[0,", "[false,"),
+        ROWS.replace("[0, ", '["0", '),
+        ROWS.replace(", []]", "]"),
+        ROWS.replace(", []]", ", [], null]"),
+        ROWS.replace(", []]", ", [], [], []]"),
+        ROWS.replace(", []]", ",[]]"),
+        ROWS + "\n[]",
+        "[ ]",
+        LINES,
+        LISTS,
+    ],
+)
+def test_the_rows_are_read_in_no_other_spelling(text: str) -> None:
+    with pytest.raises(WorkflowParseError):
+        parse(text, LATER, form="rows", repair=False)
 
 
 @pytest.mark.parametrize(
@@ -260,14 +286,14 @@ def test_every_allowed_workflow_is_read_back_in_every_form_with_nothing_to_repai
 
 @given(data=st.data(), space=spaces(), form=FORMS, asked=FORMS)
 @quick(max_examples=100)
-def test_a_plan_in_another_form_is_read_and_said_to_be(
+def test_an_exact_plan_in_another_form_is_read_as_it_is(
     data: st.DataObject, space: PlanSpace, form: Form, asked: Form
 ) -> None:
     space = plannable(plannable(space, form), asked)
     workflow = data.draw(workflows(space))
     plan = parse(render(workflow, space, form), space, form=asked, repair=True)
     assert (plan.workflow, plan.form) == (workflow, form)
-    assert bool(plan.repairs) == (form != asked)
+    assert plan.repairs == ()
 
 
 @pytest.mark.parametrize(
@@ -297,7 +323,7 @@ PIECES = st.sampled_from(
         *"[](){}\"'`,:=#\\\n\t 01“’«🙂\ud800\x00\u2028", "model_id", "subtasks = [", "access_list: ", '"all"', "//",
         "None", "\nmodel_id = [0]", '\nsubtasks = ["a"]', "\naccess_list = [[]]", '{"subtask": "a", ',
         '"worker": 0, "access": []}', "<think>", "</think>", "```", "- x\n",
-        '"""', "True", "Model 1", '{"steps": [', "]}", '{"accept": true}',
+        '[0, "a", []]', "\n[1, ", '"""', "True", "Model 1", '{"steps": [', "]}", '{"accept": true}',
     ]
 )  # fmt: skip
 
@@ -331,7 +357,7 @@ def test_any_text_gives_an_allowed_plan_or_a_workflow_error(
     [
         "[", "{", '"', "'", "(", "*", "`", " ", "\n", "\\", "#", "model_id = [", "model_id:\n", "subtasks:\n- a\n",
         '{"subtask": "', '{"subtask": "a\n', '"a\n', '["a ', '"ab\n',
-        "<think>", "</think>", "```", '{"steps": [', '"""', "“a\n",
+        "<think>", "</think>", "```", '{"steps": [', '"""', "“a\n", "[0, ", "\n[0, 'a", '\n[0, "a", []]',
         "0, ", "model_id = [0]\n", "\nsubtasks = ['a", '{"accept": ', "// ", "-> *model_id*: ", "a, ", '["a", ',
     ],
 )  # fmt: skip
@@ -352,6 +378,22 @@ def test_a_step_is_complete_when_the_next_line_begins_one() -> None:
     second = text.index("}\n{") + 3
     assert sizes == [0] * second + [1] * (len(text) - second + 1)
     assert completed_steps(text + "{", TEAM, "lines") == TWO.steps
+
+
+def test_a_row_is_complete_when_the_next_line_begins_one() -> None:
+    text = f"First a [short] draft.\n{ROWS}\n"
+    sizes = [len(completed_steps(text[:end], TEAM, "rows")) for end in range(len(text) + 1)]
+    second = text.index("]\n[") + 3
+    assert sizes == [0] * second + [1] * (len(text) - second + 1)
+    assert completed_steps(text + "[", TEAM, "rows") == TWO.steps
+
+
+@pytest.mark.parametrize(
+    "line", ['[1, "b",[]]', '[3, "b", []]', '[9, "b", []]', '[1, " ", []]', '[1, "b"', "[]", "[[]]", "Then:", ""]
+)
+def test_a_line_that_is_no_allowed_row_ends_the_reading(line: str) -> None:
+    first, second = ROWS.split("\n")
+    assert completed_steps(f"{first}\n{line}\n{second}\n[", TEAM, "rows") == TWO.steps[:1]
 
 
 def test_a_step_of_an_object_is_complete_when_the_next_one_begins() -> None:
@@ -397,7 +439,7 @@ def test_no_step_past_the_last_is_started() -> None:
 @given(data=st.data(), space=spaces())
 @quick(max_examples=100)
 def test_what_is_started_early_is_what_the_whole_plan_says(data: st.DataObject, space: PlanSpace) -> None:
-    form: Form = data.draw(st.sampled_from(("lines", "object")))
+    form: Form = data.draw(st.sampled_from(("rows", "lines", "object")))
     workflow = data.draw(workflows(space))
     text = render(workflow, space, form)
     started = completed_steps(text[: data.draw(st.integers(0, len(text)))], space, form)

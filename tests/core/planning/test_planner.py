@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from core.runs import SOON, Gated, forever, lines, plan, workflow
+from core.runs import SOON, Gated, forever, lines, plan, rows, workflow
 from rl_conductor.calls.context import RunContext
 from rl_conductor.conductor import Conductor
 from rl_conductor.errors import ContextLengthError, ModelError
@@ -20,7 +20,7 @@ from rl_conductor.planning.planner import RESAMPLING_TEMPERATURE, Planner
 from rl_conductor.planning.prompts import REJECTED_PLAN_CHARS
 from rl_conductor.trace.events import Event, PlanDelta, PlanRejected, PlanStarted
 from rl_conductor.trace.trace import PlanRecord
-from rl_conductor.types import Card, Completion, Grammar, JsonFormat, Message, Sampling, Usage
+from rl_conductor.types import Card, Completion, Grammar, JsonFormat, Message, Roster, Sampling, Usage
 from rl_conductor.workflow.limits import PLAN_TOKENS, Limits
 from rl_conductor.workflow.policy import Flow, Policy
 from rl_conductor.workflow.workflow import PlanSpace, Step
@@ -29,6 +29,7 @@ SPACE = PlanSpace(roster=("a", "b"), allowed=frozenset("ab"))
 CARDS = (Card(name="a"), Card(name="b"))
 TWO = plan((0, "x", []), (1, "y", ["all"]))
 AS_LINES = "".join(lines((0, "x", []), (1, "y", ["all"])))
+AS_ROWS = "".join(rows((0, "x", []), (1, "y", ["all"])))
 AS_OBJECT = '{"reasoning": "r", "steps": [{"subtask": "x", "worker": 0, "access": []}]}'
 NOTHING = Capabilities()
 
@@ -49,7 +50,8 @@ async def plan_with(planner: Planner, **options: Any) -> tuple[PlanRecord, list[
 @pytest.mark.parametrize(
     ("can", "form", "plan_form", "format_type"),
     [
-        (ALL, None, "lists", Grammar),
+        (ALL, None, "rows", Grammar),
+        (Capabilities(grammar=True), None, "rows", Grammar),
         (NOTHING, None, "lists", None),
         (Capabilities(json_schema=True), None, "object", JsonFormat),
         (ALL, "lines", "lines", Grammar),
@@ -67,6 +69,11 @@ def test_the_response_format_is_one_that_the_model_supports(
     assert type(planner.response_format(SPACE)) is (format_type or type(None))
 
 
+@pytest.mark.parametrize("roster", ["anonymous", "ordinals"])
+def test_trained_planners_keep_the_form_of_the_paper(roster: Roster) -> None:
+    assert Planner(model=ScriptedModel("", capabilities=ALL), roster=roster).plan_form == "lists"
+
+
 def test_a_space_too_large_for_a_grammar_is_planned_without_one() -> None:
     wide = SPACE.model_copy(update={"max_steps": 20})
 
@@ -75,11 +82,13 @@ def test_a_space_too_large_for_a_grammar_is_planned_without_one() -> None:
 
 def test_lengths_are_left_to_the_check_where_an_engine_counts_slowly() -> None:
     slow = ScriptedModel("", capabilities=Capabilities(grammar=True, lengths="check"))
-    assert Planner(model=slow).response_format(SPACE) == constraint(SPACE, "lists", counted=False)
-    assert Planner(model=ScriptedModel("")).response_format(SPACE) == constraint(SPACE, "lists")
+    assert Planner(model=slow).response_format(SPACE) == constraint(SPACE, "rows", counted=False)
+    assert Planner(model=ScriptedModel("")).response_format(SPACE) == constraint(SPACE, "rows")
 
 
-@pytest.mark.parametrize(("form", "text"), [("lists", TWO), ("lines", AS_LINES), ("object", AS_OBJECT)])
+@pytest.mark.parametrize(
+    ("form", "text"), [("lists", TWO), ("rows", AS_ROWS), ("lines", AS_LINES), ("object", AS_OBJECT)]
+)
 async def test_a_plan_is_recorded_as_written_and_as_read(form: Form, text: str) -> None:
     model = ScriptedModel([text])
 
@@ -136,7 +145,7 @@ async def test_small_mistakes_are_mended_or_cost_a_sample_as_one_likes() -> None
     careless = "Sure!\n" + TWO.replace("model_id = ", "model_id: ") + "\nDone."
 
     repair_steps, _ = await plan_with(Planner(model=ScriptedModel([careless])))
-    strict, _ = await plan_with(Planner(model=ScriptedModel([careless, TWO]), repair=False))
+    strict, _ = await plan_with(Planner(model=ScriptedModel([careless, TWO]), form="lists", repair=False))
 
     assert repair_steps.repairs
     assert (len(strict.errors), strict.repairs) == (1, ())
@@ -254,18 +263,18 @@ async def test_else_it_is_shortened_and_the_step_that_combines_stays_the_last(th
 
     assert record.workflow is not None
     assert record.workflow.steps[-1] == Step(subtask="Combine.", worker="b", access=frozenset(range(4)))
-    assert record.repairs[0] == "a plan of 6 steps was shortened to 5"
+    assert "a plan of 6 steps was shortened to 5" in record.repairs
     assert (record.source, record.text) == ("planner", SIX)
     assert len(record.calls) == len(model.requests) == 1 + len(then)
 
 
-@pytest.mark.parametrize("form", ["lines", "object"])
+@pytest.mark.parametrize("form", ["rows", "lines", "object"])
 async def test_a_plan_that_is_cut_off_before_its_last_step_is_rejected(form: Form) -> None:
     space = SPACE.model_copy(update={"max_steps": 6})
     flow = workflow(*((name, f"do {number}", []) for number, name in enumerate("abab")))
     whole = render(flow, space, form)
     cut = Completion(
-        message=Message.assistant(whole[: whole.rindex('{"subtask"')].rstrip(", \n")),
+        message=Message.assistant(whole[: whole.rindex("\n[" if form == "rows" else '{"subtask"')].rstrip(", \n")),
         finish_reason="length",
         model="m",
         usage=Usage(calls=1),
@@ -321,6 +330,35 @@ async def test_each_step_is_yielded_once_the_next_one_begins(pieces: list[str], 
 
     assert steps_of(items) == expected
     assert isinstance(items[-1], PlanRecord)
+
+
+@pytest.mark.parametrize(
+    ("pieces", "expected"),
+    [
+        (rows((0, "x", []), (1, "y", ["all"])), [Step(subtask="x", worker="a")]),
+        (
+            list("Think [hard].\n" + "".join(rows((0, "x", []), (1, "y [z]", []), (1, "z", [])))),
+            [Step(subtask="x", worker="a"), Step(subtask="y [z]", worker="b")],
+        ),
+        (rows((0, "x", [])), []),
+        ([*rows((0, "x", [])), "\n"], []),
+    ],
+)
+async def test_each_row_is_yielded_once_the_next_one_begins(pieces: list[str], expected: list[Step]) -> None:
+    items = await stream_of(Planner(model=ScriptedModel([pieces]), samples=1))
+
+    assert steps_of(items) == expected
+    assert isinstance(items[-1], PlanRecord)
+    assert items[-1].form == "rows"
+
+
+async def test_brackets_in_subtasks_cost_no_parse() -> None:
+    three = PlanSpace(roster=("a", "b"), allowed=frozenset("ab"), max_steps=3)
+    text = render(workflow(("a", "[" * 300, ()), ("b", "y", ()), ("a", "z", ())), three, "rows")
+
+    items = await stream_of(Planner(model=ScriptedModel([list(text)]), samples=1), three)
+
+    assert [step.subtask for step in steps_of(items)] == ["[" * 300, "y"]
 
 
 async def test_a_plan_that_is_a_json_object_yields_its_steps_as_well() -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
+import re
 from decimal import Decimal
 from typing import get_args
 
@@ -10,11 +12,14 @@ import pytest
 from hypothesis import assume, given, settings
 
 from core.strategies import spaces
+from rl_conductor.conductor import Conductor
+from rl_conductor.models.scripted import ScriptedModel
 from rl_conductor.plan_text.forms import Form
 from rl_conductor.plan_text.parser import parse
+from rl_conductor.planning.plan_rules import rules
 from rl_conductor.planning.prompts import (
     ACCEPTS,
-    EXAMPLES,
+    BRIEF_QUESTION,
     MAX_OWN_EXAMPLES,
     NO_TEXT,
     QUESTION,
@@ -28,10 +33,9 @@ from rl_conductor.planning.prompts import (
     nearest_examples,
     planner_messages,
     rejection_messages,
-    rules,
-    worked_examples,
 )
 from rl_conductor.planning.transcript import transcript
+from rl_conductor.planning.worked_examples import EXAMPLES, worked_examples
 from rl_conductor.pool.worker_prompt import (
     EVIDENCE_NOTICE,
     SUBTASK,
@@ -50,7 +54,7 @@ from rl_conductor.workflow.policy import Policy
 from rl_conductor.workflow.workflow import PlanSpace, Step, Workflow
 from rl_conductor_training.workers.small import STRENGTHS
 
-FORMS: tuple[Form, ...] = ("lists", "lines", "object")
+FORMS: tuple[Form, ...] = ("lists", "rows", "lines", "object")
 CARDS = (
     Card(name="secret-name", strengths="sums", accuracy={"math": 0.5}, latency=1.25),
     Card(name="other", price=Price(input=Decimal("1.50"), output=Decimal(6))),
@@ -70,6 +74,13 @@ def build_messages(**options: object) -> tuple[Message, ...]:
 
 def test_the_planner_is_told_the_rules_then_shown_examples_then_asked() -> None:
     messages = build_messages(examples=2)
+
+    assert [message.role for message in messages] == ["system", "user", "assistant", "user", "assistant", "user"]
+    assert messages[-1].text == BRIEF_QUESTION.format(question="[user]\nWhat is it?")
+
+
+def test_trained_planners_are_asked_in_the_words_of_their_training() -> None:
+    messages = build_messages(examples=2, roster="anonymous")
 
     assert [message.role for message in messages] == ["system", "user", "assistant", "user", "assistant", "user"]
     assert messages[-1].text == QUESTION.format(question="What is it?")
@@ -155,7 +166,7 @@ def test_the_rules_say_what_the_space_demands() -> None:
     assert "by model 1." in rules(pinned, "lists")
     assert "positions (from 0)" in rules(pinned, "lists")
     assert "at most 77 characters" in rules(pinned, "lists")
-    assert len({rules(SPACE, form) for form in FORMS}) == 3
+    assert len({rules(SPACE, form) for form in FORMS}) == len(FORMS)
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -188,7 +199,7 @@ def test_the_users_own_examples_replace_the_built_in_ones() -> None:
     messages = planner_messages(ASKED, SPACE, CARDS, key="k", examples=[own])
 
     assert [message.role for message in messages] == ["system", "user", "assistant", "user"]
-    assert messages[1].text == QUESTION.format(question="Old?")
+    assert messages[1].text == BRIEF_QUESTION.format(question="Old?")
     assert parse(messages[2].text, SPACE, repair=False).workflow == own.workflow
     assert "It is free." in messages[2].text
 
@@ -227,6 +238,7 @@ def test_what_the_review_says_accepts_does_accept(form: Form) -> None:
     space = SPACE.model_copy(update={"may_accept": True})
     written = {
         "lists": "model_id = []\nsubtasks = []\naccess_list = []",
+        "rows": "[]",
         "lines": '{"accept": true}',
         "object": '{"reasoning": "", "steps": []}',
     }
@@ -281,13 +293,60 @@ def test_what_a_tool_found_can_not_pass_for_a_turn_of_the_user() -> None:
     assert "</reply>" not in told
 
 
+# ------------------------------------------------------------------------------- what turns have in common
+
+
+def planned_turns(pool: dict[str, object], *turns: tuple[Message, ...]) -> list[str]:
+    """The planner's prompts for the turns of one conversation, each a run of its own."""
+    planner = ScriptedModel(lambda _: '[0, "Answer.", []]')
+    conductor = Conductor(planner, pool)  # type: ignore[arg-type]
+    for turn in turns:
+        conductor.run_sync(turn)
+    return ["".join(f"{message.role}: {message.text}" for message in request.messages) for request in planner.requests]
+
+
+def shared_prefix(first: str, second: str) -> float:
+    """The share of `first` with which `second` begins."""
+    pairs = zip(first, second, strict=False)
+    return next((i for i, (a, b) in enumerate(pairs) if a != b), min(len(first), len(second))) / len(first)
+
+
+@pytest.mark.parametrize("images", [0, 2])
+@pytest.mark.parametrize("pool_size", [2, 30])
+def test_the_prompt_of_a_turn_begins_with_that_of_the_turn_before(pool_size: int, images: int) -> None:
+    pool = {f"worker{i}": ScriptedModel(lambda _: "An answer.") for i in range(pool_size)}
+    pictures = [ImagePart(url=f"https://x/{number}") for number in range(images)]
+    conversation = [Message.system("Be brief."), Message.user("First " * 200, *pictures)]
+    turns = [tuple(conversation)]
+    for number in range(3):
+        answer = Message.assistant(f"An answer {number}. " * 50)
+        conversation += [answer, Message.user(f"And number {number}? " * 50, *pictures[1:])]
+        turns.append(tuple(conversation))
+
+    prompts = planned_turns(pool, *turns)
+
+    shares = [shared_prefix(first, second) for first, second in itertools.pairwise(prompts)]
+    assert min(shares) >= 0.8
+
+
+def test_two_conversations_with_the_same_text_in_a_reply_have_other_marks() -> None:
+    pool = {"a": ScriptedModel(lambda _: "An answer."), "b": ScriptedModel(lambda _: "An answer.")}
+    first, second = planned_turns(
+        pool,
+        (Message.user("One."), Message.assistant("Equal."), Message.user("More.")),
+        (Message.user("Two."), Message.assistant("Equal."), Message.user("More.")),
+    )
+
+    assert set(re.findall('mark="(.*?)"', first)).isdisjoint(re.findall('mark="(.*?)"', second))
+
+
 # ------------------------------------------------------------------------------------- the workers
 
 
 def test_a_worker_is_told_the_task_what_it_may_see_and_its_part() -> None:
     prompt = worker_prompt("Q", [Evidence("1", "S", "R")], "T", key="key")
 
-    places = [prompt.index(part) for part in (TASK.format(question="Q"), "\nS\n", "\nR\n", EVIDENCE_NOTICE)]
+    places = [prompt.index(part) for part in (TASK.format(question="Q"), '\nsubtask: "S"\n', "\nR\n", EVIDENCE_NOTICE)]
     assert places == sorted(places)
     assert prompt.endswith(SUBTASK.format(subtask="T"))
     assert EVIDENCE_NOTICE not in worker_prompt("Q", [], "T", key="key")

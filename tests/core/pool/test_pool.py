@@ -243,7 +243,8 @@ def described_models(pool: Any) -> list[str]:
     """The lines about the workers in the planner's prompt, by the default planner."""
     planner = ScriptedModel('model_id = [0]\nsubtasks = ["Answer."]\naccess_list = [[]]', name="planner")
     Conductor(planner, pool).run_sync("What is it?")
-    return [line for line in planner.requests[0].messages[0].text.splitlines() if line.startswith("Model ")]
+    _, _, models = planner.requests[0].messages[0].text.partition("The models ($ per million tokens in/out):\n")
+    return models.splitlines()
 
 
 class Agent(ScriptedModel):
@@ -256,13 +257,13 @@ def test_the_planner_reads_names_and_descriptions_without_more_ado() -> None:
     pool = WorkerPool({"research_expert": ScriptedModel("R"), "math_expert": Agent("M")})
 
     assert described_models(pool) == [
-        'Model 0 "research_expert": free',
-        'Model 1 "math_expert": Solves equations; free',
+        "0 research_expert: free",
+        "1 math_expert: Solves equations; free",
     ]
 
 
 def test_a_description_can_be_given_wherever_a_worker_is(write: Write) -> None:
-    expected = 'Model 0 "a": Looks up prices; free'
+    expected = "0 a: Looks up prices; free"
 
     assert described_models({"a": {"model": ScriptedModel("A"), "description": "Looks up prices."}}) == [expected]
     assert described_models({"a": {"model": Agent("A"), "description": "Looks up prices."}}) == [expected]

@@ -10,12 +10,35 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rl_conductor.text.delimiters import compute_nonce, delimit, escape_tags, new_delimiter_key, strip_nonces
+from rl_conductor.text import delimiters
+from rl_conductor.text.delimiters import (
+    compute_nonce,
+    conversation_key,
+    delimit,
+    escape_tags,
+    new_delimiter_key,
+    strip_nonces,
+)
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=50)
 
 
-def test_each_run_has_a_key_of_its_own() -> None:
+def test_a_conversation_has_one_key_that_follows_from_its_opening() -> None:
+    key = conversation_key(["user", "Hello."])
+
+    assert re.fullmatch(r"[0-9a-f]{32}", key)
+    assert conversation_key(["user", "Hello."]) == key
+    assert len({key, conversation_key(["user", "Hello. "]), conversation_key(["userHello."])}) == 3
+
+
+def test_the_key_of_a_conversation_needs_the_secret_of_the_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    key = conversation_key(["user", "Hello."])
+    monkeypatch.setattr(delimiters, "_SECRET", b"another")
+
+    assert conversation_key(["user", "Hello."]) != key
+
+
+def test_a_random_key_is_always_another_one() -> None:
     assert len({new_delimiter_key() for _ in range(100)}) == 100
 
 

@@ -85,5 +85,5 @@ def test_an_unwritable_file_is_named_and_leaves_nothing_behind(pool: Path) -> No
 async def test_a_bench_may_put_measured_accuracy_into_prompts(bench: Callable[..., Bench]) -> None:
     await bench(PLANNED + '[pools.toys]\ncards = "measured"\n').run()
     prompt = toys.MADE["planner"][0].requests[0].messages[0].text
-    assert 'Model 0 "adder": adds; right on add 100%, spell 0%' in prompt
-    assert 'Model 1 "speller": spells; right on add 0%, spell 100%' in prompt
+    assert "0 adder: adds; add 100, spell 0" in prompt
+    assert "1 speller: spells; spell 100, add 0" in prompt

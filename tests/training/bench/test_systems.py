@@ -179,8 +179,8 @@ async def test_only_workers_of_the_pool_can_be_renamed_or_described_anew(bench: 
 async def test_prompts_use_the_strengths_of_the_bench_file(bench: Make) -> None:
     await bench('[pools.toys.strengths]\nadder = "finds sums"\n' + PLANNED).run()
     prompt = toys.MADE["planner"][0].requests[0].messages[0].text
-    assert 'Model 0 "adder": finds sums' in prompt
-    assert 'Model 1 "speller": spells' in prompt
+    assert "0 adder: finds sums" in prompt
+    assert "1 speller: spells" in prompt
 
 
 async def test_a_system_runs_on_the_pools_that_it_names(bench: Make) -> None:

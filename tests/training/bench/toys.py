@@ -58,7 +58,7 @@ def judge(request: Request) -> str | Exception:
 
 def plan(request: Request) -> str:
     """A good plan, of as many steps as the question has skills; a fence's mark may hold `add` by chance."""
-    question = prompt_in(request.messages).rpartition("Write the plan for this question:\n")[2]
+    question = prompt_in(request.messages).rpartition("uestion:\n")[2]
     workers = [number for number, skill in enumerate(("add", "spell")) if re.search(rf"\b{skill}\b", question)]
     return lists(workers)
 

@@ -116,8 +116,8 @@ async def test_liked_plans_become_examples_and_no_worker_is_called(tmp_path: Pat
     assert trace.text == "5pop"
     prompt = trace.rounds[0].plan.calls[0].request
     assert prompt is not None
-    assert prompt.messages[-3].text.startswith("Write the plan for this question:\nSpell backwards")
-    assert "model_id = [0, 1]" in prompt.messages[-2].text
+    assert prompt.messages[-3].text.startswith("Question:\nSpell backwards")
+    assert "[0, " in prompt.messages[-2].text
 
 
 async def test_a_file_without_liked_runs_of_this_pool_teaches_nothing(tmp_path: Path) -> None:

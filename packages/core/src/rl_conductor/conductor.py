@@ -13,7 +13,7 @@ from rl_conductor.calls.context import RunContext
 from rl_conductor.calls.scope import current_scope
 from rl_conductor.config.discovery import DiscoveredPool, discover, load_folder
 from rl_conductor.config.profiles import Profile, profile_named
-from rl_conductor.execution.question import Question, to_request
+from rl_conductor.execution.question import Question, delimiter_key, to_request
 from rl_conductor.execution.restore import check_resumed
 from rl_conductor.execution.run import Run
 from rl_conductor.execution.stepwise import Stepwise
@@ -386,7 +386,14 @@ class Conductor:
         outer = current_scope.get().policies
         policy = (policy or self.policy).within(outer, self.pool.cards, self.planner.card)
         policies = (*outer, policy) if policy.applies_to_nested_runs else outer
-        context = RunContext(limits=limits, emit=emit, policies=policies, guardrails=self.guardrails, **self._options)
+        context = RunContext(
+            limits=limits,
+            emit=emit,
+            policies=policies,
+            guardrails=self.guardrails,
+            fence_key=delimiter_key(request),
+            **self._options,
+        )
         return Run(
             context=context,
             planner=self.planner,

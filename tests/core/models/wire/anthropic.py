@@ -41,7 +41,7 @@ class AnthropicWire(WireServer):
             tool_result=_text(results[-1]["content"]) if results else "",
             media=tuple(kind for blocks in users for kind in _media(blocks)),
             schema=body.get("output_config", {}).get("format", {}).get("schema"),
-            system=body.get("system", ""),
+            system=_text(body.get("system", [])),
             tools=tuple(tool["name"] for tool in body.get("tools", ())),
             tool_choice=_choice(body.get("tool_choice")),
             sampling=_sampling(body),

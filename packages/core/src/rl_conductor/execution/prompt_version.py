@@ -18,7 +18,6 @@ from rl_conductor.plan_text.forms import Form
 from rl_conductor.plan_text.json_schema import plan_schema
 from rl_conductor.planning.fallback import ANSWER, VERIFY
 from rl_conductor.planning.prompts import (
-    EXAMPLES,
     REJECTED_PLAN_CHARS,
     REJECTION_REASON_CHARS,
     REPLY_CHARS,
@@ -29,6 +28,7 @@ from rl_conductor.planning.prompts import (
     rejection_messages,
 )
 from rl_conductor.planning.transcript import LEFT_OUT, QUESTION_CHARS
+from rl_conductor.planning.worked_examples import BRIEF_EXAMPLES, EXAMPLES
 from rl_conductor.pool.request_inputs import HIDDEN_INPUTS, HIDDEN_TEXT
 from rl_conductor.pool.worker_prompt import HIDDEN_ATTACHMENT, MAX_REPLY_CHARS, NO_REPLY, Evidence, worker_prompt
 from rl_conductor.types import FREE, Card, FilePart, ImagePart, Message, Price, Roster, ToolCall
@@ -53,14 +53,13 @@ def _prompts() -> Iterator[str]:
     space = PlanSpace(roster=("a", "b", "c"), allowed=frozenset("abc"))
     with_inputs = space.model_copy(update={"inputs": ("turn 1", "image 1")})
     later = space.model_copy(update={"recallable": frozenset("a"), "may_accept": True})
-    for form, access in product(get_args(Form), get_args(AccessMode)):
-        yield from _planning(later.model_copy(update={"access": access}), form=form)
-    for update in _restrictions():
-        yield from _planning(space.model_copy(update=update))
-    yield from _planning(with_inputs, form="lines")
-    yield from _planning(with_inputs, form="object")
-    for roster in get_args(Roster):
-        yield from _planning(later, roster=roster)
+    forms, rosters = get_args(Form), get_args(Roster)
+    for form, access, roster in product(forms, get_args(AccessMode), rosters):
+        yield from _planning(later.model_copy(update={"access": access}), form=form, roster=roster)
+    for update, roster in product(_restrictions(), rosters):
+        yield from _planning(space.model_copy(update=update), roster=roster)
+    for form, roster in product(forms, rosters):
+        yield from _planning(with_inputs, form=form, roster=roster)
     yield worker_prompt("What?", [_EVIDENCE], "Say it.", key="")
     for rejected in ("A plan.", ""):
         yield from (turn.text for turn in rejection_messages(Rejection(rejected, "It is bad."), key=""))
@@ -108,7 +107,7 @@ def _planning(space: PlanSpace, *, form: Form = "lists", roster: Roster = "cards
         key="",
         form=form,
         roster=roster,
-        examples=len(EXAMPLES),
+        examples=max(len(EXAMPLES), len(BRIEF_EXAMPLES)),
         instructions="Be quick.",
         previous_rounds=[PreviousRound(plan="", reply="It is.", steps=(_EVIDENCE,))],
     )

@@ -5,10 +5,23 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from rl_conductor.errors import ConfigError
+from rl_conductor.text.delimiters import conversation_key, new_delimiter_key
 from rl_conductor.types import Message, Request, TextPart
 
 Question = str | Sequence[Message] | Request
 """A question as text, a conversation, or a complete request."""
+
+
+def delimiter_key(request: Request) -> str:
+    """Returns the key of the delimiters in prompts, which is the same in every turn of a conversation.
+
+    It is derived from the messages up to the user's first one. A conversation without any gets a random key.
+    """
+    roles = [message.role for message in request.messages]
+    if "user" not in roles:
+        return new_delimiter_key()
+    opening = request.messages[: roles.index("user") + 1]
+    return conversation_key([text for message in opening for text in (message.role, message.text)])
 
 
 def to_request(question: Question) -> Request:

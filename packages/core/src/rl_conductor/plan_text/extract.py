@@ -34,7 +34,17 @@ OBJECT = re.compile(
     rf"[{QUOTES}]?\s{{0,9}}[:=]",
     re.IGNORECASE,
 )
+ROW = re.compile(
+    rf"^[ \t>*_#•\d.)\[-]{{0,9}}(?P<row>\[)\s{{0,9}}[{QUOTES}]?[\w .:-]{{1,80}}[{QUOTES}]?"
+    rf"\s{{0,9}},\s{{0,9}}(?=[{QUOTES}])",
+    re.MULTILINE,
+)
+"""The start of a line with a step as an array: a worker and the quote of a subtask."""
+NEXT_ROW = re.compile(r"[\s,]*(?=\[)")
+NO_ROWS = re.compile(r"^\[\]\s*\Z", re.MULTILINE)
 NO_STEPS = re.compile(rf"[{QUOTES}]?steps[{QUOTES}]?\s{{0,9}}[:=]\s{{0,9}}\[\s{{0,99}}\]", re.IGNORECASE)
+
+COMPLETED_ACCESS = "a step without an access list was taken to read every earlier step"
 
 
 class ExtractedPlan(NamedTuple):
@@ -78,6 +88,7 @@ def extract_plan(text: str, form: Form, *, complete: bool = True) -> ExtractedPl
     ]
     if form != "lists":
         readers[:2] = readers[1::-1]
+    readers.insert(0 if form == "rows" else len(readers), partial(_rows, clean, form, complete=complete))
     extracted = next((plan for reader in readers if (plan := reader())), None)
     if extracted is None:
         raise WorkflowParseError(_missing(columns))
@@ -194,7 +205,7 @@ def _zip_lists(lists: dict[str, list[Any]], *, complete: bool) -> tuple[list[Raw
     equal = len(workers) == len(access) == count
     notes = [] if equal else [f"the lists differ in length ({lengths}) and were read as {count} steps"]
     if missing:
-        notes.append("a step without an access list was taken to read every earlier step")
+        notes.append(COMPLETED_ACCESS)
     access = [*access, *[[ALL]] * (count - len(access))]
     return list(map(RawStep, subtasks, workers[:count], access[:count])), notes
 
@@ -208,7 +219,7 @@ def _missing(columns: list[_Column]) -> str:
     missing = [label for label in LABELS if label not in present]
     if present and missing:
         return f"no list {' and no '.join(missing)}"
-    return f"no plan: neither the lists {', '.join(LABELS)} nor steps as JSON objects"
+    return f"no plan: neither the lists {', '.join(LABELS)} nor steps as JSON objects or arrays"
 
 
 # ------------------------------------------------------------------------------------- steps as objects
@@ -261,3 +272,52 @@ def _find_steps(data: Any) -> Iterator[dict[str, Any]]:
 
 def _cell(data: dict[str, Any], names: str) -> Any:
     return next((value for name, value in data.items() if re.fullmatch(names, name)), None)
+
+
+# -------------------------------------------------------------------------------------- steps as arrays
+
+
+def _rows(text: str, form: Form, *, complete: bool) -> ExtractedPlan | None:
+    """Builds a plan from all arrays that are steps; in the form `rows`, also from an empty array at the end."""
+    openings = list(ROW.finditer(text))
+    reader = LenientReader(text, [opening.start("row") for opening in openings])
+    steps: list[RawStep] = []
+    start = end = 0
+    for opening in openings:
+        if opening.start("row") < reader.at:
+            continue
+        reader.at = opening.start("row")
+        while (step := _row(reader)) is not None:
+            start, end = start if steps else opening.start(), reader.at
+            steps.append(step)
+            following = NEXT_ROW.match(text, reader.at)
+            if following is None:
+                break
+            reader.at = following.end()
+    if steps:
+        steps, notes = _complete_access(steps, complete=complete)
+        notes = [*reader.notes, *notes, *_trailing(text, end)]
+        return ExtractedPlan("rows", text[:start].strip(" \t\n["), steps, notes)
+    empty = NO_ROWS.search(text) if form == "rows" else None
+    return ExtractedPlan("rows", text[: empty.start()].strip(), [], []) if empty else None
+
+
+def _row(reader: LenientReader) -> RawStep | None:
+    """Reads the array at the reader's offset; `None` if it is not a step."""
+    match reader.value():
+        case [int() as worker, str() as subtask]:
+            return RawStep(subtask, worker, None)
+        case [int() | str() as worker, str() as subtask, list() | str() as access, *inputs] if len(inputs) <= 1:
+            return RawStep(subtask, worker, access, *inputs)
+        case _:
+            return None
+
+
+def _complete_access(steps: list[RawStep], *, complete: bool) -> tuple[list[RawStep], list[str]]:
+    """Lets steps without an access list read every earlier step, and says so."""
+    if all(step.access is not None for step in steps):
+        return steps, []
+    if not complete:
+        raise WorkflowParseError('a step has no access list; write [0, "...", []] for each')
+    completed = [step if step.access is not None else step._replace(access=[ALL]) for step in steps]
+    return completed, [COMPLETED_ACCESS]

@@ -108,7 +108,10 @@ def string_rules(max_chars: int | None) -> dict[str, str]:
     }
 
 
-def line_rule(max_chars: int | None) -> str:
-    """Creates a rule for a line of 1 to `max_chars` characters that doesn't start like a plan, code fence or bullet."""
+def line_rule(max_chars: int | None, *, not_first: str = "") -> str:
+    """Creates a rule for a line of 1 to `max_chars` characters that doesn't start like a plan, code fence or bullet.
+
+    It doesn't start with one of the characters `not_first` either.
+    """
     times = "*" if max_chars is None else f"{{0,{max_chars - 1}}}"
-    return any_but("m{`*#\x7f", *CONTROL, *BLANK) + " " + any_but("\x7f", *CONTROL) + times + ' "\\n"'
+    return any_but(f"m{{`*#\x7f{not_first}", *CONTROL, *BLANK) + " " + any_but("\x7f", *CONTROL) + times + ' "\\n"'

@@ -7,7 +7,9 @@ since vendors differ. In both cases `PlanSpace.check` decides: a forbidden plan 
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 from pydantic import ValidationError
@@ -21,6 +23,13 @@ from rl_conductor.plan_text.repair import repair_steps
 from rl_conductor.plan_text.shorten import shorten_plan
 from rl_conductor.workflow.workflow import PlanSpace, Step, Workflow
 
+STEP_EXAMPLES: dict[Form, str] = {
+    "rows": '[0, "...", []]',
+    "lines": '{"subtask": "...", "worker": 0, "access": []}',
+    "object": '{"subtask": "...", "worker": 0, "access": []}',
+}
+OPENING: dict[Form, str] = {"rows": "[", "lines": "{"}
+"""The first character of a step, in the forms with one step per line."""
 MAX_CHARS = 200_000
 """Maximum length of the text."""
 MAX_PARSED_STEPS = 40
@@ -33,7 +42,7 @@ def parse(text: str, space: PlanSpace, *, form: Form = "lists", repair: bool, sh
     Args:
         text: the Conductor's reply; reasoning may precede the plan.
         space: the allowed plans.
-        form: the requested form; with `repair` any form is recognised.
+        form: the requested form; with `repair` any form is recognised, and `Plan.form` says which it was.
         repair: repair mistakes and list them in `Plan.repairs`, instead of accepting the exact form only.
         shorten: with `repair`, whether a plan with too many steps is shortened and a missing access list completed;
             otherwise such a plan is an error, for callers that can retry.
@@ -65,7 +74,7 @@ def completed_steps(text: str, space: PlanSpace, form: Form) -> tuple[Step, ...]
     steps: tuple[Step, ...] = ()
     try:
         for raw in _started_steps(text, form)[:-1][: space.max_steps]:
-            workflow = _workflow((*steps, _step(_raw_step(raw), len(steps), space)))
+            workflow = _workflow((*steps, _step(_raw_step(raw, form), len(steps), space)))
             if space.step_violations(workflow):
                 break
             steps = workflow.steps
@@ -85,7 +94,7 @@ def _started_steps(text: str, form: Form) -> list[Any]:
             return []
         steps = data.get("steps") if isinstance(data, dict) else None
         return steps if isinstance(steps, list) else []
-    lines = _split_lines(text)[1]
+    lines = _split_lines(text, form)[1]
     steps = []
     for line in lines:
         step = None
@@ -94,11 +103,12 @@ def _started_steps(text: str, form: Form) -> list[Any]:
         steps.append(step)
         if dumps(step) != line:
             break
-    return steps if lines and lines[-1].startswith("{") else steps[: len(lines) - 1]
+    return steps if lines and lines[-1].startswith(OPENING[form]) else steps[: len(lines) - 1]
 
 
 def _exact(text: str, space: PlanSpace, form: Form) -> Plan:
     reasoning, plan, raw_steps = READERS[form](text)
+    _check_count(len(raw_steps), space)
     steps = tuple(_step(raw, index, space) for index, raw in enumerate(raw_steps))
     workflow = _workflow(steps) if steps else None
     canonical = render(workflow, space, form, reasoning=reasoning if form == "object" else "")
@@ -108,12 +118,16 @@ def _exact(text: str, space: PlanSpace, form: Form) -> Plan:
 
 
 def _repaired(text: str, space: PlanSpace, form: Form, *, shorten: bool) -> Plan:
+    for other in READERS.keys() - {form}:
+        with suppress(WorkflowError):
+            plan = _exact(text, space, other)
+            if plan.workflow is not None:
+                return plan
     extracted = extract_plan(text, form, complete=shorten)
     if extracted.form != form:
         with suppress(WorkflowError):
-            return _exact(text, space, extracted.form).model_copy(update={"repairs": tuple(extracted.repairs)})
-    if (count := len(extracted.steps)) > max(MAX_PARSED_STEPS, space.max_steps):
-        raise WorkflowValidationError(space.wrong_count(count))
+            return _exact(text, space, extracted.form)
+    _check_count(len(extracted.steps), space)
     steps, repairs = repair_steps(extracted.steps, space)
     workflow = _workflow(steps) if steps else None
     if shorten and workflow is not None and (shorter := shorten_plan(workflow, space)) is not None:
@@ -127,6 +141,12 @@ def _repaired(text: str, space: PlanSpace, form: Form, *, shorten: bool) -> Plan
         form=extracted.form,
         repairs=tuple(all_repairs) or ("the plan was not spelled exactly",),
     )
+
+
+def _check_count(count: int, space: PlanSpace) -> None:
+    """Raises an error for a plan of far too many steps, which takes long to check."""
+    if count > max(MAX_PARSED_STEPS, space.max_steps):
+        raise WorkflowValidationError(space.wrong_count(count))
 
 
 def _allowed(
@@ -160,34 +180,43 @@ def _read_lists(text: str) -> tuple[str, str, list[RawStep]]:
     return "\n".join(lines[:-3]), "\n".join(lines[-3:]), list(map(RawStep, subtasks, workers, access))
 
 
-def _read_lines(text: str) -> tuple[str, str, list[RawStep]]:
-    reasoning, lines = _split_lines(_encodable(text))
+def _read_lines(text: str, form: Form = "lines") -> tuple[str, str, list[RawStep]]:
+    reasoning, lines = _split_lines(_encodable(text), form)
     if not lines:
-        raise WorkflowParseError("no step was written: write a JSON object a line for each")
-    return reasoning, "\n".join(lines), [] if lines == [ACCEPT] else [_raw_step(_json(line)) for line in lines]
+        raise WorkflowParseError(f"no step was written: write one line for each, as in {STEP_EXAMPLES[form]}")
+    steps = [] if lines == [ACCEPT[form]] else [_raw_step(_json(line), form) for line in lines]
+    return reasoning, "\n".join(lines), steps
 
 
 def _read_object(text: str) -> tuple[str, str, list[RawStep]]:
     data = _json(_encodable(text))
     if not isinstance(data, dict) or not isinstance(data.get("steps"), list):
         raise WorkflowParseError('the plan must be a JSON object: {"reasoning": "...", "steps": [...]}')
-    return str(data.get("reasoning")), _sorted(data), [_raw_step(step) for step in data["steps"]]
+    return str(data.get("reasoning")), _sorted(data), [_raw_step(step, "object") for step in data["steps"]]
 
 
-READERS = {"lists": _read_lists, "lines": _read_lines, "object": _read_object}
+READERS: dict[Form, Callable[[str], tuple[str, str, list[RawStep]]]] = {
+    "lists": _read_lists,
+    "rows": partial(_read_lines, form="rows"),
+    "lines": _read_lines,
+    "object": _read_object,
+}
 """For each form, a function that splits text into reasoning, plan text and raw steps."""
 
 
-def _split_lines(text: str) -> tuple[str, list[str]]:
-    """Splits `text` at the first line that opens a JSON object."""
+def _split_lines(text: str, form: Form) -> tuple[str, list[str]]:
+    """Splits `text` at the first line that opens a step."""
     lines = text.split("\n")
-    start = next((number for number, line in enumerate(lines) if line.startswith("{")), len(lines))
+    start = next((number for number, line in enumerate(lines) if line.startswith(OPENING[form])), len(lines))
     return "\n".join(lines[:start]), lines[start:]
 
 
-def _raw_step(data: Any) -> RawStep:
-    if not isinstance(data, dict) or data.keys() - {"inputs"} != {"subtask", "worker", "access"}:
-        raise WorkflowParseError('a step must be written {"subtask": "...", "worker": 0, "access": []}')
+def _raw_step(data: Any, form: Form) -> RawStep:
+    if form == "rows" and isinstance(data, list) and len(data) in (3, 4):
+        worker, subtask, *reads = data
+        return RawStep(subtask, worker, *reads)
+    if form == "rows" or not isinstance(data, dict) or data.keys() - {"inputs"} != {"subtask", "worker", "access"}:
+        raise WorkflowParseError(f"a step must be written {STEP_EXAMPLES[form]}")
     return RawStep(**data)
 
 

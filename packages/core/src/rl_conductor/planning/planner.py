@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 from contextlib import aclosing, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from typing import Self, cast
 
@@ -25,6 +25,7 @@ from rl_conductor.plan_text.forms import Form, Plan
 from rl_conductor.plan_text.grammar import GrammarTooLarge, constraint, relaxed_constraint
 from rl_conductor.plan_text.lenient_json import CLOSED, UNENDED
 from rl_conductor.plan_text.parser import completed_steps, parse
+from rl_conductor.planning.card_ranking import offered_space
 from rl_conductor.planning.plan_stream import PlanItem, PlanRequest, PlanStream, ReadyStep, read_plan
 from rl_conductor.planning.prompts import Rejection, planner_messages, rejection_messages
 from rl_conductor.pool.pool_file import PlannerEntry
@@ -52,8 +53,9 @@ class Planner:
 
     model: Model
     form: Form | None = None
-    """Output format of plans. `None` selects it by the model's capabilities: `object` for a model that supports JSON
-    schemas but no grammars, otherwise `lists`."""
+    """Output format of plans. `None` selects it by the model's capabilities: `rows` for one whose decoding a grammar
+    constrains, `object` for one that supports JSON schemas only, otherwise `lists`. With a roster other than `cards`,
+    it is `lists` instead of `rows`, because trained planners need the form of their training."""
     roster: Roster = "cards"
     examples: int | Sequence[PlanExample] = 3
     """Number of built-in worked examples in the prompt, at most 4; or your own examples instead, of which the prompt
@@ -130,6 +132,10 @@ class Planner:
 
         Closing the generator cancels the call in flight.
         """
+        space = plan_request.space
+        if self.roster == "cards":
+            offered = offered_space(space, plan_request.cards, plan_request.conversation)
+            plan_request = replace(plan_request, space=offered)
         try:
             response_format = self.response_format(plan_request.space)
         except ConfigError as error:
@@ -137,7 +143,7 @@ class Planner:
             return
         prompt = planner_messages(
             plan_request.conversation,
-            plan_request.space,
+            space,
             plan_request.cards,
             key=plan_request.run.fence_key,
             form=self.plan_form,
@@ -147,6 +153,7 @@ class Planner:
             previous_rounds=plan_request.previous_rounds,
             images=self.model.capabilities.images,
             context=self.model.capabilities.context,
+            offered=None if plan_request.space is space else plan_request.space,
         )
         plan_request.run.emit(PlanStarted(round=plan_request.round_index))
         sampler = _Sampler(self, plan_request, response_format, prompt)
@@ -160,7 +167,11 @@ class Planner:
     def plan_form(self) -> Form:
         """The output format of plans: `form`, or the default for the model's capabilities."""
         can = self.model.capabilities
-        return self.form or ("lists" if can.grammar or not can.json_schema else "object")
+        if self.form or not (can.grammar or can.json_schema):
+            return self.form or "lists"
+        if can.grammar:
+            return "rows" if self.roster == "cards" else "lists"
+        return "object"
 
     def plannable(self, space: PlanSpace) -> PlanSpace:
         """Returns `space` as far as plans can express it: in `lists`, every step sees all inputs.
@@ -301,7 +312,7 @@ def _log_unconstrained(planner: str, reason: str) -> None:
 
 def _may_be_truncated(plan: Plan) -> bool:
     """Returns whether a text that reached the token limit may have ended before the last step of its plan."""
-    return plan.form == "lines" or not {CLOSED, UNENDED}.isdisjoint(plan.repairs)
+    return plan.form in ("rows", "lines") or not {CLOSED, UNENDED}.isdisjoint(plan.repairs)
 
 
 @dataclass
@@ -319,14 +330,21 @@ class _StreamWatcher:
         """Processes the next text delta."""
         if self.plan_request.run.has_listener:
             self.plan_request.run.emit(PlanDelta(round=self.plan_request.round_index, text=delta))
+        begins_step = _begins_step(self.text, delta, self.form)
         self.text += delta
-        if "{" in delta and self._may_have_begun_step():
+        if begins_step and self.parses < MAX_EARLY_PARSES:
+            self.parses += 1
             steps = completed_steps(self.text, self.plan_request.space, self.form)
             for index, step in enumerate(steps[self.sent_steps :], self.sent_steps):
                 self.send(ReadyStep(index, step))
             self.sent_steps = len(steps)
 
-    def _may_have_begun_step(self) -> bool:
-        """Whether the text can contain another complete step; the number of times that it is parsed is bounded."""
-        self.parses += self.form != "lists"
-        return self.form != "lists" and self.parses <= MAX_EARLY_PARSES
+
+def _begins_step(text: str, delta: str, form: Form) -> bool:
+    """Returns whether a step may begin in `delta`, the continuation of `text`, so that the one before it is complete.
+
+    In `lists`, no step is complete before the end.
+    """
+    if form == "rows":
+        return "\n[" in text[-1:] + delta
+    return form != "lists" and "{" in delta

@@ -31,14 +31,24 @@ def transcript(
 ) -> str:
     """Renders the conversation as one text: only the question if there is nothing else.
 
+    For trained planners; see `transcript_turns`.
+    """
+    if len(conversation) == 1 and conversation[0].role == "user":
+        names = _names(conversation, inputs)
+        return truncate_middle(_message_text(0, conversation[0], names), max_chars)
+    return "\n\n".join(transcript_turns(conversation, key, max_chars=max_chars, inputs=inputs))
+
+
+def transcript_turns(
+    conversation: Sequence[Message], key: str, *, max_chars: int = QUESTION_CHARS, inputs: Collection[str] = ()
+) -> list[str]:
+    """Renders each turn of the conversation, so that a longer conversation begins with the same texts.
+
     Turns of models and tools are delimited, so that they can't be mistaken for the user's. The text has about
     `max_chars` characters; notes say what was left out. Turns and attachments in `inputs` are shown with their names.
     """
-    parts = input_parts(conversation) if inputs else ()
-    names = {(part.message, part.part): part.name for part in parts if part.name in inputs}
+    names = _names(conversation, inputs)
     texts = [_message_text(index, message, names) for index, message in enumerate(conversation)]
-    if len(conversation) == 1 and conversation[0].role == "user":
-        return truncate_middle(texts[0], max_chars)
     turns: list[str] = []
     left_out = 0
     for index, (message, chars) in enumerate(zip(conversation, _allotted_chars(texts, max_chars), strict=True)):
@@ -47,7 +57,12 @@ def transcript(
             name = f", {names[index, None]}" if (index, None) in names else ""
             turns.append(f"[{message.role}{name}]\n{_turn(message, truncate_middle(texts[index], chars), key)}")
         left_out = 0 if chars else left_out + 1
-    return "\n\n".join(turns)
+    return turns
+
+
+def _names(conversation: Sequence[Message], inputs: Collection[str]) -> dict[tuple[int, int | None], str]:
+    parts = input_parts(conversation) if inputs else ()
+    return {(part.message, part.part): part.name for part in parts if part.name in inputs}
 
 
 def attached_images(conversation: Sequence[Message]) -> tuple[ImagePart, ...]:

@@ -6,32 +6,88 @@ import json
 import re
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Sequence
+from typing import Literal
 
-from rl_conductor.types import Card, Price, Roster
+from rl_conductor.types import Card, Price
 from rl_conductor.workflow.workflow import PlanSpace
 
 MODEL = "Model {number}"
+BRIEF_MODELS = "The models{units}:"
 NAME_CHARS = 80
 DESCRIPTION_CHARS = 300
 """Maximum characters of a worker's description in the planner's prompt."""
+ALL_DESCRIPTIONS_CHARS = 840
+"""Characters that the descriptions of all workers share in the roster `cards`."""
+MIN_DESCRIPTION_CHARS = 100
+"""Characters that each of them has at least."""
+MAX_DOMAINS = 4
+"""Domains of a card's accuracy that are shown in the roster `cards`, the best ones."""
 
 _WEAKNESS = re.compile(r"\b(?:poor|bad|weak|not|no|never|cannot|can't|knows no)\b[^;,.]*", re.IGNORECASE)
 _WORD = re.compile(r"[a-z]+")
+_PLAIN_NAME = re.compile(rf"[\w.-]{{1,{NAME_CHARS}}}")
 _EMPTY_NAME = re.compile(
     r"(?:(?:worker|model|agent|llm|assistant|node|expert|chat|bot)s?)?[\s_.-]*(?:\d*|[a-z])", re.IGNORECASE
 )
 """Matches uninformative names such as `a`, `agent` or `model_2`."""
 
 
-def roster_text(space: PlanSpace, cards: Sequence[Card], roster: Roster) -> str:
-    """Renders the allowed workers with their numbers, one per line."""
+def roster_text(space: PlanSpace, cards: Sequence[Card], roster: Literal["anonymous", "ordinals"]) -> str:
+    """Renders the allowed workers with their numbers and without names, one per line, as trained planners know them."""
     lines = []
     for number, card in enumerate(cards):
         if card.name in space.allowed:
-            name = f" {json.dumps(_line(card.name, NAME_CHARS), ensure_ascii=False)}" if roster == "cards" else ""
-            facts = "" if roster == "ordinals" else _card_text(card, described=roster == "cards")
-            lines.append(MODEL.format(number=number) + name + (f": {facts}" if facts else ""))
+            facts = "" if roster == "ordinals" else _card_text(card, described=False)
+            lines.append(MODEL.format(number=number) + (f": {facts}" if facts else ""))
     return "\n".join(lines)
+
+
+def brief_roster(space: PlanSpace, cards: Sequence[Card]) -> str:
+    """Renders the allowed workers with names and in few tokens, under a heading that explains the numbers on cards."""
+    allowed = [(number, card) for number, card in enumerate(cards) if card.name in space.allowed]
+    chars = max(MIN_DESCRIPTION_CHARS, min(DESCRIPTION_CHARS, ALL_DESCRIPTIONS_CHARS // max(1, len(allowed))))
+    lines = [BRIEF_MODELS.format(units=_units([card for _, card in allowed]))]
+    for number, card in allowed:
+        facts = "; ".join(dict.fromkeys(_brief_facts(card, chars)))
+        lines.append(f"{number} {_quoted_name(card)}" + (f": {facts}" if facts else ""))
+    return "\n".join(lines)
+
+
+def _quoted_name(card: Card) -> str:
+    if _PLAIN_NAME.fullmatch(card.name):
+        return card.name
+    return json.dumps(_line(card.name, NAME_CHARS), ensure_ascii=False)
+
+
+def _units(cards: Sequence[Card]) -> str:
+    """Explains the numbers on the cards, as far as there are any."""
+    units = (
+        (any(card.accuracy for card in cards), "accuracy in %"),
+        (any(card.price is not None for card in cards), "$ per million tokens in/out"),
+        (any(card.latency is not None for card in cards), "seconds"),
+    )
+    present = ", ".join(unit for is_present, unit in units if is_present)
+    return f" ({present})" if present else ""
+
+
+def _brief_facts(card: Card, chars: int) -> Iterator[str]:
+    about = list(dict.fromkeys(filter(None, (_line(text, chars) for text in (card.description, card.strengths)))))
+    if len(about) == 2:  # each gets at least half of the place
+        about = [
+            _line(about[0], max(chars // 2, chars - len(about[1]))),
+            _line(about[1], max(chars // 2, chars - len(about[0]))),
+        ]
+    if about:
+        yield "; ".join(about)
+    if card.accuracy:
+        best = sorted(card.accuracy.items(), key=lambda item: -item[1])[:MAX_DOMAINS]
+        yield ", ".join(f"{domain} {100 * accuracy:.0f}" for domain, accuracy in best)
+    if card.price is not None:
+        price, per_call = card.price, f" + ${card.price.per_call:f} a call" if card.price.per_call else ""
+        is_free = not (price.input or price.output or price.per_call)
+        yield "free" if is_free else f"${price.input:f}/{price.output:f}{per_call}"
+    if card.latency is not None:
+        yield f"{card.latency:.1f} s" if card.latency < 2 else f"{card.latency:.0f} s"
 
 
 def indistinguishable(cards: Sequence[Card]) -> list[tuple[str, ...]]:

@@ -16,6 +16,7 @@ from rl_conductor.models.base import WrapperModel
 from rl_conductor.pool.worker_prompt import (
     EVIDENCE_NOTICE,
     SUBTASK,
+    SUBTASK_LINE,
     Evidence,
     prompt_in,
     with_prompt,
@@ -25,9 +26,9 @@ from rl_conductor.text.delimiters import NONCE_ATTR
 from rl_conductor.types import Completion, Delta, Request
 
 # What is inside of a fence holds no tag like its own. To stop at the next one keeps searching linear in the prompt.
-_SUBTASKS = re.compile(rf"<subtask [^<>\n]*{NONCE_ATTR}>\n(?:(?!</?subtask\b).)*+</subtask {NONCE_ATTR}>\n*", re.DOTALL)
+_OPENINGS = re.compile(rf"<reply [^<>\n]*{NONCE_ATTR}>\n(?:{SUBTASK_LINE})?")
 _FENCES = re.compile(rf"</?(?:reply|passage)\b[^<>\n]*{NONCE_ATTR}>\n?")
-_REPLIES = re.compile(rf"<reply [^<>\n]*{NONCE_ATTR}>\n((?:(?!</?reply\b).)*+)</reply {NONCE_ATTR}>", re.DOTALL)
+_REPLIES = re.compile(rf"{_OPENINGS.pattern}((?:(?!</?reply\b).)*+)</reply {NONCE_ATTR}>", re.DOTALL)
 _ENDING = SUBTASK.rpartition("{subtask}")[2]
 
 
@@ -58,7 +59,7 @@ def _compact_request(request: Request) -> Request:
 
 def compact_prompt(prompt: str) -> str:
     """Removes delimiters, the subtasks of other steps and the explanations of both from a worker's prompt."""
-    without_delimiters = _FENCES.sub("", _SUBTASKS.sub("", prompt)).replace(f"{EVIDENCE_NOTICE}\n\n", "")
+    without_delimiters = _FENCES.sub("", _OPENINGS.sub("", prompt)).replace(f"{EVIDENCE_NOTICE}\n\n", "")
     return without_delimiters.removesuffix(_ENDING)
 
 

@@ -13,6 +13,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Any, Literal, Required, TypeAlias, TypedDict
 
 from rl_conductor.errors import BadRequestError
+from rl_conductor.models.anthropic.prompt_caching import cached_system, mark_turns
 from rl_conductor.models.base import DEFAULT_TIMEOUT, arguments_of
 from rl_conductor.types import (
     ContentPart,
@@ -68,7 +69,7 @@ class Parameters(TypedDict, total=False):
     max_tokens: Required[int]
     messages: Required[list[wire.MessageParam]]
     timeout: Required[float]
-    system: str
+    system: list[wire.TextBlockParam]
     tools: list[wire.ToolParam]
     tool_choice: wire.ToolChoiceParam
     output_config: wire.OutputConfigParam
@@ -91,7 +92,7 @@ def parameters_of(request: Request, *, model: str) -> Parameters:
         timeout=request.timeout or DEFAULT_TIMEOUT,
     )
     if system := "\n\n".join(message.text for message in request.messages if message.role == "system"):
-        result["system"] = system
+        result["system"] = cached_system(system)
     if sampling.stop:
         result["stop_sequences"] = list(sampling.stop)
     if request.tools:
@@ -173,6 +174,7 @@ def _turns(model: str, request: Request) -> list[wire.MessageParam]:
         blocks = [block for message in messages for block in _blocks(model, message)]
         if blocks:
             turns.append(_turn(assistant, blocks))
+    mark_turns(turns)
     return turns
 
 

@@ -13,7 +13,7 @@ from rl_conductor._internal.jsonl import read_lines
 from rl_conductor._internal.sync import run_sync
 from rl_conductor.errors import ConfigError
 from rl_conductor.plan_text.forms import render
-from rl_conductor.planning.prompts import EXAMPLES
+from rl_conductor.planning.worked_examples import EXAMPLES
 from rl_conductor.scoring import Sample
 from rl_conductor.types import Value
 from rl_conductor.workflow.workflow import PlanSpace, Step, Workflow
