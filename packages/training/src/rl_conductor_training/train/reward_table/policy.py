@@ -121,11 +121,11 @@ def evaluate_policy(
 
 @contextmanager
 def _inference(model: Any) -> Iterator[None]:
-    """Disables gradients and dropout until the block ends."""
-    was_training = model.training
+    """Disables gradients and dropout until the block ends; precision is as in training."""
+    was_training, is_half = model.training, model.dtype == torch.bfloat16
     model.eval()
     try:
-        with torch.no_grad():
+        with torch.no_grad(), torch.autocast(model.device.type, torch.bfloat16, enabled=is_half):
             yield
     finally:
         model.train(was_training)

@@ -15,6 +15,9 @@ from rl_conductor.workflow.workflow import Workflow
 Method = Literal["expectation", "groups", "raft", "supervised"]
 """How the training goes on after the supervised steps; `supervised` stops there."""
 
+SUPERVISED_SECONDS, METHOD_SECONDS = 0.8, 6.0
+"""Seconds for a question in a supervised step, and in a step of the method with about nine plans."""
+
 
 class ScoredWorkflow(Value):
     """A workflow with its score on one question."""
@@ -77,6 +80,12 @@ class TableSettings(Value):
     alpha: float = Field(default=16.0, gt=0)
     targets: str | tuple[str, ...] = "all-linear"
     """Names of the layers that the adapter changes, as in peft."""
+
+    @property
+    def expected_seconds(self) -> float:
+        """Expected seconds of the training, evaluations included; rough, for the default model on one core."""
+        supervised = self.supervised_steps * self.supervised_batch * SUPERVISED_SECONDS
+        return supervised + (self.steps * self.batch * METHOD_SECONDS if self.method != "supervised" else 0.0)
 
 
 class TrainingItem(NamedTuple):

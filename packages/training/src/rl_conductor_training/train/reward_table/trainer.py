@@ -65,7 +65,7 @@ class StepWatcher(TrainerCallback):  # type: ignore[misc, unused-ignore]
     """Reports each step, evaluates at intervals, and stops between two questions when the time is over."""
 
     def __init__(
-        self, *, on_step: StepCallback, evaluate: Callable[[int], None], every: int, is_over: Callable[[], bool]
+        self, *, on_step: StepCallback, evaluate: Callable[[int], bool], every: int, is_over: Callable[[], bool]
     ) -> None:
         self._on_step, self._evaluate, self._every, self._is_over = on_step, evaluate, every, is_over
 
@@ -79,11 +79,14 @@ class StepWatcher(TrainerCallback):  # type: ignore[misc, unused-ignore]
             self._on_step(state.global_step, state.max_steps, logs["loss"])
 
     def on_step_end(self, _args: Any, state: Any, control: Any, **_: Any) -> None:
-        """Evaluates after every few steps and after the last one."""
-        if self._is_over():
-            control.should_training_stop = True
-        elif state.global_step % self._every == 0 or state.global_step == state.max_steps:
-            self._evaluate(state.global_step)
+        """Evaluates after every few steps and after the last one.
+
+        A step whose evaluation did not end is not saved, so that it is repeated.
+        """
+        is_due = state.global_step % self._every == 0 or state.global_step == state.max_steps
+        if is_due and (self._is_over() or not self._evaluate(state.global_step)):
+            control.should_save = False
+        control.should_training_stop = control.should_training_stop or self._is_over()
 
 
 def training_arguments(folder: Path, settings: TableSettings, *, is_supervised: bool) -> TrainingArguments:

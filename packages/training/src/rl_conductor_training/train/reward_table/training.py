@@ -188,12 +188,15 @@ class _TableRun:
         checkpoint = latest_complete_checkpoint(folder)
         trainer.train(resume_from_checkpoint=None if checkpoint is None else str(checkpoint))
 
-    def _evaluate(self, model: Any, stage: str, step: int) -> None:
-        """Evaluates on the validation questions, and keeps the adapter if none was better."""
+    def _evaluate(self, model: Any, stage: str, step: int) -> bool:
+        """Evaluates on the validation questions, and keeps the adapter if none was better.
+
+        Returns whether the time sufficed.
+        """
         self.report(f"{stage}: evaluating step {step} on {len(self.validation)} validation questions")
         evaluation = evaluate_policy(model, self.validation, self.grammar, is_over=self.is_over)
         if evaluation is None:
-            return
+            return False
         curve = [point for point in self.state.curve if (point.stage, point.step) != (stage, step)]
         curve.append(CurvePoint(stage=stage, step=step, validation=evaluation))
         best = max(range(len(curve)), key=lambda index: _quality(curve[index].validation))
@@ -201,6 +204,7 @@ class _TableRun:
             _save_adapter(model, self.folder / BEST)
         self._store(curve=tuple(curve), best=best)
         self.report(f"{stage}: step {step}, greedy plans right {evaluation.greedy:.2f}, expected {evaluation.expected:.2f}")
+        return True
 
     def _store(self, **changes: Any) -> None:
         self.state = self.state.model_copy(update=changes)
