@@ -27,7 +27,9 @@ RECIPE = Path(__file__).parents[1] / "recipes" / "bench-baselines.toml"
 """Bench file whose system `fixed` lists the workflows of the table."""
 
 
-async def write_table(task: Task, path: Path, cache: Path, threads: int, console: Console) -> tuple[ScoreTable, list[Workflow]]:
+async def write_table(
+    task: Task, path: Path, cache: Path, threads: int, console: Console
+) -> tuple[ScoreTable, list[Workflow]]:
     """Runs every workflow on every question, one question after the other."""
     replies = ReplyCache(cache)
     pool = SmallPool(threads=threads).build(replies)
@@ -38,7 +40,10 @@ async def write_table(task: Task, path: Path, cache: Path, threads: int, console
     start = time.monotonic()
 
     def report(row: ExperienceRow) -> None:
-        console.print(f"{len(experience):4} rows {time.monotonic() - start:6.0f} s  {row.sample:20} {row.score:g}", highlight=False)
+        console.print(
+            f"{len(experience):4} rows {time.monotonic() - start:6.0f} s  {row.sample:20} {row.score:g}",
+            highlight=False,
+        )
 
     runner = Runner(
         task=task,

@@ -84,7 +84,9 @@ def read_part(split: str, file: Path, size: int) -> Part:
         rows[row.sample].append(row)
     plans = max(map(len, rows.values()))
     complete = [sample for sample in samples if len(rows[sample.id]) == plans]
-    return Part(complete, {name: sorted(found, key=lambda row: (row.tokens, row.calls)) for name, found in rows.items()})
+    return Part(
+        complete, {name: sorted(found, key=lambda row: (row.tokens, row.calls)) for name, found in rows.items()}
+    )
 
 
 def build_prompt(name: str) -> PlanPrompt:
@@ -153,6 +155,8 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--methods", nargs="+", default=["supervised", "expectation", "raft"])
     parser.add_argument("--steps", type=int, default=20)
+    parser.add_argument("--batch", type=int, default=6, help="questions per step")
+    parser.add_argument("--learning-rate", type=float, default=3e-4)
     parser.add_argument("--supervised-steps", type=int, default=30)
     args = parser.parse_args()
     console = Console()
@@ -170,6 +174,8 @@ def main() -> None:
             seed=args.seed,
             method=method,
             steps=args.steps,
+            batch=args.batch,
+            learning_rate=args.learning_rate,
             supervised_steps=args.supervised_steps,
             evaluate_every=args.steps,
             targets=r".*\.layers\.[12][0-9]\..*_proj",

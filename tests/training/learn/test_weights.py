@@ -24,7 +24,9 @@ from training.learn.skills import build_planner, build_pool, build_task
 async def test_without_torch_the_error_names_the_package_before_anything_is_spent(tmp_path: Path) -> None:
     pool = build_pool()
     settings = LearnSettings(learners=(*LearnSettings().learners, PlannerWeights))
-    with pytest.raises(ConfigError, match=r"learning weights needs torch: pip install 'rl-conductor-training\[train\]'"):
+    with pytest.raises(
+        ConfigError, match=r"learning weights needs torch: pip install 'rl-conductor-training\[train\]'"
+    ):
         await run_learn(build_task(), pool, planner=build_planner(), out=tmp_path, settings=settings)
     assert not (tmp_path / "experience.jsonl").exists() or not (tmp_path / "experience.jsonl").read_text()
 

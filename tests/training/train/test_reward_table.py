@@ -33,7 +33,7 @@ HOPELESS, EASY = 3, 4
 def test_only_questions_with_a_right_plan_are_supervised_equally_often() -> None:
     settings = TableSettings(supervised_steps=6, supervised_batch=4)
     order = supervised_order(QUESTIONS, settings)
-    assert Counter(item.index for item in order) == {0: 6, 1: 6, 2: 6, EASY: 6}
+    assert Counter(item.position for item in order) == {0: 6, 1: 6, 2: 6, EASY: 6}
     assert all(item.is_supervised for item in order)
     assert [QUESTIONS[index].demonstration for index in (0, 1, 2)] == [1, 0, 1]
     assert order != supervised_order(QUESTIONS, settings.model_copy(update={"seed": 1}))
@@ -41,7 +41,7 @@ def test_only_questions_with_a_right_plan_are_supervised_equally_often() -> None
 
 def test_each_step_replays_the_same_share_of_solved_questions() -> None:
     settings = TableSettings(steps=5, batch=4, replay=0.25)
-    order = [item.index for item in method_order(QUESTIONS, [1], settings)]
+    order = [item.position for item in method_order(QUESTIONS, [1], settings)]
     steps = [order[start : start + 4] for start in range(0, len(order), 4)]
     assert len(steps) == 5
     assert all(step.count(1) == 1 for step in steps)
@@ -51,7 +51,7 @@ def test_each_step_replays_the_same_share_of_solved_questions() -> None:
 @pytest.mark.parametrize("solved", [[], [0, 1, 2]])
 def test_without_solved_or_without_unsolved_questions_the_steps_are_full(solved: list[int]) -> None:
     settings = TableSettings(steps=3, batch=4)
-    assert Counter(item.index for item in method_order(QUESTIONS, solved, settings)) == {0: 4, 1: 4, 2: 4}
+    assert Counter(item.position for item in method_order(QUESTIONS, solved, settings)) == {0: 4, 1: 4, 2: 4}
 
 
 def test_a_table_without_contrast_has_no_steps() -> None:

@@ -50,7 +50,7 @@ class SearchingLearner(Protocol):
 
 
 class SearchNeeds(NamedTuple):
-    """What the learners with a search of their own need at most."""
+    """The runs and the time that the learners with a search of their own need at most."""
 
     runs: int = 0
     """Runs with a planner."""

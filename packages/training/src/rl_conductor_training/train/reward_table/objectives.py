@@ -17,9 +17,7 @@ import torch
 from rl_conductor_training.train.reward_table.table import TableSettings
 
 
-def question_loss(
-    log_probs: torch.Tensor, scores: torch.Tensor, settings: TableSettings
-) -> torch.Tensor:
+def question_loss(log_probs: torch.Tensor, scores: torch.Tensor, settings: TableSettings) -> torch.Tensor:
     """Computes the loss of one question by the method of the settings.
 
     Args:

@@ -17,7 +17,7 @@ from rl_conductor.workflow.workflow import PlanSpace, Workflow
 
 @dataclass(frozen=True)
 class PlanPrompt:
-    """What the prompt of a planner contains besides the user's conversation."""
+    """The prompt of a planner without the user's conversation."""
 
     space: PlanSpace
     cards: tuple[Card, ...]

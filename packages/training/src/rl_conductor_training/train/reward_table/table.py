@@ -91,7 +91,7 @@ class TableSettings(Value):
 class TrainingItem(NamedTuple):
     """A question in the order of training."""
 
-    index: int
+    position: int
     """Position of the question in the table."""
     is_supervised: bool
     """Whether it is trained on its cheapest right plan, not by the method."""

@@ -41,14 +41,14 @@ class TableTrainer(Trainer):  # type: ignore[misc, unused-ignore]
 
     def compute_loss(self, model: Any, inputs: list[TrainingItem], **_: Any) -> torch.Tensor:
         """Computes the mean loss of some questions."""
-        demonstrations = [self._questions[item.index] for item in inputs if item.is_supervised]
+        demonstrations = [self._questions[item.position] for item in inputs if item.is_supervised]
         losses = [self._question_loss(model, item) for item in inputs if not item.is_supervised]
         if demonstrations:
             losses.append(-demonstration_logprobs(model, demonstrations, self._grammar))
         return torch.cat(losses).mean()
 
     def _question_loss(self, model: Any, item: TrainingItem) -> torch.Tensor:
-        question = self._questions[item.index]
+        question = self._questions[item.position]
         log_probs = sequence_logprobs(model, question, self._grammar)
         return question_loss(log_probs, question.scores.to(log_probs.device), self._settings).unsqueeze(0)
 

@@ -203,7 +203,9 @@ class _TableRun:
         if best == len(curve) - 1:
             _save_adapter(model, self.folder / BEST)
         self._store(curve=tuple(curve), best=best)
-        self.report(f"{stage}: step {step}, greedy plans right {evaluation.greedy:.2f}, expected {evaluation.expected:.2f}")
+        self.report(
+            f"{stage}: step {step}, greedy plans right {evaluation.greedy:.2f}, expected {evaluation.expected:.2f}"
+        )
         return True
 
     def _store(self, **changes: Any) -> None:
