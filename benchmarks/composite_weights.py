@@ -181,8 +181,16 @@ def main() -> None:
             targets=r".*\.layers\.[12][0-9]\..*_proj",
         )
         state = train_method(data, settings, args.out / f"seed-{args.seed}" / method, console)
-        results[method] = list(state.curve[-1].validation.greedy_scores)
-        results[f"{method}, sampled"] = list(state.curve[-1].validation.expected_scores)
+        validated = state.curve[-1].validation
+        results[method] = list(validated.greedy_scores)
+        results[f"{method}, most probable"] = list(validated.preferred_scores)
+        results[f"{method}, sampled"] = list(validated.expected_scores)
+        console.print(
+            f"{method}: {validated.greedy_in_table:.2f} of the greedy plans are in the table, and a sampled one is with"
+            f" probability {validated.support:.2f}",
+            highlight=False,
+            soft_wrap=True,
+        )
     print_results(results, validation.groups, console)
 
 

@@ -7,8 +7,10 @@ from dataclasses import dataclass
 from typing import Self
 
 from rl_conductor.conductor import Conductor
+from rl_conductor.errors import WorkflowError
 from rl_conductor.plan_text.forms import Form, render
 from rl_conductor.plan_text.grammar import constraint
+from rl_conductor.plan_text.parser import parse
 from rl_conductor.planning.prompts import planner_messages
 from rl_conductor.text.delimiters import new_delimiter_key
 from rl_conductor.types import Card, Grammar, Message, Roster
@@ -59,6 +61,13 @@ class PlanPrompt:
     def text(self, workflow: Workflow) -> str:
         """Renders a plan."""
         return render(workflow, self.space, self.form)
+
+    def read(self, text: str) -> Workflow | None:
+        """Parses a plan; `None` if it is invalid."""
+        try:
+            return parse(text, self.space, form=self.form, repair=False).workflow
+        except WorkflowError:
+            return None
 
     def allows(self, workflow: Workflow) -> bool:
         """Whether the planner may write the plan."""

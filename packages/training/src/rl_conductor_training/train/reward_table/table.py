@@ -54,7 +54,7 @@ class TableSettings(Value):
     """Precision of computation; `bfloat16` is faster where the processor has instructions for it."""
     seed: int = Field(default=0, ge=0)
     method: Method = "expectation"
-    supervised_steps: int = Field(default=40, ge=1)
+    supervised_steps: int = Field(default=60, ge=1)
     """Steps on the cheapest right plan of each question."""
     supervised_batch: int = Field(default=8, ge=1)
     """Questions per supervised step."""
@@ -69,7 +69,7 @@ class TableSettings(Value):
     """Plans sampled per question by `groups` and `raft`; they cost nothing, since their scores are in the table."""
     entropy: float = Field(default=0.01, ge=0)
     """Weight of the entropy of the policy over the plans of a question."""
-    support: float = Field(default=0.05, ge=0)
+    support: float = Field(default=0.2, ge=0)
     """Weight of the log of the probability that the plan is in the table at all."""
     replay: float = Field(default=0.25, ge=0, lt=1)
     """Share of the questions of a step that the model answers already, so that they are not forgotten."""

@@ -15,7 +15,13 @@ from pydantic import Field
 from rl_conductor._internal.jsonl import read_value, write_value
 from rl_conductor.types import Value
 from rl_conductor_training.train.policy.model_loading import LoadedModel, load_model
-from rl_conductor_training.train.reward_table.policy import SOLVED, Evaluation, encode_questions, evaluate_policy
+from rl_conductor_training.train.reward_table.policy import (
+    SOLVED,
+    Evaluation,
+    PlanReader,
+    encode_questions,
+    evaluate_policy,
+)
 from rl_conductor_training.train.reward_table.prompt import PlanPrompt
 from rl_conductor_training.train.reward_table.table import (
     TableQuestion,
@@ -105,7 +111,8 @@ class _TableRun:
 
     def __post_init__(self) -> None:
         prompt = self.data.prompt
-        self.grammar = None if prompt.gbnf is None else self.loaded.compile_grammar(prompt.space, prompt.form)
+        grammar = None if prompt.gbnf is None else self.loaded.compile_grammar(prompt.space, prompt.form)
+        self.reader = PlanReader(self.loaded, prompt, grammar)
         self.train = encode_questions(self.data.train, prompt, self.loaded)
         self.validation = encode_questions(self.data.validation, prompt, self.loaded)
         self.folder.mkdir(parents=True, exist_ok=True)
@@ -147,7 +154,7 @@ class _TableRun:
         """Trains by the method; the questions that the supervised start answers already are replayed."""
         if self.state.started_at is None:
             self.report("evaluating the supervised start on the training questions")
-            start = evaluate_policy(model, self.train, self.grammar, is_over=self.is_over)
+            start = evaluate_policy(model, self.train, self.reader, is_over=self.is_over)
             if start is None:
                 return
             self._store(started_at=start)
@@ -169,7 +176,7 @@ class _TableRun:
 
         trainer = TableTrainer(
             questions=self.train,
-            grammar=self.grammar,
+            grammar=self.reader.grammar,
             settings=self.settings,
             model=model,
             processing_class=self.loaded.tokenizer,
@@ -194,7 +201,7 @@ class _TableRun:
         Returns whether the time sufficed.
         """
         self.report(f"{stage}: evaluating step {step} on {len(self.validation)} validation questions")
-        evaluation = evaluate_policy(model, self.validation, self.grammar, is_over=self.is_over)
+        evaluation = evaluate_policy(model, self.validation, self.reader, is_over=self.is_over)
         if evaluation is None:
             return False
         curve = [point for point in self.state.curve if (point.stage, point.step) != (stage, step)]
