@@ -248,5 +248,5 @@ def test_an_entry_keeps_the_settings_of_its_chat_model() -> None:
 
     assert pool["a"].sampling == pool["b"].sampling == Sampling(max_tokens=77)
     assert pool["a"].card.description == "Writes."
-    with pytest.raises(ConfigError, match=r"worker 'a' is invalid: speed: Extra inputs"):
+    with pytest.raises(ConfigError, match=r"worker 'a' is invalid: speed: there is no such setting"):
         pool_of({"a": {"model": chat, "speed": 3}})

@@ -64,6 +64,21 @@ def test_the_last_worker_streams_the_answer_with_every_setting(vendor: Vendor, s
     assert answered_by_the_last_step(message)
 
 
+def test_streamed_plans_and_answers_ask_for_their_tokens_at_every_address(vendor: Vendor) -> None:
+    message = reduce(add, conductor(vendor).stream("hi"))
+    streamed = [wire.body for wire in vendor.requests if wire.body.get("stream")]
+    assert len(streamed) == 2
+    assert all(body["stream_options"] == {"include_usage": True} for body in streamed)
+    rounds = message.response_metadata["conductor"]["rounds"]
+    assert rounds[0]["plan"]["usage"]["output_tokens"] > 0
+
+
+def test_a_chat_model_that_reports_no_tokens_by_choice_stays_as_it_is(vendor: Vendor) -> None:
+    writer = chat_model(vendor, "gpt-4o-mini", stream_usage=False)
+    list(conductor(vendor, writer=writer).stream("hi"))
+    assert vendor.requests[-1].body.get("stream_options") != {"include_usage": True}
+
+
 def test_an_agent_streams_the_answer_of_a_conductor_with_settings(vendor: Vendor) -> None:
     agent: Any = create_agent(conductor(vendor, temperature=0))
     chunks = [chunk for chunk, _ in agent.stream({"messages": "hi"}, stream_mode="messages")]

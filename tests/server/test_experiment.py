@@ -50,7 +50,7 @@ def test_an_experiment_without_shadow_and_canary_serves_its_baseline(tmp_path: P
 @pytest.mark.parametrize(
     ("more", "message"),
     [
-        ("percent = 5", "routes.assistant.percent: Extra inputs are not permitted"),
+        ("percent = 5", "routes.assistant.percent: there is no such setting"),
         ("shadow = { share = 0.1, usd = 1 }", "write judge, scorer or both"),
         ('shadow = { share = 0.1, judge = "openai:gpt-5" }', "a shadow needs a budget of its own"),
         ('shadow = { share = 2, usd = 1, judge = "openai:gpt-5" }', "routes.assistant.shadow.share"),

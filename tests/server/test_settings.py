@@ -64,7 +64,7 @@ def test_a_whole_file_is_read(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("prot = 1", "prot: Extra inputs are not permitted"),
+        ("prot = 1", "prot: there is no such setting; did you mean 'port'?"),
         ("port = 99999", "port: "),
         ("[keys.red]\nsha256 = 'short'", "keys.red.sha256: "),
         ("[keys.red]", "keys.red.sha256: Field required"),

@@ -281,11 +281,15 @@ async def test_a_request_that_can_not_be_stored_is_refused_and_can_be_retried(
     at.service.store.write_queue.add(lambda _: None)
     other = await at.http.post("/v1/chat/completions", json=BODY)
     assert other.status_code == 503
+    await until(lambda: at.service.store.write_queue.lag > 0.3)
+    ready = await at.http.get("/readyz")  # a database that can be read only, such as one on a full disk
+    assert (ready.status_code, ready.json()["error"]["code"]) == (503, "store_away")
     locked.execute("ROLLBACK")
     locked.close()
     monkeypatch.setattr(write_behind, "COMMIT_TIMEOUT", SOON)
     assert (await at.http.post("/v1/chat/completions", json=BODY, headers=IDEMPOTENT)).status_code == 200
     assert [row.status for row in await at.service.store.list_runs()] == ["done"]
+    assert (await at.http.get("/readyz")).status_code == 200
 
 
 async def test_writes_are_kept_while_the_database_is_unavailable(

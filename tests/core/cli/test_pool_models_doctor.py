@@ -161,6 +161,10 @@ def test_tiny_models_introduce_themselves(capsys: pytest.CaptureFixture[str], tm
     assert "OPENAI_API_KEY" in told
     assert "--pool FILE" in told
 
+    embedded.prepare_models(Conductor(found.planner, found.pool), found, quiet=True)
+
+    assert capsys.readouterr() == ("", "")
+
 
 def test_doctor_names_keys_and_never_shows_them(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", SECRET)

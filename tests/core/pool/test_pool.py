@@ -151,6 +151,18 @@ def test_a_pool_file_says_everything_about_its_workers(write: Write) -> None:
     assert planner.build().name == "vllm-server:conductor"
 
 
+def test_the_name_of_a_model_is_a_whole_entry_of_a_pool_file(write: Write) -> None:
+    path = write('planner = "ollama:big"\n[workers]\nquick = "ollama:small"\n[workers.strong]\nmodel = "ollama:big"\n')
+    pool = WorkerPool.from_toml(path)
+    planner = read_pool_file(path).planner
+    assert planner is not None
+    assert (pool["quick"].model.name, pool["strong"].model.name, planner.model) == (
+        "ollama:small",
+        "ollama:big",
+        "ollama:big",
+    )
+
+
 @pytest.mark.parametrize(
     ("text", "says"),
     [
@@ -158,7 +170,15 @@ def test_a_pool_file_says_everything_about_its_workers(write: Write) -> None:
         ("", "workers: Field required"),
         ("workers = 1", "workers: "),
         ("[workers]\n", "at least one worker"),
-        ('[workers.a]\nmodel = "ollama:x"\nstrenghts = "typo"', "workers.a.strenghts: Extra inputs"),
+        (
+            '[workers.a]\nmodel = "ollama:x"\nstrenghts = "typo"',
+            "workers.a.strenghts: there is no such setting; did you mean 'strengths'",
+        ),
+        (
+            '[workers.a]\nmodel = "ollama:x"\nbase_url = "x"',
+            r"workers.a: base_url .*write options = { base_url = ... }",
+        ),
+        ("[workers]\na = 1", "workers.a: write a table of settings"),
         ('[workers.a]\nmodel = "ollama:x"\nconcurrency = 0', "workers.a.concurrency: .* greater than or equal to 1"),
         ('[workers.a]\nmodel = "ollama:x"\ntimeout = -1', "workers.a.timeout: .* greater than 0"),
         ('[workers.a]\nmodel = "ollama:x"\naccuracy = { math = "good" }', "workers.a.accuracy.math"),
@@ -280,8 +300,14 @@ def test_an_entry_s_other_keys_are_those_of_a_pool_file() -> None:
     ("entry", "problem"),
     [
         ({"description": "Looks."}, r"worker 'a' is invalid: model: Field required"),
-        ({"model": "ollama:x", "describes": "x"}, r"worker 'a' is invalid: describes: Extra inputs"),
-        ({"model": ScriptedModel("A"), "describes": "x"}, r"worker 'a' is invalid: describes: Extra inputs"),
+        (
+            {"model": "ollama:x", "describes": "x"},
+            r"worker 'a' is invalid: describes: there is no such setting; did you mean 'description'",
+        ),
+        (
+            {"model": ScriptedModel("A"), "describes": "x"},
+            r"worker 'a' is invalid: describes: there is no such setting; did you mean 'description'",
+        ),
         ({"model": ScriptedModel("A"), "timeout": "soon"}, r"worker 'a' is invalid: timeout: Input should be"),
         ({"model": 3}, r"worker 'a': 3 is not a model"),
     ],

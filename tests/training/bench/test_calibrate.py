@@ -53,6 +53,13 @@ def test_cards_get_accuracy_and_latency_and_the_rest_of_the_file_is_unchanged(po
     assert "1.00 ± 0.00" in result.stdout
 
 
+def test_a_worker_that_is_only_the_name_of_a_model_gets_a_table(pool: Path) -> None:
+    pool.write_text('[workers]\nadder = "toy:adder"\nspeller = "toy:speller"\n')
+    assert calibrate(pool).exit_code == 0
+    cards = {card.name: card for card in WorkerPool.from_toml(pool).cards}
+    assert cards["adder"].accuracy == {"add": 1.0, "spell": 0.0}
+
+
 def test_writing_to_another_file_leaves_the_first_unchanged(pool: Path) -> None:
     assert calibrate(pool, "--out", str(pool.parent / "measured.toml"), "--limit", "4").exit_code == 0
     assert pool.read_text() == POOL

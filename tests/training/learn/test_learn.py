@@ -89,8 +89,13 @@ async def test_nothing_to_learn_is_said_and_the_heldout_questions_stay_closed(tm
 async def test_a_chain_that_answers_everything_is_the_fixed_workflow(tmp_path: Path) -> None:
     record = await learn(build_task("chain"), build_pool(), planner=build_planner(), out=tmp_path)
     assert record.gate.best_fixed.startswith("atlas → speller")
-    assert record.recommended == "best fixed"
     assert not record.gate.is_open
+    assert record.gate.reason.startswith("one workflow for all questions is enough")
+    assert record.recommended == "best fixed"
+    assert record.proof is not None
+    rights = {system.name: system.right.value for system in record.proof.systems}
+    assert (rights["best single"], rights["best fixed"]) == (0, 1)
+    assert "examples" not in rights
 
 
 def kill_after(rows: int) -> Callable[[str, ExperienceRow | None], None]:

@@ -140,7 +140,7 @@ def test_the_gate_opens_where_workers_are_right_on_different_questions() -> None
     assert not few.is_open
     assert few.reason.startswith("nothing can be concluded from 4 questions in 4 groups")
     cut = measure_room(table({A: [1, 0] * 10, B: [1, 0] * 10}), [A, B], [], groups, is_whole=False)
-    assert cut.reason.startswith("no room for learning was found on the 20 questions that the caps allowed")
+    assert cut.reason.startswith("no room above the best fixed workflow was found on the 20 questions")
     nothing = measure_room(table({A: [0] * 20}), [A], [], groups)
     assert nothing.reason == "there is nothing to learn: no workflow answered any question"
 

@@ -125,7 +125,7 @@ def test_a_task_without_a_file_keeps_its_name(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
-        (f"{LEAST}[grpo]\nlearning = 1\n", "grpo.learning: Extra inputs"),
+        (f"{LEAST}[grpo]\nlearning = 1\n", "grpo.learning: there is no such setting"),
         (f"{LEAST}[grpo]\nmicro_batch = 7\n", "grpo.micro_batch = 7 must divide the 256 plans per step"),
         (
             f"{LEAST}[recursion]\n[grpo]\nmicro_batch = 256\n",

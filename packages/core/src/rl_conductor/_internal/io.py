@@ -70,6 +70,27 @@ def read_text(path: str | Path) -> str:
         return Path(path).read_text(encoding="utf-8")
 
 
+def write_text(path: Path, text: str) -> None:
+    """Writes a whole text file, or leaves the file as it was; its folder is created if necessary.
+
+    Raises:
+        ConfigError: the file can't be written.
+    """
+    with writing_errors(path):
+        if path.exists() and not path.is_file():  # a pipe or device, such as /dev/stdout
+            path.write_text(text, encoding="utf-8")
+            return
+        target = path.resolve()  # a link stays a link
+        target.parent.mkdir(parents=True, exist_ok=True)
+        temporary = target.with_name(f"{target.name}.half")
+        try:
+            temporary.write_text(text, encoding="utf-8")
+        except OSError:
+            temporary.unlink(missing_ok=True)
+            raise
+        temporary.replace(target)
+
+
 def check_writable(path: Path) -> Path:
     """Returns `path` after checking that it can be written, so that a run doesn't fail after its calls are paid.
 
@@ -77,5 +98,8 @@ def check_writable(path: Path) -> Path:
         ConfigError: the file can't be written.
     """
     with writing_errors(path):
+        is_new = not path.exists()
         path.open("a").close()
+        if is_new:
+            path.unlink()
     return path

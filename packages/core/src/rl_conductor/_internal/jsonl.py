@@ -8,7 +8,7 @@ from typing import TypeVar
 
 from pydantic import BaseModel, ValidationError
 
-from rl_conductor._internal.io import read_text, writing_errors
+from rl_conductor._internal.io import read_text, write_text, writing_errors
 from rl_conductor._internal.validation import first_field_error
 from rl_conductor.errors import ConfigError
 
@@ -33,7 +33,7 @@ def write_lines(path: Path, values: Iterable[BaseModel]) -> None:
     Raises:
         ConfigError: the file can't be written.
     """
-    _write(path, "".join(f"{value.model_dump_json()}\n" for value in values))
+    write_text(path, "".join(f"{value.model_dump_json()}\n" for value in values))
 
 
 def read_complete_lines(path: Path) -> list[bytes]:
@@ -69,15 +69,7 @@ def write_value(path: Path, value: BaseModel) -> None:
     Raises:
         ConfigError: the file can't be written.
     """
-    _write(path, value.model_dump_json(indent=2))
-
-
-def _write(path: Path, text: str) -> None:
-    temporary = path.with_name(f"{path.name}.half")
-    with writing_errors(path):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        temporary.write_text(text, encoding="utf-8")
-        temporary.replace(path)
+    write_text(path, value.model_dump_json(indent=2))
 
 
 def _read(source: str, text: str, kind: type[V], *, hint: str = "") -> V:

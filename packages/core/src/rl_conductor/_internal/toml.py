@@ -32,5 +32,5 @@ def read_toml(path: str | Path, kind: type[M], description: str) -> M:
         raise ConfigError(f"{str(path)!r} is not TOML: {error}") from error
     except ValidationError as error:
         raise ConfigError(
-            f"the {description} {str(path)!r} is wrong: {'; '.join(map(str, field_errors(error)))}"
+            f"the {description} {str(path)!r} is wrong: {'; '.join(map(str, field_errors(error, model=kind)))}"
         ) from error

@@ -17,13 +17,13 @@ from rl_conductor.config.discovery import VENDORS, DiscoveredPool
 PREFIX = "embedded:"
 
 
-def prepare_models(conductor: Conductor, discovered: DiscoveredPool, *, runs: bool = True) -> None:
-    """Announces the embedded models, if they are used, and downloads missing weights.
+def prepare_models(conductor: Conductor, discovered: DiscoveredPool, *, runs: bool = True, quiet: bool = False) -> None:
+    """Announces the embedded models, if they are used and `quiet` is not set, and downloads missing weights.
 
     Raises:
         ConfigError: no source provides the weights.
     """
-    if discovered.embedded:
+    if discovered.embedded and not quiet:
         _introduce(discovered, console.stderr())
     models = [conductor.planner.model]
     if runs:

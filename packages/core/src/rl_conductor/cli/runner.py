@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 import typer
 
 from rl_conductor._internal.formatting import cost_in_words, counted, tokens
-from rl_conductor._internal.io import check_writable, writing_errors
+from rl_conductor._internal.io import check_writable, write_text
 from rl_conductor.cli.options import with_option_names
 from rl_conductor.cli.output import console, report
 from rl_conductor.cli.output.progress import Watcher, watch_run
@@ -165,8 +165,7 @@ def _print(trace: Trace, output: OutputOptions, path: Path | None) -> None:
     if output.as_json:
         console.write_json(trace_json(trace))
     if path is not None:
-        with writing_errors(path):
-            path.write_text(trace.model_dump_json(indent=2) + "\n", encoding="utf-8")
+        write_text(path, trace.model_dump_json(indent=2) + "\n")
 
 
 def trace_json(trace: Trace) -> str:

@@ -13,7 +13,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from rl_conductor._internal.io import writing_errors
+from rl_conductor._internal.io import write_text
 from rl_conductor._internal.jsonl import read_lines, read_value, write_lines, write_value
 from rl_conductor._internal.toml import read_toml
 from rl_conductor.errors import ConfigError
@@ -120,8 +120,7 @@ def write_conductor_folder(
         content = weights.model_dump(mode="json", exclude_defaults=True, exclude={"options"})
         lines += ["", *_format_table("weights", content)]
         lines += ["", *_format_table("weights.options", _relative_options(weights, folder))]
-    with writing_errors(folder / CONDUCTOR_FILE):
-        (folder / CONDUCTOR_FILE).write_text("\n".join([*lines, ""]), encoding="utf-8")
+    write_text(folder / CONDUCTOR_FILE, "\n".join([*lines, ""]))
 
 
 def _format_table(name: str, content: Mapping[str, str | float]) -> list[str]:

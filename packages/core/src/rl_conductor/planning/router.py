@@ -20,7 +20,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, ValidationError
 
-from rl_conductor._internal.io import read_text, writing_errors
+from rl_conductor._internal.io import read_text, write_text
 from rl_conductor._internal.validation import first_field_error
 from rl_conductor.errors import ConfigError
 from rl_conductor.pool.pool import WorkerPool
@@ -104,8 +104,7 @@ class Router(Value):
             ConfigError: the file can't be written.
         """
         content = _RouterFile(sha256=self.sha256, tiers=self.model_dump(mode="json"))
-        with writing_errors(path):
-            path.write_text(content.model_dump_json() + "\n", encoding="utf-8")
+        write_text(path, content.model_dump_json() + "\n")
 
     def check_pool(self, pool: WorkerPool) -> None:
         """Checks that `pool` contains the worker with the model that the router was trained for.

@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from rl_conductor._internal.toml import read_toml
 from rl_conductor._internal.validation import field_errors
@@ -25,6 +25,8 @@ from rl_conductor.types import Card, Price, Roster, Sampling
 from rl_conductor.workflow.limits import PLAN_TOKENS
 from rl_conductor.workflow.workflow import AccessMode
 
+MODEL_ARGUMENTS = frozenset({"base_url", "headers", "max_retries", "organization"})
+"""Arguments of models that are easily taken for settings of a worker."""
 MAX_EXAMPLES = 4
 """Number of worked examples available to the planner's prompt."""
 
@@ -48,6 +50,17 @@ class ModelEntry(_Entry):
     """Overrides the price from the price table."""
     tags: frozenset[str] = frozenset()
     region: str | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _from_name(cls, entry: Any) -> Any:
+        """Accepts the name of a model as the whole entry, and says where an argument of the model belongs."""
+        if isinstance(entry, str):
+            return {"model": entry}
+        if isinstance(entry, Mapping) and (misplaced := MODEL_ARGUMENTS & entry.keys()):
+            name = min(misplaced)
+            raise ValueError(f"{name} is an argument of the model: write options = {{ {name} = ... }}")
+        return entry
 
     def build(self) -> Model:
         """Creates the model with its options and price.
@@ -298,6 +311,7 @@ def worker_from(name: str, entry: Mapping[str, Any], worker_of: Callable[[str, A
             return worker.with_tools(worker_entry.all_tools(tools))
         settings = WorkerSettings.model_validate({key: value for key, value in entry.items() if key != "model"})
     except ValidationError as error:
-        errors = "; ".join(map(str, field_errors(error, below=2 if is_model_name else 0)))
+        below, kind = (2, PoolFile) if is_model_name else (0, WorkerSettings)
+        errors = "; ".join(map(str, field_errors(error, below=below, model=kind)))
         raise ConfigError(f"worker {name!r} is invalid: {errors}") from None
     return settings.apply_to(worker_of(name, entry["model"])).with_tools(settings.all_tools(tools))

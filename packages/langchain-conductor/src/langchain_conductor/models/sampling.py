@@ -39,7 +39,9 @@ def apply_sampling(
             options[option] = requested.get(name, value)
         elif value is not None:
             requested.setdefault(name, value)
-    settings = {field: requested[name] for field, name in fields if requested.get(name) is not None}
+    settings = _usage_setting(chat) | {
+        field: requested[name] for field, name in fields if requested.get(name) is not None
+    }
     if requested.get("stop") and not any(name == "stop" for _, name in fields):
         options["stop"] = list(requested["stop"])  # passed as an option only then: some models refuse both at once
     if not settings:
@@ -48,6 +50,15 @@ def apply_sampling(
     for name in _cached_properties(type(chat)) & vars(copy).keys():
         del vars(copy)[name]  # computed from the previous settings
     return copy, options
+
+
+def _usage_setting(chat: BaseChatModel) -> dict[str, Any]:
+    """Returns the setting that makes streamed replies report their tokens, unless the user chose.
+
+    LangChain's OpenAI model asks for them at OpenAI's own address only; at any other, the tokens would count as none.
+    """
+    has_choice = "stream_usage" not in type(chat).model_fields or "stream_usage" in chat.model_fields_set
+    return {} if has_choice or getattr(chat, "stream_usage", None) else {"stream_usage": True}
 
 
 def _fields(chat: BaseChatModel) -> list[tuple[str, str]]:

@@ -10,6 +10,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from rl_conductor_server.endpoints.dependencies import ServiceDependency
 from rl_conductor_server.errors import ApiError
+from rl_conductor_server.store import StoreUnavailableError
 
 router = APIRouter()
 READY_TIMEOUT = 3.0
@@ -24,11 +25,11 @@ async def healthz() -> dict[str, str]:
 
 @router.get("/readyz")
 async def readyz(service: ServiceDependency) -> dict[str, str]:
-    """Reports that the server accepts requests: the store responds, and no shutdown is in progress."""
+    """Reports that the server accepts requests: the store responds and takes writes, and no shutdown is in progress."""
     try:
         async with asyncio.timeout(READY_TIMEOUT):
             await service.store.ping()
-    except (SQLAlchemyError, TimeoutError) as error:
+    except (SQLAlchemyError, StoreUnavailableError, TimeoutError) as error:
         raise ApiError("the store does not answer", status=503, code="store_away", retry_after=5) from error
     service.runs.check_open()
     return {"status": "ready"}

@@ -110,7 +110,8 @@ class Store:
         await self._engine.dispose()
 
     async def ping(self) -> None:
-        """Raise `SQLAlchemyError` if the database does not answer."""
+        """Raise `SQLAlchemyError` if the database does not answer, `StoreUnavailableError` if it takes no writes."""
+        self.write_queue.check_available()
         async with self._engine.connect() as connection:
             await connection.execute(text("SELECT 1"))
 

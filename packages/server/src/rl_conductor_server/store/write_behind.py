@@ -97,8 +97,7 @@ class WriteBehindQueue:
         Raises:
             StoreUnavailableError: the database does not answer in time.
         """
-        if self.lag > COMMIT_TIMEOUT:  # waiting as long again would not help
-            raise StoreUnavailableError(f"the store has not answered for {self.lag:.0f} s; try again later")
+        self.check_available()  # waiting as long again would not help
         committed: asyncio.Future[T] = asyncio.get_running_loop().create_future()
         entry = self._enqueue(write, committed)
         try:
@@ -116,6 +115,11 @@ class WriteBehindQueue:
         """Wait until all writes added so far are committed, or lost and logged; raises like `execute`."""
         if self._pending or self._batch:
             await self.execute(lambda _: None)
+
+    def check_available(self) -> None:
+        """Raise `StoreUnavailableError` if the database has taken no writes for `COMMIT_TIMEOUT`, as on a full disk."""
+        if self.lag > COMMIT_TIMEOUT:
+            raise StoreUnavailableError(f"the store has not answered for {self.lag:.0f} s; try again later")
 
     async def throttle(self) -> None:
         """Apply backpressure: wait for the queue if it lags by more than `MAX_LAG`; raises like `execute`."""

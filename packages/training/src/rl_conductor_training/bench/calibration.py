@@ -78,6 +78,9 @@ def write_cards(pool_file: Path, measurements: Mapping[str, WorkerMeasurement], 
         if name not in workers:
             raise ConfigError(f"{str(pool_file)!r} has no worker {name!r} any more; measure again")
         comment = f"measured on {task}, {datetime.now(UTC):%Y-%m-%d}: {format_accuracy(measurement)}"
+        if isinstance(workers[name], str):  # the name of a model is a whole entry
+            model, workers[name] = str(workers[name]), tomlkit.inline_table()
+            workers[name]["model"] = model
         _update_entry(workers[name], measurement, comment)
     _write_validated(to, tomlkit.dumps(text))
 

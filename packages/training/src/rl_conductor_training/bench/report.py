@@ -16,6 +16,7 @@ from pathlib import Path
 from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape
 
 from rl_conductor._internal.formatting import cost, cost_in_words, counted, dollars, seconds, tokens
+from rl_conductor._internal.io import write_text
 from rl_conductor.execution.prompt_version import prompt_version
 from rl_conductor.types import Usage, total
 from rl_conductor_training.bench import plots
@@ -132,11 +133,10 @@ def write_report(report: Report, folder: Path) -> None:
     environment.filters["cell"] = lambda text: text.replace("|", "\\|").replace("\n", " ")
     for suffix in ("md", "html"):
         text = environment.get_template(f"report.{suffix}.jinja").render(report=report)
-        (folder / f"report.{suffix}").write_text(text, encoding="utf-8")
-    (folder / PLOTS_FOLDER).mkdir(exist_ok=True)
+        write_text(folder / f"report.{suffix}", text)
     for section in report.sections:
         for plot in section.plots:
-            (folder / plot.file).write_text(plot.svg, encoding="utf-8")
+            write_text(folder / plot.file, plot.svg)
 
 
 # -------------------------------------------------------------------------------------- run info

@@ -157,18 +157,10 @@ def learn(
     limits = Limits(usd=usd, tokens=tokens, seconds=None if minutes is None else minutes * 60)
     _fetch_weights(pool)
     progress = _Progress(limits)
-
     options: dict[str, Any] = {
         "out": out,
         "budget": limits,
-        "settings": _settings(
-            seed,
-            concurrency,
-            evolves=instructions,
-            reflection_model=reflection_model,
-            trains=weights,
-            trained_model=weights_model,
-        ),
+        "settings": _settings(seed, concurrency, (instructions, reflection_model), (weights, weights_model)),
         "on_estimate": partial(_show_estimate, is_all=estimate_only),
         "on_progress": progress.update,
     }
@@ -180,15 +172,9 @@ def learn(
 
 
 def _settings(
-    seed: int,
-    concurrency: int,
-    *,
-    evolves: bool,
-    reflection_model: str | None,
-    trains: bool,
-    trained_model: str | None,
+    seed: int, concurrency: int, instructions: tuple[bool, str | None], weights: tuple[bool, str | None]
 ) -> LearnSettings:
-    """Returns the settings, with the learners of instructions and weights if they are wanted."""
+    """Returns the settings, with the learners of instructions and weights if these or their models are wanted."""
     from rl_conductor_training.learn import (  # noqa: PLC0415 - imports scipy
         EvolvedInstructions,
         LearnSettings,
@@ -198,10 +184,10 @@ def _settings(
 
     settings = LearnSettings(seed=seed, concurrency=concurrency)
     learners = [*settings.learners]
-    if evolves or reflection_model:
-        learners.append(partial(EvolvedInstructions, reflection_model=reflection_model, seed=seed))
-    if trains or trained_model:
-        training = TableSettings(seed=seed, **({"model": trained_model} if trained_model else {}))
+    if any(instructions):
+        learners.append(partial(EvolvedInstructions, reflection_model=instructions[1], seed=seed))
+    if any(weights):
+        training = TableSettings(seed=seed, **({"model": weights[1]} if weights[1] else {}))
         learners.append(partial(PlannerWeights, training))
     return replace(settings, learners=tuple(learners))
 

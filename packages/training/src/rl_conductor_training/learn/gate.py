@@ -49,9 +49,17 @@ class Gate(Value):
     oracle_over_fixed: Interval
     """The room: what could be gained at most by choosing a workflow for each question."""
     is_open: bool
-    """Whether there is something to learn."""
+    """Whether choosing a workflow for each question can answer more than the best fixed workflow."""
     reason: str
     """Why the gate is open or closed."""
+
+    @property
+    def fixed_is_better(self) -> bool:
+        """Whether the best fixed workflow seems to answer more than the best single worker.
+
+        It was selected on the same questions, so only the held-out questions can show it.
+        """
+        return self.fixed_over_single.low > 0 and self.fixed_over_single.groups >= MIN_GROUPS
 
 
 def grouped_interval(values: Sequence[float], groups: Sequence[str], *, seed: int = 0) -> Interval:
@@ -108,6 +116,7 @@ def measure_room(
     single_scores, fixed_scores = columns[workflows.index(single)], columns[workflows.index(fixed)]
     room = grouped_interval(_subtract(oracle, fixed_scores), groups)
     best = grouped_interval(oracle, groups)
+    gain = grouped_interval(_subtract(fixed_scores, single_scores), groups)
     is_open = room.low > 0 and room.groups >= MIN_GROUPS
     return Gate(
         best_single=describe(single),
@@ -115,10 +124,10 @@ def measure_room(
         single=grouped_interval(single_scores, groups),
         fixed=grouped_interval(fixed_scores, groups),
         oracle=best,
-        fixed_over_single=grouped_interval(_subtract(fixed_scores, single_scores), groups),
+        fixed_over_single=gain,
         oracle_over_fixed=room,
         is_open=is_open,
-        reason=_reason(room, best, is_open=is_open, is_whole=is_whole),
+        reason=_reason(room, gain, best, is_open=is_open, is_whole=is_whole),
     )
 
 
@@ -126,7 +135,7 @@ def _subtract(first: Sequence[float], second: Sequence[float]) -> list[float]:
     return [ours - theirs for ours, theirs in zip(first, second, strict=True)]
 
 
-def _reason(room: Interval, oracle: Interval, *, is_open: bool, is_whole: bool) -> str:
+def _reason(room: Interval, gain: Interval, oracle: Interval, *, is_open: bool, is_whole: bool) -> str:
     if is_open:
         return (
             f"choosing a workflow for each question could answer up to {room.value:.0%} more questions than the best "
@@ -139,11 +148,16 @@ def _reason(room: Interval, oracle: Interval, *, is_open: bool, is_whole: bool) 
         )
     if not is_whole:
         return (
-            f"no room for learning was found on the {room.n} questions that the caps allowed (95 % interval "
-            f"{room.low:.0%} to {room.high:.0%}): raise the caps and run the same command again"
+            f"no room above the best fixed workflow was found on the {room.n} questions that the caps allowed (95 % "
+            f"interval {room.low:.0%} to {room.high:.0%}): raise the caps and run the same command again"
         )
     if oracle.value == 0:
         return "there is nothing to learn: no workflow answered any question"
+    if gain.low > 0:
+        return (
+            f"one workflow for all questions is enough: choosing among workflows for each question adds "
+            f"{room.value:.0%} (95 % interval {room.low:.0%} to {room.high:.0%})"
+        )
     return (
         f"there is nothing to learn: the workflows fail on the same questions; choosing among them for each question "
         f"adds {room.value:.0%} (95 % interval {room.low:.0%} to {room.high:.0%})"

@@ -212,9 +212,11 @@ class _LearnRun:
         findings = Findings(search, exploration, lessons, gate)
         if gate.is_open:
             findings.validation, learners = await self._choose(lessons, training, plan)
+        elif gate.fixed_is_better:
+            learners = [learner for learner in learners if learner.name in BASELINES]
         for learner in learners:
             learner.fit(lessons)
-        if gate.is_open:
+        if gate.is_open or gate.fixed_is_better:
             self._begin("proving on held-out questions", 1.0)
             findings.proof = await prove(self.runner, self.data, learners, lessons, self.notes)
         record = self._record(findings)
@@ -329,26 +331,24 @@ class _LearnRun:
         self, lessons: Lessons, training: Lessons, plan: SearchPlan
     ) -> tuple[list[ValidationResult], list[Learner]]:
         """Compares the learners on the validation questions, and returns those that are worth a proof."""
-        learners = self.learners
-        for learner in learners:
+        for learner in self.learners:
             learner.fit(training)
         ids = {sample.id for sample in lessons.table.samples}
         samples = [sample for sample in self.data.validation.samples if sample.id in ids]
         if not samples:
-            return [], [learner for learner in learners if learner.name in BASELINES]
+            return [], [learner for learner in self.learners if learner.name in BASELINES]
         if plan.tries_planners:
             await self._search(training.table.samples, samples, plan.searching)
         self._begin("comparing the learners", plan.choosing)
-        results = await validate_learners(self.runner, learners, samples, tries_planners=plan.tries_planners)
+        results = await validate_learners(self.runner, self.learners, samples, tries_planners=plan.tries_planners)
         if self.runner.is_exhausted:
             self._note_cap("validation", "learners without a result are not proved")
         names = {*BASELINES, *(result.name for result in results if result.is_chosen)}
-        return results, [learner for learner in learners if learner.name in names]
+        return results, [learner for learner in self.learners if learner.name in names]
 
     def _record(self, findings: Findings) -> LearnRecord:
         spending, data = self.budget.total.spent, self.data
         plan, gate, proof = findings.search.plan, findings.gate, findings.proof
-        better = gate.fixed_over_single.low > 0
         if plan.needed.tokens < plan.thorough.tokens:
             self.notes.append(
                 f"the caps left room for a smaller search only ({plan.summary}); {self._describe_need(plan)}"
@@ -372,7 +372,7 @@ class _LearnRun:
             gate=gate,
             validation=tuple(findings.validation),
             proof=proof,
-            recommended=proof.recommended if proof else FixedWorkflow.name if better else BestSingle.name,
+            recommended=proof.recommended if proof else BestSingle.name,
             notes=tuple(self.notes),
             calls=spending.calls,
             tokens=spending.tokens,

@@ -8,7 +8,7 @@ from pathlib import Path
 from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape
 
 from rl_conductor._internal.formatting import dollars, seconds
-from rl_conductor._internal.io import writing_errors
+from rl_conductor._internal.io import write_text
 from rl_conductor_training.bench.report import Table
 from rl_conductor_training.learn.record import LearnRecord, Proof, ShapeSummary
 
@@ -141,5 +141,4 @@ def write_report(record: LearnRecord, path: Path) -> None:
         comparisons=None if proof is None else comparison_table(proof),
         method=METHOD,
     )
-    with writing_errors(path):
-        path.write_text(html, encoding="utf-8")
+    write_text(path, html)

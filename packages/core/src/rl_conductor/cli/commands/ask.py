@@ -36,7 +36,7 @@ def ask(
     Examples:
       rl-conductor ask "A shop sells pens at 3 dollars each. How much do 17 pens cost?"
       git diff | rl-conductor ask "Review this change." --file -
-      rl-conductor ask --budget 0.05 --json --schema person.json "Who wrote Faust?" | jq -r .text
+      rl-conductor ask --budget 0.05 --json --schema city.json "What is the capital of France?" | jq -r .text
     """
     request = options.build_request(question, file, system=system, schema=schema)
     built, discovered = options.RunOptions(
@@ -52,6 +52,6 @@ def ask(
         deadline=deadline,
         tokens=tokens,
     ).conductor()
-    prepare_models(built, discovered)
+    prepare_models(built, discovered, quiet=quiet)
     output = runner.OutputOptions(as_json=as_json, quiet=quiet, show_trace=show_trace, save=save)
     runner.run_and_print(built, request, output)

@@ -66,7 +66,7 @@ def chat(
         tokens=tokens,
     )
     built, discovered = run_options.conductor()
-    prepare_models(built, discovered)
+    prepare_models(built, discovered, quiet=quiet)
     opening = options.system_messages(system)
     with export_telemetry(), asyncio.Runner() as loop:
         conversation = Conversation(built, loop, opening, quiet=quiet)

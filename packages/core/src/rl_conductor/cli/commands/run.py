@@ -54,6 +54,6 @@ def run(
         tokens=tokens,
     )
     conductor, discovered = run_options.conductor()
-    prepare_models(conductor, discovered)
+    prepare_models(conductor, discovered, quiet=quiet)
     output = runner.OutputOptions(as_json=as_json, quiet=quiet, show_trace=show_trace, save=save)
     runner.run_and_print(conductor, request, output, workflow=given_workflow)
