@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import re
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -84,6 +85,15 @@ def test_the_estimate_includes_the_search_for_instructions(folder: Path) -> None
         return int(found[1].replace(",", ""))
 
     assert calls("--instructions") == calls("--reflection-model", "skill:atlas") == calls() + 450
+
+
+@pytest.mark.skipif(find_spec("torch") is not None, reason="torch is installed")
+@pytest.mark.parametrize("arguments", [["--weights"], ["--weights-model", "embedded:smollm2-135m"]])
+def test_weights_without_torch_say_what_to_install(folder: Path, arguments: list[str]) -> None:
+    options = ["--pool", str(folder / "pool.toml"), "--out", str(folder / "learned"), *arguments]
+    result = CliRunner().invoke(app, ["learn", str(folder / "questions.jsonl"), *options])
+    assert result.exit_code == 2
+    assert "learning weights needs torch: pip install 'rl-conductor-training[train]'" in result.output
 
 
 def test_a_changed_pool_file_is_reported(folder: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -79,6 +79,18 @@ def test_learners_with_a_search_of_their_own_get_a_share_that_leaves_the_proof_i
     assert few.searching - few.validating == pytest.approx(7 * 10 / 4000)
 
 
+def test_learners_that_train_get_time_before_the_proof() -> None:
+    limits = Limits(seconds=4000)
+    plan = plan_search(replace(SIZES, training_seconds=600), COSTS, limits, Cost())
+    assert plan.searching - plan.validating == pytest.approx(600 / 4000)
+    longer = plan_search(replace(SIZES, training_seconds=10_000), COSTS, limits, Cost())
+    assert 0.3 < longer.searching - longer.validating <= 0.45
+    proof = (3 + 5 + 2) * 18  # at least each worker, a plan and two steps for each held-out question
+    assert (1 - longer.choosing) * 4000 >= proof
+    tokens = plan_search(replace(SIZES, training_seconds=600), COSTS, Limits(tokens=10**6), Cost())
+    assert tokens.needed.tokens == search(Limits(tokens=10**6)).needed.tokens
+
+
 def test_a_cap_that_is_too_tight_says_how_much_would_do() -> None:
     limits = Limits(seconds=60, usd=Decimal("0.1"))
     plan = search(limits)

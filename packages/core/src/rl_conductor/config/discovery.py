@@ -156,6 +156,8 @@ def load_folder(
 ) -> DiscoveredPool:
     """Loads a learned conductor for `pool`, by default that of the pool file that it was learned for.
 
+    A `planner` replaces the pool file's, and a trained one.
+
     Raises:
         ConfigError: a file is missing or invalid, or the conductor was learned for a pool that was built in Python.
     """
@@ -166,6 +168,7 @@ def load_folder(
             "Conductor.load(folder, pool=pool)"
         )
     source = f"the learned conductor {str(folder)!r} ({content.method})"
+    own_planner = planner
     if pool is not None:
         planner = planner or Planner.from_worker(next(iter(pool.values())))
         discovered = DiscoveredPool(pool, planner, (f"using {source}",))
@@ -173,6 +176,10 @@ def load_folder(
         assert content.pool is not None
         discovered = from_file(read_pool_file(content.pool), f"using {source}")
         discovered = replace(discovered, planner=planner or discovered.planner)
+    if content.weights is not None and own_planner is None:
+        entry = content.weights
+        limits = discovered.limits.model_copy(update={"steps": entry.steps})
+        discovered = replace(discovered, planner=Planner.from_entry(entry), limits=limits, access=entry.access)
     planner, selector = apply_conductor_file(content, discovered.planner, discovered.pool, source)
     described = describe_workers(discovered.pool, content.descriptions)
     return replace(discovered, pool=described, planner=planner, selector=selector)

@@ -9,6 +9,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -20,6 +21,7 @@ from rl_conductor.execution.prompt_version import prompt_version
 from rl_conductor.planning.planner import Planner
 from rl_conductor.planning.selector import WorkflowSelector
 from rl_conductor.pool.pool import WorkerPool
+from rl_conductor.pool.pool_file import PlannerEntry
 from rl_conductor.pool.worker import Worker
 from rl_conductor.workflow.example import PlanExample
 
@@ -28,6 +30,8 @@ log = logging.getLogger("rl_conductor")
 CONDUCTOR_FILE = "conductor.toml"
 SELECTOR_FILE = "selector.json"
 EXAMPLES_FILE = "examples.jsonl"
+ADAPTER_OPTIONS = ("adapter", "lora")
+"""Options of a trained planner that are paths relative to the folder."""
 
 
 class ConductorFile(BaseModel):
@@ -50,6 +54,8 @@ class ConductorFile(BaseModel):
     """File with the planner's worked examples, relative to the folder."""
     selector: Path | None = None
     """File with the fixed workflow, or the classifier among workflows, relative to the folder."""
+    weights: PlannerEntry | None = None
+    """The trained planner, which replaces that of the pool file; its adapter is relative to the folder."""
     prompts: str = ""
     """Version of the prompt templates at the time of learning."""
     workers: dict[str, str] = Field(default_factory=dict)
@@ -86,6 +92,7 @@ def write_conductor_folder(
     pool_file: Path | None = None,
     instructions: str = "",
     descriptions: Mapping[str, str] | None = None,
+    weights: PlannerEntry | None = None,
 ) -> None:
     """Writes `conductor.toml` and the files that it names; the planner's own examples are among them.
 
@@ -108,9 +115,26 @@ def write_conductor_folder(
     lines += [f"prompts = {_quote(prompt_version())}", "", "[workers]"]
     lines += [f"{_quote(name)} = {_quote(fingerprint_worker(worker))}" for name, worker in pool.items()]
     if descriptions:
-        lines += ["", "[descriptions]"]
-        lines += [f"{_quote(name)} = {_quote(text)}" for name, text in descriptions.items()]
+        lines += ["", *_format_table("descriptions", descriptions)]
+    if weights is not None:
+        content = weights.model_dump(mode="json", exclude_defaults=True, exclude={"options"})
+        lines += ["", *_format_table("weights", content)]
+        lines += ["", *_format_table("weights.options", _relative_options(weights, folder))]
     write_text(folder / CONDUCTOR_FILE, "\n".join([*lines, ""]))
+
+
+def _format_table(name: str, content: Mapping[str, str | float]) -> list[str]:
+    """Formats a TOML table of strings and numbers."""
+    values = {key: _quote(value) if isinstance(value, str) else json.dumps(value) for key, value in content.items()}
+    return [f"[{name}]", *(f"{_quote(key)} = {value}" for key, value in values.items())]
+
+
+def _relative_options(weights: PlannerEntry, folder: Path) -> dict[str, Any]:
+    """Returns the options with the adapter's path relative to the folder."""
+    return {
+        name: Path(os.path.relpath(value, folder)).as_posix() if name in ADAPTER_OPTIONS else value
+        for name, value in weights.options.items()
+    }
 
 
 def _quote(text: str) -> str:
@@ -142,8 +166,14 @@ def read_conductor_file(folder: Path) -> ConductorFile:
             "create one with rl-conductor learn QUESTIONS.jsonl --pool POOL.toml --out FOLDER"
         )
     content = read_toml(folder / CONDUCTOR_FILE, ConductorFile, "conductor file")
-    paths = {name: folder / path for name in ("pool", "examples", "selector") if (path := getattr(content, name))}
-    return content.model_copy(update=paths)
+    changes: dict[str, Any] = {
+        name: folder / path for name in ("pool", "examples", "selector") if (path := getattr(content, name))
+    }
+    if content.weights is not None:
+        options = content.weights.options
+        paths = {name: str(folder / options[name]) for name in ADAPTER_OPTIONS if name in options}
+        changes["weights"] = content.weights.model_copy(update={"options": options | paths})
+    return content.model_copy(update=changes)
 
 
 def apply_conductor_file(

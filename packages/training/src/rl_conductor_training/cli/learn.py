@@ -57,6 +57,22 @@ ReflectionOption = Annotated[
         show_default=False,
     ),
 ]
+WeightsOption = Annotated[
+    bool,
+    typer.Option(
+        "--weights",
+        help="Also train a small local planner on the results; needs rl-conductor-training[train].",
+    ),
+]
+WeightsModelOption = Annotated[
+    str | None,
+    typer.Option(
+        "--weights-model",
+        metavar="MODEL",
+        help="Model to train: embedded:NAME, a folder, or a name on the hub; default: embedded:smollm2-135m.",
+        show_default=False,
+    ),
+]
 FROM_RUNS = "Production runs"
 FromRunsOption = Annotated[
     Path | None,
@@ -109,6 +125,8 @@ def learn(
     out: OutOption,
     instructions: InstructionsOption = False,
     reflection_model: ReflectionOption = None,
+    weights: WeightsOption = False,
+    weights_model: WeightsModelOption = None,
     from_runs: FromRunsOption = None,
     judge: JudgeOption = None,
     feedback_key: FeedbackKeyOption = None,
@@ -139,11 +157,10 @@ def learn(
     limits = Limits(usd=usd, tokens=tokens, seconds=None if minutes is None else minutes * 60)
     _fetch_weights(pool)
     progress = _Progress(limits)
-
     options: dict[str, Any] = {
         "out": out,
         "budget": limits,
-        "settings": _settings(seed, concurrency, evolves=instructions, reflection_model=reflection_model),
+        "settings": _settings(seed, concurrency, (instructions, reflection_model), (weights, weights_model)),
         "on_estimate": partial(_show_estimate, is_all=estimate_only),
         "on_progress": progress.update,
     }
@@ -154,15 +171,25 @@ def learn(
     _print(record, out)
 
 
-def _settings(seed: int, concurrency: int, *, evolves: bool, reflection_model: str | None) -> LearnSettings:
-    """Returns the settings, with the learner of instructions if it is wanted."""
-    from rl_conductor_training.learn import EvolvedInstructions, LearnSettings  # noqa: PLC0415 - imports scipy
+def _settings(
+    seed: int, concurrency: int, instructions: tuple[bool, str | None], weights: tuple[bool, str | None]
+) -> LearnSettings:
+    """Returns the settings, with the learners of instructions and weights if these or their models are wanted."""
+    from rl_conductor_training.learn import (  # noqa: PLC0415 - imports scipy
+        EvolvedInstructions,
+        LearnSettings,
+        PlannerWeights,
+        TableSettings,
+    )
 
     settings = LearnSettings(seed=seed, concurrency=concurrency)
-    if not (evolves or reflection_model):
-        return settings
-    evolved = partial(EvolvedInstructions, reflection_model=reflection_model, seed=seed)
-    return replace(settings, learners=(*settings.learners, evolved))
+    learners = [*settings.learners]
+    if any(instructions):
+        learners.append(partial(EvolvedInstructions, reflection_model=instructions[1], seed=seed))
+    if any(weights):
+        training = TableSettings(seed=seed, **({"model": weights[1]} if weights[1] else {}))
+        learners.append(partial(PlannerWeights, training))
+    return replace(settings, learners=tuple(learners))
 
 
 def _task_name(task: str | None) -> str:

@@ -1,12 +1,23 @@
 """Learns which workflows over a given pool answer which questions, and proves it on held-out questions.
 
 In: a task or production runs, a pool and a budget. Out: a folder with a learned conductor, its record and a report. No
-GPU and no torch.
+GPU; only `PlannerWeights` needs torch.
 """
 
 from rl_conductor_training.learn.from_runs import learn_from_runs
 from rl_conductor_training.learn.learn import LearnSettings, learn
 from rl_conductor_training.learn.learners.instructions import EvolvedInstructions
+from rl_conductor_training.learn.learners.weights import PlannerWeights
 from rl_conductor_training.learn.record import FeedbackRecord, LearnRecord
+from rl_conductor_training.train.reward_table.table import TableSettings
 
-__all__ = ["EvolvedInstructions", "FeedbackRecord", "LearnRecord", "LearnSettings", "learn", "learn_from_runs"]
+__all__ = [
+    "EvolvedInstructions",
+    "FeedbackRecord",
+    "LearnRecord",
+    "LearnSettings",
+    "PlannerWeights",
+    "TableSettings",
+    "learn",
+    "learn_from_runs",
+]

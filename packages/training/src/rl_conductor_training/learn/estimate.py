@@ -57,15 +57,21 @@ def estimate_cost(data: LearnData, pool: WorkerPool, *, max_steps: int, seed: in
     return CostEstimate(calls=calls, tokens=tokens, usd=usd, minutes=minutes)
 
 
-def add_search(estimate: CostEstimate, runs: int) -> CostEstimate:
-    """Adds a learner's own runs with a planner, each with a call for planning and reflection and two to workers."""
+def add_search(estimate: CostEstimate, runs: int, seconds: float = 0.0) -> CostEstimate:
+    """Adds what the learners' own searches need.
+
+    Args:
+        estimate: the estimate without them.
+        runs: runs with a planner, each with a call for planning and reflection and two to workers.
+        seconds: seconds of work without any call.
+    """
     calls = runs * 3
     share = calls / estimate.calls
     return CostEstimate(
         calls=estimate.calls + calls,
         tokens=estimate.tokens + runs * PLANNER_TOKENS + round(estimate.tokens * share * 2 / 3),
         usd=None if estimate.usd is None else estimate.usd * (1 + Decimal(str(round(share, 6)))),
-        minutes=estimate.minutes * (1 + share),
+        minutes=estimate.minutes * (1 + share) + seconds / 60,
     )
 
 

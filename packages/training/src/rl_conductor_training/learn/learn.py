@@ -25,7 +25,7 @@ from rl_conductor_training.learn.estimate import CostEstimate, add_search, estim
 from rl_conductor_training.learn.experience import Experience, ExperienceRow
 from rl_conductor_training.learn.gate import Gate, measure_room
 from rl_conductor_training.learn.heldout import prove
-from rl_conductor_training.learn.learners.base import Learner, Lessons, SearchingLearner
+from rl_conductor_training.learn.learners.base import Learner, Lessons, SearchingLearner, SearchNeeds
 from rl_conductor_training.learn.learners.examples import NearestExamples
 from rl_conductor_training.learn.learners.fixed import BestSingle, FixedWorkflow
 from rl_conductor_training.learn.learners.linear import LinearSelector
@@ -126,7 +126,7 @@ async def learn(
     try:
         return await run.run()
     finally:
-        await run.runner.conductor.aclose()
+        await run.runner.aclose()
 
 
 @dataclass(frozen=True)
@@ -180,6 +180,7 @@ class _LearnRun:
             workers=self.workspace.workers,
             concurrency=self.settings.concurrency,
             on_row=lambda row: self.on_progress(self.stage, row),
+            on_status=lambda status: self.on_progress(f"{self.stage}: {status}", None),
         )
         add_production_rows(self.runner, self.rated)
         self.estimate = estimate_cost(
@@ -190,8 +191,8 @@ class _LearnRun:
             concurrency=self.settings.concurrency,
         )
         self.learners = [create() for create in self.settings.learners]
-        self.learner_runs = sum(learner.max_runs for learner in self.learners if isinstance(learner, SearchingLearner))
-        self.estimate = add_search(self.estimate, self.learner_runs)
+        self.needs = SearchNeeds.of(self.learners)
+        self.estimate = add_search(self.estimate, *self.needs)
 
     async def run(self) -> LearnRecord:
         """Runs all stages and writes the folder."""
@@ -242,7 +243,8 @@ class _LearnRun:
             train=len(self.order),
             validation=len(self.data.validation.samples),
             heldout=self.data.heldout.size,
-            learner_runs=self.learner_runs,
+            learner_runs=self.needs.runs,
+            training_seconds=self.needs.seconds,
         )
         spending = self.budget.total.spent
         spending_so_far = Cost(usd=float(spending.usd), tokens=spending.tokens, seconds=self.budget.elapsed)
@@ -269,11 +271,10 @@ class _LearnRun:
 
     def _plan_key(self) -> str:
         """Identifies what a stored plan is for, so that another one is made for other caps, workers or questions."""
-        settings = f"{self.settings.seed} {self.settings.max_steps} {self.learner_runs}"
+        settings = f"{self.settings.seed} {self.settings.max_steps} {self.needs.key}"
         tasks = (self.data.train, self.data.validation, self.data.heldout.task)
         questions = [sample.id for task in tasks for sample in task.samples]
-        workers = self.workspace.workers.values()
-        return fingerprint(self.limits.model_dump_json(), settings, *workers, *questions)
+        return fingerprint(self.limits.model_dump_json(), settings, *self.workspace.workers.values(), *questions)
 
     async def _search(self, train: Sequence[Sample], validation: Sequence[Sample], share: float) -> None:
         """Lets those learners search that need runs of their own."""
@@ -330,21 +331,20 @@ class _LearnRun:
         self, lessons: Lessons, training: Lessons, plan: SearchPlan
     ) -> tuple[list[ValidationResult], list[Learner]]:
         """Compares the learners on the validation questions, and returns those that are worth a proof."""
-        learners = self.learners
-        for learner in learners:
+        for learner in self.learners:
             learner.fit(training)
         ids = {sample.id for sample in lessons.table.samples}
         samples = [sample for sample in self.data.validation.samples if sample.id in ids]
         if not samples:
-            return [], [learner for learner in learners if learner.name in BASELINES]
+            return [], [learner for learner in self.learners if learner.name in BASELINES]
         if plan.tries_planners:
             await self._search(training.table.samples, samples, plan.searching)
         self._begin("comparing the learners", plan.choosing)
-        results = await validate_learners(self.runner, learners, samples, tries_planners=plan.tries_planners)
+        results = await validate_learners(self.runner, self.learners, samples, tries_planners=plan.tries_planners)
         if self.runner.is_exhausted:
             self._note_cap("validation", "learners without a result are not proved")
         names = {*BASELINES, *(result.name for result in results if result.is_chosen)}
-        return results, [learner for learner in learners if learner.name in names]
+        return results, [learner for learner in self.learners if learner.name in names]
 
     def _record(self, findings: Findings) -> LearnRecord:
         spending, data = self.budget.total.spent, self.data
@@ -394,6 +394,7 @@ class _LearnRun:
             pool_file=workspace.pool_file,
             instructions=getattr(recommended, "instructions", ""),
             descriptions=getattr(recommended, "descriptions", {}),
+            weights=getattr(recommended, "planner_entry", None),
         )
         write_value(workspace.folder / "record.json", record)
         write_report(record, workspace.folder / "report.html")

@@ -13,7 +13,9 @@ from rl_conductor.calls.budget import Amount, Budget
 from rl_conductor.calls.scope import call_scope
 from rl_conductor.conductor import Conductor
 from rl_conductor.errors import ConductorError, LimitError, RunError
+from rl_conductor.models import Model
 from rl_conductor.planning.selector import WorkflowSelector
+from rl_conductor.pool.pool import close_all
 from rl_conductor.scoring import wrong
 from rl_conductor.text.truncation import truncate_middle
 from rl_conductor.trace.trace import Call, PlanRecord, Trace
@@ -92,10 +94,18 @@ class Runner:
     """Fingerprints of the workers by name."""
     concurrency: int = 4
     on_row: Callable[[ExperienceRow], None] = lambda _row: None
+    on_status: Callable[[str], None] = lambda _status: None
+    """Called with the progress of work without rows, such as training."""
     budget: Budget = field(default_factory=lambda: Budget(Limits()))
     """The budget of the current stage."""
     is_exhausted: bool = False
     """Whether a run of the current stage did not fit into its budget."""
+    opened: list[Model] = field(default_factory=list)
+    """Models that learners opened besides those of the conductor."""
+
+    async def aclose(self) -> None:
+        """Closes the conductor and the models that learners opened."""
+        await close_all((self.conductor, *self.opened))
 
     def begin_stage(self, budget: Budget) -> None:
         """Continues with another budget."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
+from typing import NamedTuple, Protocol, runtime_checkable
 
 from rl_conductor.conductor import Conductor
 from rl_conductor.scoring import Sample
@@ -42,6 +42,30 @@ class SearchingLearner(Protocol):
 
     max_runs: int
     """Maximum number of runs with a planner, for the estimate."""
+    training_seconds: float
+    """Expected seconds of work without any call, such as training, for the estimate."""
 
     async def search(self, runner: Runner, train: Sequence[Sample], validation: Sequence[Sample]) -> None:
         """Learns from runs on training questions, and selects by runs on validation questions."""
+
+
+class SearchNeeds(NamedTuple):
+    """The runs and the time that the learners with a search of their own need at most."""
+
+    runs: int = 0
+    """Runs with a planner."""
+    seconds: float = 0.0
+    """Seconds of work without any call."""
+
+    @property
+    def key(self) -> str:
+        """Identifies the needs in a stored plan."""
+        return f"{self.runs} {self.seconds:g}" if self.seconds else str(self.runs)
+
+    @classmethod
+    def of(cls, learners: Sequence[Learner]) -> SearchNeeds:
+        """Adds up the needs of those learners that search."""
+        searching = [learner for learner in learners if isinstance(learner, SearchingLearner)]
+        return cls(
+            sum(learner.max_runs for learner in searching), sum(learner.training_seconds for learner in searching)
+        )

@@ -56,6 +56,7 @@ class EvolvedInstructions:
 
     name = "instructions"
     description = "planner with evolved instructions and cards"
+    training_seconds = 0.0
 
     def __init__(self, *, reflection_model: Model | str | None = None, max_runs: int = MAX_RUNS, seed: int = 0) -> None:
         """Creates the learner.

@@ -29,6 +29,8 @@ SAFETY = 1.2
 """Factor on the reserved costs, because measured means are rough."""
 LEARNERS_SEARCH = 0.15
 """Share of what is left of the caps that learners with a search of their own get, if they need as much."""
+LEARNERS_TRAINING = 0.3
+"""The same for the time of learners that train, which takes long on a CPU."""
 STEPS_PER_WORKFLOW = 1.6
 """Expected number of a selected workflow's steps that it shares with no other one."""
 
@@ -103,6 +105,8 @@ class SearchSizes:
     heldout: int
     learner_runs: int = 0
     """Maximum number of runs of learners with a search of their own."""
+    training_seconds: float = 0.0
+    """Seconds of their work without any call."""
 
 
 class Reserves(NamedTuple):
@@ -169,7 +173,8 @@ def _plan_level(sizes: SearchSizes, costs: CallCosts, level: SearchLevel, limits
     exploring = _end_stage(spending_share, 1.0, sum(reserves, Cost()).share(limits))
     choosing = _end_stage(exploring, 1.0, reserves.proof.share(limits))
     # Without a search of their own, the learners are tried with whatever validation leaves.
-    after_validation = reserves.search + reserves.choice if sizes.learner_runs and level.tries_planners else Cost()
+    searches = level.tries_planners and (sizes.learner_runs or sizes.training_seconds)
+    after_validation = reserves.search + reserves.choice if searches else Cost()
     validating = _end_stage(exploring, choosing, after_validation.share(limits))
     searching = _end_stage(validating, choosing, reserves.choice.share(limits))
     rounds, search = _fit_rounds(sizes, costs, level, limits, free=exploring - spending_share)
@@ -195,8 +200,9 @@ def _reserves(sizes: SearchSizes, costs: CallCosts, level: SearchLevel, limits: 
     """Returns what the stages after exploration are expected to cost; `free` is the share of the caps that is left."""
     selected = costs.of_workflows(sizes.singles) + costs.mean_step * (level.workflows * STEPS_PER_WORKFLOW)
     learner = costs.planned_run if level.tries_planners else Cost()
-    search = learner * sizes.learner_runs
-    room, share = LEARNERS_SEARCH * max(free, 0.0), search.share(limits)
+    search = learner * sizes.learner_runs + Cost(seconds=sizes.training_seconds if level.tries_planners else 0.0)
+    share = search.share(limits)
+    room = max(free, 0.0) * (LEARNERS_SEARCH + (LEARNERS_TRAINING if sizes.training_seconds else 0.0))
     return Reserves(
         validation=selected * (sizes.validation * SAFETY),
         search=search * (room / share if share > room else 1.0),

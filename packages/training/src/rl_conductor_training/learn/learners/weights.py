@@ -1,0 +1,214 @@
+"""`PlannerWeights`: a small local model that is trained on the table of experience and plans by itself.
+
+The training is that of `rl_conductor_training.train.reward_table`: supervised steps on right plans, then a policy
+gradient or expert iteration. It makes no call, because the scores of all plans are in the table. Only this learner
+needs torch; the learned conductor runs without it if the model is an embedded one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from importlib.util import find_spec
+from pathlib import Path
+
+from rl_conductor.conductor import Conductor
+from rl_conductor.errors import ConfigError
+from rl_conductor.models.cached import CachedModel
+from rl_conductor.planning.planner import Planner
+from rl_conductor.pool.pool_file import PlannerEntry
+from rl_conductor.scoring import Sample
+from rl_conductor.types import Card, Message, Request
+from rl_conductor_training.bench.results import fingerprint
+from rl_conductor_training.learn.experience import ScoreTable
+from rl_conductor_training.learn.learners.base import Lessons
+from rl_conductor_training.learn.runner import Runner, add_call_seconds, request_of
+from rl_conductor_training.learn.workspace import REPLIES_FILE
+from rl_conductor_training.train.reward_table.prompt import PlanPrompt
+from rl_conductor_training.train.reward_table.table import ScoredWorkflow, TableQuestion, TableSettings
+
+FOLDER, GGUF_FILE = "weights", "adapter.gguf"
+EMBEDDED = "embedded:"
+MAX_PLANS = 16
+"""Maximum number of plans per question that are trained on."""
+CHARS_PER_TOKEN, SPARE_TOKENS = 2, 64
+"""How many tokens a plan may have: at least as many as the longest one in the table."""
+NEEDED = ("torch", "transformers", "peft", "accelerate", "xgrammar", "filelock")
+"""Modules of the `train` extra."""
+
+
+class PlannerWeights:
+    """Trains a LoRA adapter on the table, and plans with the best one on the validation questions."""
+
+    name = "weights"
+    description = "planner trained on the table"
+    max_runs = 0
+
+    def __init__(self, settings: TableSettings | None = None) -> None:
+        """Creates the learner.
+
+        Raises:
+            ConfigError: torch or another library of the `train` extra is missing.
+        """
+        _require_torch()
+        self.settings = settings or TableSettings()
+        self.planner: Planner | None = None
+        """The trained planner; `None` before the training, or if its time did not suffice for the supervised steps."""
+        self.planner_entry: PlannerEntry | None = None
+        """The trained planner as it is saved in the folder."""
+
+    @property
+    def training_seconds(self) -> float:
+        """Expected seconds of the training."""
+        return self.settings.expected_seconds
+
+    def fit(self, lessons: Lessons) -> None:
+        """Does nothing: `search` learns."""
+
+    async def search(self, runner: Runner, train: Sequence[Sample], validation: Sequence[Sample]) -> None:
+        """Trains on the plans that ran on the questions, until the training or the stage's time ends."""
+        # Imports torch.
+        from rl_conductor_training.train.reward_table.training import (  # noqa: PLC0415
+            BEST,
+            TableData,
+            train_on_table,
+        )
+
+        entry = base_entry(runner.conductor, self.settings)
+        prompt = PlanPrompt.of(runner.conductor.replaced(planner=Planner.from_entry(entry)))
+        data = TableData(build_questions(runner, train, prompt), build_questions(runner, validation, prompt), prompt)
+        identity = _identify(self.settings, data.train, data.validation, prompt)
+        folder = runner.experience.path.with_name(FOLDER) / identity
+        stop = _Stop(runner)
+        report = _thread_safe(runner.on_status)
+        try:
+            training = await asyncio.to_thread(
+                train_on_table, data, self.settings, folder, report=report, is_over=stop.is_over
+            )
+        finally:
+            stop.set()
+        runner.is_exhausted = runner.is_exhausted or not training.is_complete
+        if training.best is not None:
+            options = await asyncio.to_thread(_export, self.settings.model, folder / BEST, folder)
+            changes = {"options": entry.options | options, "max_tokens": _max_tokens(data.train, prompt)}
+            self._open(runner, entry.model_copy(update=changes), identity)
+
+    def apply(self, conductor: Conductor) -> Conductor:
+        """Returns a copy whose planner is the trained model."""
+        return conductor if self.planner is None else conductor.replaced(planner=self.planner)
+
+    def _open(self, runner: Runner, entry: PlannerEntry, identity: str) -> None:
+        """Opens the trained planner; its plans are cached like all replies."""
+        planner = Planner.from_entry(entry)
+        cache = runner.experience.path.with_name(REPLIES_FILE)
+        model = CachedModel(planner.model, cache, version=f"{FOLDER} {identity}", on_reply=add_call_seconds)
+        runner.opened.append(model)
+        # The card's name tells the rows of this adapter from those of others.
+        self.planner = replace(planner, model=model, card=Card(name=f"{FOLDER} {identity}"))
+        self.planner_entry = entry
+
+
+def base_entry(conductor: Conductor, settings: TableSettings) -> PlannerEntry:
+    """Returns the untrained planner: the conductor's instructions and limits, no examples, and greedy plans."""
+    is_embedded = settings.model.startswith(EMBEDDED)
+    return PlannerEntry(
+        model=settings.model if is_embedded else f"transformers:{settings.model}",
+        form="lists",
+        examples=0,
+        access=conductor.access,
+        steps=conductor.limits.steps,
+        temperature=0.0,
+        instructions=conductor.planner.instructions,
+    )
+
+
+def build_questions(runner: Runner, samples: Sequence[Sample], prompt: PlanPrompt) -> list[TableQuestion]:
+    """Builds the questions with at least one plan that the planner may write."""
+    table = ScoreTable(runner.experience.rows(samples), samples)
+    questions = []
+    for sample in samples:
+        rows = [row for (workflow, name), row in table.rows.items() if name == sample.id and prompt.allows(workflow)]
+        rows = sorted(rows, key=lambda row: (row.usd, row.tokens, row.calls))
+        best = sorted(rows, key=lambda row: -row.score)[:MAX_PLANS]
+        plans = [
+            ScoredWorkflow(workflow=row.workflow, score=row.score)
+            for row in rows
+            if row in best and row.workflow is not None
+        ]
+        if plans:
+            questions.append(TableQuestion(id=sample.id, conversation=_conversation(sample), plans=tuple(plans)))
+    return questions
+
+
+def _conversation(sample: Sample) -> tuple[Message, ...]:
+    request = request_of(sample)
+    return request.messages if isinstance(request, Request) else (Message.user(request),)
+
+
+def _identify(
+    settings: TableSettings,
+    train: Sequence[TableQuestion],
+    validation: Sequence[TableQuestion],
+    prompt: PlanPrompt,
+) -> str:
+    """Identifies a training, so that another one begins anew for other questions, plans, workers or settings."""
+    questions = (question.model_dump_json() for question in (*train, *validation))
+    cards = (card.model_dump_json() for card in prompt.cards)
+    return fingerprint(settings.model_dump_json(), prompt.instructions, *cards, *questions)[:12]
+
+
+def _max_tokens(questions: Sequence[TableQuestion], prompt: PlanPrompt) -> int:
+    """Returns a limit that the plans of the table keep by far, so that a plan that does not end costs little."""
+    chars = max(len(prompt.text(plan.workflow)) for question in questions for plan in question.plans)
+    return chars // CHARS_PER_TOKEN + SPARE_TOKENS
+
+
+def _export(base: str, adapter: Path, folder: Path) -> dict[str, str]:
+    """Returns the options with which the model is served; for an embedded one, the adapter is converted to GGUF."""
+    if not base.startswith(EMBEDDED):
+        return {"adapter": str(adapter)}
+    from rl_conductor_training.train.policy.gguf_export import to_gguf  # noqa: PLC0415  imports transformers
+    from rl_conductor_training.train.policy.model_loading import unpack_embedded  # noqa: PLC0415  imports torch
+
+    file = folder / GGUF_FILE
+    to_gguf(adapter, file, base=str(unpack_embedded(base.removeprefix(EMBEDDED))))
+    return {"lora": str(file)}
+
+
+@dataclass
+class _Stop:
+    """Tells the training's thread when to stop: when the search is cancelled, or when its time is over."""
+
+    runner: Runner
+
+    def __post_init__(self) -> None:
+        self._event = threading.Event()
+        deadline = self.runner.budget.shared_deadline()
+        self._deadline = None if deadline is None else deadline[0]
+
+    def set(self) -> None:
+        """Stops the training."""
+        self._event.set()
+
+    def is_over(self) -> bool:
+        """Whether to stop."""
+        return self._event.is_set() or (self._deadline is not None and time.monotonic() >= self._deadline)
+
+
+def _thread_safe(callback: Callable[[str], None]) -> Callable[[str], None]:
+    """Returns a function that calls `callback` on the current event loop."""
+    loop = asyncio.get_running_loop()
+
+    def call(text: str) -> None:
+        loop.call_soon_threadsafe(callback, text)
+
+    return call
+
+
+def _require_torch() -> None:
+    missing = next((name for name in NEEDED if find_spec(name) is None), None)
+    if missing is not None:
+        raise ConfigError(f"learning weights needs {missing}: pip install 'rl-conductor-training[train]'")

@@ -1,0 +1,80 @@
+"""The planner's prompt and the text of plans, as in serving."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Self
+
+from rl_conductor.conductor import Conductor
+from rl_conductor.errors import WorkflowError
+from rl_conductor.plan_text.forms import Form, render
+from rl_conductor.plan_text.grammar import constraint
+from rl_conductor.plan_text.parser import parse
+from rl_conductor.planning.prompts import planner_messages
+from rl_conductor.text.delimiters import new_delimiter_key
+from rl_conductor.types import Card, Grammar, Message, Roster
+from rl_conductor.workflow.workflow import PlanSpace, Workflow
+
+
+@dataclass(frozen=True)
+class PlanPrompt:
+    """The prompt of a planner without the user's conversation."""
+
+    space: PlanSpace
+    cards: tuple[Card, ...]
+    form: Form = "lists"
+    roster: Roster = "cards"
+    instructions: str = ""
+    context: int | None = None
+    """Context of the model in tokens, if known."""
+
+    @classmethod
+    def of(cls, conductor: Conductor) -> Self:
+        """Returns the prompt of a conductor's planner, which must have no worked examples."""
+        planner, pool = conductor.planner, conductor.pool
+        assert planner.examples == 0, "a trained planner needs none"
+        space = conductor.policy.space(pool.cards, max_steps=conductor.limits.steps, access=conductor.access)
+        return cls(
+            planner.plannable(space),
+            tuple(pool.cards),
+            planner.plan_form,
+            planner.roster,
+            planner.instructions,
+            planner.model.capabilities.context,
+        )
+
+    def messages(self, conversation: Sequence[Message]) -> tuple[Message, ...]:
+        """Builds the messages that ask for a plan."""
+        return planner_messages(
+            conversation,
+            self.space,
+            self.cards,
+            key=new_delimiter_key(),
+            form=self.form,
+            roster=self.roster,
+            examples=0,
+            instructions=self.instructions,
+            context=self.context,
+        )
+
+    def text(self, workflow: Workflow) -> str:
+        """Renders a plan."""
+        return render(workflow, self.space, self.form)
+
+    def read(self, text: str) -> Workflow | None:
+        """Parses a plan; `None` if it is invalid."""
+        try:
+            return parse(text, self.space, form=self.form, repair=False).workflow
+        except WorkflowError:
+            return None
+
+    def allows(self, workflow: Workflow) -> bool:
+        """Whether the planner may write the plan."""
+        return not self.space.violations(workflow)
+
+    @property
+    def gbnf(self) -> str | None:
+        """The grammar of the plans; `None` if their form has none."""
+        grammar = constraint(self.space, self.form, counted=False)
+        return grammar.gbnf if isinstance(grammar, Grammar) else None
