@@ -107,7 +107,7 @@ class Ask:
     @component.output_types(reply=str)
     def run(self, **seen: str) -> dict[str, str]:
         """Haystack requires a synchronous method, too; it is not called."""
-        raise NotImplementedError
+        raise AssertionError(f"run_async is called instead, also with {sorted(seen)}")
 
     @component.output_types(reply=str)
     async def run_async(self, **seen: str) -> dict[str, str]:

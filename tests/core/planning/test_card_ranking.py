@@ -11,6 +11,7 @@ from rl_conductor.conductor import Conductor
 from rl_conductor.models.scripted import ScriptedModel
 from rl_conductor.planning.card_ranking import MAX_CARDS, MAX_FINAL_WORKERS, offered_space
 from rl_conductor.planning.planner import Planner
+from rl_conductor.pool.pool import WorkerPool
 from rl_conductor.pool.worker import Worker
 from rl_conductor.types import Card, Message
 from rl_conductor.workflow.policy import Policy
@@ -84,7 +85,7 @@ async def test_the_planner_is_shown_the_offered_workers_only_and_can_plan_with_n
     hidden = next(number for number in range(40) if number not in shown)
     planner = ScriptedModel([f'[{hidden}, "Answer.", []]', f'[{shown[0]}, "Answer.", []]'])
 
-    trace = await Conductor(Planner(model=planner), pool, policy=Policy()).run(question)
+    trace = await Conductor(Planner(model=planner), WorkerPool(pool), policy=Policy()).run(question)
 
     assert trace.rounds[0].workflow == workflow((f"w{shown[0]}", "Answer.", ()))
     assert f"'w{hidden}' is not allowed" in trace.rounds[0].plan.errors[0]

@@ -296,10 +296,10 @@ def test_what_a_tool_found_can_not_pass_for_a_turn_of_the_user() -> None:
 # ------------------------------------------------------------------------------- what turns have in common
 
 
-def planned_turns(pool: dict[str, object], *turns: tuple[Message, ...]) -> list[str]:
+def planned_turns(pool: dict[str, ScriptedModel], *turns: tuple[Message, ...]) -> list[str]:
     """The planner's prompts for the turns of one conversation, each a run of its own."""
     planner = ScriptedModel(lambda _: '[0, "Answer.", []]')
-    conductor = Conductor(planner, pool)  # type: ignore[arg-type]
+    conductor = Conductor(planner, pool)
     for turn in turns:
         conductor.run_sync(turn)
     return ["".join(f"{message.role}: {message.text}" for message in request.messages) for request in planner.requests]

@@ -166,8 +166,9 @@ class Conductor:
 
     def to_discovered(self) -> DiscoveredPool:
         """Returns the parts of this conductor, for hosts that build their own one of them."""
-        names = ("policy", "limits", "access", "tiers", "selector", "guardrails")
-        settings = {name: getattr(self, name) for name in names}
+        settings = {
+            name: getattr(self, name) for name in ("policy", "limits", "access", "tiers", "selector", "guardrails")
+        }
         return DiscoveredPool(self.pool, self.planner, (), **settings)
 
     def replaced(
@@ -386,14 +387,8 @@ class Conductor:
         outer = current_scope.get().policies
         policy = (policy or self.policy).within(outer, self.pool.cards, self.planner.card)
         policies = (*outer, policy) if policy.applies_to_nested_runs else outer
-        context = RunContext(
-            limits=limits,
-            emit=emit,
-            policies=policies,
-            guardrails=self.guardrails,
-            fence_key=delimiter_key(request),
-            **self._options,
-        )
+        options = {**self._options, "guardrails": self.guardrails, "fence_key": delimiter_key(request)}
+        context = RunContext(limits=limits, emit=emit, policies=policies, **options)
         return Run(
             context=context,
             planner=self.planner,

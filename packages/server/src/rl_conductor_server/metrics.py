@@ -29,7 +29,7 @@ class Metrics:
         self._requests = counter("conductor_requests", "Requests by path and status.", ["path", "status"])
         self._runs = counter("conductor_runs", "Runs that have ended.", ["model", "outcome"])
         self._request_seconds = seconds(
-            "conductor_request_seconds", "Duration of requests in seconds, until the last byte was sent.", ["path"]
+            "conductor_request_seconds", "Seconds of requests, until the last byte was sent.", ["path"]
         )
         self._running = total("conductor_running", "Runs in progress.", ["model"])
         self._queue_depth = total("conductor_queue_depth", "Runs that wait until others have ended.")
@@ -63,7 +63,6 @@ class Metrics:
         self._comparisons = counter(
             "conductor_shadows", "Answers sampled for comparison, by outcome.", ["route", "outcome"]
         )
-
         self._cache_hits = counter("conductor_cache_hits", "Answers from the response cache.", ["model"])
         self._cache_saved = counter("conductor_cache_saved_usd", "US dollars that these had cost.", ["model"])
         self._batch_items = counter("conductor_batch_items", "Requests of batches that have ended.", ["outcome"])

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import NamedTuple
 
 from rl_conductor._internal.identity import ByIdentity
@@ -130,11 +130,8 @@ def planner_messages(
         offered: the part of `space` that this question's plan may choose from, if the pool is too large to show.
     """
     inputs, max_chars = () if form == "lists" else space.inputs, question_chars(context)
-    if isinstance(examples, int):
-        selected: int | tuple[PlanExample, ...] = examples
-    else:
-        question = transcript(conversation, key, max_chars=max_chars, inputs=inputs)
-        selected = nearest_examples(examples, question, space)
+    question = partial(transcript, conversation, key, max_chars=max_chars, inputs=inputs)
+    selected = examples if isinstance(examples, int) else nearest_examples(examples, question(), space)
     is_general = roster == "cards" and isinstance(examples, int)
     prefix_space = _for_any_question(space) if is_general else space
     settings = _PrefixSettings(form, roster, selected, instructions, lists_models=offered is None)
@@ -147,8 +144,7 @@ def planner_messages(
         parts = [TextPart(text=f"\n\n{text}") for text in (*turns[1:], *rest)]
         messages.append(Message.user(BRIEF_QUESTION.format(question=turns[0]), *parts, *pictures))
     else:
-        question = transcript(conversation, key, max_chars=max_chars, inputs=inputs)
-        messages.append(Message.user(QUESTION.format(question=question), *pictures))
+        messages.append(Message.user(QUESTION.format(question=question()), *pictures))
     for previous in previous_rounds:
         messages += [Message.assistant(previous.plan), Message.user(_review_prompt(previous, space, form, key))]
     return tuple(messages)

@@ -164,8 +164,7 @@ def learn(
         "on_estimate": partial(_show_estimate, is_all=estimate_only),
         "on_progress": progress.update,
     }
-    if from_runs is not None:
-        options |= {"judge": judge, "feedback_key": feedback_key, "update": update}
+    options |= {} if from_runs is None else {"judge": judge, "feedback_key": feedback_key, "update": update}
     with progress.show(out):
         record = asyncio.run(_run(_task_name(task), from_runs, pool, options))
     _print(record, out)

@@ -95,12 +95,20 @@ def a2a(
         deadline=deadline,
         tokens=tokens,
     )
+    _run(run_options, (host, port, api_key_env), (name, description, url))
+
+
+def _run(
+    run_options: options.RunOptions, address: tuple[str, int, str | None], card: tuple[str, str, str | None]
+) -> None:
+    """Serves at `address` (host, port, variable of the key) under `card` (name, description, public URL)."""
     try:
         from rl_conductor.cli import serving  # noqa: PLC0415  (an extra)
         from rl_conductor.cli.commands.a2a.server import AgentInfo  # noqa: PLC0415  (an extra)
     except ModuleNotFoundError as missing:
         raise ConfigError("'a2a' needs the A2A SDK: pip install 'rl-conductor[a2a]'") from missing
-    listener = serving.listen(host, port, api_key_env)
+    listener = serving.listen(*address)
+    name, description, url = card
     info = AgentInfo(name, description, (url or listener.url).rstrip("/"))
     served, discovered = run_options.conductor()
     prepare_models(served, discovered)
