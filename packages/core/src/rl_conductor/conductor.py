@@ -166,9 +166,8 @@ class Conductor:
 
     def to_discovered(self) -> DiscoveredPool:
         """Returns the parts of this conductor, for hosts that build their own one of them."""
-        settings = {
-            name: getattr(self, name) for name in ("policy", "limits", "access", "tiers", "selector", "guardrails")
-        }
+        names = ("policy", "limits", "access", "tiers", "selector", "guardrails")
+        settings = {name: getattr(self, name) for name in names}
         return DiscoveredPool(self.pool, self.planner, (), **settings)
 
     def replaced(
@@ -311,8 +310,7 @@ class Conductor:
         """
         check_resumed(workflow, resume)
         run = self._create_run(to_request(question), policy, limits, on_event or ignore, resume)
-        run.stream = stream
-        run.id = run_id or run.id
+        run.stream, run.id = stream, run_id or run.id
         with observe_run(lambda: self._run_info(run), run.context.emit) as run.context.emit:
             return await run.run(workflow)
 
@@ -387,7 +385,7 @@ class Conductor:
         outer = current_scope.get().policies
         policy = (policy or self.policy).within(outer, self.pool.cards, self.planner.card)
         policies = (*outer, policy) if policy.applies_to_nested_runs else outer
-        options = {**self._options, "guardrails": self.guardrails, "fence_key": delimiter_key(request)}
+        options = self._options | {"guardrails": self.guardrails, "fence_key": delimiter_key(request)}
         context = RunContext(limits=limits, emit=emit, policies=policies, **options)
         return Run(
             context=context,
