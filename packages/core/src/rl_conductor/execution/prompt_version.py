@@ -24,6 +24,7 @@ from rl_conductor.planning.prompts import (
     STEP_REPLY_CHARS,
     PreviousRound,
     Rejection,
+    Wording,
     planner_messages,
     rejection_messages,
 )
@@ -60,6 +61,8 @@ def _prompts() -> Iterator[str]:
         yield from _planning(space.model_copy(update=update), roster=roster)
     for form, roster in product(forms, rosters):
         yield from _planning(with_inputs, form=form, roster=roster)
+    for form in forms:
+        yield from _planning(later, form=form, wording="full")
     yield worker_prompt("What?", [_EVIDENCE], "Say it.", key="")
     for rejected in ("A plan.", ""):
         yield from (turn.text for turn in rejection_messages(Rejection(rejected, "It is bad."), key=""))
@@ -99,7 +102,9 @@ def _cards() -> list[Card]:
     ]
 
 
-def _planning(space: PlanSpace, *, form: Form = "lists", roster: Roster = "cards") -> Iterator[str]:
+def _planning(
+    space: PlanSpace, *, form: Form = "lists", roster: Roster = "cards", wording: Wording = "brief"
+) -> Iterator[str]:
     messages = planner_messages(
         _conversation(),
         space,
@@ -110,6 +115,7 @@ def _planning(space: PlanSpace, *, form: Form = "lists", roster: Roster = "cards
         examples=max(len(EXAMPLES), len(BRIEF_EXAMPLES)),
         instructions="Be quick.",
         previous_rounds=[PreviousRound(plan="", reply="It is.", steps=(_EVIDENCE,))],
+        wording=wording,
     )
     yield from (f"{message.role}: {message.text}" for message in messages)
     yield json.dumps(plan_schema(space))

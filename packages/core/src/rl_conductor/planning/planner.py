@@ -27,7 +27,7 @@ from rl_conductor.plan_text.lenient_json import CLOSED, UNENDED
 from rl_conductor.plan_text.parser import completed_steps, parse
 from rl_conductor.planning.card_ranking import offered_space
 from rl_conductor.planning.plan_stream import PlanItem, PlanRequest, PlanStream, ReadyStep, read_plan
-from rl_conductor.planning.prompts import Rejection, planner_messages, rejection_messages
+from rl_conductor.planning.prompts import Rejection, Wording, planner_messages, rejection_messages
 from rl_conductor.pool.pool_file import PlannerEntry
 from rl_conductor.pool.worker import Worker
 from rl_conductor.trace.events import PlanDelta, PlanRejected, PlanStarted
@@ -54,8 +54,9 @@ class Planner:
     model: Model
     form: Form | None = None
     """Output format of plans. `None` selects it by the model's capabilities: `rows` for one whose decoding a grammar
-    constrains, `object` for one that supports JSON schemas only, otherwise `lists`. With a roster other than `cards`,
-    it is `lists` instead of `rows`, because trained planners need the form of their training."""
+    constrains, `object` for one that supports JSON schemas only, otherwise `lists`. It is `lists` instead of `rows` for
+    models in this process, where steps that start early gain nothing, and with a roster other than `cards`, because
+    trained planners need the form of their training."""
     roster: Roster = "cards"
     examples: int | Sequence[PlanExample] = 3
     """Number of built-in worked examples in the prompt, at most 4; or your own examples instead, of which the prompt
@@ -133,7 +134,7 @@ class Planner:
         Closing the generator cancels the call in flight.
         """
         space = plan_request.space
-        if self.roster == "cards":
+        if self.wording == "brief":
             offered = offered_space(space, plan_request.cards, plan_request.conversation)
             plan_request = replace(plan_request, space=offered)
         try:
@@ -154,6 +155,7 @@ class Planner:
             images=self.model.capabilities.images,
             context=self.model.capabilities.context,
             offered=None if plan_request.space is space else plan_request.space,
+            wording=self.wording,
         )
         plan_request.run.emit(PlanStarted(round=plan_request.round_index))
         sampler = _Sampler(self, plan_request, response_format, prompt)
@@ -170,8 +172,13 @@ class Planner:
         if self.form or not (can.grammar or can.json_schema):
             return self.form or "lists"
         if can.grammar:
-            return "rows" if self.roster == "cards" else "lists"
+            return "rows" if self.wording == "brief" else "lists"
         return "object"
+
+    @property
+    def wording(self) -> Wording:
+        """The wording of the prompt: brief, but for small and trained models."""
+        return "brief" if self.roster == "cards" and not self.model.capabilities.in_process else "full"
 
     def plannable(self, space: PlanSpace) -> PlanSpace:
         """Returns `space` as far as plans can express it: in `lists`, every step sees all inputs.

@@ -1,8 +1,8 @@
 """The prompts of the planner.
 
 The Conductor's prompt follows the paper's (section 3 and supplement): its role, the definition of a step, the meaning
-of the three lists, worked examples from other domains, the models, the question. With the roster `cards`, it is worded
-briefly, and what depends on the question comes last, so that the prompts of one conversation begin alike.
+of the three lists, worked examples from other domains, the models, the question. In the brief wording, what depends on
+the question comes last, so that the prompts of one conversation begin alike.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from rl_conductor._internal.identity import ByIdentity
 from rl_conductor.plan_text.forms import Form, render
@@ -23,7 +23,7 @@ from rl_conductor.pool.worker_prompt import Evidence
 from rl_conductor.text.delimiters import compute_nonce, delimit, escape_tags
 from rl_conductor.text.reasoning import split_reasoning
 from rl_conductor.text.truncation import truncate_middle
-from rl_conductor.types import Card, Message, Roster, TextPart
+from rl_conductor.types import Card, ImagePart, Message, Roster, TextPart
 from rl_conductor.workflow.example import PlanExample
 from rl_conductor.workflow.workflow import PlanSpace
 
@@ -94,6 +94,9 @@ class Rejection:
     """The reason for the rejection."""
 
 
+Wording = Literal["brief", "full"]
+"""The brief one takes half of the tokens, and the prompts of one conversation begin alike; small models need the full
+one."""
 MAX_OWN_EXAMPLES = 4
 """Maximum number of the user's own examples in one prompt; of more, the most similar to the question are chosen."""
 
@@ -112,6 +115,7 @@ def planner_messages(
     images: bool = False,
     context: int | None = None,
     offered: PlanSpace | None = None,
+    wording: Wording = "brief",
 ) -> tuple[Message, ...]:
     """Builds the messages that ask for a plan, or in later rounds to accept or replace the previous one.
 
@@ -128,26 +132,30 @@ def planner_messages(
         images: whether the planner's model sees images; otherwise it is only told of them.
         context: the planner's context in tokens, if known; the conversation takes at most half of it.
         offered: the part of `space` that this question's plan may choose from, if the pool is too large to show.
+        wording: of the rules, the examples and the cards; other rosters than `cards` have the full one only.
     """
     inputs, max_chars = () if form == "lists" else space.inputs, question_chars(context)
     question = partial(transcript, conversation, key, max_chars=max_chars, inputs=inputs)
     selected = examples if isinstance(examples, int) else nearest_examples(examples, question(), space)
-    is_general = roster == "cards" and isinstance(examples, int)
-    prefix_space = _for_any_question(space) if is_general else space
-    settings = _PrefixSettings(form, roster, selected, instructions, lists_models=offered is None)
+    is_brief = roster == "cards" and wording == "brief"
+    prefix_space = _for_any_question(space) if is_brief and isinstance(examples, int) else space
+    settings = _PrefixSettings(form, roster, selected, instructions, lists_models=offered is None, is_brief=is_brief)
     messages = list(_prefix(prefix_space, settings, ByIdentity(cards)))
     pictures = attached_images(conversation) if images else ()
-    if roster == "cards":
+    if is_brief:
         turns = transcript_turns(conversation, key, max_chars=max_chars, inputs=inputs)
-        rest = list(request_rules(space, form))
-        rest += [] if offered is None else [brief_roster(offered, cards)]
-        parts = [TextPart(text=f"\n\n{text}") for text in (*turns[1:], *rest)]
-        messages.append(Message.user(BRIEF_QUESTION.format(question=turns[0]), *parts, *pictures))
+        rest = [*request_rules(space, form), *([] if offered is None else [brief_roster(offered, cards)])]
+        messages.append(_brief_question([*turns, *rest], pictures))
     else:
         messages.append(Message.user(QUESTION.format(question=question()), *pictures))
     for previous in previous_rounds:
         messages += [Message.assistant(previous.plan), Message.user(_review_prompt(previous, space, form, key))]
     return tuple(messages)
+
+
+def _brief_question(texts: Sequence[str], pictures: Sequence[ImagePart]) -> Message:
+    parts = [TextPart(text=f"\n\n{text}") for text in texts[1:]]
+    return Message.user(BRIEF_QUESTION.format(question=texts[0]), *parts, *pictures)
 
 
 class _PrefixSettings(NamedTuple):
@@ -158,20 +166,23 @@ class _PrefixSettings(NamedTuple):
     examples: int | tuple[PlanExample, ...]
     instructions: str
     lists_models: bool
+    is_brief: bool
 
 
 @lru_cache(maxsize=64)
 def _prefix(space: PlanSpace, settings: _PrefixSettings, cards: ByIdentity[Sequence[Card]]) -> tuple[Message, ...]:
     """Builds the turns before the question, which are the same for all questions with the same examples."""
-    form, is_brief = settings.form, settings.roster == "cards"
+    form, is_brief = settings.form, settings.is_brief
     sections = [brief_rules(space, form)] if is_brief else [SYSTEM, rules(space, form)]
     if settings.lists_models:
-        sections.append(_models(space, cards.value, settings.roster))
+        roster = roster_text(space, cards.value, settings.roster)
+        sections.append(brief_roster(space, cards.value) if is_brief else MODELS + roster)
     if settings.instructions:
         sections.append(INSTRUCTIONS.format(instructions=settings.instructions))
     messages = [Message.system("\n\n".join(sections))]
     if isinstance(settings.examples, int):
-        demonstrations = worked_examples(space, form, cards.value, settings.roster)[: settings.examples]
+        demonstrations = worked_examples(space, form, cards.value, settings.roster, is_brief=is_brief)
+        demonstrations = demonstrations[: settings.examples]
     else:
         demonstrations = [
             (example.question, render(example.workflow, space, form, reasoning=example.reasoning))
@@ -181,10 +192,6 @@ def _prefix(space: PlanSpace, settings: _PrefixSettings, cards: ByIdentity[Seque
     for question, plan in demonstrations:
         messages += [Message.user(template.format(question=question)), Message.assistant(plan)]
     return tuple(messages)
-
-
-def _models(space: PlanSpace, cards: Sequence[Card], roster: Roster) -> str:
-    return brief_roster(space, cards) if roster == "cards" else MODELS + roster_text(space, cards, roster)
 
 
 def _for_any_question(space: PlanSpace) -> PlanSpace:

@@ -111,14 +111,14 @@ BRIEF_EXAMPLES = (
 
 
 def worked_examples(
-    space: PlanSpace, form: Form, cards: Sequence[Card], roster: Roster = "cards"
+    space: PlanSpace, form: Form, cards: Sequence[Card], roster: Roster = "cards", *, is_brief: bool = True
 ) -> list[tuple[str, str]]:
     """Renders the worked examples as pairs of question and plan, omitting those that are invalid in `space`.
 
     With `roster="cards"`, steps are assigned to the workers whose cards match best, otherwise in turn.
     """
     rendered = []
-    for number, example in enumerate(BRIEF_EXAMPLES if roster == "cards" else EXAMPLES):
+    for number, example in enumerate(BRIEF_EXAMPLES if is_brief else EXAMPLES):
         workflow = _example_workflow(example, space, number, cards if roster == "cards" else ())
         if not space.violations(workflow):
             rendered.append((example.question, render(workflow, space, form, reasoning=example.reasoning)))

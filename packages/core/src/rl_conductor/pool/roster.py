@@ -6,9 +6,8 @@ import json
 import re
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Sequence
-from typing import Literal
 
-from rl_conductor.types import Card, Price
+from rl_conductor.types import Card, Price, Roster
 from rl_conductor.workflow.workflow import PlanSpace
 
 MODEL = "Model {number}"
@@ -32,13 +31,14 @@ _EMPTY_NAME = re.compile(
 """Matches uninformative names such as `a`, `agent` or `model_2`."""
 
 
-def roster_text(space: PlanSpace, cards: Sequence[Card], roster: Literal["anonymous", "ordinals"]) -> str:
-    """Renders the allowed workers with their numbers and without names, one per line, as trained planners know them."""
+def roster_text(space: PlanSpace, cards: Sequence[Card], roster: Roster) -> str:
+    """Renders the allowed workers with their numbers, one per line."""
     lines = []
     for number, card in enumerate(cards):
         if card.name in space.allowed:
-            facts = "" if roster == "ordinals" else _card_text(card, described=False)
-            lines.append(MODEL.format(number=number) + (f": {facts}" if facts else ""))
+            name = f" {json.dumps(_line(card.name, NAME_CHARS), ensure_ascii=False)}" if roster == "cards" else ""
+            facts = "" if roster == "ordinals" else _card_text(card, described=roster == "cards")
+            lines.append(MODEL.format(number=number) + name + (f": {facts}" if facts else ""))
     return "\n".join(lines)
 
 

@@ -89,6 +89,7 @@ class LlamaCppModel:
             grammar=True,
             context=context,
             reasoning_start="outside",  # llama.cpp separates reasoning from the text
+            in_process=True,
         )
         self._setup = EngineSetup(
             weights=weights,
