@@ -74,7 +74,8 @@ class ScriptedVendor(OpenAIWire):
         text = _text(self._body)
         schema = (self._body.get("response_format") or {}).get("json_schema", {}).get("schema")
         tools = {tool["function"]["name"]: tool["function"] for tool in self._body.get("tools") or ()}
-        if roster := re.findall(r'^Model (\d+) "([^"]+)"', text, re.MULTILINE):
+        _, _, models = text.partition("The models")
+        if roster := re.findall(r"^(\d+) ([\w.-]+)", models, re.MULTILINE):
             return Said(pieces=(self._plan(roster, as_json=schema is not None),), counts=counts)
         if schema is not None:
             return Said(pieces=(json.dumps(self._decide(schema, text)),), counts=counts)

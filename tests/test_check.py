@@ -10,7 +10,7 @@ import pytest
 
 CHECK = Path(__file__).parents[1] / "check"
 TOOLS = ("coverage", "lint-imports", "mypy", "pytest", "ruff", "uv")
-SCRIPTS = ("chromium", "docs", "frameworks", "helm", "inspect", "phoenix", "torch", "verifiers", "vllm", "wheels")
+SCRIPTS = ("chromium", "docs", "frameworks", "helm", "inspect", "torch", "verifiers", "vllm", "wheels")
 STEPS = ("pytest --numprocesses", "vllm setup")
 
 

@@ -134,7 +134,6 @@ async def test_a_truncated_answer_is_marked_as_incomplete(serve: Serve) -> None:
     ("wrong", "param"),
     [
         ({"previous_response_id": "resp_1"}, "previous_response_id"),
-        ({"conversation": "conv_1"}, "conversation"),
         ({"reasoning": {"effort": "huge"}}, "reasoning.effort"),
         ({"truncation": "auto"}, "truncation"),
         ({"tools": [{"type": "function"}]}, "tools.0.name"),

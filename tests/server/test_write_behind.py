@@ -83,15 +83,15 @@ async def blocked_queue(store: Store) -> AsyncGenerator[threading.Event, None]:
 
 
 def overflow(connection: Connection) -> None:
-    connection.execute(text("INSERT INTO sessions VALUES ('a', :huge)"), {"huge": 2**70})
+    connection.execute(text("INSERT INTO sessions (digest, expires) VALUES ('a', :huge)"), {"huge": 2**70})
 
 
 def lone_surrogate(connection: Connection) -> None:
-    connection.execute(text("INSERT INTO sessions VALUES (:half, 0)"), {"half": "\ud83d"})
+    connection.execute(text("INSERT INTO sessions (digest, expires) VALUES (:half, 0)"), {"half": "\ud83d"})
 
 
 def no_value(connection: Connection) -> None:
-    connection.execute(text("INSERT INTO sessions VALUES (NULL, 0)"))
+    connection.execute(text("INSERT INTO sessions (digest, expires) VALUES (NULL, 0)"))
 
 
 def bug(_: Connection) -> None:

@@ -64,7 +64,7 @@ def test_a_class_of_ones_own_is_created_with_its_options(tmp_path: Path) -> None
     ("name", "message"),
     [
         ("pool_file_models:Nothing", "module 'pool_file_models' has no 'Nothing'"),
-        ("no_such_module_here:Echo", "write 'provider:model' with a provider of anthropic, .* or 'module:Class'"),
+        ("no_such_module_here:Echo", "write 'provider:model' with a provider of a2a, anthropic, .* or 'module:Class'"),
         ("pool_file_models:Incomplete", "is not a subclass of rl_conductor.Model, nor a function"),
         ("opnai:gpt-5", "write 'provider:model'"),
     ],

@@ -11,6 +11,7 @@ from core.runs import down, plan, pool_of
 from rl_conductor.conductor import Conductor
 from rl_conductor.errors import RunError
 from rl_conductor.models.scripted import ScriptedModel
+from rl_conductor.planning.planner import Planner
 from rl_conductor.trace.events import Event, StepFinished
 from rl_conductor.trace.summary import Summary, progress
 from rl_conductor.trace.trace import Trace
@@ -53,7 +54,8 @@ async def test_a_summary_names_and_counts_everything_as_its_trace_does() -> None
 
 async def test_a_summary_tells_rejected_plans_and_what_was_changed_in_the_one_that_ran() -> None:
     six = plan(*((0, f"part {number}", []) for number in range(5)), (1, "Combine.", ["all"]))
-    trace = await Conductor(ScriptedModel([six, six]), pool_of(a="A", b="B")).run("Say something.")
+    planner = Planner(model=ScriptedModel([six, six]), form="lists")
+    trace = await Conductor(planner, pool_of(a="A", b="B")).run("Say something.")
 
     brief = Summary.of(trace).rounds[0].plan
 
