@@ -15,9 +15,10 @@ from rl_conductor.models.base import Capabilities
 from rl_conductor.models.scripted import ALL, ScriptedModel
 from rl_conductor.plan_text.forms import Form, render
 from rl_conductor.plan_text.grammar import constraint
+from rl_conductor.planning.plan_rules import SYSTEM
 from rl_conductor.planning.plan_stream import PlanItem, PlanRequest, ReadyStep
 from rl_conductor.planning.planner import RESAMPLING_TEMPERATURE, Planner
-from rl_conductor.planning.prompts import REJECTED_PLAN_CHARS
+from rl_conductor.planning.prompts import QUESTION, REJECTED_PLAN_CHARS
 from rl_conductor.trace.events import Event, PlanDelta, PlanRejected, PlanStarted
 from rl_conductor.trace.trace import PlanRecord
 from rl_conductor.types import Card, Completion, Grammar, JsonFormat, Message, Roster, Sampling, Usage
@@ -72,6 +73,20 @@ def test_the_response_format_is_one_that_the_model_supports(
 @pytest.mark.parametrize("roster", ["anonymous", "ordinals"])
 def test_trained_planners_keep_the_form_of_the_paper(roster: Roster) -> None:
     assert Planner(model=ScriptedModel("", capabilities=ALL), roster=roster).plan_form == "lists"
+
+
+async def test_models_in_this_process_are_asked_in_the_full_wording_for_lists() -> None:
+    """Measured: with the brief wording, Qwen2.5-Coder-0.5B let a writer calculate."""
+    in_process = ALL.model_copy(update={"in_process": True})
+    small, large = ScriptedModel([TWO], capabilities=in_process), ScriptedModel([AS_ROWS])
+    for model in (small, large):
+        await plan_with(Planner(model=model))
+    (small_prompt,), (large_prompt,) = small.requests, large.requests
+    assert Planner(model=small).plan_form == "lists"
+    assert small_prompt.messages[0].text.startswith(SYSTEM)
+    assert 'Model 0 "' in small_prompt.messages[0].text
+    assert len(small_prompt.messages) == len(large_prompt.messages)
+    assert small_prompt.messages[-1].text == QUESTION.format(question="What is it?")
 
 
 def test_a_space_too_large_for_a_grammar_is_planned_without_one() -> None:
