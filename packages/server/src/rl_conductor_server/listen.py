@@ -19,7 +19,7 @@ GC_THRESHOLDS = (10_000, 20, 50)
 
 
 def collect_garbage_rarely() -> None:
-    """Makes the collector of reference cycles run less often, and never look at what exists now.
+    """Makes the collector of reference cycles run less often, and never look at the objects that exist now.
 
     Runs leave no cycles, and with thousands of them in progress the default thresholds take a third of the processor
     time to find none.

@@ -119,7 +119,7 @@ class Metrics:
             self._tokens.labels(worker, "output").inc(call.usage.output_tokens)
 
     def count_cache_hit(self, model: str, saved: Decimal) -> None:
-        """Count an answer from the response cache, and what it had cost."""
+        """Count an answer from the response cache, and its former cost."""
         self._cache_hits.labels(model).inc()
         self._cache_saved.labels(model).inc(float(saved))
 

@@ -196,7 +196,7 @@ class BatchEntry(_Entry):
 
 
 class PeopleEntry(_Entry):
-    """People who sign in, by what the provider says about them."""
+    """People by their emails and groups, as the provider states them."""
 
     emails: frozenset[str] = frozenset()
     """Verified email addresses."""
@@ -226,7 +226,7 @@ class OidcEntry(_Entry):
     """By the name of an API key: people who see only its runs."""
 
     def role_of(self, email: str | None, groups: Collection[str]) -> tuple[bool, str | None]:
-        """Returns whether somebody may see the pages, and the only key whose runs they may see, if any."""
+        """Returns whether somebody may see the pages, and the only key of the runs that they may see, if any."""
         if self.admins.contains(email, groups):
             return True, None
         key = next((name for name, people in self.readers.items() if people.contains(email, groups)), None)

@@ -159,7 +159,7 @@ class A2AAgent:
 
 @contextmanager
 def _not_retried_once_started(reply: A2AReply) -> Iterator[None]:
-    """Marks errors as final once the agent has begun, because what it does may have side effects and costs."""
+    """Marks errors as final once the agent has begun, because its work may have side effects and costs."""
     try:
         yield
     except ModelError as error:

@@ -107,7 +107,7 @@ class A2AConnection:
         return A2AReply(self._agent.name)
 
     async def run_task(self, card: dict[str, Any], request: Request, reply: A2AReply) -> AsyncGenerator[str, None]:
-        """Sends `request`, adds what comes to `reply`, and yields its text; cancels the task if it is left early."""
+        """Sends `request`, adds the events to `reply`, and yields its text; cancels the task if it is left early."""
         client = self._client(card)
         events: AsyncGenerator[Any, None] = client.send_message(SendMessageRequest(message=_message(request)))  # type: ignore[assignment]
         # In a task of its own, because only the first event names the task that a cancellation has to cancel.

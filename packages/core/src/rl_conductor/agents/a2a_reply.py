@@ -68,7 +68,7 @@ class A2AReply:
         return added + self._add_status(task.status, text_of(replies[-1].parts) if replies else "")
 
     def completion(self, price: Price | None) -> Completion:
-        """Builds the completion; agents don't report what they used, so only a price per call makes its cost known."""
+        """Builds the completion; agents don't report their usage, so only a price per call makes its cost known."""
         usage = priced(Usage(), price)
         return Completion(message=Message.assistant(self._text), usage=usage, model=self._model)
 

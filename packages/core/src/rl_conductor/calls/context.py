@@ -1,4 +1,4 @@
-"""`RunContext`: what all parts of one run share, from the first plan to the last model call."""
+"""`RunContext`: the state that all parts of one run share, from the first plan to the last model call."""
 
 from __future__ import annotations
 

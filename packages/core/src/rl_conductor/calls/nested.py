@@ -22,7 +22,7 @@ Record = TypeVar("Record", Call, ToolUse, NestedRun)
 
 @dataclass(slots=True)
 class NestedRecords:
-    """Collects what happens inside of one model call. Times are converted to those of the run around it."""
+    """Collects the events inside of one model call. Times are converted to those of the run around it."""
 
     began: float
     """When the run around the call began, on `time.monotonic`."""
@@ -31,12 +31,12 @@ class NestedRecords:
     runs: list[NestedRun] = field(default_factory=list)
 
     def add_calls(self, calls: Iterable[Call], began: float) -> None:
-        """Adds calls whose times count from `began`."""
+        """Adds calls with times that count from `began`."""
         shift = began - self.began
         self.calls.extend(call.model_copy(update={"started": call.started + shift}) for call in calls)
 
     def add_tools(self, tools: Iterable[ToolUse], began: float) -> None:
-        """Adds uses of tools whose times count from `began`."""
+        """Adds uses of tools with times that count from `began`."""
         shift = began - self.began
         self.tools.extend(tool.model_copy(update={"started": tool.started + shift}) for tool in tools)
 

@@ -103,7 +103,7 @@ class RunState:
         return len(self.rounds)
 
     async def check_input(self) -> None:
-        """Lets the guardrails check the request; what they redact is replaced, and a request that fails is withheld.
+        """Lets the guardrails check the request; redacted text is replaced, and a request that fails is withheld.
 
         Raises:
             GuardrailError: a guardrail refused the request, or failed.

@@ -67,7 +67,7 @@ def constraint(
 
 
 def relaxed_constraint(space: PlanSpace, form: Form, *, counted: bool = True) -> tuple[Grammar | None, str]:
-    """Creates a grammar for a space with too many rules for an exact one, and says what is left to the check.
+    """Creates a grammar for a space with too many rules for an exact one, and names those that are left to the check.
 
     Returns:
         The grammar without the rules of flow, or `None` if that is too large as well; and the sentence that says so.

@@ -1,4 +1,4 @@
-"""Selects the workers of a large pool whose cards the planner sees: those that fit the conversation best. Pure.
+"""Selects the cards of a large pool that the planner sees: those that fit the conversation best. Pure.
 
 The ranking is lexical: a card scores the rarity (inverse document frequency among the cards) of each word that it
 shares with the conversation. Words match if their first `STEM_CHARS` letters do, and those of the last message count

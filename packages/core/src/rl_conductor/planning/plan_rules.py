@@ -103,7 +103,7 @@ def brief_rules(space: PlanSpace, form: Form) -> str:
 
 
 def request_rules(space: PlanSpace, form: Form) -> Iterator[str]:
-    """Yields the rules that depend on the question: who reads attachments, and the inputs of steps."""
+    """Yields the rules that depend on the question: readers of attachments, and inputs of steps."""
     for rule in space.attachments:
         yield RULE_ATTACHMENTS.format(kind=rule.kind, numbers=_numbers(space, rule.readers))
     if space.inputs and form != "lists":

@@ -39,7 +39,7 @@ LEEWAY_SECONDS = 60
 
 
 class Identity(Value):
-    """The person who signed in, according to the provider."""
+    """A signed-in person, as described by the provider."""
 
     subject: str
     email: str | None = None
@@ -94,7 +94,7 @@ class OidcClient:
         return str(address), jwt.encode({"alg": "HS256"}, claims, self._cookie_key)
 
     async def finish(self, answer: dict[str, str], cookie: str) -> tuple[Identity, str]:
-        """Checks the provider's answer; returns who signed in, and the page that was requested.
+        """Checks the provider's answer; returns the person, and the page that was requested.
 
         Raises:
             ApiError: the answer does not belong to a sign-in of this browser, or the provider refused it.

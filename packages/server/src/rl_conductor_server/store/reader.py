@@ -1,4 +1,4 @@
-"""Runs queries to their end, whatever happens to their caller.
+"""Runs queries to their end, even if their caller is cancelled.
 
 A cancelled query would leave its connection open: whoever cancels a request repeats it until the request ends (as AnyIO
 does when a client disconnects), which also cancels the closing of the connection. So each query has a task of its own.
@@ -56,7 +56,7 @@ class StoreReader:
             return await work(connection)
 
     async def aclose(self) -> None:
-        """Waits for the queries whose callers were cancelled, and closes all connections."""
+        """Waits for queries of cancelled callers, and closes all connections."""
         if self._tasks:
             _, late = await asyncio.wait(self._tasks, timeout=ABANDONED_SECONDS)
             for task in late:

@@ -125,7 +125,7 @@ class Store:
         return cls(engine, open_writer(url), now=now, lease=lease, on_lost_write=on_lost_write)
 
     async def aclose(self) -> None:
-        """Commit the queued writes, return what is left of shares of budgets, and close."""
+        """Commit the queued writes, return the rest of shares of budgets, and close."""
         self.write_queue.add(self._budgets.close)
         await self.write_queue.aclose()
         await self._reader.aclose()
@@ -224,7 +224,7 @@ class Store:
         self.write_queue.add(SaveProgress(run, usage, charged, reserved, event.round, position, stored_body))
 
     def save_reservation(self, run: str, charged: Amount, reserved: Amount) -> None:
-        """Store what is reserved for the calls of a run in flight, which is charged if this process dies."""
+        """Store the amount reserved for the calls of a run in flight, which is charged if this process dies."""
         self.write_queue.add(SaveReservation(run, charged, reserved))
 
     def finish_run(
@@ -273,7 +273,7 @@ class Store:
     async def list_sessions(
         self, *, key: str | None = None, before: float | None = None, limit: int = 50
     ) -> Sequence[Session]:
-        """List the sessions whose newest run began last, or last before a time."""
+        """List the sessions by the start of their newest run, latest first, or those before a time."""
         await self.write_queue.flush()
         rows = (await self._reader.execute(select_sessions(limit, key=key, before=before))).mappings().all()
         return [
@@ -365,7 +365,7 @@ class Store:
     # ---------------------------------------------------------------------------------------- retention
 
     async def prune(self, *, before: float) -> int:
-        """Delete what is older than a time, except audit records and keys, and return the number of deleted runs."""
+        """Delete everything older than a time, except audit records and keys, and return the number of deleted runs."""
 
         def delete_others(connection: Connection) -> None:
             self.sessions.delete_expired(connection)

@@ -39,7 +39,7 @@ class TextDiff:
 
 
 def compare_runs(first: RunView, second: RunView) -> tuple[TextDiff, ...]:
-    """Compares what two runs were asked, planned and answered; texts that both lack are left out."""
+    """Compares the questions, plans and answers of two runs; texts that both lack are left out."""
     texts = {
         "Question": (_question(first), _question(second)),
         "Plan": (_plan(first), _plan(second)),

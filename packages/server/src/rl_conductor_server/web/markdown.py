@@ -50,7 +50,7 @@ def render_markdown(text: str) -> Markup:
 def _link_to_image(
     renderer: RendererHTML, tokens: Sequence[Token], index: int, options: OptionsDict, env: EnvType
 ) -> str:
-    """Renders an image as a link: loading it would tell a stranger who reads the page, and when."""
+    """Renders an image as a link: loading it would tell a stranger that the page is read, and when."""
     image = tokens[index]
     label = renderer.renderInlineAsText(image.children, options, env)
     return f'<a href="{escape(image.attrs["src"])}">[image: {escape(label or "untitled")}]</a>'

@@ -21,7 +21,7 @@ SIGNED_OUT = "signed_out"
 
 
 def page_router(**options: Any) -> APIRouter:
-    """Returns a router whose routes render their errors as pages."""
+    """Returns a router that renders errors of its routes as pages."""
     return APIRouter(route_class=_PageRoute, include_in_schema=False, **options)
 
 
@@ -41,7 +41,7 @@ class _PageRoute(APIRoute):
 
 
 def error_page(http: Request, error: ConductorError) -> Response:
-    """Renders an error, or redirects a visitor who has to sign in."""
+    """Renders an error, or redirects a visitor to the sign-in."""
     translated = to_api_error(error)
     if translated.code == SIGNED_OUT and http.method == "GET" and wants_page(http):
         requested_page = http.url.path + (f"?{http.url.query}" if http.url.query else "")

@@ -47,7 +47,7 @@ def requires_sign_in(service: Service) -> bool:
 
 
 async def signed_in_visitor(http: Request, service: ServiceDependency) -> Visitor:
-    """Returns the visitor, who is an administrator if no key is set.
+    """Returns the visitor: an administrator if no key is set.
 
     Raises:
         ApiError: 401, when signing in is possible; 404, when there is no administrator.

@@ -64,7 +64,7 @@ STOP_REASONS: dict[str, StopReason] = {"length": "max_tokens"}
 def core_request(
     messages: Sequence[ChatMessage], tools: Sequence[ToolInfo], choice: ToolChoice, config: GenerateConfig
 ) -> Request:
-    """Converts what inspect-ai asks a model.
+    """Converts inspect-ai's requests to a model.
 
     Raises:
         ConfigError: a message has content, or the configuration an option, that not every worker can take.

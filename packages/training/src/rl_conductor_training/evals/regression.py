@@ -40,7 +40,7 @@ QUESTION_CHARS = 80
 
 
 class AnswerChange(Value):
-    """A question whose score differs from the recorded one."""
+    """A question with another score than the recorded one."""
 
     id: str
     question: Text
@@ -228,7 +228,7 @@ def _last_row(
 
 
 def _detectable_loss(recorded: Sequence[float], groups: Sequence[str]) -> int:
-    """Counts the right answers, each of another group where possible, whose loss would be significant.
+    """Counts how many right answers, each of another group where possible, are a significant loss.
 
     Raises:
         ConfigError: not even the loss of all would be.

@@ -58,7 +58,7 @@ def estimate_cost(data: LearnData, pool: WorkerPool, *, max_steps: int, seed: in
 
 
 def add_search(estimate: CostEstimate, runs: int, seconds: float = 0.0) -> CostEstimate:
-    """Adds what the learners' own searches need.
+    """Adds the cost of the learners' own searches.
 
     Args:
         estimate: the estimate without them.

@@ -224,7 +224,7 @@ class _LearnRun:
         return record
 
     async def _plan_search(self) -> Search:
-        """Measures what calls cost, and plans a search that leaves enough for the proof."""
+        """Measures the cost of calls, and plans a search that leaves enough for the proof."""
         rows, parallelism = await self._measure_workers()
         self._begin("asking the planner for proposals", PROPOSING)
         few = any((self.limits.usd, self.limits.tokens, self.limits.seconds))
@@ -270,7 +270,7 @@ class _LearnRun:
         return rows, seconds / elapsed if elapsed > 1 else 1.0
 
     def _plan_key(self) -> str:
-        """Identifies what a stored plan is for, so that another one is made for other caps, workers or questions."""
+        """Identifies the purpose of a stored plan, so that another one is made for other caps, workers or questions."""
         settings = f"{self.settings.seed} {self.settings.max_steps} {self.needs.key}"
         tasks = (self.data.train, self.data.validation, self.data.heldout.task)
         questions = [sample.id for task in tasks for sample in task.samples]

@@ -80,7 +80,7 @@ def chat(
 
 @dataclass
 class Conversation:
-    """The turns so far, and what they have used."""
+    """The turns so far, and their usage."""
 
     conductor: Conductor
     loop: asyncio.Runner
@@ -135,7 +135,7 @@ class Conversation:
         return watcher.trace
 
     def _limits(self) -> Limits:
-        """Returns the limits of the next turn: what the earlier ones left."""
+        """Returns the limits of the next turn: the rest that the earlier ones left."""
         limits = self.conductor.limits
         remaining = {
             "usd": None if limits.usd is None else max(limits.usd - self.usage.cost, Decimal(0)),

@@ -54,7 +54,7 @@ def list_models(
 def list_providers(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """List the providers of 'provider:model' names, what each needs, and whether it is there.
+    """List the providers of 'provider:model' names, their requirements, and whether they are met.
 
     Prints the names of environment variables, never their values.
     """
@@ -74,7 +74,7 @@ def list_providers(
 
 
 def _readiness(provider: Provider) -> tuple[bool, str]:
-    """Returns whether a provider's library and key are there, and what was found or is missing."""
+    """Returns whether a provider's library and key are there, and names the one that was found or is missing."""
     keys = provider.keys_in(os.environ)
     if missing := provider.missing_libraries():
         return False, f"needs {' and '.join(missing)}: pip install 'rl-conductor[{provider.extra}]'"

@@ -1,1 +1,1 @@
-"""Files and batches of requests: what clients upload, the queue of items, and their results."""
+"""Files and batches of requests: uploads of clients, the queue of items, and their results."""

@@ -103,7 +103,7 @@ class BatchStore:
     # ------------------------------------------------------------------------------------------ upkeep
 
     def end_overdue(self, connection: Connection) -> None:
-        """Fails what is left of expired batches, and batches whose server stopped before all items were stored."""
+        """Fails the rest of expired batches, and batches that a server left before all items were stored."""
         is_abandoned = and_(batches.c.status == "validating", batches.c.created < self._now - VALIDATION_SECONDS)
         abandoned = connection.execute(select(batches.c.id).where(is_abandoned)).scalars().all()
         for batch in abandoned:

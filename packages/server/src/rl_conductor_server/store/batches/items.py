@@ -144,7 +144,7 @@ class BatchItems:
         return and_(_is_at(*place), batch_items.c.owner == self._owner, batch_items.c.status == "running")
 
     async def tend(self, store: BatchStore) -> None:
-        """Ends what is overdue, on behalf of all processes."""
+        """Ends overdue batches, on behalf of all processes."""
 
         def tend(connection: Connection) -> None:
             store.end_overdue(connection)
@@ -153,7 +153,7 @@ class BatchItems:
         await self._write_queue.execute(tend)
 
     def _cancel_orphaned(self, connection: Connection) -> None:
-        """Cancels items of dead processes whose batch is being cancelled or has expired."""
+        """Cancels items of dead processes if their batch is being cancelled or has expired."""
         query = self._with_key.where(batch_items.c.status == "running", self._is_expired)
         for row in connection.execute(query.where(batches.c.status.in_(["cancelling", "finalizing"]))).all():
             _erase_private_run(connection, row)

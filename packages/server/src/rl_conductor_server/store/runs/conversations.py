@@ -82,7 +82,7 @@ class ConversationStore:
         self._write_queue.add(lambda connection: self._append(connection, conversation, key, items))
 
     async def add_items(self, conversation: str, items: Sequence[dict[str, Any]], *, key: str) -> None:
-        """Adds items at the end of a conversation; items whose id it has already are left out."""
+        """Adds items at the end of a conversation; items with an id that it has already are left out."""
         await self._write_queue.execute(lambda connection: self._append(connection, conversation, key, items))
 
     def _append(self, connection: Connection, conversation: str, key: str, items: Sequence[dict[str, Any]]) -> None:

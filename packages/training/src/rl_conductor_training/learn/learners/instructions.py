@@ -97,7 +97,7 @@ class EvolvedInstructions:
         self.descriptions = _changed_cards(runner.conductor, best)
 
     def apply(self, conductor: Conductor) -> Conductor:
-        """Returns a copy whose planner has the evolved instructions and cards."""
+        """Returns a copy with the evolved instructions and cards."""
         return apply_texts(conductor, self.instructions, self.descriptions)
 
 

@@ -97,7 +97,7 @@ class PlannerWeights:
             self._open(runner, entry.model_copy(update=changes), identity)
 
     def apply(self, conductor: Conductor) -> Conductor:
-        """Returns a copy whose planner is the trained model."""
+        """Returns a copy with the trained model as its planner."""
         return conductor if self.planner is None else conductor.replaced(planner=self.planner)
 
     def _open(self, runner: Runner, entry: PlannerEntry, identity: str) -> None:

@@ -110,7 +110,7 @@ class SearchSizes:
 
 
 class Reserves(NamedTuple):
-    """The expected costs of what follows exploration."""
+    """The expected costs of the stages after exploration."""
 
     validation: Cost
     """Of the workflows on the validation questions."""
@@ -134,7 +134,7 @@ def halving_rounds(candidates: int, questions: int, *, survivors: int = MAX_WORK
 
 
 def plan_search(sizes: SearchSizes, costs: CallCosts, limits: Limits, spending: Cost) -> SearchPlan:
-    """Returns the most thorough search that fits the caps; what the proof needs is reserved first.
+    """Returns the most thorough search that fits the caps; the cost of the proof is reserved first.
 
     If not even the cheapest search fits, that one is returned, and the caps will end it early.
     """
@@ -197,7 +197,7 @@ def _end_stage(start: float, end: float, reserved: float) -> float:
 
 
 def _reserves(sizes: SearchSizes, costs: CallCosts, level: SearchLevel, limits: Limits, *, free: float) -> Reserves:
-    """Returns what the stages after exploration are expected to cost; `free` is the share of the caps that is left."""
+    """Returns the expected cost of the stages after exploration; `free` is the share of the caps that is left."""
     selected = costs.of_workflows(sizes.singles) + costs.mean_step * (level.workflows * STEPS_PER_WORKFLOW)
     learner = costs.planned_run if level.tries_planners else Cost()
     search = learner * sizes.learner_runs + Cost(seconds=sizes.training_seconds if level.tries_planners else 0.0)
@@ -214,7 +214,7 @@ def _reserves(sizes: SearchSizes, costs: CallCosts, level: SearchLevel, limits: 
 def _fit_rounds(
     sizes: SearchSizes, costs: CallCosts, level: SearchLevel, limits: Limits, *, free: float
 ) -> tuple[list[tuple[int, int]], Cost]:
-    """Returns the rounds with the most candidates whose cost takes at most the share `free` of the caps."""
+    """Returns the rounds with the most candidates that take at most the share `free` of the caps."""
     questions = max(1, round(sizes.train * level.questions))
     fewest = len(sizes.singles) + MIN_CHAINS
     for count in range(len(sizes.candidates), 0, -1):

@@ -1,4 +1,4 @@
-"""The losses of a question whose plans all have a known score.
+"""The losses of a question, given the score of each of its plans.
 
 `p` is the model's probability of a plan and `q` the same normalised over the plans of the table:
 

@@ -90,7 +90,7 @@ class StepWatcher(TrainerCallback):  # type: ignore[misc, unused-ignore]
 
 
 def training_arguments(folder: Path, settings: TableSettings, *, is_supervised: bool) -> TrainingArguments:
-    """Returns the arguments of a stage, whose checkpoints are in `folder`."""
+    """Returns the arguments of a stage with checkpoints in `folder`."""
     cuda = torch.cuda.is_available()
     return TrainingArguments(
         output_dir=str(folder),

@@ -21,14 +21,14 @@ class AnswerStream:
         self._pending = ""
 
     async def add(self, text: str) -> None:
-        """Adds a delta, and sends what is pending if it is long enough."""
+        """Adds a delta, and sends the pending text if it is long enough."""
         self._pending += text
         if len(self._pending) >= PIECE_CHARS:
             await self._send(self._pending, append=bool(self._sent), is_last=False)
             self._sent, self._pending = self._sent + self._pending, ""
 
     async def finish(self, answer: str) -> None:
-        """Sends the rest of the answer; if it does not continue what was sent, it replaces that."""
+        """Sends the rest of the answer; if it does not continue the text that was sent, it replaces it."""
         continues = bool(self._sent) and answer.startswith(self._sent) and answer != self._sent
         await self._send(answer[len(self._sent) :] if continues else answer, append=continues, is_last=True)
 

@@ -1,4 +1,4 @@
-"""`agent_app`: an A2A agent whose tasks are questions to a conductor."""
+"""`agent_app`: an A2A agent that answers its tasks with a conductor."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`conductor_server`: an MCP server whose tool `ask` answers questions with a conductor."""
+"""`conductor_server`: an MCP server with a tool `ask` that answers questions with a conductor."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Adds what the response cache finds runs by, and from which run a cached answer comes."""
+"""Adds the digest by which the response cache finds runs, and the source of a cached answer."""
 
 import sqlalchemy as sa
 from alembic import op
