@@ -86,6 +86,18 @@ async def test_a_reply_that_was_not_streamed_shows_it_as_well() -> None:
     assert await streamed(pool) == ["4", " it is."]
 
 
+async def test_a_model_that_stops_to_reason_is_streamed_from_the_next_reply_on() -> None:
+    pool = pool_of(a=ScriptedModel([UNOPENED, ["no ", "reasoning"], ["no ", "reasoning"]]))
+    await streamed(pool)
+    assert [await streamed(pool) for _ in range(2)] == [["no reasoning"], ["no ", "reasoning"]]
+
+
+def test_a_reply_without_reasoning_changes_what_is_expected_of_the_next() -> None:
+    memory = ReasoningMemory(start="inside")
+    memory.observe("It is 4.", split_reasoning("It is 4."))
+    assert memory.expected("unknown", "any-model", streamed=True) == "outside"
+
+
 async def test_a_reply_that_is_held_to_a_form_shows_nothing() -> None:
     pool = pool_of(a=ScriptedModel(["{}", UNOPENED], name="QwQ-32B"))
     held = Request(messages=(Message.user("q"),), response_format=JsonFormat())

@@ -380,6 +380,22 @@ def test_a_step_is_complete_when_the_next_line_begins_one() -> None:
     assert completed_steps(text + "{", TEAM, "lines") == TWO.steps
 
 
+def test_a_row_without_an_access_list_reads_every_earlier_step() -> None:
+    text = '[0, "Draft."]\n[1, "Check."]'
+    plan = parse(text, TEAM, form="rows", repair=True)
+    assert plan.workflow is not None
+    assert [sorted(step.access) for step in plan.workflow.steps] == [[], [0]]
+    assert "a step without an access list was taken to read every earlier step" in plan.repairs
+    with pytest.raises(WorkflowParseError, match="a step has no access list; write"):
+        parse(text, TEAM, form="rows", repair=True, shorten=False)
+
+
+def test_an_array_that_is_no_step_is_passed_over() -> None:
+    plan = parse('[0, "Draft.", 3]\n\nRather:\n[1, "Draft.", []]', TEAM, form="rows", repair=True)
+    assert plan.workflow is not None
+    assert [step.worker for step in plan.workflow.steps] == [TEAM.roster[1]]
+
+
 def test_a_row_is_complete_when_the_next_line_begins_one() -> None:
     text = f"First a [short] draft.\n{ROWS}\n"
     sizes = [len(completed_steps(text[:end], TEAM, "rows")) for end in range(len(text) + 1)]

@@ -27,9 +27,11 @@ from rl_conductor.types import (
 )
 from rl_conductor.workflow.limits import (
     DEFAULT_OUTPUT_TOKENS,
+    MAX_CHARS_PER_TOKEN,
     TOKENS_PER_IMAGE,
     Limits,
     estimate_input_tokens,
+    min_input_tokens,
     upper_bound,
 )
 
@@ -136,3 +138,11 @@ def test_the_shorter_of_two_times_holds(own: float | None, timeout: float | None
 def test_typical_tokens_are_fewer_than_the_upper_bound() -> None:
     request = Request(messages=(Message.user("word " * 100),))
     assert 100 <= estimate_input_tokens(request) < upper_bound(request, None).tokens
+
+
+def test_the_least_number_of_tokens_counts_texts_and_arguments_of_calls() -> None:
+    call = ToolCall(id="1", name="look", arguments='{"word": "' + "x" * 79 + '"}')
+    texts = [Message.user("word " * 100), Message.assistant("", tool_calls=[call])]
+    least = min_input_tokens(Request(messages=tuple(texts)))
+    assert least == (500 + len(call.arguments)) // MAX_CHARS_PER_TOKEN
+    assert least < estimate_input_tokens(Request(messages=tuple(texts)))
