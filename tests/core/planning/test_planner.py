@@ -77,7 +77,7 @@ def test_trained_planners_keep_the_form_of_the_paper(roster: Roster) -> None:
 
 async def test_models_in_this_process_are_asked_in_the_full_wording_for_lists() -> None:
     """Measured: with the brief wording, Qwen2.5-Coder-0.5B let a writer calculate."""
-    in_process = ALL.model_copy(update={"in_process": True})
+    in_process = ALL.model_copy(update={"runs_in": "process"})
     small, large = ScriptedModel([TWO], capabilities=in_process), ScriptedModel([AS_ROWS])
     for model in (small, large):
         await plan_with(Planner(model=model))

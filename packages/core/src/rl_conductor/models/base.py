@@ -89,8 +89,8 @@ class Capabilities(Value):
     """Whether replies begin `inside` reasoning, which the chat template has opened, or `outside` of it."""
     context: int | None = None
     """Maximum tokens of prompt and reply together, if known without a call."""
-    in_process: bool = False
-    """The model runs in this process: it is small, and its calls share the processor or the GPU with all others."""
+    runs_in: Literal["server", "process"] = "server"
+    """Where the model runs: in this process, it is small, and its calls share the processor or GPU with all others."""
 
     @property
     def names(self) -> frozenset[str]:

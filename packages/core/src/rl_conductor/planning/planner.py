@@ -178,7 +178,7 @@ class Planner:
     @property
     def wording(self) -> Wording:
         """The wording of the prompt: brief, but for small and trained models."""
-        return "brief" if self.roster == "cards" and not self.model.capabilities.in_process else "full"
+        return "brief" if self.roster == "cards" and self.model.capabilities.runs_in == "server" else "full"
 
     def plannable(self, space: PlanSpace) -> PlanSpace:
         """Returns `space` as far as plans can express it: in `lists`, every step sees all inputs.

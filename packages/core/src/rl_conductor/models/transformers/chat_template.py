@@ -186,7 +186,7 @@ def in_process_capabilities(*, tools: bool, images: bool) -> Capabilities:
         grammar=True,
         lengths="check",
         reasoning_start="outside",
-        in_process=True,
+        runs_in="process",
     )
 
 
