@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import gc
+import warnings
+from collections.abc import Iterable, Iterator
 
 import pytest
+from langchain_openai.chat_models import _client_utils
 
 STANDARD = "test_standard_"
 """How the files are called that hold the standard tests."""
@@ -19,6 +22,16 @@ ABSENT = {
     "test_pdf_tool_message": TEXT_ONLY,
 }
 """What `ChatConductor`, or the models it is tested with, honestly can't, in words of our own."""
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _vendor_clients_go_silently() -> Iterator[None]:
+    """langchain-openai keeps its asynchronous clients until the process ends and closes none of them."""
+    yield
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ResourceWarning)
+        _client_utils._cached_async_httpx_client.cache_clear()
+        gc.collect()
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

@@ -175,8 +175,8 @@ async def test_a_conversation_has_the_limits_of_a_request(serve: Serve) -> None:
     [
         ({"items": [{"role": "user", "content": "x"}] * 21}, "at most 20"),
         ({"items": [{"type": "web_search_call"}]}, "web_search_call"),
-        ({"metadata": {"x": "y" * 513}}, "512"),
-        ({"metadata": {str(number): "" for number in range(17)}}, "16"),
+        ({"metadata": {"x": "y" * 513}}, "must have at most 512 characters"),
+        ({"metadata": {str(number): "" for number in range(17)}}, "metadata may have at most 16 entries"),
     ],
 )
 async def test_an_invalid_conversation_is_rejected(serve: Serve, body: dict[str, Any], says: str) -> None:

@@ -150,6 +150,13 @@ async def test_a_limit_of_the_request_is_not_reported_as_the_budget_of_its_key(
     assert caught.value.code == "limit_exceeded"
 
 
+async def test_a_call_without_a_price_is_no_matter_of_a_larger_budget(serve: Serve) -> None:
+    at = await serve({"a": ScriptedModel("said", price=None)}, keys={"red": KEYS["red"] | {"usd": "5"}})
+    with pytest.raises(openai.BadRequestError, match=r"in US dollars, but the price of .* is unknown") as caught:
+        await at.openai("key-of-red").chat.completions.create(**ASK)
+    assert caught.value.code == "price_unknown"
+
+
 async def test_the_error_of_a_key_without_budget_says_what_the_call_needs(serve: Serve) -> None:
     pool, planner = priced()
     at = await serve(pool, planner, keys={"red": KEYS["red"] | {"tokens": 5}})
@@ -225,7 +232,7 @@ async def test_no_key_appears_in_logs_traces_the_store_or_errors(
     at = await serve({"a": a}, keys=KEYS)
     await hang_up(at.openai("key-of-red").chat.completions.create(**ASK), once=a.asked)
     wrong = await at.http.post("/v1/chat/completions", json={}, headers={"authorization": "Bearer key-of-red"})
-    await at.service.store.aclose()
+    await at.service.store.write_queue.flush()
     kept = b"".join(path.read_bytes() for path in tmp_path.glob("runs.db*"))  # noqa: ASYNC240
     ours = "".join(record.getMessage() for record in caplog.records if record.name.startswith("rl_conductor"))
     assert b"key-of-red" not in kept

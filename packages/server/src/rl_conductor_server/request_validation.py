@@ -29,6 +29,17 @@ JSON_TYPES = (
     (re.compile(r"a valid "), "a "),
 )
 """Replaces Python's types in error messages by those of JSON."""
+SENTENCES = {
+    UNKNOWN: "is an unknown parameter; leave it out",
+    "missing": "is missing",
+    "too_long": "may have at most {max_length} entries",
+    "too_short": "needs at least {min_length} entries",
+    "union_tag_invalid": "has the unsupported {discriminator} {tag!r}; write one of {expected_tags}",
+    "union_tag_not_found": "has no {discriminator}; add it",
+}
+"""What follows the field's name, by pydantic's type of error."""
+CODES = {UNKNOWN: "unknown_parameter", "missing": "missing_required_parameter"}
+"""Codes of errors other than `invalid_value`."""
 
 
 class Body(BaseModel):
@@ -203,21 +214,11 @@ def _existing_path(value: Any, loc: Path) -> Path:
 def _message(kind: str, text: str, context: dict[str, Any]) -> tuple[str, str]:
     """Returns the part of the sentence after the field's name, and the error code."""
     discriminator = str(context.get("discriminator", "")).strip("'")
-    discriminator = discriminator if discriminator.isidentifier() else "type"
-    match kind:
-        case "extra_forbidden":
-            return "is an unknown parameter; leave it out", "unknown_parameter"
-        case "missing":
-            return "is missing", "missing_required_parameter"
-        case "union_tag_invalid":
-            return (
-                f"has the unsupported {discriminator} {context['tag']!r}; write one of {context['expected_tags']}",
-                "invalid_value",
-            )
-        case "union_tag_not_found":
-            return f"has no {discriminator}; add it", "invalid_value"
-        case "value_error":
-            return clean_message(text), "invalid_value"
+    if kind in SENTENCES:
+        words = context | {"discriminator": discriminator if discriminator.isidentifier() else "type"}
+        return SENTENCES[kind].format(**words), CODES.get(kind, "invalid_value")
+    if kind == "value_error":
+        return clean_message(text), "invalid_value"
     for pattern, replacement in JSON_TYPES:
         text = pattern.sub(replacement, text)
-    return text.replace("Input should be", "must be").replace("Input should", "must"), "invalid_value"
+    return re.sub(r"^(Input|String) should", "must", text), "invalid_value"

@@ -19,6 +19,8 @@ from rl_conductor.workflow.limits import Limits, UpperBound
 
 _UP, _DOWN = Context(prec=2, rounding=ROUND_CEILING), Context(prec=2, rounding=ROUND_FLOOR)
 """How errors round dollars so that they stay true: up for amounts that are needed, down for amounts that are left."""
+UNKNOWN_PRICE = Decimal("Infinity")
+"""What a call to a model without a price needs, in a `LimitError`."""
 
 
 @dataclass(frozen=True)
@@ -261,7 +263,7 @@ class Budget:
             raise LimitError(
                 f"the price of {model} is unknown, so limits.usd can't be enforced; give its worker a price",
                 limit="usd",
-                needed=Decimal("Infinity"),
+                needed=UNKNOWN_PRICE,
                 remaining=self.limits.usd - self.spent_in_total.usd,
             )
 

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from datetime import UTC, datetime
-from decimal import Decimal
 
-from rl_conductor.calls.budget import Amount, Budget, Reservation
+from rl_conductor.calls.budget import UNKNOWN_PRICE, Amount, Budget, Reservation
 from rl_conductor.errors import LimitError
 from rl_conductor.types import Usage
 from rl_conductor.workflow.limits import Limits
@@ -110,7 +109,7 @@ class RefusalRecorder(Budget):
 
 def format_refusal(error: LimitError) -> str:
     """Formats the refusal of a call by a key's budget, which the caller can't raise."""
-    if error.needed == Decimal("Infinity"):
+    if error.needed == UNKNOWN_PRICE:
         return f"this key has a budget in US dollars, but {error}"
     remaining = max(error.remaining, 0)
     if error.limit == "usd":

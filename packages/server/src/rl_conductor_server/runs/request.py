@@ -8,7 +8,7 @@ import time
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from rl_conductor.calls.budget import Amount, Budget
+from rl_conductor.calls.budget import UNKNOWN_PRICE, Amount, Budget
 from rl_conductor.errors import LimitError, RunError
 from rl_conductor.pool.worker_prompt import prompt_in
 from rl_conductor.types import Request
@@ -146,6 +146,8 @@ class AdmittedRequest:
         refusal = self.key_refusals.get(refused[-1].error or "") if refused else None
         if refusal is not None and refusal.limit == STORE_UNAVAILABLE:
             raise StoreUnavailableError(str(refusal)) from error
+        if refusal is not None and refusal.needed == UNKNOWN_PRICE:  # a larger budget would not help
+            raise ApiError(format_refusal(refusal), status=400, code="price_unknown") from error
         if refusal is not None:
             raise ApiError(format_refusal(refusal), status=429, code="insufficient_quota") from error
 
