@@ -19,7 +19,8 @@ from rl_conductor_server.settings import Settings
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
 CHART = DEPLOY / "helm" / "rl-conductor"
-EVERYTHING = tuple(f"{name}.enabled=true" for name in ("ingress", "networkPolicy", "serviceMonitor", "autoscaling"))
+PARTS = ("ingress", "networkPolicy", "serviceMonitor", "autoscaling", "batchWorkers", "batchWorkers.autoscaling")
+EVERYTHING = tuple(f"{name}.enabled=true" for name in PARTS)
 OWN_POSTGRES = ("postgres.enabled=false", "postgres.url=postgres://me@db.example.com/runs")
 
 Documents = dict[tuple[str, str], dict[str, Any]]
@@ -179,14 +180,38 @@ def test_an_autoscaler_decides_alone_on_the_number_of_replicas() -> None:
     assert (target["kind"], target["name"]) == ("Deployment", "demo-rl-conductor")
 
 
+def test_batch_workers_have_the_settings_and_the_store_of_the_servers() -> None:
+    documents = rendered("batchWorkers.enabled=true", "batchWorkers.concurrency=64", "batchWorkers.replicaCount=3")
+    worker, server = pod(documents, "demo-rl-conductor-batch"), pod(documents)
+    (container,), (serving,) = worker.pop("containers"), server.pop("containers")
+    assert container["args"][:5] == ["worker", "--config", "/etc/rl-conductor/conductor.toml", "--concurrency", "64"]
+    assert container["args"][5:] == serving["args"][5:]
+    shared = ("image", "envFrom", "volumeMounts", "securityContext", "resources")
+    assert [container[name] for name in shared] == [serving[name] for name in shared]
+    assert worker.pop("topologySpreadConstraints") != server.pop("topologySpreadConstraints")
+    assert worker == server
+    assert documents["Deployment", "demo-rl-conductor-batch"]["spec"]["replicas"] == 3
+
+
+def test_batch_workers_scale_with_the_queue_that_the_adapter_offers() -> None:
+    documents = rendered(*EVERYTHING)
+    (metric,) = documents["HorizontalPodAutoscaler", "demo-rl-conductor-batch"]["spec"]["metrics"]
+    (rule,) = yaml.safe_load((DEPLOY / "monitoring" / "adapter.yaml").read_text())["rules"]["custom"]
+    assert rule["seriesQuery"].startswith(metric["object"]["metric"]["name"])
+    described = metric["object"]["describedObject"]
+    assert (described["kind"], described["name"]) in documents
+    assert described["kind"].lower() in rule["resources"]["overrides"]
+    assert "replicas" not in documents["Deployment", "demo-rl-conductor-batch"]["spec"]
+
+
 def test_only_those_may_connect_whom_the_policies_name() -> None:
     documents = rendered(*EVERYTHING, "networkPolicy.from[0].namespaceSelector.matchLabels.name=ingress")
     server = documents["NetworkPolicy", "demo-rl-conductor"]["spec"]["ingress"]
     assert server[0]["from"] == [{"namespaceSelector": {"matchLabels": {"name": "ingress"}}}]
     for name in ("vllm", "postgres"):
         (rule,) = documents["NetworkPolicy", f"demo-rl-conductor-{name}"]["spec"]["ingress"]
-        (peer,) = rule["from"]
-        assert peer["podSelector"]["matchLabels"]["app.kubernetes.io/component"] == "server"
+        components = [peer["podSelector"]["matchLabels"]["app.kubernetes.io/component"] for peer in rule["from"]]
+        assert components == ["server", "batch"]
 
 
 def test_prometheus_reads_the_metrics_with_an_api_key() -> None:

@@ -56,3 +56,13 @@ postgres://conductor@{{ include "rl-conductor.fullname" . }}-postgres/conductor
 {{- $bodies := include "rl-conductor.intake" (list . "total_body_bytes" 25165824) | int64 -}}
 {{- printf "%dMi" (add 424 (div (add (mul 25 $bodies) 1048575) 1048576)) -}}
 {{- end -}}
+
+{{/* The peers of a NetworkPolicy that run rl-conductor. */}}
+{{- define "rl-conductor.ownPods" -}}
+- podSelector:
+    matchLabels: {{- include "rl-conductor.selector" (list . "server") | nindent 6 }}
+{{- if .Values.batchWorkers.enabled }}
+- podSelector:
+    matchLabels: {{- include "rl-conductor.selector" (list . "batch") | nindent 6 }}
+{{- end }}
+{{- end -}}

@@ -88,14 +88,14 @@ class Planner:
         return cls(model=worker.model, card=Card(name="planner", tags=worker.card.tags, region=worker.card.region))
 
     @classmethod
-    def from_entry(cls, entry: PlannerEntry) -> Self:
-        """Creates the planner of a pool file's `[planner]` table.
+    def from_entry(cls, entry: PlannerEntry, *, model: Model | None = None) -> Self:
+        """Creates the planner of a pool file's `[planner]` table, by default with the model that it names.
 
         Raises:
             ConfigError: the model does not exist, or its options are invalid.
         """
         return cls(
-            model=entry.build(),
+            model=model or entry.build(),
             form=entry.form,
             roster=entry.roster,
             examples=entry.examples,

@@ -40,8 +40,11 @@ MAX_TRANSACTION_SECONDS = 0.25
 """Seconds after which a transaction is committed with the writes executed so far."""
 COMMIT_TIMEOUT = 10.0
 """Seconds after which a caller that waits for its write gets a `StoreUnavailableError`."""
-RETRY_DELAYS = (0.1, 0.5, 2.0, 2.0, 2.0, 2.0)
-"""Seconds to wait for an unavailable database before each retry; a restart of it takes several."""
+RETRY_DELAYS = (0.1, 0.2, *(0.5,) * 16)
+"""Seconds to wait for an unavailable database before each retry; a restart of it takes several.
+
+Once it is back, what was answered without it is on disk after the last of these delays: only a kill before loses that.
+"""
 MAX_SINGLE_ATTEMPTS = 3
 """Attempts at a single write that fails with a temporary error although the database is available."""
 BUSY_LOOP_DELAY, MAX_LOOP_PAUSE = 0.005, 0.05

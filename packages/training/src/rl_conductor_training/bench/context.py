@@ -12,6 +12,7 @@ from rl_conductor.conductor import Conductor
 from rl_conductor.errors import ConfigError, RunError
 from rl_conductor.models import Model
 from rl_conductor.planning.planner import Planner
+from rl_conductor.planning.selector import WorkflowSelector
 from rl_conductor.pool.pool import WorkerPool
 from rl_conductor.pool.pool_file import ModelEntry
 from rl_conductor.pool.worker import Worker
@@ -95,6 +96,7 @@ class BenchContext:
         workflow: Workflow | None = None,
         single: str | None = None,
         planner: Planner | None = None,
+        selector: WorkflowSelector | None = None,
         pool: WorkerPool | None = None,
         limits: Limits | None = None,
         access: AccessMode = "positional",
@@ -107,6 +109,7 @@ class BenchContext:
             repeat: index of the repetition; workers that sample at random get another seed in each.
             workflow: the workflow to run, if it is fixed.
             single: the worker to ask the question, without a workflow.
+            selector: selects a learned workflow for the question.
             planner: writes the plan in all other cases.
             pool: replaces the pool of the context.
             limits: limits of the run.
@@ -122,6 +125,7 @@ class BenchContext:
             policy=Policy(single=single),
             limits=limits,
             access=access,
+            selector=selector,
         )
         request = Request(messages=(Message.user(question),), sampling=sampling or Sampling())
         try:

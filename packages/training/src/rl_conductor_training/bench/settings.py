@@ -16,6 +16,7 @@ from rl_conductor.pool.pool_file import ModelEntry
 from rl_conductor_training.bench.pools import PoolSettings
 from rl_conductor_training.bench.systems import AnySystem
 from rl_conductor_training.bench.systems.conductor import ConductorSystem
+from rl_conductor_training.bench.systems.learned import LearnedConductor
 from rl_conductor_training.bench.systems.single_model import SingleModel
 from rl_conductor_training.tasks import Task, load_task, resolve_task_paths
 from rl_conductor_training.workers.source import cache_version
@@ -90,7 +91,8 @@ class BenchSettings(_Entry):
     @property
     def models(self) -> tuple[str, ...]:
         """Names of all models that the file mentions: planners, judges and workers."""
-        planners = [entry.planner for entry in self.systems.values() if isinstance(entry, ConductorSystem)]
+        conductors = [entry for entry in self.systems.values() if isinstance(entry, ConductorSystem | LearnedConductor)]
+        planners = [entry.planner for entry in conductors if entry.planner is not None]
         judges = [entry.judge for entry in (*self.tasks.values(), self.calibration) if entry and entry.judge]
         workers = [name for pool in self.pools.values() for name in pool.models]
         return (*(entry.model for entry in (*planners, *judges)), *workers)

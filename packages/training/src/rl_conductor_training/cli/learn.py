@@ -167,7 +167,7 @@ def learn(
     options |= {} if from_runs is None else {"judge": judge, "feedback_key": feedback_key, "update": update}
     with progress.show(out):
         record = asyncio.run(_run(_task_name(task), from_runs, pool, options))
-    _print(record, out)
+    print_record(record, out)
 
 
 def _settings(
@@ -305,7 +305,8 @@ class _Progress:
             raise typer.Exit(runner.INTERRUPTED) from None
 
 
-def _print(record: LearnRecord | FeedbackRecord, out: Path) -> None:
+def print_record(record: LearnRecord | FeedbackRecord, out: Path) -> None:
+    """Prints the tables of a learning run whose folder is `out`."""
     from rl_conductor_training.learn import FeedbackRecord, report  # noqa: PLC0415
 
     if isinstance(record, FeedbackRecord):

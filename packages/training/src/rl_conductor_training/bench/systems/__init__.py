@@ -11,6 +11,7 @@ from pydantic import Field
 
 from rl_conductor_training.bench.systems.conductor import ConductorSystem
 from rl_conductor_training.bench.systems.fixed_workflow import FixedWorkflow, Rules
+from rl_conductor_training.bench.systems.learned import LearnedConductor
 from rl_conductor_training.bench.systems.linear import Linear
 from rl_conductor_training.bench.systems.mixture_of_agents import MixtureOfAgents
 from rl_conductor_training.bench.systems.oracle import Oracle
@@ -28,6 +29,7 @@ AnySystem = Annotated[
     | BestSingle
     | ConductorSystem
     | FixedWorkflow
+    | LearnedConductor
     | Linear
     | MasRouter
     | MixtureOfAgents

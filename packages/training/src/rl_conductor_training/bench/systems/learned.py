@@ -1,0 +1,60 @@
+"""A conductor that `rl-conductor learn` wrote, over the pool of the bench."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+from typing import Literal
+
+from pydantic import Field
+
+from rl_conductor.config.discovery import load_folder
+from rl_conductor.config.learned_folder import CONDUCTOR_FILE, EXAMPLES_FILE, SELECTOR_FILE, read_conductor_file
+from rl_conductor.planning.planner import Planner
+from rl_conductor.pool.pool_file import PlannerEntry
+from rl_conductor.workflow.limits import Limits
+from rl_conductor_training.bench.context import BenchContext
+from rl_conductor_training.bench.systems.base import Reply, System, SystemEntry
+from rl_conductor_training.tasks import Sample
+from rl_conductor_training.workers.source import cache_version
+
+
+class LearnedConductor(SystemEntry):
+    """Loads the folder of a learned conductor; the pool needs the workers that it was learned for."""
+
+    kind: Literal["learned"]
+    folder: Path
+    """Path of the folder, relative to the working directory."""
+    planner: PlannerEntry | None = None
+    """The prompted planner, for questions without a learned workflow; by default the model of the first worker."""
+    steps: int = Field(default=5, ge=1)
+
+    async def build(self, name: str, context: BenchContext) -> list[System]:
+        """Loads the folder.
+
+        Raises:
+            ConfigError: a file of it is missing or invalid, or the pool lacks a worker of the learned workflows.
+        """
+        entry = read_conductor_file(self.folder).weights or self.planner
+        planner = None if entry is None else Planner.from_entry(entry, model=context.build_model(entry))
+        learned = load_folder(self.folder, pool=context.pool, planner=planner)
+
+        async def answer(sample: Sample, repeat: int) -> Reply:
+            trace = await context.run(
+                sample.question,
+                repeat=repeat,
+                planner=learned.planner,
+                selector=learned.selector,
+                pool=learned.pool,
+                limits=Limits(steps=self.steps),
+                access=learned.access if entry is None else entry.access,
+            )
+            return Reply.from_trace(trace)
+
+        identity = self.identity + self._content_hash() + ("" if entry is None else cache_version(entry))
+        return [System(name=name, description=learned.reasons[0], identity=identity, answer=answer)]
+
+    def _content_hash(self) -> str:
+        """Hashes the files that the folder is loaded from, apart from an adapter."""
+        files = [self.folder / name for name in (CONDUCTOR_FILE, EXAMPLES_FILE, SELECTOR_FILE)]
+        return hashlib.sha256(b"\0".join(path.read_bytes() for path in files if path.is_file())).hexdigest()
