@@ -25,6 +25,7 @@ from rl_conductor_training.learn.search.candidates import (
 from rl_conductor_training.learn.search.explore import select_workflows
 from rl_conductor_training.learn.search.plan import halving_rounds
 from rl_conductor_training.tasks import Sample
+from rl_conductor_training.tasks.composite.questions import composite
 from rl_conductor_training.tasks.groups import template
 from training.learn.skills import build_pool, build_task
 
@@ -54,6 +55,12 @@ def split(folder: Path, seed: int = 0) -> LearnData:
 
 
 # ------------------------------------------------------------------------------------------- data
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_domains_of_one_group_each_fill_every_part(tmp_path: Path, seed: int) -> None:
+    data = split_task(composite("train", size=80), seed=seed, opening_file=tmp_path / "heldout.json")
+    assert (len(data.train.samples), len(data.validation.samples), data.heldout.size) == (40, 14, 26)
 
 
 def test_numbers_names_and_quotes_are_masked() -> None:

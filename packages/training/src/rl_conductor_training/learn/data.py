@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -77,6 +77,8 @@ class LearnData:
 def split_task(task: Task, *, seed: int, opening_file: Path) -> LearnData:
     """Splits a task by group, with the same share of each domain in every part.
 
+    Domains with fewer groups than there are parts are balanced together.
+
     Groups that an earlier version of the folder held out and opened (see `archive_opening`) are for training.
 
     Raises:
@@ -119,10 +121,12 @@ def _assign_groups(
         members[groups[sample.id]].append(sample)
     names = sorted(members)
     random.Random(seed).shuffle(names)  # noqa: S311
+    sizes = Counter(members[name][0].domain for name in names)
     counts: dict[str, dict[Part, int]] = defaultdict(lambda: dict.fromkeys(SHARES, 0))
     parts: dict[str, Part] = {}
     for name in sorted(names, key=lambda name: -len(members[name])):  # large groups first, which are hard to balance
-        count = counts[members[name][0].domain]
+        domain = members[name][0].domain
+        count = counts[domain if sizes[domain] >= len(SHARES) else ""]
         size = sum(count.values()) + len(members[name])
         deficits = {part: SHARES[part] * size - count[part] for part in SHARES}
         parts[name] = "train" if name in opened else max(deficits, key=lambda part: deficits[part])
