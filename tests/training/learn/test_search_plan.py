@@ -25,7 +25,11 @@ WORKERS = ("a", "b", "c")
 STEP = Cost(usd=0.001, tokens=100, seconds=1)
 COSTS = CallCosts(dict.fromkeys(WORKERS, STEP), planner=STEP * 5)
 SIZES = SearchSizes(
-    build_candidates(WORKERS, [], max_steps=3, seed=0), single_workers(WORKERS), train=30, validation=12, heldout=18
+    build_candidates(dict.fromkeys(WORKERS, ""), [], max_steps=3, seed=0),
+    single_workers(WORKERS),
+    train=30,
+    validation=12,
+    heldout=18,
 )
 
 

@@ -24,6 +24,8 @@ PROPOSALS = 8
 """Number of training questions for which the planner proposes a plan."""
 MAX_FAILED_PROPOSALS = 2
 """Number of questions without a valid plan after which the planner is not asked again."""
+BATCH = 4
+"""Number of further candidates that are tried together if budget is left."""
 REUSES = 3
 """Number of further workflows that are tried on a question that no workflow answered."""
 
@@ -36,13 +38,28 @@ class Proposals:
     calls: list[tuple[Call, ...]] = field(default_factory=list)
 
 
+@dataclass(frozen=True)
+class Search:
+    """A search that is about to begin."""
+
+    plan: SearchPlan
+    candidates: Sequence[Workflow]
+    examples: Sequence[tuple[Sample, Workflow]]
+    """Workflows for single questions: those that users liked, and the planner's proposals."""
+    proposals: int
+    """Number of plans that the planner proposed."""
+
+
 @dataclass
 class Exploration:
     """The result of the search."""
 
     candidates: list[Workflow]
+    """The workflows that were tried."""
     portfolio: list[Workflow]
     """The workflows that the learners choose from: the best ones, and those that complement them."""
+    is_complete: bool
+    """Whether all planned runs were made."""
 
 
 def shuffled(samples: Sequence[Sample], seed: int) -> list[Sample]:
@@ -69,8 +86,8 @@ async def explore(
         plan: the number of candidates and questions of each round.
     """
     singles = single_workers(list(runner.conductor.pool))
-    candidates = list(candidates[: plan.rounds[0].candidates])
-    survivors, covered = candidates, 0
+    planned, others = list(candidates[: plan.rounds[0].candidates]), candidates[plan.rounds[0].candidates :]
+    survivors, covered = planned, 0
     for row in plan.rounds:
         if row.candidates < len(survivors):
             survivors = select_workflows(score_table(runner, order[:covered]), survivors, row.candidates)
@@ -80,10 +97,34 @@ async def explore(
         covered = row.questions
     if plan.workflows == MAX_WORKFLOWS:  # otherwise the caps leave no room for more
         await runner.run_workflows(proposals)
-        await _reuse(runner, order, candidates)
+        await _reuse(runner, order, planned)
+    is_complete = not runner.is_exhausted
+    tried = [*planned, *await _try_others(runner, order, survivors, others, plan)]
     table = score_table(runner, order[:covered])
-    complete = [workflow for workflow in candidates if table.is_complete(workflow)]
-    return Exploration(candidates, select_workflows(table, complete or candidates, plan.workflows))
+    complete = [workflow for workflow in tried if table.is_complete(workflow)]
+    return Exploration(tried, select_workflows(table, complete or tried, plan.workflows), is_complete)
+
+
+async def _try_others(
+    runner: Runner, order: Sequence[Sample], survivors: Sequence[Workflow], others: Sequence[Workflow], plan: SearchPlan
+) -> Sequence[Workflow]:
+    """Tries candidates that were not planned while the stage's budget lasts; returns those that were tried.
+
+    A plan is made of cautious estimates, so part of the budget is often left. Each batch goes through the same rounds,
+    and only what would be selected beside the survivors reaches the next one.
+    """
+    rivals = list(survivors)
+    for start in range(0, len(others), BATCH):
+        batch = others[start : start + BATCH]
+        for row in plan.rounds:
+            questions = order[: row.questions]
+            await runner.run_workflows((sample, workflow) for sample in questions for workflow in batch)
+            if runner.is_exhausted:
+                return others[: start + BATCH]
+            selected = select_workflows(score_table(runner, questions), [*rivals, *batch], plan.workflows)
+            batch = [workflow for workflow in batch if workflow in selected]
+        rivals += batch
+    return others
 
 
 def score_table(runner: Runner, samples: Sequence[Sample]) -> ScoreTable:
