@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 
 from rl_conductor import Limits
@@ -12,7 +13,7 @@ from rl_conductor_training.learn.experience import Experience
 from rl_conductor_training.learn.runner import Runner, SharedBudget
 from rl_conductor_training.learn.search.candidates import build_candidates, describe, descriptions
 from rl_conductor_training.learn.search.costs import Cost
-from rl_conductor_training.learn.search.explore import Exploration, explore
+from rl_conductor_training.learn.search.explore import Exploration, explore, explore_further
 from rl_conductor_training.learn.search.plan import SearchPlan, SearchRound
 from rl_conductor_training.learn.workspace import open_workspace
 from training.learn.skills import build_planner, build_pool, build_task, count_calls
@@ -47,7 +48,10 @@ async def exploration(folder: Path, limits: Limits) -> AsyncIterator[tuple[Explo
     runner.begin_stage(SharedBudget(limits, Amount()).stage(1.0))
     candidates = build_candidates(descriptions(pool), (), max_steps=2, seed=0)
     try:
-        yield await explore(runner, task.samples, candidates, (), ONLY_SINGLES), count_calls(pool)
+        planned = await explore(runner, task.samples, candidates, (), ONLY_SINGLES)
+        others = candidates[len(planned.candidates) :] if planned.is_complete else []
+        result = await explore_further(runner, task.samples, planned, others, ONLY_SINGLES)
+        yield replace(result, is_complete=planned.is_complete), count_calls(pool)
     finally:
         await runner.aclose()
 

@@ -41,6 +41,7 @@ from rl_conductor_training.learn.search.explore import (
     Exploration,
     Search,
     explore,
+    explore_further,
     propose,
     score_table,
     shuffled,
@@ -190,11 +191,7 @@ class _LearnRun:
         self.order = shuffled(self.data.train.samples, self.settings.seed)
         self.singles = single_workers(pool)
         search = await self._plan_search()
-        plan = search.plan
-        self._begin(f"exploring: {plan.summary}", plan.exploring)
-        exploration = await explore(self.runner, self.order, search.candidates, search.examples, plan)
-        if not exploration.is_complete:
-            self._note_cap("exploration", f"{len(self.experience)} runs were made")
+        exploration, plan = await self._explore(search)
         lessons, training = await self._validate(exploration, plan)
         groups = [self.data.groups[sample.id] for sample in lessons.table.samples]
         gate = measure_room(lessons.table, lessons.singles, lessons.workflows, groups, is_whole=not self.notes)
@@ -237,12 +234,24 @@ class _LearnRun:
             learner_runs=self.needs.runs,
             training_seconds=self.needs.seconds,
         )
-        spending = self.budget.total.spent
-        spending_so_far = Cost(usd=float(spending.usd), tokens=spending.tokens, seconds=self.budget.elapsed)
-        plan = load_plan(
-            self.workspace.folder / PLAN_FILE, plan_search(sizes, costs, self.limits, spending_so_far), self._plan_key()
-        )
+        plan = plan_search(sizes, costs, self.limits, self.budget.spending)
+        plan = load_plan(self.workspace.folder / PLAN_FILE, plan, self._plan_key())
         return Search(plan, candidates, examples, len(proposals.plans))
+
+    async def _explore(self, search: Search) -> tuple[Exploration, SearchPlan]:
+        """Explores as planned, then with what is left; returns the plan with the corrected reserves as well."""
+        plan, candidates = search.plan, search.candidates
+        self._begin(f"exploring: {plan.summary}", plan.exploring)
+        began, rows = self.budget.spending.share(self.limits), len(self.experience)
+        exploration = await explore(self.runner, self.order, candidates, search.examples, plan)
+        if not exploration.is_complete:
+            self._note_cap("exploration", f"{len(self.experience)} runs were made")
+        elif others := candidates[len(exploration.candidates) :]:
+            if len(self.experience) - rows > plan.runs / 2:  # otherwise most of them were made before
+                plan = plan.corrected(began, self.budget.spending.share(self.limits))
+            self._begin("exploring further workflows", plan.exploring)
+            exploration = await explore_further(self.runner, self.order, exploration, others, plan)
+        return exploration, plan
 
     async def _measure_workers(self) -> tuple[dict[str, list[ExperienceRow]], float]:
         """Runs each worker alone on a few questions; returns its rows, and how many calls ran at the same time."""

@@ -86,8 +86,8 @@ async def explore(
         plan: the number of candidates and questions of each round.
     """
     singles = single_workers(list(runner.conductor.pool))
-    planned, others = list(candidates[: plan.rounds[0].candidates]), candidates[plan.rounds[0].candidates :]
-    survivors, covered = planned, 0
+    candidates = list(candidates[: plan.rounds[0].candidates])
+    survivors, covered = candidates, 0
     for row in plan.rounds:
         if row.candidates < len(survivors):
             survivors = select_workflows(score_table(runner, order[:covered]), survivors, row.candidates)
@@ -97,34 +97,38 @@ async def explore(
         covered = row.questions
     if plan.workflows == MAX_WORKFLOWS:  # otherwise the caps leave no room for more
         await runner.run_workflows(proposals)
-        await _reuse(runner, order, planned)
-    is_complete = not runner.is_exhausted
-    tried = [*planned, *await _try_others(runner, order, survivors, others, plan)]
-    table = score_table(runner, order[:covered])
-    complete = [workflow for workflow in tried if table.is_complete(workflow)]
-    return Exploration(tried, select_workflows(table, complete or tried, plan.workflows), is_complete)
+        await _reuse(runner, order, candidates)
+    return _end_exploration(runner, order, candidates, plan, is_complete=not runner.is_exhausted)
 
 
-async def _try_others(
-    runner: Runner, order: Sequence[Sample], survivors: Sequence[Workflow], others: Sequence[Workflow], plan: SearchPlan
-) -> Sequence[Workflow]:
-    """Tries candidates that were not planned while the stage's budget lasts; returns those that were tried.
+async def explore_further(
+    runner: Runner, order: Sequence[Sample], exploration: Exploration, others: Sequence[Workflow], plan: SearchPlan
+) -> Exploration:
+    """Tries other candidates than the planned ones, as far as the budget reaches.
 
-    A plan is made of cautious estimates, so part of the budget is often left. Each batch goes through the same rounds,
-    and only what would be selected beside the survivors reaches the next one.
+    Each batch goes through the same rounds, and what would be selected beside the best so far reaches the next one.
     """
-    rivals = list(survivors)
+    rivals = exploration.portfolio
     for start in range(0, len(others), BATCH):
         batch = others[start : start + BATCH]
         for row in plan.rounds:
             questions = order[: row.questions]
             await runner.run_workflows((sample, workflow) for sample in questions for workflow in batch)
-            if runner.is_exhausted:
-                return others[: start + BATCH]
             selected = select_workflows(score_table(runner, questions), [*rivals, *batch], plan.workflows)
             batch = [workflow for workflow in batch if workflow in selected]
-        rivals += batch
-    return others
+        if runner.is_exhausted:
+            others = others[: start + BATCH]
+            break
+        rivals = [*rivals, *batch]
+    return _end_exploration(runner, order, [*exploration.candidates, *others], plan, is_complete=True)
+
+
+def _end_exploration(
+    runner: Runner, order: Sequence[Sample], candidates: list[Workflow], plan: SearchPlan, *, is_complete: bool
+) -> Exploration:
+    table = score_table(runner, order[: plan.rounds[-1].questions])
+    complete = [workflow for workflow in candidates if table.is_complete(workflow)]
+    return Exploration(candidates, select_workflows(table, complete or candidates, plan.workflows), is_complete)
 
 
 def score_table(runner: Runner, samples: Sequence[Sample]) -> ScoreTable:
