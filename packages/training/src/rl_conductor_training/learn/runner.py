@@ -83,9 +83,9 @@ class SharedBudget:
 
     @property
     def spending(self) -> Cost:
-        """What all stages have spent."""
-        spent = self.total.spent
-        return Cost(usd=float(spent.usd), tokens=spent.tokens, seconds=self.elapsed)
+        """Spending of all stages."""
+        amounts = self.total.spent
+        return Cost(usd=float(amounts.usd), tokens=amounts.tokens, seconds=self.elapsed)
 
 
 @dataclass
