@@ -128,9 +128,7 @@ def _complete_response(reply: Any) -> bytes:
 def _stream_response(protocol: Protocol) -> bytes:
     events = [f"data: {json.dumps(frame)}\n\n" for frame in protocol.frames]
     if protocol.sdk == "anthropic":
-        events = [
-            f"event: {frame['type']}\n{event}" for frame, event in zip(protocol.frames, events, strict=True)
-        ]
+        events = [f"event: {frame['type']}\n{event}" for frame, event in zip(protocol.frames, events, strict=True)]
     events += ["data: [DONE]\n\n"] if protocol.has_end else []
     chunks = b"".join(b"%x\r\n%b\r\n" % (len(event), event.encode()) for event in [*events, ""])
     return b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n" + chunks
