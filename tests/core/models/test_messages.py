@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import pytest
@@ -29,7 +28,7 @@ def streamed(*events: object) -> Completion:
 
 def complete(**fields: Any) -> Completion:
     reply = Reply("anthropic:m")
-    reply.add_json(json.dumps(MESSAGE | {"stop_reason": "end_turn"} | fields).encode())
+    reply.add_message(MESSAGE | {"stop_reason": "end_turn"} | fields)
     return reply.completion(None)
 
 
@@ -80,8 +79,3 @@ def test_an_unusable_stream_is_a_bad_response_that_says_why(events: tuple[object
 def test_an_unusable_message_is_a_bad_response_that_says_why(fields: dict[str, Any], why: str) -> None:
     with pytest.raises(BadResponseError, match=f"^anthropic:m: .*{why}"):
         complete(**fields)
-
-
-def test_a_body_that_is_not_json_is_a_bad_response() -> None:
-    with pytest.raises(BadResponseError, match="not a message of the protocol"):
-        Reply("anthropic:m").add_json(b"<html>502</html>")

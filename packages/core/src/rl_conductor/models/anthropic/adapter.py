@@ -8,6 +8,7 @@ are sent although the SDK no longer declares them; models that do not support th
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import AsyncGenerator, Iterator
 from contextlib import aclosing, contextmanager
 from typing import Any, ClassVar, TypeAlias
@@ -123,7 +124,7 @@ class AnthropicModel:
         body, options, reply = body_of(request, model=self.name), _options(request), Reply(self.name)
         with redacting(*self._credentials.secrets), self._translate_errors():
             async with asyncio.timeout(request.timeout):
-                reply.add_json(await self._post(body, options))
+                reply.add_message(await self._post(body, options))
         return checked(reply.completion(self.price))
 
     async def stream(self, request: Request) -> AsyncGenerator[Delta, None]:
@@ -163,13 +164,13 @@ class AnthropicModel:
             **settings,
         )
 
-    async def _post(self, body: Body, options: anthropic.RequestOptions) -> bytes:
-        """Sends the request through the SDK and returns the body of its response.
+    async def _post(self, body: Body, options: anthropic.RequestOptions) -> object:
+        """Sends the request through the SDK and returns the JSON of its response.
 
         Without `messages.create`, which copies the request and builds an object for each part of the reply.
         """
         response = await self._clients.get().post(PATH, cast_to=httpx2.Response, body=body, options=options)
-        return response.content
+        return json.loads(response.content)
 
     async def _events(self, body: Body, options: anthropic.RequestOptions) -> AsyncGenerator[object, None]:
         events: anthropic.AsyncStream[object] = await self._clients.get().post(

@@ -7,7 +7,6 @@ unknown kinds of blocks, deltas and events, are ignored.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from typing import Any, Literal, TypeVar
 
 from pydantic import BaseModel, Field, ValidationError
@@ -29,7 +28,7 @@ from rl_conductor.types import (
     Usage,
 )
 
-T = TypeVar("T")
+T = TypeVar("T", bound=BaseModel)
 
 FINISH: dict[str, FinishReason] = {
     "tool_use": "tool_calls",
@@ -160,23 +159,23 @@ class Reply:
         self._blocks: list[_OpenBlock] = []
         self._is_complete = False
 
-    def add_json(self, message: bytes) -> None:
+    def add_message(self, message: object) -> None:
         """Adds a complete message. Raises `BadResponseError`."""
-        self._begin(self._validated(_Message.model_validate_json, message))
+        self._begin(self._validated(_Message, message))
         self._is_complete = True
 
     def add(self, event: object) -> Delta:
         """Adds an event of a stream and returns its delta. Raises `BadResponseError`."""
         kind = event.get("type") if isinstance(event, dict) else None
         if kind == "content_block_delta":
-            piece = self._validated(_BlockDelta.model_validate, event)
+            piece = self._validated(_BlockDelta, event)
             return self._block(piece.index).add(piece.delta)
         if kind == "message_start":
-            self._begin(self._validated(_MessageStart.model_validate, event).message)
+            self._begin(self._validated(_MessageStart, event).message)
         elif kind == "content_block_start":
-            self._blocks.append(_OpenBlock(self._validated(_BlockStart.model_validate, event).content_block))
+            self._blocks.append(_OpenBlock(self._validated(_BlockStart, event).content_block))
         elif kind == "message_delta":
-            self._end(self._validated(_MessageDelta.model_validate, event))
+            self._end(self._validated(_MessageDelta, event))
         elif kind == "message_stop":
             self._is_complete = True
         return Delta()
@@ -221,9 +220,9 @@ class Reply:
         arguments = "".join(open_block.arguments) or json.dumps(block.input or {})
         return ToolCall(id=block.id, name=block.name, arguments=arguments)
 
-    def _validated(self, validate: Callable[[Any], T], value: object) -> T:
+    def _validated(self, kind: type[T], value: object) -> T:
         try:
-            return validate(value)
+            return kind.model_validate(value)
         except ValidationError as error:
             raise self._invalid(str(first_field_error(error))) from None
 

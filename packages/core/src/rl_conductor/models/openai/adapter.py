@@ -6,10 +6,10 @@ The protocol is in `wire`; this module handles keys, connections, deadlines and 
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import AsyncGenerator, Iterator, Mapping
 from contextlib import aclosing, contextmanager
 from importlib import import_module
-from json import JSONDecodeError
 from typing import Any, ClassVar, get_args
 from urllib.parse import urlsplit
 
@@ -124,7 +124,7 @@ class OpenAIModel:
         reply = Reply(self.name)
         with redacting(*self._secrets), self._translate_errors():
             async with asyncio.timeout(request.timeout):
-                reply.add_json(await self._post(request))
+                reply.add(await self._post(request))
         return checked(reply.completion(self.price))
 
     async def stream(self, request: Request) -> AsyncGenerator[Delta, None]:
@@ -145,15 +145,15 @@ class OpenAIModel:
         if client is not None:
             await client.close()
 
-    async def _post(self, request: Request) -> bytes:
-        """Sends the request through the SDK and returns the body of its response.
+    async def _post(self, request: Request) -> object:
+        """Sends the request through the SDK and returns the JSON of its response.
 
         Without `chat.completions.create`, which copies the request and builds an object for each part of the reply.
         """
         response: Any = await self._clients.get().post(
             PATH, cast_to=_http.Response, body=self._body(request), options=self._options(request)
         )
-        return bytes(response.content)
+        return json.loads(response.content)
 
     async def _chunks(self, request: Request) -> AsyncGenerator[object, None]:
         body = self._body(request) | {"stream": True}
@@ -226,7 +226,7 @@ class OpenAIModel:
             raise self._connection_error(error) from None
         except openai.APIError as error:
             raise self._refusal(error) from None
-        except (JSONDecodeError, UnicodeDecodeError) as error:
+        except (json.JSONDecodeError, UnicodeDecodeError, RecursionError) as error:
             raise BadResponseError(f"{self.name}: not a chat completion: {error}", model=self.name) from None
 
     def _refusal(

@@ -278,16 +278,9 @@ class Reply:
         self._usage = Usage()
 
     def add(self, frame: object) -> Delta:
-        """Adds a frame as a mapping and returns its delta. Raises `ModelError`."""
-        return self._add_frame(_Frame.model_validate, frame)
-
-    def add_json(self, frame: bytes) -> Delta:
-        """Adds a frame as JSON and returns its delta. Raises `ModelError`."""
-        return self._add_frame(_Frame.model_validate_json, frame)
-
-    def _add_frame(self, validate: Callable[[Any], _Frame], frame: object) -> Delta:
+        """Adds a frame and returns its delta. Raises `ModelError`."""
         try:
-            parsed = validate(frame)
+            parsed = _Frame.model_validate(frame)
         except ValidationError as error:
             raise self._invalid_reply(error) from None
         if parsed.error:
