@@ -198,9 +198,11 @@ def largest_saved(model: Any, *, dtype: torch.dtype, chunk: int | None) -> int:
     """The rows of the largest tensor over the vocabulary of this type that is kept for the backward pass."""
     rows = [0]
     vocabulary = model.config.vocab_size
+    weights = model.lm_head.weight.untyped_storage().data_ptr()
 
     def keep(tensor: torch.Tensor) -> torch.Tensor:
-        if tensor.dtype == dtype and tensor.shape[-1] == vocabulary and tensor is not model.lm_head.weight:
+        is_weight = tensor.untyped_storage().data_ptr() == weights
+        if tensor.dtype == dtype and tensor.shape[-1:] == (vocabulary,) and not is_weight:
             rows.append(tensor.numel() // vocabulary)
         return tensor
 
@@ -217,17 +219,18 @@ def test_no_probabilities_over_the_vocabulary_are_kept_for_the_backward_pass(loa
     assert largest_saved(model, dtype=torch.bfloat16, chunk=8) <= 2
 
 
-class Capped:
+class Capped(torch.nn.Module):  # type: ignore[misc, unused-ignore]
     """A model that changes its logits after the last layer, as Gemma 2 does."""
 
     def __init__(self, model: Any) -> None:
+        super().__init__()
         self.inner = model
         self.device = model.device
 
     def get_output_embeddings(self) -> Any:
         return self.inner.get_output_embeddings()
 
-    def __call__(self, **inputs: Any) -> Any:
+    def forward(self, **inputs: Any) -> Any:
         output = self.inner(**inputs)
         output.logits = 0.01 * torch.tanh(output.logits / 0.01)
         return output

@@ -162,13 +162,13 @@ def test_a_cap_discards_the_step_that_does_not_fit_and_the_run_resumes_there(fin
     assert first.record.stopped == "a cap of the training run is used up"
     assert 2 <= first.record.step < toy_training.STEPS
     assert list(first.steps) == list(range(1, first.record.step + 1))
-    assert used <= first.record.spent.tokens <= cap
+    assert used <= first.record.spending.tokens <= cap
     checkpoint = RunDir(home / "run").latest_checkpoint()
     assert checkpoint is not None
     assert checkpoint.name == f"checkpoint-{first.record.step}"
     again = trained(home, limits=Limits(tokens=cap))
     assert (again.steps, again.record.step) == ({}, first.record.step)
-    assert again.record.spent.tokens <= cap
+    assert again.record.spending.tokens <= cap
     last = trained(home, last_step=first.record.step + 1)
     assert {number: same(step) for number, step in last.steps.items()} == {
         first.record.step + 1: same(finished.steps[first.record.step + 1])
@@ -178,7 +178,7 @@ def test_a_cap_discards_the_step_that_does_not_fit_and_the_run_resumes_there(fin
 def test_a_cap_on_the_time_ends_a_run_before_its_first_step(finished: Trained, tmp_path: Path) -> None:
     home = copy_warm_start(finished, tmp_path / "late")
     late = trained(home, limits=Limits(seconds=1e-3))
-    assert (late.steps, late.record.step, late.record.spent.calls) == ({}, 0, 0)
+    assert (late.steps, late.record.step, late.record.spending.calls) == ({}, 0, 0)
     assert late.record.stopped
 
 
@@ -195,24 +195,24 @@ def test_validation_keeps_the_best_model_and_does_not_change_the_steps(finished:
     questions = home / "validation.jsonl"
     lines = [{"question": f"What is {first} * 7?", "answer": "42", "scoring": "numeric"} for first in (5, 6.0)]
     questions.write_text("".join(f"{json.dumps(line)}\n" for line in lines), encoding="utf-8")
-    validation = {"task": {"name": f"jsonl:{questions}"}, "every": 6, "rollouts": 8}
-    run = trained(home, last_step=7, validation=validation)
-    assert [row.step for row in run.record.validation] == [0, 6]
+    validation = {"task": {"name": f"jsonl:{questions}"}, "every": 7, "rollouts": 8}
+    run = trained(home, last_step=14, validation=validation)
+    assert [row.step for row in run.record.validation] == [0, 7, 14]
     assert run.record.validation[0].plans == 16
-    assert run.steps[6].pop("validation") == run.record.validation[1].score
+    assert [run.steps[step].pop("validation") for step in (7, 14)] == [row.score for row in run.record.validation[1:]]
     assert {number: same(step) for number, step in run.steps.items()} == {
-        number: same(step) for number, step in finished.steps.items() if number <= 7
+        number: same(step) for number, step in finished.steps.items() if number <= 14
     }
     best = run.record.best
     assert best is not None
     assert best == max(run.record.validation, key=lambda row: row.score)
-    assert best.step == 6
-    weights, at_six = (
-        load_file(folder / "model.safetensors") for folder in (home / "run" / "best", home / "run" / "final")
-    )
-    assert any(not torch.equal(weights[name], at_six[name]) for name in weights)
+    assert best.score > run.record.validation[0].score
+    assert best.step == 14
+    weights, last = (load_file(home / "run" / name / "model.safetensors") for name in ("best", "final"))
+    for name in weights:
+        torch.testing.assert_close(weights[name], last[name], rtol=0, atol=0)
     assert "Best validation score" in (home / "run" / "report.html").read_text(encoding="utf-8")
-    resumed = trained(home, last_step=8, validation=validation)
+    resumed = trained(home, last_step=15, validation=validation)
     assert resumed.record.validation == run.record.validation
 
 

@@ -37,8 +37,8 @@ def test_the_scores_have_the_validation_with_its_error() -> None:
 
 def test_the_report_names_the_best_model_and_the_spending(tmp_path: Path) -> None:
     best = evaluation(5, 0.4)
-    spent = Spending(usd=Decimal("1.5"), tokens=12_000, calls=9)
-    stopped = record(validation=(best,), best=best, spent=spent, stopped="a cap is used up")
+    spending = Spending(usd=Decimal("1.5"), tokens=12_000, calls=9)
+    stopped = record(validation=(best,), best=best, spending=spending, stopped="a cap is used up")
     write_report(stopped, STEPS, tmp_path / "report.html")
     html = (tmp_path / "report.html").read_text(encoding="utf-8")
     assert "0.400 ± 0.050 after step 5 (n = 20)" in html

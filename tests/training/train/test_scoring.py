@@ -134,7 +134,7 @@ async def test_a_cap_masks_the_plans_that_no_longer_fit_and_reports_it() -> None
     scored = await scorer.score_plan(over(good="Paris", bad="Rome"), plan(0))
     assert (scored.valid, scored.masked, scored.usage.calls) == (True, True, 0)
     assert budget.is_over
-    assert budget.spent == Amount()
+    assert budget.spending == Amount()
     again = await scorer.score_plan(over(good="Paris", bad="Rome"), plan(0))
     assert again.explanation == "a cap of the training run is used up"
 
@@ -144,7 +144,7 @@ async def test_a_cap_counts_what_plans_have_used() -> None:
     scored = await RolloutScorer(exact, retries=0, budget=budget).score_plan(over(good="Paris"), plan(0))
     assert scored.right
     assert not budget.is_over
-    assert budget.spent.tokens == scored.usage.total_tokens > 0
+    assert budget.spending.tokens == scored.usage.total_tokens > 0
 
 
 async def test_cached_replies_are_free_under_a_cap(tmp_path: Path) -> None:
@@ -156,7 +156,7 @@ async def test_cached_replies_are_free_under_a_cap(tmp_path: Path) -> None:
     again = await scorer.score_plan(instance, plan(0))
     await cached.aclose()
     assert again.usage.cached_calls == 1
-    assert budget.spent == Amount(tokens=first.usage.total_tokens, calls=1)
+    assert budget.spending == Amount(tokens=first.usage.total_tokens, calls=1)
 
 
 async def test_each_scored_plan_is_counted() -> None:
@@ -170,5 +170,5 @@ def test_processes_share_the_caps_evenly() -> None:
     budget = RunBudget(Limits(usd=3, tokens=1_000), Amount(usd=Decimal(1), tokens=200), share=2)
     assert budget.calls.limits.usd == 1
     assert budget.calls.limits.tokens == 400
-    spent = RunBudget(Limits(usd=3), Amount(usd=Decimal(5)))
-    assert spent.calls.limits.usd == 0
+    used_up = RunBudget(Limits(usd=3), Amount(usd=Decimal(5)))
+    assert used_up.calls.limits.usd == 0

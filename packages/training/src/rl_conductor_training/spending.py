@@ -108,7 +108,7 @@ class RunBudget:
         """Whether a call was refused or cancelled by a cap."""
 
     @property
-    def spent(self) -> Amount:
+    def spending(self) -> Amount:
         """The spending since the budget was created, without replies from the cache."""
         return self.calls.spent
 

@@ -260,7 +260,7 @@ class _StepTable:
 
 
 def _format_status(status: Status) -> str:
-    return status.stage + (f", {status.done} of {status.total}" if status.total else "")
+    return status.stage + (f", {status.completed} of {status.total}" if status.total else "")
 
 
 def _cell(metrics: StepMetrics, name: str) -> str:

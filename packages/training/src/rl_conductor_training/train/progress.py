@@ -13,7 +13,7 @@ class Status(NamedTuple):
 
     stage: str
     """Such as `loading the model` or `step 3: running plans`."""
-    done: int = 0
+    completed: int = 0
     total: int = 0
     """0 where the amount of work is unknown."""
 
@@ -32,7 +32,7 @@ class TrainProgress:
 
     def advance(self, count: int = 1) -> None:
         """Adds finished work to the current stage; ignored where its amount is unknown."""
-        self._set(lambda status: status._replace(done=min(status.done + count, status.total)))
+        self._set(lambda status: status._replace(completed=min(status.completed + count, status.total)))
 
     def _set(self, change: Callable[[Status], Status]) -> None:
         with self._lock:

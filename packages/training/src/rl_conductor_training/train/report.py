@@ -70,11 +70,14 @@ def draw_plots(steps: StepRows, validation: Sequence[Evaluation]) -> list[tuple[
 
 def run_rows(record: RunRecord) -> list[tuple[str, str]]:
     """Returns the facts about a run as pairs of name and value."""
-    config, spent = record.config, record.spent
+    config, spending = record.config, record.spending
     rows = [
         ("task", config["task"]["name"]),
         ("steps", f"{record.step} of {config['grpo']['steps']}"),
-        ("workers", f"{dollars(spent.usd)}, {spent.tokens:,} tokens, {spent.calls:,} calls, without cached replies"),
+        (
+            "workers",
+            f"{dollars(spending.usd)}, {spending.tokens:,} tokens, {spending.calls:,} calls, without cached replies",
+        ),
         ("time", f"{record.seconds / 60:.1f} minutes (of the last call)"),
         ("machine", record.machine),
         ("versions", ", ".join(f"{name} {number}" for name, number in record.versions.items())),

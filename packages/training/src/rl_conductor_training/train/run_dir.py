@@ -61,7 +61,7 @@ class Evaluation(Value):
 
 
 class Spending(Value):
-    """What calls to workers have cost, over all calls of a run; cached replies cost nothing."""
+    """Cost of the calls to workers, over all calls of a run; cached replies cost nothing."""
 
     usd: Dollars = Decimal(0)
     tokens: int = 0
@@ -87,7 +87,7 @@ class RunRecord(Value):
     """Duration of this call; a run may take several."""
     totals: dict[str, float] = Field(default_factory=dict)
     """Usage of the workers over all steps: `usd`, `tokens`, `calls`."""
-    spent: Spending = Spending()
+    spending: Spending = Spending()
     verdict: Verdict | None = None
     validation: tuple[Evaluation, ...] = ()
     """The evaluations on the validation questions, by step."""
@@ -175,11 +175,11 @@ class RunDir:
         self.unfinished_best.rename(self.best)
 
     def read_spending(self) -> Spending:
-        """Reads what the calls of the run have spent so far."""
+        """Reads the spending of the run so far."""
         return read_value(self._spending, Spending) if self._spending.exists() else Spending()
 
     def write_spending(self, spending: Spending) -> None:
-        """Replaces what the calls of the run have spent so far."""
+        """Replaces the spending of the run so far."""
         write_value(self._spending, spending)
 
     def read_record(self) -> RunRecord | None:

@@ -157,7 +157,7 @@ class _Call:
 
     def write(self, record: RunRecord) -> None:
         """Writes the record, the metrics and the report."""
-        self.run_dir.write_spending(record.spent)
+        self.run_dir.write_spending(record.spending)
         self.run_dir.write_metrics(self.steps)
         self.run_dir.write_record(record)
         write_report(record, self.steps, self.run_dir.report)
@@ -179,11 +179,11 @@ class _Call:
 
     def _spending(self) -> Spending:
         """Adds up the spending of all processes and of earlier calls."""
-        previous, spent = self.previous, gather_object([self.setup.budget.spent])
+        previous, amounts = self.previous, gather_object([self.setup.budget.spending])
         return Spending(
-            usd=previous.usd + sum((amount.usd for amount in spent), Decimal(0)),
-            tokens=previous.tokens + sum(amount.tokens for amount in spent),
-            calls=previous.calls + sum(amount.calls for amount in spent),
+            usd=previous.usd + sum((amount.usd for amount in amounts), Decimal(0)),
+            tokens=previous.tokens + sum(amount.tokens for amount in amounts),
+            calls=previous.calls + sum(amount.calls for amount in amounts),
         )
 
     def _build_record(self, warm_start: WarmStartState | None, step: int, stopped: str) -> RunRecord:
@@ -196,7 +196,7 @@ class _Call:
             step=step,
             seconds=time.monotonic() - self.started_at,
             totals={name: sum(row.get(name, 0.0) for row in metrics) for name in USAGE_METRICS},
-            spent=self._spending(),
+            spending=self._spending(),
             verdict=compute_verdict(metrics),
             validation=tuple(row for row in self.run_dir.read_evaluations() if row.step <= step),
             best=self.run_dir.read_best(),
