@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import copy
 from collections.abc import Sequence
 from typing import Any
 
@@ -8,6 +9,7 @@ import torch
 from transformers import GenerationConfig, LogitsProcessorList
 
 import random_model
+from rl_conductor.errors import ConfigError
 from rl_conductor_training.train.policy.grammar_constraint import GrammarConstraint, GrammarLogitsProcessor
 from rl_conductor_training.train.policy.logprobs import plan_logprobs
 from rl_conductor_training.train.policy.model_loading import LoadedModel, load_model
@@ -171,3 +173,71 @@ def test_vllm_samples_no_special_tokens_except_end_tokens(loaded: LoadedModel, g
     blocked = {loaded.tokenizer.decode([token]) for token in options["logit_bias"]}
     assert blocked == set(random_model.SPECIAL) - {loaded.tokenizer.decode([token]) for token in loaded.end_tokens}
     assert set(options["logit_bias"].values()) == {-100.0}
+
+
+@pytest.mark.parametrize("share_prefix", [True, False])
+def test_chunks_of_logits_have_the_same_values_and_gradients(
+    model: Any, grammar: GrammarConstraint, share_prefix: bool
+) -> None:
+    prompts = [PROMPTS[0]] * 3
+    plans = sampled(model, grammar, prompts)
+    results = []
+    for chunk in (None, 3):
+        model.zero_grad()
+        scored = plan_logprobs(
+            model, prompts, plans, temperature=TEMPERATURE, grammar=grammar, share_prefix=share_prefix, chunk=chunk
+        )
+        log_probs = torch.cat([plan.log_probs for plan in scored])
+        log_probs.sum().backward()
+        gradients = {name: weight.grad.clone() for name, weight in model.named_parameters() if weight.grad is not None}
+        results.append((log_probs.detach(), torch.cat([plan.entropies for plan in scored]), gradients))
+    torch.testing.assert_close(results[0], results[1], atol=1e-6, rtol=1e-4)
+
+
+def largest_saved(model: Any, *, dtype: torch.dtype, chunk: int | None) -> int:
+    """The rows of the largest tensor over the vocabulary of this type that is kept for the backward pass."""
+    rows = [0]
+    vocabulary = model.config.vocab_size
+    weights = model.lm_head.weight.untyped_storage().data_ptr()
+
+    def keep(tensor: torch.Tensor) -> torch.Tensor:
+        is_weight = tensor.untyped_storage().data_ptr() == weights
+        if tensor.dtype == dtype and tensor.shape[-1:] == (vocabulary,) and not is_weight:
+            rows.append(tensor.numel() // vocabulary)
+        return tensor
+
+    plans = [list(range(10, 40))] * 2
+    with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+        plan_logprobs(model, [PROMPTS[0]] * 2, plans, temperature=1.0, grammar=None, chunk=chunk)
+    return max(rows)
+
+
+def test_no_probabilities_over_the_vocabulary_are_kept_for_the_backward_pass(loaded: LoadedModel) -> None:
+    model = copy.deepcopy(loaded.model).to(torch.bfloat16)
+    assert largest_saved(model, dtype=torch.float32, chunk=None) == 0
+    assert largest_saved(model, dtype=torch.bfloat16, chunk=None) > 2  # the logits themselves
+    assert largest_saved(model, dtype=torch.bfloat16, chunk=8) <= 2
+
+
+class Capped(torch.nn.Module):  # type: ignore[misc, unused-ignore]
+    """A model that changes its logits after the last layer, as Gemma 2 does."""
+
+    def __init__(self, model: Any) -> None:
+        super().__init__()
+        self.inner = model
+        self.device = model.device
+
+    def get_output_embeddings(self) -> Any:
+        return self.inner.get_output_embeddings()
+
+    def forward(self, **inputs: Any) -> Any:
+        output = self.inner(**inputs)
+        output.logits = 0.01 * torch.tanh(output.logits / 0.01)
+        return output
+
+
+def test_chunks_are_refused_for_a_model_that_changes_its_logits(model: Any) -> None:
+    capped = Capped(model)
+    plan_logprobs(capped, [PROMPTS[0]], [[5, 6]], temperature=1.0, grammar=None)
+    with pytest.raises(ConfigError, match=r"grpo\.loss_chunk does not support this model"):
+        plan_logprobs(capped, [PROMPTS[0]], [[5, 6]], temperature=1.0, grammar=None, chunk=8)

@@ -15,14 +15,16 @@ from rl_conductor import ScriptedModel, WorkerPool
 from rl_conductor._internal.jsonl import read_lines
 from rl_conductor.scoring import Sample
 from rl_conductor_training.tasks.scorers.text import exact
+from rl_conductor_training.train.callbacks import StepMetrics
 from rl_conductor_training.train.config import PlanSettings, TrainConfig
 from rl_conductor_training.train.policy.grammar_constraint import GrammarConstraint
 from rl_conductor_training.train.policy.model_loading import LoadedModel, load_model
+from rl_conductor_training.train.progress import TrainProgress
 from rl_conductor_training.train.prompt_instances import PromptInstance
 from rl_conductor_training.train.rewards.reward_fn import RewardFunction
 from rl_conductor_training.train.rollouts.rollout_fn import Rollout, RolloutFunction, RolloutRequest
 from rl_conductor_training.train.rollouts.scoring import LoggedPlan, RolloutScorer
-from rl_conductor_training.train.train import StepMetrics, train
+from rl_conductor_training.train.train import train
 
 pytestmark = pytest.mark.timeout(600)
 
@@ -91,7 +93,9 @@ def run_batch(loaded: LoadedModel, grammars: list[GrammarConstraint], requests: 
     good, bad = FIRST.format(0), FIRST.format(1)
     first = [good, bad, good, "no plan", bad, bad]
     engine = Engine(loaded, first[: sum(row.round == 1 for row in requests)], [ACCEPT, good, good, ACCEPT])
-    rollout_function = RolloutFunction(instances, RolloutScorer(exact), loaded.plan_tokenizer, grammars=grammars)
+    rollout_function = RolloutFunction(
+        instances, RolloutScorer(exact), loaded.plan_tokenizer, grammars=grammars, progress=TrainProgress()
+    )
     trainer = SimpleNamespace(
         rollout_requests=requests,
         use_vllm=True,

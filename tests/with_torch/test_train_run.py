@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import inspect
+import json
 import logging
 import shutil
 from pathlib import Path
@@ -16,10 +17,13 @@ import toy_training
 from rl_conductor._internal.jsonl import read_lines
 from rl_conductor.cli.main import app
 from rl_conductor.errors import ConfigError
+from rl_conductor.workflow.limits import DEFAULT_OUTPUT_TOKENS, Limits
+from rl_conductor_training.train.callbacks import StepMetrics
+from rl_conductor_training.train.progress import Status
 from rl_conductor_training.train.rollouts.scoring import LoggedPlan
-from rl_conductor_training.train.run_dir import RunDir, RunRecord
+from rl_conductor_training.train.run_dir import COMPLETE, RunDir, RunRecord, StepRow
 from rl_conductor_training.train.setup import TrainingSetup
-from rl_conductor_training.train.train import MASKED_WARNING, StepMetrics, StopAfter, silence_libraries, train
+from rl_conductor_training.train.train import MASKED_WARNING, silence_libraries, train
 from rl_conductor_training.train.warm_start.sft import run_warm_start
 
 pytestmark = pytest.mark.timeout(600)
@@ -29,13 +33,22 @@ class Trained(NamedTuple):
     home: Path
     record: RunRecord
     steps: dict[int, StepMetrics]
+    stages: list[str]
 
 
-def trained(home: Path, *, stop_after: StopAfter | None = None) -> Trained:
+def trained(home: Path, *, last_step: int | None = None, limits: Limits | None = None, **changed: Any) -> Trained:
     steps: dict[int, StepMetrics] = {}
-    config = toy_training.config(home)
-    record = train(config, home / "run", toy_training.pool(), stop_after=stop_after, on_step=steps.__setitem__)
-    return Trained(home, record, steps)
+    statuses: list[Status] = []
+    record = train(
+        toy_training.config(home, **changed),
+        home / "run",
+        toy_training.pool(),
+        last_step=last_step,
+        limits=limits,
+        on_step=steps.__setitem__,
+        on_status=statuses.append,
+    )
+    return Trained(home, record, steps, list(dict.fromkeys(status.stage for status in statuses)))
 
 
 def copy_warm_start(finished: Trained, home: Path) -> Path:
@@ -114,13 +127,93 @@ def test_only_one_process_samples_the_plans_of_the_warm_start(shared_training: l
 
 def test_an_interrupted_run_equals_an_uninterrupted_one(finished: Trained, tmp_path: Path) -> None:
     home = copy_warm_start(finished, tmp_path / "pieces")
-    first = trained(home, stop_after=StopAfter(step=1))
+    first = trained(home, last_step=1)
     assert list(first.steps) == [1]
     assert same(first.steps[1]) == same(finished.steps[1])
-    assert trained(home, stop_after=StopAfter(step=1)).steps == {}  # that much is done
-    second = trained(home, stop_after=StopAfter(seconds=0))
+    assert trained(home, last_step=1).steps == {}  # that much is done
+    second = trained(home, last_step=2)
     assert list(second.steps) == [2]
     assert same(second.steps[2]) == same(finished.steps[2])
+
+
+def test_every_stage_is_reported_from_the_start(finished: Trained) -> None:
+    assert finished.stages[:3] == ["loading the questions", "loading the model", "warm start: supervised steps"]
+    for step in range(1, toy_training.STEPS + 1):
+        works = [f"sampling {toy_training.ROLLOUTS} plans", "running plans", "updating the model"]
+        first = finished.stages.index(f"step {step}: {works[0]}")
+        assert finished.stages[first : first + 3] == [f"step {step}: {work}" for work in works]
+
+
+def test_a_run_ends_with_a_report_and_the_metrics_of_all_its_steps(finished: Trained) -> None:
+    report = (finished.home / "run" / "report.html").read_text(encoding="utf-8")
+    assert finished.record.verdict is not None
+    assert finished.record.verdict.text.partition(":")[0] in report
+    assert "right, of the valid plans" in report
+    rows = read_lines(finished.home / "run" / "metrics.jsonl", StepRow)
+    assert [row.step for row in rows] == list(finished.steps)
+    assert [row.metrics["tokens"] for row in rows] == [step["tokens"] for step in finished.steps.values()]
+
+
+def test_a_cap_discards_the_step_that_does_not_fit_and_the_run_resumes_there(finished: Trained, tmp_path: Path) -> None:
+    home = copy_warm_start(finished, tmp_path / "capped")
+    used = finished.steps[1]["tokens"] + finished.steps[2]["tokens"]
+    cap = int(used + finished.steps[3]["tokens"] / 2) + DEFAULT_OUTPUT_TOKENS
+    first = trained(home, limits=Limits(tokens=cap))
+    assert first.record.stopped == "a cap of the training run is used up"
+    assert 2 <= first.record.step < toy_training.STEPS
+    assert list(first.steps) == list(range(1, first.record.step + 1))
+    assert used <= first.record.spending.tokens <= cap
+    checkpoint = RunDir(home / "run").latest_checkpoint()
+    assert checkpoint is not None
+    assert checkpoint.name == f"checkpoint-{first.record.step}"
+    again = trained(home, limits=Limits(tokens=cap))
+    assert (again.steps, again.record.step) == ({}, first.record.step)
+    assert again.record.spending.tokens <= cap
+    last = trained(home, last_step=first.record.step + 1)
+    assert {number: same(step) for number, step in last.steps.items()} == {
+        first.record.step + 1: same(finished.steps[first.record.step + 1])
+    }
+
+
+def test_a_cap_on_the_time_ends_a_run_before_its_first_step(finished: Trained, tmp_path: Path) -> None:
+    home = copy_warm_start(finished, tmp_path / "late")
+    late = trained(home, limits=Limits(seconds=1e-3))
+    assert (late.steps, late.record.step, late.record.spending.calls) == ({}, 0, 0)
+    assert late.record.stopped
+
+
+def test_a_cap_on_the_time_ends_a_warm_start_which_resumes(tmp_path: Path) -> None:
+    late = trained(tmp_path, limits=Limits(seconds=1e-3))
+    assert late.record.warm_start is None
+    assert (tmp_path / "run" / "warm_start" / "checkpoint-1" / COMPLETE).exists()
+    assert not (tmp_path / "run" / "final").exists()
+    assert late.stages[-1] == "warm start: supervised steps"
+
+
+def test_validation_keeps_the_best_model_and_does_not_change_the_steps(finished: Trained, tmp_path: Path) -> None:
+    home = copy_warm_start(finished, tmp_path / "validated")
+    questions = home / "validation.jsonl"
+    lines = [{"question": f"What is {first} * 7?", "answer": "42", "scoring": "numeric"} for first in (5, 6.0)]
+    questions.write_text("".join(f"{json.dumps(line)}\n" for line in lines), encoding="utf-8")
+    validation = {"task": {"name": f"jsonl:{questions}"}, "every": 7, "rollouts": 8}
+    run = trained(home, last_step=14, validation=validation)
+    assert [row.step for row in run.record.validation] == [0, 7, 14]
+    assert run.record.validation[0].plans == 16
+    assert [run.steps[step].pop("validation") for step in (7, 14)] == [row.score for row in run.record.validation[1:]]
+    assert {number: same(step) for number, step in run.steps.items()} == {
+        number: same(step) for number, step in finished.steps.items() if number <= 14
+    }
+    best = run.record.best
+    assert best is not None
+    assert best == max(run.record.validation, key=lambda row: row.score)
+    assert best.score > run.record.validation[0].score
+    assert best.step == 14
+    weights, last = (load_file(home / "run" / name / "model.safetensors") for name in ("best", "final"))
+    for name in weights:
+        torch.testing.assert_close(weights[name], last[name], rtol=0, atol=0)
+    assert "Best validation score" in (home / "run" / "report.html").read_text(encoding="utf-8")
+    resumed = trained(home, last_step=15, validation=validation)
+    assert resumed.record.validation == run.record.validation
 
 
 def test_a_run_directory_resumes_its_own_run_only(finished: Trained) -> None:
@@ -143,6 +236,24 @@ def test_the_flag_overrides_the_reporters_of_the_file(tmp_path: Path) -> None:
     run = CliRunner().invoke(app, ["train", str(file), "--output", str(tmp_path / "run"), "--report-to", "trackio"])
     assert run.exit_code == 2
     assert "pip install trackio" in run.stderr
+
+
+def test_the_command_shows_the_cost_the_stages_and_the_curves(tmp_path: Path) -> None:
+    model = toy_training.config(tmp_path).model
+    (tmp_path / "train.toml").write_text(
+        f'model = "{model}"\n[task]\nname = "jsonl:tasks.jsonl"\n'
+        f'[pool.workers.one]\nmodel = "transformers:{model}"\nsampling = {{ max_tokens = 4 }}\n'
+        "[plan]\nexamples = 0\nmax_steps = 1\nmax_tokens = 60\n"
+        "[grpo]\nsteps = 1\nquestions = 1\nrollouts = 2\nmicro_batch = 2\n",
+        encoding="utf-8",
+    )
+    run = CliRunner().invoke(app, ["train", str(tmp_path / "train.toml"), "--output", str(tmp_path / "run")])
+    assert run.exit_code == 0, run.output
+    expected = ["loading the questions", "expected of the workers: about 2 calls", "loading the model"]
+    expected += ["step 1: sampling 2 plans", "step 1: running plans, 0 of 2", "step 1 of 1: reward", "measured so far"]
+    places = [run.stderr.index(text) for text in expected]
+    assert places == sorted(places)
+    assert "report.html" in run.stdout
 
 
 def test_only_the_warning_about_masked_plans_is_silenced(caplog: pytest.LogCaptureFixture) -> None:

@@ -31,3 +31,14 @@ def test_a_mistake_in_the_file_is_told_before_anything_is_loaded(cli: Cli, confi
     result = cli("train", str(config))
     assert result.exit_code == 2
     assert "grpo.rollouts: Input should be greater than or equal to 2" in result.stderr
+
+
+def test_the_estimate_needs_no_torch_and_calls_nobody(cli: Cli, config: Path, tmp_path: Path) -> None:
+    workers = '[pool.workers.one]\nmodel = "openai:one"\noptions = { base_url = "http://127.0.0.1:9" }\n'
+    priced = "price = { input = 1, output = 2 }\n"
+    text = f'model = "m"\n[task]\nname = "composite:train"\n{workers}{priced}[grpo]\nsteps = 2\nrollouts = 4\n'
+    config.write_text(text, encoding="utf-8")
+    result = cli("train", str(config), "--estimate", "--output", str(tmp_path / "run"))
+    assert result.exit_code == 0, result.output
+    assert "expected of the workers: about 96 calls" in result.stderr
+    assert not (tmp_path / "run").exists()

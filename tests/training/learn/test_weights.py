@@ -13,10 +13,10 @@ from rl_conductor.config.learned_folder import read_conductor_file, write_conduc
 from rl_conductor.pool.pool_file import PlannerEntry
 from rl_conductor_training.learn import LearnSettings, PlannerWeights
 from rl_conductor_training.learn import learn as run_learn
-from rl_conductor_training.learn.estimate import CostEstimate
 from rl_conductor_training.learn.learners.base import Learner, SearchNeeds
 from rl_conductor_training.learn.learners.fixed import BestSingle
 from rl_conductor_training.learn.learners.instructions import EvolvedInstructions
+from rl_conductor_training.spending import CostEstimate
 from training.learn.skills import build_planner, build_pool, build_task
 
 

@@ -27,7 +27,7 @@ def write_config(folder: Path, text: str) -> Path:
     return file
 
 
-@pytest.mark.parametrize("name", ["composite.toml", "cpu.toml", "small.toml", "paper-7b.toml"])
+@pytest.mark.parametrize("name", ["composite.toml", "cpu.toml", "small.toml", "open-7b-lora.toml", "paper-7b.toml"])
 def test_recipes_are_valid(name: str) -> None:
     read_config(RECIPES / name)
 
@@ -78,6 +78,7 @@ def test_the_papers_recipe_has_the_papers_numbers() -> None:
     assert config.lora is None
     assert config.warm_start is None
     assert config.reward.kind == "paper"
+    assert not config.pool.remember  # a cached reply would hide the workers' temperature
 
 
 def test_the_papers_recipe_has_the_papers_questions_and_its_seven_workers() -> None:

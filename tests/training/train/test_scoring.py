@@ -1,12 +1,16 @@
 from __future__ import annotations
 
+from decimal import Decimal
 from pathlib import Path
 
 from rl_conductor import ModelError, ScriptedModel, WorkerPool
+from rl_conductor.calls.budget import Amount
 from rl_conductor.models.cached import CachedModel
 from rl_conductor.models.scripted import Scripted
 from rl_conductor.scoring import Sample
 from rl_conductor.types import Completion, Message, Request
+from rl_conductor.workflow.limits import DEFAULT_OUTPUT_TOKENS, Limits
+from rl_conductor_training.spending import RunBudget
 from rl_conductor_training.tasks.scorers.judge import Judge
 from rl_conductor_training.tasks.scorers.text import exact
 from rl_conductor_training.train.config import PlanSettings
@@ -119,3 +123,52 @@ async def test_a_logged_plan_has_score_and_reward() -> None:
     assert (logged.step, logged.question, logged.score, logged.reward) == (3, SAMPLE.question, 1.0, 1.0)
     assert LoggedPlan.model_validate_json(logged.model_dump_json()) == logged
     assert LoggedPlan.from_scored(3, instance, ScoredPlan(text="?"), 0.0).workflow is None
+
+
+PRICED = Limits(tokens=DEFAULT_OUTPUT_TOKENS * 2)
+
+
+async def test_a_cap_masks_the_plans_that_no_longer_fit_and_reports_it() -> None:
+    budget = RunBudget(PRICED, Amount(tokens=DEFAULT_OUTPUT_TOKENS))
+    scorer = RolloutScorer(exact, retries=0, budget=budget)
+    scored = await scorer.score_plan(over(good="Paris", bad="Rome"), plan(0))
+    assert (scored.valid, scored.masked, scored.usage.calls) == (True, True, 0)
+    assert budget.is_over
+    assert budget.spending == Amount()
+    again = await scorer.score_plan(over(good="Paris", bad="Rome"), plan(0))
+    assert again.explanation == "a cap of the training run is used up"
+
+
+async def test_a_cap_counts_what_plans_have_used() -> None:
+    budget = RunBudget(PRICED)
+    scored = await RolloutScorer(exact, retries=0, budget=budget).score_plan(over(good="Paris"), plan(0))
+    assert scored.right
+    assert not budget.is_over
+    assert budget.spending.tokens == scored.usage.total_tokens > 0
+
+
+async def test_cached_replies_are_free_under_a_cap(tmp_path: Path) -> None:
+    budget = RunBudget(PRICED)
+    scorer = RolloutScorer(exact, retries=0, budget=budget)
+    cached = CachedModel(ScriptedModel(["Paris"]), tmp_path / "replies.sqlite")
+    instance = PromptInstance(SAMPLE, WorkerPool({"good": cached}), PlanSettings())
+    first = await scorer.score_plan(instance, plan(0))
+    again = await scorer.score_plan(instance, plan(0))
+    await cached.aclose()
+    assert again.usage.cached_calls == 1
+    assert budget.spending == Amount(tokens=first.usage.total_tokens, calls=1)
+
+
+async def test_each_scored_plan_is_counted() -> None:
+    counted: list[int] = []
+    scorer = RolloutScorer(exact, retries=0, on_plan=lambda: counted.append(1))
+    await scorer.score_plans([over(good="Paris"), over(good="Paris")], [plan(0), "no plan"])
+    assert len(counted) == 2
+
+
+def test_processes_share_the_caps_evenly() -> None:
+    budget = RunBudget(Limits(usd=3, tokens=1_000), Amount(usd=Decimal(1), tokens=200), share=2)
+    assert budget.calls.limits.usd == 1
+    assert budget.calls.limits.tokens == 400
+    used_up = RunBudget(Limits(usd=3), Amount(usd=Decimal(5)))
+    assert used_up.calls.limits.usd == 0

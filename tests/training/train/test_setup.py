@@ -35,3 +35,19 @@ def test_wordings_and_thoughts_are_optional() -> None:
     TrainingSetup(
         TrainConfig.model_validate(LEAST | {"curriculum": {"cards": {"coder": ["counts"]}}, "warm_start": {}}), POOL
     )
+
+
+def test_validation_questions_are_not_training_questions() -> None:
+    shared = {"task": {"name": "composite:train", "limit": 2}}
+    setup = TrainingSetup(TrainConfig.model_validate(LEAST | {"validation": shared}), POOL)
+    with pytest.raises(ConfigError, match=r"validation\.task has 2 of the training questions, such as"):
+        setup.validation_instances  # noqa: B018
+
+
+def test_validation_instances_are_the_same_each_time() -> None:
+    table = {"validation": {"task": {"name": "composite:heldout", "limit": 3}}}
+    first, again = (TrainingSetup(TrainConfig.model_validate(LEAST | table), POOL) for _ in range(2))
+    assert len(first.validation_instances) == 3
+    assert [instance.messages for instance in first.validation_instances] == [
+        instance.messages for instance in again.validation_instances
+    ]

@@ -28,9 +28,9 @@ from rl_conductor.workflow.limits import Limits
 if TYPE_CHECKING:
     from rl_conductor_training.bench.report import Table as ReportTable
     from rl_conductor_training.learn import LearnSettings
-    from rl_conductor_training.learn.estimate import CostEstimate
     from rl_conductor_training.learn.experience import ExperienceRow
     from rl_conductor_training.learn.record import FeedbackRecord, LearnRecord
+    from rl_conductor_training.spending import CostEstimate
 
 
 TaskArgument = Annotated[

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, field
+from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -13,15 +16,22 @@ from rich.console import Console, Group
 from rich.live import Live
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table
+from rich.text import Text
 
+from rl_conductor._internal.formatting import dollars
+from rl_conductor.cli import options
 from rl_conductor.cli.embedded import PREFIX, fetch
 from rl_conductor.cli.output import console
+from rl_conductor.workflow.limits import Limits
 from rl_conductor_training.train.config import Reporter, TrainConfig, read_config
+from rl_conductor_training.train.estimate import project_training
 from rl_conductor_training.train.pools import open_pool
 
 if TYPE_CHECKING:
+    from rl_conductor_training.spending import CostEstimate
+    from rl_conductor_training.train.callbacks import StepMetrics
+    from rl_conductor_training.train.progress import Status
     from rl_conductor_training.train.run_dir import RunRecord
-    from rl_conductor_training.train.train import StepMetrics
 
 COLUMNS = {
     "reward": ("reward", "{:.3f}"),
@@ -39,11 +49,26 @@ COLUMNS = {
     "usd": ("usd", "{:.4f}"),
     "tokens": ("tokens", "{:.0f}"),
     "step_time": ("s", "{:.0f}"),
+    "validation": ("validation", "{:.3f}"),
 }
 """The displayed metrics of a step, with their headings and formats."""
 MAX_ROWS = 20
 """Maximum number of steps in the table."""
 
+STATUS_SECONDS = 30.0
+"""Seconds between lines about a long stage."""
+
+UsdOption = Annotated[
+    Decimal | None,
+    typer.Option("--usd", parser=options.usd, metavar="USD", help="Hard cap on workers, in dollars, of the whole run."),
+]
+TokensOption = Annotated[
+    int | None, typer.Option("--tokens", min=1, metavar="N", help="Hard cap on workers' tokens, of the whole run.")
+]
+MinutesOption = Annotated[
+    float | None, typer.Option("--minutes", min=0.01, metavar="N", help="Hard cap on the time of this call.")
+]
+EstimateOption = Annotated[bool, typer.Option("--estimate", help="Print the expected cost and stop; nothing is spent.")]
 ReportToOption = Annotated[
     list[Reporter] | None,
     typer.Option(
@@ -64,39 +89,65 @@ def train(
     max_steps: Annotated[
         int | None, typer.Option("--max-steps", min=1, metavar="N", help="Stop after step N; the same command resumes.")
     ] = None,
-    max_minutes: Annotated[
-        float | None,
-        typer.Option(
-            "--max-minutes", min=0.0, metavar="M", help="Stop after M minutes, at the end of the current step."
-        ),
-    ] = None,
+    usd: UsdOption = None,
+    tokens: TokensOption = None,
+    minutes: MinutesOption = None,
+    estimate_only: EstimateOption = False,
     report_to: ReportToOption = None,
 ) -> None:
     """Train a Conductor with reinforcement learning: workers run its plans, correct answers are rewarded.
 
-    The same command resumes an interrupted run.
+    It prints the expected cost first. The caps are hard: a step that does not fit is discarded, and the state before it
+    is saved. The same command resumes an interrupted run.
 
     \b
     Examples:
       rl-conductor train recipes/cpu.toml --max-steps 3
-      rl-conductor train recipes/small.toml --output runs/first
-      accelerate launch -m rl_conductor.cli.main train recipes/paper-7b.toml
+      rl-conductor train recipes/small.toml --output runs/first --minutes 90
+      rl-conductor train recipes/paper-7b.toml --estimate
+      accelerate launch -m rl_conductor.cli.main train recipes/paper-7b.toml --usd 200
     """
     settings = _read_settings(config, report_to)
     folder = output or Path("runs") / config.stem
-    from rl_conductor_training.train.train import StopAfter, is_main_process, silence_libraries  # noqa: PLC0415  needs an extra, and seconds
+    if estimate_only:
+        _print_estimate(settings)
+        return
+    from rl_conductor_training.train.train import is_main_process, silence_libraries  # noqa: PLC0415  needs an extra, and seconds
     from rl_conductor_training.train.train import train as run_training  # noqa: PLC0415
 
     silence_libraries()
     _fetch_weights(settings)
-    stop_after = StopAfter(step=max_steps, seconds=None if max_minutes is None else 60 * max_minutes)
-    with (
-        open_pool(settings.pool, folder.parent / "replies.sqlite") as pool,
-        _step_reporter(settings.grpo.steps) as on_step,
-    ):
-        record = run_training(settings, folder, pool, stop_after=stop_after, on_step=on_step)
+    limits = Limits(usd=usd, tokens=tokens, seconds=None if minutes is None else 60 * minutes)
+    with open_pool(settings.pool, folder.parent / "replies.sqlite") as pool, _show_progress(settings) as progress:
+        record = run_training(
+            settings,
+            folder,
+            pool,
+            last_step=max_steps,
+            limits=limits,
+            on_estimate=lambda estimate: console.note(console.stderr(), _format_estimate(estimate)),
+            on_step=progress.add_step,
+            on_status=progress.set_status,
+        )
     if is_main_process():
         _print_result(console.stdout(), record, folder)
+
+
+def _print_estimate(settings: TrainConfig) -> None:
+    """Prints the expected cost, without torch and without any call."""
+    from rl_conductor_training.train.setup import TrainingSetup  # noqa: PLC0415  imports scipy
+
+    _fetch_weights(settings)
+    with open_pool(settings.pool.model_copy(update={"remember": False}), Path()) as pool:
+        console.note(console.stderr(), _format_estimate(TrainingSetup(settings, pool).estimate()))
+
+
+def _format_estimate(estimate: CostEstimate) -> str:
+    usd = "an unknown amount (a worker has no price)" if estimate.usd is None else dollars(estimate.usd)
+    return (
+        f"expected of the workers: about {estimate.calls:,} calls, {estimate.tokens:,} tokens, {usd}, "
+        f"{estimate.minutes:.0f} minutes; rough, until the first step is measured"
+    )
 
 
 def _read_settings(config: Path, report_to: list[Reporter] | None) -> TrainConfig:
@@ -117,33 +168,67 @@ def _fetch_weights(config: TrainConfig) -> None:
 
 
 @contextmanager
-def _step_reporter(total: int) -> Iterator[Callable[[int, StepMetrics], None]]:
-    """Yields a callback for each step, which updates a table in a terminal and prints a line elsewhere."""
+def _show_progress(config: TrainConfig) -> Iterator[_StepLines | _StepTable]:
+    """Yields a table that is updated in a terminal, or prints lines elsewhere."""
     error = console.stderr()
     if not error.is_terminal or error.is_dumb_terminal:
-        yield _StepLines(error, total).add_step
+        yield _StepLines(error, config)
         return
-    table = _StepTable(total)
+    table = _StepTable(config)
     with Live(table, console=error, refresh_per_second=4, redirect_stdout=False):
-        yield table.add_step
+        yield table
+
+
+@dataclass
+class _Projection:
+    """Projects the cost of the whole run from the steps of this call."""
+
+    config: TrainConfig
+    steps: list[StepMetrics] = field(default_factory=list)
+
+    def add(self, metrics: StepMetrics) -> str:
+        """Adds a step and returns the new projection."""
+        self.steps.append(metrics)
+        estimate = project_training(self.config, self.steps)
+        usd = dollars(estimate.usd or Decimal(0))
+        hours, minutes = divmod(round(estimate.minutes), 60)
+        return (
+            f"measured so far, the whole run takes {hours} h {minutes:02} min, {estimate.calls:,} calls, "
+            f"{estimate.tokens:,} tokens, {usd}, without validation"
+        )
 
 
 class _StepLines:
-    """Prints a line for each step."""
+    """Prints a line for each step and each stage, and the state of long stages now and then."""
 
-    def __init__(self, error: Console, total: int) -> None:
+    def __init__(self, error: Console, config: TrainConfig) -> None:
         self._error = error
-        self._total = total
+        self._total = config.grpo.steps
+        self._projection = _Projection(config)
+        self._stage = ""
+        self._printed_at = time.monotonic()
 
     def add_step(self, number: int, metrics: StepMetrics) -> None:
         values = ", ".join(f"{COLUMNS[name][0]} {_cell(metrics, name)}" for name in COLUMNS if name in metrics)
         console.note(self._error, f"step {number} of {self._total}: {values}", style="")
+        is_first = not self._projection.steps
+        projection = self._projection.add(metrics)
+        if is_first:
+            console.note(self._error, projection)
+
+    def set_status(self, status: Status) -> None:
+        is_late = time.monotonic() - self._printed_at > STATUS_SECONDS
+        is_before_steps = not self._projection.steps
+        if (status.stage != self._stage and is_before_steps) or is_late:
+            self._printed_at = time.monotonic()
+            console.note(self._error, _format_status(status))
+        self._stage = status.stage
 
 
 class _StepTable:
-    """A live table of the latest steps, with a progress bar."""
+    """A live table of the latest steps, with a progress bar and the current work."""
 
-    def __init__(self, total: int) -> None:
+    def __init__(self, config: TrainConfig) -> None:
         self._rows: deque[tuple[int, StepMetrics]] = deque(maxlen=MAX_ROWS)
         self._bar = Progress(
             TextColumn("step {task.completed:.0f} of {task.total:.0f}"),
@@ -151,11 +236,17 @@ class _StepTable:
             TimeElapsedColumn(),
             TimeRemainingColumn(),
         )
-        self._task = self._bar.add_task("", total=total)
+        self._task = self._bar.add_task("", total=config.grpo.steps)
+        self._projection = _Projection(config)
+        self._status = self._expected = ""
 
     def add_step(self, number: int, metrics: StepMetrics) -> None:
         self._rows.append((number, metrics))
         self._bar.update(self._task, completed=number)
+        self._expected = self._projection.add(metrics)
+
+    def set_status(self, status: Status) -> None:
+        self._status = _format_status(status)
 
     def __rich__(self) -> Group:
         table = Table(box=None, header_style="dim")
@@ -164,7 +255,12 @@ class _StepTable:
             table.add_column(heading, justify="right")
         for number, metrics in self._rows:
             table.add_row(str(number), *(_cell(metrics, name) for name in names))
-        return Group(table, self._bar)
+        lines = [Text(line, style="dim") for line in (self._status, self._expected) if line]
+        return Group(*([table] if self._rows else []), self._bar, *lines)
+
+
+def _format_status(status: Status) -> str:
+    return status.stage + (f", {status.completed} of {status.total}" if status.total else "")
 
 
 def _cell(metrics: StepMetrics, name: str) -> str:
@@ -175,10 +271,16 @@ def _cell(metrics: StepMetrics, name: str) -> str:
 
 
 def _print_result(out: Console, record: RunRecord, folder: Path) -> None:
-    out.print(f"{record.step} of {record.config['grpo']['steps']} steps done; the model is in {folder / 'final'}")
+    steps = f"{record.step} of {record.config['grpo']['steps']} steps done"
+    out.print(f"{steps}; the model is in {folder / 'final'}" if (folder / "final").exists() else steps)
+    if record.stopped:
+        out.print(f"Stopped early: {record.stopped}. The same command with a higher cap resumes the run.")
     if record.warm_start is not None:
         warm_start = record.warm_start
         out.print(f"Warm start: {warm_start.steps} supervised steps on {warm_start.plans} plans ({warm_start.source}).")
     out.print("Workers used " + ", ".join(f"{record.totals[name]:g} {name}" for name in record.totals) + ".")
+    if record.best is not None:
+        out.print(f"Best validation score: {record.best.text}; that model is in {folder / 'best'}")
     if record.verdict is not None:
         out.print(record.verdict.text, style="bold")
+    out.print(f"The curves are in {folder / 'report.html'}")

@@ -30,7 +30,8 @@ from rl_conductor_training.bench.statistics import Difference, Estimate, estimat
 from rl_conductor_training.learn.data import HeldOutOpening
 from rl_conductor_training.learn.experience import Experience, ExperienceRow
 from rl_conductor_training.learn.learn import EXPERIENCE_FILE, OPENING_FILE
-from rl_conductor_training.learn.runner import NESTING, Runner
+from rl_conductor_training.learn.runner import Runner
+from rl_conductor_training.spending import NESTING
 from rl_conductor_training.tasks import Sample, Task, load_task
 from rl_conductor_training.tasks.groups import group_of
 

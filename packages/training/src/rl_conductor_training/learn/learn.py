@@ -20,7 +20,7 @@ from rl_conductor.types import total
 from rl_conductor.workflow.limits import Limits
 from rl_conductor_training.bench.results import fingerprint
 from rl_conductor_training.learn.data import split_task
-from rl_conductor_training.learn.estimate import CostEstimate, add_search, estimate_cost
+from rl_conductor_training.learn.estimate import add_search, estimate_cost
 from rl_conductor_training.learn.experience import Experience, ExperienceRow
 from rl_conductor_training.learn.gate import Gate, measure_room
 from rl_conductor_training.learn.heldout import prove
@@ -55,6 +55,7 @@ from rl_conductor_training.learn.search.plan import (
 )
 from rl_conductor_training.learn.validate import validate_learners
 from rl_conductor_training.learn.workspace import REPLIES_FILE, Pool, Workspace, open_workspace
+from rl_conductor_training.spending import CostEstimate, check_prices
 from rl_conductor_training.tasks import Sample, Task, load_task
 
 MEASURING, PROPOSING = 0.15, 0.25
@@ -158,7 +159,7 @@ class _LearnRun:
 
     def __post_init__(self) -> None:
         folder, conductor = self.workspace.folder, self.workspace.conductor
-        self.workspace.check_prices(self.limits)
+        check_prices(conductor.pool, self.limits)
         self.data = split_task(self.task, seed=self.settings.seed, opening_file=folder / OPENING_FILE)
         self.experience = Experience(folder / EXPERIENCE_FILE)
         previous_usage = total((stored_usage(folder / REPLIES_FILE), self.experience.scoring_usage()))
@@ -195,8 +196,7 @@ class _LearnRun:
         lessons, training = await self._validate(exploration, plan)
         groups = [self.data.groups[sample.id] for sample in lessons.table.samples]
         gate = measure_room(lessons.table, lessons.singles, lessons.workflows, groups, is_whole=not self.notes)
-        learners = self.learners
-        findings = Findings(search, exploration, lessons, gate)
+        findings, learners = Findings(search, exploration, lessons, gate), self.learners
         compares = gate.is_open or not self.settings.requires_room
         if compares:
             findings.validation, learners = await self._choose(lessons, training, plan)

@@ -8,8 +8,8 @@ from rl_conductor.types import Dollars, Value
 from rl_conductor.workflow.limits import Limits
 from rl_conductor_training.bench.statistics import Difference
 from rl_conductor_training.learn.data import HeldOutOpening
-from rl_conductor_training.learn.estimate import CostEstimate
 from rl_conductor_training.learn.gate import Gate, Interval
+from rl_conductor_training.spending import CostEstimate
 
 
 class SystemSummary(Value):

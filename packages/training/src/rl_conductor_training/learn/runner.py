@@ -24,12 +24,11 @@ from rl_conductor.workflow.limits import Limits
 from rl_conductor.workflow.workflow import Workflow
 from rl_conductor_training.learn.experience import Experience, ExperienceRow, row_key
 from rl_conductor_training.learn.search.costs import Cost
+from rl_conductor_training.spending import NESTING, cached_amount, was_limited
 from rl_conductor_training.tasks import Sample, Task
 
 REPLY_CHARS = 600
 """Characters that are kept of each step's reply."""
-NESTING = 10
-"""Depth of the budgets around a run and of conductors among the workers."""
 SHARE_DIGITS = 9
 
 
@@ -199,7 +198,7 @@ class Runner:
         except LimitError:  # of a judge
             self.is_exhausted = True
             return
-        if self._was_limited(trace):
+        if was_limited(trace, self.budget):
             self.is_exhausted = True
             return
         workflow = trace.rounds[0].plan.workflow if trace.rounds else None
@@ -225,7 +224,7 @@ class Runner:
 
     def refund_cached(self, calls: Iterable[Call]) -> None:
         """Takes the charges for replies from the cache back from the budgets of the stage and of the run."""
-        amount = sum((_cached_amount(call) for call in calls), Amount())
+        amount = cached_amount(calls)
         budget: Budget | None = self.budget
         while budget is not None:
             budget.charge(Amount() - amount)
@@ -235,15 +234,6 @@ class Runner:
         deadline = self.budget.shared_deadline()
         self.is_exhausted = self.is_exhausted or (deadline is not None and time.monotonic() >= deadline[0])
         return self.is_exhausted
-
-    def _was_limited(self, trace: Trace) -> bool:
-        """Whether a limit of the stage, and not the system itself, decided how the run ended."""
-        has_deadline = self.budget.shared_deadline() is not None
-        return any(
-            call.outcome == "refused" or (has_deadline and call.outcome == "timeout" and "limits.seconds" in call.error)
-            for call in trace.calls()
-            if call.error
-        )
 
 
 def _shortened_replies(trace: Trace) -> tuple[str, ...]:
@@ -255,11 +245,3 @@ def _latency(trace: Trace, call_seconds: float) -> float:
     """Returns the seconds of the calls on the critical path, without the time that they waited for a free worker."""
     with_waits = sum(call.seconds + call.usage.cached_seconds for call in trace.calls())
     return trace.latency * min(call_seconds / with_waits, 1.0) if with_waits else 0.0
-
-
-def _cached_amount(call: Call) -> Amount:
-    """Returns what `call`, or the calls nested in it, were charged although their replies came from the cache."""
-    if call.nested is not None and call.nested.calls:
-        return sum(map(_cached_amount, call.nested.calls), Amount())
-    usage = call.usage
-    return Amount(usage.cost, usage.total_tokens, 1) if usage.calls and usage.cached_calls == usage.calls else Amount()

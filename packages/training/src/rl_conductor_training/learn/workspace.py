@@ -9,14 +9,12 @@ from pathlib import Path
 from rl_conductor.agents import DelegatingModel
 from rl_conductor.conductor import Conductor
 from rl_conductor.config.discovery import from_file
-from rl_conductor.errors import ConfigError
 from rl_conductor.models import Model
 from rl_conductor.models.cached import CachedModel
 from rl_conductor.planning.planner import Planner
 from rl_conductor.pool.pool import AnyWorker, WorkerPool
 from rl_conductor.pool.pool_file import read_pool_file
 from rl_conductor.pool.worker import Worker
-from rl_conductor.workflow.limits import Limits
 from rl_conductor.workflow.workflow import AccessMode
 from rl_conductor_training.learn.experience import fingerprint_workers
 from rl_conductor_training.learn.runner import add_call_seconds
@@ -37,23 +35,6 @@ class Workspace:
     conductor: Conductor
     workers: Mapping[str, str]
     """Fingerprints of the workers."""
-
-    def check_prices(self, limits: Limits) -> None:
-        """Checks that the prices are known which a cap in dollars needs.
-
-        Raises:
-            ConfigError: one is not.
-        """
-        unpriced = [
-            name
-            for name, worker in self.conductor.pool.items()
-            if worker.card.price is None and not worker.model.capabilities.delegates
-        ]
-        if limits.usd is not None and unpriced:
-            raise ConfigError(
-                f"usd={limits.usd} can't be enforced: the price of worker {unpriced[0]!r} is unknown; "
-                "give it a price, or cap the tokens instead"
-            )
 
 
 def open_workspace(pool: Pool, planner: Planner | None, folder: Path) -> Workspace:

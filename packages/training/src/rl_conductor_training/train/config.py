@@ -99,6 +99,8 @@ class GrpoSettings(_Settings):
     """Share of the steps over which the learning rate rises."""
     schedule: Schedule = "cosine"
     temperature: float = Field(default=1.0, gt=0)
+    loss_chunk: int | None = Field(default=None, ge=1)
+    """Tokens whose logits are in memory at the same time in the loss; all of a micro-batch when left out."""
     clip: float = Field(default=0.2, gt=0)
     kl: float = Field(default=0.0, ge=0)
     loss: Literal["bnpo", "dr_grpo", "dapo", "grpo"] = "bnpo"
@@ -148,6 +150,21 @@ class VllmSettings(_Settings):
     tensor_parallel: int = Field(default=1, ge=1)
     server: str | None = None
     """Base URL of `trl vllm-serve`, such as `http://127.0.0.1:8000`."""
+    sleep: bool = False
+    """Free vLLM's memory during the update of the model, when colocated; each sampling then copies the weights."""
+    context_length: int | None = Field(default=None, ge=1)
+    """Maximum tokens of prompt and plan, when colocated; the model's by default, which may need too much memory."""
+
+
+class ValidationSettings(_Settings):
+    """Evaluates the policy during training, and keeps the best model: `[validation]`."""
+
+    task: TaskEntry
+    """The validation questions: `[validation.task]`; none may be a training question."""
+    every: int = Field(default=10, ge=1)
+    """Steps between evaluations; the first is before training and the last after the last step."""
+    rollouts: int = Field(default=4, ge=1)
+    """Plans sampled per question."""
 
 
 class CheckpointSettings(_Settings):
@@ -183,6 +200,7 @@ class TrainConfig(_Settings):
     lora: LoraSettings | None = None
     warm_start: WarmStartSettings | None = None
     vllm: VllmSettings | None = None
+    validation: ValidationSettings | None = None
     references: Path | None = None
     """A file of `Reference`s, one per line: the scores of the best single worker and of the oracle on each sample."""
     keep: CheckpointSettings = CheckpointSettings()
@@ -240,6 +258,9 @@ def read_config(path: Path) -> TrainConfig:
     if config.warm_start:
         plans = _resolve(path, config.warm_start.plans)
         resolved["warm_start"] = config.warm_start.model_copy(update={"plans": plans})
+    if config.validation:
+        validation_task = config.validation.task.resolve_paths(path.parent)
+        resolved["validation"] = config.validation.model_copy(update={"task": validation_task})
     return config.model_copy(update=resolved)
 
 

@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import shutil
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
 from pydantic import Field
 
-from rl_conductor._internal.jsonl import read_value, write_lines, write_value
+from rl_conductor._internal.jsonl import read_lines, read_value, write_lines, write_value
 from rl_conductor.errors import ConfigError
-from rl_conductor.types import Value
+from rl_conductor.types import Dollars, Value
 from rl_conductor_training.train.config import TrainConfig
 from rl_conductor_training.train.rewards.verdict import Verdict
 from rl_conductor_training.train.rollouts.scoring import LoggedPlan
 
 COMPLETE = "whole"
 """Name of the marker file that is written into a checkpoint last; without it, the save was interrupted."""
+EVALUATION_FILE = "evaluation.json"
+"""Name of the evaluation in `best/`."""
 
 
 class WarmStartState(Value):
@@ -29,6 +33,46 @@ class WarmStartState(Value):
     source: str
     steps: int
     loss: float
+
+
+class Evaluation(Value):
+    """The score of the policy on the validation questions after a step."""
+
+    step: int
+    """0 before the first step."""
+    score: float
+    """Mean score over the questions, of the plans sampled for each; a plan that can't be parsed has 0."""
+    error: float | None
+    """Standard error, clustered by group of questions; `None` for a single group."""
+    valid: float
+    """Share of valid plans."""
+    questions: int
+    plans: int
+    """Number of plans that could be judged."""
+    usd: float
+    tokens: int
+    seconds: float
+
+    @property
+    def text(self) -> str:
+        """The score and its standard error in words."""
+        error = "" if self.error is None else f" ± {self.error:.3f}"
+        return f"{self.score:.3f}{error} after step {self.step} (n = {self.questions})"
+
+
+class Spending(Value):
+    """Cost of the calls to workers, over all calls of a run; cached replies cost nothing."""
+
+    usd: Dollars = Decimal(0)
+    tokens: int = 0
+    calls: int = 0
+
+
+class StepRow(Value):
+    """A line of `metrics.jsonl`."""
+
+    step: int
+    metrics: dict[str, float]
 
 
 class RunRecord(Value):
@@ -43,7 +87,14 @@ class RunRecord(Value):
     """Duration of this call; a run may take several."""
     totals: dict[str, float] = Field(default_factory=dict)
     """Usage of the workers over all steps: `usd`, `tokens`, `calls`."""
+    spending: Spending = Spending()
     verdict: Verdict | None = None
+    validation: tuple[Evaluation, ...] = ()
+    """The evaluations on the validation questions, by step."""
+    best: Evaluation | None = None
+    """The evaluation of the model in `best/`."""
+    stopped: str = ""
+    """Why the call ended before the last step, if a cap did it."""
     saved_at: datetime = Field(default_factory=lambda: datetime.now(UTC))
 
 
@@ -76,6 +127,21 @@ class RunDir:
         """The folder of the trained model, or its adapter, and its tokenizer."""
         return self.path / "final"
 
+    @property
+    def best(self) -> Path:
+        """The folder of the model with the best validation score."""
+        return self.path / "best"
+
+    @property
+    def unfinished_best(self) -> Path:
+        """The folder that a new best model is saved to before it replaces the previous one."""
+        return self.path / "best.new"
+
+    @property
+    def report(self) -> Path:
+        """The page with the curves of the run."""
+        return self.path / "report.html"
+
     def latest_checkpoint(self) -> Path | None:
         """Finds the latest complete checkpoint of the GRPO steps."""
         return latest_complete_checkpoint(self.path)
@@ -84,6 +150,38 @@ class RunDir:
         """Writes the plans of a step; a repeated step overwrites its file."""
         write_lines(self.path / "plans" / f"{step:05}.jsonl", plans)
 
+    def write_metrics(self, steps: Mapping[int, Mapping[str, float]]) -> None:
+        """Replaces the metrics of all steps, one per line."""
+        write_lines(self.path / "metrics.jsonl", [StepRow(step=step, metrics=dict(row)) for step, row in steps.items()])
+
+    def read_evaluations(self) -> list[Evaluation]:
+        """Reads the evaluations on the validation questions."""
+        return read_lines(self._evaluations, Evaluation) if self._evaluations.exists() else []
+
+    def write_evaluation(self, evaluation: Evaluation) -> None:
+        """Adds an evaluation; those of later steps are of a lost continuation, and are dropped."""
+        earlier = [other for other in self.read_evaluations() if other.step < evaluation.step]
+        write_lines(self._evaluations, [*earlier, evaluation])
+
+    def read_best(self) -> Evaluation | None:
+        """Reads the evaluation of the model in `best/`."""
+        file = self.best / EVALUATION_FILE
+        return read_value(file, Evaluation) if file.exists() else None
+
+    def replace_best(self, evaluation: Evaluation) -> None:
+        """Replaces `best/` by the model in `unfinished_best`."""
+        write_value(self.unfinished_best / EVALUATION_FILE, evaluation)
+        shutil.rmtree(self.best, ignore_errors=True)
+        self.unfinished_best.rename(self.best)
+
+    def read_spending(self) -> Spending:
+        """Reads the spending of the run so far."""
+        return read_value(self._spending, Spending) if self._spending.exists() else Spending()
+
+    def write_spending(self, spending: Spending) -> None:
+        """Replaces the spending of the run so far."""
+        write_value(self._spending, spending)
+
     def read_record(self) -> RunRecord | None:
         """Reads the record; `None` before the first call has ended."""
         return read_value(self._record, RunRecord) if self._record.exists() else None
@@ -91,6 +189,14 @@ class RunDir:
     def write_record(self, record: RunRecord) -> None:
         """Replaces the record of the run."""
         write_value(self._record, record)
+
+    @property
+    def _evaluations(self) -> Path:
+        return self.path / "validation.jsonl"
+
+    @property
+    def _spending(self) -> Path:
+        return self.path / "spending.json"
 
     @property
     def _record(self) -> Path:

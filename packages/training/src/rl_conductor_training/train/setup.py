@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
 from rl_conductor.errors import ConfigError
 from rl_conductor.pool.pool import WorkerPool
 from rl_conductor.scoring import Task
+from rl_conductor.workflow.limits import Limits
+from rl_conductor_training.spending import CostEstimate, RunBudget
 from rl_conductor_training.train.config import TrainConfig
+from rl_conductor_training.train.estimate import estimate_training
+from rl_conductor_training.train.progress import TrainProgress
 from rl_conductor_training.train.prompt_instances import PromptInstance, build_instances
 from rl_conductor_training.train.rollouts.scoring import RolloutScorer
 
@@ -24,6 +28,9 @@ class TrainingSetup:
 
     config: TrainConfig
     pool: WorkerPool
+    budget: RunBudget = field(default_factory=lambda: RunBudget(Limits()))
+    """The caps on the calls to workers."""
+    progress: TrainProgress = field(default_factory=TrainProgress)
 
     def __post_init__(self) -> None:
         thoughts = self.config.warm_start.thoughts if self.config.warm_start else {}
@@ -44,14 +51,46 @@ class TrainingSetup:
         return self.config.task.build()
 
     @cached_property
+    def validation_instances(self) -> list[PromptInstance]:
+        """The validation questions, each with its pool and prompt, the same for all evaluations.
+
+        Raises:
+            ConfigError: one of them is a training question.
+        """
+        if self.config.validation is None:
+            return []
+        task = self.config.validation.task.build()
+        trained = {sample.question for sample in self.task.samples}
+        shared = [sample.question for sample in task.samples if sample.question in trained]
+        if shared:
+            raise ConfigError(
+                f"validation.task has {len(shared)} of the training questions, such as {shared[0]!r:.80}: choose"
+                " another split or seed"
+            )
+        return self._build_instances(task, len(task.samples))
+
+    def estimate(self) -> CostEstimate:
+        """Estimates what the whole run costs."""
+        count = len(self.validation_instances)
+        return estimate_training(self.config, self.pool, self.task.samples, validation_questions=count)
+
+    @cached_property
     def rollout_scorer(self) -> RolloutScorer:
         """Executes plans and scores their answers by the task."""
-        return RolloutScorer(self.task.scorer, concurrency=self.config.concurrency)
+        return RolloutScorer(
+            self.task.scorer,
+            concurrency=self.config.concurrency,
+            budget=self.budget,
+            on_plan=self.progress.advance,
+        )
 
     def prompt_instances(self, size: int, **plan: int) -> list[PromptInstance]:
         """Builds the first `size` prompt instances of the run; `plan` overrides settings of `[plan]`."""
+        return self._build_instances(self.task, size, **plan)
+
+    def _build_instances(self, task: Task, size: int, **plan: int) -> list[PromptInstance]:
         return build_instances(
-            self.task,
+            task,
             self.pool,
             plan=self.config.plan.model_copy(update=plan),
             curriculum=self.config.curriculum,

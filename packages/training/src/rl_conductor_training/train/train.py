@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
+from decimal import Decimal
 from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
@@ -14,56 +15,56 @@ from platform import machine, processor
 from typing import Any
 
 from rl_conductor._internal.jsonl import read_lines
+from rl_conductor.calls.budget import Amount
 from rl_conductor.errors import ConfigError
 from rl_conductor.pool.pool import WorkerPool
 from rl_conductor.trace.trace import PlanRecord, Round
+from rl_conductor.workflow.limits import Limits
+from rl_conductor_training.spending import CapReachedError, CostEstimate, RunBudget, check_prices
 from rl_conductor_training.train.config import Reporter, TrainConfig
+from rl_conductor_training.train.progress import Status, TrainProgress
 from rl_conductor_training.train.prompt_instances import PromptInstance
+from rl_conductor_training.train.report import write_report
 from rl_conductor_training.train.rewards.metrics import Reference
 from rl_conductor_training.train.rewards.verdict import compute_verdict
-from rl_conductor_training.train.rollouts.batches import accumulation_steps, count_rounds
-from rl_conductor_training.train.run_dir import RunDir, RunRecord, WarmStartState
+from rl_conductor_training.train.rollouts.batches import count_rounds
+from rl_conductor_training.train.run_dir import RunDir, RunRecord, Spending, WarmStartState
 from rl_conductor_training.train.setup import TrainingSetup
 
 try:
     import torch
     from accelerate import PartialState
+    from accelerate.utils import gather_object
     from datasets import Dataset
     from peft import PeftModel
-    from transformers import PrinterCallback, TrainerCallback
+    from transformers import PrinterCallback
     from transformers.utils.logging import disable_progress_bar, set_verbosity_error
-    from trl import GRPOConfig
 
+    from rl_conductor_training.train.arguments import training_arguments
+    from rl_conductor_training.train.callbacks import (
+        MetricsCallback,
+        StepEndCallback,
+        StepMetrics,
+        StopCallback,
+        parse_metrics,
+    )
     from rl_conductor_training.train.checkpoints import CheckpointCallback
     from rl_conductor_training.train.policy.grammar_constraint import GrammarConstraint
     from rl_conductor_training.train.policy.model_loading import LoadedModel, load_model, lora_config
     from rl_conductor_training.train.rewards.reward_fn import RewardFunction
     from rl_conductor_training.train.rollouts.rollout_fn import RolloutFunction
     from rl_conductor_training.train.trainer import ConductorTrainer
+    from rl_conductor_training.train.validation import ValidationCallback, Validator
     from rl_conductor_training.train.warm_start.sft import run_warm_start
 except ImportError as missing:
     raise ConfigError(f"training needs {missing.name}: pip install 'rl-conductor-training[train]'") from missing
 
 PACKAGES = ("rl-conductor", "torch", "transformers", "trl", "peft", "accelerate", "xgrammar")
 USAGE_METRICS = ("usd", "tokens", "calls")
-METRIC_PREFIX = "plans/"
 PROCESS_TIMEOUT = timedelta(days=1)
 """Maximum wait for the process that samples demonstrations, or for one with slow workers."""
 MASKED_WARNING = "All reward functions returned None"
 """The first words of TRL's warning about a masked plan, which quotes the whole prompt."""
-
-StepMetrics = dict[str, float]
-"""The metrics of a step: those of `step_metrics`, and TRL's own."""
-
-
-@dataclass(frozen=True)
-class StopAfter:
-    """Limits after which a call of `train` ends before the last step; another call resumes the run."""
-
-    step: int | None = None
-    """Ends after this step of the run."""
-    seconds: float | None = None
-    """Ends after the first step that finishes later than this, counted from the start of the call."""
 
 
 def train(
@@ -71,8 +72,11 @@ def train(
     output: Path,
     pool: WorkerPool,
     *,
-    stop_after: StopAfter | None = None,
+    last_step: int | None = None,
+    limits: Limits | None = None,
+    on_estimate: Callable[[CostEstimate], None] = lambda _estimate: None,
     on_step: Callable[[int, StepMetrics], None] = lambda _step, _metrics: None,
+    on_status: Callable[[Status], None] = lambda _status: None,
 ) -> RunRecord:
     """Trains a Conductor, or resumes the run in `output`.
 
@@ -80,33 +84,128 @@ def train(
         config: the training file's content.
         output: the run directory.
         pool: the workers, which are not trained; `pools.open_pool` opens those of the configuration.
-        stop_after: limits after which to end early.
+        last_step: the step of the run after which this call ends; by default the last of `grpo.steps`.
+        limits: hard caps: `usd` and `tokens` of the workers over all calls of the run, without cached replies, and
+            `seconds` of this call. A step that does not fit is discarded, and the state before it saved.
+        on_estimate: called before anything is spent, with the expected cost of the whole run.
         on_step: called after each step with its number, from 1, and its metrics.
+        on_status: called with the progress of everything between the metrics.
 
     Raises:
         ConfigError: the configuration does not fit the model, the task or the run directory, or needs a package that
-            is not installed.
+            is not installed; or a cap in dollars can't be enforced.
     """
-    started_at, stop_after = time.monotonic(), stop_after or StopAfter()
+    started_at, limits = time.monotonic(), limits or Limits()
+    last_step = min(last_step or config.grpo.steps, config.grpo.steps)
     _ensure_installed(config.keep.report_to)
-    setup = TrainingSetup(config, pool)
+    check_prices(pool, limits)
     state = PartialState(timeout=PROCESS_TIMEOUT)
     with state.main_process_first():
         run_dir = RunDir.open(output, config) if state.is_main_process else RunDir(output)
     record = run_dir.read_record()
-    if record is not None and record.step >= min(stop_after.step or config.grpo.steps, config.grpo.steps):
+    if record is not None and record.step >= last_step:
         return record
-    warm_start = run_warm_start(setup, config.warm_start, run_dir) if config.warm_start else None
-    trainer = _build_trainer(setup, run_dir)
-    for callback in (_MetricsCallback(on_step), _StopCallback(stop_after, started_at), CheckpointCallback()):
-        trainer.add_callback(callback)
-    checkpoint = run_dir.latest_checkpoint()
-    trainer.train(resume_from_checkpoint=None if checkpoint is None else str(checkpoint))
-    trainer.save_model(str(run_dir.final))
-    record = _build_record(config, trainer, warm_start, time.monotonic() - started_at)
-    if trainer.is_world_process_zero():
-        run_dir.write_record(record)
+    previous = run_dir.read_spending()
+    budget = RunBudget(limits, Amount(previous.usd, previous.tokens), share=state.num_processes)
+    progress = TrainProgress(on_status if state.is_main_process else lambda _status: None)
+    setup = TrainingSetup(config, pool, budget, progress)
+    progress.begin("loading the questions")
+    estimate = setup.estimate()
+    if state.is_main_process:
+        on_estimate(estimate)
+    call = _Call(setup, run_dir, last_step, on_step, started_at, previous)
+    record = call.run()
+    if state.is_main_process:
+        call.write(record)
     return record
+
+
+@dataclass
+class _Call:
+    """One call of `train`, which begins or resumes a run."""
+
+    setup: TrainingSetup
+    run_dir: RunDir
+    last_step: int
+    on_step: Callable[[int, StepMetrics], None]
+    started_at: float
+    previous: Spending
+    """What earlier calls have spent."""
+    steps: dict[int, StepMetrics] = field(default_factory=dict)
+
+    def run(self) -> RunRecord:
+        """Trains until the last step, or until a limit is reached."""
+        config = self.setup.config
+        warm_start = trainer = None
+        stopped = ""
+        try:
+            if config.warm_start:
+                warm_start = run_warm_start(self.setup, config.warm_start, self.run_dir)
+            trainer = self._build_trainer()
+            checkpoint = self.run_dir.latest_checkpoint()
+            trainer.train(resume_from_checkpoint=None if checkpoint is None else str(checkpoint))
+        except CapReachedError as error:
+            stopped = str(error)
+            if trainer is not None:
+                trainer.save_before_batch()
+        if trainer is not None:
+            trainer.save_model(str(self.run_dir.final))
+            logs = [row for row in trainer.state.log_history if "loss" in row]
+            self.steps = {row["step"]: parse_metrics(row) for row in logs}
+        stopped = stopped or (str(CapReachedError()) if self.setup.budget.is_over else "")
+        return self._build_record(warm_start, 0 if trainer is None else trainer.state.global_step, stopped)
+
+    def write(self, record: RunRecord) -> None:
+        """Writes the record, the metrics and the report."""
+        self.run_dir.write_spending(record.spending)
+        self.run_dir.write_metrics(self.steps)
+        self.run_dir.write_record(record)
+        write_report(record, self.steps, self.run_dir.report)
+
+    def _build_trainer(self) -> ConductorTrainer:
+        progress = self.setup.progress
+        progress.begin("loading the model")
+        trainer = _build_trainer(self.setup, self.run_dir)
+        trainer.add_callback(MetricsCallback(self.on_step))
+        trainer.add_callback(StopCallback(self.last_step))
+        trainer.add_callback(CheckpointCallback())
+        trainer.add_callback(StepEndCallback(self._save_spending))
+        return trainer
+
+    def _save_spending(self) -> None:
+        spending = self._spending()
+        if PartialState().is_main_process:
+            self.run_dir.write_spending(spending)
+
+    def _spending(self) -> Spending:
+        """Adds up the spending of all processes and of earlier calls."""
+        previous, amounts = self.previous, gather_object([self.setup.budget.spending])
+        return Spending(
+            usd=previous.usd + sum((amount.usd for amount in amounts), Decimal(0)),
+            tokens=previous.tokens + sum(amount.tokens for amount in amounts),
+            calls=previous.calls + sum(amount.calls for amount in amounts),
+        )
+
+    def _build_record(self, warm_start: WarmStartState | None, step: int, stopped: str) -> RunRecord:
+        metrics = list(self.steps.values())
+        return RunRecord(
+            config=self.setup.config.model_dump(mode="json"),
+            versions={name: version(name) for name in PACKAGES},
+            machine=_machine(),
+            warm_start=warm_start,
+            step=step,
+            seconds=time.monotonic() - self.started_at,
+            totals={name: sum(row.get(name, 0.0) for row in metrics) for name in USAGE_METRICS},
+            spending=self._spending(),
+            verdict=compute_verdict(metrics),
+            validation=tuple(row for row in self.run_dir.read_evaluations() if row.step <= step),
+            best=self.run_dir.read_best(),
+            stopped=stopped,
+        )
+
+
+def _machine() -> str:
+    return torch.cuda.get_device_name() if torch.cuda.is_available() else f"{processor() or machine()}, CPU only"
 
 
 def is_main_process() -> bool:
@@ -139,13 +238,19 @@ def _build_trainer(setup: TrainingSetup, run_dir: RunDir) -> ConductorTrainer:
     trainer = ConductorTrainer(
         model=loaded.model,
         processing_class=loaded.tokenizer,
-        rollout_function=RolloutFunction(instances, setup.rollout_scorer, loaded.plan_tokenizer, grammars=grammars),
+        rollout_function=RolloutFunction(
+            instances, setup.rollout_scorer, loaded.plan_tokenizer, grammars=grammars, progress=setup.progress
+        ),
+        loss_chunk=config.grpo.loss_chunk,
         reward_funcs=RewardFunction(config, instances, _read_references(config), log_plans=run_dir.write_plans),
-        args=_training_arguments(config, run_dir.path),
+        args=training_arguments(config, run_dir.path),
         train_dataset=Dataset.from_list([row for instance in instances for row in _dataset_rows(config, instance)]),
         peft_config=None if isinstance(loaded.model, PeftModel) else lora_config(config),
     )
     trainer.remove_callback(PrinterCallback)
+    if config.validation:
+        validator = Validator(setup, loaded.plan_tokenizer, grammars[0], run_dir)
+        trainer.add_callback(ValidationCallback(validator, trainer))
     return trainer
 
 
@@ -184,97 +289,3 @@ def _dataset_rows(config: TrainConfig, instance: PromptInstance) -> list[dict[st
 def _read_references(config: TrainConfig) -> dict[str, Reference]:
     references = read_lines(config.references, Reference) if config.references else []
     return {reference.id: reference for reference in references}
-
-
-def _training_arguments(config: TrainConfig, output: Path) -> GRPOConfig:
-    grpo, cuda = config.grpo, torch.cuda.is_available()
-    return GRPOConfig(
-        output_dir=str(output),
-        max_steps=grpo.steps,
-        per_device_train_batch_size=grpo.micro_batch,
-        gradient_accumulation_steps=accumulation_steps(config, PartialState().num_processes),
-        num_generations=grpo.rollouts,
-        max_completion_length=config.plan.max_tokens,
-        temperature=grpo.temperature,
-        shuffle_dataset=False,  # prompt instances are in random order already
-        learning_rate=grpo.learning_rate,
-        lr_scheduler_type=grpo.schedule,
-        warmup_steps=round(grpo.warmup * grpo.steps),
-        weight_decay=grpo.weight_decay,
-        max_grad_norm=grpo.max_grad_norm,
-        beta=grpo.kl,
-        epsilon=grpo.clip,
-        loss_type=grpo.loss,
-        scale_rewards=grpo.scale,
-        seed=config.seed,
-        use_cpu=not cuda,
-        bf16=config.dtype == "bfloat16",
-        dataloader_pin_memory=cuda,
-        gradient_checkpointing=config.gradient_checkpointing,
-        logging_steps=1,
-        disable_tqdm=True,
-        report_to=[reporter.value for reporter in config.keep.report_to] or "none",
-        save_steps=config.keep.every,
-        save_total_limit=config.keep.checkpoints,
-        **_vllm_arguments(config),
-    )
-
-
-def _vllm_arguments(config: TrainConfig) -> dict[str, Any]:
-    vllm = config.vllm
-    if vllm is None:
-        return {}
-    return {
-        "use_vllm": True,
-        "vllm_mode": vllm.mode,
-        "vllm_gpu_memory_utilization": vllm.memory,
-        "vllm_tensor_parallel_size": vllm.tensor_parallel,
-        "vllm_server_base_url": vllm.server,
-    }
-
-
-def _build_record(
-    config: TrainConfig, trainer: ConductorTrainer, warm_start: WarmStartState | None, seconds: float
-) -> RunRecord:
-    steps = [_parse_metrics(logs) for logs in trainer.state.log_history if "loss" in logs]
-    return RunRecord(
-        config=config.model_dump(mode="json"),
-        versions={name: version(name) for name in PACKAGES},
-        machine=torch.cuda.get_device_name() if torch.cuda.is_available() else f"{processor() or machine()}, CPU only",
-        warm_start=warm_start,
-        step=trainer.state.global_step,
-        seconds=seconds,
-        totals={name: sum(step.get(name, 0.0) for step in steps) for name in USAGE_METRICS},
-        verdict=compute_verdict(steps),
-    )
-
-
-def _parse_metrics(logs: Mapping[str, Any]) -> StepMetrics:
-    return {name.removeprefix(METRIC_PREFIX): float(value) for name, value in logs.items() if value is not None}
-
-
-class _MetricsCallback(TrainerCallback):  # type: ignore[misc, unused-ignore]
-    """Passes the logged metrics of each step to `on_step`."""
-
-    def __init__(self, on_step: Callable[[int, StepMetrics], None]) -> None:
-        self._on_step = on_step
-
-    def on_log(self, _args: Any, state: Any, _control: Any, *, logs: dict[str, Any], **_: Any) -> None:
-        """Reports logs that have a loss, which are those of a step."""
-        if state.is_world_process_zero and "loss" in logs:
-            self._on_step(state.global_step, _parse_metrics(logs))
-
-
-class _StopCallback(TrainerCallback):  # type: ignore[misc, unused-ignore]
-    """Ends this call early, with a checkpoint."""
-
-    def __init__(self, stop_after: StopAfter, started_at: float) -> None:
-        self._stop_after = stop_after
-        self._started_at = started_at
-
-    def on_step_end(self, _args: Any, state: Any, control: Any, **_: Any) -> None:
-        """Stops once a limit of `StopAfter` is reached."""
-        step, seconds = self._stop_after.step, self._stop_after.seconds
-        is_late = seconds is not None and time.monotonic() - self._started_at > seconds
-        if is_late or (step is not None and state.global_step >= step):
-            control.should_save = control.should_training_stop = True

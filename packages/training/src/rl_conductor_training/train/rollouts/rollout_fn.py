@@ -10,10 +10,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
+from accelerate.utils import gather_object
+
 from rl_conductor._internal.sync import run_sync
+from rl_conductor_training.spending import CapReachedError, RunBudget
 from rl_conductor_training.train.policy.grammar_constraint import GrammarConstraint
 from rl_conductor_training.train.policy.plan_tokenizer import PlanTokenizer
 from rl_conductor_training.train.policy.sampling import SampledPlan, sample_plans
+from rl_conductor_training.train.progress import TrainProgress
 from rl_conductor_training.train.prompt_instances import PromptInstance
 from rl_conductor_training.train.rollouts.scoring import RolloutScorer, ScoredPlan
 
@@ -52,6 +56,7 @@ class RolloutFunction:
         tokenizer: PlanTokenizer,
         *,
         grammars: Sequence[GrammarConstraint | None],
+        progress: TrainProgress,
     ) -> None:
         """Stores the inputs of all batches.
 
@@ -60,16 +65,23 @@ class RolloutFunction:
             scorer: executes plans and scores their answers.
             tokenizer: encodes prompts and decodes plans.
             grammars: the grammar of each round, or `None` for unconstrained sampling.
+            progress: reports sampling and running.
         """
         self._instances = instances
         self._scorer = scorer
         self._tokenizer = tokenizer
         self._grammars = grammars
+        self._progress = progress
         self._first_prompts: dict[Prompt, Prompt] = {}
         """For each prompt of a second round, the prompt of the first, which is a prefix of it."""
 
     def __call__(self, _prompts: Sequence[Any], trainer: Any) -> dict[str, Any]:
-        """Generates a rollout for each of `trainer.rollout_requests`, in this order."""
+        """Generates a rollout for each of `trainer.rollout_requests`, in this order.
+
+        Raises:
+            CapReachedError: a cap on the spending ended the batch, in this process or in another.
+        """
+        _ensure_within_caps(self._scorer.budget)
         requests: Sequence[RolloutRequest] = trainer.rollout_requests
         continued = {request.instance for request in requests if request.round == 2}
         instances = [self._instances[request.instance] for request in requests if request.round == 1]
@@ -79,6 +91,8 @@ class RolloutFunction:
             if continued
             else []
         )
+        _ensure_within_caps(self._scorer.budget)
+        self._begin(trainer, "updating the model")
         rounds = {1: iter(first), 2: iter(second)}
         return _columns([next(rounds[request.round]) for request in requests])
 
@@ -94,8 +108,10 @@ class RolloutFunction:
 
     def _run_first_round(self, instances: Sequence[PromptInstance], trainer: Any) -> list[Rollout]:
         prompts = [self._tokenizer.encode_prompt(instance.messages) for instance in instances]
+        self._begin(trainer, f"sampling {len(prompts)} plans")
         sampled = sample_plans(prompts, trainer, self._grammars[0], group_size=trainer.num_generations)
         texts = [self._tokenizer.decode_plan(plan.tokens) for plan in sampled]
+        self._begin(trainer, "running plans", len(texts))
         return list(map(Rollout, instances, prompts, sampled, run_sync(self._scorer.score_plans(instances, texts))))
 
     def _run_second_round(self, first: Sequence[Rollout], trainer: Any) -> list[Rollout]:
@@ -104,16 +120,27 @@ class RolloutFunction:
             self._tokenizer.encode_prompt(instances[row].messages) if row in instances else rollout.prompt
             for row, rollout in enumerate(first)
         ]
+        self._begin(trainer, f"sampling {len(prompts)} plans of the second round")
         # For all rows, with or without an answer, because every vLLM engine must get the same number of prompts.
         sampled = sample_plans(prompts, trainer, self._grammars[1], group_size=1)
         texts = [self._tokenizer.decode_plan(sampled[row].tokens) for row in instances]
         previous = [first[row].scored for row in instances]
+        self._begin(trainer, "running plans of the second round", len(texts))
         scored_plans = run_sync(self._scorer.score_plans(list(instances.values()), texts, previous))
         second = [replace(rollout, scored=None, previous=rollout.scored) for rollout in first]
         for row, scored in zip(instances, scored_plans, strict=True):
             second[row] = Rollout(instances[row], prompts[row], sampled[row], scored, previous=first[row].scored)
         self._first_prompts = {tuple(prompts[row]): tuple(first[row].prompt) for row in instances}
         return second
+
+    def _begin(self, trainer: Any, work: str, total: int = 0) -> None:
+        self._progress.begin(f"step {trainer.state.global_step + 1}: {work}", total)
+
+
+def _ensure_within_caps(budget: RunBudget) -> None:
+    """Raises `CapReachedError` in all processes if a cap is reached in one of them."""
+    if any(gather_object([budget.is_over])):
+        raise CapReachedError
 
 
 def _next_instance(rollout: Rollout) -> PromptInstance | None:

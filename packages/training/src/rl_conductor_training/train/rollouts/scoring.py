@@ -6,13 +6,14 @@ Needs no torch and computes no rewards.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Self
 
 from rl_conductor._internal.sync import PerLoop
+from rl_conductor.calls.scope import call_scope
 from rl_conductor.conductor import Conductor
-from rl_conductor.errors import ModelError, RunError, WorkflowError
+from rl_conductor.errors import LimitError, ModelError, RunError, WorkflowError
 from rl_conductor.models.scripted import ScriptedModel
 from rl_conductor.plan_text.parser import parse
 from rl_conductor.scoring import Scorer
@@ -20,6 +21,7 @@ from rl_conductor.trace.trace import PlanRecord, Round, StepResult, Trace
 from rl_conductor.types import Text, Usage, Value
 from rl_conductor.workflow.limits import Limits
 from rl_conductor.workflow.workflow import Workflow
+from rl_conductor_training.spending import RunBudget
 from rl_conductor_training.train.prompt_instances import PromptInstance
 
 
@@ -109,6 +111,10 @@ class RolloutScorer:
     """Maximum retries of a call after a transient error (supplement: 5)."""
     concurrency: int = 64
     """Maximum number of plans that are executed at the same time."""
+    budget: RunBudget = field(default_factory=lambda: RunBudget(Limits()))
+    """The caps that all runs share; a plan that a cap ended is masked."""
+    on_plan: Callable[[], None] = lambda: None
+    """Called for each plan once it is scored."""
     _semaphores: PerLoop[asyncio.Semaphore] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -118,7 +124,13 @@ class RolloutScorer:
         self, instances: Sequence[PromptInstance], texts: Sequence[str], previous: Sequence[ScoredPlan | None] = ()
     ) -> list[ScoredPlan]:
         """Scores each text as a plan for the instance at its position; see `score_plan`."""
-        return list(await asyncio.gather(*map(self.score_plan, instances, texts, previous or (None,) * len(texts))))
+
+        async def score(instance: PromptInstance, text: str, before: ScoredPlan | None) -> ScoredPlan:
+            scored = await self.score_plan(instance, text, before)
+            self.on_plan()
+            return scored
+
+        return list(await asyncio.gather(*map(score, instances, texts, previous or (None,) * len(texts))))
 
     async def score_plan(self, instance: PromptInstance, text: str, previous: ScoredPlan | None = None) -> ScoredPlan:
         """Scores `text` as a plan for `instance`.
@@ -135,8 +147,12 @@ class RolloutScorer:
         if workflow is None:
             assert previous is not None  # the first round's space has no empty plan
             return ScoredPlan(text=text, accepts=True, score=previous.score, explanation=previous.explanation)
+        record = PlanRecord(source="planner", text=text, workflow=workflow)
         async with self._semaphores.get():
-            return await self._run(instance, PlanRecord(source="planner", text=text, workflow=workflow))
+            if not self.budget.is_over:
+                with call_scope(self.budget.calls):
+                    return await self._run(instance, record)
+        return ScoredPlan(text=text, workflow=workflow, explanation="a cap of the training run is used up")
 
     async def _run(self, instance: PromptInstance, plan: PlanRecord) -> ScoredPlan:
         planner = ScriptedModel("unused: the run resumes with a plan")
@@ -150,7 +166,11 @@ class RolloutScorer:
             trace = await conductor.run(instance.sample.question, resume=rounds, limits=limits)
         except RunError as error:
             trace = error.trace
+        except LimitError as error:
+            self.budget.is_exhausted = True
+            return ScoredPlan(text=plan.text, workflow=plan.workflow, explanation=str(error))
         last_round = trace.model_copy(update={"rounds": trace.rounds[-1:]})
+        self.budget.settle(last_round)
         fields = {
             "text": plan.text,
             "workflow": plan.workflow,
@@ -163,6 +183,9 @@ class RolloutScorer:
             return ScoredPlan(**fields, score=0.0 if only_out_of_tokens(last_round) else None, explanation=failure)
         try:
             score = await self.scorer(instance.sample, trace.text)
+        except LimitError as error:  # of a judge
+            self.budget.is_exhausted = True
+            return ScoredPlan(**fields, explanation=str(error))
         except ModelError as error:
             return ScoredPlan(**fields, explanation=f"the answer could not be scored: {error}")
         return ScoredPlan(**fields, round=trace.rounds[-1], score=score.value, explanation=score.explanation)

@@ -13,13 +13,15 @@ from typing import Any, NamedTuple
 
 import torch
 from accelerate import PartialState
+from accelerate.utils import gather_object
 from peft import get_peft_model
-from transformers import PrinterCallback, Trainer, TrainingArguments
+from transformers import PrinterCallback, Trainer, TrainerCallback, TrainingArguments
 
 from rl_conductor._internal.jsonl import read_lines, read_value, write_lines, write_value
 from rl_conductor.plan_text.forms import render
 from rl_conductor.pool.pool import WorkerPool
 from rl_conductor.scoring import Sample
+from rl_conductor_training.spending import CapReachedError
 from rl_conductor_training.train.checkpoints import CheckpointCallback
 from rl_conductor_training.train.config import TrainConfig, WarmStartSettings
 from rl_conductor_training.train.policy.grammar_constraint import GrammarConstraint
@@ -47,15 +49,19 @@ def run_warm_start(setup: TrainingSetup, settings: WarmStartSettings, run_dir: R
 
     Raises:
         ConfigError: there is no plan with a right answer.
+        CapReachedError: a cap of the run is used up.
     """
     state_file = run_dir.warm_start / "warmth.json"
     if state_file.exists():
         return read_value(state_file, WarmStartState)
+    setup.progress.begin("loading the model")
     loaded = load_model(setup.config.model, dtype=setup.config.weight_dtype)
     demonstrations = _load_demonstrations(setup, settings, run_dir, loaded)
     trainer = _build_trainer(setup, settings, run_dir, loaded, demonstrations)
     checkpoint = latest_complete_checkpoint(run_dir.warm_start)
     trainer.train(resume_from_checkpoint=None if checkpoint is None else str(checkpoint))
+    if trainer.state.global_step < settings.steps:
+        raise CapReachedError
     trainer.save_model(str(run_dir.warm_start))
     state = WarmStartState(
         plans=len(demonstrations),
@@ -105,11 +111,22 @@ def _plan_text(demonstration: Demonstration, instance: PromptInstance, roles: Ma
 def _load_demonstrations(
     setup: TrainingSetup, settings: WarmStartSettings, run_dir: RunDir, loaded: LoadedModel
 ) -> list[Demonstration]:
-    """Collects demonstrations in the main process, into a file from which an interrupted run resumes."""
+    """Collects demonstrations in the main process, into a file from which an interrupted run resumes.
+
+    Raises:
+        CapReachedError: a cap of the run is used up.
+    """
     file = run_dir.warm_start / "plans.jsonl"
-    with PartialState().main_process_first():
-        if not file.exists():
-            write_lines(file, collect_demonstrations(setup, settings, loaded))
+    state = PartialState()
+    is_over = False
+    with state.main_process_first():
+        if state.is_main_process and not file.exists():
+            try:
+                write_lines(file, collect_demonstrations(setup, settings, loaded))
+            except CapReachedError:
+                is_over = True
+    if any(gather_object([is_over])):
+        raise CapReachedError
     return read_lines(file, Demonstration)
 
 
@@ -124,6 +141,7 @@ def _build_trainer(
     instance = setup.prompt_instances(1)[0]
     trainer = _SftTrainer(
         grammar=loaded.compile_grammar(instance.space, instance.plan.form) if config.plan.grammar else None,
+        chunk=config.grpo.loss_chunk,
         model=get_peft_model(loaded.model, lora) if lora else loaded.model,
         processing_class=loaded.tokenizer,
         train_dataset=build_examples(setup, settings, loaded, demonstrations),
@@ -132,21 +150,49 @@ def _build_trainer(
     )
     trainer.remove_callback(PrinterCallback)
     trainer.add_callback(CheckpointCallback())
+    trainer.add_callback(_WarmStartCallback(setup))
     return trainer
 
 
 class _SftTrainer(Trainer):  # type: ignore[misc, unused-ignore]
     """Maximizes the likelihood of plans, under the grammar that they are sampled by."""
 
-    def __init__(self, *, grammar: GrammarConstraint | None, **options: Any) -> None:
+    def __init__(self, *, grammar: GrammarConstraint | None, chunk: int | None, **options: Any) -> None:
         super().__init__(**options)
         self._grammar = grammar
+        self._chunk = chunk
 
     def compute_loss(self, model: Any, inputs: dict[str, list[list[int]]], **_: Any) -> torch.Tensor:
         """Computes the mean negative log-likelihood of a token; forced tokens count as 0."""
         share_prefix = not self.args.gradient_checkpointing
-        plans = plan_logprobs(model, **inputs, temperature=1.0, grammar=self._grammar, share_prefix=share_prefix)
+        plans = plan_logprobs(
+            model,
+            inputs["prompts"],
+            inputs["plans"],
+            temperature=1.0,
+            grammar=self._grammar,
+            share_prefix=share_prefix,
+            chunk=self._chunk,
+        )
         return -torch.cat([plan.log_probs for plan in plans]).mean()
+
+
+class _WarmStartCallback(TrainerCallback):  # type: ignore[misc, unused-ignore]
+    """Reports the supervised steps, and ends them with a checkpoint when the time is over."""
+
+    def __init__(self, setup: TrainingSetup) -> None:
+        self._setup = setup
+
+    def on_train_begin(self, _args: Any, state: Any, _control: Any, **_: Any) -> None:
+        """Begins the stage, where an interrupted one ended."""
+        self._setup.progress.begin("warm start: supervised steps", state.max_steps)
+        self._setup.progress.advance(state.global_step)
+
+    def on_step_end(self, _args: Any, _state: Any, control: Any, **_: Any) -> None:
+        """Counts the step, and stops at the cap in minutes."""
+        self._setup.progress.advance()
+        if any(gather_object([self._setup.budget.is_over])):
+            control.should_save = control.should_training_stop = True
 
 
 def _collate(examples: Sequence[SftExample]) -> dict[str, list[list[int]]]:

@@ -17,6 +17,7 @@ from rl_conductor.planning.worked_examples import EXAMPLES
 from rl_conductor.scoring import Sample
 from rl_conductor.types import Value
 from rl_conductor.workflow.workflow import PlanSpace, Step, Workflow
+from rl_conductor_training.spending import CapReachedError
 from rl_conductor_training.train.config import WarmStartSettings
 from rl_conductor_training.train.policy.model_loading import LoadedModel
 from rl_conductor_training.train.policy.sampling import generate
@@ -50,6 +51,7 @@ def collect_demonstrations(
 
     Raises:
         ConfigError: there is none, or one that the trained policy can't write.
+        CapReachedError: a cap of the run is used up.
     """
     candidates = (
         read_lines(settings.plans, Demonstration) if settings.plans else _sample_candidates(setup, settings, loaded)
@@ -136,8 +138,12 @@ def _sample_candidates(setup: TrainingSetup, settings: WarmStartSettings, loaded
         for instance in setup.prompt_instances(settings.questions, **overrides)
         for _ in range(settings.samples)
     ]
+    setup.progress.begin("warm start: sampling plans", len(instances) if by_model else 0)
     texts = _model_plans(setup, instances, loaded) if by_model else _random_plans(setup, settings, instances)
+    setup.progress.begin("warm start: running plans", len(instances))
     scored_plans = run_sync(setup.rollout_scorer.score_plans(instances, texts))
+    if setup.budget.is_over:
+        raise CapReachedError
     return [
         Demonstration(question=instance.sample.question, workflow=scored.workflow, score=scored.score)
         for instance, scored in zip(instances, scored_plans, strict=True)
@@ -165,8 +171,8 @@ def _model_plans(setup: TrainingSetup, instances: Sequence[PromptInstance], load
     torch.manual_seed(setup.config.seed)
     prompts = [loaded.plan_tokenizer.encode_prompt(instance.messages) for instance in instances]
     batches = [prompts[start : start + BATCH_SIZE] for start in range(0, len(prompts), BATCH_SIZE)]
-    return [
-        loaded.plan_tokenizer.decode_plan(plan)
-        for batch in batches
-        for plan in generate(loaded.model, batch, config, grammar)
-    ]
+    texts: list[str] = []
+    for batch in batches:
+        texts += [loaded.plan_tokenizer.decode_plan(plan) for plan in generate(loaded.model, batch, config, grammar)]
+        setup.progress.advance(len(batch))
+    return texts

@@ -1,0 +1,63 @@
+"""Translates a training file to the arguments of TRL's trainer."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import torch
+from accelerate import PartialState
+from trl import GRPOConfig
+
+from rl_conductor_training.train.config import TrainConfig
+from rl_conductor_training.train.rollouts.batches import accumulation_steps
+
+
+def training_arguments(config: TrainConfig, output: Path) -> GRPOConfig:
+    """Builds the arguments for a run in the folder `output`."""
+    grpo, cuda = config.grpo, torch.cuda.is_available()
+    return GRPOConfig(
+        output_dir=str(output),
+        max_steps=grpo.steps,
+        per_device_train_batch_size=grpo.micro_batch,
+        gradient_accumulation_steps=accumulation_steps(config, PartialState().num_processes),
+        num_generations=grpo.rollouts,
+        max_completion_length=config.plan.max_tokens,
+        temperature=grpo.temperature,
+        shuffle_dataset=False,  # prompt instances are in random order already
+        learning_rate=grpo.learning_rate,
+        lr_scheduler_type=grpo.schedule,
+        warmup_steps=round(grpo.warmup * grpo.steps),
+        weight_decay=grpo.weight_decay,
+        max_grad_norm=grpo.max_grad_norm,
+        beta=grpo.kl,
+        epsilon=grpo.clip,
+        loss_type=grpo.loss,
+        scale_rewards=grpo.scale,
+        seed=config.seed,
+        use_cpu=not cuda,
+        bf16=config.dtype == "bfloat16",
+        dataloader_pin_memory=cuda,
+        gradient_checkpointing=config.gradient_checkpointing,
+        logging_steps=1,
+        disable_tqdm=True,
+        report_to=[reporter.value for reporter in config.keep.report_to] or "none",
+        save_steps=config.keep.every,
+        save_total_limit=config.keep.checkpoints,
+        **_vllm_arguments(config),
+    )
+
+
+def _vllm_arguments(config: TrainConfig) -> dict[str, Any]:
+    vllm = config.vllm
+    if vllm is None:
+        return {}
+    return {
+        "use_vllm": True,
+        "vllm_mode": vllm.mode,
+        "vllm_gpu_memory_utilization": vllm.memory,
+        "vllm_tensor_parallel_size": vllm.tensor_parallel,
+        "vllm_server_base_url": vllm.server,
+        "vllm_enable_sleep_mode": vllm.sleep,
+        "vllm_max_model_length": vllm.context_length,
+    }

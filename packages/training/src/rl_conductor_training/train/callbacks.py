@@ -1,0 +1,53 @@
+"""Callbacks of TRL's trainer: metrics, early stops and spending."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from transformers import TrainerCallback
+
+METRIC_PREFIX = "plans/"
+
+StepMetrics = dict[str, float]
+"""The metrics of a step: those of `step_metrics`, and TRL's own."""
+
+
+class MetricsCallback(TrainerCallback):  # type: ignore[misc, unused-ignore]
+    """Passes the logged metrics of each step to `on_step`."""
+
+    def __init__(self, on_step: Callable[[int, StepMetrics], None]) -> None:
+        self._on_step = on_step
+
+    def on_log(self, _args: Any, state: Any, _control: Any, *, logs: dict[str, Any], **_: Any) -> None:
+        """Reports logs that have a loss, which are those of a step."""
+        if state.is_world_process_zero and "loss" in logs:
+            self._on_step(state.global_step, parse_metrics(logs))
+
+
+class StopCallback(TrainerCallback):  # type: ignore[misc, unused-ignore]
+    """Ends this call early, with a checkpoint."""
+
+    def __init__(self, last_step: int) -> None:
+        self._last_step = last_step
+
+    def on_step_end(self, _args: Any, state: Any, control: Any, **_: Any) -> None:
+        """Stops after the last step of this call."""
+        if state.global_step >= self._last_step:
+            control.should_save = control.should_training_stop = True
+
+
+class StepEndCallback(TrainerCallback):  # type: ignore[misc, unused-ignore]
+    """Calls `on_step_end` after each step, in every process."""
+
+    def __init__(self, on_step_end: Callable[[], None]) -> None:
+        self._on_step_end = on_step_end
+
+    def on_step_end(self, _args: Any, _state: Any, _control: Any, **_: Any) -> None:
+        """Calls the function."""
+        self._on_step_end()
+
+
+def parse_metrics(logs: Mapping[str, Any]) -> StepMetrics:
+    """Converts the logs of a step; metrics without a value are left out."""
+    return {name.removeprefix(METRIC_PREFIX): float(value) for name, value in logs.items() if value is not None}

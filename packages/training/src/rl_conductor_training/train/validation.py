@@ -1,0 +1,172 @@
+"""Validation during training: scores the policy on questions that it is not trained on, and keeps the best model.
+
+Plans are sampled like those of training, `validation.rollouts` for each question, with a random state of their own: a
+run with validation takes the same steps as one without.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from accelerate import PartialState
+from accelerate.utils import gather_object
+from transformers import TrainerCallback
+
+from rl_conductor._internal.sync import run_sync
+from rl_conductor.types import total
+from rl_conductor_training.spending import CapReachedError
+from rl_conductor_training.tasks.groups import group_of
+from rl_conductor_training.train.policy.grammar_constraint import GrammarConstraint
+from rl_conductor_training.train.policy.plan_tokenizer import PlanTokenizer
+from rl_conductor_training.train.policy.sampling import sample_plans
+from rl_conductor_training.train.prompt_instances import PromptInstance
+from rl_conductor_training.train.rollouts.scoring import ScoredPlan
+from rl_conductor_training.train.run_dir import Evaluation, RunDir
+from rl_conductor_training.train.setup import TrainingSetup
+
+if TYPE_CHECKING:
+    from rl_conductor_training.train.trainer import ConductorTrainer
+
+ScoredRow = tuple[int, ScoredPlan]
+"""The index of a question and a scored plan for it."""
+
+
+class Validator:
+    """Evaluates the policy on the validation questions."""
+
+    def __init__(
+        self, setup: TrainingSetup, tokenizer: PlanTokenizer, grammar: GrammarConstraint | None, run_dir: RunDir
+    ) -> None:
+        assert setup.config.validation is not None
+        self.settings = setup.config.validation
+        self.run_dir = run_dir
+        self._setup = setup
+        self._tokenizer = tokenizer
+        self._grammar = grammar
+
+    def is_due(self, step: int) -> bool:
+        """Returns whether the policy is evaluated after `step`: before the first step, at intervals and at the end."""
+        return step % self.settings.every == 0 or step == self._setup.config.grpo.steps
+
+    def evaluate(self, trainer: ConductorTrainer) -> Evaluation | None:
+        """Evaluates the current policy; returns `None` if no plan could be judged.
+
+        Raises:
+            CapReachedError: a cap of the run is used up, in this process or in another.
+        """
+        started_at = time.monotonic()
+        rows = self._sample_and_score(trainer)
+        if any(gather_object([self._setup.budget.is_over])):
+            raise CapReachedError
+        all_rows: list[ScoredRow] = gather_object(rows)
+        seconds = time.monotonic() - started_at
+        return summarize(all_rows, self._setup.validation_instances, trainer.state.global_step, seconds)
+
+    def _sample_and_score(self, trainer: ConductorTrainer) -> list[ScoredRow]:
+        """Samples and scores the plans of this process's share of the questions."""
+        instances, config, process = self._setup.validation_instances, self._setup.config, PartialState()
+        share = math.ceil(len(instances) / process.num_processes)
+        start = process.process_index * share
+        # Every process samples the same number of plans, because engines sample together; surplus ones are not run.
+        picked = [instances[(start + offset) % len(instances)] for offset in range(share)]
+        repeated = [instance for instance in picked for _ in range(self.settings.rollouts)]
+        texts = self._sample(trainer, repeated, batch_size=self.settings.rollouts * config.grpo.questions)
+        count = min(max(len(instances) - start, 0), share) * self.settings.rollouts
+        self._setup.progress.begin(f"validation after step {trainer.state.global_step}: running plans", count)
+        scorer = self._setup.rollout_scorer
+        scored = run_sync(scorer.score_plans(repeated[:count], texts[:count]))
+        light = [plan.model_copy(update={"round": None}) for plan in scored]
+        return [(instance.index, plan) for instance, plan in zip(repeated[:count], light, strict=True)]
+
+    def _sample(self, trainer: ConductorTrainer, instances: Sequence[PromptInstance], *, batch_size: int) -> list[str]:
+        self._setup.progress.begin(f"validation after step {trainer.state.global_step}: sampling plans", len(instances))
+        texts: list[str] = []
+        with trainer.sampling_state(seed=self._setup.config.seed):
+            for start in range(0, len(instances), batch_size):
+                batch = instances[start : start + batch_size]
+                prompts = [self._tokenizer.encode_prompt(instance.messages) for instance in batch]
+                plans = sample_plans(prompts, trainer, self._grammar, group_size=self.settings.rollouts)
+                texts += [self._tokenizer.decode_plan(plan.tokens) for plan in plans]
+                self._setup.progress.advance(len(batch))
+        return texts
+
+
+class ValidationCallback(TrainerCallback):  # type: ignore[misc, unused-ignore]
+    """Evaluates at intervals, and saves the model with the best score so far in `best/`."""
+
+    def __init__(self, validator: Validator, trainer: ConductorTrainer) -> None:
+        self._validator = validator
+        self._trainer = trainer
+
+    def on_train_begin(self, _args: Any, state: Any, _control: Any, **_: Any) -> None:
+        """Evaluates the model that training begins with, or that an interrupted call left without."""
+        steps = {evaluation.step for evaluation in self._validator.run_dir.read_evaluations()}
+        if self._validator.is_due(state.global_step) and state.global_step not in steps:
+            self._evaluate()
+
+    def on_step_end(self, _args: Any, state: Any, control: Any, **_: Any) -> None:
+        """Evaluates if it is time; a cap that is reached ends the run here, with a checkpoint."""
+        if not self._validator.is_due(state.global_step):
+            return
+        try:
+            self._evaluate()
+        except CapReachedError:
+            control.should_save = control.should_training_stop = True
+
+    def _evaluate(self) -> None:
+        trainer, run_dir = self._trainer, self._validator.run_dir
+        evaluation = self._validator.evaluate(trainer)
+        if evaluation is None:
+            return
+        trainer.log_validation(evaluation)
+        best = run_dir.read_best()
+        trainer.accelerator.wait_for_everyone()  # nobody replaces the best model while another process reads it
+        if best is None or evaluation.score > best.score:
+            trainer.save_model(str(run_dir.unfinished_best))
+            if trainer.is_world_process_zero():
+                run_dir.replace_best(evaluation)
+        if trainer.is_world_process_zero():
+            run_dir.write_evaluation(evaluation)
+        trainer.accelerator.wait_for_everyone()
+
+
+def summarize(
+    rows: Sequence[ScoredRow], instances: Sequence[PromptInstance], step: int, seconds: float
+) -> Evaluation | None:
+    """Averages the scores of plans over questions; masked plans are left out."""
+    by_question: dict[int, list[float]] = {}
+    for index, plan in rows:
+        if not plan.masked:
+            by_question.setdefault(index, []).append(plan.score or 0.0)
+    if not by_question:
+        return None
+    means = {index: sum(scores) / len(scores) for index, scores in by_question.items()}
+    groups = [group_of(instances[index].sample) for index in means]
+    plans = [plan for _, plan in rows]
+    usage = total(plan.usage for plan in plans)
+    return Evaluation(
+        step=step,
+        score=sum(means.values()) / len(means),
+        error=clustered_error(list(means.values()), groups),
+        valid=sum(plan.valid for plan in plans) / len(plans),
+        questions=len(means),
+        plans=sum(map(len, by_question.values())),
+        usd=float(usage.cost),
+        tokens=usage.total_tokens,
+        seconds=seconds,
+    )
+
+
+def clustered_error(values: Sequence[float], groups: Sequence[str]) -> float | None:
+    """Computes the standard error of a mean whose values depend on each other within a group; `None` for one group."""
+    mean = sum(values) / len(values)
+    sums: dict[str, float] = {}
+    for value, group in zip(values, groups, strict=True):
+        sums[group] = sums.get(group, 0.0) + value - mean
+    if len(sums) < 2:
+        return None
+    correction = len(sums) / (len(sums) - 1)
+    return math.sqrt(correction * sum(deviation**2 for deviation in sums.values())) / len(values)
