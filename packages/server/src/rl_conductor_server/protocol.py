@@ -40,6 +40,10 @@ class ResponseState(Value):
     """The id of the conversation to which this request belongs."""
     first: str | None = None
     """The first run of the chain of responses that this request continues."""
+    turn: str | None = None
+    """The turn for which the conversation is locked; see `ConversationStore`."""
+    input_digest: str | None = None
+    """SHA-256 of the messages without those of the conversation, which is longer when the request is repeated."""
 
 
 class ParsedRequest(Value):

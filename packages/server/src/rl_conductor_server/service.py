@@ -14,7 +14,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from rl_conductor_server.api.adapter import ApiAdapter, ResponseHeader
+from rl_conductor_server.api.adapter import ApiAdapter, HistoryContext
 from rl_conductor_server.api.body import (
     content_length,
     read_idempotency_key,
@@ -23,6 +23,7 @@ from rl_conductor_server.api.body import (
     wants_cached,
 )
 from rl_conductor_server.api.body_limits import BodyBudget, check_counts
+from rl_conductor_server.api.headers import http_headers, response_header
 from rl_conductor_server.api.results import Results
 from rl_conductor_server.api.sse import EventStream, encode_frames, wait_started
 from rl_conductor_server.auth.budgets import KeyBudget
@@ -39,6 +40,7 @@ from rl_conductor_server.runs.admission import Admission
 from rl_conductor_server.runs.handle import RunHandle
 from rl_conductor_server.runs.registry import RunRegistry
 from rl_conductor_server.runs.request import AdmittedRequest, admit
+from rl_conductor_server.runs.resources import RequestResources
 from rl_conductor_server.settings import Settings, StoreEntry
 from rl_conductor_server.shutdown import ShutdownEvent
 from rl_conductor_server.store import Arm, Store, StoreUnavailableError, StoreUnreachableError
@@ -191,12 +193,12 @@ class Service:
         key = self.keys.authenticate(http)
         add_log_fields(http, key=key.name)
         key.check_rate()
-        with ExitStack() as subscriptions:
+        with RequestResources() as resources:
             body = await self._read_body(http)
-            subscriptions.enter_context(self.bodies.reserve(len(body)))
+            resources.enter_context(self.bodies.reserve(len(body)))
             parsed = await self._parse(body, adapter)
-            parsed = await adapter.add_history(parsed, self.store, key=key.name, limits=self.settings.intake)
-            return await self._answer(http, adapter, key, parsed, subscriptions)
+            parsed = await self._add_history(adapter, parsed, key, read_idempotency_key(http), resources)
+            return await self._answer(http, adapter, key, parsed, resources)
 
     async def read(self, http: Request, adapter: ApiAdapter) -> ParsedRequest:
         """Reads and parses a request that is answered without a run. Raises `ApiError`."""
@@ -227,29 +229,30 @@ class Service:
         Raises:
             ConductorError: the request is rejected, or there is no answer.
         """
-        with self.bodies.reserve(len(body)):
-            admitted = await self._admit_item(adapter, key, body, idempotency_key)
+        with RequestResources() as resources:
+            resources.enter_context(self.bodies.reserve(len(body)))
             await key.wait_for_rate()
+            admitted = await self._admit_item(adapter, key, body, idempotency_key, resources)
             runs = list[RunHandle]()
             try:
                 for request in admitted:
-                    runs.append(await self._start(adapter, request))
+                    runs.append(await self._start(adapter, request, resources.turn))
                 results = Results(await asyncio.gather(*(run.result() for run in runs)))
             except asyncio.CancelledError:
                 tasks = [self.runs.cancel(run.id) for run in runs]
                 await asyncio.gather(*(task for task in tasks if task), return_exceptions=True)
                 raise
-        response = adapter.response(admitted[0].parsed, _header(runs, admitted[0].model), results)
+        response = adapter.response(admitted[0].parsed, response_header(runs, admitted[0].model), results)
         return CompletedRequest(response, runs[0].id)
 
     async def _admit_item(
-        self, adapter: ApiAdapter, key: ApiKey, body: bytes, idempotency_key: str
+        self, adapter: ApiAdapter, key: ApiKey, body: bytes, idempotency_key: str, resources: RequestResources
     ) -> list[AdmittedRequest]:
         parsed = await self._parse(body, adapter)
         for field, is_set in (("stream", parsed.stream), ("background", parsed.is_background)):
             if is_set:
                 raise invalid_request(f"{field} can't be used in a batch; leave it out", param=field)
-        parsed = await adapter.add_history(parsed, self.store, key=key.name, limits=self.settings.intake)
+        parsed = await self._add_history(adapter, parsed, key, idempotency_key, resources)
         admitted = await self._admit(adapter, key, parsed, idempotency_key, reads_cache=False)
         if admitted[0].is_checked:
             raise invalid_request(
@@ -259,8 +262,26 @@ class Service:
             )
         return admitted
 
+    async def _add_history(
+        self,
+        adapter: ApiAdapter,
+        parsed: ParsedRequest,
+        key: ApiKey,
+        idempotency_key: str | None,
+        resources: RequestResources,
+    ) -> ParsedRequest:
+        """Adds the turns before a request; `resources` has them until the request ends. Raises `ApiError`."""
+
+        def reserve(size: int) -> None:
+            resources.enter_context(self.bodies.reserve(size))
+
+        context = HistoryContext(self.store, key.name, self.settings.intake, idempotency_key, reserve)
+        parsed = await adapter.add_history(parsed, context)
+        resources.turn.callback(adapter.end_turn, parsed, self.store)
+        return parsed
+
     async def _answer(
-        self, http: Request, adapter: ApiAdapter, key: ApiKey, parsed: ParsedRequest, subscriptions: ExitStack
+        self, http: Request, adapter: ApiAdapter, key: ApiKey, parsed: ParsedRequest, resources: RequestResources
     ) -> Response:
         admitted = await self._admit(adapter, key, parsed, read_idempotency_key(http), reads_cache=wants_cached(http))
         if parsed.is_background and admitted[0].is_checked:
@@ -269,7 +290,7 @@ class Service:
                 "they have checked it",
                 param="background",
             )
-        return await run_until_disconnect(http.receive, self._respond(adapter, admitted, subscriptions))
+        return await run_until_disconnect(http.receive, self._respond(adapter, admitted, resources))
 
     async def _admit(
         self, adapter: ApiAdapter, key: ApiKey, parsed: ParsedRequest, idempotency_key: str | None, *, reads_cache: bool
@@ -299,29 +320,30 @@ class Service:
         earlier = await self.store.find_arm(key.name, idempotency_key) if idempotency_key is not None else None
         return earlier or self.canaries.assign_arm(experiment, key.name, parsed)
 
-    async def _start(self, adapter: ApiAdapter, request: AdmittedRequest) -> RunHandle:
+    async def _start(self, adapter: ApiAdapter, request: AdmittedRequest, turn: ExitStack) -> RunHandle:
         run = await self.runs.start(request)
         adapter.record(request.parsed, run, self.store, key=request.key.name, is_checked=request.is_checked)
+        turn.pop_all()  # the run ends it
         return run
 
     async def _respond(
-        self, adapter: ApiAdapter, admitted: Sequence[AdmittedRequest], subscriptions: ExitStack
+        self, adapter: ApiAdapter, admitted: Sequence[AdmittedRequest], resources: RequestResources
     ) -> Response:
         runs = []
         for request in admitted:
-            run = await self._start(adapter, request)
-            subscriptions.enter_context(run.subscribe())
+            run = await self._start(adapter, request, resources.turn)
+            resources.enter_context(run.subscribe())
             runs.append(run)
         parsed, model = admitted[0].parsed, admitted[0].model
-        header = _header(runs, model)
-        headers = _headers(runs, parsed, model.arm)
+        header = response_header(runs, model)
+        headers = http_headers(runs, parsed, model.arm)
         if admitted[0].cache_digest is not None:
             headers["x-conductor-cache"] = "hit" if all(run.is_cached for run in runs) else "miss"
         if parsed.stream:
             await wait_started(runs)
             frames = encode_frames(parsed, adapter.stream(parsed, header), runs)
             timeout = self.settings.intake.client_seconds
-            return EventStream(frames, timeout=timeout, on_close=subscriptions.pop_all().close, headers=headers)
+            return EventStream(frames, timeout=timeout, on_close=resources.pop_all().close, headers=headers)
         if parsed.is_background and not runs[0].is_replayed:
             await self.store.write_queue.flush()
             return JSONResponse(adapter.response(parsed, header, Results(())), headers=headers)
@@ -366,19 +388,3 @@ async def _repeat(work: Callable[[], Awaitable[None]], seconds: float) -> None:
         except Exception:  # the next call may succeed; without it, other servers would take over the runs of this one
             log.exception("upkeep failed")
         await asyncio.sleep(seconds)
-
-
-def _header(runs: Sequence[RunHandle], model: ServedModel) -> ResponseHeader:
-    return ResponseHeader(runs[0].id, int(runs[0].created), model.pinned, model.fingerprint)
-
-
-def _headers(runs: Sequence[RunHandle], parsed: ParsedRequest, arm: Arm | None) -> dict[str, str]:
-    run = runs[0].id
-    headers = {"x-request-id": run, "request-id": run, "x-conductor-run": run}
-    if any(handle.is_replayed for handle in runs):
-        headers["idempotent-replayed"] = "true"
-    if parsed.ignored:
-        headers["x-conductor-ignored"] = ", ".join(parsed.ignored)
-    if arm:
-        headers["x-conductor-side"] = arm
-    return headers

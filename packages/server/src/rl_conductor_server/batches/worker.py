@@ -11,6 +11,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from rl_conductor_server.api.adapter import ApiAdapter
 from rl_conductor_server.api.openai_chat.endpoint import ChatCompletions
+from rl_conductor_server.api.openai_responses.conversation import LOCKED
 from rl_conductor_server.api.openai_responses.endpoint import Responses
 from rl_conductor_server.errors import to_api_error
 from rl_conductor_server.service import Service
@@ -24,8 +25,8 @@ POLL_SECONDS = 1.0
 MAX_RETRIES = 5
 """How often an item is tried again that was rejected because of overload or a rate limit."""
 MAX_RETRY_DELAY = 60.0
-BUSY = "busy"
-"""The code of an error because requests of clients take all the room; then an item waits, however long."""
+WAITING = ("busy", LOCKED)
+"""Codes of errors because of other requests in progress; then an item waits, however long."""
 ADAPTERS: dict[str, ApiAdapter] = {"/v1/chat/completions": ChatCompletions(), "/v1/responses": Responses()}
 
 
@@ -133,7 +134,7 @@ class BatchWorker:
                     log.exception("a request of %s failed", item.batch)
             if failure.code == "stopping":
                 raise asyncio.CancelledError
-            retries += failure.code != BUSY
+            retries += failure.code not in WAITING
             if failure.retry_after is None or retries > MAX_RETRIES:
                 body = adapter.error_body(failure)
                 place = item.batch, item.line, item.custom_id

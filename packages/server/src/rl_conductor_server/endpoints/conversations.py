@@ -10,7 +10,7 @@ from fastapi import APIRouter, Path, Query, Request
 from pydantic import Field
 
 from rl_conductor_server.api.body import read_json
-from rl_conductor_server.api.openai_responses.conversation import conversation_not_found
+from rl_conductor_server.api.openai_responses.conversation import conversation_locked, conversation_not_found
 from rl_conductor_server.api.openai_responses.items import input_item
 from rl_conductor_server.api.openai_responses.schema import Item
 from rl_conductor_server.endpoints.dependencies import Caller, ServiceDependency, json_body
@@ -121,7 +121,9 @@ async def add_conversation_items(
     if await service.store.conversations.count_items(conversation, key=key.name) + len(body.items) > limit:
         raise invalid_request(f"a conversation has at most {limit:,} items; create another one", param="items")
     items = _new_items(body.items)
-    await service.store.conversations.add_items(conversation, items, key=key.name)
+    if not await service.store.conversations.add_items(conversation, items, key=key.name):
+        await _find(service, conversation, key.name)
+        raise conversation_locked()
     return _page(items, len(items))
 
 
@@ -160,7 +162,7 @@ async def _find_item(service: Service, conversation: str, item: str, key: str) -
     await _find(service, conversation, key)
     body = await service.store.conversations.get_item(conversation, item, key=key)
     if body is None:
-        raise ApiError(f"Item with id {item!r} not body.", status=404, code="item_not_found")
+        raise ApiError(f"Item with id {item!r} not found.", status=404, code="item_not_found")
     return body
 
 
