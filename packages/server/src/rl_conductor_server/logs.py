@@ -60,7 +60,6 @@ class _TextFormatter(logging.Formatter):
         line = _one_line(super().formatMessage(record))
         return " ".join((line, *(f"{name}={_format_value(str(value))}" for name, value in fields if value)))
 
-
     def formatException(self, ei: Any) -> str:  # noqa: N802  the base class's name
         """Indents each line, as the message of an exception may look like a line of the log."""
         return "\n".join(f"  {_one_line(line)}" for line in super().formatException(ei).split("\n"))

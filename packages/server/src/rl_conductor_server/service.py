@@ -296,8 +296,7 @@ class Service:
         self, adapter: ApiAdapter, key: ApiKey, parsed: ParsedRequest, idempotency_key: str | None, *, reads_cache: bool
     ) -> list[AdmittedRequest]:
         """Selects the model, which the key must have access to, and the arm of an experiment."""
-        model = self.catalog.find(parsed.model)
-        key.check_model(model)
+        model = key.find_model(self.catalog, parsed.model)
         arm = await self._select_arm(key, model, parsed, idempotency_key)
         model = self.experiments.select_model(arm, model)
         return admit(

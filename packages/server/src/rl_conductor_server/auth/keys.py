@@ -18,7 +18,7 @@ from rl_conductor._internal.validation import first_field_error
 from rl_conductor.errors import ConfigError
 from rl_conductor_server.auth.budgets import KeyBudget
 from rl_conductor_server.auth.rate_limit import FailedAuthLimiter, TokenBucket
-from rl_conductor_server.catalog import ServedModel
+from rl_conductor_server.catalog import ModelCatalog, ServedModel
 from rl_conductor_server.errors import ApiError
 from rl_conductor_server.settings import BudgetEntry, KeyEntry, Settings
 from rl_conductor_server.store import Store, StoredKey
@@ -65,11 +65,13 @@ class ApiKey(KeyBudget):
         models = self._entry.models if self._entry else None
         return models is None or bool(models & {model.name, model.pinned})
 
-    def check_model(self, model: ServedModel) -> None:
-        """Raises `ApiError` if this key has no access to `model`."""
+    def find_model(self, catalog: ModelCatalog, name: str) -> ServedModel:
+        """Returns the model of this name. Raises `ApiError` if there is none, or this key has no access to it."""
+        model = catalog.find(name, is_listed=self.may_use)
         if not self.may_use(model):
             message = f"this key has no access to model {model.name!r}"
             raise ApiError(message, status=403, code="model_not_allowed", param="model")
+        return model
 
     def check_rate(self) -> None:
         """Counts a request. Raises `ApiError` if it exceeds the rate limit."""

@@ -17,5 +17,5 @@ async def count_tokens(http: Request, service: ServiceDependency, key: Caller) -
     """Estimates the input tokens of one call with this conversation; a run makes several calls."""
     key.check_rate()
     parsed = await service.read(http, CountTokens())
-    key.check_model(service.catalog.find(parsed.model))
+    key.find_model(service.catalog, parsed.model)
     return {"input_tokens": estimate_input_tokens(parsed.request)}
