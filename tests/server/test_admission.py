@@ -98,8 +98,8 @@ async def test_a_run_that_stops_waiting_leaves_neither_its_place_nor_its_slot_be
         await made.end("a1")
         assert made.began == ["a1", "a3"]
         await made.start("a4")
-        made._ends["a3"].set()  # noqa: SLF001
-        while "a4" not in made.began and made.admission.waiting:
+        made._ends["a3"].set()
+        while made.admission.waiting:  # noqa: ASYNC110
             await asyncio.sleep(0)
         made.tasks["a4"].cancel()  # after it was admitted, before it could run
         await asyncio.gather(made.tasks["a4"], return_exceptions=True)

@@ -6,7 +6,7 @@ import asyncio
 import logging
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
-from contextlib import ExitStack, asynccontextmanager
+from contextlib import AbstractContextManager, ExitStack, asynccontextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self
 
@@ -16,7 +16,6 @@ from starlette.responses import JSONResponse, Response
 
 from rl_conductor_server.api.adapter import ApiAdapter, HistoryContext
 from rl_conductor_server.api.body import (
-    content_length,
     read_idempotency_key,
     read_json,
     run_until_disconnect,
@@ -194,22 +193,27 @@ class Service:
         add_log_fields(http, key=key.name)
         key.check_rate()
         with RequestResources() as resources:
-            body = await self._read_body(http)
-            resources.enter_context(self.bodies.reserve(len(body)))
+            body = await self._read_body(http, key)
+            resources.enter_context(self.reserve_body(len(body), key))
             parsed = await self._parse(body, adapter)
             parsed = await self._add_history(adapter, parsed, key, read_idempotency_key(http), resources)
             return await self._answer(http, adapter, key, parsed, resources)
 
-    async def read(self, http: Request, adapter: ApiAdapter) -> ParsedRequest:
+    async def read(self, http: Request, adapter: ApiAdapter, key: ApiKey) -> ParsedRequest:
         """Reads and parses a request that is answered without a run. Raises `ApiError`."""
-        body = await self._read_body(http)
-        with self.bodies.reserve(len(body)):
+        body = await self._read_body(http, key)
+        with self.reserve_body(len(body), key):
             return await self._parse(body, adapter)
 
-    async def _read_body(self, http: Request) -> bytes:
+    async def _read_body(self, http: Request, key: ApiKey) -> bytes:
+        """Reads a body. What has arrived is reserved, not what is announced: a client may never send it."""
         intake = self.settings.intake
-        with self.bodies.reserve(content_length(http, intake.body_bytes)):
-            return await read_json(http, max_bytes=intake.body_bytes, seconds=intake.client_seconds)
+        with self.reserve_body(0, key) as reserve:
+            return await read_json(http, max_bytes=intake.body_bytes, seconds=intake.client_seconds, on_chunk=reserve)
+
+    def reserve_body(self, size: int, key: ApiKey) -> AbstractContextManager[Callable[[int], None]]:
+        """Reserves memory for a request of a key, see `BodyBudget.reserve`."""
+        return self.bodies.reserve(size, key=key.name, is_shared=self.keys.are_several)
 
     async def _parse(self, body: bytes, adapter: ApiAdapter) -> ParsedRequest:
         """Parses a body; a long one in a thread, so that other requests are answered meanwhile."""
@@ -230,7 +234,7 @@ class Service:
             ConductorError: the request is rejected, or there is no answer.
         """
         with RequestResources() as resources:
-            resources.enter_context(self.bodies.reserve(len(body)))
+            resources.enter_context(self.reserve_body(len(body), key))
             await key.wait_for_rate()
             admitted = await self._admit_item(adapter, key, body, idempotency_key, resources)
             runs = list[RunHandle]()
@@ -273,7 +277,7 @@ class Service:
         """Adds the turns before a request; `resources` has them until the request ends. Raises `ApiError`."""
 
         def reserve(size: int) -> None:
-            resources.enter_context(self.bodies.reserve(size))
+            resources.enter_context(self.reserve_body(size, key))
 
         context = HistoryContext(self.store, key.name, self.settings.intake, idempotency_key, reserve)
         parsed = await adapter.add_history(parsed, context)

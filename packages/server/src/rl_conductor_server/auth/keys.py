@@ -159,6 +159,11 @@ class ApiKeys:
         return bool(self._configured) or any(not key.admin for key in self._stored.values())
 
     @property
+    def are_several(self) -> bool:
+        """`True` if there is more than one key."""
+        return len(self._configured) + len(self._stored_keys) > 1
+
+    @property
     def admin_hashes(self) -> list[str]:
         """The SHA-256 of the key of each administrator."""
         now = time.time()

@@ -16,6 +16,6 @@ router = APIRouter()
 async def count_tokens(http: Request, service: ServiceDependency, key: Caller) -> dict[str, int]:
     """Estimates the input tokens of one call with this conversation; a run makes several calls."""
     key.check_rate()
-    parsed = await service.read(http, CountTokens())
+    parsed = await service.read(http, CountTokens(), key)
     key.find_model(service.catalog, parsed.model)
     return {"input_tokens": estimate_input_tokens(parsed.request)}

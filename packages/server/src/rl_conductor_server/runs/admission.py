@@ -26,9 +26,9 @@ class _Waiter:
 class Admission:
     """Limits the runs in progress and the runs in the queue.
 
-    A free slot goes to the key with the fewest runs in progress; among several, keys take turns. If the queue is full, the key
-    with the most runs in it gives up its newest one for a key with fewer, so that no key can keep the others out, however
-    much it sends.
+    A free slot goes to the key with the fewest runs in progress; among several, keys take turns. If the queue is full,
+    the key with the most runs in it gives up its newest one for a key with fewer, so that no key can keep the others
+    out, however much it sends.
     """
 
     def __init__(self, max_running: int, max_waiting: int, *, on_queue: Callable[[int], None] = lambda _: None) -> None:
