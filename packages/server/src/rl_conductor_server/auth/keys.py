@@ -79,6 +79,11 @@ class ApiKey(KeyBudget):
             message = f"this key is limited to {self._entry.requests_per_minute} requests a minute"
             raise ApiError(message, status=429, code="rate_limit_exceeded", retry_after=wait)
 
+    @property
+    def is_rate_limited(self) -> bool:
+        """`True` if the next request would exceed the rate limit."""
+        return self._bucket is not None and self._bucket.wait > 0
+
     async def wait_for_rate(self) -> None:
         """Counts a request as soon as the rate limit allows it, for requests that no client waits for."""
         while self._bucket and (wait := self._bucket.take()):  # noqa: ASYNC110

@@ -72,7 +72,8 @@ class BatchWorker:
             claimed = 0
             with suppress(SQLAlchemyError, StoreUnavailableError):  # the next attempt may succeed
                 if room > 0 and await items.can_claim():
-                    for item in await items.claim(room):
+                    waiting = [key.name for key in self._service.keys if key.is_rate_limited]
+                    for item in await items.claim(room, except_keys=waiting):
                         claimed += 1
                         self._begin(item)
             if claimed < room or room <= 0:
@@ -106,6 +107,9 @@ class BatchWorker:
                 self._service.metrics.set_queued_items(await store.items.count_queued())
 
     async def _process(self, item: ClaimedItem) -> None:
+        if any(key.name == item.key and key.is_rate_limited for key in self._service.keys):
+            self._service.store.items.release(item)  # meanwhile there is room for items of other keys
+            return
         try:
             result = await self._answer(item)
         except asyncio.CancelledError:

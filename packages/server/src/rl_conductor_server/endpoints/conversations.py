@@ -15,15 +15,13 @@ from rl_conductor_server.api.openai_responses.items import input_item
 from rl_conductor_server.api.openai_responses.schema import Item
 from rl_conductor_server.endpoints.dependencies import Caller, ServiceDependency, json_body
 from rl_conductor_server.errors import ApiError, invalid_request
+from rl_conductor_server.protocol import Metadata
 from rl_conductor_server.request_validation import Body, parse_body
 from rl_conductor_server.service import Service
 from rl_conductor_server.store import Conversation
 
 MAX_NEW_ITEMS = 20
 """Maximum number of items of one request, as at OpenAI."""
-MetadataName = Annotated[str, Field(max_length=64)]
-MetadataValue = Annotated[str, Field(max_length=512)]
-Metadata = Annotated[dict[MetadataName, MetadataValue], Field(max_length=16)]
 ConversationId = Annotated[str, Path(max_length=64)]
 ItemId = Annotated[str, Path(max_length=64)]
 

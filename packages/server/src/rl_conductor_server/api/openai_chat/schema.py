@@ -14,9 +14,11 @@ from rl_conductor_server.protocol import (
     MAX_CHOICES,
     NEAREST_EFFORTS,
     MaxTokens,
+    Metadata,
     ParsedRequest,
     RequestedEffort,
     Seed,
+    UserName,
     nearest_effort,
 )
 from rl_conductor_server.request_validation import Body, ignorable, only
@@ -254,9 +256,9 @@ class ChatBody(Body):
     parallel_tool_calls: bool | None = None
     response_format: Format | None = None
     reasoning_effort: RequestedEffort | None = None
-    user: str | None = None
-    safety_identifier: str | None = None
-    metadata: dict[str, str] | None = None
+    user: UserName | None = None
+    safety_identifier: UserName | None = None
+    metadata: Metadata | None = None
     store: bool | None = None
 
     prompt_cache_key: Any = None
