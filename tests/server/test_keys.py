@@ -264,3 +264,14 @@ async def test_an_error_lists_only_models_that_the_key_has_access_to(serve: Serv
     assert "customer" not in str(caught.value)
     with pytest.raises(openai.NotFoundError, match="available models: conductor-mini$"):
         await client.chat.completions.create(model="x" * 300, messages=[{"role": "user", "content": "Say it."}])
+
+
+async def test_wrong_keys_from_the_address_of_a_proxy_do_not_lock_out_a_generated_admin_key(serve: Serve) -> None:
+    secret, sha256 = generate_key()
+    at = await serve(admins={"ada": {"sha256": sha256}, "bob": {"sha256": hash_key("weak")}})
+
+    async def status(key: str) -> int:
+        return (await at.http.get("/admin/keys", headers={"authorization": f"Bearer {key}"})).status_code
+
+    assert [await status("guess") for _ in range(MAX_FAILURES + 1)] == [401] * MAX_FAILURES + [429]
+    assert [await status(key) for key in ("weak", secret, f"rlc_{'x' * 43}")] == [429, 200, 429]

@@ -7,6 +7,7 @@ import hashlib
 import hmac
 import json
 import logging
+import re
 import secrets
 import time
 from collections.abc import Iterator, Mapping
@@ -34,6 +35,8 @@ DAY = 86_400
 REFRESH_SECONDS = 2.0
 """Interval at which each process reads the keys of the store, so a revoked key is rejected that much later."""
 PREFIX = "rlc_"
+GENERATED = re.compile(rf"{PREFIX}[\w-]{{43}}", re.ASCII)
+"""The keys of `generate_key`."""
 
 
 def generate_key() -> tuple[str, str]:
@@ -254,8 +257,8 @@ class ApiKeys:
     def check_admin(self, http: HTTPConnection, key: str | None = None) -> str:
         """Returns the administrator's name if the request, or the form in it, contains the `key` of one.
 
-        After too many failed attempts even a correct key is rejected for a while, because an administrator may have
-        chosen a weak one.
+        After too many failed attempts from an address, which may be a proxy's, even a correct key is rejected for a
+        while, because an administrator may have chosen a weak one; a generated one can't be guessed.
 
         Raises:
             ApiError: it contains no administrator's key, or there is no administrator.
@@ -263,11 +266,13 @@ class ApiKeys:
         if not self.admin_hashes:
             message = "admin endpoints are disabled; create an administrator: rl-conductor keys create NAME --admin"
             raise ApiError(message, status=404, code="no_admin")
-        self._failures.check(_host(http))
-        presented = hash_key(_credentials(http.headers) if key is None else key)
-        for sha256 in self.admin_hashes:
-            if hmac.compare_digest(sha256, presented):
-                return self._admin_name(sha256)
+        secret = _credentials(http.headers) if key is None else key
+        presented = hash_key(secret)
+        matching = [sha256 for sha256 in self.admin_hashes if hmac.compare_digest(sha256, presented)]
+        if not (matching and GENERATED.fullmatch(secret)):
+            self._failures.check(_host(http))
+        if matching:
+            return self._admin_name(matching[0])
         self._failures.record_failure(_host(http))
         raise ApiError("invalid administrator key", status=401, code="invalid_api_key")
 
