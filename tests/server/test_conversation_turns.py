@@ -186,3 +186,12 @@ async def test_the_history_of_a_request_counts_as_memory_of_requests_in_progress
         opened.set()
         await first
     await client.responses.create(**says("third"), previous_response_id=start.id)
+
+
+async def test_messages_with_one_id_of_the_client_are_all_added(serve: Serve) -> None:
+    client = (await serve()).openai()
+    made = await client.conversations.create()
+    for text in ("one", "two"):
+        items: Any = [{"type": "message", "role": "user", "content": text, "id": "msg_of_the_client"}]
+        await client.responses.create(model=MODEL, input=items, conversation=made.id)
+    assert await texts(client, made.id) == ["one", "from a", "two", "from a"]

@@ -349,6 +349,7 @@ class Service:
             return EventStream(frames, timeout=timeout, on_close=resources.pop_all().close, headers=headers)
         if parsed.is_background and not runs[0].is_replayed:
             await self.store.write_queue.flush()
+            await runs[0].check_admitted()
             return JSONResponse(adapter.response(parsed, header, Results(())), headers=headers)
         results = Results(await asyncio.gather(*(run.result() for run in runs)))
         return JSONResponse(adapter.response(parsed, header, results), headers=headers | results.headers)

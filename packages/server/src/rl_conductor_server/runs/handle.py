@@ -89,6 +89,11 @@ class RunHandle:
         """Waits until a model works on it, or until it ends."""
         await self._started.wait()
 
+    async def check_admitted(self) -> None:
+        """Raises `ApiError` if the run has ended already because it was rejected."""
+        if self.task.done() and (self.task.cancelled() or isinstance(self.task.exception(), ApiError)):
+            await self.result()
+
     async def events(self) -> AsyncGenerator[Event, None]:
         """Yields all events from the first one. At the end, raises the exception of the run if it failed."""
         position = 0

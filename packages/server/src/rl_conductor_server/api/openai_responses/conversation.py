@@ -128,10 +128,14 @@ async def _load_conversation(conversation: str, context: HistoryContext) -> list
     return list(to_messages(stored.items))
 
 
-def input_items(stored: StoredResponse) -> list[dict[str, Any]]:
-    """Formats the input of a stored response, without the turns before it, as items with ids."""
+def input_items(stored: StoredResponse, *, keep_ids: bool = True) -> list[dict[str, Any]]:
+    """Formats the input of a stored response, without the turns before it, as items with ids.
+
+    Without `keep_ids`, items with ids of the client get others: another item of a conversation may have them.
+    """
     items = decode(StoredInput, stored.body, run=stored.run).items
-    return [input_item(item, f"{stored.run.removeprefix('run-')}_{number}") for number, item in enumerate(items)]
+    suffix = stored.run.removeprefix("run-")
+    return [input_item(item, f"{suffix}_{number}", keep_id=keep_ids) for number, item in enumerate(items)]
 
 
 async def _load_turns(run: str, context: HistoryContext) -> Sequence[StoredResponse]:

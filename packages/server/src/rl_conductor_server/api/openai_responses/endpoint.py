@@ -90,7 +90,7 @@ def _store_output(
     output = output_items(trace)
     store.responses.set_output(stored.run, json.dumps(output))
     if conversation_id is not None:
-        items = [*conversation.input_items(stored), *output]
+        items = [*conversation.input_items(stored, keep_ids=False), *output]
         store.conversations.append(conversation_id, items, key=stored.key)
 
 

@@ -72,7 +72,9 @@ class BatchItems:
             self.release(item)
 
     def _claim(self, connection: Connection, limit: int, is_other: ColumnElement[bool]) -> list[ClaimedItem]:
-        items = self._with_key.where(is_other).add_columns(batch_items.c.custom_id, batch_items.c.attempts, batches.c.endpoint)
+        items = self._with_key.where(is_other).add_columns(
+            batch_items.c.custom_id, batch_items.c.attempts, batches.c.endpoint
+        )
         orphaned = items.where(batch_items.c.status == "running", self._is_expired, batches.c.status == "in_progress")
         queued = items.where(batch_items.c.status == "queued").order_by(batch_items.c.line, batches.c.created)
         rows = list(connection.execute(orphaned.limit(limit)))
