@@ -22,6 +22,8 @@ Metadata = Annotated[dict[MetadataName, MetadataValue], Field(max_length=16)]
 """Metadata of a request; the limits are OpenAI's. Every list of runs contains it."""
 UserName = Annotated[str, Field(max_length=512)]
 """How a client names its end user."""
+StopSequences = Annotated[tuple[str, ...], Field(max_length=64)]
+"""Texts at which an answer ends; each piece of it is searched for all of them."""
 RequestedEffort = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
 """The reasoning efforts of all vendors."""
 NEAREST_EFFORTS: dict[RequestedEffort, Effort] = {"none": "minimal", "xhigh": "high", "max": "high"}

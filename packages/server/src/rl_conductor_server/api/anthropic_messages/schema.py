@@ -28,6 +28,7 @@ from rl_conductor_server.protocol import (
     MaxTokens,
     ParsedRequest,
     RequestedEffort,
+    StopSequences,
     UserName,
     nearest_effort,
 )
@@ -231,7 +232,7 @@ class MessagesBody(Body):
     conductor: Extension = Extension()
     system: str | tuple[Text, ...] = ""
     stream: bool = False
-    stop_sequences: tuple[str, ...] = ()
+    stop_sequences: StopSequences = ()
     temperature: float | None = Field(default=None, ge=0, le=1)
     top_p: float | None = Field(default=None, ge=0, le=1)
     tools: tuple[ToolEntry, ...] = ()

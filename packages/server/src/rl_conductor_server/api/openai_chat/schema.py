@@ -18,6 +18,7 @@ from rl_conductor_server.protocol import (
     ParsedRequest,
     RequestedEffort,
     Seed,
+    StopSequences,
     UserName,
     nearest_effort,
 )
@@ -250,7 +251,7 @@ class ChatBody(Body):
     temperature: float | None = Field(default=None, ge=0, le=2)
     top_p: float | None = Field(default=None, ge=0, le=1)
     seed: Seed | None = None
-    stop: str | tuple[str, ...] | None = None
+    stop: str | StopSequences | None = None
     tools: tuple[ToolEntry, ...] | None = None
     tool_choice: Literal["auto", "none", "required"] | Choice | None = None
     parallel_tool_calls: bool | None = None
