@@ -311,3 +311,24 @@ async def test_a_request_whose_response_was_deleted_is_answered_again(serve: Ser
     assert (await client.responses.create(**request)).output_text == "two"
     assert (await client.responses.create(**request)).output_text == "two"
     assert (await client.responses.retrieve(made.id)).output_text == "two"
+
+
+async def test_the_tokens_of_a_request_are_counted_with_the_turns_before_it(serve: Serve) -> None:
+    at = await serve(keys=KEYS)
+    client = at.openai("key-of-red")
+
+    async def count(text: str, **more: Any) -> int:
+        return (await client.responses.input_tokens.count(model=MODEL, input=text, **more)).input_tokens
+
+    short = await count("Hello.")
+    assert short < await count("Hello. " * 100, instructions="Be brief.")
+    made = await client.responses.create(model=MODEL, input="Say it. " * 200)
+    conversation = await client.conversations.create(items=[{"role": "user", "content": "Say it. " * 200}])
+    assert await count("Hello.", previous_response_id=made.id) > short + 200
+    assert await count("Hello.", conversation=conversation.id) > short + 200
+    with pytest.raises(openai.NotFoundError):
+        await at.openai("key-of-blue").responses.input_tokens.count(
+            model=MODEL, input="x", conversation=conversation.id
+        )
+    with pytest.raises(openai.NotFoundError, match="no model 'x'"):
+        await client.responses.input_tokens.count(model="x", input="x")

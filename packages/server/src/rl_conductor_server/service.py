@@ -196,7 +196,7 @@ class Service:
             body = await self._read_body(http, key)
             resources.enter_context(self.reserve_body(len(body), key))
             parsed = await self._parse(body, adapter)
-            parsed = await self._add_history(adapter, parsed, key, read_idempotency_key(http), resources)
+            parsed = await self.add_history(adapter, parsed, key, read_idempotency_key(http), resources)
             return await self._answer(http, adapter, key, parsed, resources)
 
     async def read(self, http: Request, adapter: ApiAdapter, key: ApiKey) -> ParsedRequest:
@@ -256,7 +256,7 @@ class Service:
         for field, is_set in (("stream", parsed.stream), ("background", parsed.is_background)):
             if is_set:
                 raise invalid_request(f"{field} can't be used in a batch; leave it out", param=field)
-        parsed = await self._add_history(adapter, parsed, key, idempotency_key, resources)
+        parsed = await self.add_history(adapter, parsed, key, idempotency_key, resources)
         admitted = await self._admit(adapter, key, parsed, idempotency_key, reads_cache=False)
         if admitted[0].is_checked:
             raise invalid_request(
@@ -266,7 +266,7 @@ class Service:
             )
         return admitted
 
-    async def _add_history(
+    async def add_history(
         self,
         adapter: ApiAdapter,
         parsed: ParsedRequest,
