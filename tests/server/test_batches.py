@@ -396,16 +396,3 @@ async def test_old_batches_are_deleted_with_their_files(serve: Serve) -> None:
     await at.service.store.prune(before=batch.created_at + 60)
     assert [made async for made in client.batches.list()] == []
     assert [made async for made in client.files.list()] == []
-
-
-async def test_a_key_at_its_rate_limit_does_not_keep_batches_of_other_keys_waiting(serve: Serve) -> None:
-    keys = {**KEYS, "slow": {"sha256": hash_key("key-of-slow"), "requests_per_minute": 3}}
-    at = await serve(keys=keys, batches={"concurrency": 2}, intake={"drain_seconds": 0})
-    slow, blue = at.openai("key-of-slow"), at.openai("key-of-blue")
-    made = await create(slow, [chat(number) for number in range(9)])  # two requests of three went to the upload
-    async with asyncio.timeout(SOON):
-        while not (await slow.batches.retrieve(made.id)).request_counts.completed:  # noqa: ASYNC110
-            await asyncio.sleep(0.02)
-    batch = await ended(blue, (await create(blue, [chat(number) for number in range(6)])).id)
-    assert batch.request_counts.completed == 6
-    assert (await slow.batches.retrieve(made.id)).request_counts.completed < 9

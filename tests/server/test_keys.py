@@ -259,10 +259,10 @@ async def test_an_error_lists_only_models_that_the_key_has_access_to(serve: Serv
     keys = {"red": {"sha256": hash_key("key-of-red"), "models": ["conductor-mini"]}}
     at = await serve(keys=keys, profiles={"of-another-customer": {"released": "2026-01-01"}})
     client = at.openai("key-of-red")
-    with pytest.raises(openai.NotFoundError, match="no model 'x'; available models: conductor-mini$") as caught:
+    with pytest.raises(openai.NotFoundError, match=r"no model 'x'; available models: conductor-mini$") as caught:
         await client.models.retrieve("x")
     assert "customer" not in str(caught.value)
-    with pytest.raises(openai.NotFoundError, match="available models: conductor-mini$"):
+    with pytest.raises(openai.NotFoundError, match=r"available models: conductor-mini$"):
         await client.chat.completions.create(model="x" * 300, messages=[{"role": "user", "content": "Say it."}])
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import json
 import logging
-import sys
 from collections.abc import Callable, Iterator
 from datetime import datetime
 from typing import Any
@@ -119,10 +118,9 @@ async def test_no_text_of_clients_or_models_forges_a_line_or_a_field(serve: Serv
 
 
 def test_a_traceback_does_not_look_like_lines_of_the_log() -> None:
-    try:
-        raise ValueError("bad\n2026-01-01 INFO forged")
-    except ValueError:
-        record = logging.makeLogRecord({"msg": "a request\nfailed", "levelname": "ERROR", "exc_info": sys.exc_info()})
+    error = ValueError("bad\n2026-01-01 INFO forged")
+    values = {"msg": "a request\nfailed", "levelname": "ERROR", "exc_info": (ValueError, error, None)}
+    record = logging.makeLogRecord(values)
     first, *rest = formatter(LogEntry()).format(record).splitlines()
     assert first.endswith("ERROR a request\\nfailed")
     assert any("forged" in line for line in rest)

@@ -62,12 +62,13 @@ async def add_history(parsed: ParsedRequest, context: HistoryContext) -> ParsedR
         turns = await _load_turns(state.previous, context)
         history, state = list(_messages(turns)), state.model_copy(update={"first": turns[0].run})
         return _continue(parsed, state, history, context.limits)
-    turn = await _lock(state.conversation, context) if parsed.keep else None
+    conversation = state.conversation
+    turn = await _lock(conversation, context) if parsed.keep else None
     messages = parsed.request.model_dump_json(include={"messages"})
     digest = hashlib.sha256(messages.encode()).hexdigest()
     state = state.model_copy(update={"turn": turn, "input_digest": digest})
     try:
-        return _continue(parsed, state, await _load_conversation(state.conversation, context), context.limits)
+        return _continue(parsed, state, await _load_conversation(conversation, context), context.limits)
     except BaseException:
         end_turn(parsed.model_copy(update={"state": state}), context.store)
         raise
