@@ -36,7 +36,7 @@ class ResponseHeader:
 
 @dataclass(frozen=True)
 class HistoryContext:
-    """What a request needs to load the turns before it."""
+    """The store and the limits for loading the turns before a request."""
 
     store: Store
     key: str

@@ -61,9 +61,9 @@ class BodyBudget:
                 del self._by_key[key]
 
 
-def _check_room(taken: int, more: int, limit: int, *, mine: int) -> None:
-    if taken > mine and taken + more > limit:
-        message = f"requests in progress take {taken:,} of {limit:,} bytes; try again later"
+def _check_room(reserved: int, more: int, limit: int, *, mine: int) -> None:
+    if reserved > mine and reserved + more > limit:
+        message = f"requests in progress take {reserved:,} of {limit:,} bytes; try again later"
         raise ApiError(message, status=503, code="busy", retry_after=RETRY_AFTER)
 
 

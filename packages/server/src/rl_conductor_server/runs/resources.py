@@ -1,4 +1,4 @@
-"""`RequestResources`: what a request has until its response ends."""
+"""`RequestResources`: memory, subscriptions and the turn of a request, until its response ends."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from contextlib import ExitStack
 
 
 class RequestResources(ExitStack):
-    """What a request has until it ends: room for its body and history, and subscriptions to its runs."""
+    """Room for the body and the history of a request, and subscriptions to its runs, until its response ends."""
 
     def __init__(self) -> None:
         super().__init__()
