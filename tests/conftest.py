@@ -8,6 +8,8 @@ import signal
 import ssl
 from importlib.util import find_spec
 
+import pytest
+
 signal.signal(signal.SIGINT, signal.default_int_handler)
 """A shell starts background jobs with Ctrl-C ignored, and subprocesses of the tests would inherit that."""
 
@@ -30,3 +32,14 @@ def pytest_collection_finish() -> None:
     """Keeps everything imported so far out of later garbage collections, each of which would take half a second."""
     gc.freeze()
     gc.enable()
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _quick_collections() -> None:
+    """Keeps what earlier modules left behind out of garbage collections, which would take longer and longer."""
+    gc.freeze()
+
+
+def pytest_sessionfinish() -> None:
+    """Lets the last collection see everything, so that it warns of resources that nobody closed."""
+    gc.unfreeze()

@@ -274,7 +274,7 @@ async def test_old_responses_are_deleted_with_their_runs(serve: Serve) -> None:
 
 
 async def test_a_response_in_the_background_fails_when_its_server_dies(serve: Serve) -> None:
-    _, wait = gate()
+    opened, wait = gate()
     a = Gated("never", wait)
     at = await serve({"a": a})
     made = await at.openai().responses.create(model=MODEL, input="Say it.", background=True)
@@ -283,6 +283,7 @@ async def test_a_response_in_the_background_fails_when_its_server_dies(serve: Se
     assert len(await survivor.end_expired_runs([])) == 1
     await survivor.aclose()
     reply = await at.openai().responses.retrieve(made.id)
+    opened.set()  # the server waits for its runs when it stops
     assert reply.status == "failed"
     assert reply.error is not None
     assert reply.error.message == "the server that ran it is gone"

@@ -200,6 +200,25 @@ async def test_any_two_runs_are_compared_word_by_word(serve: Serve) -> None:
     await page(at, "/compare?run=//evil&run=x", status=400)
 
 
+async def test_a_run_without_an_answer_yet_is_compared_by_its_question(serve: Serve) -> None:
+    opened, wait = gate()
+    opened.set()
+    worker = Gated("from a", wait)
+    at = await serve({"a": worker})
+    first = await ask(at, "A colour?")
+    opened.clear()
+    worker.asked.clear()
+    asking = asyncio.create_task(ask(at, "A colour?"))
+    await worker.asked.wait()
+    await at.service.store.write_queue.flush()
+    second = next(row.id for row in await at.service.store.list_runs() if row.id != first)
+    text = await page(at, f"/runs/{first}/beside/{second}")
+    opened.set()
+    await asking
+    assert "The same in both runs." in text
+    assert "<del>" not in text
+
+
 def test_a_difference_keeps_both_texts() -> None:
     old, new = "one two three\nfour", "one 2 three\n\nfour five"
     changes = diff(old, new)

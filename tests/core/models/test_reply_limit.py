@@ -94,3 +94,12 @@ async def test_a_reply_with_broken_or_unknown_compression_is_rejected() -> None:
             with pytest.raises(BadResponseError, match=message):
                 await model.complete(REQUEST)
             await model.aclose()
+
+
+@pytest.mark.parametrize("vendor", [OpenAIModel, AnthropicModel, GoogleModel])
+async def test_json_nested_too_deep_is_a_bad_response(vendor: Any) -> None:
+    with serve("identity", "application/json", lambda: iter([b"[" * 100_000])) as url:
+        model = vendor("m", base_url=url, api_key="none")
+        with pytest.raises(BadResponseError):
+            await model.complete(REQUEST)
+        await model.aclose()

@@ -98,6 +98,17 @@ async def test_a_chain_that_answers_everything_is_the_fixed_workflow(tmp_path: P
     assert "examples" not in rights
 
 
+async def test_all_learners_are_compared_without_room_if_none_is_required(tmp_path: Path) -> None:
+    settings = LearnSettings(max_steps=2, requires_room=False)
+    record = await run_learn(
+        build_task("chain"), build_pool(), planner=build_planner(), out=tmp_path, settings=settings
+    )
+    assert not record.gate.is_open
+    assert "examples" in {row.name for row in record.validation}
+    assert record.proof is not None
+    assert record.recommended == "best fixed"
+
+
 def kill_after(rows: int) -> Callable[[str, ExperienceRow | None], None]:
     """Returns a progress function that ends the run after some rows."""
     count = 0

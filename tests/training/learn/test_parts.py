@@ -93,18 +93,24 @@ def test_the_split_depends_on_the_seed_and_keeps_the_shares_of_each_domain(tmp_p
 # ------------------------------------------------------------------------------------- candidates
 
 
+def undescribed(*names: str) -> dict[str, str]:
+    return dict.fromkeys(names, "")
+
+
 def test_candidates_are_valid_short_and_different() -> None:
-    candidates = build_candidates(["a", "b", "c"], [], max_steps=3, seed=0)
+    candidates = build_candidates(undescribed("a", "b", "c"), [], max_steps=3, seed=0)
     assert candidates[:3] == [A, B, C]
     assert len(set(candidates)) == len(candidates) <= MAX_CANDIDATES
     names = {describe(workflow) for workflow in candidates}
     assert {"a", "a → b", "a → b (check)", "a → b → c", "a + b → c"} <= names
-    assert max(len(workflow.steps) for workflow in build_candidates(["a", "b"], [], max_steps=2, seed=0)) == 2
+    assert (
+        max(len(workflow.steps) for workflow in build_candidates(undescribed("a", "b"), [], max_steps=2, seed=0)) == 2
+    )
 
 
 def test_many_workers_still_have_few_candidates() -> None:
     names = [f"w{number}" for number in range(30)]
-    assert len(build_candidates(names, [], max_steps=3, seed=0)) == MAX_CANDIDATES
+    assert len(build_candidates(undescribed(*names), [], max_steps=3, seed=0)) == MAX_CANDIDATES
 
 
 def test_a_plan_for_one_question_becomes_one_for_any() -> None:
@@ -114,13 +120,24 @@ def test_a_plan_for_one_question_becomes_one_for_any() -> None:
     general = generalize(plan)
     assert [step.worker for step in general.steps] == ["a", "b"]
     assert "Oslo" not in general.steps[0].subtask
-    assert general in build_candidates(["a", "b"], [plan], max_steps=3, seed=0)
+    assert general in build_candidates(undescribed("a", "b"), [plan], max_steps=3, seed=0)
 
 
 def test_chains_and_proposals_come_in_turn_so_that_a_small_search_has_both() -> None:
     proposal = Workflow(steps=(Step(subtask="x", worker="c"), Step(subtask="y", worker="c", access=frozenset({0}))))
-    names = [describe(row) for row in build_candidates(["a", "b", "c"], [proposal], max_steps=3, seed=0)]
+    names = [describe(row) for row in build_candidates(undescribed("a", "b", "c"), [proposal], max_steps=3, seed=0)]
     assert names[3:6] == ["a → b", "c → c", "a → c"]
+
+
+def test_descriptions_give_the_subtasks_of_further_chains() -> None:
+    workers = {"a": "looks facts up, one at a time", "b": "writes numbers in words; slow", "c": ""}
+    candidates = build_candidates(workers, [], max_steps=3, seed=0)
+    named = [workflow for workflow in candidates if describe(workflow) == "a → b (own subtasks)"]
+    assert [[step.subtask for step in workflow.steps] for workflow in named] == [
+        ["Looks facts up.", "Writes numbers in words."]
+    ]
+    assert "a → b" in map(describe, candidates)
+    assert not [name for name in map(describe, candidates) if "c" in name and "own" in name]
 
 
 def test_halving_ends_with_few_candidates_on_all_questions() -> None:

@@ -15,6 +15,7 @@ from rl_conductor_training.learn.search.costs import CallCosts, Cost, measure_co
 from rl_conductor_training.learn.search.plan import (
     MAX_WORKFLOWS,
     SearchPlan,
+    SearchRound,
     SearchSizes,
     describe_need,
     load_plan,
@@ -25,7 +26,11 @@ WORKERS = ("a", "b", "c")
 STEP = Cost(usd=0.001, tokens=100, seconds=1)
 COSTS = CallCosts(dict.fromkeys(WORKERS, STEP), planner=STEP * 5)
 SIZES = SearchSizes(
-    build_candidates(WORKERS, [], max_steps=3, seed=0), single_workers(WORKERS), train=30, validation=12, heldout=18
+    build_candidates(dict.fromkeys(WORKERS, ""), [], max_steps=3, seed=0),
+    single_workers(WORKERS),
+    train=30,
+    validation=12,
+    heldout=18,
 )
 
 
@@ -89,6 +94,23 @@ def test_learners_that_train_get_time_before_the_proof() -> None:
     assert (1 - longer.choosing) * 4000 >= proof
     tokens = plan_search(replace(SIZES, training_seconds=600), COSTS, Limits(tokens=10**6), Cost())
     assert tokens.needed.tokens == search(Limits(tokens=10**6)).needed.tokens
+
+
+def test_a_cheap_exploration_lowers_the_reserves_of_the_later_stages() -> None:
+    plan = search(Limits(seconds=900))
+    assert 0 < plan.expected < plan.exploring < 1
+    half = plan.corrected(0, 0.7 * plan.expected)
+    assert 1 - half.exploring == pytest.approx(0.7 * (1 - plan.exploring))
+    assert 1 - half.choosing == pytest.approx(0.7 * (1 - plan.choosing))
+    assert plan.corrected(0, 2 * plan.expected).exploring == pytest.approx(plan.exploring)
+    assert 1 - plan.corrected(0, 0).exploring == pytest.approx(0.5 * (1 - plan.exploring))
+
+
+def test_the_runs_of_all_rounds_are_counted() -> None:
+    plan = search(Limits()).model_copy(
+        update={"rounds": (SearchRound(candidates=4, questions=6), SearchRound(candidates=2, questions=10))}
+    )
+    assert plan.runs == 4 * 6 + 2 * 4
 
 
 def test_a_cap_that_is_too_tight_says_how_much_would_do() -> None:

@@ -30,8 +30,9 @@ class A2AReply:
 
     def __init__(self, model: str) -> None:
         self._model = model
-        self._text = ""
-        self._artifacts: dict[str, str] = {}
+        self._pieces: list[str] = []
+        self._artifacts: dict[str, list[str]] = {}
+        """The pieces of each artifact, because appending to a text copies it."""
         self.task_id = ""
         self.has_started = False
         """The agent has accepted the request."""
@@ -70,19 +71,19 @@ class A2AReply:
     def completion(self, price: Price | None) -> Completion:
         """Builds the completion; agents don't report their usage, so only a price per call makes its cost known."""
         usage = priced(Usage(), price)
-        return Completion(message=Message.assistant(self._text), usage=usage, model=self._model)
+        return Completion(message=Message.assistant("".join(self._pieces)), usage=usage, model=self._model)
 
     def _add_artifact(self, artifact: Artifact, *, append: bool) -> str:
         text = text_of(artifact.parts)
         old = self._artifacts.get(artifact.artifact_id)
         if old is not None and append:
-            self._artifacts[artifact.artifact_id] = old + text
-            self._text += text
+            old.append(text)
+            self._pieces.append(text)
             return text
-        self._artifacts[artifact.artifact_id] = text
-        if old is not None and text.startswith(old):  # sent once more as a whole
-            self._text += text[len(old) :]
-            return text[len(old) :]
+        self._artifacts[artifact.artifact_id] = [text]
+        if old is not None and text.startswith(before := "".join(old)):  # sent once more as a whole
+            self._pieces.append(text[len(before) :])
+            return text[len(before) :]
         return self._append(text)
 
     def _add_status(self, status: TaskStatus, fallback: str = "") -> str:
@@ -93,11 +94,12 @@ class A2AReply:
             message = f"{self._model}: {reason}: {text}" if text else f"{self._model}: {reason}"
             raise error_type(message[:MAX_ERROR_LENGTH], model=self._model)
         self.is_over = status.state == TaskState.TASK_STATE_COMPLETED
-        return self._append(text) if self.is_over and not self._text.strip() else ""
+        has_text = any(piece.strip() for piece in self._pieces)
+        return self._append(text) if self.is_over and not has_text else ""
 
     def _append(self, text: str) -> str:
-        added = SEPARATOR + text if self._text and text else text
-        self._text += added
+        added = SEPARATOR + text if any(self._pieces) and text else text
+        self._pieces.append(added)
         return added
 
 

@@ -7,10 +7,13 @@ import json
 import mimetypes
 import os
 import sys
-from dataclasses import dataclass
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, fields
 from decimal import Decimal, InvalidOperation
+from functools import wraps
+from inspect import Parameter, signature
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, get_type_hints
 
 import typer
 
@@ -28,6 +31,7 @@ from rl_conductor.workflow.policy import Policy
 WORKERS = "Workers"
 LIMITS = "Limits"
 OUTPUT = "Output"
+HTTP = "HTTP"
 
 
 def usd(text: str | Decimal) -> Decimal:
@@ -179,23 +183,35 @@ Save = Annotated[
     Path | None,
     typer.Option("--save", metavar="FILE", help="Save the trace, for 'trace show'.", rich_help_panel=OUTPUT),
 ]
+Host = Annotated[str, typer.Option("--host", metavar="ADDRESS", help="The address to listen on.", rich_help_panel=HTTP)]
+Port = Annotated[int, typer.Option("--port", min=0, max=65535, metavar="N", help="The port.", rich_help_panel=HTTP)]
+ApiKeyEnv = Annotated[
+    str | None,
+    typer.Option(
+        "--api-key-env",
+        metavar="VARIABLE",
+        help="The environment variable with the bearer token that clients must send.",
+        rich_help_panel=HTTP,
+        show_default=False,
+    ),
+]
 
 
 @dataclass(frozen=True)
 class RunOptions:
-    """Values of the shared options; `None` keeps the default."""
+    """The options that choose workers and limits; `None` keeps the default."""
 
-    pool: Path | None = None
-    conductor_folder: Path | None = None
-    models: list[str] | None = None
-    workers: list[str] | None = None
-    denied: list[str] | None = None
-    profile: ProfileName | None = None
-    rounds: int | None = None
-    steps: int | None = None
-    budget: Decimal | None = None
-    deadline: float | None = None
-    tokens: int | None = None
+    pool: PoolOption = None
+    conductor_folder: ConductorFolder = None
+    models: Models = None
+    workers: Workers = None
+    denied: Denied = None
+    profile: ProfileOption = None
+    rounds: Rounds = None
+    steps: Steps = None
+    budget: Budget = None
+    deadline: Deadline = None
+    tokens: Tokens = None
 
     def conductor(self) -> tuple[Conductor, DiscoveredPool]:
         """Builds the conductor, and returns it with the discovered pool."""
@@ -238,6 +254,29 @@ class RunOptions:
         if changes and final and policy.forbidden_because(discovered.pool[final].card):
             return policy.model_copy(update={"final": None})  # options take precedence over discovery
         return policy
+
+
+def with_run_options(*, without: Collection[str] = ()) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Adds the options of `RunOptions` to a command, which receives them as its argument `run_options`.
+
+    Args:
+        without: fields of `RunOptions` that are no options of this command.
+    """
+    annotations = get_type_hints(RunOptions, include_extras=True)
+    names = [field.name for field in fields(RunOptions) if field.name not in without]
+    shared = [Parameter(name, Parameter.KEYWORD_ONLY, default=None, annotation=annotations[name]) for name in names]
+
+    def decorate(command: Callable[..., None]) -> Callable[..., None]:
+        @wraps(command)
+        def with_values(**values: Any) -> None:
+            command(run_options=RunOptions(**{name: values.pop(name) for name in names}), **values)
+
+        own = signature(command, eval_str=True)
+        parameters = [parameter for name, parameter in own.parameters.items() if name != "run_options"]
+        with_values.__signature__ = own.replace(parameters=[*parameters, *shared])  # type: ignore[attr-defined]
+        return with_values
+
+    return decorate
 
 
 # ---------------------------------------------------------------------------------------- the question

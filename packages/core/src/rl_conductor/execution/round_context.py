@@ -40,8 +40,8 @@ class RoundContext:
     """Send the worker the bare conversation, without a subtask, because the plan is a single step."""
     stream: bool = False
     """Emit the final step's reply as it is generated."""
-    streamed_text: str = field(default="", init=False)
-    """The part of the final reply that was emitted."""
+    streamed_pieces: list[str] = field(default_factory=list, init=False)
+    """The part of the final reply that was emitted, in pieces, because appending to a text copies it."""
     workflow: Workflow | None = field(default=None, init=False)
     """The plan, once it is complete."""
     steps: dict[int, Step] = field(default_factory=dict, init=False)
@@ -50,6 +50,11 @@ class RoundContext:
     """The results of these steps, except for the last step."""
     planned: asyncio.Event = field(default_factory=asyncio.Event, init=False)
     """Set when the plan is complete."""
+
+    @property
+    def streamed_text(self) -> str:
+        """The part of the final reply that was emitted."""
+        return "".join(self.streamed_pieces)
 
     @cached_property
     def question(self) -> str:

@@ -178,7 +178,7 @@ class StepRun:
                 if isinstance(error, OutputLimitError) and self._raise_max_tokens(worker, prompt):
                     continue
                 out_of_time = isinstance(error, LimitError) and error.limit == "seconds"
-                if out_of_time or self.round.streamed_text or not await self._replace_worker(tried):
+                if out_of_time or self.round.streamed_pieces or not await self._replace_worker(tried):
                     return None
             else:
                 return completion.message
@@ -190,7 +190,7 @@ class StepRun:
         """
         default, request = worker.sampling.max_tokens, self._request(prompt, worker)
         is_callers = self.last and self.round.request.sampling.max_tokens is not None
-        if default is None or is_callers or worker.name in self.max_tokens or self.round.streamed_text:
+        if default is None or is_callers or worker.name in self.max_tokens or self.round.streamed_pieces:
             return False
         raised, context = OUTPUT_RETRY_FACTOR * default, worker.model.capabilities.context
         if context is not None:
@@ -290,7 +290,7 @@ class StepRun:
         )
 
     def _emit_text(self, text: str) -> None:
-        self.round.streamed_text += text
+        self.round.streamed_pieces.append(text)
         self.round.run.emit(AnswerDelta(text=text))
 
     @property

@@ -48,7 +48,7 @@ DEFAULT_TIMEOUT = 600.0
 MAX_ERROR_LENGTH = 1000
 """Maximum number of characters quoted from a vendor's error message."""
 
-MALFORMED_REPLY_ERRORS = (ValueError, TypeError, LookupError, AttributeError)
+MALFORMED_REPLY_ERRORS = (ValueError, TypeError, LookupError, AttributeError, RecursionError)
 """Errors that vendors' libraries raise for a malformed reply, because they do not validate it."""
 
 MAX_TOKENS_PER_CALL = 10**9

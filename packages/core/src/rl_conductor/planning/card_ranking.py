@@ -12,9 +12,11 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Collection, Sequence
+from functools import lru_cache
 from math import log
 
 from rl_conductor.planning.worked_examples import example_workers
+from rl_conductor.pool.roster import MAX_CACHED_TEXTS
 from rl_conductor.types import Card, Message
 from rl_conductor.workflow.workflow import PlanSpace
 
@@ -63,7 +65,8 @@ def _rank(cards: Sequence[Card], conversation: Sequence[Message]) -> list[Card]:
 
 def _scores(cards: Sequence[Card], conversation: Sequence[Message]) -> dict[str, float]:
     stems = {
-        card.name: _stems(" ".join((card.name, card.description, card.strengths, *card.accuracy))) for card in cards
+        card.name: _card_stems(" ".join((card.name, card.description, card.strengths, *card.accuracy)))
+        for card in cards
     }
     frequency = Counter(stem for words in stems.values() for stem in words)
     texts = [message.text for message in conversation]
@@ -73,6 +76,11 @@ def _scores(cards: Sequence[Card], conversation: Sequence[Message]) -> dict[str,
         name: sum(question_stems[stem] * log(len(cards) / frequency[stem]) for stem in words)
         for name, words in stems.items()
     }
+
+
+@lru_cache(maxsize=MAX_CACHED_TEXTS)
+def _card_stems(text: str) -> Collection[str]:
+    return _stems(text)
 
 
 def _stems(text: str) -> Collection[str]:

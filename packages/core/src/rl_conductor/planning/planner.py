@@ -309,7 +309,7 @@ class _Sampler:
         if isinstance(error, ContextLengthError) and self.rejection is not None:
             self.rejection = None  # without it the request fits: the first one did
             return True
-        return isinstance(error, ModelError) and error.retryable and bool(watcher.text)
+        return isinstance(error, ModelError) and error.retryable and bool(watcher.pieces)
 
 
 @lru_cache(maxsize=256)
@@ -329,7 +329,7 @@ class _StreamWatcher:
     plan_request: PlanRequest
     form: Form
     send: Callable[[PlanItem], None]
-    text: str = ""
+    pieces: list[str] = field(default_factory=list)
     sent_steps: int = 0
     parses: int = 0
 
@@ -337,11 +337,11 @@ class _StreamWatcher:
         """Processes the next text delta."""
         if self.plan_request.run.has_listener:
             self.plan_request.run.emit(PlanDelta(round=self.plan_request.round_index, text=delta))
-        begins_step = _begins_step(self.text, delta, self.form)
-        self.text += delta
+        begins_step = _begins_step(self.pieces[-1] if self.pieces else "", delta, self.form)
+        self.pieces.append(delta)
         if begins_step and self.parses < MAX_EARLY_PARSES:
             self.parses += 1
-            steps = completed_steps(self.text, self.plan_request.space, self.form)
+            steps = completed_steps("".join(self.pieces), self.plan_request.space, self.form)
             for index, step in enumerate(steps[self.sent_steps :], self.sent_steps):
                 self.send(ReadyStep(index, step))
             self.sent_steps = len(steps)

@@ -6,6 +6,7 @@ import json
 import re
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Sequence
+from functools import lru_cache
 
 from rl_conductor.types import Card, Price, Roster
 from rl_conductor.workflow.workflow import PlanSpace
@@ -21,6 +22,8 @@ MIN_DESCRIPTION_CHARS = 100
 """Characters that each of them has at least."""
 MAX_DOMAINS = 4
 """Domains of a card's accuracy that are shown in the roster `cards`, the best ones."""
+MAX_CACHED_TEXTS = 4_096
+"""Texts of cards whose words are remembered."""
 
 _WEAKNESS = re.compile(r"\b(?:poor|bad|weak|not|no|never|cannot|can't|knows no)\b[^;,.]*", re.IGNORECASE)
 _WORD = re.compile(r"[a-z]+")
@@ -117,14 +120,16 @@ def best_matching(cards: Sequence[Card], skills: Collection[str]) -> list[str]:
 
 def _match_score(card: Card, skills: Collection[str]) -> tuple[int, float]:
     """Returns the number of skills that a card mentions, and its best measured accuracy in one of them."""
-    about = _WEAKNESS.sub("", f"{card.description}; {card.strengths}")
-    words = {*_words(card.name), *_words(about)}
-    accuracies = [accuracy for domain, accuracy in card.accuracy.items() if _match_skills(_words(domain), skills)]
-    return len(_match_skills(words, skills)), max(accuracies, default=0.0)
+    prefixes = tuple(skills)
+    accuracies = [accuracy for domain, accuracy in card.accuracy.items() if _count_skills(domain, "", prefixes)]
+    return _count_skills(card.name, f"{card.description}; {card.strengths}", prefixes), max(accuracies, default=0.0)
 
 
-def _match_skills(words: Collection[str], skills: Collection[str]) -> list[str]:
-    return [skill for skill in skills if any(word.startswith(skill) for word in words)]
+@lru_cache(maxsize=MAX_CACHED_TEXTS)
+def _count_skills(name: str, about: str, skills: tuple[str, ...]) -> int:
+    """Counts the skills that a card mentions; cached, because each run with a large pool needs the counts again."""
+    words = {*_words(name), *_words(_WEAKNESS.sub("", about))}
+    return sum(any(word.startswith(skill) for word in words) for skill in skills)
 
 
 def _words(text: str) -> list[str]:

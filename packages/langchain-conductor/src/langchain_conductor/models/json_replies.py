@@ -40,19 +40,24 @@ class JsonPieces:
     """Extracts the JSON from a streamed reply, piece by piece; nothing of a reply that begins with other text."""
 
     def __init__(self) -> None:
-        self.text = ""
+        self._pieces: list[str] = []
         self._has_other_text = False
+
+    @property
+    def text(self) -> str:
+        """The JSON so far."""
+        return "".join(self._pieces)
 
     def add(self, message: Any) -> str:
         """Returns the JSON in one chunk, which is part of the text or of the arguments of a tool call."""
         if not isinstance(message, AIMessageChunk):  # a whole message or a parsed value
             return ""
         piece = "".join(call["args"] or "" for call in message.tool_call_chunks) or str(message.text)
-        if not self.text and piece.strip():
+        if not self._pieces and piece.strip():
             self._has_other_text = self._has_other_text or not piece.lstrip().startswith(("{", "["))
-        if self._has_other_text or not (self.text or piece.strip()):
+        if self._has_other_text or not (self._pieces or piece.strip()):
             return ""
-        self.text += piece
+        self._pieces.append(piece)
         return piece
 
 

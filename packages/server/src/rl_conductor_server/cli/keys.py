@@ -37,13 +37,17 @@ def create(
     *,
     usd: Annotated[float | None, typer.Option("--usd", min=0, metavar="N", help="US dollars a period.")] = None,
     tokens: Annotated[int | None, typer.Option("--tokens", min=0, metavar="N", help="Tokens a period.")] = None,
-    per: Annotated[Literal["day", "month", "ever"], typer.Option("--per", help="The period.")] = "month",
+    per: Annotated[
+        Literal["day", "month", "ever"], typer.Option("--per", help="Period of --usd and --tokens.")
+    ] = "month",
     requests_per_minute: Annotated[
         int | None, typer.Option("--requests-per-minute", min=1, metavar="N", help="Limit of each server process.")
     ] = None,
     cache_seconds: Annotated[
         int | None,
-        typer.Option("--cache-seconds", min=1, metavar="N", help="Repeats answers to the same request for so long."),
+        typer.Option(
+            "--cache-seconds", min=1, metavar="N", help="Seconds for which the answer to the same request is repeated."
+        ),
     ] = None,
     model: Annotated[
         list[str] | None, typer.Option("--model", metavar="NAME", help="A model that it may use; may be repeated.")

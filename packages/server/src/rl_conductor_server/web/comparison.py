@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from difflib import SequenceMatcher
 from typing import Literal
 
+from rl_conductor.trace import Trace
 from rl_conductor_server.web.views import RunView
 
 MAX_WORDS = 4_000
@@ -39,12 +40,16 @@ class TextDiff:
 
 
 def compare_runs(first: RunView, second: RunView) -> tuple[TextDiff, ...]:
-    """Compares the questions, plans and answers of two runs; texts that both lack are left out."""
-    texts = {
-        "Question": (_question(first), _question(second)),
-        "Plan": (_plan(first), _plan(second)),
-        "Answer": (first.answer, second.answer),
-    }
+    """Compares the questions, plans and answers of two runs; texts that both lack are left out.
+
+    As long as one of them has no trace, the excerpts of the questions are compared, and no answers.
+    """
+    texts = {"Question": (first.row.question, second.row.question), "Plan": (_plan(first), _plan(second))}
+    if first.trace is not None and second.trace is not None:
+        texts |= {
+            "Question": (_question(first.trace), _question(second.trace)),
+            "Answer": (first.answer, second.answer),
+        }
     return tuple(TextDiff(name, diff(*pair)) for name, pair in texts.items() if any(pair))
 
 
@@ -77,10 +82,8 @@ def _changes(old: Sequence[str], new: Sequence[str]) -> Iterator[Change]:
             yield Change("added", "".join(new[new_start:new_end]))
 
 
-def _question(run: RunView) -> str:
-    if run.trace is None:
-        return run.row.question
-    return "\n\n".join(f"{message.role}: {message.text}" for message in run.trace.request.messages)
+def _question(trace: Trace) -> str:
+    return "\n\n".join(f"{message.role}: {message.text}" for message in trace.request.messages)
 
 
 def _plan(run: RunView) -> str:

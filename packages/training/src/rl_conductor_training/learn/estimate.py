@@ -9,7 +9,7 @@ from rl_conductor.pool.pool import WorkerPool
 from rl_conductor.pool.worker import Worker
 from rl_conductor.types import Dollars, Value
 from rl_conductor_training.learn.data import LearnData
-from rl_conductor_training.learn.search.candidates import build_candidates
+from rl_conductor_training.learn.search.candidates import build_candidates, descriptions
 from rl_conductor_training.learn.search.explore import PROPOSALS
 from rl_conductor_training.learn.search.plan import MAX_WORKFLOWS, halving_rounds
 from rl_conductor_training.tasks import Sample
@@ -38,7 +38,7 @@ class CostEstimate(Value):
 def estimate_cost(data: LearnData, pool: WorkerPool, *, max_steps: int, seed: int, concurrency: int) -> CostEstimate:
     """Estimates a run that spends no more than the search needs; the caps may end it earlier."""
     train, validation, heldout = (len(task.samples) for task in (data.train, data.validation, data.heldout.task))
-    candidates = build_candidates(list(pool), (), max_steps=max_steps, seed=seed)
+    candidates = build_candidates(descriptions(pool), (), max_steps=max_steps, seed=seed)
     mean_steps = sum(len(workflow.steps) for workflow in candidates) / len(candidates)
     workflow_runs, covered = 0, 0
     for size, count in halving_rounds(len(candidates), train):

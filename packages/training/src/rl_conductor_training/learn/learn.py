@@ -18,7 +18,6 @@ from rl_conductor.planning.planner import Planner
 from rl_conductor.pool.pool import WorkerPool
 from rl_conductor.types import total
 from rl_conductor.workflow.limits import Limits
-from rl_conductor.workflow.workflow import Workflow
 from rl_conductor_training.bench.results import fingerprint
 from rl_conductor_training.learn.data import split_task
 from rl_conductor_training.learn.estimate import CostEstimate, add_search, estimate_cost
@@ -35,12 +34,14 @@ from rl_conductor_training.learn.prove import BASELINES
 from rl_conductor_training.learn.record import LearnRecord, Proof, ValidationResult
 from rl_conductor_training.learn.report import write_report
 from rl_conductor_training.learn.runner import Runner, SharedBudget
-from rl_conductor_training.learn.search.candidates import build_candidates, describe, single_workers
+from rl_conductor_training.learn.search.candidates import build_candidates, describe, descriptions, single_workers
 from rl_conductor_training.learn.search.costs import Cost, measure_costs
 from rl_conductor_training.learn.search.explore import (
     PROPOSALS,
     Exploration,
+    Search,
     explore,
+    explore_further,
     propose,
     score_table,
     shuffled,
@@ -77,6 +78,8 @@ class LearnSettings:
     concurrency: int = 4
     """Maximum questions at the same time."""
     max_steps: int = 3
+    requires_room: bool = True
+    """Whether learners that choose a workflow or call a planner are compared only where the gate shows room."""
     learners: tuple[Callable[[], Learner], ...] = (BestSingle, FixedWorkflow, LinearSelector, NearestExamples)
     """Creates the learners to compare; the first two are the baselines."""
 
@@ -127,18 +130,6 @@ async def learn(
         return await run.run()
     finally:
         await run.runner.aclose()
-
-
-@dataclass(frozen=True)
-class Search:
-    """A search that is about to begin."""
-
-    plan: SearchPlan
-    candidates: Sequence[Workflow]
-    examples: Sequence[tuple[Sample, Workflow]]
-    """Workflows for single questions: those that users liked, and the planner's proposals."""
-    proposals: int
-    """Number of plans that the planner proposed."""
 
 
 @dataclass
@@ -200,23 +191,20 @@ class _LearnRun:
         self.order = shuffled(self.data.train.samples, self.settings.seed)
         self.singles = single_workers(pool)
         search = await self._plan_search()
-        plan = search.plan
-        self._begin(f"exploring: {plan.summary}", plan.exploring)
-        exploration = await explore(self.runner, self.order, search.candidates, search.examples, plan)
-        if self.runner.is_exhausted:
-            self._note_cap("exploration", f"{len(self.experience)} runs were made")
+        exploration, plan = await self._explore(search)
         lessons, training = await self._validate(exploration, plan)
         groups = [self.data.groups[sample.id] for sample in lessons.table.samples]
         gate = measure_room(lessons.table, lessons.singles, lessons.workflows, groups, is_whole=not self.notes)
         learners = self.learners
         findings = Findings(search, exploration, lessons, gate)
-        if gate.is_open:
+        compares = gate.is_open or not self.settings.requires_room
+        if compares:
             findings.validation, learners = await self._choose(lessons, training, plan)
         elif gate.fixed_is_better:
             learners = [learner for learner in learners if learner.name in BASELINES]
         for learner in learners:
             learner.fit(lessons)
-        if gate.is_open or gate.fixed_is_better:
+        if compares or gate.fixed_is_better:
             self._begin("proving on held-out questions", 1.0)
             findings.proof = await prove(self.runner, self.data, learners, lessons, self.notes)
         record = self._record(findings)
@@ -232,7 +220,7 @@ class _LearnRun:
         costs = measure_costs(rows, proposals.calls, parallelism=parallelism)
         examples = [*liked_workflows(self.rated, self.order), *proposals.plans]
         candidates = build_candidates(
-            list(self.workspace.conductor.pool),
+            descriptions(self.workspace.conductor.pool),
             [workflow for _, workflow in examples],
             max_steps=self.settings.max_steps,
             seed=self.settings.seed,
@@ -246,12 +234,24 @@ class _LearnRun:
             learner_runs=self.needs.runs,
             training_seconds=self.needs.seconds,
         )
-        spending = self.budget.total.spent
-        spending_so_far = Cost(usd=float(spending.usd), tokens=spending.tokens, seconds=self.budget.elapsed)
-        plan = load_plan(
-            self.workspace.folder / PLAN_FILE, plan_search(sizes, costs, self.limits, spending_so_far), self._plan_key()
-        )
+        plan = plan_search(sizes, costs, self.limits, self.budget.spending)
+        plan = load_plan(self.workspace.folder / PLAN_FILE, plan, self._plan_key())
         return Search(plan, candidates, examples, len(proposals.plans))
+
+    async def _explore(self, search: Search) -> tuple[Exploration, SearchPlan]:
+        """Explores as planned, then with what is left; returns the plan with the corrected reserves as well."""
+        plan, candidates = search.plan, search.candidates
+        self._begin(f"exploring: {plan.summary}", plan.exploring)
+        began, rows = self.budget.spending.share(self.limits), len(self.experience)
+        exploration = await explore(self.runner, self.order, candidates, search.examples, plan)
+        if not exploration.is_complete:
+            self._note_cap("exploration", f"{len(self.experience)} runs were made")
+        elif others := candidates[len(exploration.candidates) :]:
+            if len(self.experience) - rows > plan.runs / 2:  # otherwise most of them were made before
+                plan = plan.corrected(began, self.budget.spending.share(self.limits))
+            self._begin("exploring further workflows", plan.exploring)
+            exploration = await explore_further(self.runner, self.order, exploration, others, plan)
+        return exploration, plan
 
     async def _measure_workers(self) -> tuple[dict[str, list[ExperienceRow]], float]:
         """Runs each worker alone on a few questions; returns its rows, and how many calls ran at the same time."""

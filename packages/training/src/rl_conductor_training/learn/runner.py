@@ -23,6 +23,7 @@ from rl_conductor.types import Request, Usage, total
 from rl_conductor.workflow.limits import Limits
 from rl_conductor.workflow.workflow import Workflow
 from rl_conductor_training.learn.experience import Experience, ExperienceRow, row_key
+from rl_conductor_training.learn.search.costs import Cost
 from rl_conductor_training.tasks import Sample, Task
 
 REPLY_CHARS = 600
@@ -79,6 +80,12 @@ class SharedBudget:
     def elapsed(self) -> float:
         """Seconds since the start of this process's learning."""
         return time.monotonic() - self.started
+
+    @property
+    def spending(self) -> Cost:
+        """Spending of all stages."""
+        amounts = self.total.spent
+        return Cost(usd=float(amounts.usd), tokens=amounts.tokens, seconds=self.elapsed)
 
 
 @dataclass

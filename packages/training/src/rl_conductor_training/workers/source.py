@@ -43,14 +43,18 @@ class SmallPool(BaseModel):
 
     def build(self, cache: ReplyCache) -> WorkerPool:
         """Builds the pool; the replies of the base models are cached."""
-        models = {name: model(name, **self._options(name)) for name in dict.fromkeys(self.models)}
-        reader, coder, writer = (models[name] for name in self.models)
+        reader, coder, writer = models = [
+            model(name, **self._options(name, worker))
+            for worker, name in zip(("reader", "coder", "writer"), self.models, strict=True)
+        ]
         pool = small_pool(PassageIndex(islands().passages), reader=reader, coder=coder, writer=writer, cache=cache.path)
-        cache.models += models.values()
+        cache.models += models
         return pool
 
-    def _options(self, name: str) -> dict[str, Any]:
-        return {"threads": self.threads} if name.startswith(EMBEDDED_PREFIX) else {}
+    def _options(self, name: str, worker: str) -> dict[str, Any]:
+        """Returns the options of a worker's model: an engine of its own keeps the tokens of its fixed prompt."""
+        is_embedded = name.startswith(EMBEDDED_PREFIX)
+        return {"threads": self.threads, "engine": worker, "parallel": 1} if is_embedded else {}
 
 
 class PoolSource(BaseModel):

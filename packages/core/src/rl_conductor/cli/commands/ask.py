@@ -6,6 +6,7 @@ from rl_conductor.cli import options, runner
 from rl_conductor.cli.embedded import prepare_models
 
 
+@options.with_run_options()
 def ask(
     question: options.Question = None,
     *,
@@ -16,17 +17,7 @@ def ask(
     as_json: options.AsJson = False,
     quiet: options.Quiet = False,
     save: options.Save = None,
-    pool: options.PoolOption = None,
-    conductor: options.ConductorFolder = None,
-    model: options.Models = None,
-    worker: options.Workers = None,
-    deny: options.Denied = None,
-    profile: options.ProfileOption = None,
-    rounds: options.Rounds = None,
-    steps: options.Steps = None,
-    budget: options.Budget = None,
-    deadline: options.Deadline = None,
-    tokens: options.Tokens = None,
+    run_options: options.RunOptions,
 ) -> None:
     """Answer a question: plan a workflow, run it, print the answer.
 
@@ -39,19 +30,7 @@ def ask(
       rl-conductor ask --budget 0.05 --json --schema city.json "What is the capital of France?" | jq -r .text
     """
     request = options.build_request(question, file, system=system, schema=schema)
-    built, discovered = options.RunOptions(
-        pool=pool,
-        conductor_folder=conductor,
-        models=model,
-        workers=worker,
-        denied=deny,
-        profile=profile,
-        rounds=rounds,
-        steps=steps,
-        budget=budget,
-        deadline=deadline,
-        tokens=tokens,
-    ).conductor()
+    built, discovered = run_options.conductor()
     prepare_models(built, discovered, quiet=quiet)
     output = runner.OutputOptions(as_json=as_json, quiet=quiet, show_trace=show_trace, save=save)
     runner.run_and_print(built, request, output)

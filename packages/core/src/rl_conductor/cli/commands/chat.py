@@ -26,21 +26,12 @@ NEW = "/new"
 HELP = f"An empty line is ignored, {NEW} starts another conversation, Ctrl-C stops an answer, Ctrl-D ends the chat."
 
 
+@options.with_run_options()
 def chat(
     *,
     system: options.System = None,
     quiet: options.Quiet = False,
-    pool: options.PoolOption = None,
-    conductor: options.ConductorFolder = None,
-    model: options.Models = None,
-    worker: options.Workers = None,
-    deny: options.Denied = None,
-    profile: options.ProfileOption = None,
-    rounds: options.Rounds = None,
-    steps: options.Steps = None,
-    budget: options.Budget = None,
-    deadline: options.Deadline = None,
-    tokens: options.Tokens = None,
+    run_options: options.RunOptions,
 ) -> None:
     """Talk with the pool over several turns.
 
@@ -52,19 +43,6 @@ def chat(
       rl-conductor chat
       rl-conductor chat --system "Answer in French." --budget 0.10
     """
-    run_options = options.RunOptions(
-        pool=pool,
-        conductor_folder=conductor,
-        models=model,
-        workers=worker,
-        denied=deny,
-        profile=profile,
-        rounds=rounds,
-        steps=steps,
-        budget=budget,
-        deadline=deadline,
-        tokens=tokens,
-    )
     built, discovered = run_options.conductor()
     prepare_models(built, discovered, quiet=quiet)
     opening = options.system_messages(system)

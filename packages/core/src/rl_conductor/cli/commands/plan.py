@@ -17,6 +17,7 @@ from rl_conductor.trace.trace import PlanRecord
 Form = Literal["text", "json", "mermaid"]
 
 
+@options.with_run_options(without={"conductor_folder", "models", "rounds"})
 def plan(
     question: options.Question = None,
     *,
@@ -28,14 +29,7 @@ def plan(
     mermaid: Annotated[
         bool, typer.Option("--mermaid", help="Print a Mermaid flow chart.", rich_help_panel=options.OUTPUT)
     ] = False,
-    pool: options.PoolOption = None,
-    worker: options.Workers = None,
-    deny: options.Denied = None,
-    profile: options.ProfileOption = None,
-    steps: options.Steps = None,
-    budget: options.Budget = None,
-    deadline: options.Deadline = None,
-    tokens: options.Tokens = None,
+    run_options: options.RunOptions,
 ) -> None:
     """Plan a workflow for a question without running it.
 
@@ -48,16 +42,6 @@ def plan(
     if as_json and mermaid:
         raise ConfigError("--json and --mermaid can't be combined; pass one of them")
     request = options.build_request(question, file)
-    run_options = options.RunOptions(
-        pool=pool,
-        workers=worker,
-        denied=deny,
-        profile=profile,
-        steps=steps,
-        budget=budget,
-        deadline=deadline,
-        tokens=tokens,
-    )
     conductor, discovered = run_options.conductor()
     prepare_models(conductor, discovered, runs=False)
     show(runner.make_plan(conductor, request), "json" if as_json else "mermaid" if mermaid else "text")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Annotated
 
 import typer
@@ -11,6 +12,7 @@ from rl_conductor.cli.embedded import prepare_models
 from rl_conductor.cli.files import read_workflow
 
 
+@options.with_run_options(without={"conductor_folder", "models", "profile", "rounds", "steps"})
 def run(
     workflow: Annotated[
         str, typer.Argument(metavar="WORKFLOW.json", help="The workflow, as 'plan --json' prints it; '-' is stdin.")
@@ -27,12 +29,7 @@ def run(
     as_json: options.AsJson = False,
     quiet: options.Quiet = False,
     save: options.Save = None,
-    pool: options.PoolOption = None,
-    worker: options.Workers = None,
-    deny: options.Denied = None,
-    budget: options.Budget = None,
-    deadline: options.Deadline = None,
-    tokens: options.Tokens = None,
+    run_options: options.RunOptions,
 ) -> None:
     """Run a workflow from a file.
 
@@ -43,16 +40,7 @@ def run(
     """
     given_workflow = read_workflow(workflow)
     request = options.build_request(question or given_workflow.steps[-1].subtask, file)
-    run_options = options.RunOptions(
-        pool=pool,
-        workers=worker,
-        denied=deny,
-        rounds=1,
-        steps=len(given_workflow.steps),
-        budget=budget,
-        deadline=deadline,
-        tokens=tokens,
-    )
+    run_options = replace(run_options, rounds=1, steps=len(given_workflow.steps))
     conductor, discovered = run_options.conductor()
     prepare_models(conductor, discovered, quiet=quiet)
     output = runner.OutputOptions(as_json=as_json, quiet=quiet, show_trace=show_trace, save=save)

@@ -1,13 +1,14 @@
 """`AnthropicModel`: Anthropic's models, through the vendor's own SDK.
 
-The protocol is in `wire`; this module handles keys, connections, deadlines and errors. Features that the API lacks
-raise `BadRequestError` before the call: a seed, a grammar, JSON without a schema. `temperature` and `top_p` are sent
-although the SDK no longer declares them; models that do not support them reject the call.
+The protocol is in `wire` and `reply`; this module handles keys, connections, deadlines and errors. Features that the
+API lacks raise `BadRequestError` before the call: a seed, a grammar, JSON without a schema. `temperature` and `top_p`
+are sent although the SDK no longer declares them; models that do not support them reject the call.
 """
 
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import AsyncGenerator, Iterator
 from contextlib import aclosing, contextmanager
 from typing import Any, ClassVar, TypeAlias
@@ -22,14 +23,15 @@ from rl_conductor.errors import (
     ModelTimeoutError,
     UnreachableError,
 )
-from rl_conductor.models.anthropic.wire import FINISH, Parameters, parameters_of, parts_of, usage_of
+from rl_conductor.models.anthropic.reply import Reply
+from rl_conductor.models.anthropic.wire import Body, body_of
 from rl_conductor.models.base import (
+    DEFAULT_TIMEOUT,
     MALFORMED_REPLY_ERRORS,
     MAX_ERROR_LENGTH,
     Capabilities,
     checked,
     is_connection_lost,
-    priced,
     require,
     status_error,
     within,
@@ -38,12 +40,11 @@ from rl_conductor.models.endpoints import Credentials, Endpoint, redact_url
 from rl_conductor.models.redaction import redacting
 from rl_conductor.models.reply_limit import ACCEPTED_ENCODINGS, ReplyLimitError, event_hooks
 from rl_conductor.models.tls import tls_context
-from rl_conductor.types import Completion, Delta, Message, Price, Request
+from rl_conductor.types import Completion, Delta, Price, Request
 
 try:
     import anthropic
     import httpx2
-    from anthropic import types as wire
 except ImportError as missing:
     raise ConfigError("Anthropic's models need its SDK: pip install 'rl-conductor[anthropic]'") from missing
 
@@ -52,6 +53,8 @@ SDKClient: TypeAlias = anthropic.AsyncAnthropic | anthropic.AsyncAnthropicBedroc
 CAPABILITIES = Capabilities(
     tools=True, images=True, files=True, json_schema=True, array_bounds=True, reasoning_start="outside"
 )
+
+PATH = "/v1/messages"
 
 STATUS_BY_TYPE = {
     "invalid_request_error": 400,
@@ -118,20 +121,23 @@ class AnthropicModel:
     async def complete(self, request: Request) -> Completion:
         """Returns the complete reply."""
         require(self, request)
-        parameters = parameters_of(request, model=self.name)
+        body, options, reply = body_of(request, model=self.name), _options(request), Reply(self.name)
         with redacting(*self._credentials.secrets), self._translate_errors():
             async with asyncio.timeout(request.timeout):
-                message = await self._clients.get().messages.create(**parameters)
-            return self._completion(message, {})
+                reply.add_message(await self._post(body, options))
+        return checked(reply.completion(self.price))
 
     async def stream(self, request: Request) -> AsyncGenerator[Delta, None]:
         """Streams the reply as deltas."""
         require(self, request)
-        parameters = parameters_of(request, model=self.name)
+        body, options, reply = body_of(request, model=self.name), _options(request), Reply(self.name)
         with redacting(*self._credentials.secrets), self._translate_errors():
-            async with aclosing(within(request.timeout, self._deltas(parameters))) as deltas:
-                async for delta in deltas:
-                    yield delta
+            async with aclosing(within(request.timeout, self._events(body, options))) as events:
+                async for event in events:  # reads to the end, so that the connection can be reused
+                    delta = reply.add(event)
+                    if delta.text or delta.reasoning:
+                        yield delta
+        yield Delta(completion=checked(reply.completion(self.price)))
 
     async def aclose(self) -> None:
         """Closes the connections of the running event loop."""
@@ -158,36 +164,26 @@ class AnthropicModel:
             **settings,
         )
 
-    async def _deltas(self, parameters: Parameters) -> AsyncGenerator[Delta, None]:
-        arguments: dict[int, str] = {}
-        completion = None
-        async with self._clients.get().messages.stream(**parameters) as events:
-            async for event in events:  # reads to the end, so that the connection can be reused
-                if event.type == "text":
-                    yield Delta(text=event.text)
-                elif event.type == "thinking":
-                    yield Delta(reasoning=event.thinking)
-                elif event.type == "content_block_delta" and event.delta.type == "input_json_delta":
-                    arguments[event.index] = arguments.get(event.index, "") + event.delta.partial_json
-                elif event.type == "message_stop":
-                    completion = self._completion(event.message, arguments)
-        if completion is None:
-            raise BadResponseError(f"{self.name}: the stream ended before the reply was complete", model=self.name)
-        yield Delta(completion=completion)
+    async def _post(self, body: Body, options: anthropic.RequestOptions) -> object:
+        """Sends the request through the SDK and returns the JSON of its response.
 
-    def _completion(self, message: object, arguments: dict[int, str]) -> Completion:
-        # The SDK does not validate replies, and returns text that is not JSON as a string.
-        if not isinstance(message, wire.Message) or message.type != "message" or message.stop_reason is None:
-            raise BadResponseError(f"{self.name}: the reply is not a message of the protocol", model=self.name)
-        parts, calls = parts_of(message.content, arguments)
-        completion = Completion(
-            message=Message(role="assistant", content=parts, tool_calls=calls),
-            usage=priced(usage_of(message.usage), self.price),
-            finish_reason=FINISH.get(message.stop_reason, "stop"),
-            stop_sequence=message.stop_sequence,
-            model=message.model,
+        Without `messages.create`, which copies the request and builds an object for each part of the reply.
+        """
+        response = await self._clients.get().post(PATH, cast_to=httpx2.Response, body=body, options=options)
+        return json.loads(response.content)
+
+    async def _events(self, body: Body, options: anthropic.RequestOptions) -> AsyncGenerator[object, None]:
+        events: anthropic.AsyncStream[object] = await self._clients.get().post(
+            PATH,
+            cast_to=object,
+            body={**body, "stream": True},
+            options=options,
+            stream=True,
+            stream_cls=anthropic.AsyncStream[object],
         )
-        return checked(completion)
+        async with events:
+            async for event in events:
+                yield event
 
     @contextmanager
     def _translate_errors(self) -> Iterator[None]:
@@ -224,6 +220,10 @@ class AnthropicModel:
             return ContextLengthError(text, model=self.name, status=status)
         wait = parse_seconds(error.response.headers.get("retry-after"))
         return status_error(text, model=self.name, status=status, retry_after=wait)
+
+
+def _options(request: Request) -> anthropic.RequestOptions:
+    return {"timeout": request.timeout or DEFAULT_TIMEOUT}
 
 
 def _error_message(error: Exception) -> str:

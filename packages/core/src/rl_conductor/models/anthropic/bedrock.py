@@ -8,9 +8,9 @@ from typing import Any, ClassVar
 
 from rl_conductor.errors import AuthenticationError, BadResponseError, ConfigError
 from rl_conductor.models.anthropic.adapter import STATUS_BY_TYPE, AnthropicModel, SDKClient
-from rl_conductor.models.aws import HOSTS, KEY_VARIABLE, find_region
+from rl_conductor.models.aws import KEY_VARIABLE, bedrock_endpoint, find_region
 from rl_conductor.models.base import MAX_ERROR_LENGTH
-from rl_conductor.models.endpoints import Credentials, Endpoint
+from rl_conductor.models.endpoints import Credentials
 
 try:
     import anthropic
@@ -21,15 +21,7 @@ except ImportError as missing:
 class BedrockClaudeModel(AnthropicModel):
     """A model of Anthropic on Bedrock, authenticated by a Bedrock API key or by AWS credentials (Signature V4)."""
 
-    endpoint: ClassVar = Endpoint(
-        provider="bedrock",
-        base_url="",
-        address_variable="ANTHROPIC_BEDROCK_BASE_URL",
-        key_variables=(KEY_VARIABLE,),
-        hosts=HOSTS,
-        prices="aws",
-        has_identity=True,
-    )
+    endpoint: ClassVar = bedrock_endpoint("ANTHROPIC_BEDROCK_BASE_URL")
     status_by_type: ClassVar = STATUS_BY_TYPE | {
         "throttlingException": 429,
         "validationException": 400,

@@ -1,4 +1,4 @@
-"""Translates requests to Anthropic's Messages API and its replies back, without I/O.
+"""Translates requests to Anthropic's Messages API, without I/O; `reply` translates its replies.
 
 Reasoning keeps its signature, prefixed with `anthropic:`, so that it is sent back unchanged and reasoning of other
 vendors is left out. Tool call arguments that are not a JSON object are sent back under the key `invalid_json`.
@@ -6,29 +6,24 @@ vendors is left out. Tool call arguments that are not a JSON object are sent bac
 
 from __future__ import annotations
 
-import json
 from base64 import b64decode
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, Literal, Required, TypeAlias, TypedDict
 
 from rl_conductor.errors import BadRequestError
 from rl_conductor.models.anthropic.prompt_caching import cached_system, mark_turns
-from rl_conductor.models.base import DEFAULT_TIMEOUT, arguments_of
+from rl_conductor.models.base import arguments_of
 from rl_conductor.types import (
     ContentPart,
     FilePart,
-    FinishReason,
     ImagePart,
     JsonFormat,
     Message,
     ReasoningPart,
     Request,
-    Sampling,
     TextPart,
     Tool,
-    ToolCall,
-    Usage,
 )
 
 if TYPE_CHECKING:
@@ -40,15 +35,6 @@ if TYPE_CHECKING:
 
 DEFAULT_MAX_TOKENS = 4096
 """Output limit for requests without one, because the API requires it."""
-
-FINISH: dict[str | None, FinishReason] = {
-    "tool_use": "tool_calls",
-    "max_tokens": "length",
-    "model_context_window_exceeded": "length",
-    "pause_turn": "length",
-    "refusal": "content_filter",
-}
-"""Finish reason by `stop_reason`; any other (`end_turn`, `stop_sequence`) is `stop`."""
 
 THINKING_PREFIX = "anthropic:thinking:"
 REDACTED_PREFIX = "anthropic:redacted:"
@@ -62,34 +48,33 @@ IMAGE_TYPES: dict[str, ImageType] = {
 }
 
 
-class Parameters(TypedDict, total=False):
-    """Keyword arguments of `messages.create` and `messages.stream`."""
+class Body(TypedDict, total=False):
+    """The body of a request."""
 
     model: Required[str]
     max_tokens: Required[int]
     messages: Required[list[wire.MessageParam]]
-    timeout: Required[float]
     system: list[wire.TextBlockParam]
     tools: list[wire.ToolParam]
     tool_choice: wire.ToolChoiceParam
     output_config: wire.OutputConfigParam
     stop_sequences: list[str]
-    extra_body: dict[str, object]
+    temperature: float
+    top_p: float
 
 
 # ---------------------------------------------------------------------------------------- requests
 
 
-def parameters_of(request: Request, *, model: str) -> Parameters:
-    """Builds the parameters of a call. Raises `BadRequestError` for features that the API lacks."""
+def body_of(request: Request, *, model: str) -> Body:
+    """Builds the body of a request. Raises `BadRequestError` for features that the API lacks."""
     sampling = request.sampling
     if sampling.seed is not None:
         raise BadRequestError(f"{model} does not support sampling.seed: remove it", model=model)
-    result = Parameters(
+    result = Body(
         model=model.partition(":")[2],
         max_tokens=sampling.max_tokens or DEFAULT_MAX_TOKENS,
         messages=_turns(model, request),
-        timeout=request.timeout or DEFAULT_TIMEOUT,
     )
     if system := "\n\n".join(message.text for message in request.messages if message.role == "system"):
         result["system"] = cached_system(system)
@@ -100,14 +85,11 @@ def parameters_of(request: Request, *, model: str) -> Parameters:
         result["tool_choice"] = _tool_choice(request)
     if output := _output_config(model, request):
         result["output_config"] = output
-    if sampling_fields := _sampling_fields(sampling):
-        result["extra_body"] = sampling_fields
+    if sampling.temperature is not None:
+        result["temperature"] = sampling.temperature
+    if sampling.top_p is not None:
+        result["top_p"] = sampling.top_p
     return result
-
-
-def _sampling_fields(sampling: Sampling) -> dict[str, object]:
-    fields = {"temperature": sampling.temperature, "top_p": sampling.top_p}
-    return {name: value for name, value in fields.items() if value is not None}
 
 
 def _tool(tool: Tool) -> wire.ToolParam:
@@ -232,38 +214,3 @@ def _document(model: str, part: FilePart) -> wire.Base64PDFSourceParam | wire.Pl
         return {"type": "text", "media_type": "text/plain", "data": b64decode(part.data, validate=True).decode()}
     except ValueError:
         raise BadRequestError(f"the file {part.name!r} is not base64 of UTF-8 text", model=model) from None
-
-
-# ----------------------------------------------------------------------------------------- replies
-
-
-def parts_of(
-    blocks: Iterable[wire.ContentBlock], arguments: dict[int, str]
-) -> tuple[tuple[ContentPart, ...], tuple[ToolCall, ...]]:
-    """Converts content blocks to parts and tool calls; `arguments` are the streamed ones by block, if any."""
-    parts: list[ContentPart] = []
-    calls: list[ToolCall] = []
-    for index, block in enumerate(blocks):
-        if block.type == "text":
-            parts.append(TextPart(text=block.text))
-        elif block.type == "thinking":
-            parts.append(ReasoningPart(text=block.thinking, signature=THINKING_PREFIX + block.signature))
-        elif block.type == "redacted_thinking":
-            parts.append(ReasoningPart(text="", signature=REDACTED_PREFIX + block.data))
-        elif block.type == "tool_use":
-            text = arguments.get(index) or json.dumps(block.input)
-            calls.append(ToolCall(id=block.id, name=block.name, arguments=text))
-    return tuple(parts), tuple(calls)
-
-
-def usage_of(usage: wire.Usage) -> Usage:
-    """Converts the usage: the API reports cache reads and writes separately from other input tokens."""
-    cache_reads, cache_writes = usage.cache_read_input_tokens or 0, usage.cache_creation_input_tokens or 0
-    details = usage.output_tokens_details
-    return Usage(
-        input_tokens=usage.input_tokens + cache_reads + cache_writes,
-        cached_tokens=cache_reads,
-        cache_write_tokens=cache_writes,
-        output_tokens=usage.output_tokens,
-        reasoning_tokens=details.thinking_tokens if details else 0,
-    )

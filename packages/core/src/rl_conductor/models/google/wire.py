@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 from base64 import b64decode, b64encode
 from collections.abc import Iterator
+from dataclasses import dataclass
 from itertools import groupby
 
 from google.genai import types as wire
@@ -203,6 +204,19 @@ def _response_part(part: ImagePart | FilePart, model: str) -> wire.FunctionRespo
 # ------------------------------------------------------------------------------------------ replies
 
 
+@dataclass
+class _OpenPart:
+    """A part of the reply that the next chunk may continue."""
+
+    is_reasoning: bool
+    pieces: list[str]
+    signature: str | None = None
+
+    def close(self) -> ContentPart:
+        text = "".join(self.pieces)
+        return ReasoningPart(text=text, signature=self.signature) if self.is_reasoning else TextPart(text=text)
+
+
 class Reply:
     """Accumulates a reply from its chunks."""
 
@@ -211,7 +225,7 @@ class Reply:
         self._requested = model
         self._model = model.partition(":")[2]
         self._earlier_calls = sum(len(message.tool_calls) for message in request.messages)
-        self._content: list[ContentPart] = []
+        self._parts: list[_OpenPart] = []
         self._calls: list[ToolCall] = []
         self._finish: str | None = None
         self._usage = Usage()
@@ -241,7 +255,9 @@ class Reply:
             raise BadResponseError(f"{self._requested}: the reply ended with {self._finish!r}", model=self._requested)
         finish = FINISH[self._finish]
         return Completion(
-            message=Message(role="assistant", content=tuple(self._content), tool_calls=tuple(self._calls)),
+            message=Message(
+                role="assistant", content=tuple(part.close() for part in self._parts), tool_calls=tuple(self._calls)
+            ),
             usage=priced(self._usage, price),
             finish_reason="tool_calls" if self._calls and finish == "stop" else finish,
             model=self._model,
@@ -253,13 +269,13 @@ class Reply:
             call = self._tool_call(part.function_call)
             self._calls.append(call)
             if signature:
-                self._content.append(ReasoningPart(text="", signature=f"{CALL_PREFIX}{signature}:{call.id}"))
+                self._parts.append(_OpenPart(True, [], f"{CALL_PREFIX}{signature}:{call.id}"))
         elif part.thought:
             self._add_reasoning(part.text or "", signature)
         else:
             self._add_text(part.text or "")
             if signature:
-                self._content.append(ReasoningPart(text="", signature=TEXT_PREFIX + signature))
+                self._parts.append(_OpenPart(True, [], TEXT_PREFIX + signature))
 
     def _tool_call(self, call: wire.FunctionCall) -> ToolCall:
         if not call.name:
@@ -268,19 +284,20 @@ class Reply:
         return ToolCall(id=call.id or generated_id, name=call.name, arguments=json.dumps(call.args or {}))
 
     def _add_text(self, text: str) -> None:
-        last = self._content[-1] if self._content else None
-        if isinstance(last, TextPart):
-            self._content[-1] = TextPart(text=last.text + text)
+        last = self._parts[-1] if self._parts else None
+        if last and not last.is_reasoning:
+            last.pieces.append(text)
         elif text:
-            self._content.append(TextPart(text=text))
+            self._parts.append(_OpenPart(False, [text]))
 
     def _add_reasoning(self, text: str, signature: str) -> None:
-        last = self._content[-1] if self._content else None
+        last = self._parts[-1] if self._parts else None
         prefixed = THOUGHT_PREFIX + signature if signature else None
-        if isinstance(last, ReasoningPart) and last.signature is None:
-            self._content[-1] = ReasoningPart(text=last.text + text, signature=prefixed)
+        if last and last.is_reasoning and last.signature is None:
+            last.pieces.append(text)
+            last.signature = prefixed
         elif text or signature:
-            self._content.append(ReasoningPart(text=text, signature=prefixed))
+            self._parts.append(_OpenPart(True, [text], prefixed))
 
 
 def _usage(usage: wire.GenerateContentResponseUsageMetadata) -> Usage:

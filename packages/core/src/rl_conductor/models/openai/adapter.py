@@ -6,10 +6,10 @@ The protocol is in `wire`; this module handles keys, connections, deadlines and 
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import AsyncGenerator, Iterator, Mapping
 from contextlib import aclosing, contextmanager
 from importlib import import_module
-from json import JSONDecodeError
 from typing import Any, ClassVar, get_args
 from urllib.parse import urlsplit
 
@@ -32,6 +32,8 @@ except ImportError as missing:
 
 # openai 3 uses httpx2, openai 2 uses httpx; in the middle of a stream neither translates their errors.
 _http: Any = import_module("httpx2" if int(openai.__version__.split(".")[0]) > 2 else "httpx")
+
+PATH = "/chat/completions"
 
 
 class OpenAIModel:
@@ -122,7 +124,7 @@ class OpenAIModel:
         reply = Reply(self.name)
         with redacting(*self._secrets), self._translate_errors():
             async with asyncio.timeout(request.timeout):
-                reply.add(await self._clients.get().chat.completions.create(**self._arguments(request)))
+                reply.add(await self._post(request))
         return checked(reply.completion(self.price))
 
     async def stream(self, request: Request) -> AsyncGenerator[Delta, None]:
@@ -143,22 +145,40 @@ class OpenAIModel:
         if client is not None:
             await client.close()
 
+    async def _post(self, request: Request) -> object:
+        """Sends the request through the SDK and returns the JSON of its response.
+
+        Without `chat.completions.create`, which copies the request and builds an object for each part of the reply.
+        """
+        response: Any = await self._clients.get().post(
+            PATH, cast_to=_http.Response, body=self._body(request), options=self._options(request)
+        )
+        return json.loads(response.content)
+
     async def _chunks(self, request: Request) -> AsyncGenerator[object, None]:
-        arguments = self._arguments(request) | {"stream": True}
+        body = self._body(request) | {"stream": True}
         if self._dialect.stream_options:
-            arguments["stream_options"] = {"include_usage": True}
-        async with await self._clients.get().chat.completions.create(**arguments) as chunks:
+            body["stream_options"] = {"include_usage": True}
+        chunks: openai.AsyncStream[object] = await self._clients.get().post(
+            PATH,
+            cast_to=object,
+            body=body,
+            options=self._options(request),
+            stream=True,
+            stream_cls=openai.AsyncStream[object],
+        )
+        async with chunks:
             async for chunk in chunks:
                 yield chunk
 
-    def _arguments(self, request: Request) -> dict[str, Any]:
-        return {
-            "model": self._model,
-            "timeout": openai.NOT_GIVEN if request.timeout is None else request.timeout,
-            "extra_headers": self._extra_headers(),
-            "extra_body": self._extra_body | extra_fields(request, self._dialect),
-            **options_of(request, self._dialect),
-        }
+    def _body(self, request: Request) -> dict[str, Any]:
+        options = {"model": self._model, **options_of(request, self._dialect)}
+        return options | self._extra_body | extra_fields(request, self._dialect)
+
+    def _options(self, request: Request) -> Any:
+        """Returns the SDK's options of a call, by default without its key for OpenAI's administration."""
+        options = {"headers": self._extra_headers(), "security": {"bearer_auth": True}}
+        return options if request.timeout is None else options | {"timeout": request.timeout}
 
     def _client(self) -> openai.AsyncOpenAI:
         # The SDK's default client closes itself when garbage-collected, on whichever event loop is running.
@@ -206,7 +226,7 @@ class OpenAIModel:
             raise self._connection_error(error) from None
         except openai.APIError as error:
             raise self._refusal(error) from None
-        except (JSONDecodeError, UnicodeDecodeError) as error:
+        except (json.JSONDecodeError, UnicodeDecodeError, RecursionError) as error:
             raise BadResponseError(f"{self.name}: not a chat completion: {error}", model=self.name) from None
 
     def _refusal(

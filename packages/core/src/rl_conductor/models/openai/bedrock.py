@@ -7,9 +7,9 @@ from contextlib import contextmanager
 from typing import Any, ClassVar
 
 from rl_conductor.errors import AuthenticationError, ConfigError
-from rl_conductor.models.aws import HOSTS, KEY_VARIABLE, find_region
+from rl_conductor.models.aws import bedrock_endpoint, find_region
 from rl_conductor.models.base import MAX_ERROR_LENGTH
-from rl_conductor.models.endpoints import Credentials, Endpoint
+from rl_conductor.models.endpoints import Credentials
 from rl_conductor.models.openai.adapter import OpenAIModel
 
 try:
@@ -22,15 +22,7 @@ except ImportError as missing:
 class BedrockModel(OpenAIModel):
     """A model of any vendor but Anthropic on Bedrock, authenticated by a Bedrock API key or by AWS credentials."""
 
-    endpoint: ClassVar = Endpoint(
-        provider="bedrock",
-        base_url="",
-        address_variable="AWS_BEDROCK_BASE_URL",
-        key_variables=(KEY_VARIABLE,),
-        hosts=HOSTS,
-        prices="aws",
-        has_identity=True,
-    )
+    endpoint: ClassVar = bedrock_endpoint("AWS_BEDROCK_BASE_URL")
     default_dialect: ClassVar = "compatible"
 
     def __init__(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
 
 from pydantic import AliasChoices, BaseModel, Field, ValidationError
@@ -260,7 +260,7 @@ class _Call:
     index: int | None
     id: str
     name: str = ""
-    arguments: str = ""
+    arguments: list[str] = field(default_factory=list)
 
 
 class Reply:
@@ -278,9 +278,9 @@ class Reply:
         self._usage = Usage()
 
     def add(self, frame: object) -> Delta:
-        """Adds a frame, an SDK object or a mapping, and returns its delta. Raises `ModelError`."""
+        """Adds a frame and returns its delta. Raises `ModelError`."""
         try:
-            parsed = _Frame.model_validate(frame, from_attributes=True)
+            parsed = _Frame.model_validate(frame)
         except ValidationError as error:
             raise self._invalid_reply(error) from None
         if parsed.error:
@@ -331,12 +331,12 @@ class Reply:
             last = _Call(fragment.index, fragment.id or f"call_{len(self._calls)}")
             self._calls.append(last)
         last.name = last.name or fragment.function.name or ""
-        last.arguments += fragment.function.arguments or ""
+        last.arguments.append(fragment.function.arguments or "")
 
     def _tool_call(self, call: _Call) -> ToolCall:
         if not call.name:
             raise BadResponseError(f"{self._requested}: a tool call names no tool", model=self._requested)
-        return ToolCall(id=call.id, name=call.name, arguments=call.arguments or "{}")
+        return ToolCall(id=call.id, name=call.name, arguments="".join(call.arguments) or "{}")
 
     def _invalid_reply(self, error: ValidationError) -> BadResponseError:
         return BadResponseError(

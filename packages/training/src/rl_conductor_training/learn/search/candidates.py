@@ -1,12 +1,17 @@
-"""Candidate workflows over a pool: single workers, generic shapes of two and three steps, and generalised plans."""
+"""Candidate workflows over a pool: single workers, generic shapes of two and three steps, and generalised plans.
+
+A chain comes with two kinds of subtasks: general ones, and ones that the workers' descriptions give.
+"""
 
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator, Sequence
-from itertools import combinations, permutations, product, zip_longest
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import chain, combinations, islice, permutations, product, zip_longest
 
 from rl_conductor.planning.fallback import ANSWER, VERIFY, single_step
+from rl_conductor.pool.pool import WorkerPool
 from rl_conductor.workflow.workflow import Step, Workflow
 
 MAX_CANDIDATES = 60
@@ -15,6 +20,9 @@ SPECIALIST = "Find or work out what the answer needs, and give it with the words
 CALCULATE = "Take the facts above and work out the result that the question asks for."
 WRITE = "Take the last result above and write the complete answer, exactly in the form that the question asks for."
 JOIN = "Compare the drafts above, settle any difference, and give the complete final answer."
+GENERAL_SUBTASKS = frozenset({ANSWER, VERIFY, SPECIALIST, CALCULATE, WRITE})
+MAX_DESCRIPTION = 100
+"""Maximum number of characters that a subtask takes from a worker's description."""
 
 
 def single_workers(workers: Sequence[str]) -> list[Workflow]:
@@ -22,31 +30,40 @@ def single_workers(workers: Sequence[str]) -> list[Workflow]:
     return [single_step(worker) for worker in workers]
 
 
+def descriptions(pool: WorkerPool) -> dict[str, str]:
+    """Returns the description of each worker."""
+    return {name: worker.card.strengths for name, worker in pool.items()}
+
+
 def build_candidates(
-    workers: Sequence[str], proposals: Sequence[Workflow], *, max_steps: int, seed: int
+    workers: Mapping[str, str], proposals: Sequence[Workflow], *, max_steps: int, seed: int
 ) -> list[Workflow]:
     """Builds the candidates, the most promising first: single workers, chains and proposals in turn, then other shapes.
 
     Many of them share their first steps, which run once for each question.
 
     Args:
-        workers: names of the workers.
+        workers: the description of each worker, or an empty text.
         proposals: plans that the planner wrote for single questions; their subtasks are replaced by general ones.
         max_steps: maximum number of steps.
         seed: seed of the random selection where there are too many.
     """
-    candidates = dict.fromkeys(single_workers(workers))
-    in_turn = zip_longest(_chains(workers), dict.fromkeys(map(generalize, proposals)))
-    first = [workflow for pair in in_turn for workflow in pair if workflow is not None]
-    triples, joins = list(_triples(workers)), list(_joins(workers))
     generator = random.Random(seed)  # noqa: S311
-    generator.shuffle(triples)
-    generator.shuffle(joins)
-    for workflow in (*first, *triples, *_checks(workers), *joins):
-        if len(candidates) >= max(MAX_CANDIDATES, len(workers)):
+    names = list(workers)
+    pairs, longer = list(permutations(names, 2)), _triples(names, generator)
+    shapes = chain(
+        _in_turn(map(_general_chain, pairs), _described_chains(pairs, workers), map(generalize, proposals)),
+        _in_turn(map(_general_chain, longer), _described_chains(longer, workers)),
+        _checks(names),
+        _joins(names),
+    )
+    candidates = dict.fromkeys(single_workers(names))
+    for workflow in shapes:
+        if len(candidates) >= max(MAX_CANDIDATES, len(names)):
             break
-        candidates.setdefault(workflow)
-    return [workflow for workflow in candidates if len(workflow.steps) <= max_steps]
+        if len(workflow.steps) <= max_steps:
+            candidates.setdefault(workflow)
+    return list(candidates)
 
 
 def generalize(workflow: Workflow) -> Workflow:
@@ -64,10 +81,15 @@ def generalize(workflow: Workflow) -> Workflow:
 
 
 def describe(workflow: Workflow) -> str:
-    """Describes who works in what order, such as `reader → coder` or `a + b → c`."""
+    """Describes who works in what order, such as `reader → coder` or `a + b → c`.
+
+    Subtasks other than the general ones are those of the workers' descriptions, or of a plan for one question.
+    """
     parts = [" + ".join(workflow.steps[index].worker for index in layer) for layer in workflow.layers]
-    checks = len(workflow.steps) == 2 and workflow.steps[1].subtask == VERIFY
-    return " → ".join(parts) + (" (check)" if checks else "")
+    if len(workflow.steps) == 2 and workflow.steps[1].subtask == VERIFY:
+        return " → ".join(parts) + " (check)"
+    is_general = len(workflow.steps) == 1 or any(step.subtask in GENERAL_SUBTASKS for step in workflow.steps)
+    return " → ".join(parts) + ("" if is_general else " (own subtasks)")
 
 
 def _chain(*steps: tuple[str, str]) -> Workflow:
@@ -80,25 +102,52 @@ def _chain(*steps: tuple[str, str]) -> Workflow:
     )
 
 
-def _chains(workers: Sequence[str]) -> Iterator[Workflow]:
-    for first, second in permutations(workers, 2):
-        yield _chain((first, SPECIALIST), (second, WRITE))
+def _general_chain(workers: Sequence[str]) -> Workflow:
+    """Builds a chain with general subtasks; a worker that comes twice at the beginning finds things out both times."""
+    first, *middle, last = workers
+    steps = [(worker, SPECIALIST if worker == first else CALCULATE) for worker in middle]
+    return _chain((first, SPECIALIST), *steps, (last, WRITE))
 
 
-def _checks(workers: Sequence[str]) -> Iterator[Workflow]:
+def _described_chains(chains: Sequence[Sequence[str]], descriptions: Mapping[str, str]) -> Iterator[Workflow]:
+    """Builds the chains of which each worker has a description, which gives its subtask."""
+    subtasks = {worker: _described_subtask(text) for worker, text in descriptions.items() if text.strip()}
+    for workers in chains:
+        if all(worker in subtasks for worker in workers):
+            yield _chain(*((worker, subtasks[worker]) for worker in workers))
+
+
+def _described_subtask(description: str) -> str:
+    """Makes a subtask of the first clause of a description, such as "Writes numbers in words.".
+
+    Small models follow it better than general subtasks, which say more than what one worker has to do.
+    """
+    clause = re.split(r"[,;\n]|\. ", description.strip(), maxsplit=1)[0].strip(" .")[:MAX_DESCRIPTION]
+    return f"{clause[:1].upper()}{clause[1:]}."
+
+
+def _triples(workers: Sequence[str], generator: random.Random) -> list[tuple[str, ...]]:
+    """Returns orders of three workers, of many a random selection, then those whose first and second are the same."""
+    orders: list[tuple[str, ...]] = list(islice(permutations(workers, 3), MAX_CANDIDATES))
+    if len(orders) == MAX_CANDIDATES:
+        orders = [tuple(generator.sample(workers, 3)) for _ in range(MAX_CANDIDATES)]
+    repeated: list[tuple[str, ...]] = [(worker, worker, last) for worker, last in permutations(workers, 2)]
+    generator.shuffle(orders)
+    generator.shuffle(repeated)
+    return orders + repeated
+
+
+def _in_turn(*sequences: Iterable[Workflow]) -> Iterator[Workflow]:
+    return (workflow for row in zip_longest(*sequences) for workflow in row if workflow is not None)
+
+
+def _checks(workers: Iterable[str]) -> Iterator[Workflow]:
     """Yields checks of an answer; that answer is the same step as the worker alone, so it costs nothing more."""
     for first, second in product(workers, repeat=2):
         yield _chain((first, ANSWER), (second, VERIFY))
 
 
-def _triples(workers: Sequence[str]) -> Iterator[Workflow]:
-    for first, second, third in permutations(workers, 3):
-        yield _chain((first, SPECIALIST), (second, CALCULATE), (third, WRITE))
-    for worker, last in permutations(workers, 2):
-        yield _chain((worker, SPECIALIST), (worker, SPECIALIST), (last, WRITE))
-
-
-def _joins(workers: Sequence[str]) -> Iterator[Workflow]:
+def _joins(workers: Iterable[str]) -> Iterator[Workflow]:
     for first, second in combinations(workers, 2):
         for last in workers:
             drafts = (Step(subtask=ANSWER, worker=first), Step(subtask=ANSWER, worker=second))

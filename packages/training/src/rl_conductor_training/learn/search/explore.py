@@ -24,6 +24,8 @@ PROPOSALS = 8
 """Number of training questions for which the planner proposes a plan."""
 MAX_FAILED_PROPOSALS = 2
 """Number of questions without a valid plan after which the planner is not asked again."""
+BATCH = 4
+"""Number of further candidates that are tried together if budget is left."""
 REUSES = 3
 """Number of further workflows that are tried on a question that no workflow answered."""
 
@@ -36,13 +38,28 @@ class Proposals:
     calls: list[tuple[Call, ...]] = field(default_factory=list)
 
 
+@dataclass(frozen=True)
+class Search:
+    """A search that is about to begin."""
+
+    plan: SearchPlan
+    candidates: Sequence[Workflow]
+    examples: Sequence[tuple[Sample, Workflow]]
+    """Workflows for single questions: those that users liked, and the planner's proposals."""
+    proposals: int
+    """Number of plans that the planner proposed."""
+
+
 @dataclass
 class Exploration:
     """The result of the search."""
 
     candidates: list[Workflow]
+    """The workflows that were tried."""
     portfolio: list[Workflow]
     """The workflows that the learners choose from: the best ones, and those that complement them."""
+    is_complete: bool
+    """Whether all planned runs were made."""
 
 
 def shuffled(samples: Sequence[Sample], seed: int) -> list[Sample]:
@@ -81,9 +98,37 @@ async def explore(
     if plan.workflows == MAX_WORKFLOWS:  # otherwise the caps leave no room for more
         await runner.run_workflows(proposals)
         await _reuse(runner, order, candidates)
-    table = score_table(runner, order[:covered])
+    return _end_exploration(runner, order, candidates, plan, is_complete=not runner.is_exhausted)
+
+
+async def explore_further(
+    runner: Runner, order: Sequence[Sample], exploration: Exploration, others: Sequence[Workflow], plan: SearchPlan
+) -> Exploration:
+    """Tries other candidates than the planned ones, as far as the budget reaches.
+
+    Each batch goes through the same rounds, and what would be selected beside the best so far reaches the next one.
+    """
+    rivals = exploration.portfolio
+    for start in range(0, len(others), BATCH):
+        batch = others[start : start + BATCH]
+        for row in plan.rounds:
+            questions = order[: row.questions]
+            await runner.run_workflows((sample, workflow) for sample in questions for workflow in batch)
+            selected = select_workflows(score_table(runner, questions), [*rivals, *batch], plan.workflows)
+            batch = [workflow for workflow in batch if workflow in selected]
+        if runner.is_exhausted:
+            others = others[: start + BATCH]
+            break
+        rivals = [*rivals, *batch]
+    return _end_exploration(runner, order, [*exploration.candidates, *others], plan, is_complete=True)
+
+
+def _end_exploration(
+    runner: Runner, order: Sequence[Sample], candidates: list[Workflow], plan: SearchPlan, *, is_complete: bool
+) -> Exploration:
+    table = score_table(runner, order[: plan.rounds[-1].questions])
     complete = [workflow for workflow in candidates if table.is_complete(workflow)]
-    return Exploration(candidates, select_workflows(table, complete or candidates, plan.workflows))
+    return Exploration(candidates, select_workflows(table, complete or candidates, plan.workflows), is_complete)
 
 
 def score_table(runner: Runner, samples: Sequence[Sample]) -> ScoreTable:

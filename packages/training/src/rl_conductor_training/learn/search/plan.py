@@ -27,6 +27,8 @@ MIN_CHAINS = 3
 """Minimum number of candidates with several steps."""
 SAFETY = 1.2
 """Factor on the reserved costs, because measured means are rough."""
+MIN_CORRECTION = 0.5
+"""Smallest factor by which a cheap exploration lowers the reserves of the later stages."""
 LEARNERS_SEARCH = 0.15
 """Share of what is left of the caps that learners with a search of their own get, if they need as much."""
 LEARNERS_TRAINING = 0.3
@@ -83,6 +85,8 @@ class SearchPlan(Value):
     """Expected cost of the whole run with this plan."""
     thorough: Cost
     """Expected cost with all candidates, questions and learners."""
+    expected: float = 1.0
+    """Share of the caps at which the planned exploration ends if the estimates are right."""
     key: str = ""
     """Identifies the caps and workers that the plan was made for."""
 
@@ -91,6 +95,24 @@ class SearchPlan(Value):
         """The rounds in words."""
         rounds = ", then ".join(f"{row.candidates} workflows on {row.questions} questions" for row in self.rounds)
         return rounds if self.tries_planners else f"{rounds}; no learner with a planner"
+
+    @property
+    def runs(self) -> int:
+        """Number of runs of the rounds."""
+        pairs = pairwise((SearchRound(candidates=0, questions=0), *self.rounds))
+        return sum(row.candidates * (row.questions - before.questions) for before, row in pairs)
+
+    def corrected(self, began: float, ended: float) -> SearchPlan:
+        """Returns the plan with smaller reserves for the later stages if the exploration cost less than expected.
+
+        Args:
+            began: share of the caps that was spent when the planned exploration began.
+            ended: the same when it ended.
+        """
+        ratio = max(ended - began, 0.0) / max(self.expected - began, 1e-9)
+        reserve = min(max(ratio, MIN_CORRECTION), 1.0)
+        stages = ("exploring", "validating", "searching", "choosing")
+        return self.model_copy(update={stage: 1 - (1 - getattr(self, stage)) * reserve for stage in stages})
 
 
 @dataclass(frozen=True)
@@ -187,6 +209,7 @@ def _plan_level(sizes: SearchSizes, costs: CallCosts, level: SearchLevel, limits
         searching=searching,
         choosing=choosing,
         needed=spending + search + sum(reserves, Cost()),
+        expected=spending_share + search.share(limits),
         thorough=Cost(),
     )
 

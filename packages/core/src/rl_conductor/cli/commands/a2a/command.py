@@ -19,27 +19,14 @@ if TYPE_CHECKING:
     from rl_conductor.cli.serving import Listener
 
 AGENT = "Agent"
-HTTP = "HTTP"
 
-Host = Annotated[str, typer.Option("--host", metavar="ADDRESS", help="The address to listen on.", rich_help_panel=HTTP)]
-Port = Annotated[int, typer.Option("--port", min=0, max=65535, metavar="N", help="The port.", rich_help_panel=HTTP)]
-ApiKeyEnv = Annotated[
-    str | None,
-    typer.Option(
-        "--api-key-env",
-        metavar="VARIABLE",
-        help="The environment variable with the bearer token that clients must send.",
-        rich_help_panel=HTTP,
-        show_default=False,
-    ),
-]
 PublicUrl = Annotated[
     str | None,
     typer.Option(
         "--url",
         metavar="URL",
         help="The address in the agent's card, if clients reach it through a proxy.",
-        rich_help_panel=HTTP,
+        rich_help_panel=options.HTTP,
         show_default=False,
     ),
 ]
@@ -55,24 +42,16 @@ Description = Annotated[
 ]
 
 
+@options.with_run_options(without={"models"})
 def a2a(
     *,
     name: Name = "conductor",
     description: Description = "Answers questions with a team of language models.",
-    host: Host = "127.0.0.1",
-    port: Port = 8766,
-    api_key_env: ApiKeyEnv = None,
+    host: options.Host = "127.0.0.1",
+    port: options.Port = 8766,
+    api_key_env: options.ApiKeyEnv = None,
     url: PublicUrl = None,
-    pool: options.PoolOption = None,
-    conductor: options.ConductorFolder = None,
-    worker: options.Workers = None,
-    deny: options.Denied = None,
-    profile: options.ProfileOption = None,
-    rounds: options.Rounds = None,
-    steps: options.Steps = None,
-    budget: options.Budget = None,
-    deadline: options.Deadline = None,
-    tokens: options.Tokens = None,
+    run_options: options.RunOptions,
 ) -> None:
     """Offer a conductor to other agents as an A2A agent.
 
@@ -83,18 +62,6 @@ def a2a(
       rl-conductor a2a --pool pool.toml --budget 0.50
       rl-conductor a2a --host 0.0.0.0 --api-key-env A2A_TOKEN --url https://agents.example.com/team
     """
-    run_options = options.RunOptions(
-        pool=pool,
-        conductor_folder=conductor,
-        workers=worker,
-        denied=deny,
-        profile=profile,
-        rounds=rounds,
-        steps=steps,
-        budget=budget,
-        deadline=deadline,
-        tokens=tokens,
-    )
     _run(run_options, (host, port, api_key_env), (name, description, url))
 
 

@@ -16,40 +16,17 @@ from rl_conductor.cli.telemetry import export_telemetry
 from rl_conductor.conductor import Conductor
 from rl_conductor.errors import ConfigError
 
-HTTP = "HTTP"
-
-
 Http = Annotated[bool, typer.Option("--http", help="Serve streamable HTTP at /mcp instead of stdin and stdout.")]
-Host = Annotated[str, typer.Option("--host", metavar="ADDRESS", help="The address to listen on.", rich_help_panel=HTTP)]
-Port = Annotated[int, typer.Option("--port", min=0, max=65535, metavar="N", help="The port.", rich_help_panel=HTTP)]
-ApiKeyEnv = Annotated[
-    str | None,
-    typer.Option(
-        "--api-key-env",
-        metavar="VARIABLE",
-        help="The environment variable with the bearer token that clients must send.",
-        rich_help_panel=HTTP,
-        show_default=False,
-    ),
-]
 
 
+@options.with_run_options(without={"models"})
 def mcp(
     *,
     http: Http = False,
-    host: Host = "127.0.0.1",
-    port: Port = 8765,
-    api_key_env: ApiKeyEnv = None,
-    pool: options.PoolOption = None,
-    conductor: options.ConductorFolder = None,
-    worker: options.Workers = None,
-    deny: options.Denied = None,
-    profile: options.ProfileOption = None,
-    rounds: options.Rounds = None,
-    steps: options.Steps = None,
-    budget: options.Budget = None,
-    deadline: options.Deadline = None,
-    tokens: options.Tokens = None,
+    host: options.Host = "127.0.0.1",
+    port: options.Port = 8765,
+    api_key_env: options.ApiKeyEnv = None,
+    run_options: options.RunOptions,
 ) -> None:
     """Offer a conductor to other programs as an MCP server with the tool 'ask'.
 
@@ -61,18 +38,6 @@ def mcp(
       claude mcp add conductor -- rl-conductor mcp --pool pool.toml --budget 0.50
       rl-conductor mcp --http --port 8765 --deadline 120
     """
-    run_options = options.RunOptions(
-        pool=pool,
-        conductor_folder=conductor,
-        workers=worker,
-        denied=deny,
-        profile=profile,
-        rounds=rounds,
-        steps=steps,
-        budget=budget,
-        deadline=deadline,
-        tokens=tokens,
-    )
     _serve(run_options, (host, port, api_key_env) if http else None)
 
 

@@ -1,0 +1,230 @@
+"""Translates replies of Anthropic's Messages API, without I/O.
+
+Does not depend on the vendor's library. Replies are untrusted and therefore validated. Unknown fields, and
+unknown kinds of blocks, deltas and events, are ignored.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any, Literal, TypeVar
+
+from pydantic import BaseModel, Field, ValidationError
+
+from rl_conductor._internal.validation import first_field_error
+from rl_conductor.errors import BadResponseError
+from rl_conductor.models.anthropic.wire import REDACTED_PREFIX, THINKING_PREFIX
+from rl_conductor.models.base import priced
+from rl_conductor.types import (
+    Completion,
+    ContentPart,
+    Delta,
+    FinishReason,
+    Message,
+    Price,
+    ReasoningPart,
+    TextPart,
+    ToolCall,
+    Usage,
+)
+
+T = TypeVar("T", bound=BaseModel)
+
+FINISH: dict[str, FinishReason] = {
+    "tool_use": "tool_calls",
+    "max_tokens": "length",
+    "model_context_window_exceeded": "length",
+    "pause_turn": "length",
+    "refusal": "content_filter",
+}
+"""Finish reason by `stop_reason`; any other (`end_turn`, `stop_sequence`) is `stop`."""
+
+
+class _Piece(BaseModel):
+    """The fields of content blocks, and of what a stream adds to them."""
+
+    type: str
+    text: str | None = None
+    thinking: str | None = None
+    signature: str | None = None
+
+
+class _Block(_Piece):
+    data: str | None = None
+    """Redacted reasoning."""
+    id: str | None = None
+    name: str | None = None
+    input: Any = None
+
+
+class _Addition(_Piece):
+    partial_json: str | None = None
+
+
+class _OutputDetails(BaseModel):
+    thinking_tokens: int | None = Field(None, ge=0)
+
+
+class _Usage(BaseModel):
+    """Cumulative counts; cache reads and writes are not among the other input tokens."""
+
+    input_tokens: int | None = Field(None, ge=0)
+    cache_read_input_tokens: int | None = Field(None, ge=0)
+    cache_creation_input_tokens: int | None = Field(None, ge=0)
+    output_tokens: int | None = Field(None, ge=0)
+    output_tokens_details: _OutputDetails | None = None
+
+    def to_usage(self) -> Usage:
+        cache_reads, cache_writes = self.cache_read_input_tokens or 0, self.cache_creation_input_tokens or 0
+        return Usage(
+            input_tokens=(self.input_tokens or 0) + cache_reads + cache_writes,
+            cached_tokens=cache_reads,
+            cache_write_tokens=cache_writes,
+            output_tokens=self.output_tokens or 0,
+            reasoning_tokens=(self.output_tokens_details and self.output_tokens_details.thinking_tokens) or 0,
+        )
+
+
+class _End(BaseModel):
+    stop_reason: str | None = None
+    stop_sequence: str | None = None
+
+
+class _Message(_End):
+    type: Literal["message"]
+    model: str
+    content: list[_Block]
+    usage: _Usage
+
+
+class _MessageStart(BaseModel):
+    message: _Message
+
+
+class _BlockStart(BaseModel):
+    content_block: _Block
+
+
+class _BlockDelta(BaseModel):
+    index: int
+    delta: _Addition
+
+
+class _MessageDelta(BaseModel):
+    delta: _End
+    usage: _Usage = _Usage()
+
+
+class _OpenBlock:
+    """A content block, and what its stream has added so far."""
+
+    def __init__(self, block: _Block) -> None:
+        self.block = block
+        self.text = [block.text or block.thinking or ""]
+        self.signature = block.signature or ""
+        self.arguments: list[str] = []
+
+    def add(self, addition: _Addition) -> Delta:
+        match addition.type, self.block.type:
+            case "text_delta", "text":
+                self.text.append(addition.text or "")
+                return Delta(text=addition.text or "")
+            case "thinking_delta", "thinking":
+                self.text.append(addition.thinking or "")
+                return Delta(reasoning=addition.thinking or "")
+            case "signature_delta", "thinking":
+                self.signature = addition.signature or ""
+            case "input_json_delta", "tool_use":
+                self.arguments.append(addition.partial_json or "")
+        return Delta()
+
+    def part(self) -> ContentPart | None:
+        match self.block.type:
+            case "text":
+                return TextPart(text="".join(self.text))
+            case "thinking":
+                return ReasoningPart(text="".join(self.text), signature=THINKING_PREFIX + self.signature)
+            case "redacted_thinking":
+                return ReasoningPart(text="", signature=REDACTED_PREFIX + (self.block.data or ""))
+        return None
+
+
+class Reply:
+    """Accumulates a reply from one message or from the events of a stream."""
+
+    def __init__(self, model: str) -> None:
+        """`model` is the requested name."""
+        self._requested = model
+        self._message: _Message | None = None
+        self._blocks: list[_OpenBlock] = []
+        self._is_complete = False
+
+    def add_message(self, message: object) -> None:
+        """Adds a complete message. Raises `BadResponseError`."""
+        self._begin(self._validated(_Message, message))
+        self._is_complete = True
+
+    def add(self, event: object) -> Delta:
+        """Adds an event of a stream and returns its delta. Raises `BadResponseError`."""
+        kind = event.get("type") if isinstance(event, dict) else None
+        if kind == "content_block_delta":
+            piece = self._validated(_BlockDelta, event)
+            return self._block(piece.index).add(piece.delta)
+        if kind == "message_start":
+            self._begin(self._validated(_MessageStart, event).message)
+        elif kind == "content_block_start":
+            self._blocks.append(_OpenBlock(self._validated(_BlockStart, event).content_block))
+        elif kind == "message_delta":
+            self._end(self._validated(_MessageDelta, event))
+        elif kind == "message_stop":
+            self._is_complete = True
+        return Delta()
+
+    def completion(self, price: Price | None) -> Completion:
+        """Builds the completion. Raises `BadResponseError` if the reply is incomplete."""
+        message = self._message
+        if not self._is_complete or message is None or message.stop_reason is None:
+            raise BadResponseError(
+                f"{self._requested}: the reply broke off before it was complete", model=self._requested
+            )
+        parts = (block.part() for block in self._blocks)
+        calls = tuple(self._tool_call(block) for block in self._blocks if block.block.type == "tool_use")
+        return Completion(
+            message=Message(role="assistant", content=tuple(part for part in parts if part), tool_calls=calls),
+            usage=priced(message.usage.to_usage(), price),
+            finish_reason=FINISH.get(message.stop_reason, "stop"),
+            stop_sequence=message.stop_sequence,
+            model=message.model,
+        )
+
+    def _begin(self, message: _Message) -> None:
+        self._message = message
+        self._blocks = [_OpenBlock(block) for block in message.content]
+
+    def _end(self, event: _MessageDelta) -> None:
+        if self._message is None:
+            raise self._invalid("its end comes before its start")
+        counts = {name: count for name, count in event.usage if count is not None}
+        usage = self._message.usage.model_copy(update=counts)
+        self._message = self._message.model_copy(update={**dict(event.delta), "usage": usage})
+
+    def _block(self, index: int) -> _OpenBlock:
+        if not 0 <= index < len(self._blocks):
+            raise self._invalid(f"there is no content block {index}")
+        return self._blocks[index]
+
+    def _tool_call(self, open_block: _OpenBlock) -> ToolCall:
+        block = open_block.block
+        if not (block.id and block.name):
+            raise self._invalid("a tool call has no id or names no tool")
+        arguments = "".join(open_block.arguments) or json.dumps(block.input or {})
+        return ToolCall(id=block.id, name=block.name, arguments=arguments)
+
+    def _validated(self, kind: type[T], value: object) -> T:
+        try:
+            return kind.model_validate(value)
+        except ValidationError as error:
+            raise self._invalid(str(first_field_error(error))) from None
+
+    def _invalid(self, why: str) -> BadResponseError:
+        return BadResponseError(f"{self._requested}: not a message of the protocol: {why}", model=self._requested)
