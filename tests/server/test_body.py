@@ -95,7 +95,7 @@ async def test_requests_in_progress_are_limited_in_total_size(serve: Serve) -> N
     second = await at.http.post("/v1/chat/completions", json=body)
     assert (second.status_code, second.headers["x-should-retry"], second.headers["retry-after"]) == (503, "true", "2")
     first.cancel()
-    await until(lambda: not at.service.bodies._reserved)
+    await until(lambda: not at.service.bodies.reserved)
 
 
 async def test_a_body_that_is_sent_too_slowly_is_rejected(serve: Serve) -> None:

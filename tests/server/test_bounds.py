@@ -49,12 +49,19 @@ async def store(url: str) -> AsyncGenerator[Store, None]:
         ({"max_completion_tokens": 10**7 + 1}, "max_completion_tokens"),
         ({"seed": 2**63}, "seed"),
         ({"seed": -(10**30)}, "seed"),
+        ({"metadata": {str(number): "" for number in range(17)}}, "metadata"),
+        ({"metadata": {"team": "x" * 513}}, "metadata.team"),
+        ({"user": "x" * 513}, "user"),
+        ({"stop": ["x"] * 65}, "stop"),
+        ({"conductor": {"policy": {"forbid": [{"reader": "a", "source": "b"}] * 257}}}, "conductor.policy.forbid"),
+        ({"conductor": {"policy": {"data_rules": {str(n): {} for n in range(257)}}}}, "conductor.policy.data_rules"),
+        ({"safety_identifier": "x" * 513}, "safety_identifier"),
         ({"conductor": {"limits": {"tokens": HUGE}}}, "conductor.limits.tokens"),
         ({"conductor": {"limits": {"calls": HUGE}}}, "conductor.limits.calls"),
         ({"conductor": {"limits": {"seconds": 1e300}}}, "conductor.limits.seconds"),
     ],
 )
-async def test_the_error_for_a_number_too_large_in_a_chat_request_names_its_field(
+async def test_the_error_for_a_value_too_large_in_a_chat_request_names_its_field(
     serve: Serve, body: dict[str, Any], param: str
 ) -> None:
     at = await serve()
@@ -69,6 +76,14 @@ async def test_the_error_for_a_number_too_large_in_other_apis_names_its_field(se
     with pytest.raises(openai.BadRequestError, match="less than or equal to 10000000") as caught:
         await at.openai().responses.create(model="conductor-mini", input="Say it.", max_output_tokens=HUGE)
     assert caught.value.param == "max_output_tokens"
+    with pytest.raises(openai.BadRequestError, match="metadata may have at most 16 entries"):
+        await at.openai().responses.create(
+            model="conductor-mini", input="Say it.", metadata={str(number): "" for number in range(17)}
+        )
+    with pytest.raises(anthropic.BadRequestError, match="user_id must have at most 512 characters"):
+        await at.anthropic().messages.create(
+            model="conductor-mini", messages=MESSAGES, max_tokens=1, metadata={"user_id": "x" * 513}
+        )
     with pytest.raises(anthropic.BadRequestError, match="max_tokens must be less than or equal to 10000000"):
         async with at.anthropic().messages.stream(model="conductor-mini", messages=MESSAGES, max_tokens=HUGE):
             pass

@@ -253,3 +253,25 @@ def test_generated_keys_are_random_and_match_their_hash() -> None:
 def test_periods_begin_at_midnight_and_on_the_first(per: str, start: str) -> None:
     now = datetime.fromisoformat("2026-11-22T23:59:59+00:00").timestamp()
     assert period_start(per, now) == datetime.fromisoformat(start).timestamp()
+
+
+async def test_an_error_lists_only_models_that_the_key_has_access_to(serve: Serve) -> None:
+    keys = {"red": {"sha256": hash_key("key-of-red"), "models": ["conductor-mini"]}}
+    at = await serve(keys=keys, profiles={"of-another-customer": {"released": "2026-01-01"}})
+    client = at.openai("key-of-red")
+    with pytest.raises(openai.NotFoundError, match=r"no model 'x'; available models: conductor-mini$") as caught:
+        await client.models.retrieve("x")
+    assert "customer" not in str(caught.value)
+    with pytest.raises(openai.NotFoundError, match=r"available models: conductor-mini$"):
+        await client.chat.completions.create(model="x" * 300, messages=[{"role": "user", "content": "Say it."}])
+
+
+async def test_wrong_keys_from_the_address_of_a_proxy_do_not_lock_out_a_generated_admin_key(serve: Serve) -> None:
+    secret, sha256 = generate_key()
+    at = await serve(admins={"ada": {"sha256": sha256}, "bob": {"sha256": hash_key("weak")}})
+
+    async def status(key: str) -> int:
+        return (await at.http.get("/admin/keys", headers={"authorization": f"Bearer {key}"})).status_code
+
+    assert [await status("guess") for _ in range(MAX_FAILURES + 1)] == [401] * MAX_FAILURES + [429]
+    assert [await status(key) for key in ("weak", secret, f"rlc_{'x' * 43}")] == [429, 200, 429]

@@ -8,6 +8,7 @@ import logging
 from collections.abc import Callable, Iterator
 from datetime import datetime
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 
@@ -98,3 +99,33 @@ def test_text_lines_have_the_fields_at_their_end() -> None:
         {"msg": "run ended", "levelname": "INFO", "run": "run-1", "key": "red", "cause": None}
     )
     assert formatter(LogEntry()).format(record).endswith("INFO run ended run=run-1 key=red")
+
+
+async def test_no_text_of_clients_or_models_forges_a_line_or_a_field(serve: Serve, stream: io.StringIO) -> None:
+    (handler,) = [each for each in logging.getLogger("rl_conductor_server").handlers if _stream_of(each) is stream]
+    handler.setFormatter(formatter(LogEntry(format="text")))
+    forged = "\n2026-01-01 INFO run ended key=admin\x1b[2J\u2028x"
+    broken = ScriptedModel([ModelError(f"failed{forged}", model="a")] * 9)
+    at = await serve({"a": broken})
+    await at.http.get(f"/v1/models/{quote(forged)}")
+    assert (await post(at)).status_code == 502
+    written = stream.getvalue()
+    assert [line.split(" ", 3)[2] for line in written.splitlines()] == ["INFO"] * 3
+    assert "\x1b" not in written
+    (run,) = [line for line in written.splitlines() if " run ended " in line]
+    assert run.count(" key=") - run.partition(' cause="')[2].count(" key=") == 1
+    assert "\\n2026-01-01" in run
+
+
+def test_a_traceback_does_not_look_like_lines_of_the_log() -> None:
+    error = ValueError("bad\n2026-01-01 INFO forged")
+    values = {"msg": "a request\nfailed", "levelname": "ERROR", "exc_info": (ValueError, error, None)}
+    record = logging.makeLogRecord(values)
+    first, *rest = formatter(LogEntry()).format(record).splitlines()
+    assert first.endswith("ERROR a request\\nfailed")
+    assert any("forged" in line for line in rest)
+    assert all(line.startswith("  ") for line in rest)
+
+
+def _stream_of(handler: logging.Handler) -> object:
+    return getattr(handler, "stream", None)

@@ -263,7 +263,7 @@ async def test_a_response_in_the_background_fails_when_its_server_stops(serve: S
     reply = await after.openai().responses.retrieve(made.id)
     assert reply.status == "failed"
     assert reply.error is not None
-    assert reply.error.message == "the server was stopped before there was an answer"
+    assert reply.error.message == "the server was stopped, or had no room, before there was an answer"
 
 
 async def test_old_responses_are_deleted_with_their_runs(serve: Serve) -> None:
@@ -287,3 +287,49 @@ async def test_a_response_in_the_background_fails_when_its_server_dies(serve: Se
     assert reply.status == "failed"
     assert reply.error is not None
     assert reply.error.message == "the server that ran it is gone"
+
+
+async def test_a_response_in_the_background_is_rejected_while_the_server_has_no_room(serve: Serve) -> None:
+    opened, wait = gate()
+    a = Gated("done", wait)
+    client = (await serve({"a": a}, intake={"running": 1, "waiting": 0})).openai()
+    first = await client.responses.create(model=MODEL, input="first", background=True)
+    await asyncio.wait_for(a.asked.wait(), SOON)
+    with pytest.raises(openai.RateLimitError, match="1 runs are in progress and 0 are queued") as caught:
+        await client.responses.create(model=MODEL, input="second", background=True)
+    assert caught.value.response.headers["x-should-retry"] == "true"
+    opened.set()
+    async with asyncio.timeout(SOON):
+        while (await client.responses.retrieve(first.id)).status != "completed":  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+
+
+async def test_a_request_whose_response_was_deleted_is_answered_again(serve: Serve) -> None:
+    client = (await serve({"a": ScriptedModel(["one", "two"])})).openai()
+    request: dict[str, Any] = {"model": MODEL, "input": "Say it.", "extra_headers": {"Idempotency-Key": "once"}}
+    made = await client.responses.create(**request)
+    await client.responses.delete(made.id)
+    assert (await client.responses.create(**request)).output_text == "two"
+    assert (await client.responses.create(**request)).output_text == "two"
+    assert (await client.responses.retrieve(made.id)).output_text == "two"
+
+
+async def test_the_tokens_of_a_request_are_counted_with_the_turns_before_it(serve: Serve) -> None:
+    at = await serve(keys=KEYS)
+    client = at.openai("key-of-red")
+
+    async def count(text: str, **more: Any) -> int:
+        return (await client.responses.input_tokens.count(model=MODEL, input=text, **more)).input_tokens
+
+    short = await count("Hello.")
+    assert short < await count("Hello. " * 100, instructions="Be brief.")
+    made = await client.responses.create(model=MODEL, input="Say it. " * 200)
+    conversation = await client.conversations.create(items=[{"role": "user", "content": "Say it. " * 200}])
+    assert await count("Hello.", previous_response_id=made.id) > short + 200
+    assert await count("Hello.", conversation=conversation.id) > short + 200
+    with pytest.raises(openai.NotFoundError):
+        await at.openai("key-of-blue").responses.input_tokens.count(
+            model=MODEL, input="x", conversation=conversation.id
+        )
+    with pytest.raises(openai.NotFoundError, match="no model 'x'"):
+        await client.responses.input_tokens.count(model="x", input="x")

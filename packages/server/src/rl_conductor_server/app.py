@@ -14,10 +14,8 @@ from fastapi.responses import JSONResponse, Response
 from pydantic import BaseModel
 from sqlalchemy.exc import InterfaceError, OperationalError
 from starlette.exceptions import HTTPException
-from starlette.middleware.trustedhost import TrustedHostMiddleware
 from starlette.requests import ClientDisconnect
 from starlette.routing import BaseRoute
-from starlette.types import ASGIApp, Receive, Scope, Send
 
 from rl_conductor._internal.validation import clean_message
 from rl_conductor.conductor import Conductor
@@ -30,6 +28,7 @@ from rl_conductor_server.api.openai_chat.endpoint import ChatCompletions
 from rl_conductor_server.api.openai_chat.schema import ChatBody
 from rl_conductor_server.api.openai_responses.endpoint import Responses
 from rl_conductor_server.api.openai_responses.schema import ResponsesBody
+from rl_conductor_server.api.request_guard import RequestGuard
 from rl_conductor_server.batches.worker import BatchWorker
 from rl_conductor_server.catalog import catalog_of
 from rl_conductor_server.endpoints import (
@@ -47,7 +46,7 @@ from rl_conductor_server.endpoints import (
 )
 from rl_conductor_server.endpoints.dependencies import get_service, json_body
 from rl_conductor_server.errors import ApiError, anthropic_error_body, invalid_request, openai_error_body, to_api_error
-from rl_conductor_server.logs import AccessLog, add_log_fields
+from rl_conductor_server.logs import CLIENT_GONE, AccessLog, add_log_fields
 from rl_conductor_server.openapi import ANSWERS, openapi_document
 from rl_conductor_server.service import Service
 from rl_conductor_server.settings import Settings
@@ -67,8 +66,6 @@ UNSUPPORTED = {
     "/v1/completions": "send a chat to /v1/chat/completions",
 }
 """Endpoints of the vendors that clients may expect, with the reason for their absence, or what to use instead."""
-LOOPBACK_NAMES = ["127.0.0.1", "localhost", "[::1]"]
-"""The only accepted `Host` headers while no API key is needed: a website could reach the server by DNS rebinding."""
 
 
 OpenService = Callable[[], AbstractAsyncContextManager[Service]]
@@ -126,26 +123,15 @@ def _build(open_service: OpenService) -> FastAPI:
         redoc_url=None,
         openapi_url="/openapi.json",
     )
-    app.add_middleware(HostCheck)
+    app.add_middleware(RequestGuard)
     app.add_middleware(AccessLog)
     app.openapi = partial(openapi_document, app)  # type: ignore[method-assign]
     for error in (ConductorError, OperationalError, InterfaceError):
         app.add_exception_handler(error, _handle_error)
     app.add_exception_handler(RequestValidationError, _handle_validation_error)
     app.add_exception_handler(HTTPException, _handle_http_error)
+    app.add_exception_handler(ClientDisconnect, _handle_disconnect)
     return app
-
-
-class HostCheck:
-    """Rejects foreign `Host` headers while no API key is needed."""
-
-    def __init__(self, app: ASGIApp) -> None:
-        self._app = app
-        self._local = TrustedHostMiddleware(app, allowed_hosts=LOOPBACK_NAMES)
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        is_local = scope["type"] == "http" and not scope["app"].state.service.keys.is_required
-        await (self._local if is_local else self._app)(scope, receive, send)
 
 
 def _endpoint(adapter: ApiAdapter) -> Callable[[Request], Awaitable[Response]]:
@@ -155,7 +141,7 @@ def _endpoint(adapter: ApiAdapter) -> Callable[[Request], Awaitable[Response]]:
             with called_by(http.headers):
                 response = await service.answer(http, adapter)
         except ClientDisconnect:
-            return Response(status_code=499)
+            return Response(status_code=CLIENT_GONE)
         except Exception as error:  # nothing further out knows the error format of the adapter's API
             response = _error_response(http, error, adapter)
         return response
@@ -182,6 +168,11 @@ def _error_response(http: Request, error: Exception, adapter: ApiAdapter) -> Res
     cause = error if isinstance(error, RunError) else error.__cause__  # an `ApiError` may stand for it
     run = {"x-conductor-run": cause.trace.id} if isinstance(cause, RunError) else {}
     return JSONResponse(adapter.error_body(converted), status_code=converted.status, headers=converted.headers | run)
+
+
+async def _handle_disconnect(http: Request, error: Exception) -> Response:  # noqa: ARG001
+    """Ends a request whose client is gone; nobody gets this response."""
+    return Response(status_code=CLIENT_GONE)
 
 
 async def _handle_error(http: Request, error: Exception) -> Response:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, date, datetime, time
 from functools import cached_property
@@ -19,6 +19,8 @@ from rl_conductor_server.errors import ApiError
 from rl_conductor_server.settings import ProfileEntry
 from rl_conductor_server.store import Arm
 
+MAX_QUOTED_CHARS = 128
+"""Characters of an unknown name that an error quotes."""
 PREFIX = "conductor:"
 """The provider in the names of conductors, which served models leave out."""
 BUILT_IN = {"conductor-mini": (MINI, date(2026, 11, 21)), "conductor-ultra": (ULTRA, date(2026, 11, 21))}
@@ -80,15 +82,15 @@ class ModelCatalog:
     def __iter__(self) -> Iterator[ServedModel]:
         return iter(dict.fromkeys(self._models.values()))
 
-    def find(self, name: str) -> ServedModel:
+    def find(self, name: str, *, is_listed: Callable[[ServedModel], bool] = lambda _: True) -> ServedModel:
         """Returns the model with this alias or pinned name.
 
         Raises:
-            ApiError: there is no such model.
+            ApiError: there is no such model; the error lists those for which `is_listed` is true.
         """
         if name not in self._models:
-            available = ", ".join(model.name for model in self)
-            message = f"no model {name!r}; available models: {available}"
+            available = ", ".join(model.name for model in self if is_listed(model))
+            message = f"no model {name[:MAX_QUOTED_CHARS]!r}; available models: {available}"
             raise ApiError(message, status=404, code="model_not_found", param="model")
         return self._models[name]
 

@@ -15,6 +15,8 @@ from rl_conductor.workflow.limits import Limits
 from rl_conductor.workflow.policy import Policy
 from rl_conductor_server.errors import invalid_request
 
+MAX_RULES = 256
+"""Maximum number of rules of one kind in the policy of a request; they are checked again for each step."""
 EFFORTS: dict[Effort, Limits] = {
     "minimal": Limits(steps=1, rounds=1),
     "low": Limits(steps=2, rounds=1),
@@ -52,7 +54,15 @@ def merge_limits(model_limits: Limits, *requested: Limits | None) -> Limits:
 
 
 def check_selectors(requested: Policy, conductors: Sequence[Conductor]) -> None:
-    """Raises `ApiError` unless every selector of a request matches a worker of a conductor that may answer it."""
+    """Checks the policy of a request.
+
+    Raises:
+        ApiError: it has too many rules, or a selector matches no worker of a conductor that may answer it.
+    """
+    for name, rules in (("forbid", requested.forbid), ("data_rules", requested.data_rules)):
+        if len(rules) > MAX_RULES:
+            message = f"policy.{name} has {len(rules):,} rules; at most {MAX_RULES} are allowed"
+            raise invalid_request(message, param=f"conductor.policy.{name}")
     cards = [card for conductor in conductors for card in conductor.pool.cards]
     try:
         requested.check_selectors(cards, planners=[conductor.planner.card for conductor in conductors])

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import logging
+import re
 import time
 from typing import Any
+from urllib.parse import quote
 
 from pythonjsonlogger.json import JsonFormatter
 from starlette.requests import HTTPConnection
@@ -20,6 +23,12 @@ QUIET_PATHS = ("/healthz", "/readyz", "/metrics")
 """Paths that probes request all the time; they are logged only if they fail."""
 TEXT_FIELDS = ("run", "key", "administrator", "model", "status", "seconds", "usd", "cause")
 CLIENT_GONE = 499
+CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]+")
+"""Characters that end lines, control terminals, or change the direction of text."""
+PATH_CHARS = "/:@-._~!$&'()*+,;="
+"""Characters that a path may have unencoded, by RFC 3986."""
+PLAIN = re.compile("[!#-<>-~]+")
+"""Values that need no quotes in the text format: printable ASCII without blanks, quotes and equals signs."""
 
 
 def configure_logging(entry: LogEntry) -> None:
@@ -41,14 +50,32 @@ def formatter(entry: LogEntry) -> logging.Formatter:
 
 
 class _TextFormatter(logging.Formatter):
-    """Appends the fields of a line as `name=value`."""
+    """Appends the fields of a line as `name=value`; text of models and clients can't forge a line or a field."""
 
     def __init__(self) -> None:
         super().__init__("%(asctime)s %(levelname)s %(message)s")
 
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802  the base class's name
         fields = ((name, getattr(record, name, None)) for name in TEXT_FIELDS)
-        return " ".join((super().formatMessage(record), *(f"{name}={value}" for name, value in fields if value)))
+        line = _one_line(super().formatMessage(record))
+        return " ".join((line, *(f"{name}={_format_value(str(value))}" for name, value in fields if value)))
+
+    def formatException(self, ei: Any) -> str:  # noqa: N802  the base class's name
+        """Indents each line, as the message of an exception may look like a line of the log."""
+        return "\n".join(f"  {_one_line(line)}" for line in super().formatException(ei).split("\n"))
+
+
+def _one_line(text: str) -> str:
+    return CONTROL.sub(lambda match: _escape(match[0])[1:-1], text)
+
+
+def _format_value(value: str) -> str:
+    """Formats the value of a field, in quotes if it has blanks or the like."""
+    return value if PLAIN.fullmatch(value) else _escape(value)
+
+
+def _escape(text: str) -> str:
+    return json.dumps(text).replace("\x7f", "\\u007f")
 
 
 def add_log_fields(http: HTTPConnection, **fields: str) -> None:
@@ -87,7 +114,7 @@ def _log_request(scope: Scope, fields: dict[str, Any], seconds: float) -> None:
     metrics: Metrics = scope["app"].state.service.metrics
     route = getattr(scope.get("route"), "path", "other")  # a template, so that the number of labels is bounded
     metrics.count_request(route, fields["status"], seconds)
-    method, path, status = scope["method"], scope["path"], fields["status"]
+    method, path, status = scope["method"], quote(scope["path"], safe=PATH_CHARS), fields["status"]
     if path in QUIET_PATHS and status < 400:
         return
     client = scope.get("client")

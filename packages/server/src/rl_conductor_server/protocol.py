@@ -16,6 +16,14 @@ MaxTokens = Annotated[int, Field(ge=1, le=10_000_000)]
 """Limit of a call's output tokens. No model writes more; a larger number would overflow budgets and the database."""
 Seed = Annotated[int, Field(ge=-(2**63), lt=2**63)]
 """A seed of 64 bits, as vendors accept it."""
+MetadataName = Annotated[str, Field(max_length=64)]
+MetadataValue = Annotated[str, Field(max_length=512)]
+Metadata = Annotated[dict[MetadataName, MetadataValue], Field(max_length=16)]
+"""Metadata of a request; the limits are OpenAI's. Every list of runs contains it."""
+UserName = Annotated[str, Field(max_length=512)]
+"""How a client names its end user."""
+StopSequences = Annotated[tuple[str, ...], Field(max_length=64)]
+"""Texts at which an answer ends; each piece of it is searched for all of them."""
 RequestedEffort = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
 """The reasoning efforts of all vendors."""
 NEAREST_EFFORTS: dict[RequestedEffort, Effort] = {"none": "minimal", "xhigh": "high", "max": "high"}
@@ -40,6 +48,10 @@ class ResponseState(Value):
     """The id of the conversation to which this request belongs."""
     first: str | None = None
     """The first run of the chain of responses that this request continues."""
+    turn: str | None = None
+    """The turn for which the conversation is locked; see `ConversationStore`."""
+    input_digest: str | None = None
+    """SHA-256 of the messages without those of the conversation, which is longer when the request is repeated."""
 
 
 class ParsedRequest(Value):

@@ -6,7 +6,7 @@ import asyncio
 import logging
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
-from contextlib import ExitStack, asynccontextmanager
+from contextlib import AbstractContextManager, ExitStack, asynccontextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self
 
@@ -14,15 +14,15 @@ from sqlalchemy.exc import SQLAlchemyError
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from rl_conductor_server.api.adapter import ApiAdapter, ResponseHeader
+from rl_conductor_server.api.adapter import ApiAdapter, HistoryContext
 from rl_conductor_server.api.body import (
-    content_length,
     read_idempotency_key,
     read_json,
     run_until_disconnect,
     wants_cached,
 )
 from rl_conductor_server.api.body_limits import BodyBudget, check_counts
+from rl_conductor_server.api.headers import http_headers, response_header
 from rl_conductor_server.api.results import Results
 from rl_conductor_server.api.sse import EventStream, encode_frames, wait_started
 from rl_conductor_server.auth.budgets import KeyBudget
@@ -39,6 +39,7 @@ from rl_conductor_server.runs.admission import Admission
 from rl_conductor_server.runs.handle import RunHandle
 from rl_conductor_server.runs.registry import RunRegistry
 from rl_conductor_server.runs.request import AdmittedRequest, admit
+from rl_conductor_server.runs.resources import RequestResources
 from rl_conductor_server.settings import Settings, StoreEntry
 from rl_conductor_server.shutdown import ShutdownEvent
 from rl_conductor_server.store import Arm, Store, StoreUnavailableError, StoreUnreachableError
@@ -191,23 +192,28 @@ class Service:
         key = self.keys.authenticate(http)
         add_log_fields(http, key=key.name)
         key.check_rate()
-        with ExitStack() as subscriptions:
-            body = await self._read_body(http)
-            subscriptions.enter_context(self.bodies.reserve(len(body)))
+        with RequestResources() as resources:
+            body = await self._read_body(http, key)
+            resources.enter_context(self.reserve_body(len(body), key))
             parsed = await self._parse(body, adapter)
-            parsed = await adapter.add_history(parsed, self.store, key=key.name, limits=self.settings.intake)
-            return await self._answer(http, adapter, key, parsed, subscriptions)
+            parsed = await self.add_history(adapter, parsed, key, read_idempotency_key(http), resources)
+            return await self._answer(http, adapter, key, parsed, resources)
 
-    async def read(self, http: Request, adapter: ApiAdapter) -> ParsedRequest:
+    async def read(self, http: Request, adapter: ApiAdapter, key: ApiKey) -> ParsedRequest:
         """Reads and parses a request that is answered without a run. Raises `ApiError`."""
-        body = await self._read_body(http)
-        with self.bodies.reserve(len(body)):
+        body = await self._read_body(http, key)
+        with self.reserve_body(len(body), key):
             return await self._parse(body, adapter)
 
-    async def _read_body(self, http: Request) -> bytes:
+    async def _read_body(self, http: Request, key: ApiKey) -> bytes:
+        """Reads a body. What has arrived is reserved, not what is announced: a client may never send it."""
         intake = self.settings.intake
-        with self.bodies.reserve(content_length(http, intake.body_bytes)):
-            return await read_json(http, max_bytes=intake.body_bytes, seconds=intake.client_seconds)
+        with self.reserve_body(0, key) as reserve:
+            return await read_json(http, max_bytes=intake.body_bytes, seconds=intake.client_seconds, on_chunk=reserve)
+
+    def reserve_body(self, size: int, key: ApiKey) -> AbstractContextManager[Callable[[int], None]]:
+        """Reserves memory for a request of a key, see `BodyBudget.reserve`."""
+        return self.bodies.reserve(size, key=key.name, is_shared=self.keys.are_several)
 
     async def _parse(self, body: bytes, adapter: ApiAdapter) -> ParsedRequest:
         """Parses a body; a long one in a thread, so that other requests are answered meanwhile."""
@@ -227,29 +233,30 @@ class Service:
         Raises:
             ConductorError: the request is rejected, or there is no answer.
         """
-        with self.bodies.reserve(len(body)):
-            admitted = await self._admit_item(adapter, key, body, idempotency_key)
+        with RequestResources() as resources:
+            resources.enter_context(self.reserve_body(len(body), key))
             await key.wait_for_rate()
+            admitted = await self._admit_item(adapter, key, body, idempotency_key, resources)
             runs = list[RunHandle]()
             try:
                 for request in admitted:
-                    runs.append(await self._start(adapter, request))
+                    runs.append(await self._start(adapter, request, resources.turn))
                 results = Results(await asyncio.gather(*(run.result() for run in runs)))
             except asyncio.CancelledError:
                 tasks = [self.runs.cancel(run.id) for run in runs]
                 await asyncio.gather(*(task for task in tasks if task), return_exceptions=True)
                 raise
-        response = adapter.response(admitted[0].parsed, _header(runs, admitted[0].model), results)
+        response = adapter.response(admitted[0].parsed, response_header(runs, admitted[0].model), results)
         return CompletedRequest(response, runs[0].id)
 
     async def _admit_item(
-        self, adapter: ApiAdapter, key: ApiKey, body: bytes, idempotency_key: str
+        self, adapter: ApiAdapter, key: ApiKey, body: bytes, idempotency_key: str, resources: RequestResources
     ) -> list[AdmittedRequest]:
         parsed = await self._parse(body, adapter)
         for field, is_set in (("stream", parsed.stream), ("background", parsed.is_background)):
             if is_set:
                 raise invalid_request(f"{field} can't be used in a batch; leave it out", param=field)
-        parsed = await adapter.add_history(parsed, self.store, key=key.name, limits=self.settings.intake)
+        parsed = await self.add_history(adapter, parsed, key, idempotency_key, resources)
         admitted = await self._admit(adapter, key, parsed, idempotency_key, reads_cache=False)
         if admitted[0].is_checked:
             raise invalid_request(
@@ -259,8 +266,26 @@ class Service:
             )
         return admitted
 
+    async def add_history(
+        self,
+        adapter: ApiAdapter,
+        parsed: ParsedRequest,
+        key: ApiKey,
+        idempotency_key: str | None,
+        resources: RequestResources,
+    ) -> ParsedRequest:
+        """Adds the turns before a request; `resources` has them until the request ends. Raises `ApiError`."""
+
+        def reserve(size: int) -> None:
+            resources.enter_context(self.reserve_body(size, key))
+
+        context = HistoryContext(self.store, key.name, self.settings.intake, idempotency_key, reserve)
+        parsed = await adapter.add_history(parsed, context)
+        resources.turn.callback(adapter.end_turn, parsed, self.store)
+        return parsed
+
     async def _answer(
-        self, http: Request, adapter: ApiAdapter, key: ApiKey, parsed: ParsedRequest, subscriptions: ExitStack
+        self, http: Request, adapter: ApiAdapter, key: ApiKey, parsed: ParsedRequest, resources: RequestResources
     ) -> Response:
         admitted = await self._admit(adapter, key, parsed, read_idempotency_key(http), reads_cache=wants_cached(http))
         if parsed.is_background and admitted[0].is_checked:
@@ -269,14 +294,13 @@ class Service:
                 "they have checked it",
                 param="background",
             )
-        return await run_until_disconnect(http.receive, self._respond(adapter, admitted, subscriptions))
+        return await run_until_disconnect(http.receive, self._respond(adapter, admitted, resources))
 
     async def _admit(
         self, adapter: ApiAdapter, key: ApiKey, parsed: ParsedRequest, idempotency_key: str | None, *, reads_cache: bool
     ) -> list[AdmittedRequest]:
         """Selects the model, which the key must have access to, and the arm of an experiment."""
-        model = self.catalog.find(parsed.model)
-        key.check_model(model)
+        model = key.find_model(self.catalog, parsed.model)
         arm = await self._select_arm(key, model, parsed, idempotency_key)
         model = self.experiments.select_model(arm, model)
         return admit(
@@ -299,31 +323,33 @@ class Service:
         earlier = await self.store.find_arm(key.name, idempotency_key) if idempotency_key is not None else None
         return earlier or self.canaries.assign_arm(experiment, key.name, parsed)
 
-    async def _start(self, adapter: ApiAdapter, request: AdmittedRequest) -> RunHandle:
+    async def _start(self, adapter: ApiAdapter, request: AdmittedRequest, turn: ExitStack) -> RunHandle:
         run = await self.runs.start(request)
         adapter.record(request.parsed, run, self.store, key=request.key.name, is_checked=request.is_checked)
+        turn.pop_all()  # the run ends it
         return run
 
     async def _respond(
-        self, adapter: ApiAdapter, admitted: Sequence[AdmittedRequest], subscriptions: ExitStack
+        self, adapter: ApiAdapter, admitted: Sequence[AdmittedRequest], resources: RequestResources
     ) -> Response:
         runs = []
         for request in admitted:
-            run = await self._start(adapter, request)
-            subscriptions.enter_context(run.subscribe())
+            run = await self._start(adapter, request, resources.turn)
+            resources.enter_context(run.subscribe())
             runs.append(run)
         parsed, model = admitted[0].parsed, admitted[0].model
-        header = _header(runs, model)
-        headers = _headers(runs, parsed, model.arm)
+        header = response_header(runs, model)
+        headers = http_headers(runs, parsed, model.arm)
         if admitted[0].cache_digest is not None:
             headers["x-conductor-cache"] = "hit" if all(run.is_cached for run in runs) else "miss"
         if parsed.stream:
             await wait_started(runs)
             frames = encode_frames(parsed, adapter.stream(parsed, header), runs)
             timeout = self.settings.intake.client_seconds
-            return EventStream(frames, timeout=timeout, on_close=subscriptions.pop_all().close, headers=headers)
+            return EventStream(frames, timeout=timeout, on_close=resources.pop_all().close, headers=headers)
         if parsed.is_background and not runs[0].is_replayed:
             await self.store.write_queue.flush()
+            await runs[0].check_admitted()
             return JSONResponse(adapter.response(parsed, header, Results(())), headers=headers)
         results = Results(await asyncio.gather(*(run.result() for run in runs)))
         return JSONResponse(adapter.response(parsed, header, results), headers=headers | results.headers)
@@ -366,19 +392,3 @@ async def _repeat(work: Callable[[], Awaitable[None]], seconds: float) -> None:
         except Exception:  # the next call may succeed; without it, other servers would take over the runs of this one
             log.exception("upkeep failed")
         await asyncio.sleep(seconds)
-
-
-def _header(runs: Sequence[RunHandle], model: ServedModel) -> ResponseHeader:
-    return ResponseHeader(runs[0].id, int(runs[0].created), model.pinned, model.fingerprint)
-
-
-def _headers(runs: Sequence[RunHandle], parsed: ParsedRequest, arm: Arm | None) -> dict[str, str]:
-    run = runs[0].id
-    headers = {"x-request-id": run, "request-id": run, "x-conductor-run": run}
-    if any(handle.is_replayed for handle in runs):
-        headers["idempotent-replayed"] = "true"
-    if parsed.ignored:
-        headers["x-conductor-ignored"] = ", ".join(parsed.ignored)
-    if arm:
-        headers["x-conductor-side"] = arm
-    return headers

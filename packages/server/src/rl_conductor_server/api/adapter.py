@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -32,6 +32,19 @@ class ResponseHeader:
     def id_suffix(self) -> str:
         """The run's id without its prefix, for ids in the vendor's format."""
         return self.run.removeprefix("run-")
+
+
+@dataclass(frozen=True)
+class HistoryContext:
+    """The store and the limits for loading the turns before a request."""
+
+    store: Store
+    key: str
+    """The name of the API key that they must belong to."""
+    limits: IntakeEntry
+    idempotency_key: str | None
+    reserve: Callable[[int], None]
+    """Reserves memory for a number of bytes until the request ends. Raises `ApiError`."""
 
 
 class StreamEncoder(Protocol):
@@ -64,11 +77,21 @@ class ApiAdapter(Protocol):
     def parse(self, body: bytes, *, strict: bool) -> ParsedRequest:
         """Parses a request body; a `strict` server rejects fields that it would ignore. Raises `ApiError`."""
 
-    async def add_history(self, parsed: ParsedRequest, store: Store, *, key: str, limits: IntakeEntry) -> ParsedRequest:
-        """Adds the earlier turns to which a request refers. Raises `ApiError` if they are gone, or exceed `limits`."""
+    async def add_history(self, parsed: ParsedRequest, context: HistoryContext) -> ParsedRequest:
+        """Adds the earlier turns to which a request refers; `end_turn` must follow, unless `record` does.
+
+        Raises:
+            ApiError: they are gone, exceed the limits, or belong to a conversation with another request in progress.
+        """
+
+    def end_turn(self, parsed: ParsedRequest, store: Store) -> None:
+        """Lets other requests continue the conversation."""
 
     def record(self, parsed: ParsedRequest, run: RunHandle, store: Store, *, key: str, is_checked: bool) -> None:
-        """Stores what later requests may refer to; if the input `is_checked`, only after guardrails allowed it."""
+        """Stores what later requests may refer to, and ends the turn with the run.
+
+        If the input `is_checked`, it is stored only after guardrails allowed it.
+        """
 
     def response(self, parsed: ParsedRequest, header: ResponseHeader, results: Results) -> dict[str, Any]:
         """Builds the body of a response that is not streamed; without results, of one that has just begun."""
@@ -83,15 +106,11 @@ class ApiAdapter(Protocol):
 class Stateless:
     """Part of an adapter of an API whose requests don't refer to earlier ones."""
 
-    async def add_history(
-        self,
-        parsed: ParsedRequest,
-        store: Store,  # noqa: ARG002
-        *,
-        key: str,  # noqa: ARG002
-        limits: IntakeEntry,  # noqa: ARG002
-    ) -> ParsedRequest:
+    async def add_history(self, parsed: ParsedRequest, context: HistoryContext) -> ParsedRequest:  # noqa: ARG002
         return parsed
+
+    def end_turn(self, parsed: ParsedRequest, store: Store) -> None:
+        """Does nothing."""
 
     def record(self, parsed: ParsedRequest, run: RunHandle, store: Store, *, key: str, is_checked: bool) -> None:
         """Stores nothing."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
 from starlette.requests import ClientDisconnect, Request
@@ -17,8 +17,10 @@ T = TypeVar("T")
 MAX_KEY_CHARS = 255
 
 
-async def read_json(http: Request, *, max_bytes: int, seconds: float) -> bytes:
-    """Reads the body of a JSON request, without parsing it.
+async def read_json(
+    http: Request, *, max_bytes: int, seconds: float, on_chunk: Callable[[int], None] = lambda _: None
+) -> bytes:
+    """Reads the body of a JSON request, without parsing it; `on_chunk` gets the size of each part before it is kept.
 
     Raises:
         ApiError: the content type is not JSON, or see `read_body`.
@@ -26,7 +28,7 @@ async def read_json(http: Request, *, max_bytes: int, seconds: float) -> bytes:
     """
     if media_type(http) != "application/json":
         raise ApiError("send the body as content-type: application/json", status=415, code="not_json")
-    return await read_body(http, max_bytes=max_bytes, seconds=seconds)
+    return await read_body(http, max_bytes=max_bytes, seconds=seconds, on_chunk=on_chunk)
 
 
 def media_type(http: Request) -> str:
@@ -34,32 +36,33 @@ def media_type(http: Request) -> str:
     return http.headers.get("content-type", "").partition(";")[0].strip().lower()
 
 
-async def read_body(http: Request, *, max_bytes: int, seconds: float) -> bytes:
+async def read_body(
+    http: Request, *, max_bytes: int, seconds: float, on_chunk: Callable[[int], None] = lambda _: None
+) -> bytes:
     """Reads the body of a request of any content type.
 
     Raises:
         ApiError: the body is larger than `max_bytes`, or takes more than `seconds`.
         ClientDisconnect: the client has disconnected.
     """
-    content_length(http, max_bytes)
+    check_content_length(http, max_bytes)
     try:
         async with asyncio.timeout(seconds):
-            return await _read_chunks(http, max_bytes)
+            return await _read_chunks(http, max_bytes, on_chunk)
     except TimeoutError:
         raise ApiError(f"the body took more than {seconds:g} s", status=408, code="slow_body") from None
 
 
-def content_length(http: Request, max_bytes: int) -> int:
-    """Returns the size that a request declares, or `max_bytes` if it declares none. Raises `ApiError` above that."""
-    size = int(http.headers.get("content-length", max_bytes))
-    if size > max_bytes:
+def check_content_length(http: Request, max_bytes: int) -> None:
+    """Raises `ApiError` if a request declares more than `max_bytes`."""
+    if int(http.headers.get("content-length", 0)) > max_bytes:
         raise too_large(max_bytes)
-    return size
 
 
-async def _read_chunks(http: Request, max_bytes: int) -> bytes:
+async def _read_chunks(http: Request, max_bytes: int, on_chunk: Callable[[int], None]) -> bytes:
     body = bytearray()
     async for chunk in http.stream():
+        on_chunk(len(chunk))
         body += chunk
         if len(body) > max_bytes:
             raise too_large(max_bytes)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -11,32 +12,59 @@ from pydantic_core import from_json
 from rl_conductor_server.errors import ApiError, invalid_request
 from rl_conductor_server.settings import IntakeEntry
 
+KEY_SHARE = 2 / 3
+"""The part of the memory for requests that one API key may take if there are others."""
 RETRY_AFTER = 2.0
 """Seconds after which a request may be repeated that found no room."""
 
 
 class BodyBudget:
-    """The size of all request bodies in progress."""
+    """The size of all request bodies in progress, of which each API key may take a part."""
 
     def __init__(self, max_bytes: int) -> None:
         self._max_bytes = max_bytes
-        self._reserved = 0
+        self._by_key = Counter[str]()
+
+    @property
+    def reserved(self) -> int:
+        """The size of all requests in progress."""
+        return self._by_key.total()
 
     @contextmanager
-    def reserve(self, size: int) -> Iterator[None]:
+    def reserve(self, size: int, *, key: str, is_shared: bool = False) -> Iterator[Callable[[int], None]]:
         """Reserves room for a body of `size` bytes for the duration of the block; a single body always has room.
+
+        Args:
+            size: what is reserved at first; the block gets a function that reserves more.
+            key: the name of the API key.
+            is_shared: limits the key to `KEY_SHARE`, because there are others.
 
         Raises:
             ApiError: the requests in progress leave too little room.
         """
-        if self._reserved and self._reserved + size > self._max_bytes:
-            message = f"requests in progress take {self._reserved:,} of {self._max_bytes:,} bytes; try again later"
-            raise ApiError(message, status=503, code="busy", retry_after=RETRY_AFTER)
-        self._reserved += size
+        mine = 0
+
+        def add(more: int) -> None:
+            nonlocal mine
+            _check_room(self.reserved, more, self._max_bytes, mine=mine)
+            if is_shared:
+                _check_room(self._by_key[key], more, int(self._max_bytes * KEY_SHARE), mine=mine)
+            self._by_key[key] += more
+            mine += more
+
         try:
-            yield
+            add(size)
+            yield add
         finally:
-            self._reserved -= size
+            self._by_key[key] -= mine
+            if not self._by_key[key]:
+                del self._by_key[key]
+
+
+def _check_room(reserved: int, more: int, limit: int, *, mine: int) -> None:
+    if reserved > mine and reserved + more > limit:
+        message = f"requests in progress take {reserved:,} of {limit:,} bytes; try again later"
+        raise ApiError(message, status=503, code="busy", retry_after=RETRY_AFTER)
 
 
 def check_counts(body: bytes, limits: IntakeEntry) -> None:

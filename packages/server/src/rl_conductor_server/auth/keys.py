@@ -7,6 +7,7 @@ import hashlib
 import hmac
 import json
 import logging
+import re
 import secrets
 import time
 from collections.abc import Iterator, Mapping
@@ -18,7 +19,7 @@ from rl_conductor._internal.validation import first_field_error
 from rl_conductor.errors import ConfigError
 from rl_conductor_server.auth.budgets import KeyBudget
 from rl_conductor_server.auth.rate_limit import FailedAuthLimiter, TokenBucket
-from rl_conductor_server.catalog import ServedModel
+from rl_conductor_server.catalog import ModelCatalog, ServedModel
 from rl_conductor_server.errors import ApiError
 from rl_conductor_server.settings import BudgetEntry, KeyEntry, Settings
 from rl_conductor_server.store import Store, StoredKey
@@ -34,6 +35,8 @@ DAY = 86_400
 REFRESH_SECONDS = 2.0
 """Interval at which each process reads the keys of the store, so a revoked key is rejected that much later."""
 PREFIX = "rlc_"
+GENERATED = re.compile(rf"{PREFIX}[\w-]{{43}}", re.ASCII)
+"""The keys of `generate_key`."""
 
 
 def generate_key() -> tuple[str, str]:
@@ -65,17 +68,24 @@ class ApiKey(KeyBudget):
         models = self._entry.models if self._entry else None
         return models is None or bool(models & {model.name, model.pinned})
 
-    def check_model(self, model: ServedModel) -> None:
-        """Raises `ApiError` if this key has no access to `model`."""
+    def find_model(self, catalog: ModelCatalog, name: str) -> ServedModel:
+        """Returns the model of this name. Raises `ApiError` if there is none, or this key has no access to it."""
+        model = catalog.find(name, is_listed=self.may_use)
         if not self.may_use(model):
             message = f"this key has no access to model {model.name!r}"
             raise ApiError(message, status=403, code="model_not_allowed", param="model")
+        return model
 
     def check_rate(self) -> None:
         """Counts a request. Raises `ApiError` if it exceeds the rate limit."""
         if self._entry and self._bucket and (wait := self._bucket.take()):
             message = f"this key is limited to {self._entry.requests_per_minute} requests a minute"
             raise ApiError(message, status=429, code="rate_limit_exceeded", retry_after=wait)
+
+    @property
+    def is_rate_limited(self) -> bool:
+        """`True` if the next request would exceed the rate limit."""
+        return self._bucket is not None and self._bucket.wait > 0
 
     async def wait_for_rate(self) -> None:
         """Counts a request as soon as the rate limit allows it, for requests that no client waits for."""
@@ -155,6 +165,11 @@ class ApiKeys:
     def is_required(self) -> bool:
         """`True` if requests need a key, also after the last one was revoked."""
         return bool(self._configured) or any(not key.admin for key in self._stored.values())
+
+    @property
+    def are_several(self) -> bool:
+        """`True` if there is more than one key."""
+        return len(self._configured) + len(self._stored_keys) > 1
 
     @property
     def admin_hashes(self) -> list[str]:
@@ -242,8 +257,8 @@ class ApiKeys:
     def check_admin(self, http: HTTPConnection, key: str | None = None) -> str:
         """Returns the administrator's name if the request, or the form in it, contains the `key` of one.
 
-        After too many failed attempts even a correct key is rejected for a while, because an administrator may have
-        chosen a weak one.
+        After too many failed attempts from an address, which may be a proxy's, even a correct key is rejected for a
+        while, because an administrator may have chosen a weak one; a generated one can't be guessed.
 
         Raises:
             ApiError: it contains no administrator's key, or there is no administrator.
@@ -251,11 +266,13 @@ class ApiKeys:
         if not self.admin_hashes:
             message = "admin endpoints are disabled; create an administrator: rl-conductor keys create NAME --admin"
             raise ApiError(message, status=404, code="no_admin")
-        self._failures.check(_host(http))
-        presented = hash_key(_credentials(http.headers) if key is None else key)
-        for sha256 in self.admin_hashes:
-            if hmac.compare_digest(sha256, presented):
-                return self._admin_name(sha256)
+        secret = _credentials(http.headers) if key is None else key
+        presented = hash_key(secret)
+        matching = [sha256 for sha256 in self.admin_hashes if hmac.compare_digest(sha256, presented)]
+        if not (matching and GENERATED.fullmatch(secret)):
+            self._failures.check(_host(http))
+        if matching:
+            return self._admin_name(matching[0])
         self._failures.record_failure(_host(http))
         raise ApiError("invalid administrator key", status=401, code="invalid_api_key")
 

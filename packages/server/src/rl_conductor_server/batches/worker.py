@@ -11,6 +11,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from rl_conductor_server.api.adapter import ApiAdapter
 from rl_conductor_server.api.openai_chat.endpoint import ChatCompletions
+from rl_conductor_server.api.openai_responses.conversation import LOCKED
 from rl_conductor_server.api.openai_responses.endpoint import Responses
 from rl_conductor_server.errors import to_api_error
 from rl_conductor_server.service import Service
@@ -24,8 +25,8 @@ POLL_SECONDS = 1.0
 MAX_RETRIES = 5
 """How often an item is tried again that was rejected because of overload or a rate limit."""
 MAX_RETRY_DELAY = 60.0
-BUSY = "busy"
-"""The code of an error because requests of clients take all the room; then an item waits, however long."""
+WAITING = ("busy", LOCKED)
+"""Codes of errors because of other requests in progress; then an item waits, however long."""
 ADAPTERS: dict[str, ApiAdapter] = {"/v1/chat/completions": ChatCompletions(), "/v1/responses": Responses()}
 
 
@@ -71,7 +72,8 @@ class BatchWorker:
             claimed = 0
             with suppress(SQLAlchemyError, StoreUnavailableError):  # the next attempt may succeed
                 if room > 0 and await items.can_claim():
-                    for item in await items.claim(room):
+                    waiting = [key.name for key in self._service.keys if key.is_rate_limited]
+                    for item in await items.claim(room, except_keys=waiting):
                         claimed += 1
                         self._begin(item)
             if claimed < room or room <= 0:
@@ -105,6 +107,9 @@ class BatchWorker:
                 self._service.metrics.set_queued_items(await store.items.count_queued())
 
     async def _process(self, item: ClaimedItem) -> None:
+        if any(key.name == item.key and key.is_rate_limited for key in self._service.keys):
+            self._service.store.items.release(item)  # meanwhile there is room for items of other keys
+            return
         try:
             result = await self._answer(item)
         except asyncio.CancelledError:
@@ -133,7 +138,7 @@ class BatchWorker:
                     log.exception("a request of %s failed", item.batch)
             if failure.code == "stopping":
                 raise asyncio.CancelledError
-            retries += failure.code != BUSY
+            retries += failure.code not in WAITING
             if failure.retry_after is None or retries > MAX_RETRIES:
                 body = adapter.error_body(failure)
                 place = item.batch, item.line, item.custom_id

@@ -10,20 +10,18 @@ from fastapi import APIRouter, Path, Query, Request
 from pydantic import Field
 
 from rl_conductor_server.api.body import read_json
-from rl_conductor_server.api.openai_responses.conversation import conversation_not_found
+from rl_conductor_server.api.openai_responses.conversation import conversation_locked, conversation_not_found
 from rl_conductor_server.api.openai_responses.items import input_item
 from rl_conductor_server.api.openai_responses.schema import Item
 from rl_conductor_server.endpoints.dependencies import Caller, ServiceDependency, json_body
 from rl_conductor_server.errors import ApiError, invalid_request
+from rl_conductor_server.protocol import Metadata
 from rl_conductor_server.request_validation import Body, parse_body
 from rl_conductor_server.service import Service
 from rl_conductor_server.store import Conversation
 
 MAX_NEW_ITEMS = 20
 """Maximum number of items of one request, as at OpenAI."""
-MetadataName = Annotated[str, Field(max_length=64)]
-MetadataValue = Annotated[str, Field(max_length=512)]
-Metadata = Annotated[dict[MetadataName, MetadataValue], Field(max_length=16)]
 ConversationId = Annotated[str, Path(max_length=64)]
 ItemId = Annotated[str, Path(max_length=64)]
 
@@ -121,7 +119,9 @@ async def add_conversation_items(
     if await service.store.conversations.count_items(conversation, key=key.name) + len(body.items) > limit:
         raise invalid_request(f"a conversation has at most {limit:,} items; create another one", param="items")
     items = _new_items(body.items)
-    await service.store.conversations.add_items(conversation, items, key=key.name)
+    if not await service.store.conversations.add_items(conversation, items, key=key.name):
+        await _find(service, conversation, key.name)
+        raise conversation_locked()
     return _page(items, len(items))
 
 
@@ -160,7 +160,7 @@ async def _find_item(service: Service, conversation: str, item: str, key: str) -
     await _find(service, conversation, key)
     body = await service.store.conversations.get_item(conversation, item, key=key)
     if body is None:
-        raise ApiError(f"Item with id {item!r} not body.", status=404, code="item_not_found")
+        raise ApiError(f"Item with id {item!r} not found.", status=404, code="item_not_found")
     return body
 
 

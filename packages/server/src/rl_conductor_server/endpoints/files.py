@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Query, Request
@@ -12,7 +12,7 @@ from fastapi.responses import Response, StreamingResponse
 from starlette.datastructures import UploadFile
 from starlette.formparsers import MultiPartException, MultiPartParser
 
-from rl_conductor_server.api.body import content_length, media_type, too_large
+from rl_conductor_server.api.body import check_content_length, media_type, too_large
 from rl_conductor_server.endpoints.dependencies import Caller, ServiceDependency
 from rl_conductor_server.errors import ApiError, invalid_request
 from rl_conductor_server.service import Service
@@ -49,8 +49,9 @@ async def upload(http: Request, service: ServiceDependency, key: Caller) -> dict
     settings = service.settings
     if media_type(http) != "multipart/form-data":
         raise ApiError("send the file as multipart/form-data", status=415, code="not_multipart")
-    with service.bodies.reserve(content_length(http, settings.batches.file_bytes + FORM_BYTES)):
-        name, content = await _read_form(http, settings)
+    check_content_length(http, settings.batches.file_bytes + FORM_BYTES)
+    with service.reserve_body(0, key) as reserve:
+        name, content = await _read_form(http, settings, reserve)
         file = StoredFile(
             id=f"file-{secrets.token_hex(12)}",
             key=key.name,
@@ -140,11 +141,11 @@ def _body(file: StoredFile) -> dict[str, Any]:
     }
 
 
-async def _read_form(http: Request, settings: Settings) -> tuple[str, str]:
+async def _read_form(http: Request, settings: Settings, reserve: Callable[[int], None]) -> tuple[str, str]:
     """Reads the name and the text of the uploaded file; large ones are on disk meanwhile."""
     limit = settings.batches.file_bytes
     parser = MultiPartParser(
-        http.headers, _chunks(http, limit + FORM_BYTES), max_files=1, max_fields=8, max_part_size=FORM_BYTES
+        http.headers, _chunks(http, limit + FORM_BYTES, reserve), max_files=1, max_fields=8, max_part_size=FORM_BYTES
     )
     try:
         async with asyncio.timeout(settings.intake.client_seconds):
@@ -174,9 +175,10 @@ async def _read_file(file: object, purpose: object, limit: int) -> tuple[str, st
         raise invalid_request("file must be text in UTF-8: one JSON object on each line", param="file") from None
 
 
-async def _chunks(http: Request, limit: int) -> AsyncGenerator[bytes, None]:
+async def _chunks(http: Request, limit: int, reserve: Callable[[int], None]) -> AsyncGenerator[bytes, None]:
     size = 0
     async for chunk in http.stream():
+        reserve(len(chunk))
         size += len(chunk)
         if size > limit:
             raise too_large(limit)

@@ -29,9 +29,7 @@ async def list_models(service: ServiceDependency, key: Caller) -> dict[str, Any]
 @router.get("/v1/models/{name}")
 async def get_model(name: str, service: ServiceDependency, key: Caller) -> dict[str, Any]:
     """Returns one model, under the name of the request."""
-    model = service.catalog.find(name)
-    key.check_model(model)
-    return _model_body(model, name)
+    return _model_body(key.find_model(service.catalog, name), name)
 
 
 def _model_body(model: ServedModel, name: str) -> dict[str, Any]:

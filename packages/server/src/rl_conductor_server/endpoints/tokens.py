@@ -1,13 +1,18 @@
-"""`/v1/messages/count_tokens`: estimates the input tokens of a Messages request."""
+"""`/v1/messages/count_tokens` and `/v1/responses/input_tokens`: estimates of the input tokens of a request."""
 
 from __future__ import annotations
+
+from typing import Any
 
 from fastapi import APIRouter, Request
 
 from rl_conductor.workflow.limits import estimate_input_tokens
 from rl_conductor_server.api.anthropic_messages.endpoint import CountTokens
 from rl_conductor_server.api.anthropic_messages.schema import CountTokensBody
+from rl_conductor_server.api.openai_responses.endpoint import Responses
+from rl_conductor_server.api.openai_responses.schema import ResponsesBody
 from rl_conductor_server.endpoints.dependencies import Caller, ServiceDependency, json_body
+from rl_conductor_server.runs.resources import RequestResources
 
 router = APIRouter()
 
@@ -16,6 +21,19 @@ router = APIRouter()
 async def count_tokens(http: Request, service: ServiceDependency, key: Caller) -> dict[str, int]:
     """Estimates the input tokens of one call with this conversation; a run makes several calls."""
     key.check_rate()
-    parsed = await service.read(http, CountTokens())
-    key.check_model(service.catalog.find(parsed.model))
+    parsed = await service.read(http, CountTokens(), key)
+    key.find_model(service.catalog, parsed.model)
     return {"input_tokens": estimate_input_tokens(parsed.request)}
+
+
+@router.post("/v1/responses/input_tokens", openapi_extra=json_body(ResponsesBody))
+async def count_response_tokens(http: Request, service: ServiceDependency, key: Caller) -> dict[str, Any]:
+    """Estimates the input tokens of one call with this request and the turns before it."""
+    key.check_rate()
+    adapter = Responses()
+    parsed = await service.read(http, adapter, key)
+    key.find_model(service.catalog, parsed.model)
+    with RequestResources() as resources:
+        unstored = parsed.model_copy(update={"keep": False})  # it is no turn of its conversation
+        parsed = await service.add_history(adapter, unstored, key, None, resources)
+    return {"object": "response.input_tokens", "input_tokens": estimate_input_tokens(parsed.request)}

@@ -1,11 +1,13 @@
-"""Admission control: limits concurrent runs, with a bounded queue."""
+"""Admission control: limits concurrent runs, with a bounded queue that API keys share fairly."""
 
 from __future__ import annotations
 
 import asyncio
 import time
+from collections import Counter
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 
 from rl_conductor_server.errors import ApiError
 
@@ -13,42 +15,103 @@ MAX_RETRY_AFTER = 60.0
 """Maximum `Retry-After` of a rejected request, in seconds."""
 
 
+@dataclass(eq=False)
+class _Waiter:
+    """A run in the queue."""
+
+    key: str
+    admitted: asyncio.Future[None]
+
+
 class Admission:
-    """Limits the runs in progress and the runs in the queue."""
+    """Limits the runs in progress and the runs in the queue.
+
+    A free slot goes to the key with the fewest runs in progress; among several, keys take turns. If the queue is full,
+    the key with the most runs in it gives up its newest one for a key with fewer, so that no key can keep the others
+    out, however much it sends.
+    """
 
     def __init__(self, max_running: int, max_waiting: int, *, on_queue: Callable[[int], None] = lambda _: None) -> None:
         """`on_queue` is called with the length of the queue whenever it changes."""
         self._on_queue = on_queue
-        self._slots = asyncio.Semaphore(max_running)
         self._max_running = max_running
         self._max_waiting = max_waiting
-        self.waiting = 0
+        self._running = Counter[str]()
+        self._turns: dict[str, int] = {}
+        """The number of the last admission of each key."""
+        self._admissions = 0
+        self._waiters: list[_Waiter] = []
         self._mean_seconds = 1.0
 
+    @property
+    def waiting(self) -> int:
+        """The number of runs in the queue."""
+        return len(self._waiters)
+
     @asynccontextmanager
-    async def slot(self) -> AsyncGenerator[None, None]:
-        """Waits for a slot and occupies it for the duration of the block.
+    async def slot(self, key: str) -> AsyncGenerator[None, None]:
+        """Waits for a slot for a run of an API key and occupies it for the duration of the block.
 
         Raises:
-            ApiError: the queue is full.
+            ApiError: the queue is full, or other keys need the room in it.
         """
-        await self._acquire()
+        if self._running.total() >= self._max_running:
+            await self._wait(key)
+        else:
+            self._admit(key)
         started = time.monotonic()
         try:
             yield
         finally:
-            self._slots.release()
+            self._release(key)
             self._mean_seconds += 0.1 * (time.monotonic() - started - self._mean_seconds)
 
-    async def _acquire(self) -> None:
-        if self._slots.locked() and self.waiting >= self._max_waiting:
-            wait = self._mean_seconds * (self.waiting + 1) / self._max_running
-            message = f"{self._max_running} runs are in progress and {self.waiting} are queued; try again later"
-            raise ApiError(message, status=429, code="busy", retry_after=min(wait, MAX_RETRY_AFTER))
-        self.waiting += 1
+    async def _wait(self, key: str) -> None:
+        if self.waiting >= self._max_waiting:
+            self._make_room(key)
+        waiter = _Waiter(key, asyncio.get_running_loop().create_future())
+        self._waiters.append(waiter)
         self._on_queue(self.waiting)
         try:
-            await self._slots.acquire()
-        finally:
-            self.waiting -= 1
-            self._on_queue(self.waiting)
+            await waiter.admitted
+        except asyncio.CancelledError:
+            if waiter in self._waiters:
+                self._remove(waiter)
+            elif waiter.admitted.done() and not waiter.admitted.cancelled() and waiter.admitted.exception() is None:
+                self._release(key)
+            raise
+
+    def _make_room(self, key: str) -> None:
+        """Rejects the newest waiting run of the key with the most. Raises `ApiError` if that is no other key."""
+        counts = Counter(waiter.key for waiter in self._waiters)
+        heaviest, count = max(counts.items(), key=lambda item: item[1], default=(key, 0))
+        if count <= counts[key] + 1:
+            raise self._busy()
+        newest = next(waiter for waiter in reversed(self._waiters) if waiter.key == heaviest)
+        self._remove(newest)
+        newest.admitted.set_exception(self._busy())
+
+    def _release(self, key: str) -> None:
+        """Frees a slot of a key, and admits the next run."""
+        self._running[key] -= 1
+        if not self._running[key]:
+            del self._running[key]
+        if self._waiters:
+            waiter = min(self._waiters, key=lambda each: (self._running[each.key], self._turns.get(each.key, 0)))
+            self._remove(waiter)
+            self._admit(waiter.key)
+            waiter.admitted.set_result(None)
+
+    def _admit(self, key: str) -> None:
+        self._running[key] += 1
+        self._admissions += 1
+        self._turns[key] = self._admissions
+
+    def _remove(self, waiter: _Waiter) -> None:
+        self._waiters.remove(waiter)
+        self._on_queue(self.waiting)
+
+    def _busy(self) -> ApiError:
+        wait = self._mean_seconds * (self.waiting + 1) / self._max_running
+        message = f"{self._max_running} runs are in progress and {self.waiting} are queued; try again later"
+        return ApiError(message, status=429, code="busy", retry_after=min(wait, MAX_RETRY_AFTER))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Iterator, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Self
 
@@ -26,6 +26,8 @@ class RunHandle:
         """`True` if nothing was run, because the answer was in the store."""
         self.is_cached = False
         """`True` if the answer repeats that of an earlier run, from the response cache."""
+        self.confirm: Callable[[], Awaitable[None]] | None = None
+        """Waits until everything is stored that the next request needs, before a subscriber sees the end."""
         self._detached = detached
         self._events: list[Event] = []
         self._changed = asyncio.Event()
@@ -87,13 +89,18 @@ class RunHandle:
         """Waits until a model works on it, or until it ends."""
         await self._started.wait()
 
+    async def check_admitted(self) -> None:
+        """Raises `ApiError` if the run has ended already because it was rejected."""
+        if self.task.done() and (self.task.cancelled() or isinstance(self.task.exception(), ApiError)):
+            await self.result()
+
     async def events(self) -> AsyncGenerator[Event, None]:
         """Yields all events from the first one. At the end, raises the exception of the run if it failed."""
         position = 0
         while True:
             while position < len(self._events):
                 if isinstance(self._events[position], Finished):
-                    await asyncio.wait([self.task])  # the store must have the result before the caller sees the end
+                    await self._wait_ended()  # the store must have the result before the caller sees the end
                 yield self._events[position]
                 position += 1
             if self.task.done():
@@ -108,10 +115,15 @@ class RunHandle:
         Raises:
             ConductorError: the run has no answer.
         """
-        await asyncio.wait([self.task])
+        await self._wait_ended()
         if self.task.cancelled():
             raise ApiError("the server is shutting down", status=503, code="stopping", retry_after=5)
         return self.task.result()
+
+    async def _wait_ended(self) -> None:
+        await asyncio.wait([self.task])
+        if self.confirm is not None:
+            await self.confirm()
 
 
 async def _return(trace: Trace) -> Trace:

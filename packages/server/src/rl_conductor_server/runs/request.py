@@ -84,7 +84,12 @@ class AdmittedRequest:
     @cached_property
     def digest(self) -> str:
         """SHA-256 of everything that affects the answer."""
-        content = self.parsed.model_dump_json(exclude=FORMAT_FIELDS)
+        state = self.parsed.state
+        if state is None or state.input_digest is None:
+            content = self.parsed.model_dump_json(exclude=FORMAT_FIELDS)
+        else:
+            content = self.parsed.model_dump_json(exclude=FORMAT_FIELDS | {"request": {"messages"}})
+            content = f"{state.conversation} {state.input_digest} {content}"
         return hashlib.sha256(f"{self.api} {content}".encode()).hexdigest()
 
     @cached_property

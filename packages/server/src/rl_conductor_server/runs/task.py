@@ -60,7 +60,7 @@ class RunTask:
     async def run(self, admission: Admission) -> Trace:
         """Returns the trace of a run with an answer, after storing it as durably as the caller needs."""
         try:
-            async with admission.slot():
+            async with admission.slot(self.request.key.name):
                 try:
                     trace = await self._run()
                 except ConductorError:

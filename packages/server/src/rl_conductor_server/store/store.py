@@ -101,7 +101,7 @@ class Store:
         self.sessions = BrowserSessions(self._reader, self.write_queue)
         self.keys = KeyStore(self._reader, self.write_queue)
         self.responses = ResponseStore(self._reader, self.write_queue)
-        self.conversations = ConversationStore(self._reader, self.write_queue)
+        self.conversations = ConversationStore(self._reader, self.write_queue, self._statements, lease)
         self.cache = ResponseCache(self._reader, self.write_queue)
         self.files = FileStore(self._reader, self.write_queue)
         self.batches = BatchStore(self._reader, self.write_queue, self._statements)
@@ -158,11 +158,12 @@ class Store:
 
     async def renew_leases(self, active_runs: Iterable[str]) -> None:
         """Renew this process's leases on its `active_runs`; a run that is left out may be taken over."""
-        run_ids = list(active_runs)
+        run_ids, locks = list(active_runs), self.conversations.locks
 
         def renew(connection: Connection) -> float:
             self._leases.renew(connection, run_ids)
             self._budgets.renew(connection)
+            self.conversations.renew_locks(connection, locks)
             now: float = connection.execute(select_now(connection.dialect.name)).scalar_one()
             return now
 

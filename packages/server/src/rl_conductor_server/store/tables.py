@@ -255,9 +255,14 @@ conversations = Table(
     Column("created", Float, nullable=False),
     Column("updated", Float, nullable=False),
     Column("metadata", Text, nullable=False),
+    Column("turn", String(64)),
+    Column("turn_heartbeat", Float),
     Index("conversations_by_time", "updated"),
 )
-"""Conversations of the Responses API, by the API key that may use them; `updated` is the time of the last change."""
+"""Conversations of the Responses API, by the API key that may use them; `updated` is the time of the last change.
+
+`turn` is the request that is being answered, if any; its processes renew `turn_heartbeat`.
+"""
 
 conversation_items = Table(
     "conversation_items",

@@ -23,7 +23,15 @@ from rl_conductor.types import (
 )
 from rl_conductor_server.api.content import image_part, tool_message
 from rl_conductor_server.extension import Extension
-from rl_conductor_server.protocol import NEAREST_EFFORTS, MaxTokens, ParsedRequest, RequestedEffort, nearest_effort
+from rl_conductor_server.protocol import (
+    NEAREST_EFFORTS,
+    MaxTokens,
+    ParsedRequest,
+    RequestedEffort,
+    StopSequences,
+    UserName,
+    nearest_effort,
+)
 from rl_conductor_server.request_validation import Body, ignorable, only
 
 CHOICES = {"auto": "auto", "any": "required", "none": "none"}
@@ -212,7 +220,7 @@ class OutputConfig(Body):
 class Metadata(Body):
     """Metadata of the request."""
 
-    user_id: str | None = None
+    user_id: UserName | None = None
 
 
 class MessagesBody(Body):
@@ -224,7 +232,7 @@ class MessagesBody(Body):
     conductor: Extension = Extension()
     system: str | tuple[Text, ...] = ""
     stream: bool = False
-    stop_sequences: tuple[str, ...] = ()
+    stop_sequences: StopSequences = ()
     temperature: float | None = Field(default=None, ge=0, le=1)
     top_p: float | None = Field(default=None, ge=0, le=1)
     tools: tuple[ToolEntry, ...] = ()

@@ -14,9 +14,12 @@ from rl_conductor_server.protocol import (
     MAX_CHOICES,
     NEAREST_EFFORTS,
     MaxTokens,
+    Metadata,
     ParsedRequest,
     RequestedEffort,
     Seed,
+    StopSequences,
+    UserName,
     nearest_effort,
 )
 from rl_conductor_server.request_validation import Body, ignorable, only
@@ -248,15 +251,15 @@ class ChatBody(Body):
     temperature: float | None = Field(default=None, ge=0, le=2)
     top_p: float | None = Field(default=None, ge=0, le=1)
     seed: Seed | None = None
-    stop: str | tuple[str, ...] | None = None
+    stop: str | StopSequences | None = None
     tools: tuple[ToolEntry, ...] | None = None
     tool_choice: Literal["auto", "none", "required"] | Choice | None = None
     parallel_tool_calls: bool | None = None
     response_format: Format | None = None
     reasoning_effort: RequestedEffort | None = None
-    user: str | None = None
-    safety_identifier: str | None = None
-    metadata: dict[str, str] | None = None
+    user: UserName | None = None
+    safety_identifier: UserName | None = None
+    metadata: Metadata | None = None
     store: bool | None = None
 
     prompt_cache_key: Any = None

@@ -2,22 +2,29 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
+import secrets
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 from pydantic import ConfigDict
 
 from rl_conductor.types import Message, Value
+from rl_conductor_server.api.adapter import HistoryContext
 from rl_conductor_server.api.openai_responses.items import input_item, output_items
 from rl_conductor_server.api.openai_responses.schema import MAX_ID_CHARS, Item, MessageItem, merge_turns, to_messages
 from rl_conductor_server.errors import ApiError, invalid_request
-from rl_conductor_server.protocol import ParsedRequest
+from rl_conductor_server.protocol import ParsedRequest, ResponseState
 from rl_conductor_server.settings import IntakeEntry
 from rl_conductor_server.store import Store, StoredResponse, decode
 
 PARAM = "previous_response_id"
 CONVERSATION = "conversation"
+LOCKED = "conversation_locked"
+"""The code of the error for a conversation with another request in progress, as at OpenAI."""
+LOCKED_SECONDS = 1.0
+"""Seconds after which a request may be repeated that found a conversation locked."""
 
 
 class StoredInput(Value):
@@ -38,25 +45,48 @@ def response_id(run: str) -> str:
     return f"resp_{run.removeprefix('run-')}" if run.startswith("run-") else run
 
 
-async def add_history(parsed: ParsedRequest, store: Store, *, key: str, limits: IntakeEntry) -> ParsedRequest:
+async def add_history(parsed: ParsedRequest, context: HistoryContext) -> ParsedRequest:
     """Adds the turns before a request that names a `previous_response_id` or a `conversation`.
 
-    Their instructions are left out: those of the request apply.
+    Their instructions are left out: those of the request apply. A conversation is locked until `end_turn`, if the
+    request is to be added to it.
 
     Raises:
-        ApiError: the conversation, or a response of it, is gone or has no answer, or it exceeds the limits.
+        ApiError: the conversation, or a response of it, is gone or has no answer, exceeds the limits, or is locked.
     """
     state = parsed.state
     if state is None or (state.previous is None and state.conversation is None):
         return parsed
-    if state.conversation is not None:
-        history = await _load_conversation(state.conversation, store, key=key, limits=limits)
-    else:
+    if state.conversation is None:
         assert state.previous is not None
-        turns = await _load_turns(state.previous, store, key=key, limits=limits)
+        turns = await _load_turns(state.previous, context)
         history, state = list(_messages(turns)), state.model_copy(update={"first": turns[0].run})
+        return _continue(parsed, state, history, context.limits)
+    conversation = state.conversation
+    turn = await _lock(conversation, context) if parsed.keep else None
+    messages = parsed.request.model_dump_json(include={"messages"})
+    digest = hashlib.sha256(messages.encode()).hexdigest()
+    state = state.model_copy(update={"turn": turn, "input_digest": digest})
+    try:
+        return _continue(parsed, state, await _load_conversation(conversation, context), context.limits)
+    except BaseException:
+        end_turn(parsed.model_copy(update={"state": state}), context.store)
+        raise
+
+
+def end_turn(parsed: ParsedRequest, store: Store) -> None:
+    """Unlocks the conversation of a request, unless it is still in use."""
+    state = parsed.state
+    if state is not None and state.conversation is not None and state.turn is not None:
+        store.conversations.unlock(state.conversation, state.turn)
+
+
+def _continue(
+    parsed: ParsedRequest, state: ResponseState, history: Sequence[Message], limits: IntakeEntry
+) -> ParsedRequest:
+    """Adds the messages before a request, after its own instructions."""
     param = PARAM if state.conversation is None else CONVERSATION
-    instructions = 0 if state.instructions is None or not state.instructions else 1
+    instructions = 1 if state.instructions else 0
     request = parsed.request
     messages = tuple(merge_turns((*history, *request.messages[instructions:])))
     if len(messages) > limits.messages:
@@ -66,32 +96,58 @@ async def add_history(parsed: ParsedRequest, store: Store, *, key: str, limits: 
     return parsed.model_copy(update={"request": request.model_copy(update={"messages": messages}), "state": state})
 
 
-async def _load_conversation(conversation: str, store: Store, *, key: str, limits: IntakeEntry) -> list[Message]:
-    """Loads the messages of a conversation."""
-    if await store.conversations.get(conversation, key=key) is None:
+async def _lock(conversation: str, context: HistoryContext) -> str:
+    """Locks a conversation and returns its turn; repeated requests with one idempotency key are one turn.
+
+    Raises:
+        ApiError: it doesn't exist, or another request is in progress.
+    """
+    name = f"{context.key} {context.idempotency_key or secrets.token_hex(16)}"
+    turn = hashlib.sha256(name.encode()).hexdigest()
+    if not await context.store.conversations.lock(conversation, turn, key=context.key):
+        await _find_conversation(conversation, context)
+        raise conversation_locked()
+    return turn
+
+
+async def _find_conversation(conversation: str, context: HistoryContext) -> None:
+    if await context.store.conversations.get(conversation, key=context.key) is None:
         raise conversation_not_found(conversation)
-    items = await store.conversations.load_items(conversation, key=key, max_bytes=limits.body_bytes)
-    if items is None:
-        message = f"{CONVERSATION} has more than {limits.body_bytes:,} bytes; send a part of it as input"
+
+
+async def _load_conversation(conversation: str, context: HistoryContext) -> list[Message]:
+    """Loads the messages of a conversation."""
+    await _find_conversation(conversation, context)
+    store, limit = context.store.conversations, context.limits.body_bytes
+    size = await store.measure_items(conversation, key=context.key)
+    if size > limit:
+        message = f"{CONVERSATION} has more than {limit:,} bytes; send a part of it as input"
         raise invalid_request(message, param=CONVERSATION)
+    context.reserve(size)
+    items = await store.load_items(conversation, key=context.key)
     stored = decode(StoredInput, f'{{"input": [{", ".join(items)}]}}', run=conversation)
     return list(to_messages(stored.items))
 
 
-def input_items(stored: StoredResponse) -> list[dict[str, Any]]:
-    """Formats the input of a stored response, without the turns before it, as items with ids."""
+def input_items(stored: StoredResponse, *, keep_ids: bool = True) -> list[dict[str, Any]]:
+    """Formats the input of a stored response, without the turns before it, as items with ids.
+
+    Without `keep_ids`, items with ids of the client get others: another item of a conversation may have them.
+    """
     items = decode(StoredInput, stored.body, run=stored.run).items
-    return [input_item(item, f"{stored.run.removeprefix('run-')}_{number}") for number, item in enumerate(items)]
+    suffix = stored.run.removeprefix("run-")
+    return [input_item(item, f"{suffix}_{number}", keep_id=keep_ids) for number, item in enumerate(items)]
 
 
-async def _load_turns(run: str, store: Store, *, key: str, limits: IntakeEntry) -> Sequence[StoredResponse]:
+async def _load_turns(run: str, context: HistoryContext) -> Sequence[StoredResponse]:
     """Loads a conversation, oldest turn first, each with its answer."""
-    turns = await store.responses.get_turns(run, key=key, max_bytes=limits.body_bytes)
-    if not turns and await store.responses.get(run, key=key) is not None:
-        message = (
-            f"{PARAM} continues a conversation of more than {limits.body_bytes:,} bytes; send a part of it as input"
-        )
+    store, limit = context.store, context.limits.body_bytes
+    size = await store.responses.measure_turns(run, key=context.key)
+    if size > limit:
+        message = f"{PARAM} continues a conversation of more than {limit:,} bytes; send a part of it as input"
         raise invalid_request(message, param=PARAM)
+    context.reserve(size)
+    turns = await store.responses.get_turns(run, key=context.key)
     missing = run if not turns else turns[0].previous
     if missing is not None:
         message = f"Previous response with id {response_id(missing)!r} not found."
@@ -121,6 +177,12 @@ def conversation_not_found(conversation: str) -> ApiError:
     """Creates the error for a conversation that doesn't exist, or belongs to another API key."""
     message = f"Conversation with id {conversation[:MAX_ID_CHARS]!r} not found."
     return ApiError(message, status=404, code="conversation_not_found", param=CONVERSATION)
+
+
+def conversation_locked() -> ApiError:
+    """Creates the error for a conversation to which another request is about to add its answer."""
+    message = "Another process is currently operating on this conversation. Please retry in a few seconds."
+    return ApiError(message, status=400, code=LOCKED, param=CONVERSATION, retry_after=LOCKED_SECONDS)
 
 
 def not_found(run: str) -> ApiError:

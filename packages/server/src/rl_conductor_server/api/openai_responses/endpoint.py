@@ -10,7 +10,7 @@ from typing import Any
 
 from rl_conductor.trace.trace import Trace
 from rl_conductor.types import ToolCall
-from rl_conductor_server.api.adapter import ResponseHeader, StreamEncoder, sse_event
+from rl_conductor_server.api.adapter import HistoryContext, ResponseHeader, StreamEncoder, sse_event
 from rl_conductor_server.api.openai_responses import conversation
 from rl_conductor_server.api.openai_responses.items import call_item, message_item, output_items, text_part
 from rl_conductor_server.api.openai_responses.schema import ResponsesBody
@@ -20,7 +20,6 @@ from rl_conductor_server.protocol import ParsedRequest, ResponseState
 from rl_conductor_server.request_validation import parse_request
 from rl_conductor_server.runs.handle import RunHandle
 from rl_conductor_server.runs.tool_continuation import tool_calls_of
-from rl_conductor_server.settings import IntakeEntry
 from rl_conductor_server.store import Store, StoredResponse
 
 INCOMPLETE = {"length": "max_output_tokens", "content_filter": "content_filter"}
@@ -34,8 +33,11 @@ class Responses:
     def parse(self, body: bytes, *, strict: bool) -> ParsedRequest:
         return parse_request(ResponsesBody, body, strict=strict)
 
-    async def add_history(self, parsed: ParsedRequest, store: Store, *, key: str, limits: IntakeEntry) -> ParsedRequest:
-        return await conversation.add_history(parsed, store, key=key, limits=limits)
+    async def add_history(self, parsed: ParsedRequest, context: HistoryContext) -> ParsedRequest:
+        return await conversation.add_history(parsed, context)
+
+    def end_turn(self, parsed: ParsedRequest, store: Store) -> None:
+        conversation.end_turn(parsed, store)
 
     def record(self, parsed: ParsedRequest, run: RunHandle, store: Store, *, key: str, is_checked: bool) -> None:
         """Stores the request, and the answer as soon as there is one, unless the request has `store: false`.
@@ -58,6 +60,9 @@ class Responses:
         run.task.add_done_callback(
             lambda task: _store_output(task, stored, state.conversation, store, is_checked=is_checked)
         )
+        if state.turn is not None:
+            run.task.add_done_callback(lambda _: conversation.end_turn(parsed, store))
+            run.confirm = store.write_queue.flush
 
     def response(self, parsed: ParsedRequest, header: ResponseHeader, results: Results) -> dict[str, Any]:
         if not results.traces:
@@ -85,7 +90,7 @@ def _store_output(
     output = output_items(trace)
     store.responses.set_output(stored.run, json.dumps(output))
     if conversation_id is not None:
-        items = [*conversation.input_items(stored), *output]
+        items = [*conversation.input_items(stored, keep_ids=False), *output]
         store.conversations.append(conversation_id, items, key=stored.key)
 
 

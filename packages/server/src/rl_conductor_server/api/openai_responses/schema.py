@@ -15,9 +15,11 @@ from rl_conductor_server.extension import Extension
 from rl_conductor_server.protocol import (
     NEAREST_EFFORTS,
     MaxTokens,
+    Metadata,
     ParsedRequest,
     RequestedEffort,
     ResponseState,
+    UserName,
     nearest_effort,
 )
 from rl_conductor_server.request_validation import Body, IgnoredTool, ignorable, only
@@ -268,9 +270,9 @@ class ResponsesBody(Body):
     parallel_tool_calls: bool | None = None
     text: Text = Text()
     reasoning: Reasoning | None = None
-    metadata: dict[str, str] | None = None
-    user: str | None = None
-    safety_identifier: str | None = None
+    metadata: Metadata | None = None
+    user: UserName | None = None
+    safety_identifier: UserName | None = None
     store: bool | None = None
 
     prompt_cache_key: Any = None

@@ -12,7 +12,7 @@ from rl_conductor_server.api.results import Results
 from rl_conductor_server.store import RunRow, StoredResponse, decode
 from rl_conductor_server.store.models import SERVER_GONE
 
-STOPPED = "the server was stopped before there was an answer"
+STOPPED = "the server was stopped, or had no room, before there was an answer"
 
 
 def response_body(stored: StoredResponse, row: RunRow, trace: Trace | None) -> dict[str, Any]:

@@ -57,19 +57,24 @@ class BatchItems:
         query = select(func.count()).select_from(batch_items).where(batch_items.c.status == "queued")
         return int((await self._reader.execute(query)).scalar_one())
 
-    async def claim(self, limit: int) -> Sequence[ClaimedItem]:
-        """Claims up to `limit` items, first those of dead processes.
+    async def claim(self, limit: int, *, except_keys: Collection[str] = ()) -> Sequence[ClaimedItem]:
+        """Claims up to `limit` items, first those of dead processes, and none of some API keys.
 
         Batches take turns: line by line, a long batch does not keep a short one waiting.
         """
-        return await self._write_queue.execute(lambda connection: self._claim(connection, limit), undo=self._undo_claim)
+        is_other = batches.c.key.not_in(except_keys)
+        return await self._write_queue.execute(
+            lambda connection: self._claim(connection, limit, is_other), undo=self._undo_claim
+        )
 
     def _undo_claim(self, claimed: Sequence[ClaimedItem]) -> None:
         for item in claimed:
             self.release(item)
 
-    def _claim(self, connection: Connection, limit: int) -> list[ClaimedItem]:
-        items = self._with_key.add_columns(batch_items.c.custom_id, batch_items.c.attempts, batches.c.endpoint)
+    def _claim(self, connection: Connection, limit: int, is_other: ColumnElement[bool]) -> list[ClaimedItem]:
+        items = self._with_key.where(is_other).add_columns(
+            batch_items.c.custom_id, batch_items.c.attempts, batches.c.endpoint
+        )
         orphaned = items.where(batch_items.c.status == "running", self._is_expired, batches.c.status == "in_progress")
         queued = items.where(batch_items.c.status == "queued").order_by(batch_items.c.line, batches.c.created)
         rows = list(connection.execute(orphaned.limit(limit)))

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import json
 import time
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
 from pydantic import Field
-from sqlalchemy import ColumnElement, Connection, delete, exists, func, select, update
+from sqlalchemy import ColumnElement, Connection, delete, exists, func, or_, select, update
 from sqlalchemy.dialects import postgresql, sqlite
 
 from rl_conductor.types import Text, Value
 from rl_conductor_server.store.reader import StoreReader
+from rl_conductor_server.store.statements import Statements
 from rl_conductor_server.store.tables import conversation_items, conversations
 from rl_conductor_server.store.write_behind import WriteBehindQueue
 
@@ -32,13 +34,23 @@ class Conversation(Value):
 class ConversationStore:
     """Part of the `Store`. Items are deleted `retain_days` after they were added, a conversation after its last change.
 
-    Every method takes the API key that the conversation must belong to.
+    A conversation has one turn at a time: from before its items are read until the answer is added to them, the turn
+    locks it, for all processes. The lock expires if all processes of the turn die.
+
+    Almost every method takes the API key that the conversation must belong to.
     """
 
-    def __init__(self, reader: StoreReader, write_queue: WriteBehindQueue) -> None:
+    def __init__(
+        self, reader: StoreReader, write_queue: WriteBehindQueue, statements: Statements, lease: float
+    ) -> None:
+        """`lease` is in seconds, see `RunLeases`."""
         self._reader = reader
         self._write_queue = write_queue
         self._insert = (sqlite if reader.dialect == "sqlite" else postgresql).insert
+        self._now = statements.now
+        self._is_unlocked = or_(conversations.c.turn.is_(None), conversations.c.turn_heartbeat < statements.now - lease)
+        self._turns = Counter[tuple[str, str]]()
+        """The number of requests of this process that share each lock, by conversation and turn."""
 
     async def create(self, conversation: Conversation, items: Sequence[dict[str, Any]]) -> None:
         """Stores a new conversation with its first items."""
@@ -62,6 +74,49 @@ class ConversationStore:
         metadata = json.loads(row["metadata"])
         return Conversation(id=row["id"], key=row["key"], created=row["created"], metadata=metadata)
 
+    async def lock(self, conversation: str, turn: str, *, key: str) -> bool:
+        """Locks a conversation for a turn; `False` if it has another one. Each call needs an `unlock`.
+
+        Repeated requests of the same turn share the lock.
+        """
+        is_free = or_(self._is_unlocked, conversations.c.turn == turn)
+        values = {"turn": turn, "turn_heartbeat": self._now}
+        statement = update(conversations).where(_is_own(conversation, key), is_free).values(values)
+
+        def undo(is_locked: bool) -> None:
+            if is_locked:
+                self._turns[conversation, turn] += 1
+                self.unlock(conversation, turn)
+
+        is_locked = await self._write_queue.execute(
+            lambda connection: bool(connection.execute(statement).rowcount), undo=undo
+        )
+        if is_locked:
+            self._turns[conversation, turn] += 1
+        return is_locked
+
+    def unlock(self, conversation: str, turn: str) -> None:
+        """Unlocks a conversation, after everything that was added to it, unless another request shares the lock."""
+        self._turns[conversation, turn] -= 1
+        if self._turns[conversation, turn] > 0:
+            return
+        del self._turns[conversation, turn]
+        is_locked = (conversations.c.id == conversation) & (conversations.c.turn == turn)
+        statement = update(conversations).where(is_locked).values(turn=None, turn_heartbeat=None)
+        self._write_queue.add(lambda connection: connection.execute(statement))
+
+    @property
+    def locks(self) -> Sequence[tuple[str, str]]:
+        """The conversations that this process has locked, with their turns."""
+        return list(self._turns)
+
+    def renew_locks(self, connection: Connection, locks: Sequence[tuple[str, str]]) -> None:
+        """Renews locks of this process."""
+        if locks:
+            ids, turns = zip(*locks, strict=True)
+            is_locked = conversations.c.id.in_(ids) & conversations.c.turn.in_(turns)
+            connection.execute(update(conversations).where(is_locked).values(turn_heartbeat=self._now))
+
     async def set_metadata(self, conversation: str, metadata: dict[str, str], *, key: str) -> None:
         """Replaces the metadata of a conversation."""
         values = {"metadata": json.dumps(metadata), "updated": time.time()}
@@ -81,11 +136,20 @@ class ConversationStore:
         """Adds items at the end of a conversation that was not deleted meanwhile, without waiting."""
         self._write_queue.add(lambda connection: self._append(connection, conversation, key, items))
 
-    async def add_items(self, conversation: str, items: Sequence[dict[str, Any]], *, key: str) -> None:
-        """Adds items at the end of a conversation; items with an id that it has already are left out."""
-        await self._write_queue.execute(lambda connection: self._append(connection, conversation, key, items))
+    async def add_items(self, conversation: str, items: Sequence[dict[str, Any]], *, key: str) -> bool:
+        """Adds items at the end of a conversation; `False` if it is locked."""
+
+        def write(connection: Connection) -> bool:
+            is_unlocked = update(conversations).where(_is_own(conversation, key), self._is_unlocked)
+            if not connection.execute(is_unlocked.values(updated=time.time())).rowcount:
+                return False
+            self._append(connection, conversation, key, items)
+            return True
+
+        return await self._write_queue.execute(write)
 
     def _append(self, connection: Connection, conversation: str, key: str, items: Sequence[dict[str, Any]]) -> None:
+        """Adds items, except those with an id that the conversation has already."""
         now = time.time()
         touch = update(conversations).where(_is_own(conversation, key)).values(updated=now)
         if not connection.execute(touch).rowcount or not items:
@@ -99,14 +163,17 @@ class ConversationStore:
         insert = self._insert(conversation_items).on_conflict_do_nothing(index_elements=["conversation", "id"])
         connection.execute(insert, rows)
 
-    async def load_items(self, conversation: str, *, key: str, max_bytes: int) -> list[str] | None:
-        """Returns all items as JSON, oldest first; `None` if they are longer than `max_bytes` together."""
+    async def measure_items(self, conversation: str, *, key: str) -> int:
+        """Returns the length of all items as JSON."""
         await self._write_queue.flush()
-        is_own = ITEMS.conversation == conversation, _exists(conversation, key)
-        size = await self._reader.execute(select(func.sum(func.length(ITEMS.body))).where(*is_own))
-        if (size.scalar_one() or 0) > max_bytes:
-            return None
-        query = select(ITEMS.body).where(*is_own).order_by(ITEMS.position)
+        query = select(func.sum(func.length(ITEMS.body))).where(ITEMS.conversation == conversation)
+        size = await self._reader.execute(query.where(_exists(conversation, key)))
+        return int(size.scalar_one() or 0)
+
+    async def load_items(self, conversation: str, *, key: str) -> list[str]:
+        """Returns all items as JSON, oldest first."""
+        query = select(ITEMS.body).where(ITEMS.conversation == conversation, _exists(conversation, key))
+        query = query.order_by(ITEMS.position)
         return list((await self._reader.execute(query)).scalars())
 
     async def list_items(

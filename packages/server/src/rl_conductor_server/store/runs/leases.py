@@ -61,7 +61,7 @@ class RunLeases:
             return claim.model_copy(update={"outcome": "new"})
         if row.digest != run.digest:
             return claim.model_copy(update={"outcome": "mismatch"})
-        if row.status == "done":
+        if row.status == "done" and row.trace is not None:  # else its answer was deleted
             trace = decode(Trace, row.trace, run=row.id)
             return claim.model_copy(update={"outcome": "done", "trace": trace})
         if not self._take_over(connection, row):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
-from sqlalchemy import Connection, delete, func, literal, select, update
+from sqlalchemy import CTE, Connection, delete, func, literal, select, update
 from sqlalchemy.dialects import postgresql, sqlite
 
 from rl_conductor.types import Text, Value
@@ -59,26 +59,22 @@ class ResponseStore:
         row = (await self._reader.execute(query)).mappings().first()
         return None if row is None else StoredResponse.model_validate(row)
 
-    async def get_turns(self, run: str, *, key: str, max_bytes: int) -> Sequence[StoredResponse]:
+    async def measure_turns(self, run: str, *, key: str) -> int:
+        """Returns the length of the requests and answers that `get_turns` returns."""
+        chain = _chain(run, key)
+        sizes = func.length(responses.c.body) + func.coalesce(func.length(responses.c.output), 0)
+        total = select(func.sum(sizes)).select_from(responses).join(chain, chain.c.run == responses.c.run)
+        await self._write_queue.flush()
+        return int((await self._reader.execute(total)).scalar_one() or 0)
+
+    async def get_turns(self, run: str, *, key: str) -> Sequence[StoredResponse]:
         """Returns the conversation of an API key that ends with a response, oldest first.
 
         It begins with a response that has a `previous` one if that one was deleted, or there are more than `MAX_TURNS`.
-        It is empty if the last response doesn't exist, or if the whole is longer than `max_bytes`.
+        It is empty if the last response doesn't exist.
         """
-        is_own = responses.c.key == key
-        turns = select(responses.c.run, responses.c.previous, literal(0).label("age")).where(
-            responses.c.run == run, is_own
-        )
-        chain = turns.cte("chain", recursive=True)
-        earlier = select(responses.c.run, responses.c.previous, chain.c.age + 1)
-        older = earlier.join(chain, responses.c.run == chain.c.previous).where(is_own, chain.c.age < MAX_TURNS - 1)
-        chain = chain.union_all(older)
-        sizes = func.length(responses.c.body) + func.coalesce(func.length(responses.c.output), 0)
+        chain = _chain(run, key)
         query = select(responses).join(chain, chain.c.run == responses.c.run).order_by(chain.c.age.desc())
-        total = select(func.sum(sizes)).select_from(responses).join(chain, chain.c.run == responses.c.run)
-        await self._write_queue.flush()
-        if ((await self._reader.execute(total)).scalar_one() or 0) > max_bytes:
-            return []
         rows = (await self._reader.execute(query)).mappings().all()
         return [StoredResponse.model_validate(row) for row in rows]
 
@@ -109,3 +105,13 @@ class ResponseStore:
 
     def delete_old(self, connection: Connection, *, before: float) -> None:
         connection.execute(delete(responses).where(responses.c.created < before))
+
+
+def _chain(run: str, key: str) -> CTE:
+    """Builds the table of a response and the ones before it, with their `age` in turns."""
+    is_own = responses.c.key == key
+    last = select(responses.c.run, responses.c.previous, literal(0).label("age")).where(responses.c.run == run, is_own)
+    chain = last.cte("chain", recursive=True)
+    earlier = select(responses.c.run, responses.c.previous, chain.c.age + 1)
+    earlier = earlier.join(chain, responses.c.run == chain.c.previous).where(is_own, chain.c.age < MAX_TURNS - 1)
+    return chain.union_all(earlier)

@@ -1,0 +1,29 @@
+"""Headers of responses: the run, whether it was repeated, and what was ignored."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rl_conductor_server.api.adapter import ResponseHeader
+from rl_conductor_server.catalog import ServedModel
+from rl_conductor_server.protocol import ParsedRequest
+from rl_conductor_server.runs.handle import RunHandle
+from rl_conductor_server.store import Arm
+
+
+def response_header(runs: Sequence[RunHandle], model: ServedModel) -> ResponseHeader:
+    """Returns what is known of a response before its runs end."""
+    return ResponseHeader(runs[0].id, int(runs[0].created), model.pinned, model.fingerprint)
+
+
+def http_headers(runs: Sequence[RunHandle], parsed: ParsedRequest, arm: Arm | None) -> dict[str, str]:
+    """Returns the headers of a response."""
+    run = runs[0].id
+    headers = {"x-request-id": run, "request-id": run, "x-conductor-run": run}
+    if any(handle.is_replayed for handle in runs):
+        headers["idempotent-replayed"] = "true"
+    if parsed.ignored:
+        headers["x-conductor-ignored"] = ", ".join(parsed.ignored)
+    if arm:
+        headers["x-conductor-side"] = arm
+    return headers

@@ -1,0 +1,55 @@
+"""Rejects requests that no client sends of its own accord, before anything reads them."""
+
+from __future__ import annotations
+
+from urllib.parse import urlsplit
+
+from starlette.datastructures import Headers
+from starlette.middleware.trustedhost import TrustedHostMiddleware
+from starlette.responses import JSONResponse
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from rl_conductor_server.errors import ApiError, openai_error_body
+
+LOOPBACK_NAMES = ["127.0.0.1", "localhost", "[::1]"]
+"""The only accepted `Host` headers while no API key is needed: a website could reach the server by DNS rebinding."""
+AMBIGUOUS = "ambiguous_length"
+SAFE_METHODS = ("GET", "HEAD", "OPTIONS")
+
+
+class RequestGuard:
+    """Rejects requests of ambiguous length and, while no API key is needed, those that websites cause."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+        self._local = TrustedHostMiddleware(app, allowed_hosts=LOOPBACK_NAMES)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            return await self._app(scope, receive, send)
+        headers, is_open = Headers(scope=scope), not scope["app"].state.service.keys.is_required
+        error = _find_error(headers, scope["method"], is_open=is_open)
+        if error is not None:
+            close = {"connection": "close"} if error.code == AMBIGUOUS else {}
+            response = JSONResponse(openai_error_body(error), error.status, error.headers | close)
+            return await response(scope, receive, send)
+        return await (self._local if is_open else self._app)(scope, receive, send)
+
+
+def _find_error(headers: Headers, method: str, *, is_open: bool) -> ApiError | None:
+    if "transfer-encoding" in headers and "content-length" in headers:
+        # A proxy that believes the other one would take a part of the body for the next request.
+        message = "send either content-length or transfer-encoding, not both"
+        return ApiError(message, status=400, code=AMBIGUOUS)
+    if is_open and method not in SAFE_METHODS and _is_cross_site(headers):
+        message = "without API keys, requests from other websites are rejected; create a key for them"
+        return ApiError(message, status=403, code="other_site")
+    return None
+
+
+def _is_cross_site(headers: Headers) -> bool:
+    """Returns `True` if a browser says that another site than this one sent the request; other clients say nothing."""
+    site, origin = headers.get("sec-fetch-site"), headers.get("origin")
+    if site is not None:
+        return site not in ("same-origin", "none")
+    return origin is not None and urlsplit(origin).hostname not in ("127.0.0.1", "localhost", "::1")

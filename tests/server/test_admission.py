@@ -1,0 +1,119 @@
+"""Which runs are admitted when there are more than the server may run at once."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+
+import pytest
+
+from core.runs import Gated
+from rl_conductor_server.auth.keys import hash_key
+from rl_conductor_server.errors import ApiError
+from rl_conductor_server.runs.admission import Admission
+from server.chat_requests import gate, post
+from server.conftest import Serve, until
+
+KEYS = {name: {"sha256": hash_key(f"key-of-{name}")} for name in ("red", "blue")}
+RED, BLUE = ({"authorization": f"Bearer key-of-{name}"} for name in KEYS)
+
+
+class Runs:
+    """Runs that hold a slot until they are told to end, and the order in which they began."""
+
+    def __init__(self, running: int, waiting: int) -> None:
+        self.admission = Admission(running, waiting)
+        self.began: list[str] = []
+        self._ends: dict[str, asyncio.Event] = {}
+        self.tasks: dict[str, asyncio.Task[None]] = {}
+
+    async def start(self, *names: str) -> None:
+        """Starts runs; the first letter of each is its key."""
+        for name in names:
+            self._ends[name] = asyncio.Event()
+            self.tasks[name] = asyncio.create_task(self._run(name))
+            await self._settle()
+
+    async def _run(self, name: str) -> None:
+        async with self.admission.slot(name[0]):
+            self.began.append(name)
+            await self._ends[name].wait()
+
+    async def end(self, *names: str) -> None:
+        for name in names:
+            self._ends[name].set()
+            await self.tasks[name]
+            await self._settle()
+
+    async def _settle(self) -> None:
+        for _ in range(5):
+            await asyncio.sleep(0)
+
+
+@asynccontextmanager
+async def runs(running: int, waiting: int) -> AsyncGenerator[Runs, None]:
+    made = Runs(running, waiting)
+    yield made
+    for task in made.tasks.values():
+        task.cancel()
+    await asyncio.gather(*made.tasks.values(), return_exceptions=True)
+    assert made.admission.waiting == 0
+
+
+async def test_runs_of_one_key_are_admitted_in_order_and_the_queue_is_bounded() -> None:
+    async with runs(2, 2) as made:
+        await made.start("a1", "a2", "a3", "a4")
+        with pytest.raises(ApiError, match="2 runs are in progress and 2 are queued"):
+            async with made.admission.slot("a"):
+                pass
+        await made.end("a2", "a1")
+        assert made.began == ["a1", "a2", "a3", "a4"]
+
+
+async def test_a_free_slot_goes_to_the_key_with_the_fewest_runs_in_progress() -> None:
+    async with runs(3, 9) as made:
+        await made.start("a1", "a2", "a3", "a4", "a5", "b1", "b2", "c1")
+        await made.end("a1", "a2", "a3")
+        assert made.began == ["a1", "a2", "a3", "b1", "c1", "a4"]
+
+
+async def test_a_key_that_fills_the_queue_gives_up_its_newest_run_for_another_key() -> None:
+    async with runs(1, 3) as made:
+        await made.start("a1", "a2", "a3", "a4", "b1")
+        with pytest.raises(ApiError, match="queued; try again later") as caught:
+            await made.tasks["a4"]
+        assert caught.value.retry_after is not None
+        await made.start("b2")  # both keys would have as many
+        with pytest.raises(ApiError):
+            await made.tasks["b2"]
+        await made.end("a1", "b1", "a2")
+        assert made.began == ["a1", "b1", "a2", "a3"]
+
+
+async def test_a_run_that_stops_waiting_leaves_neither_its_place_nor_its_slot_behind() -> None:
+    async with runs(1, 9) as made:
+        await made.start("a1", "a2", "a3")
+        made.tasks["a2"].cancel()
+        await made.end("a1")
+        assert made.began == ["a1", "a3"]
+        await made.start("a4")
+        made._ends["a3"].set()
+        while made.admission.waiting:  # noqa: ASYNC110
+            await asyncio.sleep(0)
+        made.tasks["a4"].cancel()  # after it was admitted, before it could run
+        await asyncio.gather(made.tasks["a4"], return_exceptions=True)
+        await made.start("a5")
+        assert "a5" in made.began
+
+
+async def test_a_key_with_many_requests_does_not_keep_out_another(serve: Serve) -> None:
+    opened, wait = gate()
+    at = await serve({"a": Gated("done", wait)}, keys=KEYS, intake={"running": 2, "waiting": 3})
+    flood = [asyncio.create_task(post(at, RED)) for _ in range(8)]
+    await until(lambda: sum(task.done() for task in flood) == 3)
+    neighbour = asyncio.create_task(post(at, BLUE))
+    await until(lambda: sum(task.done() for task in flood) == 4)
+    opened.set()
+    assert (await neighbour).status_code == 200
+    assert sorted([(await task).status_code for task in flood]) == [200] * 4 + [429] * 4

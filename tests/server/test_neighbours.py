@@ -1,0 +1,159 @@
+"""What one client of a shared server can do to the others, over real sockets."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import httpx
+import pytest
+
+from core.runs import SOON, Gated, forever
+from rl_conductor_server.auth.keys import hash_key
+from server.chat_requests import BODY, post
+from server.conftest import At, Serve, until
+
+KEYS: Any = {name: {"sha256": hash_key(f"key-of-{name}")} for name in ("red", "blue")}
+RED, BLUE = ({"authorization": f"Bearer key-of-{name}"} for name in KEYS)
+EVIL = [{"sec-fetch-site": "cross-site"}, {"origin": "https://evil.example"}, {"origin": "null"}]
+OWN = [{}, {"sec-fetch-site": "same-origin", "origin": "http://127.0.0.1:1"}, {"origin": "http://localhost:3000"}]
+
+
+@asynccontextmanager
+async def sending(at: At, text: str) -> AsyncGenerator[asyncio.StreamReader, None]:
+    """A connection over which this was sent."""
+    host, port = at.url.removeprefix("http://").split(":")
+    reader, writer = await asyncio.open_connection(host, int(port))
+    writer.write(text.encode())
+    await writer.drain()
+    try:
+        yield reader
+    finally:
+        writer.close()
+
+
+def head(path: str, *headers: str) -> str:
+    return "\r\n".join([f"POST {path} HTTP/1.1", "host: localhost", *headers, "", ""])
+
+
+# ---------------------------------------------------------------------------------------------- memory
+
+
+@pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/files"])
+async def test_bodies_that_are_announced_and_not_sent_take_no_room(serve: Serve, path: str) -> None:
+    at = await serve(keys=KEYS, intake={"body_bytes": 8_000, "total_body_bytes": 9_000}, batches={"file_bytes": 8_000})
+    kind, start = ("multipart/form-data; boundary=x", "--x") if path == "/v1/files" else ("application/json", "{")
+    announced = head(path, "authorization: Bearer key-of-red", f"content-type: {kind}", "content-length: 8000")
+    async with sending(at, announced + start), sending(at, announced + start):
+        await until(lambda: at.service.bodies.reserved == 2 * len(start))
+        long = [{"role": "user", "content": "x" * 6_000}]
+        assert (await post(at, BLUE, messages=long)).status_code == 200
+
+
+async def test_requests_of_one_key_leave_room_for_another(serve: Serve) -> None:
+    a = Gated("late", forever)
+    at = await serve({"a": a}, keys=KEYS, intake={"total_body_bytes": 12_000})
+    long = [{"role": "user", "content": "x" * 4_000}]
+    first = asyncio.create_task(post(at, RED, messages=long))
+    await asyncio.wait_for(a.asked.wait(), SOON)
+    refused = await post(at, RED, messages=long)
+    assert refused.status_code == 503
+    assert "of 8,000 bytes" in refused.text
+    a.asked.clear()
+    neighbour = asyncio.create_task(post(at, BLUE, messages=long))
+    await asyncio.wait_for(a.asked.wait(), SOON)
+    for task in (first, neighbour):
+        task.cancel()
+    await until(lambda: not at.service.bodies.reserved)
+
+
+# --------------------------------------------------------------------------------------------- framing
+
+
+async def test_a_request_with_two_lengths_is_rejected_and_its_connection_closed(serve: Serve) -> None:
+    at = await serve()
+    body = json.dumps(BODY)
+    both = head(
+        "/v1/chat/completions", "content-type: application/json", "content-length: 4", "transfer-encoding: chunked"
+    )
+    smuggled = "GET /v1/models HTTP/1.1\r\nhost: localhost\r\n\r\n"
+    async with sending(at, f"{both}{len(body):x}\r\n{body}\r\n0\r\n\r\n{smuggled}") as reader:
+        reply = (await asyncio.wait_for(reader.read(), SOON)).decode()
+    assert reply.startswith("HTTP/1.1 400")
+    assert "ambiguous_length" in reply
+    assert reply.count("HTTP/1.1 ") == 1
+
+
+# ------------------------------------------------------------------------------------------- websites
+
+
+async def upload(at: At, headers: dict[str, str]) -> httpx.Response:
+    return await at.http.post(
+        "/v1/files", files={"file": ("a.jsonl", b"{}")}, data={"purpose": "batch"}, headers=headers
+    )
+
+
+async def test_without_keys_a_website_can_not_upload_files(serve: Serve) -> None:
+    at = await serve()
+    for headers in EVIL:
+        reply = await upload(at, headers)
+        assert (reply.status_code, reply.json()["error"]["code"]) == (403, "other_site")
+    assert [(await upload(at, headers)).status_code for headers in OWN] == [200] * 3
+
+
+async def test_with_keys_a_web_application_may_send_requests(serve: Serve) -> None:
+    at = await serve(keys=KEYS)
+    assert [(await upload(at, headers | RED)).status_code for headers in EVIL] == [200] * 3
+
+
+# ------------------------------------------------------------------------------------------------ logs
+
+
+@pytest.mark.parametrize(
+    ("path", "kind"),
+    [("/v1/files", "multipart/form-data; boundary=x"), ("/v1/conversations", "application/json")],
+)
+async def test_a_client_that_hangs_up_leaves_no_traceback(
+    serve: Serve, caplog: pytest.LogCaptureFixture, path: str, kind: str
+) -> None:
+    caplog.set_level(logging.INFO, logger="rl_conductor_server.access")
+    at = await serve()
+    async with sending(at, head(path, f"content-type: {kind}", "content-length: 100") + "--x"):
+        await until(lambda: bool(at.server.server_state.tasks))
+    await until(lambda: "rl_conductor_server.access" in {record.name for record in caplog.records})
+    assert {record.levelname for record in caplog.records if record.name != "httpx"} == {"INFO"}
+    assert [getattr(record, "status", 200) for record in caplog.records if record.name.endswith(".access")] == [499]
+
+
+# -------------------------------------------------------------------------------------------- batches
+
+
+async def create_batch(client: Any, count: int) -> str:
+    """Creates a batch of so many requests, and returns its id."""
+    lines = [{"custom_id": str(n), "method": "POST", "url": "/v1/chat/completions", "body": BODY} for n in range(count)]
+    content = "\n".join(map(json.dumps, lines)).encode()
+    file = await client.files.create(file=("in.jsonl", content), purpose="batch")
+    made = await client.batches.create(input_file_id=file.id, endpoint="/v1/chat/completions", completion_window="24h")
+    return str(made.id)
+
+
+async def completed(client: Any, batch: str) -> int:
+    return int((await client.batches.retrieve(batch)).request_counts.completed)
+
+
+async def test_a_key_at_its_rate_limit_does_not_keep_batches_of_other_keys_waiting(serve: Serve) -> None:
+    keys = {**KEYS, "slow": {"sha256": hash_key("key-of-slow"), "requests_per_minute": 3}}
+    at = await serve(keys=keys, batches={"concurrency": 2}, intake={"drain_seconds": 0})
+    slow, blue = at.openai("key-of-slow"), at.openai("key-of-blue")
+    first = await create_batch(slow, 9)  # two requests of three went to the upload
+    async with asyncio.timeout(SOON):
+        while not await completed(slow, first):  # noqa: ASYNC110
+            await asyncio.sleep(0.02)
+        second = await create_batch(blue, 6)
+        while await completed(blue, second) < 6:  # noqa: ASYNC110
+            await asyncio.sleep(0.02)
+    assert await completed(slow, first) < 9
