@@ -25,24 +25,24 @@ class Runs:
     def __init__(self, running: int, waiting: int) -> None:
         self.admission = Admission(running, waiting)
         self.began: list[str] = []
-        self._ends: dict[str, asyncio.Event] = {}
+        self.ends: dict[str, asyncio.Event] = {}
         self.tasks: dict[str, asyncio.Task[None]] = {}
 
     async def start(self, *names: str) -> None:
         """Starts runs; the first letter of each is its key."""
         for name in names:
-            self._ends[name] = asyncio.Event()
+            self.ends[name] = asyncio.Event()
             self.tasks[name] = asyncio.create_task(self._run(name))
             await self._settle()
 
     async def _run(self, name: str) -> None:
         async with self.admission.slot(name[0]):
             self.began.append(name)
-            await self._ends[name].wait()
+            await self.ends[name].wait()
 
     async def end(self, *names: str) -> None:
         for name in names:
-            self._ends[name].set()
+            self.ends[name].set()
             await self.tasks[name]
             await self._settle()
 
@@ -59,6 +59,16 @@ async def runs(running: int, waiting: int) -> AsyncGenerator[Runs, None]:
         task.cancel()
     await asyncio.gather(*made.tasks.values(), return_exceptions=True)
     assert made.admission.waiting == 0
+
+
+async def test_a_slot_that_is_freed_as_a_waiting_run_is_cancelled_goes_to_the_next_one() -> None:
+    async with runs(running=1, waiting=3) as made:
+        await made.start("r1", "b2", "b3")
+        made.ends["r1"].set()
+        made.tasks["b2"].cancel()
+        await made.tasks["r1"]
+        await asyncio.wait([made.tasks["b3"]], timeout=0.05)
+        assert made.began == ["r1", "b3"]
 
 
 async def test_runs_of_one_key_are_admitted_in_order_and_the_queue_is_bounded() -> None:
@@ -98,7 +108,7 @@ async def test_a_run_that_stops_waiting_leaves_neither_its_place_nor_its_slot_be
         await made.end("a1")
         assert made.began == ["a1", "a3"]
         await made.start("a4")
-        made._ends["a3"].set()
+        made.ends["a3"].set()
         while made.admission.waiting:  # noqa: ASYNC110
             await asyncio.sleep(0)
         made.tasks["a4"].cancel()  # after it was admitted, before it could run

@@ -46,7 +46,12 @@ class Admission:
     @property
     def waiting(self) -> int:
         """The number of runs in the queue."""
-        return len(self._waiters)
+        return len(self._active)
+
+    @property
+    def _active(self) -> list[_Waiter]:
+        """The queue without runs that were cancelled a moment ago."""
+        return [waiter for waiter in self._waiters if not waiter.admitted.done()]
 
     @asynccontextmanager
     async def slot(self, key: str) -> AsyncGenerator[None, None]:
@@ -83,11 +88,11 @@ class Admission:
 
     def _make_room(self, key: str) -> None:
         """Rejects the newest waiting run of the key with the most. Raises `ApiError` if that is no other key."""
-        counts = Counter(waiter.key for waiter in self._waiters)
+        counts = Counter(waiter.key for waiter in self._active)
         heaviest, count = max(counts.items(), key=lambda item: item[1], default=(key, 0))
         if count <= counts[key] + 1:
             raise self._busy()
-        newest = next(waiter for waiter in reversed(self._waiters) if waiter.key == heaviest)
+        newest = next(waiter for waiter in reversed(self._active) if waiter.key == heaviest)
         self._remove(newest)
         newest.admitted.set_exception(self._busy())
 
@@ -96,8 +101,8 @@ class Admission:
         self._running[key] -= 1
         if not self._running[key]:
             del self._running[key]
-        if self._waiters:
-            waiter = min(self._waiters, key=lambda each: (self._running[each.key], self._turns.get(each.key, 0)))
+        if active := self._active:
+            waiter = min(active, key=lambda each: (self._running[each.key], self._turns.get(each.key, 0)))
             self._remove(waiter)
             self._admit(waiter.key)
             waiter.admitted.set_result(None)

@@ -18,6 +18,8 @@ def upgrade() -> None:
         sa.Column("created", sa.Float, nullable=False),
         sa.Column("updated", sa.Float, nullable=False),
         sa.Column("metadata", sa.Text, nullable=False),
+        sa.Column("turn", sa.String(64)),
+        sa.Column("turn_heartbeat", sa.Float),
     )
     op.create_index("conversations_by_time", "conversations", ["updated"])
     op.create_table(
