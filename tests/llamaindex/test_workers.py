@@ -7,6 +7,7 @@ import threading
 from decimal import Decimal
 from typing import Any
 
+import llama_index.core
 import pytest
 from llama_index.core import Settings, SummaryIndex
 from llama_index.core.base.llms.types import CompletionResponse, CompletionResponseGen
@@ -110,6 +111,21 @@ def test_usage_is_read_from_the_response() -> None:
     assert llm.trace is not None
     used = llm.trace.usage_by_worker()["a"]
     assert (used.input_tokens, used.output_tokens, used.unpriced_calls) == (11, 3, 1)
+
+
+def test_a_reply_survives_a_tokenizer_that_cannot_be_downloaded(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail(_: str) -> list[int]:
+        raise ConnectionError("no network")
+
+    monkeypatch.setattr(llama_index.core, "global_tokenizer", fail)
+    llm = Conductor({"a": EchoLLM()}, planner=planner(plan((0, "Go.", []))))
+    assert llm.complete("Why?").text == "An echo."
+    assert llm.trace is not None
+    used = llm.trace.usage_by_worker()["a"]
+    assert (used.total_tokens, used.unpriced_calls) == (0, 1)
+    assert "no network" in caplog.text
 
 
 async def test_a_price_can_be_set() -> None:

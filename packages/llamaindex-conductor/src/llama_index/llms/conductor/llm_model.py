@@ -6,6 +6,7 @@ Errors of an LLM are not retried, because its integration does that, unless its 
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
@@ -38,6 +39,8 @@ from rl_conductor.types import Delta, ReasoningPart, TextPart, ToolCall
 from .async_support import inherits_method
 from .errors import translate_errors
 from .messages import chat_message
+
+log = logging.getLogger("llama_index.llms.conductor")
 
 FINISH_REASON_FIELDS = ("finish_reason", "stop_reason", "done_reason", "stopReason", "finishReason")
 """Names of the vendors' fields: OpenAI's and Google's, Anthropic's, Ollama's, Bedrock's, Google's in JSON."""
@@ -144,9 +147,16 @@ class LLMModel:
 
 
 def _usage(messages: list[ChatMessage], response: ChatResponse) -> Usage:
-    """Reads the usage that the response reports, or estimates it with LlamaIndex's token counter."""
+    """Reads the usage that the response reports, or estimates it with LlamaIndex's token counter.
+
+    Its tokenizer may have to be downloaded first. If that fails, the usage is unknown; the reply is not lost.
+    """
     payload: dict[str, Any] = {EventPayload.MESSAGES: messages, EventPayload.RESPONSE: response}
-    counts = get_llm_token_counts(TokenCounter(), payload)
+    try:
+        counts = get_llm_token_counts(TokenCounter(), payload)
+    except OSError as error:
+        log.warning("the tokens of a reply are unknown, because LlamaIndex has no tokenizer: %s", error)
+        return Usage()
     return Usage(input_tokens=counts.prompt_token_count, output_tokens=counts.completion_token_count)
 
 
