@@ -9,6 +9,7 @@ from typing import Any
 
 import llama_index.core
 import pytest
+import tiktoken
 from llama_index.core import Settings, SummaryIndex
 from llama_index.core.base.llms.types import CompletionResponse, CompletionResponseGen
 from llama_index.core.callbacks import CallbackManager, TokenCountingHandler
@@ -16,6 +17,7 @@ from llama_index.core.rate_limiter import BaseRateLimiter
 from llama_index.core.tools import RetrieverTool
 from llama_index.llms.ollama import Ollama
 from pydantic import BaseModel
+from typing_extensions import override
 
 from core.runs import SOON
 from llama_index.llms.conductor import Conductor, LLMModel, pool_of
@@ -113,18 +115,27 @@ def test_usage_is_read_from_the_response() -> None:
     assert (used.input_tokens, used.output_tokens, used.unpriced_calls) == (11, 3, 1)
 
 
+class SilentEchoLLM(EchoLLM):
+    """Reports no usage."""
+
+    @override
+    def complete(self, prompt: str, formatted: bool = False, **kwargs: Any) -> CompletionResponse:
+        return CompletionResponse(text=super().complete(prompt, formatted, **kwargs).text)
+
+
+@pytest.mark.parametrize(("worker", "tokens"), [(EchoLLM(), 3), (SilentEchoLLM(), 0)])
 def test_a_reply_survives_a_tokenizer_that_cannot_be_downloaded(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    worker: EchoLLM, tokens: int, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    def fail(_: str) -> list[int]:
+    def fail(_: str) -> tiktoken.Encoding:
         raise ConnectionError("no network")
 
-    monkeypatch.setattr(llama_index.core, "global_tokenizer", fail)
-    llm = Conductor({"a": EchoLLM()}, planner=planner(plan((0, "Go.", []))))
+    monkeypatch.setattr(llama_index.core, "global_tokenizer", None)
+    monkeypatch.setattr(tiktoken, "encoding_for_model", fail)
+    llm = Conductor({"a": worker}, planner=planner(plan((0, "Go.", []))))
     assert llm.complete("Why?").text == "An echo."
     assert llm.trace is not None
-    used = llm.trace.usage_by_worker()["a"]
-    assert (used.total_tokens, used.unpriced_calls) == (0, 1)
+    assert llm.trace.usage_by_worker()["a"].output_tokens == tokens
     assert "no network" in caplog.text
 
 

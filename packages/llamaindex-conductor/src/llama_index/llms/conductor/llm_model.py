@@ -17,7 +17,7 @@ from uuid import uuid4
 from llama_index.core.base.llms.types import ChatMessage, ChatResponse, ChatResponseAsyncGen, ThinkingBlock
 from llama_index.core.callbacks import CallbackManager
 from llama_index.core.callbacks.schema import EventPayload
-from llama_index.core.callbacks.token_counting import get_llm_token_counts
+from llama_index.core.callbacks.token_counting import get_llm_token_counts, get_tokens_from_response
 from llama_index.core.llms import LLM
 from llama_index.core.llms.custom import CustomLLM
 from llama_index.core.llms.function_calling import FunctionCallingLLM
@@ -149,14 +149,15 @@ class LLMModel:
 def _usage(messages: list[ChatMessage], response: ChatResponse) -> Usage:
     """Reads the usage that the response reports, or estimates it with LlamaIndex's token counter.
 
-    Its tokenizer may have to be downloaded first. If that fails, the usage is unknown; the reply is not lost.
+    Its tokenizer may have to be downloaded. If that fails, the usage is unknown, but the reply is not lost.
     """
     payload: dict[str, Any] = {EventPayload.MESSAGES: messages, EventPayload.RESPONSE: response}
     try:
         counts = get_llm_token_counts(TokenCounter(), payload)
     except OSError as error:
-        log.warning("the tokens of a reply are unknown, because LlamaIndex has no tokenizer: %s", error)
-        return Usage()
+        log.warning("tokens can't be estimated, because LlamaIndex has no tokenizer: %s", error)
+        input_tokens, output_tokens = get_tokens_from_response(response)
+        return Usage(input_tokens=input_tokens, output_tokens=output_tokens)
     return Usage(input_tokens=counts.prompt_token_count, output_tokens=counts.completion_token_count)
 
 
