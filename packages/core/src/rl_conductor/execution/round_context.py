@@ -1,4 +1,4 @@
-"""`RoundContext`: what the steps of one round share, and which earlier replies reach which step."""
+"""`RoundContext`: the state that the steps of one round share, and which earlier replies reach which step."""
 
 from __future__ import annotations
 

@@ -88,7 +88,7 @@ class ApiAdapter(Protocol):
         """Lets other requests continue the conversation."""
 
     def record(self, parsed: ParsedRequest, run: RunHandle, store: Store, *, key: str, is_checked: bool) -> None:
-        """Stores what later requests may refer to, and ends the turn with the run.
+        """Stores the turn for later requests, and ends the turn with the run.
 
         If the input `is_checked`, it is stored only after guardrails allowed it.
         """

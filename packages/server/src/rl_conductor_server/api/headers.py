@@ -1,4 +1,4 @@
-"""Headers of responses: the run, whether it was repeated, and what was ignored."""
+"""Headers of responses: the run, whether it was repeated, and the ignored fields."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from rl_conductor_server.store import Arm
 
 
 def response_header(runs: Sequence[RunHandle], model: ServedModel) -> ResponseHeader:
-    """Returns what is known of a response before its runs end."""
+    """Returns the part of a response that is fixed before its runs end."""
     return ResponseHeader(runs[0].id, int(runs[0].created), model.pinned, model.fingerprint)
 
 

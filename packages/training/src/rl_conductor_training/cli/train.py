@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from decimal import Decimal
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, TypeAlias
 
 import typer
 from rich.console import Console, Group
@@ -78,17 +78,20 @@ ReportToOption = Annotated[
     ),
 ]
 
+OutputOption: TypeAlias = Annotated[
+    Path | None,
+    typer.Option("--output", metavar="FOLDER", help="The run directory; default: runs/CONFIG.", show_default=False),
+]
+MaxStepsOption: TypeAlias = Annotated[
+    int | None, typer.Option("--max-steps", min=1, metavar="N", help="Stop after step N; the same command resumes.")
+]
+
 
 def train(
     *,
     config: Annotated[Path, typer.Argument(metavar="CONFIG.toml", help="The training file.")],
-    output: Annotated[
-        Path | None,
-        typer.Option("--output", metavar="FOLDER", help="The run directory; default: runs/CONFIG.", show_default=False),
-    ] = None,
-    max_steps: Annotated[
-        int | None, typer.Option("--max-steps", min=1, metavar="N", help="Stop after step N; the same command resumes.")
-    ] = None,
+    output: OutputOption = None,
+    max_steps: MaxStepsOption = None,
     usd: UsdOption = None,
     tokens: TokensOption = None,
     minutes: MinutesOption = None,

@@ -239,7 +239,7 @@ class _LearnRun:
         return Search(plan, candidates, examples, len(proposals.plans))
 
     async def _explore(self, search: Search) -> tuple[Exploration, SearchPlan]:
-        """Explores as planned, then with what is left; returns the plan with the corrected reserves as well."""
+        """Explores as planned, then with the rest of the budget; returns the plan with corrected reserves as well."""
         plan, candidates = search.plan, search.candidates
         self._begin(f"exploring: {plan.summary}", plan.exploring)
         began, rows = self.budget.spending.share(self.limits), len(self.experience)

@@ -127,7 +127,7 @@ class FeedbackRecord(Value):
     package: str
     """Version of the package."""
     counts: dict[str, int]
-    """Number of runs in the file by what became of them."""
+    """Number of runs in the file by their use."""
     questions: int
     """Number of questions with feedback."""
     shapes: tuple[ShapeSummary, ...]

@@ -89,11 +89,11 @@ def train(
             `seconds` of this call. A step that does not fit is discarded, and the state before it saved.
         on_estimate: called before anything is spent, with the expected cost of the whole run.
         on_step: called after each step with its number, from 1, and its metrics.
-        on_status: called with the progress of everything between the metrics.
+        on_status: called with the progress between the metrics.
 
     Raises:
-        ConfigError: the configuration does not fit the model, the task or the run directory, or needs a package that
-            is not installed; or a cap in dollars can't be enforced.
+        ConfigError: the configuration does not fit the model, the task or the run directory, needs a package that is
+            not installed, or a cap in dollars can't be enforced.
     """
     started_at, limits = time.monotonic(), limits or Limits()
     last_step = min(last_step or config.grpo.steps, config.grpo.steps)
@@ -110,9 +110,8 @@ def train(
     progress = TrainProgress(on_status if state.is_main_process else lambda _status: None)
     setup = TrainingSetup(config, pool, budget, progress)
     progress.begin("loading the questions")
-    estimate = setup.estimate()
     if state.is_main_process:
-        on_estimate(estimate)
+        on_estimate(setup.estimate())
     call = _Call(setup, run_dir, last_step, on_step, started_at, previous)
     record = call.run()
     if state.is_main_process:

@@ -41,7 +41,7 @@ FINISH: dict[str, FinishReason] = {
 
 
 class _Piece(BaseModel):
-    """The fields of content blocks, and of what a stream adds to them."""
+    """The fields of content blocks, and of their additions in a stream."""
 
     type: str
     text: str | None = None
@@ -116,7 +116,7 @@ class _MessageDelta(BaseModel):
 
 
 class _OpenBlock:
-    """A content block, and what its stream has added so far."""
+    """A content block, with the additions of its stream so far."""
 
     def __init__(self, block: _Block) -> None:
         self.block = block

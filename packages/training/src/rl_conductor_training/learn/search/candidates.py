@@ -81,7 +81,7 @@ def generalize(workflow: Workflow) -> Workflow:
 
 
 def describe(workflow: Workflow) -> str:
-    """Describes who works in what order, such as `reader → coder` or `a + b → c`.
+    """Describes the order of the workers, such as `reader → coder` or `a + b → c`.
 
     Subtasks other than the general ones are those of the workers' descriptions, or of a plan for one question.
     """
