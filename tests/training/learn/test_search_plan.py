@@ -96,14 +96,12 @@ def test_learners_that_train_get_time_before_the_proof() -> None:
     assert tokens.needed.tokens == search(Limits(tokens=10**6)).needed.tokens
 
 
-def test_a_cheap_exploration_lowers_the_reserves_of_the_later_stages() -> None:
-    plan = search(Limits(seconds=900))
-    assert 0 < plan.expected < plan.exploring < 1
-    half = plan.corrected(0, 0.7 * plan.expected)
-    assert 1 - half.exploring == pytest.approx(0.7 * (1 - plan.exploring))
-    assert 1 - half.choosing == pytest.approx(0.7 * (1 - plan.choosing))
-    assert plan.corrected(0, 2 * plan.expected).exploring == pytest.approx(plan.exploring)
-    assert 1 - plan.corrected(0, 0).exploring == pytest.approx(0.5 * (1 - plan.exploring))
+def test_a_fast_exploration_allows_a_larger_plan() -> None:
+    limits = Limits(seconds=900)
+    fast = COSTS.faster(0.7)
+    assert (fast.workers["a"], fast.planner.seconds) == (Cost(usd=0.001, tokens=100, seconds=0.7), 3.5)
+    assert search(limits, fast).needed.tokens > search(limits).needed.tokens
+    assert (COSTS.faster(0).workers["a"].seconds, COSTS.faster(2)) == (0.5, COSTS)
 
 
 def test_the_runs_of_all_rounds_are_counted() -> None:

@@ -5,10 +5,11 @@ GPU; only `PlannerWeights` needs torch.
 """
 
 from rl_conductor_training.learn.from_runs import learn_from_runs
-from rl_conductor_training.learn.learn import LearnSettings, learn
+from rl_conductor_training.learn.learn import learn
 from rl_conductor_training.learn.learners.instructions import EvolvedInstructions
 from rl_conductor_training.learn.learners.weights import PlannerWeights
 from rl_conductor_training.learn.record import FeedbackRecord, LearnRecord
+from rl_conductor_training.learn.settings import LearnSettings
 from rl_conductor_training.train.reward_table.table import TableSettings
 
 __all__ = [

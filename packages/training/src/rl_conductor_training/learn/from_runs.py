@@ -26,7 +26,7 @@ from rl_conductor.workflow.example import PlanExample
 from rl_conductor.workflow.limits import Limits
 from rl_conductor_training.learn.data import archive_opening
 from rl_conductor_training.learn.gate import grouped_interval
-from rl_conductor_training.learn.learn import OPENING_FILE, LearnSettings, Progress, learn
+from rl_conductor_training.learn.learn import OPENING_FILE, Progress, learn
 from rl_conductor_training.learn.production.stored_runs import (
     RUNS_FILE,
     RatedWorkflow,
@@ -37,6 +37,7 @@ from rl_conductor_training.learn.production.stored_runs import (
 )
 from rl_conductor_training.learn.record import FeedbackRecord, LearnRecord, ShapeSummary
 from rl_conductor_training.learn.search.candidates import describe, generalize
+from rl_conductor_training.learn.settings import LearnSettings
 from rl_conductor_training.learn.workspace import Pool, Workspace, open_workspace
 from rl_conductor_training.spending import CostEstimate
 from rl_conductor_training.tasks.groups import group_of

@@ -25,9 +25,7 @@ from rl_conductor_training.learn.experience import Experience, ExperienceRow
 from rl_conductor_training.learn.gate import Gate, measure_room
 from rl_conductor_training.learn.heldout import prove
 from rl_conductor_training.learn.learners.base import Learner, Lessons, SearchingLearner, SearchNeeds
-from rl_conductor_training.learn.learners.examples import NearestExamples
-from rl_conductor_training.learn.learners.fixed import BestSingle, FixedWorkflow
-from rl_conductor_training.learn.learners.linear import LinearSelector
+from rl_conductor_training.learn.learners.fixed import BestSingle
 from rl_conductor_training.learn.production.rows import add_production_rows, liked_workflows
 from rl_conductor_training.learn.production.stored_runs import RatedWorkflow
 from rl_conductor_training.learn.prove import BASELINES
@@ -52,7 +50,9 @@ from rl_conductor_training.learn.search.plan import (
     describe_need,
     load_plan,
     plan_search,
+    store_plan,
 )
+from rl_conductor_training.learn.settings import LearnSettings
 from rl_conductor_training.learn.validate import validate_learners
 from rl_conductor_training.learn.workspace import REPLIES_FILE, Pool, Workspace, open_workspace
 from rl_conductor_training.spending import CostEstimate, check_prices
@@ -69,20 +69,6 @@ EXPERIENCE_FILE, PLAN_FILE, OPENING_FILE = "experience.jsonl", "plan.json", "hel
 Production = Callable[[WorkerPool], Sequence[RatedWorkflow]]
 Progress = Callable[[str, ExperienceRow | None], None]
 """Called with the name of the stage, and with each new row of experience."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class LearnSettings:
-    """Settings of a learning run other than the task, the pool and the budget."""
-
-    seed: int = 0
-    concurrency: int = 4
-    """Maximum questions at the same time."""
-    max_steps: int = 3
-    requires_room: bool = True
-    """Whether learners that choose a workflow or call a planner are compared only where the gate shows room."""
-    learners: tuple[Callable[[], Learner], ...] = (BestSingle, FixedWorkflow, LinearSelector, NearestExamples)
-    """Creates the learners to compare; the first two are the baselines."""
 
 
 async def learn(
@@ -159,6 +145,7 @@ class _LearnRun:
 
     def __post_init__(self) -> None:
         folder, conductor = self.workspace.folder, self.workspace.conductor
+        self.plan_file = folder / PLAN_FILE
         check_prices(conductor.pool, self.limits)
         self.data = split_task(self.task, seed=self.settings.seed, opening_file=folder / OPENING_FILE)
         self.experience = Experience(folder / EXPERIENCE_FILE)
@@ -235,23 +222,29 @@ class _LearnRun:
             training_seconds=self.needs.seconds,
         )
         plan = plan_search(sizes, costs, self.limits, self.budget.spending)
-        plan = load_plan(self.workspace.folder / PLAN_FILE, plan, self._plan_key())
-        return Search(plan, candidates, examples, len(proposals.plans))
+        plan = load_plan(self.plan_file, plan, self._plan_key())
+        return Search(plan, sizes, costs, candidates, examples, len(proposals.plans))
 
     async def _explore(self, search: Search) -> tuple[Exploration, SearchPlan]:
-        """Explores as planned, then with the rest of the budget; returns the plan with corrected reserves as well."""
-        plan, candidates = search.plan, search.candidates
-        self._begin(f"exploring: {plan.summary}", plan.exploring)
-        began, rows = self.budget.spending.share(self.limits), len(self.experience)
-        exploration = await explore(self.runner, self.order, candidates, search.examples, plan)
+        """Explores as planned, then as planned anew by the actual costs, then with the rest of the stage's budget."""
+        plan, rows, started = search.plan, len(self.experience), self.budget.elapsed
+        exploration = await self._explore_plan(search, plan)
+        is_measured = len(self.experience) - rows > plan.runs / 2  # otherwise an earlier process took the time for it
+        if exploration.is_complete and is_measured and plan.exploration.seconds:
+            costs = search.costs.faster((self.budget.elapsed - started) / plan.exploration.seconds)
+            plan = store_plan(self.plan_file, plan_search(search.sizes, costs, self.limits, plan.began), plan.key)
+            exploration = await self._explore_plan(search, plan)
         if not exploration.is_complete:
             self._note_cap("exploration", f"{len(self.experience)} runs were made")
-        elif others := candidates[len(exploration.candidates) :]:
-            if len(self.experience) - rows > plan.runs / 2:  # otherwise most of them were made before
-                plan = plan.corrected(began, self.budget.spending.share(self.limits))
+        elif others := search.candidates[len(exploration.candidates) :]:
             self._begin("exploring further workflows", plan.exploring)
             exploration = await explore_further(self.runner, self.order, exploration, others, plan)
         return exploration, plan
+
+    async def _explore_plan(self, search: Search, plan: SearchPlan) -> Exploration:
+        """Explores as planned; runs that were made before are not repeated."""
+        self._begin(f"exploring: {plan.summary}", plan.exploring)
+        return await explore(self.runner, self.order, search.candidates, search.examples, plan)
 
     async def _measure_workers(self) -> tuple[dict[str, list[ExperienceRow]], float]:
         """Runs each worker alone on a few questions; returns its rows, and how many calls ran at the same time."""

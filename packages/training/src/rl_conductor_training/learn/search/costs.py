@@ -13,6 +13,9 @@ from rl_conductor.workflow.limits import Limits
 from rl_conductor.workflow.workflow import Workflow
 from rl_conductor_training.learn.experience import ExperienceRow
 
+MIN_RATIO = 0.5
+"""Smallest factor by which a fast exploration lowers the seconds that the rest is planned with."""
+
 
 class Cost(Value):
     """Dollars, tokens and seconds of wall time."""
@@ -39,6 +42,14 @@ class CallCosts:
 
     workers: Mapping[str, Cost]
     planner: Cost = field(default_factory=Cost)
+
+    def faster(self, ratio: float) -> CallCosts:
+        """Returns the costs with seconds multiplied by `ratio`, but by no less than `MIN_RATIO` and no more than 1."""
+        ratio = min(max(ratio, MIN_RATIO), 1.0)
+        workers = {
+            name: cost.model_copy(update={"seconds": cost.seconds * ratio}) for name, cost in self.workers.items()
+        }
+        return CallCosts(workers, self.planner.model_copy(update={"seconds": self.planner.seconds * ratio}))
 
     @property
     def mean_step(self) -> Cost:

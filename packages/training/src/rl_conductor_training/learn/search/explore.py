@@ -17,7 +17,8 @@ from rl_conductor.workflow.workflow import Workflow
 from rl_conductor_training.learn.experience import ScoreTable
 from rl_conductor_training.learn.runner import Runner
 from rl_conductor_training.learn.search.candidates import single_workers
-from rl_conductor_training.learn.search.plan import MAX_WORKFLOWS, SearchPlan
+from rl_conductor_training.learn.search.costs import CallCosts
+from rl_conductor_training.learn.search.plan import MAX_WORKFLOWS, SearchPlan, SearchSizes
 from rl_conductor_training.tasks import Sample
 
 PROPOSALS = 8
@@ -43,6 +44,8 @@ class Search:
     """A search that is about to begin."""
 
     plan: SearchPlan
+    sizes: SearchSizes
+    costs: CallCosts
     candidates: Sequence[Workflow]
     examples: Sequence[tuple[Sample, Workflow]]
     """Workflows for single questions: those that users liked, and the planner's proposals."""

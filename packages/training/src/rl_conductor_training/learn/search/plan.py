@@ -27,8 +27,6 @@ MIN_CHAINS = 3
 """Minimum number of candidates with several steps."""
 SAFETY = 1.2
 """Factor on the reserved costs, because measured means are rough."""
-MIN_CORRECTION = 0.5
-"""Smallest factor by which a cheap exploration lowers the reserves of the later stages."""
 LEARNERS_SEARCH = 0.15
 """Share of what is left of the caps that learners with a search of their own get, if they need as much."""
 LEARNERS_TRAINING = 0.3
@@ -85,8 +83,10 @@ class SearchPlan(Value):
     """Expected cost of the whole run with this plan."""
     thorough: Cost
     """Expected cost with all candidates, questions and learners."""
-    expected: float = 1.0
-    """Share of the caps at which the planned exploration ends if the estimates are right."""
+    began: Cost = Cost()
+    """Spending when the plan was made."""
+    exploration: Cost = Cost()
+    """Expected cost of the exploration."""
     key: str = ""
     """Identifies the caps and workers that the plan was made for."""
 
@@ -101,18 +101,6 @@ class SearchPlan(Value):
         """Number of runs of the rounds."""
         pairs = pairwise((SearchRound(candidates=0, questions=0), *self.rounds))
         return sum(row.candidates * (row.questions - before.questions) for before, row in pairs)
-
-    def corrected(self, began: float, ended: float) -> SearchPlan:
-        """Returns the plan with smaller reserves for the later stages if the exploration cost less than expected.
-
-        Args:
-            began: share of the caps that was spent when the planned exploration began.
-            ended: the same when it ended.
-        """
-        ratio = max(ended - began, 0.0) / max(self.expected - began, 1e-9)
-        reserve = min(max(ratio, MIN_CORRECTION), 1.0)
-        stages = ("exploring", "validating", "searching", "choosing")
-        return self.model_copy(update={stage: 1 - (1 - getattr(self, stage)) * reserve for stage in stages})
 
 
 @dataclass(frozen=True)
@@ -174,7 +162,12 @@ def load_plan(path: Path, create: SearchPlan, key: str) -> SearchPlan:
     """Returns the plan that an interrupted run stored in `path` under the same key, or else stores `create`."""
     if path.exists() and (stored := read_value(path, SearchPlan)).key == key:
         return stored
-    plan = create.model_copy(update={"key": key})
+    return store_plan(path, create, key)
+
+
+def store_plan(path: Path, plan: SearchPlan, key: str) -> SearchPlan:
+    """Stores the plan in `path` under this key, and returns it as it is stored."""
+    plan = plan.model_copy(update={"key": key})
     write_value(path, plan)
     return plan
 
@@ -209,7 +202,8 @@ def _plan_level(sizes: SearchSizes, costs: CallCosts, level: SearchLevel, limits
         searching=searching,
         choosing=choosing,
         needed=spending + search + sum(reserves, Cost()),
-        expected=spending_share + search.share(limits),
+        began=spending,
+        exploration=search,
         thorough=Cost(),
     )
 

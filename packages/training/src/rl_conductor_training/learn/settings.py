@@ -1,0 +1,25 @@
+"""`LearnSettings`: the settings of a learning run other than the task, the pool and the budget."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from rl_conductor_training.learn.learners.base import Learner
+from rl_conductor_training.learn.learners.examples import NearestExamples
+from rl_conductor_training.learn.learners.fixed import BestSingle, FixedWorkflow
+from rl_conductor_training.learn.learners.linear import LinearSelector
+
+
+@dataclass(frozen=True, kw_only=True)
+class LearnSettings:
+    """Settings of a learning run other than the task, the pool and the budget."""
+
+    seed: int = 0
+    concurrency: int = 4
+    """Maximum questions at the same time."""
+    max_steps: int = 3
+    requires_room: bool = True
+    """Whether learners that choose a workflow or call a planner are compared only where the gate shows room."""
+    learners: tuple[Callable[[], Learner], ...] = (BestSingle, FixedWorkflow, LinearSelector, NearestExamples)
+    """Creates the learners to compare; the first two are the baselines."""
