@@ -25,6 +25,8 @@ from llama_index.llms.conductor.async_support import uses_async
 from .ollama_server import FakeOllama, ollama
 from .scripts import TWO_STEPS, EchoLLM, response_text, user_messages
 
+pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning")
+"""Event loops that are closed leave their connections open, and the garbage collector may find them at any time."""
 ANSWER = "The whole answer."
 OPEN: list[object] = []
 """Objects with open connections, kept until the end of the test."""

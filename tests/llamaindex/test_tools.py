@@ -190,7 +190,10 @@ async def test_a_structured_llm_answers_in_async_calls() -> None:
 
 
 def test_structured_output_is_streamed() -> None:
-    output = [*conductor(second=fill_in_kite).stream_structured_predict(Kite, PROMPT, kite="Heron")]
+    def fill_in_if_required(request: Request) -> Message:
+        return fill_in_kite(request) if request.tool_choice == "required" else Message.assistant("A text.")
+
+    output = [*conductor(second=fill_in_if_required).stream_structured_predict(Kite, PROMPT, kite="Heron")]
     last = output[-1]
     assert isinstance(last, Kite | FlexibleModel)
     assert last.model_dump() == HERON.model_dump()

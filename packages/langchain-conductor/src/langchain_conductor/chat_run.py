@@ -16,9 +16,11 @@ from langchain_core.runnables.config import set_config_context
 
 from langchain_conductor.events import custom_data, write_custom
 from langchain_conductor.messages import PROVIDER, lc_reply, lc_usage
+from langchain_conductor.models.errors import to_langchain_error
 from langchain_conductor.models.usage import disable_usage_callbacks
 from langchain_conductor.tracing import NOSTREAM_TAG, child_config, track_event
 from rl_conductor.conductor import Conductor
+from rl_conductor.errors import RunError
 from rl_conductor.integration import callback_to_async_iterator
 from rl_conductor.trace.events import AnswerDelta, Event, Finished, Listener
 from rl_conductor.trace.summary import Summary
@@ -60,7 +62,7 @@ class ChatRun:
         """Returns the whole answer; `run` is the chat model's traced run.
 
         Raises:
-            RunError: there is no answer; `error.trace` has the reason.
+            RunError: there is no answer; `error.trace` has the reason. It is also one of LangChain's `ModelError`s.
         """
         async with aclosing(self._events(run, stream=False)) as events:
             traces = [event.trace async for event in events if isinstance(event, Finished)]
@@ -73,7 +75,7 @@ class ChatRun:
         """Streams the final worker's tokens; only the last chunk has usage, tool calls and metadata.
 
         Raises:
-            RunError: there is no answer; `error.trace` has the reason.
+            RunError: there is no answer; `error.trace` has the reason. It is also one of LangChain's `ModelError`s.
         """
         async with aclosing(self._events(run, stream=True)) as events:
             async for event in events:
@@ -108,13 +110,16 @@ class ChatRun:
             )
 
         config = child_config(run, stream_drafts=self.stream_drafts)
-        with set_config_context(config) as context:
-            context.run(disable_usage_callbacks)
-            async with aclosing(callback_to_async_iterator(start, context=context)) as events:
-                async for event in events:
-                    if run is not None and (data := custom_data(event)):
-                        await _dispatch(run, config, data)
-                    yield event
+        try:
+            with set_config_context(config) as context:
+                context.run(disable_usage_callbacks)
+                async with aclosing(callback_to_async_iterator(start, context=context)) as events:
+                    async for event in events:
+                        if run is not None and (data := custom_data(event)):
+                            await _dispatch(run, config, data)
+                        yield event
+        except RunError as error:
+            raise to_langchain_error(error) from None
 
 
 async def _dispatch(run: BaseRunManager, config: RunnableConfig, data: dict[str, Any]) -> None:

@@ -296,6 +296,7 @@ class Conductor(StructuredOutputLLM):
         allow_parallel_tool_calls: bool = False,
         tool_required: bool = False,
         tool_choice: str | Mapping[str, Any] | None = None,
+        streams_structured_output: bool = False,
         **kwargs: Any,
     ) -> dict[str, Any]:
         if tools and not self.metadata.is_function_calling_model:
@@ -307,7 +308,7 @@ class Conductor(StructuredOutputLLM):
         return {
             "messages": messages,
             "tools": [tool.metadata.to_openai_tool(skip_length_check=True) for tool in tools],
-            "tool_choice": tool_choice or ("required" if tool_required else "auto"),
+            "tool_choice": "required" if tool_required or streams_structured_output else tool_choice or "auto",
             "parallel_tool_calls": allow_parallel_tool_calls,
             **kwargs,
         }

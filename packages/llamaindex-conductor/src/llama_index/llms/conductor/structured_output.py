@@ -30,6 +30,11 @@ class StructuredOutputLLM(FunctionCallingLLM):
         schema_only = not has_tools and any(capability.json_schema for capability in capabilities)
         return {**(keywords or {}), **({"response_format": output_cls} if schema_only else {})}
 
+    def _for_streaming(self, output_cls: type[BaseModel], keywords: Keywords) -> dict[str, Any]:
+        """Requires the tool call: LlamaIndex does not when streaming, and makes an object without values of a text."""
+        needs_call = {"streams_structured_output": True} if self.metadata.is_function_calling_model else {}
+        return {**self._with_response_format(output_cls, keywords), **needs_call}
+
     @override
     def structured_predict(
         self, output_cls: type[Output], prompt: Any, llm_kwargs: Keywords = None, **prompt_args: Any
@@ -50,14 +55,14 @@ class StructuredOutputLLM(FunctionCallingLLM):
     def stream_structured_predict(
         self, output_cls: type[Output], prompt: Any, llm_kwargs: Keywords = None, **prompt_args: Any
     ) -> Generator[Output | FlexibleModel, None, None]:
-        keywords = self._with_response_format(output_cls, llm_kwargs)
+        keywords = self._for_streaming(output_cls, llm_kwargs)
         yield from super().stream_structured_predict(output_cls, prompt, keywords, **prompt_args)
 
     @override
     async def astream_structured_predict(
         self, output_cls: type[Output], prompt: Any, llm_kwargs: Keywords = None, **prompt_args: Any
     ) -> AsyncGenerator[Output | FlexibleModel, None]:
-        keywords = self._with_response_format(output_cls, llm_kwargs)
+        keywords = self._for_streaming(output_cls, llm_kwargs)
         outputs: AsyncGenerator[Output | FlexibleModel, None] = await super().astream_structured_predict(
             output_cls, prompt, keywords, **prompt_args
         )
