@@ -31,7 +31,32 @@ def conductor(*plans: Any, pool: WorkerPool | None = None, **options: Any) -> Co
     return Conductor(ScriptedModel(plans or [ONE], name="p"), pool or pool_of(a="one two three"), **options)
 
 
+@pytest.mark.parametrize(
+    ("option", "message"),
+    [
+        (
+            {"limits": {"calls": 1}},
+            r"^\{'calls': 1\} is not an instance of Limits; write Limits\(\*\*\{'calls': 1\}\)$",
+        ),
+        ({"policy": "cheap"}, r"^'cheap' is not an instance of Policy; write Policy\(\.\.\.\)$"),
+    ],
+)
+async def test_limits_and_policies_of_another_type_are_refused(option: Any, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        conductor(**option)
+    with pytest.raises(ConfigError, match=message):
+        await conductor().run(QUESTION, **option)
+
+
 # --------------------------------------------------------------------------------------- questions
+
+
+@pytest.mark.parametrize("question", [None, b"What?", 5, ["What?"]])
+async def test_a_question_of_another_type_is_refused(question: Any) -> None:
+    with pytest.raises(
+        ConfigError, match=f"^a value of type {type(question).__name__} is not a question; write text, a list"
+    ):
+        await conductor().run(question)
 
 
 @pytest.mark.parametrize("question", ["What?", [Message.user("What?")], Request(messages=(Message.user("What?"),))])

@@ -85,7 +85,9 @@ def test_system_message_and_schema_reach_the_worker_of_the_answer(
     cli: Cli, pool: Pool, service: Service, tmp_path: Path
 ) -> None:
     schema = tmp_path / "person.json"
-    schema.write_text('{"type": "object", "properties": {"name": {"type": "string"}}, "required": ["name"]}')
+    schema.write_text(
+        '{"type": "object", "properties": {"name": {"type": "string"}}, "required": ["name"]}', "utf-8-sig"
+    )
     planned = pool(planner="plan-one")
     cli("ask", "--pool", planned, "--system", "Be brief.", "--schema", str(schema), "Who wrote Faust?")
 

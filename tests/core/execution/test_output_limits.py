@@ -14,7 +14,7 @@ from rl_conductor.models.scripted import ALL, ScriptedModel
 from rl_conductor.pool.worker import Worker
 from rl_conductor.replay import differences, replay
 from rl_conductor.trace.trace import Trace
-from rl_conductor.types import Completion, Message, ReasoningPart, Request, Sampling
+from rl_conductor.types import Completion, FinishReason, Message, ReasoningPart, Request, Sampling
 from rl_conductor.workflow.limits import DEFAULT_OUTPUT_TOKENS, Limits
 
 ONE = plan((0, "answer", []))
@@ -95,10 +95,17 @@ async def test_a_run_with_a_larger_cap_is_replayed() -> None:
     assert differences(trace, await replay(trace)) == ()
 
 
-async def test_the_command_line_says_which_reply_was_cut_off() -> None:
-    cut = Completion(message=Message.assistant("Half of"), finish_reason="length", model="scripted:a")
+@pytest.mark.parametrize(
+    ("reason", "problem"),
+    [
+        ("length", "the reply was cut off when it reached max_tokens"),
+        ("content_filter", "the vendor's content filter refused or cut off the reply"),
+    ],
+)
+async def test_the_command_line_says_which_reply_was_cut_off(reason: FinishReason, problem: str) -> None:
+    cut = Completion(message=Message.assistant("Half of"), finish_reason=reason, model="scripted:a")
     trace = await run(pool_of(a=ScriptedModel(lambda _: cut)))
 
     assert trace.completion is not None
-    assert trace.completion.finish_reason == "length"
-    assert [line.plain for line in problems(trace)] == ["! step 1: a: the reply was cut off when it reached max_tokens"]
+    assert trace.completion.finish_reason == reason
+    assert [line.plain for line in problems(trace)] == [f"! step 1: a: {problem}"]

@@ -31,6 +31,11 @@ def test_a_binary_file_is_reported_as_not_text(tmp_path: Path) -> None:
         read_text(tmp_path / "picture")
 
 
+def test_a_byte_order_mark_is_not_part_of_the_text(tmp_path: Path) -> None:
+    (tmp_path / "from-windows").write_bytes(b"\xef\xbb\xbfname = 1\r\n")
+    assert read_text(tmp_path / "from-windows") == "name = 1\n"
+
+
 def test_an_error_without_an_os_message_is_reported_with_its_own_text() -> None:
     with pytest.raises(ConfigError, match=r"^can't read 'data': no such table$"), reading_errors("data"):
         raise OSError("no such table")

@@ -381,9 +381,9 @@ class Conductor:
         emit: Listener,
         before: Sequence[Round] = (),
     ) -> Run:
-        limits = (limits or self.limits).within_seconds(request.timeout)
+        limits = Limits.require(limits or self.limits).within_seconds(request.timeout)
         outer = current_scope.get().policies
-        policy = (policy or self.policy).within(outer, self.pool.cards, self.planner.card)
+        policy = Policy.require(policy or self.policy).within(outer, self.pool.cards, self.planner.card)
         policies = (*outer, policy) if policy.applies_to_nested_runs else outer
         options = self._options | {"guardrails": self.guardrails, "fence_key": delimiter_key(request)}
         context = RunContext(limits=limits, emit=emit, policies=policies, **options)

@@ -61,13 +61,13 @@ def open_for_writing(path: Path) -> Iterator[Callable[[str], None]]:
 
 
 def read_text(path: str | Path) -> str:
-    """Reads a UTF-8 text file.
+    """Reads a UTF-8 text file, without the byte order mark that some editors on Windows write.
 
     Raises:
         ConfigError: the file can't be read or is not UTF-8.
     """
     with reading_errors(path):
-        return Path(path).read_text(encoding="utf-8")
+        return Path(path).read_text(encoding="utf-8-sig")
 
 
 def write_text(path: Path, text: str) -> None:

@@ -41,7 +41,7 @@ def read_workflow(name: str) -> Workflow:
 def _read(name: str, kind: type[V], description: str, *, extra: Collection[str] = ()) -> V:
     """Reads a value; the keys `extra`, which `--json` prints for other programs, are left out."""
     with reading_errors(name):
-        text = sys.stdin.read() if name == "-" else Path(name).read_text(encoding="utf-8")
+        text = sys.stdin.read() if name == "-" else Path(name).read_text(encoding="utf-8-sig")
     try:
         return kind.model_validate_json(_without_keys(text, extra) if extra else text)
     except ValidationError as error:

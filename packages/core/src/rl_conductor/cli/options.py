@@ -312,7 +312,7 @@ def _answer_format(schema: Path | None) -> JsonFormat | None:
     if schema is None:
         return None
     with reading_errors(schema):
-        text = schema.read_text(encoding="utf-8")
+        text = schema.read_text(encoding="utf-8-sig")
     try:
         content = json.loads(text)
     except ValueError as error:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from pydantic import ValidationError
+
 from rl_conductor.errors import ConfigError
 from rl_conductor.text.delimiters import conversation_key, new_delimiter_key
 from rl_conductor.types import Message, Request, TextPart
@@ -28,11 +30,16 @@ def to_request(question: Question) -> Request:
     """Returns the request of a question.
 
     Raises:
-        ConfigError: the question is empty.
+        ConfigError: the question is empty, or of another type.
     """
     if isinstance(question, str):
         question = (Message.user(question),)
-    request = question if isinstance(question, Request) else Request(messages=tuple(question))
+    try:
+        request = question if isinstance(question, Request) else Request(messages=tuple(question))
+    except (TypeError, ValidationError) as error:
+        kind = type(question).__name__
+        message = f"a value of type {kind} is not a question; write text, a list of Message, or a Request"
+        raise ConfigError(message) from error
     parts = [part for message in request.messages for part in message.content]
     if all(isinstance(part, TextPart) and not part.text.strip() for part in parts):
         raise ConfigError("the question is empty; write a question")

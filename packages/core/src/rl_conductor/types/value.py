@@ -8,11 +8,26 @@ from typing import Annotated, Any, Self
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, PlainSerializer
 
+from rl_conductor.errors import ConfigError
+
 
 class Value(BaseModel):
     """Base class of frozen values that are serialised: to HTTP, files or traces."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
+
+    @classmethod
+    def require(cls, value: object) -> Self:
+        """Returns `value` if it is an instance of this class.
+
+        Raises:
+            ConfigError: it is something else, such as a dictionary with the names of the fields.
+        """
+        if isinstance(value, cls):
+            return value
+        name = cls.__name__
+        how = f"{name}(**{value!r})" if isinstance(value, dict) else f"{name}(...)"
+        raise ConfigError(f"{value!r} is not an instance of {name}; write {how}")
 
     def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
         """Returns a copy with the fields in `update` replaced, without validation.

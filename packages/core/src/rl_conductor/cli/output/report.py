@@ -16,7 +16,7 @@ from rl_conductor.cli.output.console import clean, one_line
 from rl_conductor.cli.output.diagram import StepRow, table
 from rl_conductor.trace.checks import GuardrailCheck
 from rl_conductor.trace.trace import Nested, NestedRun, PlanRecord, Round, StepResult, Trace
-from rl_conductor.types import FilePart, ImagePart, Message, Request, Usage, total
+from rl_conductor.types import FilePart, FinishReason, ImagePart, Message, Request, Usage, total
 from rl_conductor.workflow.workflow import Step, Workflow
 
 MARKS = {"ok": ("✓", "green"), "failed": ("✗", "bold red"), "skipped": ("–", "dim")}
@@ -37,7 +37,11 @@ UNREACHABLE = re.compile(r"(?P<model>\S+): (?P<reason>can't reach .+)", re.DOTAL
 """The message of an `UnreachableError`."""
 
 
-CUT_OFF = "the reply was cut off when it reached max_tokens"
+INCOMPLETE: Mapping[FinishReason, str] = {
+    "length": "the reply was cut off when it reached max_tokens",
+    "content_filter": "the vendor's content filter refused or cut off the reply",
+}
+"""Descriptions of the finish reasons of replies that are not the worker's full answer."""
 
 
 def summary(trace: Trace) -> RenderableType:
@@ -168,8 +172,8 @@ def _step_problems(result: StepResult) -> Iterator[str]:
     reached = [call for call in failed if not UNREACHABLE.fullmatch(call.error or "")]
     yield from deduplicate(f"{call.worker}: {call.error or call.outcome}" for call in reached)
     calls = [call for call in result.calls if not call.is_check]
-    if calls and (completion := calls[-1].completion) and completion.finish_reason == "length":
-        yield f"{result.step.worker}: {CUT_OFF}"
+    if calls and (completion := calls[-1].completion) and completion.finish_reason in INCOMPLETE:
+        yield f"{result.step.worker}: {INCOMPLETE[completion.finish_reason]}"
     yield from _reports(result.checks)
     if result.error and not failed and not any(check.is_blocking for check in result.checks):
         yield result.error
