@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from pydantic import BaseModel, ValidationError
 
-from rl_conductor import Message, Sampling
+from rl_conductor import ConfigError, Message, Sampling
 from rl_conductor.types import Tool
 
 
@@ -35,3 +35,13 @@ def test_a_deep_copy_shares_no_dictionary() -> None:
     tool = Tool(name="add")
     assert tool.model_copy().parameters is tool.parameters
     assert tool.model_copy(deep=True).parameters is not tool.parameters
+
+
+def test_a_value_of_another_type_is_refused_with_what_to_write() -> None:
+    sampling = Sampling(seed=7)
+    assert Sampling.require(sampling) is sampling
+    with pytest.raises(ConfigError) as caught:
+        Sampling.require({"seed": 7})
+    assert str(caught.value) == "{'seed': 7} is not an instance of Sampling; write Sampling(**{'seed': 7})"
+    with pytest.raises(ConfigError, match=r"^7 is not an instance of Sampling; write Sampling\(...\)$"):
+        Sampling.require(7)
