@@ -1,8 +1,9 @@
 """Learns a conductor for the small pool from composite questions, as `rl-conductor learn` does for a pool file.
 
-Run with `uv run python benchmarks/composite_learn.py --minutes 30`. It prints the table of the held-out part of its own
-questions. `rl-conductor bench recipes/bench-learned.toml --limit 36` then compares the learned conductor with the
-published one on the held-out templates. No model is called over the network and nothing is spent.
+Run with `uv run python benchmarks/composite_learn.py --minutes 30`. It learns from 80 questions of the training
+templates and prints the table of 24 questions of the held-out ones. `rl-conductor bench recipes/bench-learned.toml
+--limit 36` then compares the learned conductor with the published one on other questions of the held-out templates. No
+model is called over the network and nothing is spent.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from rl_conductor_training.workers.source import ReplyCache, SmallPool
 
 
 async def learn_composite(
-    *, size: int, minutes: float, seed: int, threads: int, out: Path, console: Console
+    *, size: int, heldout: int, minutes: float, seed: int, threads: int, out: Path, console: Console
 ) -> LearnRecord:
     """Learns from training questions within the time."""
     replies = ReplyCache(None)
@@ -45,6 +46,7 @@ async def learn_composite(
             composite("train", size=size, seed=seed),
             SmallPool(threads=threads).build(replies),
             out=out,
+            heldout=composite("heldout", size=heldout, seed=seed + 1),  # the benchmark's own questions have seed 0
             budget=Limits(seconds=60 * minutes),
             planner=planner,
             settings=LearnSettings(seed=seed),
@@ -58,6 +60,7 @@ def main() -> None:
     """Learns, and prints the table of the proof."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--size", type=int, default=80)
+    parser.add_argument("--heldout", type=int, default=24)
     parser.add_argument("--minutes", type=float, default=30)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--threads", type=int, default=2, help="threads of each model")
@@ -66,7 +69,13 @@ def main() -> None:
     console = Console()
     record = asyncio.run(
         learn_composite(
-            size=args.size, minutes=args.minutes, seed=args.seed, threads=args.threads, out=args.out, console=console
+            size=args.size,
+            heldout=args.heldout,
+            minutes=args.minutes,
+            seed=args.seed,
+            threads=args.threads,
+            out=args.out,
+            console=console,
         )
     )
     print_record(record, args.out)

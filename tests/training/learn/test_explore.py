@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from rl_conductor import Limits
+from rl_conductor import Limits, WorkerPool, Workflow
 from rl_conductor.calls.budget import Amount
 from rl_conductor_training.learn.experience import Experience
 from rl_conductor_training.learn.runner import Runner, SharedBudget
 from rl_conductor_training.learn.search.candidates import build_candidates, describe, descriptions
 from rl_conductor_training.learn.search.costs import Cost
-from rl_conductor_training.learn.search.explore import Exploration, explore, explore_further
+from rl_conductor_training.learn.search.explore import Exploration, explore, explore_further, score_table
 from rl_conductor_training.learn.search.plan import SearchPlan, SearchRound
 from rl_conductor_training.learn.workspace import open_workspace
+from rl_conductor_training.tasks import Sample
 from training.learn.skills import build_planner, build_pool, build_task, count_calls
 
 ONLY_SINGLES = SearchPlan(
@@ -31,9 +32,28 @@ ONLY_SINGLES = SearchPlan(
 )
 
 
+@dataclass
+class Case:
+    """Questions that the chain atlas → speller answers, and a runner with a budget."""
+
+    runner: Runner
+    samples: Sequence[Sample]
+    candidates: list[Workflow]
+    pool: WorkerPool
+
+    async def explore(self, plan: SearchPlan) -> Exploration:
+        return await explore(self.runner, self.samples, self.candidates, (), plan)
+
+    async def explore_all(self) -> Exploration:
+        """Explores the single workers as planned, then the other candidates."""
+        planned = await self.explore(ONLY_SINGLES)
+        others = planned.select_others(self.candidates) if planned.is_complete else []
+        result = await explore_further(self.runner, self.samples, planned, others, ONLY_SINGLES)
+        return replace(result, is_complete=planned.is_complete)
+
+
 @asynccontextmanager
-async def exploration(folder: Path, limits: Limits) -> AsyncIterator[tuple[Exploration, int]]:
-    """An exploration that planned the single workers alone, and the calls that it took."""
+async def opened_case(folder: Path, limits: Limits) -> AsyncIterator[Case]:
     pool, task = build_pool(), build_task("chain")
     workspace = open_workspace(pool, build_planner(), folder)
     runner = Runner(
@@ -46,32 +66,45 @@ async def exploration(folder: Path, limits: Limits) -> AsyncIterator[tuple[Explo
         on_status=lambda _status: None,
     )
     runner.begin_stage(SharedBudget(limits, Amount()).stage(1.0))
-    candidates = build_candidates(descriptions(pool), (), max_steps=2, seed=0)
     try:
-        planned = await explore(runner, task.samples, candidates, (), ONLY_SINGLES)
-        others = candidates[len(planned.candidates) :] if planned.is_complete else []
-        result = await explore_further(runner, task.samples, planned, others, ONLY_SINGLES)
-        yield replace(result, is_complete=planned.is_complete), count_calls(pool)
+        yield Case(runner, task.samples, build_candidates(descriptions(pool), (), max_steps=2, seed=0), pool)
     finally:
         await runner.aclose()
 
 
 async def test_what_the_plan_leaves_of_the_budget_goes_to_further_candidates(tmp_path: Path) -> None:
-    async with exploration(tmp_path, Limits()) as (result, _):
+    async with opened_case(tmp_path, Limits()) as case:
+        result = await case.explore_all()
         assert result.is_complete
-        assert len(result.candidates) > 3
+        assert result.tried == len(result.candidates) > 3
         assert describe(result.portfolio[0]).startswith("atlas → speller")
+
+
+async def test_more_candidates_are_screened_on_the_questions_that_no_other_one_answers(tmp_path: Path) -> None:
+    async with opened_case(tmp_path, Limits()) as case:
+        result = await case.explore(ONLY_SINGLES.model_copy(update={"screened": 12}))
+        table = score_table(case.runner, case.samples)
+        runs = {workflow: len(case.samples) - table.scores(workflow).count(None) for workflow in result.screened}
+        assert len(runs) == 12
+        assert {workflow for workflow, count in runs.items() if count == 8} == {result.portfolio[0]}
+        assert describe(result.portfolio[0]).startswith("atlas → speller")
+        assert list(runs.values())[-1] == 0  # the chain was right on all of them before
+        assert result.tried == 3 + 12
+        failures = [workflow for workflow in result.screened if workflow != result.portfolio[0]]
+        assert result.select_others(case.candidates)[-11:] == failures
 
 
 async def test_a_batch_that_the_budget_cuts_off_is_not_compared(tmp_path: Path) -> None:
     planned = 3 * 8
-    async with exploration(tmp_path, Limits(calls=planned + 5)) as (result, calls):
+    async with opened_case(tmp_path, Limits(calls=planned + 5)) as case:
+        result = await case.explore_all()
         assert result.is_complete
-        assert planned < calls <= planned + 5
+        assert planned < count_calls(case.pool) <= planned + 5
         assert [len(workflow.steps) for workflow in result.portfolio] == [1, 1]
 
 
 async def test_a_budget_that_ends_before_the_plan_is_reported(tmp_path: Path) -> None:
-    async with exploration(tmp_path, Limits(calls=10)) as (result, calls):
+    async with opened_case(tmp_path, Limits(calls=10)) as case:
+        result = await case.explore_all()
         assert not result.is_complete
-        assert calls <= 10
+        assert count_calls(case.pool) <= 10

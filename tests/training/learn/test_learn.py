@@ -170,7 +170,7 @@ async def test_a_cap_gives_a_smaller_search_with_a_whole_proof(tmp_path: Path) -
     pool = build_pool(PER_CALL)
     record = await learn(build_task(), pool, planner=build_planner(), out=tmp_path / "capped", budget=Limits(usd=cap))
     assert record.usd <= cap
-    assert record.candidates < whole.candidates
+    assert record.calls < whole.calls
     assert record.proof is not None
     assert record.proof.questions == record.questions["held-out"]
     assert any("smaller search" in note and "would do" in note for note in record.notes)

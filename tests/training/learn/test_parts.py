@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from decimal import Decimal
 from pathlib import Path
 
 import pytest
 
 from rl_conductor import ConfigError, Step, Workflow
+from rl_conductor.scoring import Score, wrong
 from rl_conductor_training.bench.statistics import Difference
 from rl_conductor_training.learn.data import SHARES, LearnData, split_task
 from rl_conductor_training.learn.estimate import estimate_cost
@@ -24,9 +26,10 @@ from rl_conductor_training.learn.search.candidates import (
 )
 from rl_conductor_training.learn.search.explore import select_workflows
 from rl_conductor_training.learn.search.plan import halving_rounds
-from rl_conductor_training.tasks import Sample
+from rl_conductor_training.tasks import Sample, Task
 from rl_conductor_training.tasks.composite.questions import composite
 from rl_conductor_training.tasks.groups import template
+from rl_conductor_training.tasks.scorers.text import exact
 from training.learn.skills import build_pool, build_task
 
 A, B, C = single_workers(["a", "b", "c"])
@@ -88,6 +91,49 @@ def test_the_split_depends_on_the_seed_and_keeps_the_shares_of_each_domain(tmp_p
     for part, share in zip((first.train, first.validation, first.heldout.task), SHARES.values(), strict=True):
         domains = [sample.domain for sample in part.samples]
         assert {domains.count("chain"), domains.count("direction")} == {round(10 * share)}
+
+
+def renamed(samples: Sequence[Sample], place: str) -> tuple[Sample, ...]:
+    """The questions about another place, with the same ids."""
+    return tuple(
+        sample.model_copy(
+            update={"question": f"In {place}: {sample.question}", "details": {"group": f"{place} {number}"}}
+        )
+        for number, sample in enumerate(samples)
+    )
+
+
+async def test_own_heldout_questions_leave_the_task_for_training_and_validation(tmp_path: Path) -> None:
+    task = build_task()
+    own = Task("own", renamed(task.samples[:4], "Oslo"), wrong_always)
+    data = split_task(task, seed=0, opening_file=tmp_path / "heldout.json", heldout=own)
+    assert data.heldout.open().samples == own.samples
+    assert (len(data.train.samples), len(data.validation.samples)) == (14, 6)
+    assert not {sample.id for sample in own.samples} & {
+        sample.id for part in (data.train, data.validation) for sample in part.samples
+    }
+    sample = data.train.samples[0]
+    assert (await data.task.score(sample, sample.answer)).right
+    assert not (await data.task.score(own.samples[0], own.samples[0].answer)).right
+    assert data.notes == []
+
+
+async def wrong_always(_sample: Sample, _text: str) -> Score:
+    return wrong(None, "wrong")
+
+
+def test_a_heldout_question_that_is_also_for_training_is_refused(tmp_path: Path) -> None:
+    task = build_task()
+    own = Task("own", task.samples[:2], exact)
+    with pytest.raises(ConfigError, match=r"2 of the held-out questions of 'own' are also in 'skills'.*remove them"):
+        split_task(task, seed=0, opening_file=tmp_path / "heldout.json", heldout=own)
+
+
+def test_own_heldout_questions_of_the_groups_in_training_are_noted(tmp_path: Path) -> None:
+    task = build_task()
+    own = tuple(sample.model_copy(update={"question": f"Please: {sample.question}"}) for sample in task.samples[:4])
+    data = split_task(task, seed=0, opening_file=tmp_path / "heldout.json", heldout=Task("own", own, exact))
+    assert data.notes[0].startswith("4 of the 4 groups of held-out questions are also in training")
 
 
 # ------------------------------------------------------------------------------------- candidates

@@ -60,6 +60,17 @@ def test_a_tighter_cap_gives_a_smaller_search_that_still_fits(cap: str) -> None:
     assert sizes[-1] < sizes[0]
 
 
+def test_candidates_beyond_those_that_fit_are_screened() -> None:
+    assert search(Limits()).screened == 0
+    whole = search(Limits()).needed.tokens
+    plan = search(Limits(tokens=round(whole * 0.7)))
+    first = plan.rounds[0]
+    assert first.candidates < first.candidates + plan.screened <= len(SIZES.candidates)
+    assert plan.summary.startswith(
+        f"{first.candidates} workflows on {first.questions} questions, then {plan.screened} more where none of them is"
+    )
+
+
 def test_the_proof_is_reserved_before_the_search() -> None:
     plan = search(Limits(seconds=900))
     proof = (3 + 5 + 2) * 18  # at least each worker, a plan and two steps for each held-out question

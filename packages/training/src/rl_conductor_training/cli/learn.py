@@ -41,6 +41,15 @@ TaskArgument = Annotated[
         show_default=False,
     ),
 ]
+HeldOutOption = Annotated[
+    str | None,
+    typer.Option(
+        "--heldout",
+        metavar="TASK",
+        help="Your own held-out questions, a file or a task; default: a part of TASK.",
+        show_default=False,
+    ),
+]
 InstructionsOption = Annotated[
     bool,
     typer.Option(
@@ -123,6 +132,7 @@ def learn(
     *,
     pool: PoolOption,
     out: OutOption,
+    heldout: HeldOutOption = None,
     instructions: InstructionsOption = False,
     reflection_model: ReflectionOption = None,
     weights: WeightsOption = False,
@@ -152,7 +162,7 @@ def learn(
       rl-conductor learn --from-runs new.jsonl --update --judge openai:gpt-5 --pool pool.toml --out support-conductor
     """
     run_options = {"--judge": judge, "--feedback-key": feedback_key, "--update": update}
-    _check_source(task, from_runs, [name for name, value in run_options.items() if value])
+    _check_source(task, heldout, from_runs, [name for name, value in run_options.items() if value])
     logging.getLogger("rl_conductor.run").propagate = False  # failures are rows of the table
     limits = Limits(usd=usd, tokens=tokens, seconds=None if minutes is None else minutes * 60)
     _fetch_weights(pool)
@@ -164,7 +174,10 @@ def learn(
         "on_estimate": partial(_show_estimate, is_all=estimate_only),
         "on_progress": progress.update,
     }
-    options |= {} if from_runs is None else {"judge": judge, "feedback_key": feedback_key, "update": update}
+    if from_runs is None:
+        options["heldout"] = None if heldout is None else _task_name(heldout)
+    else:
+        options |= {"judge": judge, "feedback_key": feedback_key, "update": update}
     with progress.show(out):
         record = asyncio.run(_run(_task_name(task), from_runs, pool, options))
     print_record(record, out)
@@ -214,10 +227,12 @@ def _show_estimate(estimate: CostEstimate, *, is_all: bool) -> None:
         raise typer.Exit
 
 
-def _check_source(task: str | None, from_runs: Path | None, run_options: list[str]) -> None:
+def _check_source(task: str | None, heldout: str | None, from_runs: Path | None, run_options: list[str]) -> None:
     """Checks that there is one source of questions, and that options of runs have runs."""
     if (task is None) == (from_runs is None):
         raise ConfigError("write either a TASK, such as questions.jsonl, or --from-runs FILE")
+    if task is None and heldout is not None:
+        raise ConfigError("--heldout belongs to a TASK; questions of --from-runs FILE are split by themselves")
     if from_runs is None and run_options:
         raise ConfigError(f"{run_options[0]} belongs to --from-runs FILE; leave it out, or name the file")
 

@@ -1,10 +1,13 @@
-"""Splits a task once into training, validation and held-out questions, by group: no template is in two parts."""
+"""Splits a task once into training, validation and held-out questions, by group: no template is in two parts.
+
+Users may bring held-out questions of their own; then the task is for training and validation alone.
+"""
 
 from __future__ import annotations
 
 import random
 from collections import Counter, defaultdict
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -12,8 +15,10 @@ from typing import Literal
 
 from rl_conductor._internal.jsonl import read_value, write_value
 from rl_conductor.errors import ConfigError
+from rl_conductor.scoring import Score
+from rl_conductor.text.truncation import truncate_middle
 from rl_conductor.types import Value
-from rl_conductor_training.tasks import Sample, Task
+from rl_conductor_training.tasks import Sample, Task, load_task
 from rl_conductor_training.tasks.groups import group_of
 
 Part = Literal["train", "validation", "heldout"]
@@ -67,38 +72,93 @@ class HeldOut:
 class LearnData:
     """The three parts of a task, and the group of each question."""
 
+    task: Task
+    """All questions and their scorer."""
     train: Task
     validation: Task
     heldout: HeldOut
     groups: dict[str, str]
     """Group by sample id."""
 
+    @property
+    def notes(self) -> list[str]:
+        """Remarks about the split for readers of the proof."""
+        trained = {self.groups[sample.id] for part in (self.train, self.validation) for sample in part.samples}
+        heldout = {self.groups[sample.id] for sample in self.heldout.task.samples}
+        if not (shared := heldout & trained):
+            return []
+        counts = f"{len(shared)} of the {len(heldout)} groups of held-out questions are also in training"
+        return [f"{counts}: on other kinds of questions the systems may do worse than in the proof"]
 
-def split_task(task: Task, *, seed: int, opening_file: Path) -> LearnData:
+
+def split_task(task: Task | str, *, seed: int, opening_file: Path, heldout: Task | str | None = None) -> LearnData:
     """Splits a task by group, with the same share of each domain in every part.
 
     Domains with fewer groups than there are parts are balanced together.
 
     Groups that an earlier version of the folder held out and opened (see `archive_opening`) are for training.
 
+    Args:
+        task: the questions, or a name as for `load_task`.
+        seed: seed of the split.
+        opening_file: where the opening of the held-out questions is recorded.
+        heldout: held-out questions besides those of `task`, of which none is held out then.
+
     Raises:
-        ConfigError: there are too few groups of questions.
+        ConfigError: there are too few groups of questions, or a question is also a held-out one.
     """
-    groups = {sample.id: group_of(sample) for sample in task.samples}
-    if len(set(groups.values())) < MIN_GROUPS:
-        raise ConfigError(
-            f"task {task.name!r} has {len(task.samples)} questions in {len(set(groups.values()))} groups, but learning "
-            f'needs at least {MIN_GROUPS} groups; add questions of other kinds, or give each its own "group"'
-        )
+    task = load_task(task) if isinstance(task, str) else task
+    heldout = load_task(heldout) if isinstance(heldout, str) else heldout
+    whole = task if heldout is None else _join_tasks(task, heldout)
+    own = set() if heldout is None else {sample.id for sample in heldout.samples}
+    groups = {sample.id: group_of(sample) for sample in whole.samples}
+    rest = [sample for sample in whole.samples if sample.id not in own]
+    _check_groups(task, {groups[sample.id] for sample in rest})
     opened = {name for path in _archived_openings(opening_file) for name in read_value(path, HeldOutOpening).samples}
-    parts = _assign_groups(task.samples, groups, seed, {group for name, group in groups.items() if name in opened})
+    shares: dict[Part, float] = {part: share for part, share in SHARES.items() if heldout is None or part != "heldout"}
+    by_group = _assign_groups(rest, groups, seed, {groups[name] for name in opened & groups.keys()}, shares)
+    parts: dict[str, Part] = {sample.id: by_group[groups[sample.id]] for sample in rest}
 
     def select(part: Part) -> Task:
-        samples = tuple(sample for sample in task.samples if parts[groups[sample.id]] == part)
-        return replace(task, samples=samples)
+        samples = tuple(sample for sample in whole.samples if parts.get(sample.id, "heldout") == part)
+        return replace(whole, samples=samples)
 
-    heldout = HeldOut(select("heldout"), seed, opening_file)
-    return LearnData(select("train"), select("validation"), heldout, groups)
+    return LearnData(
+        whole, select("train"), select("validation"), HeldOut(select("heldout"), seed, opening_file), groups
+    )
+
+
+def _check_groups(task: Task, groups: Collection[str]) -> None:
+    if len(groups) < MIN_GROUPS:
+        raise ConfigError(
+            f"task {task.name!r} has {len(task.samples)} questions in {len(groups)} groups, but learning needs at "
+            f'least {MIN_GROUPS} groups; add questions of other kinds, or give each its own "group"'
+        )
+
+
+def _join_tasks(task: Task, heldout: Task) -> Task:
+    """Returns the questions of both; those of `task` whose ids the held-out ones have as well get other ids.
+
+    Raises:
+        ConfigError: a question is in both.
+    """
+    questions = {sample.question for sample in heldout.samples}
+    if shared := [sample.question for sample in task.samples if sample.question in questions]:
+        raise ConfigError(
+            f"{len(shared)} of the held-out questions of {heldout.name!r} are also in {task.name!r}, such as "
+            f"{truncate_middle(shared[0], 60)!r}; remove them from one of the two, since nothing may learn from them"
+        )
+    names = {sample.id for sample in heldout.samples}
+    originals = {f"training/{sample.id}" if sample.id in names else sample.id: sample for sample in task.samples}
+    heldout_samples = {sample.id: sample for sample in heldout.samples}
+
+    async def score(sample: Sample, text: str) -> Score:
+        if sample.id in heldout_samples:
+            return await heldout.score(sample, text)
+        return await task.score(originals[sample.id], text)
+
+    renamed = [sample.model_copy(update={"id": name}) for name, sample in originals.items()]
+    return Task(task.name, (*renamed, *heldout.samples), score)
 
 
 def archive_opening(opening_file: Path) -> None:
@@ -113,7 +173,11 @@ def _archived_openings(opening_file: Path) -> list[Path]:
 
 
 def _assign_groups(
-    samples: Sequence[Sample], groups: dict[str, str], seed: int, opened: Collection[str]
+    samples: Sequence[Sample],
+    groups: dict[str, str],
+    seed: int,
+    opened: Collection[str],
+    shares: Mapping[Part, float],
 ) -> dict[str, Part]:
     """Assigns each group to the part that has the largest deficit in the group's domain; `opened` ones to training."""
     members: dict[str, list[Sample]] = defaultdict(list)
@@ -122,13 +186,13 @@ def _assign_groups(
     names = sorted(members)
     random.Random(seed).shuffle(names)  # noqa: S311
     sizes = Counter(members[name][0].domain for name in names)
-    counts: dict[str, dict[Part, int]] = defaultdict(lambda: dict.fromkeys(SHARES, 0))
+    counts: dict[str, dict[Part, int]] = defaultdict(lambda: dict.fromkeys(shares, 0))
     parts: dict[str, Part] = {}
     for name in sorted(names, key=lambda name: -len(members[name])):  # large groups first, which are hard to balance
         domain = members[name][0].domain
-        count = counts[domain if sizes[domain] >= len(SHARES) else ""]
+        count = counts[domain if sizes[domain] >= len(shares) else ""]
         size = sum(count.values()) + len(members[name])
-        deficits = {part: SHARES[part] * size - count[part] for part in SHARES}
+        deficits = {part: shares[part] / sum(shares.values()) * size - count[part] for part in shares}
         parts[name] = "train" if name in opened else max(deficits, key=lambda part: deficits[part])
         count[parts[name]] += len(members[name])
     return parts

@@ -56,7 +56,7 @@ from rl_conductor_training.learn.settings import LearnSettings
 from rl_conductor_training.learn.validate import validate_learners
 from rl_conductor_training.learn.workspace import REPLIES_FILE, Pool, Workspace, open_workspace
 from rl_conductor_training.spending import CostEstimate, check_prices
-from rl_conductor_training.tasks import Sample, Task, load_task
+from rl_conductor_training.tasks import Sample, Task
 
 MEASURING, PROPOSING = 0.15, 0.25
 """Shares of the caps that are spent at most when the first measurements and the planner's proposals end."""
@@ -76,6 +76,7 @@ async def learn(
     pool: Pool,
     *,
     out: str | Path,
+    heldout: Task | str | None = None,
     budget: Limits | None = None,
     planner: Planner | None = None,
     settings: LearnSettings | None = None,
@@ -91,6 +92,7 @@ async def learn(
         task: a task, or its name as for `load_task`, such as `jsonl:questions.jsonl`.
         pool: the workers, or the path of a pool file.
         out: the folder.
+        heldout: held-out questions of one's own; by default, a part of `task` is held out.
         budget: hard caps: `usd`, `tokens`, `calls` and `seconds`. What earlier processes of the same run spent counts,
             except for their time.
         planner: the prompted planner; by default that of the pool file, or the model of the first worker.
@@ -100,12 +102,13 @@ async def learn(
         on_progress: called as stages begin and rows arrive.
 
     Raises:
-        ConfigError: the task is too small, or a cap in dollars can't be enforced.
+        ConfigError: the task is too small or has a held-out question, or a cap in dollars can't be enforced.
         LimitError: the caps are too low to compare the workers.
     """
     workspace = open_workspace(pool, planner, Path(out))
     run = _LearnRun(
-        task=load_task(task) if isinstance(task, str) else task,
+        task=task,
+        heldout=heldout,
         workspace=workspace,
         limits=budget or Limits(),
         settings=settings or LearnSettings(),
@@ -135,7 +138,8 @@ class Findings:
 class _LearnRun:
     """One process of a learning run."""
 
-    task: Task
+    task: Task | str
+    heldout: Task | str | None
     workspace: Workspace
     limits: Limits
     settings: LearnSettings
@@ -147,13 +151,15 @@ class _LearnRun:
         folder, conductor = self.workspace.folder, self.workspace.conductor
         self.plan_file = folder / PLAN_FILE
         check_prices(conductor.pool, self.limits)
-        self.data = split_task(self.task, seed=self.settings.seed, opening_file=folder / OPENING_FILE)
+        opening_file = folder / OPENING_FILE
+        self.data = split_task(self.task, seed=self.settings.seed, opening_file=opening_file, heldout=self.heldout)
+        self.notes += self.data.notes
         self.experience = Experience(folder / EXPERIENCE_FILE)
         previous_usage = total((stored_usage(folder / REPLIES_FILE), self.experience.scoring_usage()))
         self.budget = SharedBudget(self.limits, Amount.of(previous_usage))
         self.stage = ""
         self.runner = Runner(
-            task=self.task,
+            task=self.data.task,
             conductor=conductor,
             experience=self.experience,
             workers=self.workspace.workers,
@@ -236,7 +242,7 @@ class _LearnRun:
             exploration = await self._explore_plan(search, plan)
         if not exploration.is_complete:
             self._note_cap("exploration", f"{len(self.experience)} runs were made")
-        elif others := search.candidates[len(exploration.candidates) :]:
+        elif others := exploration.select_others(search.candidates):
             self._begin("exploring further workflows", plan.exploring)
             exploration = await explore_further(self.runner, self.order, exploration, others, plan)
         return exploration, plan
@@ -347,7 +353,7 @@ class _LearnRun:
                 f"the caps left room for a smaller search only ({plan.summary}); {self._describe_need(plan)}"
             )
         return LearnRecord(
-            task=self.task.name,
+            task=self.data.task.name,
             seed=self.settings.seed,
             created=datetime.now(UTC),
             package=package_version(),
@@ -359,7 +365,7 @@ class _LearnRun:
                 "held-out": len(data.heldout.task.samples),
             },
             groups=len(set(data.groups.values())),
-            candidates=len(findings.exploration.candidates),
+            candidates=findings.exploration.tried,
             proposals=findings.search.proposals,
             portfolio=tuple(map(describe, findings.lessons.workflows)),
             gate=gate,

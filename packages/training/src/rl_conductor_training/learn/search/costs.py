@@ -64,7 +64,11 @@ class CallCosts:
     def of_workflows(self, workflows: Iterable[Workflow]) -> Cost:
         """Computes the cost of running `workflows` on one question; steps with the same prompt run once."""
         steps = {key: step_worker for workflow in workflows for key, step_worker in step_keys(workflow)}
-        return sum((self.workers.get(worker, self.mean_step) for worker in steps.values()), Cost())
+        return sum(map(self.of_worker, steps.values()), Cost())
+
+    def of_worker(self, worker: str) -> Cost:
+        """Returns the mean cost of a step of this worker; that of all workers if it was not measured."""
+        return self.workers.get(worker, self.mean_step)
 
 
 def step_keys(workflow: Workflow) -> list[tuple[object, str]]:

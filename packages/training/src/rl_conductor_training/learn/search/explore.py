@@ -2,13 +2,14 @@
 
 Successive halving (Karnin et al. 2013) runs all candidates on a few questions, keeps the better half, and goes on with
 more questions. A candidate is kept for its mean score or because it answers questions that no other one does, since
-learners can send each question to another workflow.
+learners can send each question to another workflow. Candidates beyond those are screened: they run only on questions
+that no other one answers.
 """
 
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from rl_conductor.planning.selector import similarity, text_features
@@ -58,11 +59,23 @@ class Exploration:
     """The result of the search."""
 
     candidates: list[Workflow]
-    """The workflows that were tried."""
+    """The workflows that ran on all questions of the first round, and those that the screening kept."""
+    screened: list[Workflow]
+    """The workflows that were tried only where no other one was right."""
     portfolio: list[Workflow]
     """The workflows that the learners choose from: the best ones, and those that complement them."""
     is_complete: bool
     """Whether all planned runs were made."""
+
+    @property
+    def tried(self) -> int:
+        """Number of workflows that ran on any question."""
+        return len({*self.candidates, *self.screened})
+
+    def select_others(self, candidates: Sequence[Workflow]) -> list[Workflow]:
+        """Returns those of the candidates that did not run on the first round's questions, untried ones first."""
+        others = [workflow for workflow in candidates if workflow not in self.candidates]
+        return sorted(others, key=lambda workflow: workflow in self.screened)
 
 
 def shuffled(samples: Sequence[Sample], seed: int) -> list[Sample]:
@@ -89,19 +102,40 @@ async def explore(
         plan: the number of candidates and questions of each round.
     """
     singles = single_workers(list(runner.conductor.pool))
-    candidates = list(candidates[: plan.rounds[0].candidates])
-    survivors, covered = candidates, 0
-    for row in plan.rounds:
+    first, *rounds = plan.rounds
+    screened = list(candidates[first.candidates : first.candidates + plan.screened])
+    candidates = list(candidates[: first.candidates])
+    await _run_round(runner, order[: first.questions], dict.fromkeys([*singles, *candidates]))
+    candidates += await _screen(runner, order[: first.questions], screened)
+    survivors, covered = candidates, first.questions
+    for row in rounds:
         if row.candidates < len(survivors):
             survivors = select_workflows(score_table(runner, order[:covered]), survivors, row.candidates)
-        active = dict.fromkeys([*singles, *survivors])
-        # Question by question, so that a spent budget leaves complete questions.
-        await runner.run_workflows((sample, workflow) for sample in order[: row.questions] for workflow in active)
+        await _run_round(runner, order[: row.questions], dict.fromkeys([*singles, *survivors]))
         covered = row.questions
     if plan.workflows == MAX_WORKFLOWS:  # otherwise the caps leave no room for more
         await runner.run_workflows(proposals)
         await _reuse(runner, order, candidates)
-    return _end_exploration(runner, order, candidates, plan, is_complete=not runner.is_exhausted)
+    return _end_exploration(runner, order, candidates, screened, plan, is_complete=not runner.is_exhausted)
+
+
+async def _run_round(runner: Runner, samples: Sequence[Sample], workflows: Iterable[Workflow]) -> None:
+    """Runs all workflows question by question, so that a spent budget leaves complete questions."""
+    workflows = list(workflows)
+    await runner.run_workflows((sample, workflow) for sample in samples for workflow in workflows)
+
+
+async def _screen(runner: Runner, samples: Sequence[Sample], workflows: Sequence[Workflow]) -> list[Workflow]:
+    """Runs workflows only on the questions on which no other one is right; returns those that answer any of them."""
+    found: list[Workflow] = []
+    for start in range(0, len(workflows), BATCH):
+        batch = workflows[start : start + BATCH]
+        table = score_table(runner, samples)
+        unanswered = [sample for sample in samples if not table.right_rows(sample)]
+        await _run_round(runner, unanswered, batch)
+        table = score_table(runner, unanswered)
+        found += [workflow for workflow in batch if table.mean(workflow)]
+    return found
 
 
 async def explore_further(
@@ -123,15 +157,23 @@ async def explore_further(
             others = others[: start + BATCH]
             break
         rivals = [*rivals, *batch]
-    return _end_exploration(runner, order, [*exploration.candidates, *others], plan, is_complete=True)
+    candidates = [*exploration.candidates, *others]
+    return _end_exploration(runner, order, candidates, exploration.screened, plan, is_complete=True)
 
 
 def _end_exploration(
-    runner: Runner, order: Sequence[Sample], candidates: list[Workflow], plan: SearchPlan, *, is_complete: bool
+    runner: Runner,
+    order: Sequence[Sample],
+    candidates: list[Workflow],
+    screened: list[Workflow],
+    plan: SearchPlan,
+    *,
+    is_complete: bool,
 ) -> Exploration:
     table = score_table(runner, order[: plan.rounds[-1].questions])
     complete = [workflow for workflow in candidates if table.is_complete(workflow)]
-    return Exploration(candidates, select_workflows(table, complete or candidates, plan.workflows), is_complete)
+    portfolio = select_workflows(table, complete or candidates, plan.workflows)
+    return Exploration(candidates, screened, portfolio, is_complete)
 
 
 def score_table(runner: Runner, samples: Sequence[Sample]) -> ScoreTable:

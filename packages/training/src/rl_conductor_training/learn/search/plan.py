@@ -13,7 +13,7 @@ from rl_conductor._internal.jsonl import read_value, write_value
 from rl_conductor.types import Value
 from rl_conductor.workflow.limits import Limits
 from rl_conductor.workflow.workflow import Workflow
-from rl_conductor_training.learn.search.costs import CallCosts, Cost
+from rl_conductor_training.learn.search.costs import CallCosts, Cost, step_keys
 
 FIRST_QUESTIONS = 6
 """Minimum number of questions of the first round of successive halving."""
@@ -31,6 +31,10 @@ LEARNERS_SEARCH = 0.15
 """Share of what is left of the caps that learners with a search of their own get, if they need as much."""
 LEARNERS_TRAINING = 0.3
 """The same for the time of learners that train, which takes long on a CPU."""
+SCREENING = 0.3
+"""Share of the exploration's budget for workflows that are tried only where no other one is right."""
+UNANSWERED = 0.5
+"""Expected share of the first round's questions on which no workflow is right."""
 STEPS_PER_WORKFLOW = 1.6
 """Expected number of a selected workflow's steps that it shares with no other one."""
 
@@ -68,6 +72,8 @@ class SearchPlan(Value):
     """The sizes of a search, and the shares of the caps at which its stages end."""
 
     rounds: tuple[SearchRound, ...]
+    screened: int = 0
+    """Number of further workflows that are tried on the first round's questions on which no other one is right."""
     workflows: int
     """Number of workflows that the learners choose from."""
     tries_planners: bool
@@ -93,12 +99,14 @@ class SearchPlan(Value):
     @property
     def summary(self) -> str:
         """The rounds in words."""
-        rounds = ", then ".join(f"{row.candidates} workflows on {row.questions} questions" for row in self.rounds)
+        first, *others = [f"{row.candidates} workflows on {row.questions} questions" for row in self.rounds]
+        screening = [f"{self.screened} more where none of them is right"] if self.screened else []
+        rounds = ", then ".join([first, *screening, *others])
         return rounds if self.tries_planners else f"{rounds}; no learner with a planner"
 
     @property
     def runs(self) -> int:
-        """Number of runs of the rounds."""
+        """Number of runs of the rounds, without those that depend on the results."""
         pairs = pairwise((SearchRound(candidates=0, questions=0), *self.rounds))
         return sum(row.candidates * (row.questions - before.questions) for before, row in pairs)
 
@@ -192,9 +200,10 @@ def _plan_level(sizes: SearchSizes, costs: CallCosts, level: SearchLevel, limits
     after_validation = reserves.search + reserves.choice if searches else Cost()
     validating = _end_stage(exploring, choosing, after_validation.share(limits))
     searching = _end_stage(validating, choosing, reserves.choice.share(limits))
-    rounds, search = _fit_rounds(sizes, costs, level, limits, free=exploring - spending_share)
+    rounds, screened, search = _fit_rounds(sizes, costs, level, limits, free=exploring - spending_share)
     return SearchPlan(
         rounds=tuple(SearchRound(candidates=candidates, questions=count) for candidates, count in rounds),
+        screened=screened,
         workflows=level.workflows,
         tries_planners=level.tries_planners,
         exploring=exploring,
@@ -230,16 +239,30 @@ def _reserves(sizes: SearchSizes, costs: CallCosts, level: SearchLevel, limits: 
 
 def _fit_rounds(
     sizes: SearchSizes, costs: CallCosts, level: SearchLevel, limits: Limits, *, free: float
-) -> tuple[list[tuple[int, int]], Cost]:
-    """Returns the rounds with the most candidates that take at most the share `free` of the caps."""
+) -> tuple[list[tuple[int, int]], int, Cost]:
+    """Returns the rounds with the most candidates, how many more are screened, and what both cost within `free`."""
     questions = max(1, round(sizes.train * level.questions))
     fewest = len(sizes.singles) + MIN_CHAINS
     for count in range(len(sizes.candidates), 0, -1):
         rounds = halving_rounds(count, questions, survivors=level.workflows)
         cost = _rounds_cost(sizes, costs, rounds)
-        if cost.share(limits) <= free or count <= fewest:
+        budget = free if count == len(sizes.candidates) else free * (1 - SCREENING)
+        if cost.share(limits) <= budget or count <= fewest:
             break
-    return rounds, cost
+    for screened in range(len(sizes.candidates) - count, 0, -1):
+        screening = _screening_cost(sizes, costs, rounds[0], screened)
+        if (cost + screening).share(limits) <= free:
+            return rounds, screened, cost + screening
+    return rounds, 0, cost
+
+
+def _screening_cost(sizes: SearchSizes, costs: CallCosts, first: tuple[int, int], screened: int) -> Cost:
+    """Returns the cost of the steps that the screened candidates do not share with those of the first round."""
+    count, questions = first
+    steps = {key for workflow in sizes.candidates[:count] for key, _ in step_keys(workflow)}
+    further = dict(pair for workflow in sizes.candidates[count : count + screened] for pair in step_keys(workflow))
+    total = sum((costs.of_worker(worker) for key, worker in further.items() if key not in steps), Cost())
+    return total * (questions * UNANSWERED)
 
 
 def _rounds_cost(sizes: SearchSizes, costs: CallCosts, rounds: Sequence[tuple[int, int]]) -> Cost:
