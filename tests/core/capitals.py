@@ -5,7 +5,8 @@ from __future__ import annotations
 import random
 from typing import Any
 
-from rl_conductor.planning.router import Learned, Router, words
+from rl_conductor.planning.features import words
+from rl_conductor.planning.router import Learned, Router
 from rl_conductor.types import Message, Request
 
 EASY = ("What is the capital of {}?", "Name the capital of {}.", "Which city is the capital of {}?")

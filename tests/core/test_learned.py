@@ -12,13 +12,27 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
-from rl_conductor import Conductor, ConfigError, Limits, Planner, ScriptedModel, Step, Worker, WorkerPool, Workflow
+from rl_conductor import (
+    Conductor,
+    ConfigError,
+    Limits,
+    Planner,
+    Policy,
+    ScriptedModel,
+    Step,
+    Worker,
+    WorkerPool,
+    Workflow,
+)
 from rl_conductor.config.discovery import discover
 from rl_conductor.config.learned_folder import write_conductor_folder
-from rl_conductor.planning.selector import WorkflowScore, WorkflowSelector, text_features
+from rl_conductor.planning.domain import Domain
+from rl_conductor.planning.features import LinearScore, text_features
+from rl_conductor.planning.selector import WorkflowSelector
 from rl_conductor.replay import replay
 from rl_conductor.types import Message, Request
 from rl_conductor.workflow.example import PlanExample
+from rl_conductor.workflow.policy import DataRule
 
 ADD = Workflow(steps=(Step(subtask="Add.", worker="adder"),))
 CHAIN = Workflow(
@@ -26,11 +40,11 @@ CHAIN = Workflow(
 )
 
 
-def pool() -> WorkerPool:
+def pool(tags: frozenset[str] = frozenset()) -> WorkerPool:
     return WorkerPool(
         {
-            "adder": {"model": ScriptedModel("4"), "description": "adds"},
-            "writer": {"model": ScriptedModel("four"), "description": "writes"},
+            "adder": {"model": ScriptedModel("4"), "description": "adds", "tags": tags},
+            "writer": {"model": ScriptedModel("four"), "description": "writes", "tags": tags},
         }
     )
 
@@ -41,7 +55,7 @@ def planner(reply: str = "model_id = [0]\nsubtasks = ['Add.']\naccess_list = [[]
 
 def selector() -> WorkflowSelector:
     weights = text_features("write in words")
-    return WorkflowSelector(workflows=(ADD, CHAIN), scores=(WorkflowScore(bias=0.2), WorkflowScore(weights=weights)))
+    return WorkflowSelector(workflows=(ADD, CHAIN), scores=(LinearScore(bias=0.2), LinearScore(weights=weights)))
 
 
 async def test_a_selector_chooses_the_workflow_without_a_call_to_the_planner() -> None:
@@ -54,6 +68,36 @@ async def test_a_selector_chooses_the_workflow_without_a_call_to_the_planner() -
     assert (await replay(chained)).text == "four"
 
 
+def domain(question: str) -> Domain:
+    score = LinearScore(weights=text_features(question))
+    return Domain(score=score, threshold=0.5, accepted=1.0, refused=1.0)
+
+
+async def test_a_request_unlike_the_learned_questions_is_planned() -> None:
+    model = planner()
+    limited = WorkflowSelector(workflows=(CHAIN,), domain=domain("2 plus 2"))
+    conductor = Conductor(model, pool(), selector=limited)
+    assert (await conductor.run("3 plus 3")).rounds[0].plan.source == "learned"
+    plan = (await conductor.run("Good morning")).rounds[0].plan
+    assert plan.source == "planner"
+    assert plan.errors == ("the request is unlike the questions of the learned workflows, so it is planned",)
+    assert len(model.requests) == 1
+    assert WorkflowSelector.model_validate_json(limited.model_dump_json()) == limited
+
+
+async def test_a_request_that_the_planner_may_not_see_keeps_the_learned_workflow() -> None:
+    model = planner()
+    conductor = Conductor(
+        model,
+        pool(frozenset({"local"})),
+        selector=WorkflowSelector(workflows=(CHAIN,), domain=domain("2 plus 2")),
+        policy=Policy(data_class="private", data_rules={"private": DataRule(tags=frozenset({"local"}))}),
+    )
+    trace = await conductor.run("Good morning")
+    assert trace.rounds[0].plan.source == "learned"
+    assert not model.requests
+
+
 async def test_a_learned_workflow_that_the_limits_forbid_is_replaced_by_a_plan() -> None:
     conductor = Conductor(planner(), pool(), selector=WorkflowSelector(workflows=(CHAIN,)))
     trace = await conductor.run("2 plus 2", limits=Limits(steps=1))
@@ -64,7 +108,7 @@ async def test_a_learned_workflow_that_the_limits_forbid_is_replaced_by_a_plan()
 
 def test_a_selector_needs_a_score_for_each_workflow_and_all_workers() -> None:
     with pytest.raises(ValidationError, match="2 workflows need as many scores, not 1"):
-        WorkflowSelector(workflows=(ADD, CHAIN), scores=(WorkflowScore(),))
+        WorkflowSelector(workflows=(ADD, CHAIN), scores=(LinearScore(),))
     with pytest.raises(ConfigError, match="the learned workflows use 'writer', but the pool has adder"):
         Conductor(planner(), {"adder": ScriptedModel("4")}, selector=selector())
 

@@ -15,7 +15,8 @@ from core.capitals import question, tiers
 from core.runs import down, plan, pool_of
 from rl_conductor import Conductor, ConfigError, Limits, Policy, RunError, ScriptedModel, Trace
 from rl_conductor.config.discovery import discover
-from rl_conductor.planning.router import MAX_CHARS, Router, words
+from rl_conductor.planning.features import MAX_CHARS, words
+from rl_conductor.planning.router import Router
 from rl_conductor.replay import differences, replay
 from rl_conductor.trace.trace import Round
 from rl_conductor.types import ImagePart, JsonFormat, Message, Request, Tool
@@ -103,7 +104,7 @@ def test_a_decision_takes_less_than_five_milliseconds() -> None:
 
 
 def test_equal_words_are_equal_in_every_process() -> None:
-    code = f"from rl_conductor.planning.router import words; print(sorted(words({SIMPLE!r}).items()))"
+    code = f"from rl_conductor.planning.features import words; print(sorted(words({SIMPLE!r}).items()))"
     other = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert other.stdout.strip() == str(sorted(words(SIMPLE).items()))
 

@@ -91,9 +91,15 @@ class PlanSource:
         return None if workflow is None else PlanRecord(source="learned", workflow=workflow, tier=decision)
 
     def _learned_workflow(self, space: PlanSpace) -> Workflow | None:
-        """Returns the learned workflow for the request; `None` where the policy or the limits don't allow it."""
+        """Returns the learned workflow for the request.
+
+        `None` where the policy or the limits don't allow it, and for requests of other kinds that the planner may see.
+        """
         state = self._state
         if state.selector is None or state.rounds:
+            return None
+        if not state.selector.includes(state.request) and state.may_plan:
+            state.dropped.append("the request is unlike the questions of the learned workflows, so it is planned")
             return None
         workflow = state.selector.select(state.request)
         violations = space.violations(workflow)

@@ -219,6 +219,15 @@ class RunState:
                     rule="data_class",
                 )
 
+    @property
+    def may_plan(self) -> bool:
+        """Whether the policy lets the planner see the request."""
+        try:
+            self.check_planner_access()
+        except PolicyError:
+            return False
+        return True
+
     def check_planner_access(self) -> None:
         """Raises `PolicyError` unless the policy lets the planner see the request."""
         if forbidden := self.policy.unreadable_because(self.planner.card, self.named_sources):

@@ -9,12 +9,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-import re
-import zlib
-from collections.abc import Iterator
 from functools import cached_property
-from itertools import pairwise
-from math import exp, log1p, sqrt
+from math import exp
 from pathlib import Path
 from typing import Annotated, Literal, Self
 
@@ -23,20 +19,13 @@ from pydantic import Field, ValidationError
 from rl_conductor._internal.io import read_text, write_text
 from rl_conductor._internal.validation import first_field_error
 from rl_conductor.errors import ConfigError
+from rl_conductor.planning.features import BUCKETS, Finite, holds, length, words
 from rl_conductor.pool.pool import WorkerPool
 from rl_conductor.pool.worker_prompt import prompt_in
 from rl_conductor.trace.trace import RoutingDecision
-from rl_conductor.types import FilePart, ImagePart, Names, Request, Value
+from rl_conductor.types import Names, Request, Value
 
-BUCKETS = 4_096
-"""Number of hash buckets for words and pairs of words."""
-MAX_CHARS = 4_000
-"""Characters of a message that are read, which bounds the time of a decision."""
 RECREATE = "create the tiers file again with rl-conductor calibrate --tiers"
-_WORD = re.compile(r"\w+|[^\w\s]")
-_DIGIT = re.compile(r"\d")
-
-Finite = Annotated[float, Field(allow_inf_nan=False)]
 
 
 class Learned(Value):
@@ -158,42 +147,3 @@ class Router(Value):
 class _RouterFile(Value):
     sha256: str
     tiers: dict[str, object]
-
-
-# ---------------------------------------------------------------------------------------- features
-
-
-def holds(request: Request) -> frozenset[str]:
-    """Returns the names of the request's features other than the words of the last message."""
-    parts = {type(part) for message in request.messages for part in message.content}
-    features = {
-        "images": ImagePart in parts,
-        "files": FilePart in parts,
-        "tools": bool(request.tools),
-        "a format of the answer": request.response_format is not None,
-        "earlier turns": any(message.role in ("assistant", "tool") for message in request.messages),
-    }
-    return frozenset(name for name, is_present in features.items() if is_present)
-
-
-def length(message: str) -> float:
-    """Returns the length feature: the logarithm of the message length, scaled to the order of 1."""
-    return log1p(len(message)) / 8
-
-
-def words(message: str) -> dict[int, float]:
-    """Hashes the words and word pairs of a message into a sparse vector of norm 1, as values by bucket."""
-    counts: dict[int, float] = {}
-    for term in dict.fromkeys(_terms(message)):
-        digest = zlib.crc32(term.encode())
-        bucket = digest % BUCKETS
-        counts[bucket] = counts.get(bucket, 0.0) + (1.0 if digest >> 31 else -1.0)  # random sign: collisions cancel
-    norm = sqrt(sum(value * value for value in counts.values()))
-    return {bucket: value / norm for bucket, value in counts.items()} if norm else {}
-
-
-def _terms(message: str) -> Iterator[str]:
-    """Yields the words and pairs of neighbouring words, with every digit replaced by 0."""
-    tokens = [_DIGIT.sub("0", word) for word in _WORD.findall(message[:MAX_CHARS].lower())]
-    yield from tokens
-    yield from map(" ".join, pairwise(tokens))

@@ -12,7 +12,8 @@ import numpy as np
 from scipy.sparse import csr_array
 from sklearn.linear_model import LogisticRegression
 
-from rl_conductor.planning.selector import FEATURES, WorkflowScore, WorkflowSelector, text_features
+from rl_conductor.planning.features import FEATURES, LinearScore, text_features
+from rl_conductor.planning.selector import WorkflowSelector
 from rl_conductor.workflow.workflow import Workflow
 
 INVERSE_PENALTY = 10.0
@@ -32,12 +33,13 @@ def train_selector(
         workflows: the workflows to choose from, the cheapest first.
         right: for each workflow, whether it answered each question.
     """
-    features = _feature_matrix(questions)
+    features = feature_matrix(questions)
     scores = [_train(features, flags, penalty=COST_PENALTY * rank) for rank, flags in enumerate(right)]
     return WorkflowSelector(workflows=tuple(workflows), scores=tuple(scores))
 
 
-def _feature_matrix(questions: Sequence[str]) -> csr_array:
+def feature_matrix(questions: Sequence[str]) -> csr_array:
+    """Returns the features of each question as a sparse matrix of shape (questions, features)."""
     rows: list[int] = []
     columns: list[int] = []
     values: list[float] = []
@@ -49,14 +51,19 @@ def _feature_matrix(questions: Sequence[str]) -> csr_array:
     return csr_array((values, (rows, columns)), shape=(len(questions), FEATURES))
 
 
-def _train(features: csr_array, right: Sequence[bool], *, penalty: float) -> WorkflowScore:
+def _train(features: csr_array, right: Sequence[bool], *, penalty: float) -> LinearScore:
     """Trains the classifier of one workflow; where it is always or never right, the score is constant."""
     if len(set(right)) == 1:
         odds = (sum(right) + 0.5) / (len(right) - sum(right) + 0.5)
-        return WorkflowScore(bias=round(log(odds) - penalty, DIGITS))
+        return LinearScore(bias=round(log(odds) - penalty, DIGITS))
     classifier = LogisticRegression(C=INVERSE_PENALTY, solver="newton-cg", tol=1e-6)
     classifier.fit(features, np.array(right))
-    weights = {
+    bias = float(classifier.intercept_[0]) - penalty
+    return LinearScore(bias=round(bias, DIGITS), weights=export_weights(classifier))
+
+
+def export_weights(classifier: LogisticRegression) -> dict[int, float]:
+    """Returns the weights of a trained classifier by feature, without those that are 0."""
+    return {
         bucket: round(float(weight), DIGITS) for bucket, weight in enumerate(classifier.coef_[0]) if abs(weight) > 1e-6
     }
-    return WorkflowScore(bias=round(float(classifier.intercept_[0]) - penalty, DIGITS), weights=weights)

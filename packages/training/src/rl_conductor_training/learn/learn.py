@@ -20,6 +20,7 @@ from rl_conductor.types import total
 from rl_conductor.workflow.limits import Limits
 from rl_conductor_training.bench.results import fingerprint
 from rl_conductor_training.learn.data import split_task
+from rl_conductor_training.learn.domain.training import with_domain
 from rl_conductor_training.learn.estimate import add_search, estimate_cost
 from rl_conductor_training.learn.experience import Experience, ExperienceRow
 from rl_conductor_training.learn.gate import Gate, measure_room
@@ -319,8 +320,7 @@ class _LearnRun:
                 needed=self.estimate.tokens,
                 remaining=0,
             )
-        ids = {sample.id for sample in trained}
-        training = [sample for sample in complete if sample.id in ids]
+        training = [sample for sample in complete if sample in trained]
         return (
             Lessons(score_table(self.runner, complete), exploration.portfolio, self.singles),
             Lessons(score_table(self.runner, training or complete), exploration.portfolio, self.singles),
@@ -384,12 +384,13 @@ class _LearnRun:
         workspace = self.workspace
         recommended = next((learner for learner in learners if learner.name == record.recommended), None)
         conductor = workspace.conductor if recommended is None else recommended.apply(workspace.conductor)
+        selector = conductor.selector and with_domain(conductor.selector, self.data.task.samples, self.data.groups)
         write_conductor_folder(
             workspace.folder,
             method=record.recommended,
             pool=workspace.conductor.pool,
             planner=conductor.planner,
-            selector=conductor.selector,
+            selector=selector,
             pool_file=workspace.pool_file,
             instructions=getattr(recommended, "instructions", ""),
             descriptions=getattr(recommended, "descriptions", {}),

@@ -1,0 +1,100 @@
+"""Features of messages for small linear classifiers: hashed words, word pairs and letter sequences, and their weights.
+
+The classifiers are trained in the training package and stored as plain JSON; this package only applies them.
+"""
+
+from __future__ import annotations
+
+import re
+import zlib
+from collections.abc import Iterator
+from itertools import pairwise
+from math import log1p, sqrt
+from typing import Annotated
+
+from pydantic import Field
+
+from rl_conductor.types import FilePart, ImagePart, Request, Value
+
+BUCKETS = 4_096
+"""Number of hash buckets for words and pairs of words."""
+MAX_CHARS = 4_000
+"""Characters of a message that are read, which bounds the time of a decision."""
+NGRAM = 4
+"""Length of the letter sequences, which match words in other forms, such as plurals."""
+FEATURES = 2 * BUCKETS
+"""Number of features: buckets of words and word pairs, then buckets of letter sequences."""
+_WORD = re.compile(r"\w+|[^\w\s]")
+_DIGIT = re.compile(r"\d")
+
+Finite = Annotated[float, Field(allow_inf_nan=False)]
+
+
+class LinearScore(Value):
+    """The weights of a linear classifier."""
+
+    bias: Finite = 0.0
+    weights: dict[Annotated[int, Field(ge=0, lt=FEATURES)], Finite] = Field(default_factory=dict)
+    """Weights by feature of `text_features`; missing ones are 0."""
+
+    def score(self, features: dict[int, float]) -> float:
+        """Returns the score of a message with these features."""
+        return self.bias + sum(self.weights.get(bucket, 0.0) * value for bucket, value in features.items())
+
+
+def holds(request: Request) -> frozenset[str]:
+    """Returns the names of the request's features other than the words of the last message."""
+    parts = {type(part) for message in request.messages for part in message.content}
+    features = {
+        "images": ImagePart in parts,
+        "files": FilePart in parts,
+        "tools": bool(request.tools),
+        "a format of the answer": request.response_format is not None,
+        "earlier turns": any(message.role in ("assistant", "tool") for message in request.messages),
+    }
+    return frozenset(name for name, is_present in features.items() if is_present)
+
+
+def length(message: str) -> float:
+    """Returns the length feature: the logarithm of the message length, scaled to the order of 1."""
+    return log1p(len(message)) / 8
+
+
+def words(message: str) -> dict[int, float]:
+    """Hashes the words and word pairs of a message into a sparse vector of norm 1, as values by bucket."""
+    counts: dict[int, float] = {}
+    for term in dict.fromkeys(_terms(message)):
+        digest = zlib.crc32(term.encode())
+        bucket = digest % BUCKETS
+        counts[bucket] = counts.get(bucket, 0.0) + (1.0 if digest >> 31 else -1.0)  # random sign: collisions cancel
+    norm = sqrt(sum(value * value for value in counts.values()))
+    return {bucket: value / norm for bucket, value in counts.items()} if norm else {}
+
+
+def _terms(message: str) -> Iterator[str]:
+    """Yields the words and pairs of neighbouring words, with every digit replaced by 0."""
+    tokens = [_DIGIT.sub("0", word) for word in _WORD.findall(message[:MAX_CHARS].lower())]
+    yield from tokens
+    yield from map(" ".join, pairwise(tokens))
+
+
+def text_features(message: str) -> dict[int, float]:
+    """Hashes the words, word pairs and letter sequences of a message into a sparse vector, as values by bucket."""
+    return words(message) | {BUCKETS + bucket: value for bucket, value in _ngrams(message).items()}
+
+
+def similarity(first: dict[int, float], second: dict[int, float]) -> float:
+    """Returns the dot product of two sparse vectors."""
+    return sum(value * second.get(bucket, 0.0) for bucket, value in first.items())
+
+
+def _ngrams(message: str) -> dict[int, float]:
+    text = f" {' '.join(_DIGIT.sub('0', message[:MAX_CHARS].lower()).split())} "
+    grams = {text[start : start + NGRAM] for start in range(len(text) - NGRAM + 1)}
+    counts: dict[int, float] = {}
+    for gram in sorted(grams):
+        digest = zlib.crc32(gram.encode())
+        bucket = digest % BUCKETS
+        counts[bucket] = counts.get(bucket, 0.0) + (1.0 if digest >> 31 else -1.0)  # random sign: collisions cancel
+    norm = sqrt(sum(value * value for value in counts.values()))
+    return {bucket: value / norm for bucket, value in counts.items()} if norm else {}
