@@ -63,9 +63,9 @@ def main() -> None:
         table.add_row(name, str(len(town)), included(domain, [s.question for s in others]), included(domain, ORDINARY))
     wiki = load_task(f"jsonl:{ROOT / 'examples' / 'wiki' / 'questions.jsonl'}").samples
     for seed in SEEDS:
-        known, others = split(wiki, seed)
+        known, unseen = split(wiki, seed)
         domain = train(known)
-        shares = included(domain, [s.question for s in others]), included(domain, ORDINARY)
+        shares = included(domain, [s.question for s in unseen]), included(domain, ORDINARY)
         table.add_row(f"wiki, split {seed}", str(len(known)), *shares)
     Console().print(table)
 

@@ -108,3 +108,16 @@ async def test_a_budget_that_ends_before_the_plan_is_reported(tmp_path: Path) ->
         result = await case.explore_all()
         assert not result.is_complete
         assert count_calls(case.pool) <= 10
+
+
+async def test_a_workflow_that_a_cap_kept_from_its_last_questions_is_still_selected(tmp_path: Path) -> None:
+    rounds = (SearchRound(candidates=12, questions=4), SearchRound(candidates=3, questions=8))
+    plan = ONLY_SINGLES.model_copy(update={"rounds": rounds})
+    async with opened_case(tmp_path / "whole", Limits()) as case:
+        await case.explore(plan)
+        calls = count_calls(case.pool)
+    async with opened_case(tmp_path / "cut", Limits(calls=calls - 2)) as case:
+        result = await case.explore(plan)
+        assert not result.is_complete
+        assert None in score_table(case.runner, case.samples).scores(result.portfolio[0])
+        assert describe(result.portfolio[0]).startswith("atlas → speller")

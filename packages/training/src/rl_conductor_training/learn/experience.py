@@ -141,9 +141,9 @@ class ScoreTable:
         rows = (self.rows.get((workflow, sample.id)) for sample in self.samples)
         return [None if row is None else row.score for row in rows]
 
-    def is_complete(self, workflow: Workflow) -> bool:
-        """Whether the workflow ran on every question."""
-        return None not in self.scores(workflow)
+    def count(self, workflow: Workflow) -> int:
+        """Returns the number of questions on which the workflow ran."""
+        return sum(score is not None for score in self.scores(workflow))
 
     def mean(self, workflow: Workflow) -> float:
         """Returns the mean score over the questions on which the workflow ran; 0 if there are none."""

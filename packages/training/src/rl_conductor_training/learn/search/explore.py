@@ -28,6 +28,8 @@ MAX_FAILED_PROPOSALS = 2
 """Number of questions without a valid plan after which the planner is not asked again."""
 BATCH = 4
 """Number of further candidates that are tried together if budget is left."""
+MIN_ROWS = 0.5
+"""Share of the questions on which a workflow ran at least that the learners choose from."""
 REUSES = 3
 """Number of further workflows that are tried on a question that no workflow answered."""
 
@@ -127,15 +129,15 @@ async def _run_round(runner: Runner, samples: Sequence[Sample], workflows: Itera
 
 async def _screen(runner: Runner, samples: Sequence[Sample], workflows: Sequence[Workflow]) -> list[Workflow]:
     """Runs workflows only on the questions on which no other one is right; returns those that answer any of them."""
-    found: list[Workflow] = []
+    helpful: list[Workflow] = []
     for start in range(0, len(workflows), BATCH):
         batch = workflows[start : start + BATCH]
         table = score_table(runner, samples)
         unanswered = [sample for sample in samples if not table.right_rows(sample)]
         await _run_round(runner, unanswered, batch)
         table = score_table(runner, unanswered)
-        found += [workflow for workflow in batch if table.mean(workflow)]
-    return found
+        helpful += [workflow for workflow in batch if table.mean(workflow)]
+    return helpful
 
 
 async def explore_further(
@@ -171,8 +173,9 @@ def _end_exploration(
     is_complete: bool,
 ) -> Exploration:
     table = score_table(runner, order[: plan.rounds[-1].questions])
-    complete = [workflow for workflow in candidates if table.is_complete(workflow)]
-    portfolio = select_workflows(table, complete or candidates, plan.workflows)
+    # After a cut, the survivors of its round have most of their rows; what ran on few questions would take too many more.
+    frequent = [workflow for workflow in candidates if table.count(workflow) >= MIN_ROWS * len(table.samples)]
+    portfolio = select_workflows(table, frequent or candidates, plan.workflows)
     return Exploration(candidates, screened, portfolio, is_complete)
 
 
