@@ -80,7 +80,8 @@ async def test_a_request_unlike_the_learned_questions_is_planned() -> None:
     assert (await conductor.run("3 plus 3")).rounds[0].plan.source == "learned"
     plan = (await conductor.run("Good morning")).rounds[0].plan
     assert plan.source == "planner"
-    assert plan.errors == ("the request is unlike the questions of the learned workflows, so it is planned",)
+    assert plan.planned_because == "the request is unlike the questions of the learned workflows"
+    assert not plan.errors
     assert len(model.requests) == 1
     assert WorkflowSelector.model_validate_json(limited.model_dump_json()) == limited
 
@@ -103,7 +104,8 @@ async def test_a_learned_workflow_that_the_limits_forbid_is_replaced_by_a_plan()
     trace = await conductor.run("2 plus 2", limits=Limits(steps=1))
     plan = trace.rounds[0].plan
     assert (plan.source, trace.text) == ("planner", "4")
-    assert "the learned workflow is not used" in plan.errors[0]
+    assert plan.planned_because == "2 steps, but 1 to 1 are allowed"
+    assert not plan.errors
 
 
 def test_a_selector_needs_a_score_for_each_workflow_and_all_workers() -> None:

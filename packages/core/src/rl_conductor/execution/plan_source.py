@@ -34,6 +34,7 @@ class PlanSource:
 
     def __init__(self, state: RunState) -> None:
         self._state = state
+        self._planned_because = ""
 
     async def stream(
         self, execution: Execution, *, workflow: Workflow | None = None, interrupted: Round | None = None
@@ -99,13 +100,11 @@ class PlanSource:
         if state.selector is None or state.rounds:
             return None
         if not state.selector.includes(state.request) and state.may_plan:
-            state.dropped.append("the request is unlike the questions of the learned workflows, so it is planned")
+            self._planned_because = "the request is unlike the questions of the learned workflows"
             return None
         workflow = state.selector.select(state.request)
-        violations = space.violations(workflow)
-        if violations:
-            state.dropped.append(f"the learned workflow is not used: {'; '.join(violations)}")
-        return None if violations else workflow
+        self._planned_because = "; ".join(space.violations(workflow))
+        return None if self._planned_because else workflow
 
     async def _written_plan(self, execution: Execution, decision: RoutingDecision | None) -> PlanStream:
         """Streams the planner's plan, or the fallback if it wrote none."""
@@ -126,7 +125,7 @@ class PlanSource:
     def _with_fallback(self, record: PlanRecord, decision: RoutingDecision | None) -> PlanRecord:
         """Adds the router's decision, and the fallback workflow if the planner wrote no plan for the first round."""
         state = self._state
-        record = record.model_copy(update={"tier": decision})
+        record = record.model_copy(update={"tier": decision, "planned_because": self._planned_because})
         if record.source != "fallback":
             return record
         instead = "the answer before stands"

@@ -92,6 +92,8 @@ class PlanSummary(Value):
     """Changes to the plan as written, such as removed surplus steps."""
     errors: tuple[Text, ...] = ()
     """Why earlier samples were rejected."""
+    planned_because: Text = Field(default="", exclude_if=lambda reason: not reason)
+    """Why no learned workflow ran although there are some."""
     usage: Usage
     checks: tuple[GuardrailCheck, ...] = Field(default=(), exclude_if=lambda checks: not checks)
     """What guardrails said about the request."""
@@ -103,6 +105,7 @@ class PlanSummary(Value):
             tier=plan.tier,
             repairs=plan.repairs,
             errors=plan.errors,
+            planned_because=plan.planned_because,
             usage=total(call.usage for call in plan.calls),
             checks=plan.checks,
         )

@@ -188,6 +188,8 @@ class PlanRecord(Value):
     calls: tuple[Call, ...] = ()
     tier: RoutingDecision | None = None
     """The router's decision before planning; `None` without a router."""
+    planned_because: Text = Field(default="", exclude_if=lambda reason: not reason)
+    """Why no learned workflow ran although there are some."""
     checks: tuple[GuardrailCheck, ...] = Field(default=(), exclude_if=lambda checks: not checks)
     """What guardrails said about the request, before planning; their calls are among `calls`."""
 

@@ -173,7 +173,7 @@ def _end_exploration(
     is_complete: bool,
 ) -> Exploration:
     table = score_table(runner, order[: plan.rounds[-1].questions])
-    # After a cut, the survivors of its round have most of their rows; what ran on few questions would take too many more.
+    # After a cut, the survivors of its round have most of their rows; what ran on few questions would take more time.
     frequent = [workflow for workflow in candidates if table.count(workflow) >= MIN_ROWS * len(table.samples)]
     portfolio = select_workflows(table, frequent or candidates, plan.workflows)
     return Exploration(candidates, screened, portfolio, is_complete)
