@@ -18,6 +18,7 @@ from rl_conductor import (
     Limits,
     Planner,
     Policy,
+    PolicyError,
     ScriptedModel,
     Step,
     Worker,
@@ -29,8 +30,9 @@ from rl_conductor.config.learned_folder import write_conductor_folder
 from rl_conductor.planning.domain import Domain
 from rl_conductor.planning.features import LinearScore, text_features
 from rl_conductor.planning.selector import WorkflowSelector
+from rl_conductor.pool.pool_file import PlannerEntry
 from rl_conductor.replay import replay
-from rl_conductor.types import Message, Request
+from rl_conductor.types import Card, Message, Request
 from rl_conductor.workflow.example import PlanExample
 from rl_conductor.workflow.policy import DataRule
 
@@ -104,8 +106,65 @@ async def test_a_learned_workflow_that_the_limits_forbid_is_replaced_by_a_plan()
     trace = await conductor.run("2 plus 2", limits=Limits(steps=1))
     plan = trace.rounds[0].plan
     assert (plan.source, trace.text) == ("planner", "4")
-    assert plan.planned_because == "2 steps, but 1 to 1 are allowed"
+    assert plan.planned_because == "the learned workflow is not allowed: 2 steps, but 1 to 1 are allowed"
     assert not plan.errors
+
+
+def trained_planner(general: Planner) -> Planner:
+    """Plans with the model `trained`, but only requests like "2 plus 2"."""
+    trained = ScriptedModel("model_id = [0]\nsubtasks = ['Add.']\naccess_list = [[]]", name="trained")
+    return Planner(model=trained, domain=domain("2 plus 2"), general=general)
+
+
+async def test_a_trained_planner_leaves_requests_of_other_kinds_to_the_general_one() -> None:
+    general = planner()
+    conductor = Conductor(trained_planner(Planner(model=general)), pool())
+    assert (await conductor.run("3 plus 3")).planner == "scripted:trained"
+    assert not general.requests
+    trace = await conductor.run("Good morning")
+    plan = trace.rounds[0].plan
+    assert (trace.planner, plan.source) == ("scripted:planner", "planner")
+    assert plan.planned_because == "the request is unlike the questions that scripted:trained was trained on"
+    assert (await replay(trace)).rounds[0].plan.workflow == plan.workflow
+
+
+def test_the_policy_of_a_conductor_is_checked_for_both_planners() -> None:
+    general = Planner(model=planner())
+    local = Card(name="planner", tags=frozenset({"local"}))
+    rule = DataRule(tags=frozenset({"local"}))
+    with pytest.raises(PolicyError, match="the planner scripted:planner may not see this request"):
+        Conductor(
+            replace(trained_planner(general), card=local),
+            pool(frozenset({"local"})),
+            policy=Policy(data_class="private", data_rules={"private": rule}),
+        )
+
+
+def test_a_planner_with_a_domain_needs_a_general_one() -> None:
+    with pytest.raises(ConfigError, match="general is missing"):
+        Planner(model=planner(), domain=domain("2 plus 2"))
+
+
+def test_wrapping_the_models_of_a_planner_includes_the_general_one() -> None:
+    wrapped = trained_planner(Planner(model=planner())).wrap_models(lambda model: ScriptedModel("", name="new"))
+    assert [each.model.name for each in wrapped.planners] == ["scripted:new", "scripted:new"]
+
+
+async def test_a_folder_restores_the_domain_of_a_trained_planner(tmp_path: Path) -> None:
+    entry = PlannerEntry(model="openai:trained", options={"base_url": "http://127.0.0.1:9"})
+    write_conductor_folder(
+        tmp_path,
+        method="weights",
+        pool=pool(),
+        planner=Planner(model=planner()),
+        weights=entry,
+        domain=domain("2 plus 2"),
+    )
+    loaded = Conductor.load(tmp_path, pool=pool())
+    assert loaded.planner.domain == domain("2 plus 2")
+    assert [each.model.name for each in loaded.planner.planners] == ["openai:trained", "scripted:scripted"]
+    own = Conductor.load(tmp_path, pool=pool(), planner=Planner(model=planner()))
+    assert own.planner.domain is None
 
 
 def test_a_selector_needs_a_score_for_each_workflow_and_all_workers() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from rl_conductor import Step, Workflow
 from rl_conductor.planning.selector import WorkflowSelector
 from rl_conductor.types import Message, Request
-from rl_conductor_training.learn.domain.training import ordinary_requests, train_domain, with_domain
+from rl_conductor_training.learn.domain.training import has_chains, ordinary_requests, task_domain, train_domain
 from rl_conductor_training.tasks.composite.questions import composite
 from rl_conductor_training.tasks.groups import group_of
 
@@ -26,7 +26,7 @@ def test_ordinary_requests_are_many_and_different() -> None:
 
 
 def test_questions_of_other_templates_are_included_and_ordinary_requests_are_not() -> None:
-    domain = train_domain([sample.question for sample in TASK.samples], list(GROUPS.values()))
+    domain = task_domain(TASK.samples, GROUPS)
     assert all(domain.includes(ask(sample.question)) for sample in TASK.samples)
     others = composite("heldout", size=36).samples
     assert sum(domain.includes(ask(sample.question)) for sample in others) == len(others)
@@ -43,8 +43,6 @@ def test_a_domain_like_ordinary_requests_still_includes_its_own_questions() -> N
     assert domain.accepted > 0.9
 
 
-def test_only_workflows_of_several_steps_have_a_domain() -> None:
-    chain = with_domain(WorkflowSelector(workflows=(CHAIN,)), TASK.samples, GROUPS)
-    assert chain.domain is not None
-    single = with_domain(WorkflowSelector(workflows=(SINGLE,)), TASK.samples, GROUPS)
-    assert single.domain is None
+def test_only_workflows_of_several_steps_need_a_domain() -> None:
+    assert has_chains(WorkflowSelector(workflows=(CHAIN,)))
+    assert not has_chains(WorkflowSelector(workflows=(SINGLE,)))

@@ -11,11 +11,14 @@ from rl_conductor import Conductor, ConfigError
 from rl_conductor._internal.sync import run_sync
 from rl_conductor.config.learned_folder import read_conductor_file, write_conductor_folder
 from rl_conductor.pool.pool_file import PlannerEntry
+from rl_conductor.types import Message, Request
 from rl_conductor_training.learn import LearnSettings, PlannerWeights
 from rl_conductor_training.learn import learn as run_learn
+from rl_conductor_training.learn.data import split_task
 from rl_conductor_training.learn.learners.base import Learner, SearchNeeds
 from rl_conductor_training.learn.learners.fixed import BestSingle
 from rl_conductor_training.learn.learners.instructions import EvolvedInstructions
+from rl_conductor_training.learn.workspace import open_workspace
 from rl_conductor_training.spending import CostEstimate
 from training.learn.skills import build_planner, build_pool, build_task
 
@@ -96,3 +99,27 @@ def test_a_trained_planner_is_stored_with_its_adapter_relative_to_the_folder(tmp
     assert (loaded.limits.steps, loaded.access, planner.instructions) == (3, "positional", 'Say "please".')
     own = Conductor.load(tmp_path / "moved", pool=build_pool(), planner=build_planner())
     assert own.planner.model.name == "scripted:planner"
+
+
+class Trained(BestSingle):
+    """Stands for a finished training."""
+
+    planner_entry = PlannerEntry(model="openai:trained", options={"base_url": "http://127.0.0.1:9"}, examples=0)
+
+    def apply(self, conductor: Conductor) -> Conductor:
+        return conductor
+
+
+async def test_a_trained_planner_plans_only_requests_like_the_questions_of_its_task(tmp_path: Path) -> None:
+    task = build_task()
+    record = await run_learn(task, build_pool(), planner=build_planner(), out=tmp_path / "record")
+    data = split_task(task, seed=0, opening_file=tmp_path / "heldout.json")
+    open_workspace(build_pool(), build_planner(), tmp_path).write(record, Trained(), data)
+    planner = Conductor.load(tmp_path, pool=build_pool()).planner
+
+    def model_for(question: str) -> str:
+        return planner.for_request(Request(messages=(Message.user(question),))).model.name
+
+    assert {model_for(sample.question) for sample in task.samples} == {"openai:trained"}
+    assert model_for("Spell backwards the population of the city of Turin.") == "openai:trained"
+    assert model_for("hi, can you translate this letter?") == "scripted:atlas"

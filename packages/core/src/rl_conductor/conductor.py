@@ -365,8 +365,8 @@ class Conductor:
         if not self._closing:  # a conductor may be a worker in its own pool
             self._closing = True
             try:
-                models = (self.planner.model, *(worker.model for worker in self.pool.values()))
-                await close_all((*models, *self.guardrails))
+                planners = [planner.model for planner in self.planner.planners]
+                await close_all((*planners, *(worker.model for worker in self.pool.values()), *self.guardrails))
             finally:
                 self._closing = False
 

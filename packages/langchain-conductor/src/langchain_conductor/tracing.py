@@ -195,7 +195,7 @@ def trace_pool(pool: WorkerPool) -> WorkerPool:
 
 def trace_planner(planner: Planner) -> Planner:
     """Traces the calls of the planner."""
-    return replace(planner, model=trace_model(planner.model, "planner"))
+    return planner.wrap_models(lambda model: trace_model(model, "planner"))
 
 
 # --------------------------------------------------------------------------------------------- runs

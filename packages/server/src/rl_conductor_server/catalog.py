@@ -59,9 +59,10 @@ class ServedModel:
     def fingerprint(self) -> str:
         """A hash of everything that affects its answers: code, prompts, limits, planner, pool, guardrails."""
         conductor = self.conductor
-        planner = conductor.planner
-        parts = [package_version(), prompt_version(), conductor.limits.model_dump_json(), planner.model.name]
-        parts += [conductor.access, planner.setup.model_dump_json(exclude={"can"})]  # `can` may be detected later
+        parts = [package_version(), prompt_version(), conductor.limits.model_dump_json(), conductor.access]
+        for planner in conductor.planner.planners:
+            parts += [planner.model.name, planner.setup.model_dump_json(exclude={"can"})]  # `can` may be detected later
+            parts += [planner.domain.model_dump_json()] if planner.domain else []
         parts += [conductor.tiers.sha256] if conductor.tiers else []
         parts += [conductor.selector.model_dump_json()] if conductor.selector else []
         parts += [

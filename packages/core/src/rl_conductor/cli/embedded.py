@@ -25,7 +25,7 @@ def prepare_models(conductor: Conductor, discovered: DiscoveredPool, *, runs: bo
     """
     if discovered.embedded and not quiet:
         _introduce(discovered, console.stderr())
-    models = [conductor.planner.model]
+    models = [planner.model for planner in conductor.planner.planners]
     if runs:
         policy = conductor.policy
         models += [worker.model for worker in conductor.pool.values() if not policy.forbidden_because(worker.card)]

@@ -15,6 +15,7 @@ from rl_conductor.config.learned_folder import (
     apply_conductor_file,
     describe_workers,
     read_conductor_file,
+    trained_planner,
 )
 from rl_conductor.config.profiles import Profile
 from rl_conductor.errors import ConfigError
@@ -176,10 +177,10 @@ def load_folder(
         assert content.pool is not None
         discovered = from_file(read_pool_file(content.pool), f"using {source}")
         discovered = replace(discovered, planner=planner or discovered.planner)
-    if content.weights is not None and own_planner is None:
-        entry = content.weights
-        limits = discovered.limits.model_copy(update={"steps": entry.steps})
-        discovered = replace(discovered, planner=Planner.from_entry(entry), limits=limits, access=entry.access)
+    trained = None if own_planner else trained_planner(content, discovered.planner)
+    if content.weights is not None and trained is not None:
+        limits = discovered.limits.model_copy(update={"steps": content.weights.steps})
+        discovered = replace(discovered, planner=trained, limits=limits, access=content.weights.access)
     planner, selector = apply_conductor_file(content, discovered.planner, discovered.pool, source)
     described = describe_workers(discovered.pool, content.descriptions)
     return replace(discovered, pool=described, planner=planner, selector=selector)

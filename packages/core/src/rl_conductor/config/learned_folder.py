@@ -18,6 +18,7 @@ from rl_conductor._internal.jsonl import read_lines, read_value, write_lines, wr
 from rl_conductor._internal.toml import read_toml
 from rl_conductor.errors import ConfigError
 from rl_conductor.execution.prompt_version import prompt_version
+from rl_conductor.planning.domain import Domain
 from rl_conductor.planning.planner import Planner
 from rl_conductor.planning.selector import WorkflowSelector
 from rl_conductor.pool.pool import WorkerPool
@@ -30,6 +31,7 @@ log = logging.getLogger("rl_conductor")
 CONDUCTOR_FILE = "conductor.toml"
 SELECTOR_FILE = "selector.json"
 EXAMPLES_FILE = "examples.jsonl"
+DOMAIN_FILE = "domain.json"
 ADAPTER_OPTIONS = ("adapter", "lora")
 """Options of a trained planner that are paths relative to the folder."""
 
@@ -56,6 +58,8 @@ class ConductorFile(BaseModel):
     """File with the fixed workflow, or the classifier among workflows, relative to the folder."""
     weights: PlannerEntry | None = None
     """The trained planner, which replaces that of the pool file; its adapter is relative to the folder."""
+    domain: Path | None = None
+    """File with the domain of the trained planner, relative to the folder; the pool file's plans other requests."""
     prompts: str = ""
     """Version of the prompt templates at the time of learning."""
     workers: dict[str, str] = Field(default_factory=dict)
@@ -93,6 +97,7 @@ def write_conductor_folder(
     instructions: str = "",
     descriptions: Mapping[str, str] | None = None,
     weights: PlannerEntry | None = None,
+    domain: Domain | None = None,
 ) -> None:
     """Writes `conductor.toml` and the files that it names; the planner's own examples are among them.
 
@@ -102,7 +107,8 @@ def write_conductor_folder(
         ConfigError: a file can't be written.
     """
     examples = () if isinstance(planner.examples, int) else planner.examples
-    write_value(folder / SELECTOR_FILE, selector) if selector else (folder / SELECTOR_FILE).unlink(missing_ok=True)
+    for name, value in ((SELECTOR_FILE, selector), (DOMAIN_FILE, domain)):
+        write_value(folder / name, value) if value else (folder / name).unlink(missing_ok=True)
     write_lines(folder / EXAMPLES_FILE, examples) if examples else (folder / EXAMPLES_FILE).unlink(missing_ok=True)
     lines = ["# Written by rl-conductor learn.", "format = 1", f"method = {_quote(method)}"]
     if pool_file is not None:
@@ -112,6 +118,7 @@ def write_conductor_folder(
         lines.append(f"instructions = {_quote(instructions)}")
     lines += [f"selector = {_quote(SELECTOR_FILE)}"] if selector else []
     lines += [f"examples = {_quote(EXAMPLES_FILE)}"] if examples else []
+    lines += [f"domain = {_quote(DOMAIN_FILE)}"] if domain else []
     lines += [f"prompts = {_quote(prompt_version())}", "", "[workers]"]
     lines += [f"{_quote(name)} = {_quote(fingerprint_worker(worker))}" for name, worker in pool.items()]
     if descriptions:
@@ -167,13 +174,27 @@ def read_conductor_file(folder: Path) -> ConductorFile:
         )
     content = read_toml(folder / CONDUCTOR_FILE, ConductorFile, "conductor file")
     changes: dict[str, Any] = {
-        name: folder / path for name in ("pool", "examples", "selector") if (path := getattr(content, name))
+        name: folder / path for name in ("pool", "examples", "selector", "domain") if (path := getattr(content, name))
     }
     if content.weights is not None:
         options = content.weights.options
         paths = {name: str(folder / options[name]) for name in ADAPTER_OPTIONS if name in options}
         changes["weights"] = content.weights.model_copy(update={"options": options | paths})
     return content.model_copy(update=changes)
+
+
+def trained_planner(content: ConductorFile, general: Planner) -> Planner | None:
+    """Returns the trained planner, which leaves requests outside of its domain to `general`; `None` without one.
+
+    Raises:
+        ConfigError: the model does not exist, or the domain's file can't be read.
+    """
+    if content.weights is None:
+        return None
+    planner = Planner.from_entry(content.weights)
+    if content.domain is None:
+        return planner
+    return replace(planner, domain=read_value(content.domain, Domain), general=general)
 
 
 def apply_conductor_file(

@@ -34,7 +34,7 @@ class PlanSource:
 
     def __init__(self, state: RunState) -> None:
         self._state = state
-        self._planned_because = ""
+        self._planned_because = state.planner_because
 
     async def stream(
         self, execution: Execution, *, workflow: Workflow | None = None, interrupted: Round | None = None
@@ -103,8 +103,10 @@ class PlanSource:
             self._planned_because = "the request is unlike the questions of the learned workflows"
             return None
         workflow = state.selector.select(state.request)
-        self._planned_because = "; ".join(space.violations(workflow))
-        return None if self._planned_because else workflow
+        violations = space.violations(workflow)
+        if violations:
+            self._planned_because = f"the learned workflow is not allowed: {'; '.join(violations)}"
+        return None if violations else workflow
 
     async def _written_plan(self, execution: Execution, decision: RoutingDecision | None) -> PlanStream:
         """Streams the planner's plan, or the fallback if it wrote none."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import cached_property, lru_cache
 
@@ -63,6 +63,8 @@ class RunState:
     rounds: list[Round] = field(default_factory=list)
     streamed_text: str = ""
     """The part of the answer that was passed on while it was generated."""
+    planner_because: str = ""
+    """Why the conductor's trained planner leaves the request to its general one; empty if it doesn't."""
     dropped: list[str] = field(default_factory=list)
     """Why parts of an interrupted run are not reused; recorded as errors of the next plan."""
 
@@ -81,6 +83,14 @@ class RunState:
         self.created = datetime.now(UTC)
         self.context.charge_previous(call for round_ in self.previous_rounds for call in round_.calls)
         self.rounds.extend(self.previous_rounds)
+        if self.planner.domain is not None and self.request.messages:
+            self._choose_planner()
+
+    def _choose_planner(self) -> None:
+        planner = self.planner.for_request(self.request)
+        if planner is not self.planner:
+            self.planner_because = f"the request is unlike the questions that {self.planner.model.name} was trained on"
+            self.planner = planner
 
     def info(self, conductor: str) -> RunInfo:
         """Describes the run to observers; `conductor` is the conductor's name."""
@@ -207,6 +217,8 @@ class RunState:
         self.check()
         with suppress(ConfigError):  # rules that contradict one another: a run falls back and says why
             self.planner.response_format(self.space())
+        if self.planner.general is not None:
+            replace(self, planner=self.planner.general).check_setup()
 
     def check_guardrail_access(self) -> None:
         """Raises `PolicyError` unless the policy lets every guardrail's model read the request."""

@@ -26,6 +26,7 @@ from rl_conductor.plan_text.grammar import GrammarTooLarge, constraint, relaxed_
 from rl_conductor.plan_text.lenient_json import CLOSED, UNENDED
 from rl_conductor.plan_text.parser import completed_steps, parse
 from rl_conductor.planning.card_ranking import offered_space
+from rl_conductor.planning.domain import Domain
 from rl_conductor.planning.plan_stream import PlanItem, PlanRequest, PlanStream, ReadyStep, read_plan
 from rl_conductor.planning.prompts import Rejection, Wording, planner_messages, rejection_messages
 from rl_conductor.pool.pool_file import PlannerEntry
@@ -74,6 +75,15 @@ class Planner:
     """Seconds for one sample."""
     card: Card = field(default_factory=lambda: Card(name="planner"))
     """Checked against the policy's data rules, because the planner reads the user's conversation, too."""
+    domain: Domain | None = None
+    """Recognises the requests that a trained planner was trained for; `general` plans the others."""
+    general: Planner | None = None
+    """The planner of requests outside of `domain`."""
+
+    def __post_init__(self) -> None:
+        if (self.domain is None) != (self.general is None):
+            missing = "general" if self.general is None else "domain"
+            raise ConfigError(f"a planner has both a domain and a general planner, or neither: {missing} is missing")
 
     @classmethod
     def of(cls, planner: Self | Model | str) -> Self:
@@ -104,6 +114,21 @@ class Planner:
             sampling=Sampling(max_tokens=entry.max_tokens, temperature=entry.temperature),
             card=Card(name="planner", tags=entry.tags, region=entry.region),
         )
+
+    def for_request(self, request: Request) -> Planner:
+        """Returns the planner of a request: this one, or `general` if the request is outside of `domain`."""
+        if self.domain is None or self.general is None or self.domain.includes(request):
+            return self
+        return self.general.for_request(request)
+
+    @property
+    def planners(self) -> tuple[Planner, ...]:
+        """All planners that may plan a request: this one, and `general`."""
+        return (self, *(self.general.planners if self.general else ()))
+
+    def wrap_models(self, wrap: Callable[[Model], Model]) -> Planner:
+        """Returns a copy with each model replaced by `wrap(model)`."""
+        return replace(self, model=wrap(self.model), general=self.general and self.general.wrap_models(wrap))
 
     @cached_property
     def setup(self) -> PlannerSetup:

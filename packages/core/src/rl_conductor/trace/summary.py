@@ -93,7 +93,7 @@ class PlanSummary(Value):
     errors: tuple[Text, ...] = ()
     """Why earlier samples were rejected."""
     planned_because: Text = Field(default="", exclude_if=lambda reason: not reason)
-    """Why no learned workflow ran although there are some."""
+    """Why no learned workflow ran, or why the trained planner left the request to the general one."""
     usage: Usage
     checks: tuple[GuardrailCheck, ...] = Field(default=(), exclude_if=lambda checks: not checks)
     """What guardrails said about the request."""

@@ -189,7 +189,7 @@ class PlanRecord(Value):
     tier: RoutingDecision | None = None
     """The router's decision before planning; `None` without a router."""
     planned_because: Text = Field(default="", exclude_if=lambda reason: not reason)
-    """Why no learned workflow ran although there are some."""
+    """Why no learned workflow ran, or why the trained planner left the request to the general one."""
     checks: tuple[GuardrailCheck, ...] = Field(default=(), exclude_if=lambda checks: not checks)
     """What guardrails said about the request, before planning; their calls are among `calls`."""
 

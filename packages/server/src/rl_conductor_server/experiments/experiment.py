@@ -124,8 +124,8 @@ def _build_experiment(name: str, entry: RouteEntry, catalog: ModelCatalog) -> Ex
 def _check_prices(experiment: Experiment) -> None:
     """Raise `ConfigError` if the price of a model is unknown: a budget in dollars would refuse every shadow run."""
     for served in filter(None, (experiment.baseline, experiment.conductor, experiment.judge)):
-        conductor = served.conductor
-        for model in (conductor.planner.model, *(worker.model for worker in conductor.pool.values())):
+        planners = [planner.model for planner in served.conductor.planner.planners]
+        for model in (*planners, *(worker.model for worker in served.conductor.pool.values())):
             if model.price is None:
                 raise ConfigError(
                     f"routes.{experiment.name}.shadow.usd can't be enforced because the price of {model.name} is "

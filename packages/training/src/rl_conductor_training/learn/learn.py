@@ -8,10 +8,8 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 
-from rl_conductor._internal.jsonl import write_value
 from rl_conductor._internal.version import package_version
 from rl_conductor.calls.budget import Amount
-from rl_conductor.config.learned_folder import write_conductor_folder
 from rl_conductor.errors import LimitError
 from rl_conductor.models.cached import stored_usage
 from rl_conductor.planning.planner import Planner
@@ -20,7 +18,6 @@ from rl_conductor.types import total
 from rl_conductor.workflow.limits import Limits
 from rl_conductor_training.bench.results import fingerprint
 from rl_conductor_training.learn.data import split_task
-from rl_conductor_training.learn.domain.training import with_domain
 from rl_conductor_training.learn.estimate import add_search, estimate_cost
 from rl_conductor_training.learn.experience import Experience, ExperienceRow
 from rl_conductor_training.learn.gate import Gate, measure_room
@@ -31,7 +28,6 @@ from rl_conductor_training.learn.production.rows import add_production_rows, lik
 from rl_conductor_training.learn.production.stored_runs import RatedWorkflow
 from rl_conductor_training.learn.prove import BASELINES
 from rl_conductor_training.learn.record import LearnRecord, Proof, ValidationResult
-from rl_conductor_training.learn.report import write_report
 from rl_conductor_training.learn.runner import Runner, SharedBudget
 from rl_conductor_training.learn.search.candidates import build_candidates, describe, descriptions, single_workers
 from rl_conductor_training.learn.search.costs import Cost, measure_costs
@@ -202,7 +198,8 @@ class _LearnRun:
             self._begin("proving on held-out questions", 1.0)
             findings.proof = await prove(self.runner, self.data, learners, lessons, self.notes)
         record = self._record(findings)
-        self._write(record, learners)
+        recommended = next((learner for learner in learners if learner.name == record.recommended), None)
+        self.workspace.write(record, recommended, self.data)
         return record
 
     async def _plan_search(self) -> Search:
@@ -378,23 +375,3 @@ class _LearnRun:
             usd=spending.usd,
             seconds=self.budget.elapsed,
         )
-
-    def _write(self, record: LearnRecord, learners: list[Learner]) -> None:
-        """Writes the conductor of the recommended system, the record and the report."""
-        workspace = self.workspace
-        recommended = next((learner for learner in learners if learner.name == record.recommended), None)
-        conductor = workspace.conductor if recommended is None else recommended.apply(workspace.conductor)
-        selector = conductor.selector and with_domain(conductor.selector, self.data.task.samples, self.data.groups)
-        write_conductor_folder(
-            workspace.folder,
-            method=record.recommended,
-            pool=workspace.conductor.pool,
-            planner=conductor.planner,
-            selector=selector,
-            pool_file=workspace.pool_file,
-            instructions=getattr(recommended, "instructions", ""),
-            descriptions=getattr(recommended, "descriptions", {}),
-            weights=getattr(recommended, "planner_entry", None),
-        )
-        write_value(workspace.folder / "record.json", record)
-        write_report(record, workspace.folder / "report.html")

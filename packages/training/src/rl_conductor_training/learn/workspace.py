@@ -6,9 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from rl_conductor._internal.jsonl import write_value
 from rl_conductor.agents import DelegatingModel
 from rl_conductor.conductor import Conductor
 from rl_conductor.config.discovery import from_file
+from rl_conductor.config.learned_folder import write_conductor_folder
 from rl_conductor.models import Model
 from rl_conductor.models.cached import CachedModel
 from rl_conductor.planning.planner import Planner
@@ -16,7 +18,12 @@ from rl_conductor.pool.pool import AnyWorker, WorkerPool
 from rl_conductor.pool.pool_file import read_pool_file
 from rl_conductor.pool.worker import Worker
 from rl_conductor.workflow.workflow import AccessMode
+from rl_conductor_training.learn.data import LearnData
+from rl_conductor_training.learn.domain.training import has_chains, task_domain
 from rl_conductor_training.learn.experience import fingerprint_workers
+from rl_conductor_training.learn.learners.base import Learner
+from rl_conductor_training.learn.record import LearnRecord
+from rl_conductor_training.learn.report import write_report
 from rl_conductor_training.learn.runner import add_call_seconds
 from rl_conductor_training.workers.compact import CompactModel
 from rl_conductor_training.workers.source import cache_version
@@ -35,6 +42,32 @@ class Workspace:
     conductor: Conductor
     workers: Mapping[str, str]
     """Fingerprints of the workers."""
+
+    def write(self, record: LearnRecord, learner: Learner | None, data: LearnData) -> None:
+        """Writes the conductor of the recommended learner, the record and the report.
+
+        Learned workflows of several steps and trained planners get the domain of the task's questions.
+        """
+        conductor = self.conductor if learner is None else learner.apply(self.conductor)
+        weights = getattr(learner, "planner_entry", None)
+        selector = conductor.selector
+        domain = None
+        if weights is not None or (selector is not None and has_chains(selector)):
+            domain = task_domain(data.task.samples, data.groups)
+        write_conductor_folder(
+            self.folder,
+            method=record.recommended,
+            pool=self.conductor.pool,
+            planner=conductor.planner,
+            selector=selector and selector.model_copy(update={"domain": domain}),
+            pool_file=self.pool_file,
+            instructions=getattr(learner, "instructions", ""),
+            descriptions=getattr(learner, "descriptions", {}),
+            weights=weights,
+            domain=weights and domain,
+        )
+        write_value(self.folder / "record.json", record)
+        write_report(record, self.folder / "report.html")
 
 
 def open_workspace(pool: Pool, planner: Planner | None, folder: Path) -> Workspace:

@@ -251,7 +251,7 @@ def _plan_lines(plan: PlanRecord) -> Iterator[str]:
         f", after {counted(len(plan.errors), 'rejected plan')}" if plan.source == "planner" and plan.errors else ""
     )
     if plan.planned_because:
-        yield f"no learned workflow: {plan.planned_because}"
+        yield f"reason: {plan.planned_because}"
     yield f"{SOURCES[plan.source]}: {counted(len(plan.workflow.steps), 'step')}{rejections}"
     for number, step in enumerate(plan.workflow.steps, 1):
         reads = ", ".join(str(source + 1) for source in sorted(step.access))

@@ -121,7 +121,7 @@ def instrument_pool(discovered: DiscoveredPool) -> DiscoveredPool:
 
 
 def _instrument_planner(planner: Planner) -> Planner:
-    return replace(planner, model=InstrumentedModel(planner.model, span="plan", tags={}))
+    return planner.wrap_models(lambda model: InstrumentedModel(model, span="plan", tags={}))
 
 
 class InstrumentedModel(WrapperModel):

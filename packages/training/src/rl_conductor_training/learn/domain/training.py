@@ -1,4 +1,4 @@
-"""Trains the domain of learned workflows: a logistic regression of the task's questions against ordinary requests."""
+"""Trains the domain of a learned conductor: a logistic regression of the task's questions against ordinary requests."""
 
 from __future__ import annotations
 
@@ -28,18 +28,19 @@ def ordinary_requests() -> list[str]:
     return text.splitlines()
 
 
-def with_domain(selector: WorkflowSelector, samples: Sequence[Sample], groups: Mapping[str, str]) -> WorkflowSelector:
-    """Returns the selector with the domain of these questions; a single worker is for all requests.
+def has_chains(selector: WorkflowSelector) -> bool:
+    """Returns whether the workflows need a domain: a single worker is for all requests."""
+    return any(len(workflow.steps) > 1 for workflow in selector.workflows)
+
+
+def task_domain(samples: Sequence[Sample], groups: Mapping[str, str]) -> Domain:
+    """Trains the domain of a task.
 
     Args:
-        selector: the learned workflows.
         samples: all questions of the task; their answers are not used.
         groups: the group of each question by its id.
     """
-    if all(len(workflow.steps) == 1 for workflow in selector.workflows):
-        return selector
-    domain = train_domain([sample.question for sample in samples], [groups[sample.id] for sample in samples])
-    return selector.model_copy(update={"domain": domain})
+    return train_domain([sample.question for sample in samples], [groups[sample.id] for sample in samples])
 
 
 def train_domain(questions: Sequence[str], groups: Sequence[str]) -> Domain:
