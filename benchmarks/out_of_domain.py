@@ -23,7 +23,8 @@ from rl_conductor_training.tasks.composite.questions import composite
 from rl_conductor_training.tasks.groups import group_of
 
 ROOT = Path(__file__).parents[1]
-ORDINARY = (Path(__file__).parent / "out_of_domain.txt").read_text("utf-8").splitlines()
+REQUESTS = (Path(__file__).parent / "out_of_domain.txt").read_text("utf-8").splitlines()
+ORDINARY = [line.partition(": ")[2] for line in REQUESTS]  # after the kind of request
 TRAINING_SHARE = 0.7
 SEEDS = range(5)
 

@@ -52,12 +52,14 @@ _MODULES = {
 }
 
 
-def __getattr__(name: str) -> Any:
-    if name not in _MODULES:
-        raise AttributeError(f"module 'langchain_conductor' has no attribute {name!r}")
-    value = getattr(import_module(f"langchain_conductor.{_MODULES[name]}"), name)
-    globals()[name] = value
-    return value
+if not TYPE_CHECKING:  # else every name would pass type checks
+
+    def __getattr__(name: str) -> Any:
+        if name not in _MODULES:
+            raise AttributeError(f"module 'langchain_conductor' has no attribute {name!r}")
+        value = getattr(import_module(f"langchain_conductor.{_MODULES[name]}"), name)
+        globals()[name] = value
+        return value
 
 
 def __dir__() -> list[str]:
