@@ -161,9 +161,8 @@ def learn(
       rl-conductor learn --from-runs runs.jsonl --pool pool.toml --out support-conductor
       rl-conductor learn --from-runs new.jsonl --update --judge openai:gpt-5 --pool pool.toml --out support-conductor
     """
-    run_options = {"--judge": judge, "--feedback-key": feedback_key, "--update": update}
+    run_options = {"judge": judge, "feedback_key": feedback_key, "update": update}
     _check_source(task, heldout, from_runs, [name for name, value in run_options.items() if value])
-    logging.getLogger("rl_conductor.run").propagate = False  # failures are rows of the table
     limits = Limits(usd=usd, tokens=tokens, seconds=None if minutes is None else minutes * 60)
     _fetch_weights(pool)
     progress = _Progress(limits)
@@ -174,10 +173,7 @@ def learn(
         "on_estimate": partial(_show_estimate, is_all=estimate_only),
         "on_progress": progress.update,
     }
-    if from_runs is None:
-        options["heldout"] = None if heldout is None else _task_name(heldout)
-    else:
-        options |= {"judge": judge, "feedback_key": feedback_key, "update": update}
+    options |= {"heldout": heldout and _task_name(heldout)} if from_runs is None else run_options
     with progress.show(out):
         record = asyncio.run(_run(_task_name(task), from_runs, pool, options))
     print_record(record, out)
@@ -234,7 +230,8 @@ def _check_source(task: str | None, heldout: str | None, from_runs: Path | None,
     if task is None and heldout is not None:
         raise ConfigError("--heldout belongs to a TASK; questions of --from-runs FILE are split by themselves")
     if from_runs is None and run_options:
-        raise ConfigError(f"{run_options[0]} belongs to --from-runs FILE; leave it out, or name the file")
+        option = f"--{run_options[0].replace('_', '-')}"
+        raise ConfigError(f"{option} belongs to --from-runs FILE; leave it out, or name the file")
 
 
 def _fetch_weights(pool: Path) -> None:
@@ -309,6 +306,7 @@ class _Progress:
             typer.Exit: on Ctrl-C.
         """
         error = console.stderr()
+        logging.getLogger("rl_conductor.run").propagate = False  # failures are rows of the table
         try:
             if error.is_terminal:
                 with Live(self.text, console=error, transient=True, refresh_per_second=4) as self.live:
