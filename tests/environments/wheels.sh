@@ -23,9 +23,10 @@ rm .venv-wheels/dist/verifiers_conductor-*
 question=$(sed -n 's/^\.venv\/bin\/rl-conductor ask "\(.*\)"$/\1/p' README.md | head -1)
 [ -n "$question" ]
 
-# The wheels, of the core with the extra that its first command needs.
+# The wheels, and the core with the extra that its first command needs: older releases of pip want it without, too.
 install() {
-    set -- "$1" $(ls .venv-wheels/dist/*.whl | sed '/\/rl_conductor-/s/$/[local]/')
+    core=$(ls .venv-wheels/dist/rl_conductor-*.whl)
+    set -- "$1" "$core[local]" .venv-wheels/dist/*.whl
     environment=$1
     shift
     if [ "${INSTALLER:-uv}" = pip ]; then

@@ -94,6 +94,15 @@ async def test_more_candidates_are_screened_on_the_questions_that_no_other_one_a
         assert result.select_others(case.candidates)[-11:] == failures
 
 
+async def test_what_an_earlier_search_screened_is_kept_again(tmp_path: Path) -> None:
+    plan = ONLY_SINGLES.model_copy(update={"screened": 12})
+    async with opened_case(tmp_path, Limits()) as case:
+        first = await case.explore(plan)
+        again = await case.explore(plan)
+        assert again.candidates == first.candidates
+        assert again.portfolio == first.portfolio
+
+
 async def test_a_batch_that_the_budget_cuts_off_is_not_compared(tmp_path: Path) -> None:
     planned = 3 * 8
     async with opened_case(tmp_path, Limits(calls=planned + 5)) as case:

@@ -14,6 +14,8 @@ from rl_conductor_training.learn.search.candidates import describe
 
 MIN_GROUPS = 6
 """Minimum number of groups of questions from which something is concluded."""
+MIN_GAIN = 0.05
+"""Minimum share of further right answers of a fixed workflow for which it is proved on held-out questions."""
 
 
 class Interval(Value):
@@ -57,9 +59,10 @@ class Gate(Value):
     def fixed_is_better(self) -> bool:
         """Whether the best fixed workflow seems to answer more than the best single worker.
 
-        It was selected on the same questions, so only the held-out questions can show it.
+        It was selected on the same questions, so only the held-out questions can show it; they are worth opening also
+        where a few groups of questions leave a wide interval.
         """
-        return self.fixed_over_single.low > 0 and self.fixed_over_single.groups >= MIN_GROUPS
+        return self.fixed_over_single.value >= MIN_GAIN and self.fixed_over_single.groups >= MIN_GROUPS
 
 
 def grouped_interval(values: Sequence[float], groups: Sequence[str], *, seed: int = 0) -> Interval:
@@ -153,7 +156,7 @@ def _reason(room: Interval, gain: Interval, oracle: Interval, *, is_open: bool, 
         )
     if oracle.value == 0:
         return "there is nothing to learn: no workflow answered any question"
-    if gain.low > 0:
+    if gain.value >= MIN_GAIN:
         return (
             f"one workflow for all questions is enough: choosing among workflows for each question adds "
             f"{room.value:.0%} (95 % interval {room.low:.0%} to {room.high:.0%})"

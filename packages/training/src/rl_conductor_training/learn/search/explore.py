@@ -108,7 +108,7 @@ async def explore(
     screened = list(candidates[first.candidates : first.candidates + plan.screened])
     candidates = list(candidates[: first.candidates])
     await _run_round(runner, order[: first.questions], dict.fromkeys([*singles, *candidates]))
-    candidates += await _screen(runner, order[: first.questions], screened)
+    candidates += await _screen(runner, order[: first.questions], [*singles, *candidates], screened)
     survivors, covered = candidates, first.questions
     for row in rounds:
         if row.candidates < len(survivors):
@@ -127,13 +127,16 @@ async def _run_round(runner: Runner, samples: Sequence[Sample], workflows: Itera
     await runner.run_workflows((sample, workflow) for sample in samples for workflow in workflows)
 
 
-async def _screen(runner: Runner, samples: Sequence[Sample], workflows: Sequence[Workflow]) -> list[Workflow]:
-    """Runs workflows only on the questions on which no other one is right; returns those that answer any of them."""
+async def _screen(
+    runner: Runner, samples: Sequence[Sample], kept: Sequence[Workflow], workflows: Sequence[Workflow]
+) -> list[Workflow]:
+    """Runs workflows only on questions that no kept one answers; returns those that answer any, which are kept, too."""
     helpful: list[Workflow] = []
     for start in range(0, len(workflows), BATCH):
         batch = workflows[start : start + BATCH]
-        table = score_table(runner, samples)
-        unanswered = [sample for sample in samples if not table.right_rows(sample)]
+        table, known = score_table(runner, samples), {*kept, *helpful}
+        # Rows of an earlier search don't count: the workflow may be among those to be screened.
+        unanswered = [s for s in samples if not any(row.workflow in known for row in table.right_rows(s))]
         await _run_round(runner, unanswered, batch)
         table = score_table(runner, unanswered)
         helpful += [workflow for workflow in batch if table.mean(workflow)]
