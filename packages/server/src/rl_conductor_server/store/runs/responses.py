@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Collection, Sequence
+from typing import Any
 
-from sqlalchemy import CTE, Connection, delete, func, literal, select, update
+from sqlalchemy import CTE, Connection, delete, func, insert, literal, select, update
 from sqlalchemy.dialects import postgresql, sqlite
 
 from rl_conductor.types import Text, Value
 from rl_conductor_server.store.reader import StoreReader
-from rl_conductor_server.store.tables import responses, runs, steps
+from rl_conductor_server.store.tables import response_events, responses, runs, steps
 from rl_conductor_server.store.write_behind import WriteBehindQueue
 
 MAX_TURNS = 1_000
 """Maximum number of earlier responses in a conversation."""
+StreamPiece = str | dict[str, Any]
+"""A part of a streamed response: text of the answer, or a progress report."""
 
 
 class StoredResponse(Value):
@@ -51,6 +55,25 @@ class ResponseStore:
         """Stores the answer of a response that was not deleted meanwhile."""
         statement = update(responses).where(responses.c.run == run).values(output=output)
         self._write_queue.add(lambda connection: connection.execute(statement))
+
+    def add_pieces(self, run: str, position: int, pieces: Sequence[StreamPiece]) -> None:
+        """Stores what a stream has sent, after `position` earlier pieces; at 0, those of an earlier attempt go."""
+        row = {"run": run, "position": position, "body": json.dumps(pieces)}
+
+        def write(connection: Connection) -> None:
+            if position == 0:
+                connection.execute(delete(response_events).where(response_events.c.run == run))
+            if connection.execute(select(responses.c.run).where(responses.c.run == run)).first() is not None:
+                connection.execute(insert(response_events).values(row))
+
+        self._write_queue.add(write)
+
+    async def list_pieces(self, run: str, *, after: int) -> list[StreamPiece]:
+        """Returns what a stream has sent, but for the first `after` pieces."""
+        await self._write_queue.flush()
+        query = select(response_events.c.body).where(response_events.c.run == run, response_events.c.position >= after)
+        rows = (await self._reader.execute(query.order_by(response_events.c.position))).scalars()
+        return [piece for body in rows for piece in json.loads(body)]
 
     async def get(self, run: str, *, key: str) -> StoredResponse | None:
         """Returns a response if it belongs to this API key."""
