@@ -214,7 +214,7 @@ async def test_a_stream_can_only_be_resumed_with_its_key_and_a_valid_number(serv
         await at.openai("key-of-blue").responses.retrieve(made.id, stream=True)
     with pytest.raises(openai.BadRequestError, match="starting_after needs stream=true"):
         await red.responses.retrieve(made.id, starting_after=1)
-    with pytest.raises(openai.BadRequestError, match="starting_after|greater than or equal to 0"):
+    with pytest.raises(openai.BadRequestError, match="greater than or equal to 0"):
         await red.responses.retrieve(made.id, stream=True, starting_after=-1)
     assert await read(await red.responses.retrieve(made.id, stream=True, starting_after=1_000)) == []
 

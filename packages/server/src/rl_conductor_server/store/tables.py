@@ -283,6 +283,7 @@ conversation_items = Table(
     Column("body", Text, nullable=False),
     Index("conversation_items_by_position", "conversation", "position"),
     Index("conversation_items_by_time", "created"),
+    Index("conversation_items_by_id", "id"),
 )
 """Messages and tool calls of conversations, in the order of `position`."""
 

@@ -13,6 +13,7 @@ from rl_conductor.types import ToolCall
 from rl_conductor_server.api.adapter import HistoryContext, ResponseHeader, StreamEncoder, sse_event
 from rl_conductor_server.api.openai_responses import conversation
 from rl_conductor_server.api.openai_responses.items import call_item, message_item, output_items, text_part
+from rl_conductor_server.api.openai_responses.references import resolve_references
 from rl_conductor_server.api.openai_responses.schema import ResponsesBody
 from rl_conductor_server.api.openai_responses.stream_log import StreamLog
 from rl_conductor_server.api.results import Results
@@ -35,7 +36,7 @@ class Responses:
         return parse_request(ResponsesBody, body, strict=strict)
 
     async def add_history(self, parsed: ParsedRequest, context: HistoryContext) -> ParsedRequest:
-        return await conversation.add_history(parsed, context)
+        return await conversation.add_history(await resolve_references(parsed, context), context)
 
     def end_turn(self, parsed: ParsedRequest, store: Store) -> None:
         conversation.end_turn(parsed, store)
@@ -219,6 +220,7 @@ def _response(parsed: ParsedRequest, header: ResponseHeader) -> dict[str, Any]:
             for tool in request.tools
         ],
         "store": parsed.keep,
+        "truncation": "auto" if state.may_truncate else "disabled",
     }
 
 

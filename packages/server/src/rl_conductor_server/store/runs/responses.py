@@ -82,22 +82,35 @@ class ResponseStore:
         row = (await self._reader.execute(query)).mappings().first()
         return None if row is None else StoredResponse.model_validate(row)
 
-    async def measure_turns(self, run: str, *, key: str) -> int:
-        """Returns the length of the requests and answers that `get_turns` returns."""
+    async def measure_turns(self, run: str, *, key: str) -> Sequence[tuple[str, int]]:
+        """Returns the run and the length of the request and answer of each response of a chain, newest first."""
         chain = _chain(run, key)
-        sizes = func.length(responses.c.body) + func.coalesce(func.length(responses.c.output), 0)
-        total = select(func.sum(sizes)).select_from(responses).join(chain, chain.c.run == responses.c.run)
+        size = func.length(responses.c.body) + func.coalesce(func.length(responses.c.output), 0)
+        query = select(responses.c.run, size).join(chain, chain.c.run == responses.c.run).order_by(chain.c.age)
         await self._write_queue.flush()
-        return int((await self._reader.execute(total)).scalar_one() or 0)
+        return [(row[0], int(row[1])) for row in await self._reader.execute(query)]
 
-    async def get_turns(self, run: str, *, key: str) -> Sequence[StoredResponse]:
-        """Returns the conversation of an API key that ends with a response, oldest first.
+    async def get_turns(self, run: str, *, key: str, limit: int = MAX_TURNS) -> Sequence[StoredResponse]:
+        """Returns the newest responses of a chain of an API key that ends with a response, oldest first.
 
-        It begins with a response that has a `previous` one if that one was deleted, or there are more than `MAX_TURNS`.
+        It begins with a response that has a `previous` one if that one was deleted, or there are more than `limit`.
         It is empty if the last response doesn't exist.
         """
         chain = _chain(run, key)
-        query = select(responses).join(chain, chain.c.run == responses.c.run).order_by(chain.c.age.desc())
+        query = select(responses).join(chain, chain.c.run == responses.c.run).where(chain.c.age < limit)
+        rows = (await self._reader.execute(query.order_by(chain.c.age.desc()))).mappings().all()
+        return [StoredResponse.model_validate(row) for row in rows]
+
+    async def measure(self, run_ids: Collection[str], *, key: str) -> int:
+        """Returns the length of the requests and answers of those responses that belong to this API key."""
+        sizes = func.length(responses.c.body) + func.coalesce(func.length(responses.c.output), 0)
+        query = select(func.sum(sizes)).where(responses.c.run.in_(run_ids), responses.c.key == key)
+        await self._write_queue.flush()
+        return int((await self._reader.execute(query)).scalar_one() or 0)
+
+    async def get_all(self, run_ids: Collection[str], *, key: str) -> Sequence[StoredResponse]:
+        """Returns those responses that belong to this API key."""
+        query = select(responses).where(responses.c.run.in_(run_ids), responses.c.key == key)
         rows = (await self._reader.execute(query)).mappings().all()
         return [StoredResponse.model_validate(row) for row in rows]
 

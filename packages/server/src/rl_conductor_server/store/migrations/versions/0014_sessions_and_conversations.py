@@ -32,6 +32,7 @@ def upgrade() -> None:
     )
     op.create_index("conversation_items_by_position", "conversation_items", ["conversation", "position"])
     op.create_index("conversation_items_by_time", "conversation_items", ["created"])
+    op.create_index("conversation_items_by_id", "conversation_items", ["id"])
     op.create_table(
         "response_events",
         sa.Column("run", sa.String(32), sa.ForeignKey("responses.run", ondelete="CASCADE"), primary_key=True),
