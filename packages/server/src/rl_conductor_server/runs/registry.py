@@ -67,6 +67,7 @@ class RunRegistry:
         handle = self._handles.get(run)
         if handle is None:
             return None
+        handle.is_cancelled = True
         handle.task.cancel()
         return handle.task
 

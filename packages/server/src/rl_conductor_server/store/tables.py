@@ -247,6 +247,15 @@ responses = Table(
 )
 """Requests and answers of the Responses API that may be retrieved and continued."""
 
+response_events = Table(
+    "response_events",
+    metadata,
+    Column("run", String(32), ForeignKey("responses.run", ondelete="CASCADE"), primary_key=True),
+    Column("position", Integer, primary_key=True, autoincrement=False),
+    Column("body", Text, nullable=False),
+)
+"""What streamed responses have sent, several pieces a row; `position` is the number of pieces before a row."""
+
 conversations = Table(
     "conversations",
     metadata,
@@ -274,6 +283,7 @@ conversation_items = Table(
     Column("body", Text, nullable=False),
     Index("conversation_items_by_position", "conversation", "position"),
     Index("conversation_items_by_time", "created"),
+    Index("conversation_items_by_id", "id"),
 )
 """Messages and tool calls of conversations, in the order of `position`."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 from pydantic import Field
@@ -163,18 +163,30 @@ class ConversationStore:
         insert = self._insert(conversation_items).on_conflict_do_nothing(index_elements=["conversation", "id"])
         connection.execute(insert, rows)
 
-    async def measure_items(self, conversation: str, *, key: str) -> int:
-        """Returns the length of all items as JSON."""
+    async def measure_items(self, conversation: str, *, key: str) -> Sequence[int]:
+        """Returns the length of each item as JSON, newest first."""
         await self._write_queue.flush()
-        query = select(func.sum(func.length(ITEMS.body))).where(ITEMS.conversation == conversation)
-        size = await self._reader.execute(query.where(_exists(conversation, key)))
-        return int(size.scalar_one() or 0)
+        query = select(func.length(ITEMS.body)).where(ITEMS.conversation == conversation, _exists(conversation, key))
+        return list((await self._reader.execute(query.order_by(ITEMS.position.desc()))).scalars())
 
-    async def load_items(self, conversation: str, *, key: str) -> list[str]:
-        """Returns all items as JSON, oldest first."""
+    async def load_items(self, conversation: str, *, key: str, limit: int) -> list[str]:
+        """Returns up to `limit` of the newest items as JSON, oldest first."""
         query = select(ITEMS.body).where(ITEMS.conversation == conversation, _exists(conversation, key))
-        query = query.order_by(ITEMS.position)
-        return list((await self._reader.execute(query)).scalars())
+        query = query.order_by(ITEMS.position.desc()).limit(limit)
+        return list((await self._reader.execute(query)).scalars())[::-1]
+
+    async def find_items(self, ids: Collection[str], *, key: str, max_bytes: int) -> list[str] | None:
+        """Returns the items with these ids in all conversations of an API key, as JSON.
+
+        Returns:
+            `None` if they have more than `max_bytes`.
+        """
+        await self._write_queue.flush()
+        is_own = ITEMS.id.in_(ids), ITEMS.conversation.in_(select(conversations.c.id).where(conversations.c.key == key))
+        size = (await self._reader.execute(select(func.sum(func.length(ITEMS.body))).where(*is_own))).scalar_one()
+        if int(size or 0) > max_bytes:
+            return None
+        return list((await self._reader.execute(select(ITEMS.body).where(*is_own))).scalars())
 
     async def list_items(
         self, conversation: str, *, key: str, after: str | None, limit: int, newest_first: bool

@@ -1,4 +1,4 @@
-"""Adds the session of runs, the identity of browser sessions, and conversations of the Responses API."""
+"""Adds the session of runs, the identity of browser sessions, and conversations and streams of the Responses API."""
 
 import sqlalchemy as sa
 from alembic import op
@@ -32,9 +32,17 @@ def upgrade() -> None:
     )
     op.create_index("conversation_items_by_position", "conversation_items", ["conversation", "position"])
     op.create_index("conversation_items_by_time", "conversation_items", ["created"])
+    op.create_index("conversation_items_by_id", "conversation_items", ["id"])
+    op.create_table(
+        "response_events",
+        sa.Column("run", sa.String(32), sa.ForeignKey("responses.run", ondelete="CASCADE"), primary_key=True),
+        sa.Column("position", sa.Integer, primary_key=True, autoincrement=False),
+        sa.Column("body", sa.Text, nullable=False),
+    )
 
 
 def downgrade() -> None:
+    op.drop_table("response_events")
     op.drop_table("conversation_items")
     op.drop_table("conversations")
     op.drop_column("sessions", "identity")
