@@ -17,8 +17,8 @@ from rl_conductor.workflow.workflow import Workflow
 
 INVERSE_PENALTY = 10.0
 """`C` of binary logistic regressions, as in the router of single calls."""
-SELECTOR_INVERSE_PENALTY = 1.0
-"""`C` of the selector's regression: few questions, and requests in other words, want more regularisation."""
+SELECTOR_INVERSE_PENALTY = 3.0
+"""`C` of the selector's regression: more regularisation helps with other wordings, less with few questions."""
 COST_PENALTY = 0.05
 """Amount by which the score of each more expensive workflow is lowered, so that ties go to the cheapest."""
 NEVER_RIGHT = -100.0
