@@ -28,11 +28,11 @@ async def callback_to_async_iterator(
         work: the function to run. It never waits for the consumer.
         context: the context of its task; by default a copy of the caller's.
     """
-    queue: asyncio.Queue[T | asyncio.Task[object]] = asyncio.Queue()
+    queue: asyncio.Queue[Any] = asyncio.Queue()
     task = asyncio.create_task(work(queue.put_nowait), context=context)
     task.add_done_callback(queue.put_nowait)  # the finished task itself marks the end
     try:
-        while not isinstance(item := await queue.get(), asyncio.Task):
+        while (item := await queue.get()) is not task:
             yield item
         await task
     finally:
