@@ -17,6 +17,10 @@ class OutputError(OSError):
     """Stdout can't be written, such as on a full disk."""
 
 
+OUTPUT_ERRORS = (BrokenPipeError, OutputError)
+"""The errors of `OutputStream`: its reader has left, or it can't be written."""
+
+
 class OutputStream(io.TextIOWrapper):
     """A stdout that raises `OutputError`, so that its errors differ from those of other files.
 
@@ -72,9 +76,6 @@ def _null_device(number: int, flags: int) -> int:
         os.dup2(opened, number)
         os.close(opened)
     return number
-
-
-OUTPUT_ERRORS = (BrokenPipeError, OutputError)
 
 
 def discard_stdout() -> None:
