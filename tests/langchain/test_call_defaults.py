@@ -20,6 +20,7 @@ from .vendor import Vendor
 
 QUESTION: Any = {"messages": "hi"}
 SETTINGS: dict[str, Any] = {"temperature": 0.25, "top_p": 0.5, "max_tokens": 77, "seed": 7, "stop": ["END"]}
+EFFORT = {"reasoning_effort": "low"}
 
 
 @pytest.fixture
@@ -61,7 +62,7 @@ def run_planned(chat: ChatConductor) -> Any:
     return (runnable.plan | runnable.execute).invoke("hi")
 
 
-def run_nested(chat: ChatConductor) -> Any:
+def run_nested(chat: Any) -> Any:
     outer = ChatConductor(workers={"inner": chat}, planner=ScriptedModel(plan((0, "Answer.", []))), max_retries=0)
     return outer.invoke("hi")
 
@@ -84,11 +85,26 @@ NAMES = ["node", "async node", "runnable", "plan and execute", "nested", "nested
 
 @pytest.mark.parametrize("use", USES, ids=NAMES)
 def test_the_final_worker_gets_the_sampling_of_the_chat_model(vendor: Vendor, use: Callable[..., Any]) -> None:
-    use(conductor(vendor, **SETTINGS))
+    use(conductor(vendor, **SETTINGS, **EFFORT))
     body = vendor.last.body
-    sent = {**SETTINGS, "max_completion_tokens": SETTINGS["max_tokens"]}
+    sent = {**SETTINGS, **EFFORT, "max_completion_tokens": SETTINGS["max_tokens"]}
     sent.pop("max_tokens")
     assert {name: body.get(name) for name in sent} == sent
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        lambda vendor: conductor(vendor, stop="END").invoke("hi"),
+        lambda vendor: conductor(vendor).invoke("hi", stop="END"),
+        lambda vendor: conductor(vendor).bind(stop="END").invoke("hi"),
+        lambda vendor: run_nested(conductor(vendor).bind(stop="END")),
+    ],
+    ids=["constructor", "call", "bound", "bound and nested"],
+)
+def test_a_stop_sequence_may_be_a_text(vendor: Vendor, answer: Callable[[Vendor], Any]) -> None:
+    answer(vendor)
+    assert vendor.last.body["stop"] == ["END"]
 
 
 @pytest.mark.parametrize("use", USES, ids=NAMES)

@@ -74,6 +74,14 @@ def test_a_turn_of_text_becomes_a_message_of_its_role(theirs: AnyMessage, ours: 
         ({"type": "image", "base64": PNG, "mime_type": "image/gif"}, ImagePart(data=PNG, media_type="image/gif")),
         ({"type": "image_url", "image_url": {"url": f"data:image/png;base64,{PNG}"}}, ImagePart(data=PNG)),
         ({"type": "image_url", "image_url": {"url": "https://x/y.png"}}, ImagePart(url="https://x/y.png")),
+        (
+            {"type": "image_url", "image_url": {"url": "https://x/y.png", "detail": "low"}},
+            ImagePart(url="https://x/y.png", detail="low"),
+        ),
+        (
+            {"type": "image_url", "image_url": {"url": "https://x/y.png", "detail": ["?"]}},
+            ImagePart(url="https://x/y.png"),
+        ),
         ({"type": "image", "url": f"data:image/gif;base64,{PNG}"}, ImagePart(data=PNG, media_type="image/gif")),
         (
             {"type": "image", "source": {"type": "base64", "media_type": "image/gif", "data": PNG}},
@@ -121,6 +129,12 @@ def test_a_message_of_an_unsupported_type_is_refused(message: AnyMessage) -> Non
 def test_other_vendors_own_blocks_in_replies_are_dropped() -> None:
     noted = AIMessage([{"type": "server_tool_result", "tool_call_id": "s1", "status": "success"}, "Done."])
     assert core_message(noted) == Message.assistant("Done.")
+
+
+def test_a_refusal_in_a_block_of_its_own_is_the_text_of_the_reply() -> None:
+    refusal = AIMessage([{"type": "refusal", "refusal": "I can't."}])
+    completion = core_completion(refusal, model="m", price=None)
+    assert (completion.text, completion.finish_reason) == ("I can't.", "content_filter")
 
 
 def test_thoughts_are_kept_apart_from_the_answer() -> None:

@@ -11,7 +11,7 @@ from langchain_core.messages import HumanMessage
 
 from langchain_conductor import ChatConductor
 from rl_conductor import ConfigError, ModelError, RunError, ScriptedModel
-from rl_conductor.errors import ModelTimeoutError
+from rl_conductor.errors import ContextLengthError, ModelTimeoutError
 from rl_conductor.models.base import status_error
 from rl_conductor.types import Request
 
@@ -38,6 +38,7 @@ def chat(*errors: ModelError) -> ChatConductor:
     ("error", "kind"),
     [
         (status(400), lc_errors.ModelInvalidRequestError),
+        (ContextLengthError("too long", model="m", status=400), lc_errors.ContextOverflowError),
         (status(401), lc_errors.ModelAuthenticationError),
         (status(403), lc_errors.ModelPermissionDeniedError),
         (status(404), lc_errors.ModelNotFoundError),

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import openai
 import pytest
 from langchain_anthropic import ChatAnthropic
+from langchain_core.exceptions import OutputParserException
 from langchain_openai import ChatOpenAI
 from pydantic import BaseModel
 from typing_extensions import TypedDict
@@ -18,7 +19,7 @@ from langchain_conductor import ChatConductor
 from rl_conductor import RunError, ScriptedModel, model
 from rl_conductor.integration import run_sync
 
-from .vendor import AnthropicVendor, Vendor
+from .vendor import COUNTS, REFUSAL, TRUNCATED_JSON, AnthropicVendor, Vendor
 
 
 class Place(BaseModel):
@@ -76,6 +77,57 @@ def conductor(worker: Any, **options: Any) -> ChatConductor:
 def schema_of(vendor: Vendor) -> dict[str, Any]:
     sent: dict[str, Any] = vendor.last.body["response_format"]["json_schema"]
     return sent
+
+
+# ------------------------------------------------------------------------- replies that are no object
+
+
+@pytest.fixture(params=["ChatOpenAI", "core"])
+def make_worker(request: pytest.FixtureRequest, vendor: Vendor) -> Iterator[Callable[[str], Any]]:
+    models: list[Any] = []
+
+    def make(name: str) -> Any:
+        url = f"{vendor.url}/v1"
+        if request.param == "ChatOpenAI":
+            return ChatOpenAI(model=name, base_url=url, api_key=SECRET, max_retries=0)
+        models.append(model(f"openai:{name}", base_url=url, api_key=SECRET, dialect="openai"))
+        return models[-1]
+
+    yield make
+    for each in models:
+        run_sync(each.aclose())
+
+
+def test_a_truncated_answer_is_a_parsing_error_with_the_raw_message(make_worker: Callable[[str], Any]) -> None:
+    output: Any = conductor(make_worker("truncating")).with_structured_output(Place, include_raw=True).invoke(QUESTION)
+    assert output["parsed"] is None
+    assert "max_tokens" in str(output["parsing_error"])
+    assert output["raw"].response_metadata["finish_reason"] == "length"
+    assert output["raw"].content == TRUNCATED_JSON
+    assert output["raw"].usage_metadata["output_tokens"] > COUNTS.output
+
+
+def test_a_truncated_answer_without_the_raw_message_is_langchains_error(make_worker: Callable[[str], Any]) -> None:
+    chat = conductor(make_worker("truncating")).with_structured_output(Place)
+    with pytest.raises(OutputParserException, match="max_tokens"):
+        chat.invoke(QUESTION)
+    with pytest.raises(OutputParserException, match="max_tokens"):
+        list(chat.stream(QUESTION))
+
+
+@pytest.mark.parametrize("method", ["json_schema", "function_calling", "json_mode"])
+def test_a_refusal_is_the_raw_message(make_worker: Callable[[str], Any], method: Any) -> None:
+    chat = conductor(make_worker("refusing")).with_structured_output(Place, method=method, include_raw=True)
+    output: Any = chat.invoke(QUESTION)
+    assert output["parsed"] is None
+    assert output["raw"].content == REFUSAL
+    assert output["raw"].response_metadata["finish_reason"] == "content_filter"
+
+
+def test_the_response_format_may_be_a_pydantic_class(worker: Any, vendor: Vendor) -> None:
+    reply = conductor(worker).invoke(QUESTION, response_format=Place)
+    assert Place.model_validate_json(str(reply.content)) == Place(city="Ulm")
+    assert schema_of(vendor)["name"] == "Place"
 
 
 # ------------------------------------------------------------------------------------------ JSON mode

@@ -10,15 +10,21 @@ from uuid import UUID
 
 import pytest
 from langchain.agents import create_agent
-from langchain_core.callbacks import AsyncCallbackHandler, BaseCallbackHandler, UsageMetadataCallbackHandler
+from langchain_core.callbacks import (
+    AsyncCallbackHandler,
+    BaseCallbackHandler,
+    UsageMetadataCallbackHandler,
+    get_usage_metadata_callback,
+)
 from langchain_core.language_models import BaseChatModel, FakeListChatModel, GenericFakeChatModel
-from langchain_core.messages import AIMessage
+from langchain_core.messages import AIMessage, HumanMessage
+from langchain_core.outputs import LLMResult
 from langchain_core.runnables import Runnable, RunnableLambda
 from langchain_core.tracers import BaseTracer, Run
 from langgraph.graph import START, MessagesState, StateGraph
 
 from core.runs import SOON, Gated, busy, down, plan
-from langchain_conductor import ChatConductor
+from langchain_conductor import ChatConductor, create_conductor
 from rl_conductor import RunError, ScriptedModel
 from rl_conductor.types import Completion, Message, Usage
 
@@ -209,14 +215,36 @@ def test_a_conductor_in_the_pool_shows_its_runs() -> None:
     assert inside == {"planner": {"scripted:planner": {}}, "b": {"scripted:b": {}}}
 
 
-def test_usage_is_reported_by_model_and_as_a_sum() -> None:
-    counted = UsageMetadataCallbackHandler()
-    reply = conducting().invoke("Hello", {"callbacks": [counted]})
-    assert reply.usage_metadata is not None
-    parts = {name: usage for name, usage in counted.usage_metadata.items() if name != "conductor"}
-    assert set(parts) == {"scripted:planner", "scripted:a", "scripted:b"}
-    assert counted.usage_metadata["conductor"] == reply.usage_metadata
-    assert sum(usage["total_tokens"] for usage in parts.values()) == reply.usage_metadata["total_tokens"]
+@pytest.mark.parametrize("way", ["ainvoke", "astream", "invoke", "stream"])
+def test_usage_handlers_count_a_run_once(way: str) -> None:
+    handler = UsageMetadataCallbackHandler()
+    with get_usage_metadata_callback() as in_context:
+        WAYS[way](conducting(b=FakeListChatModel(responses=["done"])), {"callbacks": [handler]})
+    usage = conducting(b=FakeListChatModel(responses=["done"])).invoke("Hello").usage_metadata
+    assert handler.usage_metadata == in_context.usage_metadata == {"conductor": usage}
+
+
+def test_usage_handlers_count_the_workers_of_a_node() -> None:
+    handler = UsageMetadataCallbackHandler()
+    create_conductor(conducting()).invoke({"messages": "Hello"}, {"callbacks": [handler]})
+    assert set(handler.usage_metadata) == {"scripted:planner", "scripted:a", "scripted:b"}
+
+
+async def test_the_result_of_a_run_has_the_usage_of_all_its_calls() -> None:
+    class Results(AsyncCallbackHandler):
+        def __init__(self) -> None:
+            self.outputs: list[Any] = []
+
+        async def on_llm_end(self, response: LLMResult, **_: Any) -> None:
+            self.outputs += [response.llm_output] if response.llm_output else []
+
+    handler, chat = Results(), conducting()
+    result = await chat.agenerate([[HumanMessage("Hello")], [HumanMessage("Hello")]], callbacks=[handler])
+    usage = [reply[0].message.usage_metadata["total_tokens"] for reply in result.generations]  # type: ignore[union-attr]
+    assert [output["token_usage"]["total_tokens"] for output in handler.outputs] == usage
+    assert result.llm_output is not None
+    assert result.llm_output["token_usage"]["total_tokens"] == sum(usage)
+    assert result.llm_output["model_name"] == "conductor"
 
 
 class Heard(AsyncCallbackHandler):

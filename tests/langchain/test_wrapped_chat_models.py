@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from langchain_core.callbacks import BaseCallbackHandler
+from langchain_core.exceptions import ContextOverflowError
 from langchain_core.language_models import FakeListChatModel
 from langchain_core.messages import HumanMessage
 from langchain_core.runnables import RunnableLambda
@@ -18,7 +19,7 @@ from core.runs import plan
 from langchain_conductor import ChatConductor, ChatModel, RunnableModel, pool_of
 from rl_conductor import ConfigError, ScriptedModel
 
-from .vendor import Vendor
+from .vendor import REFUSAL, Vendor
 
 PNG = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
 
@@ -80,6 +81,26 @@ def test_images_reach_it(vendor: Vendor, wrapped: Any) -> None:
     question = HumanMessage([{"type": "image", "base64": PNG, "mime_type": "image/png"}, {"type": "text", "text": "?"}])
     conductor(wrapped).invoke([question])
     assert PNG in str(vendor.last.body["messages"])
+
+
+@pytest.mark.parametrize("url", ["https://x/y.png", f"data:image/png;base64,{PNG}"])
+def test_the_detail_of_an_image_and_the_developer_role_reach_it(vendor: Vendor, wrapped: Any, url: str) -> None:
+    image = {"type": "image_url", "image_url": {"url": url, "detail": "low"}}
+    messages = [("developer", "Be brief."), HumanMessage([{"type": "text", "text": "?"}, image])]
+    conductor(wrapped).invoke(messages)
+    developer, question = vendor.last.body["messages"]
+    assert developer == {"role": "developer", "content": "Be brief."}
+    assert question["content"][-1] == image
+
+
+def test_its_errors_are_langchains(vendor: Vendor) -> None:
+    with pytest.raises(ContextOverflowError):
+        conductor(openai_model(vendor, "context")).invoke("hi")
+
+
+def test_the_text_of_a_refusal_is_the_answer(vendor: Vendor) -> None:
+    reply = conductor(openai_model(vendor, "refusing")).invoke("hi")
+    assert (reply.content, reply.response_metadata["finish_reason"]) == (REFUSAL, "content_filter")
 
 
 def test_settings_reach_it_and_its_tokens_are_streamed(vendor: Vendor, wrapped: Any) -> None:

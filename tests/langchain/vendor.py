@@ -12,6 +12,8 @@ from core.models.wire.base import Counts, Said, Seen, Wire
 from core.models.wire.openai import OpenAIWire
 
 COUNTS = Counts(input=100, cached=40, output=30, reasoning=20)
+REFUSAL = "I can't help with that."
+TRUNCATED_JSON = '{"city": "U'
 PLAN = {
     "reasoning": "One drafts, one answers.",
     "steps": [
@@ -36,8 +38,11 @@ class Vendor(OpenAIWire):
         return Asked(**vars(super().read(wire)), body=wire.body)
 
     def whole(self, seen: Seen, said: Said) -> Any:
-        """A `chat.completion`."""
-        return super().whole(seen, _reply(seen))
+        """A `chat.completion`; of the model `refusing` a refusal."""
+        completion = super().whole(seen, _reply(seen))
+        if seen.scenario == "refusing":
+            completion["choices"][0]["message"] = {"role": "assistant", "content": None, "refusal": REFUSAL}
+        return completion
 
     def events(self, seen: Seen, said: Said) -> list[str]:
         """Its chunks."""
@@ -75,6 +80,8 @@ def _blocks(content: Any) -> Any:
 
 def _reply(seen: Seen) -> Said:
     assert isinstance(seen, Asked)
+    if seen.scenario == "truncating":
+        return Said(pieces=(TRUNCATED_JSON[:5], TRUNCATED_JSON[5:]), finish="length", counts=COUNTS)
     if seen.schema is not None:
         text = json.dumps(_filled(seen.schema, seen.text))
         return Said(pieces=(text[:-5], text[-5:]), counts=COUNTS)

@@ -17,7 +17,7 @@ class FakeOllama:
 
     url: str
     replies: list[dict[str, Any]]
-    """Messages of its replies, in their order."""
+    """Messages of its replies, in their order; `{"status": 429, "error": ...}` is an error."""
     answer: Callable[[str], str] | None = None
     """Returns the text of a reply for a model's name, in place of `replies`."""
     requests: list[dict[str, Any]] = field(default_factory=list)
@@ -34,9 +34,11 @@ def ollama(*replies: dict[str, Any], answer: Callable[[str], str] | None = None)
         def do_POST(self) -> None:
             request = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
             served.requests.append(request)
-            lines = list(_lines(_reply(served, request), stream=request.get("stream", False)))
+            reply = _reply(served, request)
+            status = reply.get("status", 200)
+            lines = list(_lines(reply, stream=request.get("stream", False))) if status == 200 else [reply]
             body = "\n".join(map(json.dumps, lines)).encode()
-            self.send_response(200)
+            self.send_response(status)
             self.send_header("Content-Type", "application/json")
             self.send_header("Content-Length", str(len(body)))
             self.end_headers()

@@ -63,6 +63,7 @@ class EchoLLM(CustomLLM):
     """A custom LLM without async methods, which reports its usage."""
 
     window: int = 3900
+    max_output: int = 256
     seconds: float = 0.0
     api_key: str = "sk-very-secret"
     fails: bool = False
@@ -76,7 +77,7 @@ class EchoLLM(CustomLLM):
 
     @property
     def metadata(self) -> LLMMetadata:
-        return LLMMetadata(context_window=self.window, model_name="echo")
+        return LLMMetadata(context_window=self.window, num_output=self.max_output, model_name="echo")
 
     @llm_completion_callback()
     def complete(self, prompt: str, formatted: bool = False, **kwargs: Any) -> CompletionResponse:

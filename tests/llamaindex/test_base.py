@@ -42,6 +42,7 @@ from rl_conductor import (
 )
 from rl_conductor.models import Capabilities
 from rl_conductor.trace.summary import Summary
+from rl_conductor.types import JsonFormat
 
 ANSWER = "The whole answer."
 
@@ -226,6 +227,19 @@ def test_the_context_window_of_an_in_process_model_is_used() -> None:
     assert Conductor({"tiny": worker}).metadata.context_window == 2048
 
 
+def test_the_maximum_output_is_that_of_the_final_workers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-none")
+    assert Conductor(["openai:gpt-4o"]).metadata.num_output == 4096
+    small = ScriptedModel("Hi.", capabilities=Capabilities(context=2000))
+    assert Conductor({"small": small}, planner=planner()).metadata.num_output == 500
+    workers: dict[str, Any] = {"echo": EchoLLM(max_output=700), "large": EchoLLM(max_output=900)}
+    assert Conductor(workers, planner=planner()).metadata.num_output == 900
+    assert Conductor(workers, planner=planner(), policy=Policy(final="echo")).metadata.num_output == 700
+    assert Conductor(workers, planner=planner(), max_tokens=50).metadata.num_output == 50
+    nested = Conductor(workers, planner=planner())
+    assert Conductor({"nested": nested}, planner=planner()).metadata.num_output == 900
+
+
 def test_unknown_metadata_has_the_defaults_of_llamaindex() -> None:
     about = conductor().metadata
     assert (about.context_window, about.num_output) == (3900, 256)
@@ -278,6 +292,27 @@ def test_an_impossible_policy_is_an_error_at_construction() -> None:
 def test_an_unknown_keyword_of_a_call_is_an_error() -> None:
     with pytest.raises(ConfigError, match="unknown keyword arguments: temprature; this LLM accepts"):
         conductor().complete("Why?", temprature=1.0)
+
+
+SCHEMA = {"type": "object", "properties": {"city": {"type": "string"}}}
+
+
+@pytest.mark.parametrize(
+    ("requested", "expected"),
+    [
+        ({"type": "text"}, None),
+        ({"type": "json_object"}, JsonFormat()),
+        (
+            {"type": "json_schema", "json_schema": {"name": "place", "schema": SCHEMA, "strict": False}},
+            JsonFormat(name="place", json_schema=SCHEMA, strict=False),
+        ),
+        (SCHEMA, JsonFormat(json_schema=SCHEMA)),
+    ],
+)
+def test_the_response_format_may_be_in_openais_form(requested: Any, expected: JsonFormat | None) -> None:
+    llm = conductor(second='{"city": "Ulm"}')
+    llm.complete("Where, in JSON?", response_format=requested)
+    assert scripted_worker(llm, "writer").requests[0].response_format == expected
 
 
 @pytest.mark.parametrize(

@@ -19,6 +19,7 @@ from llama_index.core.base.llms.types import (
     ThinkingBlock,
     ToolCallBlock,
 )
+from pydantic import BaseModel
 
 from llama_index.llms.conductor.chat_requests import tool_choice
 from llama_index.llms.conductor.messages import chat_message, core_message, core_tool, reply_message
@@ -53,6 +54,14 @@ def test_an_image_and_a_document_reach_the_workers() -> None:
 def test_an_image_url_is_passed_on_to_the_vendor() -> None:
     (image,) = core_message(ChatMessage(blocks=[ImageBlock(url="https://example.org/kite.png")])).content
     assert image == ImagePart(url="https://example.org/kite.png", media_type="image/png")
+
+
+def test_the_detail_of_an_image_survives_the_round_trip() -> None:
+    image = ImagePart(url="https://example.org/kite.png", media_type="image/png", detail="low")
+    message = Message(role="user", content=(image,))
+    assert core_message(chat_message(message)) == message
+    (other,) = core_message(ChatMessage(blocks=[ImageBlock(url=image.url, detail="whatever")])).content
+    assert other == image.model_copy(update={"detail": None})
 
 
 def test_an_image_in_a_data_url_is_content() -> None:
@@ -102,6 +111,46 @@ def test_messages_survive_the_round_trip(message: Message) -> None:
 )
 def test_every_role_is_converted(role: str, expected: str) -> None:
     assert core_message(ChatMessage(role=MessageRole(role), content="x")).role == expected
+
+
+class _Function(BaseModel):
+    name: str = "look"
+    arguments: str = '{"at": "x"}'
+
+
+class _OpenAICall(BaseModel):
+    """A tool call as OpenAI's client has it."""
+
+    id: str = "1"
+    type: str = "function"
+    function: _Function = _Function()
+
+
+@pytest.mark.parametrize("stored", [_OpenAICall(), _OpenAICall().model_dump()], ids=["object", "JSON"])
+def test_tool_calls_of_old_chat_stores_reach_the_workers(stored: Any) -> None:
+    llm = conductor()
+    llm.chat(
+        [
+            ChatMessage(content="What is there?"),
+            ChatMessage(role="assistant", content=None, additional_kwargs={"tool_calls": [stored]}),
+            ChatMessage(role="tool", content="A kite.", additional_kwargs={"tool_call_id": "1", "name": "look"}),
+            ChatMessage(content="Sure?"),
+        ]
+    )
+    calls = [call for each in scripted_worker(llm, "writer").requests[0].messages for call in each.tool_calls]
+    assert calls == [ToolCall(id="1", name="look", arguments='{"at": "x"}')]
+
+
+@pytest.mark.parametrize("stored", [None, "look", [None, "look", {"id": "1"}, {"id": 1, "function": {}}]])
+def test_malformed_stored_tool_calls_are_ignored(stored: Any) -> None:
+    assert core_message(ChatMessage(role="assistant", additional_kwargs={"tool_calls": stored})).tool_calls == ()
+
+
+def test_stored_tool_calls_are_not_read_beside_blocks_nor_from_users() -> None:
+    reply = reply_message(Message.assistant(tool_calls=[ToolCall(id="1", name="look", arguments="{}")]))
+    assert len(core_message(reply).tool_calls) == 1
+    stored = {"tool_calls": [_OpenAICall().model_dump()]}
+    assert core_message(ChatMessage(content="Hi.", additional_kwargs=stored)).tool_calls == ()
 
 
 def test_a_continuation_survives_json() -> None:

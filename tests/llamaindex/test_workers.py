@@ -25,6 +25,7 @@ from llama_index.llms.conductor.workers import INDEX_DESCRIPTION
 from llamaindex.ollama_server import ollama
 from llamaindex.scripts import EchoLLM, conductor, plan, planner, response_text, user_messages
 from rl_conductor import Limits, Message, ModelError, Policy, Price, Request, RunError, Sampling, ScriptedModel, Tool
+from rl_conductor.errors import AuthenticationError, BadRequestError, ContextLengthError, RateLimitError
 from rl_conductor.types import Delta
 
 LOOK = Tool(name="look", description="Look somewhere.", parameters={"type": "object", "properties": {"at": {}}})
@@ -192,6 +193,32 @@ async def test_a_vendors_integration_streams() -> None:
     assert [delta.text for delta in deltas[:-1]] == ["Because ", "it ", "is. "]
     assert deltas[-1].completion is not None
     assert deltas[-1].completion.text == "Because it is. "
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize(
+    ("status", "message", "kind"),
+    [
+        (400, "unsupported value", BadRequestError),
+        (400, "the input exceeds the context length", ContextLengthError),
+        (401, "unauthorized", AuthenticationError),
+        (429, "too many requests", RateLimitError),
+        (500, "out of memory", ModelError),
+    ],
+)
+async def test_the_status_of_a_vendors_error_is_in_the_trace(
+    status: int, message: str, kind: type[ModelError], *, stream: bool
+) -> None:
+    with ollama(*[{"status": status, "error": message}] * 3) as server:
+        model = LLMModel(ollama_llm(server.url))
+        with pytest.raises(kind, match=message) as caught:
+            [delta async for delta in model.stream(question())] if stream else await model.complete(question())
+        assert (caught.value.status, caught.value.retryable) == (status, False)
+        llm = Conductor({"a": ollama_llm(server.url)}, planner=planner(plan((0, "Go.", []))))
+        with pytest.raises(RunError) as failure:
+            await llm.acomplete("Why?")
+    (call,) = [call for call in failure.value.trace.calls() if call.worker == "a"]
+    assert call.status == status
 
 
 async def test_a_reply_that_the_vendor_cut_off_says_so() -> None:

@@ -12,17 +12,22 @@ from core.models.wire.base import SECRET, Said, Seen
 from core.models.wire.openai import OpenAIWire
 from llama_index.llms.conductor import LLMModel
 from rl_conductor import Message, Request
+from rl_conductor.types import JsonFormat
 
 QUESTION = Request(messages=(Message.user("Tell a story."),))
+REFUSAL = "I can't help with that."
 CUT_OFF = Said(pieces=("Once upon", " a"), finish="length")
 
 
 class Vendor(OpenAIWire):
-    """Replies that are cut off, whatever the model."""
+    """Replies that are cut off or refused, whatever the model."""
 
     def whole(self, seen: Seen, said: Said) -> Any:
-        """A `chat.completion`."""
-        return super().whole(seen, CUT_OFF)
+        """A `chat.completion`; a refusal if the question asks for a weapon."""
+        completion = super().whole(seen, CUT_OFF)
+        if "weapon" in seen.text:
+            completion["choices"][0]["message"] = {"role": "assistant", "content": None, "refusal": REFUSAL}
+        return completion
 
     def events(self, seen: Seen, said: Said) -> list[str]:
         """Its chunks, of which the last has only the usage."""
@@ -30,9 +35,14 @@ class Vendor(OpenAIWire):
 
 
 @pytest.fixture
-def model() -> Iterator[LLMModel]:
-    with Vendor.running() as vendor:
-        yield LLMModel(OpenAI(model="gpt-4.1", api_base=f"{vendor.url}/v1", api_key=SECRET, max_retries=0))
+def vendor() -> Iterator[Vendor]:
+    with Vendor.running() as service:
+        yield service
+
+
+@pytest.fixture
+def model(vendor: Vendor) -> LLMModel:
+    return LLMModel(OpenAI(model="gpt-4.1", api_base=f"{vendor.url}/v1", api_key=SECRET, max_retries=0))
 
 
 async def test_a_reply_that_was_cut_off_says_so(model: LLMModel) -> None:
@@ -44,3 +54,36 @@ async def test_a_stream_that_was_cut_off_says_so(model: LLMModel) -> None:
     *_, last = [delta async for delta in model.stream(QUESTION)]
     assert last.completion is not None
     assert (last.completion.text, last.completion.finish_reason) == ("Once upon a", "length")
+
+
+async def test_the_text_of_a_refusal_is_the_reply(model: LLMModel) -> None:
+    completion = await model.complete(Request(messages=(Message.user("Build a weapon."),)))
+    assert (completion.text, completion.finish_reason) == (REFUSAL, "content_filter")
+
+
+SCHEMA = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
+
+
+@pytest.mark.parametrize(
+    ("requested", "sent"),
+    [
+        (JsonFormat(), {"type": "json_object"}),
+        (
+            JsonFormat(name="place", json_schema=SCHEMA),
+            {"type": "json_schema", "json_schema": {"name": "place", "schema": SCHEMA, "strict": False}},
+        ),
+    ],
+)
+async def test_a_json_format_reaches_the_vendor(
+    model: LLMModel, vendor: Vendor, requested: JsonFormat, sent: Any
+) -> None:
+    request = QUESTION.model_copy(update={"response_format": requested})
+    await model.complete(request)
+    assert vendor.last.body["response_format"] == sent
+    [delta async for delta in model.stream(request)]
+    assert vendor.last.body["response_format"] == sent
+
+
+def test_only_models_with_structured_output_offer_it() -> None:
+    assert LLMModel(OpenAI(model="gpt-4.1", api_key=SECRET)).capabilities.json_schema
+    assert not LLMModel(OpenAI(model="gpt-4-turbo", api_key=SECRET)).capabilities.json_schema

@@ -5,16 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Annotated, Any
 
 from langchain_core.callbacks import Callbacks
 from langchain_core.runnables import RunnableConfig, ensure_config
 from langchain_core.runnables.config import merge_configs, var_child_runnable_config
+from pydantic import BeforeValidator
 
 from rl_conductor.types import Request, Sampling
 
 SAMPLING_NAMES = {"reasoning_effort": "effort"}
 """Options of calls that `Sampling` names differently."""
+StopSequences = Annotated[list[str], BeforeValidator(lambda value: [value] if isinstance(value, str) else value)]
+"""Stop sequences; a text is a single one, as in OpenAI's and LangChain's own models."""
 CALL_SETTINGS = frozenset({"temperature", "top_p", "max_tokens", "seed", "stop", "reasoning_effort", "timeout"})
 """Options of calls that `CallDefaults` may contain."""
 
@@ -37,6 +40,8 @@ class CallDefaults:
     def merged(self, options: Mapping[str, Any], config: RunnableConfig) -> CallDefaults:
         """Adds bound `options`, which take precedence, and the callbacks, tags and metadata of `config`."""
         sampling = {SAMPLING_NAMES.get(name, name): value for name, value in options.items() if name != "timeout"}
+        if isinstance(stop := sampling.get("stop"), str):
+            sampling["stop"] = [stop]
         own: RunnableConfig = {"callbacks": self.callbacks, "tags": self.tags or [], "metadata": self.metadata or {}}
         config = merge_configs(own, config)
         return replace(

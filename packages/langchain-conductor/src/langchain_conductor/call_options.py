@@ -8,7 +8,9 @@ from typing import Any
 from langchain_core.messages import BaseMessage
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from langchain_conductor.call_defaults import StopSequences
 from langchain_conductor.messages import core_messages, core_tool, core_tool_choice
+from langchain_conductor.structured_output import response_format
 from rl_conductor.errors import ConfigError
 from rl_conductor.integration import first_field_error
 from rl_conductor.types import Effort, JsonFormat, Request, Sampling
@@ -28,14 +30,15 @@ class CallOptions(BaseModel):
     max_tokens: int | None = None
     seed: int | None = None
     reasoning_effort: Effort | None = None
-    stop: Sequence[str] | None = None
+    stop: StopSequences | None = None
     timeout: float | None = None
     tools: Sequence[Any] = ()
     """Tools in any form that LangChain accepts."""
     tool_choice: Any = None
     parallel_tool_calls: bool = True
-    response_format: dict[str, Any] | None = None
-    """`{"type": "json_object"}`, or OpenAI's `{"type": "json_schema", "json_schema": {"name", "schema", "strict"}}`."""
+    response_format: dict[str, Any] | type | None = None
+    """`{"type": "json_object"}`, OpenAI's `{"type": "json_schema", "json_schema": {"name", "schema", "strict"}}`, or a
+    pydantic class."""
     policy: Policy | None = None
     limits: Limits | None = None
     stream: bool | None = None
@@ -84,7 +87,9 @@ class CallOptions(BaseModel):
         )
 
 
-def _parse_response_format(value: dict[str, Any] | None) -> JsonFormat | None:
+def _parse_response_format(value: dict[str, Any] | type | None) -> JsonFormat | None:
+    if isinstance(value, type):
+        value = response_format(value, "json_schema")
     match value:
         case None | {"type": "text"}:
             return None
@@ -95,6 +100,6 @@ def _parse_response_format(value: dict[str, Any] | None) -> JsonFormat | None:
                 name=str(details.get("name") or "reply"), json_schema=schema, strict=details.get("strict")
             )
     raise ConfigError(
-        f"response_format is {value!r}; write {{'type': 'json_object'}} or "
+        f"response_format is {value!r}; write a pydantic class, {{'type': 'json_object'}} or "
         "{'type': 'json_schema', 'json_schema': {'name': ..., 'schema': ...}}"
     )

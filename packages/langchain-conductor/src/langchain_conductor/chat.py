@@ -15,7 +15,7 @@ from langchain_core.outputs import ChatGenerationChunk, ChatResult
 from langchain_core.runnables import Runnable, RunnableConfig
 
 from langchain_conductor.call_options import CallOptions
-from langchain_conductor.chat_run import ChatRun
+from langchain_conductor.chat_run import ChatRun, combine_outputs
 from langchain_conductor.chat_settings import ChatConductorSettings
 from langchain_conductor.conductors import model_name
 from langchain_conductor.messages import PROVIDER, AnyTool, core_tool, core_tool_choice, lc_tool
@@ -27,7 +27,7 @@ from rl_conductor.errors import ConfigError
 from rl_conductor.integration import iterate_sync, run_sync
 from rl_conductor.pool.worker import Worker
 
-DEFAULT_OPTIONS = ("temperature", "top_p", "max_tokens", "seed", "stop", "timeout")
+DEFAULT_OPTIONS = ("temperature", "top_p", "max_tokens", "seed", "stop", "reasoning_effort", "timeout")
 """Fields that are the defaults of each call's options."""
 
 CHARACTERS_PER_TOKEN = 4
@@ -177,6 +177,9 @@ class ChatConductor(ChatConductorSettings):
         async with aclosing(self._prepare(messages, stop, kwargs).chunks(run_manager or self._run)) as chunks:
             async for chunk in chunks:
                 yield chunk
+
+    def _combine_llm_outputs(self, llm_outputs: list[dict[str, Any] | None]) -> dict[str, Any]:
+        return combine_outputs(llm_outputs)
 
     # LangChain does not always pass the run to `_stream`; so the next four methods call a copy that knows its run.
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Coroutine
+from collections import Counter
+from collections.abc import AsyncGenerator, Coroutine, Iterable, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Any
@@ -25,7 +26,7 @@ from rl_conductor.integration import callback_to_async_iterator
 from rl_conductor.trace.events import AnswerDelta, Event, Finished, Listener
 from rl_conductor.trace.summary import Summary
 from rl_conductor.trace.trace import Trace
-from rl_conductor.types import Completion, Request
+from rl_conductor.types import Completion, Request, Usage
 from rl_conductor.workflow.limits import Limits
 from rl_conductor.workflow.policy import Policy
 
@@ -38,6 +39,25 @@ def reply_metadata(conductor: Conductor, completion: Completion, trace: Trace) -
         "usage_metadata": lc_usage(completion.usage),
         "response_metadata": {**metadata, "conductor": Summary.of(trace).model_dump(mode="json")},
     }
+
+
+def token_usage(usage: Usage) -> dict[str, int]:
+    """Converts `usage` to the names of `LLMResult.llm_output["token_usage"]`."""
+    return {
+        "prompt_tokens": usage.input_tokens,
+        "completion_tokens": usage.output_tokens,
+        "total_tokens": usage.total_tokens,
+    }
+
+
+def combine_outputs(outputs: Iterable[Mapping[str, Any] | None]) -> dict[str, Any]:
+    """Adds up the `llm_output` of several runs; cached replies have none."""
+    combined: dict[str, Any] = {}
+    total: Counter[str] = Counter()
+    for output in filter(None, outputs):
+        combined.update(output)
+        total.update(output["token_usage"])
+    return combined | ({"token_usage": dict(total)} if combined else {})
 
 
 @dataclass(frozen=True)
@@ -69,7 +89,9 @@ class ChatRun:
         completion = traces[0].completion
         assert completion is not None
         message = lc_reply(completion.message, **reply_metadata(self.conductor, completion, traces[0]))
-        return ChatResult(generations=[ChatGeneration(message=message)])
+        metadata = message.response_metadata
+        output = {"token_usage": token_usage(completion.usage), "model_name": metadata["model_name"]}
+        return ChatResult(generations=[ChatGeneration(message=message)], llm_output=output)
 
     async def chunks(self, run: BaseRunManager | None) -> AsyncGenerator[ChatGenerationChunk, None]:
         """Streams the final worker's tokens; only the last chunk has usage, tool calls and metadata.

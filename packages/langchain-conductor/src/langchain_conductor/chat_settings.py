@@ -9,7 +9,7 @@ from langchain_core.callbacks import BaseRunManager
 from langchain_core.language_models import BaseChatModel, ModelProfile
 from pydantic import ConfigDict, Field, PrivateAttr, SkipValidation, TypeAdapter, ValidationError, model_validator
 
-from langchain_conductor.call_defaults import CallDefaults
+from langchain_conductor.call_defaults import CallDefaults, StopSequences
 from langchain_conductor.conductors import LearnedSource, build_conductor, max_input_tokens, model_name, resolve_pool
 from langchain_conductor.pool import AnyModel, AnyWorker
 from rl_conductor.conductor import Conductor
@@ -18,7 +18,7 @@ from rl_conductor.errors import ConductorError, ConfigError
 from rl_conductor.guardrails import Guardrail
 from rl_conductor.integration import first_field_error
 from rl_conductor.planning.planner import Planner
-from rl_conductor.types import Sampling
+from rl_conductor.types import Effort, Sampling
 from rl_conductor.workflow.limits import Limits
 from rl_conductor.workflow.policy import Policy
 from rl_conductor.workflow.workflow import AccessMode
@@ -67,11 +67,12 @@ class ChatConductorSettings(BaseChatModel):
     max_retries: int = Field(default=2, ge=0)
     """Maximum number of retries of a worker's call that failed with a transient error."""
     temperature: float | None = None
-    """This and the next four apply to the worker that gives the answer."""
+    """This and the next five apply to the worker that gives the answer."""
     top_p: float | None = None
     max_tokens: int | None = None
     seed: int | None = None
-    stop: list[str] | None = None
+    stop: StopSequences | None = None
+    reasoning_effort: Effort | None = None
     timeout: float | None = None
     """Seconds for the whole run."""
     streaming: bool = False
@@ -173,6 +174,7 @@ class ChatConductorSettings(BaseChatModel):
             max_tokens=self.max_tokens,
             seed=self.seed,
             stop=tuple(self.stop or ()),
+            effort=self.reasoning_effort,
         )
         metadata = {key: value for key, value in (self.metadata or {}).items() if key != LANGCHAIN_METADATA}
         return CallDefaults(

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, cast
+from typing import Any, cast, get_args
 
 from langchain_core.messages import (
     AIMessage,
@@ -35,6 +35,7 @@ from rl_conductor.types import (
     Continuation,
     FilePart,
     FinishReason,
+    ImageDetail,
     ImagePart,
     Message,
     Price,
@@ -50,6 +51,12 @@ PROVIDER = "conductor"
 """The provider name of a conductor in LangChain's traces."""
 TURN_STATE_KEY = "conductor"
 """The key of `TurnState` in the `additional_kwargs` of an AI message."""
+
+REFUSAL = "refusal"
+"""The key of a refusal in the `additional_kwargs` of an AI message, and the type of a block with one."""
+
+OPENAI_ROLE_KEY = "__openai_role__"
+"""LangChain's key, in the `additional_kwargs` of a system message, for OpenAI's role `developer`."""
 
 INVALID_IN_NAMES = re.compile(r"[^a-zA-Z0-9_-]+")
 """Characters that vendors do not accept in the names of tools and schemas."""
@@ -94,7 +101,9 @@ def core_message(message: BaseMessage) -> Message:
         case HumanMessage():
             return Message(role="user", content=tuple(_parts(message)), name=message.name)
         case SystemMessage():
-            return Message(role="system", content=tuple(_parts(message)), name=message.name)
+            is_developer = message.additional_kwargs.get(OPENAI_ROLE_KEY) == "developer"
+            content = tuple(_parts(message))
+            return Message(role="system", content=content, name=message.name, is_developer=is_developer)
         case ChatMessage(role="user" | "system" | "assistant" as role):
             return Message(role=cast("Any", role), content=tuple(_parts(message)), name=message.name)
     raise ConfigError(f"a {type(message).__name__} can't be sent; write a system, human, AI or tool message")
@@ -103,12 +112,31 @@ def core_message(message: BaseMessage) -> Message:
 def core_completion(message: AIMessage, *, model: str, price: Price | None) -> Completion:
     """Converts a model's reply. `model` is the requested one, for replies that don't name the model."""
     metadata = message.response_metadata
+    refusal = refusal_text(message)
+    reply = core_message(message)
+    if refusal and not reply.text:
+        reply = reply.model_copy(update={"content": (*reply.content, TextPart(text=refusal))})
     return Completion(
-        message=core_message(message),
+        message=reply,
         usage=priced(core_usage(message.usage_metadata), price if message.usage_metadata else None),
-        finish_reason=_finish_reason(message),
+        finish_reason="content_filter" if refusal else finish_reason(message),
         model=str(metadata.get("model_name") or metadata.get("model") or model),
     )
+
+
+def refusal_text(message: AIMessage) -> str:
+    """Returns the text with which OpenAI's models refuse a request, and which is not part of the content."""
+    if isinstance(refusal := message.additional_kwargs.get(REFUSAL), str):
+        return refusal
+    blocks = [block for block in message.content if isinstance(block, dict) and block.get("type") == REFUSAL]
+    return "".join(str(block.get(REFUSAL) or "") for block in blocks)
+
+
+def finish_reason(message: AIMessage) -> FinishReason:
+    """Maps the vendor's reason why the reply ended."""
+    metadata = message.response_metadata
+    reason = metadata.get("finish_reason") or metadata.get("stop_reason") or metadata.get("done_reason")
+    return parse_finish_reason(reason, tool_calls=bool(message.tool_calls))
 
 
 def core_usage(usage: UsageMetadata | None) -> Usage:
@@ -217,10 +245,12 @@ def _reasoning(text: str | None, signature: str | None) -> Iterator[ReasoningPar
 
 def _image(block: Mapping[str, Any]) -> ImagePart:
     kind = block.get("mime_type") or "image/png"
+    detail = block.get("extras", {}).get("detail") or block.get("detail")
+    detail = detail if detail in get_args(ImageDetail) else None
     head, separator, data = str(block.get("url", "")).partition(";base64,")
     if separator and head.startswith("data:"):
-        return ImagePart(media_type=head.removeprefix("data:"), data=data)
-    return ImagePart(media_type=kind, url=block.get("url"), data=block.get("base64"))
+        return ImagePart(media_type=head.removeprefix("data:"), data=data, detail=detail)
+    return ImagePart(media_type=kind, url=block.get("url"), data=block.get("base64"), detail=detail)
 
 
 def _file_fields(block: Mapping[str, Any]) -> dict[str, Any]:
@@ -241,12 +271,6 @@ def _unsupported_block(message: BaseMessage, block: Mapping[str, Any]) -> str:
     )
 
 
-def _finish_reason(message: AIMessage) -> FinishReason:
-    metadata = message.response_metadata
-    reason = metadata.get("finish_reason") or metadata.get("stop_reason") or metadata.get("done_reason")
-    return parse_finish_reason(reason, tool_calls=bool(message.tool_calls))
-
-
 # --------------------------------------------------------------------------------- core to LangChain
 
 
@@ -260,7 +284,8 @@ def lc_message(message: Message) -> BaseMessage:
     content: Any = _content(message)
     match message.role:
         case "system":
-            return SystemMessage(content, name=message.name)
+            role = {OPENAI_ROLE_KEY: "developer"} if message.is_developer else {}
+            return SystemMessage(content, name=message.name, additional_kwargs=role)
         case "user":
             return HumanMessage(content, name=message.name)
         case "tool":
@@ -337,6 +362,9 @@ def _block(part: ContentPart) -> dict[str, Any]:
     match part:
         case TextPart():
             return {"type": "text", "text": part.text}
+        case ImagePart(detail=str(detail)):  # LangChain's own block for images loses the detail
+            url = part.url or f"data:{part.media_type};base64,{part.data}"
+            return {"type": "image_url", "image_url": {"url": url, "detail": detail}}
         case ImagePart(url=str(url)):
             return {"type": "image", "url": url}
         case ImagePart():

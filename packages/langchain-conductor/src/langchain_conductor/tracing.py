@@ -20,6 +20,7 @@ from langchain_core.callbacks import (
     BaseCallbackHandler,
     BaseRunManager,
     CallbackManager,
+    UsageMetadataCallbackHandler,
 )
 from langchain_core.messages import get_buffer_string
 from langchain_core.outputs import ChatGeneration, LLMResult
@@ -38,7 +39,6 @@ from langchain_conductor.messages import lc_messages, lc_reply, lc_usage
 from langchain_conductor.models.budget import BudgetCallback
 from langchain_conductor.models.chat_model import ChatModel
 from langchain_conductor.models.runnable_model import RunnableModel
-from langchain_conductor.models.usage import UsageCallback
 from rl_conductor.integration import prompt_in
 from rl_conductor.models.base import Model, WrapperModel
 from rl_conductor.planning.planner import Planner
@@ -95,8 +95,10 @@ def child_config(run: BaseRunManager | None, *, stream_drafts: bool = False) -> 
         return ensure_config()
     children = AsyncCallbackManager(handlers=[], parent_run_id=run.run_id)
     handlers = [
-        handler for handler in run.inheritable_handlers if not isinstance(handler, UsageCallback | BudgetCallback)
-    ]
+        handler
+        for handler in run.inheritable_handlers
+        if not isinstance(handler, UsageMetadataCallbackHandler | BudgetCallback)
+    ]  # the run's own reply has the usage of all these calls
     children.set_handlers(handlers if stream_drafts else [_without_tokens(handler) for handler in handlers])
     children.add_tags([*run.inheritable_tags, NOSTREAM_TAG])
     children.add_metadata(

@@ -16,7 +16,7 @@ from typing import Any
 from rl_conductor.calls.attempt import Attempt
 from rl_conductor.calls.context import RunContext
 from rl_conductor.calls.record import format_for_log, log, outcome_of
-from rl_conductor.errors import ConductorError, ModelError, OutputLimitError
+from rl_conductor.errors import ConductorError, ContextLengthError, ModelError, OutputLimitError
 from rl_conductor.models.base import Model
 from rl_conductor.models.reply import ReasoningMemory
 from rl_conductor.trace.trace import Call, CallOutcome, fingerprint
@@ -166,7 +166,11 @@ class ModelCall:
 
 def _failure_fields(failure: ConductorError) -> dict[str, Any]:
     """Returns the fields of a `Call` that describe why it failed."""
-    fields: dict[str, Any] = {"error": str(failure), "out_of_tokens": isinstance(failure, OutputLimitError)}
+    fields: dict[str, Any] = {
+        "error": str(failure),
+        "out_of_tokens": isinstance(failure, OutputLimitError),
+        "context_exceeded": isinstance(failure, ContextLengthError),
+    }
     if isinstance(failure, ModelError):
         fields |= {"status": failure.status, "retryable": failure.retryable, "retry_after": failure.retry_after}
     return fields

@@ -302,7 +302,8 @@ def _with_instructions(messages: tuple[Message, ...], instructions: str) -> tupl
     """Puts the worker's instructions first, in one system message with the caller's, as many chat templates demand."""
     if messages[0].role != "system":
         return (Message.system(instructions), *messages)
-    return (Message.system(f"{instructions}\n\n{messages[0].text}"), *messages[1:])
+    merged = Message.system(f"{instructions}\n\n{messages[0].text}")
+    return (merged.model_copy(update={"is_developer": messages[0].is_developer}), *messages[1:])
 
 
 def _evidence(label: str, result: StepResult) -> Evidence:

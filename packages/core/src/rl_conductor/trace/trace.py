@@ -55,6 +55,8 @@ class Call(Value):
     """Whether a part of the reply had been streamed to the caller when the call failed, so that it was not retried."""
     out_of_tokens: bool = False
     """Whether the model used up `max_tokens` before it wrote any answer."""
+    context_exceeded: bool = Field(default=False, exclude_if=lambda context_exceeded: not context_exceeded)
+    """Whether the request was longer than the model can read."""
     usage: Usage = Field(default_factory=Usage)
     """Includes everything that is `nested` in the call."""
     started: float

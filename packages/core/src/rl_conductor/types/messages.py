@@ -17,6 +17,9 @@ class TextPart(Value):
     text: Text
 
 
+ImageDetail = Literal["auto", "low", "high", "original"]
+
+
 class ImagePart(Value):
     """An image, by URL or by content."""
 
@@ -26,6 +29,8 @@ class ImagePart(Value):
     """An `https:` URL that the vendor fetches; otherwise `data` is set."""
     data: str | None = None
     """Base64 content; otherwise `url` is set."""
+    detail: ImageDetail | None = Field(default=None, exclude_if=lambda detail: detail is None)
+    """The resolution at which OpenAI's models read the image; others ignore it."""
 
 
 class FilePart(Value):
@@ -90,6 +95,9 @@ class Message(Value):
     """On a `tool` message: the id of the call that it answers."""
     name: str | None = None
     continuation: Continuation | None = None
+    is_developer: bool = Field(default=False, exclude_if=lambda is_developer: not is_developer)
+    """Whether a system message had OpenAI's role `developer`. As few servers accept that role, only workers whose own
+    client can send it do so."""
 
     @classmethod
     def system(cls, text: str) -> Self:

@@ -20,7 +20,14 @@ from langchain_conductor.messages import core_completion, lc_messages, lc_tool, 
 from langchain_conductor.models.chat_wrappers import convert_chat_models, find_chat_models
 from langchain_conductor.models.errors import translate_errors
 from langchain_conductor.models.invocation import invoke, stream
-from langchain_conductor.models.json_replies import JsonPieces, join_chunks, json_reply, request_json, with_text
+from langchain_conductor.models.json_replies import (
+    JsonPieces,
+    join_chunks,
+    json_reply,
+    request_json,
+    truncated_reply,
+    with_text,
+)
 from langchain_conductor.models.sampling import apply_sampling
 from rl_conductor.errors import ConfigError
 from rl_conductor.integration import price_of
@@ -133,8 +140,16 @@ class ChatModel:
         with translate_errors(self.name, self.chat):
             outputs = stream(chat, lc_messages(request.messages))
             async with aclosing(within(request.timeout, outputs)) as outputs_in_time:
-                async for output in outputs_in_time:
-                    yield output
+                has_chunks = False
+                try:
+                    async for output in outputs_in_time:
+                        yield output
+                        has_chunks = True
+                except Exception as error:
+                    if (reply := truncated_reply(error)) is None:
+                        raise
+                    if not has_chunks:
+                        yield reply
 
     def _to_completion(self, reply: AIMessage) -> Completion:
         with translate_errors(self.name, self.chat):
@@ -174,7 +189,11 @@ class ChatModel:
     async def _complete_json(self, request: Request, response_format: JsonFormat) -> AIMessage:
         if request.tools and request.tool_choice != "none":
             return await self._call_tool_or_answer_json(request, response_format)
-        output = await invoke(self._prepare_json(request, response_format), lc_messages(request.messages))
+        try:
+            output = await invoke(self._prepare_json(request, response_format), lc_messages(request.messages))
+        except Exception as error:
+            if (output := truncated_reply(error)) is None:
+                raise
         return json_reply(output, self.name)
 
     async def _call_tool_or_answer_json(self, request: Request, response_format: JsonFormat) -> AIMessage:

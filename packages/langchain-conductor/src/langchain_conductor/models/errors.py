@@ -63,6 +63,10 @@ class RunInvalidRequestError(RunError, lc_errors.ModelInvalidRequestError):
     """A run has no answer, because the vendors reject the requests."""
 
 
+class RunContextOverflowError(RunError, lc_errors.ContextOverflowError):
+    """A run has no answer, because the conversation is longer than the workers can read."""
+
+
 class RunNotFoundError(RunError, lc_errors.ModelNotFoundError):
     """A run has no answer, because the workers' models don't exist."""
 
@@ -109,6 +113,8 @@ def to_langchain_error(error: RunError) -> RunError:
 
 
 def _error_type(call: Call) -> type[RunError]:
+    if call.context_exceeded:
+        return RunContextOverflowError
     if call.outcome == "timeout":
         return RunTimeoutError
     if call.status in STATUS_ERRORS:

@@ -7,15 +7,17 @@ from __future__ import annotations
 
 import inspect
 import json
+import sys
 from collections.abc import Sequence
 from typing import Any
 
 from langchain_core.language_models import BaseChatModel
 from langchain_core.messages import AIMessage, AIMessageChunk, BaseMessage
+from langchain_core.messages.ai import UsageMetadata
 from langchain_core.runnables import Runnable, RunnableSequence
 from langchain_core.utils.json import parse_json_markdown
 
-from langchain_conductor.messages import vendor_safe_name
+from langchain_conductor.messages import finish_reason, refusal_text, vendor_safe_name
 from langchain_conductor.models.chat_wrappers import find_chat_models
 from rl_conductor.errors import BadResponseError
 from rl_conductor.integration import is_strict_schema
@@ -72,6 +74,10 @@ def json_reply(output: Any, model: str) -> AIMessage:
             raise BadResponseError(f"{model}: the reply is not the requested JSON: it does not match", model=model)
         return AIMessage(_dump(output))
     assert isinstance(output, AIMessage)
+    if refusal_text(output):
+        return output
+    if finish_reason(output) == "length":  # LangChain's parser would close the open brackets
+        return with_text(output, _raw_json(output))
     try:
         value = output.tool_calls[0]["args"] if output.tool_calls else parse_json_markdown(str(output.text))
     except ValueError as error:
@@ -89,6 +95,29 @@ def join_chunks(outputs: Sequence[Any]) -> Any:
     """Joins the chunks of a stream; a model that can't stream sends one whole message."""
     chunks = [output for output in outputs if isinstance(output, AIMessageChunk)]
     return chunks[0] + chunks[1:] if chunks else outputs[-1]
+
+
+def truncated_reply(error: Exception) -> AIMessage | None:
+    """Returns the reply that OpenAI's client refuses to parse because it was truncated; `None` for other errors."""
+    openai = sys.modules.get("openai")  # an extra
+    if openai is None or not isinstance(error, openai.LengthFinishReasonError):
+        return None
+    usage = error.completion.usage
+    counts = usage and UsageMetadata(
+        input_tokens=usage.prompt_tokens, output_tokens=usage.completion_tokens, total_tokens=usage.total_tokens
+    )
+    text = error.completion.choices[0].message.content or ""
+    metadata = {"finish_reason": "length", "model_name": error.completion.model}
+    return AIMessage(text, usage_metadata=counts, response_metadata=metadata)
+
+
+def _raw_json(reply: AIMessage) -> str:
+    """Returns the JSON of a truncated reply as the model wrote it."""
+    if isinstance(reply, AIMessageChunk) and reply.tool_call_chunks:
+        return reply.tool_call_chunks[0]["args"] or ""
+    if reply.invalid_tool_calls:
+        return reply.invalid_tool_calls[0]["args"] or ""
+    return _dump(reply.tool_calls[0]["args"]) if reply.tool_calls else str(reply.text)
 
 
 def _parameters(chat: BaseChatModel) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from contextvars import ContextVar
 
 from langchain_core.callbacks import UsageMetadataCallbackHandler
 from langchain_core.messages.ai import UsageMetadata, add_usage
-from langchain_core.tracers.context import register_configure_hook
+from langchain_core.tracers.context import _configure_hooks, register_configure_hook
 
 from langchain_conductor.models.budget import disable_budget_callback
 
@@ -41,5 +41,7 @@ def count_usage() -> Iterator[UsageCallback]:
 
 def disable_usage_callbacks() -> None:
     """Stops counting and reserving calls in the current context, for a conductor, which does both itself."""
-    _callback.set(None)
+    for variable, *_ in _configure_hooks:  # also those of LangChain's `get_usage_metadata_callback`
+        if isinstance(variable.get(), UsageMetadataCallbackHandler):
+            variable.set(None)
     disable_budget_callback()

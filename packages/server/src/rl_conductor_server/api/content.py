@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, Literal
 
 from rl_conductor.types import ContentPart, FilePart, ImagePart, JsonFormat, Message, TextPart
 from rl_conductor_server.errors import invalid_request
@@ -12,12 +12,16 @@ from rl_conductor_server.errors import invalid_request
 DATA_URL = re.compile(r"data:(?P<type>[\w.+-]+/[\w.+-]+);base64,(?P<data>[A-Za-z0-9+/=\s]+)")
 
 
-def image_part(url: str, *, param: str) -> ImagePart:
+ImageDetail = Literal["auto", "low", "high"]
+
+
+def image_part(url: str, *, detail: ImageDetail, param: str) -> ImagePart:
     """Converts an `https:` or `data:` URL to an image. Raises `ApiError` for any other value of `param`."""
+    chosen = None if detail == "auto" else detail
     if url.startswith("https://"):
-        return ImagePart(url=url)
+        return ImagePart(url=url, detail=chosen)
     media_type, data = _decode(url, "an image must be a data:TYPE;base64,... address or an https: one", param)
-    return ImagePart(media_type=media_type, data=data)
+    return ImagePart(media_type=media_type, data=data, detail=chosen)
 
 
 def file_part(url: str, *, name: str, param: str) -> FilePart:

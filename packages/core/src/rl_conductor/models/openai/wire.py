@@ -132,7 +132,9 @@ def _part(part: TextPart | ImagePart | FilePart) -> dict[str, Any]:
         case TextPart():
             return {"type": "text", "text": part.text}
         case ImagePart():
-            return {"type": "image_url", "image_url": {"url": part.url or _data_url(part.media_type, part.data)}}
+            detail = {} if part.detail is None else {"detail": part.detail}
+            url = part.url or _data_url(part.media_type, part.data)
+            return {"type": "image_url", "image_url": {"url": url, **detail}}
         case FilePart():
             return {"type": "file", "file": {"filename": part.name, "file_data": _data_url(part.media_type, part.data)}}
 

@@ -48,7 +48,16 @@ from .instrumentation import CallReporter, instrument_pool
 from .messages import keep_first_call
 from .structured_output import StructuredOutputLLM
 from .task_model import TaskModel
-from .workers import LearnedSource, WorkerLike, WorkersLike, context_window, describe_worker, name_workers, resolve_pool
+from .workers import (
+    LearnedSource,
+    WorkerLike,
+    WorkersLike,
+    context_window,
+    describe_worker,
+    max_output_tokens,
+    name_workers,
+    resolve_pool,
+)
 
 
 class Conductor(StructuredOutputLLM):
@@ -165,7 +174,8 @@ class Conductor(StructuredOutputLLM):
         readers = [worker for worker in final if not isinstance(worker.model, TaskModel)] or final
         return LLMMetadata(
             context_window=self.context_window or min(map(context_window, readers)),
-            num_output=self.max_tokens or DEFAULT_NUM_OUTPUTS,
+            num_output=self.max_tokens
+            or max(filter(None, map(max_output_tokens, readers)), default=DEFAULT_NUM_OUTPUTS),
             is_chat_model=True,
             is_function_calling_model=any(worker.model.capabilities.tools for worker in final),
             model_name=f"conductor-{self.profile}" if self.profile else "conductor",

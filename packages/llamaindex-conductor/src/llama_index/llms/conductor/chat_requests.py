@@ -73,6 +73,13 @@ def _json_format(response_format: type[BaseModel] | Mapping[str, Any] | None) ->
     match response_format:
         case None:
             return None
+        case {"type": "text"}:
+            return None
+        case {"type": "json_object"}:
+            return JsonFormat()
+        case {"type": "json_schema", "json_schema": {"schema": Mapping() as schema, **details}}:
+            name = str(details.get("name") or "reply")
+            return JsonFormat(name=name, json_schema=dict(schema), strict=details.get("strict"))
         case Mapping():
             return JsonFormat(json_schema=dict(response_format))
         case type() if issubclass(response_format, BaseModel):

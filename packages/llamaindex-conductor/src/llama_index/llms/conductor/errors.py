@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
 from rl_conductor import ConductorError, ModelError
-from rl_conductor.integration import exclude_running_loop, find_secrets, is_loop_error, redact_secrets
+from rl_conductor.integration import (
+    exclude_running_loop,
+    find_secrets,
+    is_loop_error,
+    parse_seconds,
+    redact_secrets,
+    refusal,
+)
 
 
 @contextmanager
@@ -21,7 +28,19 @@ def translate_errors(name: str, source: object) -> Iterator[None]:
         raise
     except Exception as error:
         message = redact_secrets(str(error), find_secrets(source))
+        if isinstance(status := getattr(error, "status_code", None), int):
+            raise _status_error(error, message, model=name, status=status) from None
         wrong_loop = is_loop_error(error)
         if wrong_loop:
             exclude_running_loop()
         raise ModelError(f"{name} raised {type(error).__name__}: {message}", model=name, retryable=wrong_loop) from None
+
+
+def _status_error(error: Exception, message: str, *, model: str, status: int) -> ModelError:
+    """Converts a vendor's HTTP error. It is not retried, because the integration has done so."""
+    body = getattr(error, "body", None)
+    details = {**body, "message": message} if isinstance(body, Mapping) else message
+    retry_after = parse_seconds(getattr(getattr(error, "response", None), "headers", {}).get("retry-after"))
+    converted = refusal(details, model=model, status=status, retry_after=retry_after)
+    converted.retryable = False
+    return converted

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import logging
+import sys
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
@@ -25,16 +26,17 @@ from llama_index.core.tools import BaseTool, ToolMetadata, ToolOutput
 from llama_index.core.utilities.token_counting import TokenCounter
 from typing_extensions import override
 
-from rl_conductor import Capabilities, Completion, Message, Price, Request, Sampling, Tool, Usage
+from rl_conductor import Capabilities, Completion, Message, Price, Request, Tool, Usage
 from rl_conductor.integration import (
     call_async_or_sync,
     in_thread,
+    is_strict_schema,
     iterate_in_thread,
     parse_finish_reason,
     stream_async_or_sync,
 )
 from rl_conductor.models.base import checked, priced, require
-from rl_conductor.types import Delta, ReasoningPart, TextPart, ToolCall
+from rl_conductor.types import Delta, JsonFormat, ReasoningPart, TextPart, ToolCall
 
 from .async_support import inherits_method
 from .errors import translate_errors
@@ -63,6 +65,7 @@ class LLMModel:
             images=metadata.is_chat_model,
             files=metadata.is_chat_model,
             context=metadata.context_window,
+            json_schema=_has_response_format(llm),
         )
 
     async def complete(self, request: Request) -> Completion:
@@ -70,7 +73,8 @@ class LLMModel:
         messages = [chat_message(message) for message in request.messages]
         with translate_errors(self.name, self.llm):
             response = await self._response(request, messages)
-            return self._completion(messages, response, _finish_reason(response))
+            reason = "content_filter" if _refusal(response) else _finish_reason(response)
+            return self._completion(messages, response, reason)
 
     async def stream(self, request: Request) -> AsyncGenerator[Delta, None]:
         require(self, request)
@@ -94,7 +98,7 @@ class LLMModel:
         return self.llm
 
     async def _response(self, request: Request, messages: list[ChatMessage]) -> ChatResponse:
-        keywords = _keywords(request.sampling)
+        keywords = _keywords(request)
         if tools := _offered_tools(request):
             options = {"chat_history": messages, **keywords, **_choice_keywords(request)}
             with_tools = partial(self._tool_llm.chat_with_tools, tools, **options)
@@ -105,7 +109,7 @@ class LLMModel:
         return await call_async_or_sync(partial(self.llm.achat, messages, **keywords), chat)
 
     def _responses(self, request: Request, messages: list[ChatMessage]) -> AsyncGenerator[ChatResponse, None]:
-        keywords = _keywords(request.sampling)
+        keywords = _keywords(request)
         if tools := _offered_tools(request):
             options = {"chat_history": messages, **keywords, **_choice_keywords(request)}
             with_tools = partial(self._tool_llm.stream_chat_with_tools, tools, **options)
@@ -131,7 +135,8 @@ class LLMModel:
     def _message(self, response: ChatResponse) -> Message:
         message = response.message
         thinking = [block.content for block in message.blocks if isinstance(block, ThinkingBlock) and block.content]
-        text = [TextPart(text=message.content)] if message.content else []
+        content = message.content or _refusal(response)
+        text = [TextPart(text=content)] if content else []
         calls: list[ToolCall] = []
         if isinstance(self.llm, FunctionCallingLLM):
             for call in self.llm.get_tool_calls_from_response(response, error_on_no_tool_call=False):
@@ -171,6 +176,12 @@ def _finish_reason(response: ChatResponse) -> str:
     return ""
 
 
+def _refusal(response: ChatResponse) -> str:
+    """Returns the text with which OpenAI's models refuse a request, and which is not part of the content."""
+    refusals = (_get(_get(choice, "message"), "refusal") for choice in _choices(response.raw))
+    return next((refusal for refusal in refusals if isinstance(refusal, str)), "")
+
+
 def _choices(source: object) -> Sequence[object]:
     """Returns the first choice (OpenAI) or candidate (Google) of a raw response."""
     choices = _get(source, "choices") or _get(source, "candidates")
@@ -181,10 +192,27 @@ def _get(source: object, name: str) -> Any:
     return source.get(name) if isinstance(source, Mapping) else getattr(source, name, None)
 
 
-def _keywords(sampling: Sampling) -> dict[str, Any]:
-    """Converts sampling parameters to the keyword arguments that most integrations accept."""
+def _keywords(request: Request) -> dict[str, Any]:
+    """Converts sampling parameters to the keyword arguments that most integrations accept, and the JSON format."""
+    sampling = request.sampling
     keywords = sampling.model_dump(exclude_none=True, exclude={"effort", "stop"})
+    if isinstance(request.response_format, JsonFormat):
+        keywords["response_format"] = _response_format(request.response_format)
     return keywords | ({"stop": list(sampling.stop)} if sampling.stop else {})
+
+
+def _has_response_format(llm: LLM) -> bool:
+    """Whether `llm` is OpenAI's model of LlamaIndex and constrains its replies to a JSON schema."""
+    openai = sys.modules.get("llama_index.llms.openai")  # a package of its own
+    return openai is not None and isinstance(llm, openai.OpenAI) and llm._should_use_structure_outputs()  # noqa: SLF001
+
+
+def _response_format(requested: JsonFormat) -> dict[str, Any]:
+    if requested.json_schema is None:
+        return {"type": "json_object"}
+    strict = is_strict_schema(requested.json_schema) if requested.strict is None else requested.strict
+    schema = {"name": requested.name, "schema": requested.json_schema, "strict": strict}
+    return {"type": "json_schema", "json_schema": schema}
 
 
 # ------------------------------------------------------------------------------------------- tools

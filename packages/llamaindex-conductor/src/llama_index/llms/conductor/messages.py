@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from llama_index.core.base.llms.types import (
     CachePoint,
@@ -23,7 +23,7 @@ from llama_index.core.base.llms.types import (
     ThinkingBlock,
     ToolCallBlock,
 )
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 
 from rl_conductor.errors import ConfigError
 from rl_conductor.models.base import arguments_of
@@ -31,6 +31,7 @@ from rl_conductor.types import (
     ContentPart,
     Continuation,
     FilePart,
+    ImageDetail,
     ImagePart,
     Message,
     ReasoningPart,
@@ -77,7 +78,7 @@ def core_message(message: ChatMessage) -> Message:
     return Message(
         role=role,
         content=tuple(_parts(message.blocks)),
-        tool_calls=tuple(_call(block) for block in message.blocks if isinstance(block, ToolCallBlock)),
+        tool_calls=_calls(message),
         tool_call_id=None if role != "tool" or call_id is None else str(call_id),
         continuation=_continuation(message) if role == "assistant" else None,
     )
@@ -119,10 +120,12 @@ def _parts(blocks: Iterable[ContentBlock]) -> Iterator[ContentPart]:
 
 def _image(block: ImageBlock) -> ImagePart:
     media_type = block.image_mimetype or "image/png"
+    detail: Any = block.detail if block.detail in get_args(ImageDetail) else None
     url = str(block.url) if block.url and not block.image else None
     if url and not url.startswith("data:"):
-        return ImagePart(media_type=media_type, url=url)
-    return ImagePart(media_type=media_type, data=block.resolve_image(as_base64=True).read().decode())
+        return ImagePart(media_type=media_type, url=url, detail=detail)
+    data = block.resolve_image(as_base64=True).read().decode()
+    return ImagePart(media_type=media_type, data=data, detail=detail)
 
 
 def _file(block: DocumentBlock) -> FilePart:
@@ -139,6 +142,23 @@ def _file(block: DocumentBlock) -> FilePart:
 def _signature(block: ThinkingBlock) -> str | None:
     signature = block.additional_information.get("signature")
     return signature if isinstance(signature, str) else None
+
+
+def _calls(message: ChatMessage) -> tuple[ToolCall, ...]:
+    calls = tuple(_call(block) for block in message.blocks if isinstance(block, ToolCallBlock))
+    if calls or ROLES[message.role] != "assistant":
+        return calls
+    stored = message.additional_kwargs.get("tool_calls")
+    return tuple(_stored_calls(stored)) if isinstance(stored, list | tuple) else ()
+
+
+def _stored_calls(stored: Iterable[object]) -> Iterator[ToolCall]:
+    """Reads OpenAI's tool calls, as objects or JSON: older versions of LlamaIndex stored them in place of blocks."""
+    for call in stored:
+        fields = call.model_dump() if isinstance(call, BaseModel) else call
+        match fields:
+            case {"id": str(call_id), "function": {"name": str(name), "arguments": str(arguments)}}:
+                yield ToolCall(id=call_id, name=name, arguments=arguments)
 
 
 def _call(block: ToolCallBlock) -> ToolCall:
@@ -197,7 +217,7 @@ def _block(part: ReasoningPart | ImagePart | FilePart) -> ContentBlock:
             return ThinkingBlock(content=part.text, additional_information=information)
         case ImagePart():
             data = None if part.data is None else part.data.encode()
-            return ImageBlock(image=data, url=part.url, image_mimetype=part.media_type)
+            return ImageBlock(image=data, url=part.url, image_mimetype=part.media_type, detail=part.detail)
         case FilePart():
             return DocumentBlock(data=part.data.encode(), title=part.name, document_mimetype=part.media_type)
 

@@ -47,6 +47,9 @@ WRAPPERS: tuple[tuple[Any, Callable[[Any, str], Model]], ...] = (
 )
 """The model of each kind of object; the first kind that matches is used."""
 
+MIN_CONTEXT_PER_OUTPUT = 4
+"""A worker's context window has at least this many times the tokens that are reserved for its reply."""
+
 INDEX_DESCRIPTION = "looks up what its own documents say; needs a self-contained question"
 """Description of an index without one of its own, for the planner."""
 
@@ -170,6 +173,23 @@ def _select_planner(pool: WorkerPool) -> Planner:
 
 def context_window(worker: Worker) -> int:
     """Returns the tokens that a worker can read and write in one call, or LlamaIndex's default if that is unknown."""
+    return _known_context(worker) or DEFAULT_CONTEXT_WINDOW
+
+
+def max_output_tokens(worker: Worker) -> int | None:
+    """Returns the maximum tokens of a worker's reply; `None` if it or the worker's context window is unknown."""
+    if isinstance(worker.model, NestedConductorModel):
+        return worker.model.host.metadata.num_output
+    if isinstance(worker.model, LLMModel):
+        num_output = worker.model.llm.metadata.num_output
+        return num_output if num_output > 0 else None
+    context = _known_context(worker)
+    if context is None or worker.sampling.max_tokens is None:
+        return None
+    return min(worker.sampling.max_tokens, context // MIN_CONTEXT_PER_OUTPUT)
+
+
+def _known_context(worker: Worker) -> int | None:
     if isinstance(worker.model, NestedConductorModel):
         return worker.model.host.metadata.context_window
     if worker.model.capabilities.context is not None:
@@ -178,16 +198,15 @@ def context_window(worker: Worker) -> int:
         return min(map(context_window, worker.model.pool.values()))
     price = worker.model.price
     if price is None or not (price.input or price.output):  # not a vendor's model, so its name alone means nothing
-        return DEFAULT_CONTEXT_WINDOW
+        return None
     # Inside, because the data takes 0.3 s to import and only pools of vendors' models need it.
     from genai_prices.data_snapshot import get_snapshot  # noqa: PLC0415
 
     provider, _, name = worker.model.name.partition(":")
     try:
-        published = get_snapshot().find_provider_model(name, None, provider, None)[1].context_window
+        return get_snapshot().find_provider_model(name, None, provider, None)[1].context_window
     except LookupError:
-        published = None
-    return published or DEFAULT_CONTEXT_WINDOW
+        return None
 
 
 # ----------------------------------------------------------------------------------- serialisation

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import ConfigDict, Field, model_validator
 
 from rl_conductor.types import ContentPart, JsonFormat, Message, Request, Sampling, TextPart, Tool, ToolCall
-from rl_conductor_server.api.content import file_part, image_part, json_format
+from rl_conductor_server.api.content import ImageDetail, file_part, image_part, json_format
 from rl_conductor_server.extension import Extension
 from rl_conductor_server.protocol import (
     MAX_CHOICES,
@@ -44,7 +44,7 @@ class ImageUrl(Body):
     """The URL of an image."""
 
     url: str
-    detail: Literal["auto", "low", "high"] = "auto"
+    detail: ImageDetail = "auto"
 
 
 class Image(Body):
@@ -54,7 +54,7 @@ class Image(Body):
     image_url: ImageUrl
 
     def part(self) -> ContentPart:
-        return image_part(self.image_url.url, param="image_url")
+        return image_part(self.image_url.url, detail=self.image_url.detail, param="image_url")
 
 
 class FileContent(Body):

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import ConfigDict, Discriminator, Field, Tag, model_validator
 
 from rl_conductor.types import ContentPart, JsonFormat, Message, Request, Sampling, TextPart, Tool, ToolCall
-from rl_conductor_server.api.content import file_part, image_part, json_format, tool_message
+from rl_conductor_server.api.content import ImageDetail, file_part, image_part, json_format, tool_message
 from rl_conductor_server.extension import Extension
 from rl_conductor_server.protocol import (
     NEAREST_EFFORTS,
@@ -70,10 +70,10 @@ class InputImage(Body):
 
     type: Literal["input_image"]
     image_url: str
-    detail: Literal["auto", "low", "high"] = "auto"
+    detail: ImageDetail = "auto"
 
     def part(self) -> ContentPart:
-        return image_part(self.image_url, param="image_url")
+        return image_part(self.image_url, detail=self.detail, param="image_url")
 
 
 class InputFile(Body):
