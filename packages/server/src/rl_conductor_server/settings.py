@@ -60,6 +60,8 @@ class KeyEntry(BudgetEntry):
     """How old an answer may be that is repeated for the same request of this key; `None` disables the cache."""
     models: frozenset[str] | None = None
     """The models that it has access to; `None` means all."""
+    metrics: bool = False
+    """Allows to read `/metrics`, which tells of the requests of all keys."""
 
 
 class AdminEntry(_Entry):
@@ -190,9 +192,30 @@ class BatchEntry(_Entry):
     reply_bytes: int = Field(default=2**20, ge=1024)
     """Maximum size of a result; the item fails if it is larger."""
     key_bytes: int = Field(default=256 * 2**20, ge=1024)
-    """Maximum size of all files of a key, results included; with more, it can't upload."""
+    """Maximum size of all files of a key, and of the requests and results of its unfinished batches; with more, it
+    can't upload, batches are rejected, and requests of batches fail."""
+    key_files: int = Field(default=1_000, ge=1)
+    """Maximum number of files of a key, those with results included; with more, it can't upload."""
+    key_batches: int = Field(default=2_000, ge=1)
+    """Maximum number of batches of a key, those that have ended included, until `retain_days` deletes them."""
     unfinished: int = Field(default=20, ge=1)
     """Maximum number of batches of a key that have not ended."""
+
+
+class ConversationEntry(_Entry):
+    """Conversations of the Responses API: `[conversations]`."""
+
+    key_conversations: int = Field(default=10_000, ge=1)
+    """Maximum number of conversations of a key."""
+    key_bytes: int = Field(default=256 * 2**20, ge=1024)
+    """Maximum size of all conversations of a key; with more, it can't create any, nor add to them."""
+
+
+class FeedbackEntry(_Entry):
+    """Ratings of runs: `[feedback]`."""
+
+    run_changes: int = Field(default=200, ge=1)
+    """Maximum number of changes of a run's feedback by API keys; each has an audit record, which is never deleted."""
 
 
 class PeopleEntry(_Entry):
@@ -263,6 +286,8 @@ class Settings(_Entry):
     store: StoreEntry = StoreEntry()
     intake: IntakeEntry = IntakeEntry()
     batches: BatchEntry = BatchEntry()
+    conversations: ConversationEntry = ConversationEntry()
+    feedback: FeedbackEntry = FeedbackEntry()
     log: LogEntry = LogEntry()
 
     @property

@@ -10,7 +10,11 @@ from fastapi import APIRouter, Path, Query, Request
 from pydantic import Field
 
 from rl_conductor_server.api.body import read_json
-from rl_conductor_server.api.openai_responses.conversation import conversation_locked, conversation_not_found
+from rl_conductor_server.api.openai_responses.conversation import (
+    check_storage,
+    conversation_locked,
+    conversation_not_found,
+)
 from rl_conductor_server.api.openai_responses.items import input_item
 from rl_conductor_server.api.openai_responses.schema import Item
 from rl_conductor_server.endpoints.dependencies import Caller, ServiceDependency, json_body
@@ -52,6 +56,7 @@ async def create_conversation(http: Request, service: ServiceDependency, key: Ca
     """Creates a conversation, with items or without."""
     key.check_rate()
     body = parse_body(CreateConversationBody, await _read(http, service))
+    await check_storage(service.store, service.settings.conversations, key.name, new=1)
     conversation = Conversation(
         id=f"conv_{secrets.token_hex(16)}", key=key.name, created=time.time(), metadata=body.metadata or {}
     )
@@ -118,6 +123,7 @@ async def add_conversation_items(
     limit = service.settings.intake.messages
     if await service.store.conversations.count_items(conversation, key=key.name) + len(body.items) > limit:
         raise invalid_request(f"a conversation has at most {limit:,} items; create another one", param="items")
+    await check_storage(service.store, service.settings.conversations, key.name)
     items = _new_items(body.items)
     if not await service.store.conversations.add_items(conversation, items, key=key.name):
         await _find(service, conversation, key.name)
