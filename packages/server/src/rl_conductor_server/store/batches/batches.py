@@ -46,7 +46,7 @@ BatchRefusal = Literal["unfinished", "count", "bytes"]
 
 @dataclass(frozen=True)
 class BatchLimits:
-    """What the batches of an API key may take."""
+    """Limits of the batches of an API key."""
 
     unfinished: int
     """Maximum number of batches that have not ended."""

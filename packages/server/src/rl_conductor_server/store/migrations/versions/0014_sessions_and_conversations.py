@@ -1,4 +1,4 @@
-"""Adds the session of runs, the identity of browser sessions, and conversations and streams of the Responses API; the size of batches."""
+"""Adds sessions of runs, identities of browser sessions, conversations, streams of responses, and sizes of batches."""
 
 import sqlalchemy as sa
 from alembic import op
