@@ -279,7 +279,8 @@ class Service:
         def reserve(size: int) -> None:
             resources.enter_context(self.reserve_body(size, key))
 
-        context = HistoryContext(self.store, key.name, self.settings.intake, idempotency_key, reserve)
+        intake, storage = self.settings.intake, self.settings.conversations
+        context = HistoryContext(self.store, key.name, intake, storage, idempotency_key, reserve)
         parsed = await adapter.add_history(parsed, context)
         resources.turn.callback(adapter.end_turn, parsed, self.store)
         return parsed

@@ -27,14 +27,14 @@ def drop_oldest_turns(
             turns.append([])
         turns[-1].append(message)
     excess = cost(messages) - max_cost
-    kept = list[Message]()
+    remaining = list[Message]()
     for turn in turns[:-1]:
         if excess > 0:
             excess -= cost([message for message in turn if message.role != "system"])
-            kept += [message for message in turn if message.role == "system"]
+            remaining += [message for message in turn if message.role == "system"]
         else:
-            kept += turn
-    return (*kept, *turns[-1])
+            remaining += turn
+    return (*remaining, *turns[-1])
 
 
 def fit_context(parsed: ParsedRequest, pool: WorkerPool, workers: Collection[str]) -> ParsedRequest:
@@ -43,13 +43,13 @@ def fit_context(parsed: ParsedRequest, pool: WorkerPool, workers: Collection[str
     A worker whose context is unknown may have any.
     """
     contexts = [pool[name].model.capabilities.context for name in workers]
-    known = [context for context in contexts if context is not None]
+    limits = [context for context in contexts if context is not None]
     state, request = parsed.state, parsed.request
-    if state is None or not state.may_truncate or not known or len(known) < len(contexts):
+    if state is None or not state.may_truncate or not limits or len(limits) < len(contexts):
         return parsed
-    reply = request.sampling.max_tokens or max(known) // REPLY_SHARE
+    reply = request.sampling.max_tokens or max(limits) // REPLY_SHARE
     other = estimate_input_tokens(request.model_copy(update={"messages": ()}))
-    messages = drop_oldest_turns(request.messages, max(known) - reply - other, cost=_count_tokens)
+    messages = drop_oldest_turns(request.messages, max(limits) - reply - other, cost=_count_tokens)
     if len(messages) == len(request.messages):
         return parsed
     changes = {"request": request.model_copy(update={"messages": messages})}

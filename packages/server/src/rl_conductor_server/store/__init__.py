@@ -6,6 +6,7 @@ from rl_conductor_server.store.batches.models import (
     InputError,
     ItemResult,
     NewItem,
+    Quota,
     StoredBatch,
     StoredFile,
 )
@@ -58,6 +59,7 @@ __all__ = [
     "NewRun",
     "Pair",
     "PairVerdict",
+    "Quota",
     "RunRow",
     "Search",
     "Session",

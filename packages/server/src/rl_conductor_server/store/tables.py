@@ -264,13 +264,16 @@ conversations = Table(
     Column("created", Float, nullable=False),
     Column("updated", Float, nullable=False),
     Column("metadata", Text, nullable=False),
+    Column("bytes", Count, nullable=False),
     Column("turn", String(64)),
     Column("turn_heartbeat", Float),
     Index("conversations_by_time", "updated"),
+    Index("conversations_by_key", "key", "bytes"),
 )
 """Conversations of the Responses API, by the API key that may use them; `updated` is the time of the last change.
 
-`turn` is the request that is being answered, if any; its processes renew `turn_heartbeat`.
+`bytes` is the size of the metadata and all items. `turn` is the request that is being answered, if any; its processes
+renew `turn_heartbeat`.
 """
 
 conversation_items = Table(
@@ -336,10 +339,14 @@ batches = Table(
     Column("total", Integer, nullable=False),
     Column("completed", Integer, nullable=False),
     Column("failed", Integer, nullable=False),
+    Column("stored_bytes", Count, nullable=False, server_default="0"),
     Index("batches_by_key", "key", "created"),
     Index("batches_by_status", "status", "expires"),
 )
-"""Batches of requests. `errors` are those of an input file that was rejected."""
+"""Batches of requests. `errors` are those of an input file that was rejected.
+
+`stored_bytes` is the size of the requests and results of a batch that has not ended; then it has files of results.
+"""
 
 batch_items = Table(
     "batch_items",

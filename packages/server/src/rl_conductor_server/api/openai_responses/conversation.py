@@ -15,10 +15,10 @@ from rl_conductor.types import Message, Value
 from rl_conductor_server.api.adapter import HistoryContext
 from rl_conductor_server.api.openai_responses.items import input_item, output_items
 from rl_conductor_server.api.openai_responses.schema import MAX_ID_CHARS, Item, MessageItem, merge_turns, to_messages
-from rl_conductor_server.errors import ApiError, invalid_request
+from rl_conductor_server.errors import ApiError, invalid_request, storage_limit_exceeded
 from rl_conductor_server.protocol import ParsedRequest, ResponseState
 from rl_conductor_server.runs.truncation import drop_oldest_turns
-from rl_conductor_server.settings import IntakeEntry
+from rl_conductor_server.settings import ConversationEntry, IntakeEntry
 from rl_conductor_server.store import Store, StoredResponse, decode
 from rl_conductor_server.store.runs.responses import MAX_TURNS
 
@@ -64,6 +64,8 @@ async def add_history(parsed: ParsedRequest, context: HistoryContext) -> ParsedR
         history, state = await _load_chain(state, context)
         return _continue(parsed, state, history, context.limits)
     conversation = state.conversation
+    if parsed.keep:
+        await check_storage(context.store, context.storage, context.key)
     turn = await _lock(conversation, context) if parsed.keep else None
     messages = parsed.request.model_dump_json(include={"messages"})
     digest = hashlib.sha256(messages.encode()).hexdigest()
@@ -113,6 +115,21 @@ async def _lock(conversation: str, context: HistoryContext) -> str:
         await _find_conversation(conversation, context)
         raise conversation_locked()
     return turn
+
+
+async def check_storage(store: Store, limits: ConversationEntry, key: str, *, new: int = 0) -> None:
+    """Checks that the conversations of an API key may grow, and that it may have some `new` ones.
+
+    Raises:
+        ApiError: the key has reached a limit.
+    """
+    used = await store.conversations.measure(key)
+    if used.count + new > limits.key_conversations:
+        message = f"this key may have {limits.key_conversations:,} conversations; delete some first"
+        raise storage_limit_exceeded(message)
+    if used.bytes >= limits.key_bytes:
+        message = f"the conversations of this key may have {limits.key_bytes:,} bytes in total; delete some first"
+        raise storage_limit_exceeded(message, param=CONVERSATION)
 
 
 async def _find_conversation(conversation: str, context: HistoryContext) -> None:

@@ -32,16 +32,16 @@ async def resolve_references(parsed: ParsedRequest, context: HistoryContext) -> 
     state = parsed.state
     if state is None or not state.references:
         return parsed
-    found = await _load_items(state.references, context)
+    items_by_id = await _load_items(state.references, context)
     size = 0
     for reference in state.references:
-        if reference not in found:
+        if reference not in items_by_id:
             raise _item_not_found(reference)
-        size += len(found[reference])
+        size += len(items_by_id[reference])
     _check_size(size, context)  # the same item may be referred to several times
     context.reserve(size)
     body = ResponsesBody.model_validate_json(state.body)
-    items = tuple(ITEM.validate_json(found[i.id]) if isinstance(i, ItemReference) else i for i in body.items)
+    items = tuple(ITEM.validate_json(items_by_id[i.id]) if isinstance(i, ItemReference) else i for i in body.items)
     resolved = body.model_copy(update={"input": items}).to_request()
     return parsed.model_copy(update={"request": resolved.request, "state": resolved.state})
 
@@ -52,15 +52,15 @@ async def _load_items(ids: tuple[str, ...], context: HistoryContext) -> Mapping[
     listed = await store.conversations.find_items(set(ids), key=context.key, max_bytes=limit)
     if listed is None:
         raise _too_large(limit)
-    found = {json.loads(body)["id"]: body for body in listed}
-    run_ids = {f"run-{match[1]}" for name in ids if name not in found and (match := ITEM_ID.fullmatch(name))}
+    items_by_id = {json.loads(body)["id"]: body for body in listed}
+    run_ids = {f"run-{match[1]}" for name in ids if name not in items_by_id and (match := ITEM_ID.fullmatch(name))}
     if run_ids:
         size = await store.responses.measure(run_ids, key=context.key)
         _check_size(size, context)
         context.reserve(size)
         for response in await store.responses.get_all(run_ids, key=context.key):
-            found |= {item["id"]: json.dumps(item) for item in _items(response)}
-    return found
+            items_by_id |= {item["id"]: json.dumps(item) for item in _items(response)}
+    return items_by_id
 
 
 def _items(response: StoredResponse) -> Iterator[dict[str, Any]]:
