@@ -217,9 +217,18 @@ def test_an_answer_that_can_not_be_written_ends_the_run_with_the_reason(
 
 
 @pytest.mark.skipif(not FULL.exists(), reason="this system has no /dev/full")
-@pytest.mark.parametrize("arguments", ["--version", "--help", "pool --pool {pool}", "ask --json -q --pool {pool} '?'"])
-def test_output_that_can_not_be_written_is_one_line(command: str, pool: Pool, arguments: str) -> None:
-    run = shell(f"{command} {arguments.format(pool=pool())} >/dev/full")
+@pytest.mark.parametrize(
+    "line",
+    [
+        "{command} --version",
+        "{command} --help",
+        "{command} pool --pool {pool}",
+        "{command} ask --json -q --pool {pool} '?'",
+        "echo '?' | {command} chat -q --pool {pool}",
+    ],
+)
+def test_output_that_can_not_be_written_is_one_line(command: str, pool: Pool, line: str) -> None:
+    run = shell(f"{line.format(command=command, pool=pool())} >/dev/full")
 
     assert (run.returncode, run.stderr) == (1, "error: can't write the output: No space left on device\n")
 
