@@ -56,6 +56,14 @@ class ResponseStore:
         statement = update(responses).where(responses.c.run == run).values(output=output)
         self._write_queue.add(lambda connection: connection.execute(statement))
 
+    def discard(self, run: str, body: str | None) -> None:
+        """Replaces the request of a response that was rejected, or deletes the response if `body` is `None`."""
+        is_rejected = responses.c.run == run
+        statement = delete(responses).where(is_rejected)
+        if body is not None:
+            statement = update(responses).where(is_rejected).values(body=body)  # type: ignore[assignment]
+        self._write_queue.add(lambda connection: connection.execute(statement))
+
     def add_pieces(self, run: str, position: int, pieces: Sequence[StreamPiece]) -> None:
         """Stores what a stream has sent, after `position` earlier pieces; at 0, those of an earlier attempt go."""
         row = {"run": run, "position": position, "body": json.dumps(pieces)}
@@ -86,9 +94,10 @@ class ResponseStore:
         """Returns the run and the length of the request and answer of each response of a chain, newest first."""
         chain = _chain(run, key)
         size = func.length(responses.c.body) + func.coalesce(func.length(responses.c.output), 0)
-        query = select(responses.c.run, size).join(chain, chain.c.run == responses.c.run).order_by(chain.c.age)
+        query = select(responses.c.run, size.label("size")).join(chain, chain.c.run == responses.c.run)
         await self._write_queue.flush()
-        return [(row[0], int(row[1])) for row in await self._reader.execute(query)]
+        rows = await self._reader.execute(query.order_by(chain.c.age))
+        return [(row["run"], int(row["size"])) for row in rows.mappings()]
 
     async def get_turns(self, run: str, *, key: str, limit: int = MAX_TURNS) -> Sequence[StoredResponse]:
         """Returns the newest responses of a chain of an API key that ends with a response, oldest first.
