@@ -6,7 +6,7 @@ import json
 from collections.abc import Collection, Sequence
 from typing import Any
 
-from sqlalchemy import CTE, Connection, delete, func, insert, literal, select, update
+from sqlalchemy import CTE, Connection, delete, exists, func, insert, literal, select, update
 from sqlalchemy.dialects import postgresql, sqlite
 
 from rl_conductor.types import Text, Value
@@ -64,15 +64,19 @@ class ResponseStore:
             statement = update(responses).where(is_rejected).values(body=body)  # type: ignore[assignment]
         self._write_queue.add(lambda connection: connection.execute(statement))
 
-    def add_pieces(self, run: str, position: int, pieces: Sequence[StreamPiece]) -> None:
-        """Stores what a stream has sent, after `position` earlier pieces; at 0, those of an earlier attempt go."""
-        row = {"run": run, "position": position, "body": json.dumps(pieces)}
+    def add_pieces(self, run: str, position: int, pieces: Sequence[StreamPiece], *, replaces_earlier: bool) -> None:
+        """Stores what a stream has sent, after `position` earlier pieces.
+
+        With `replaces_earlier`, the pieces of an earlier attempt at the run are deleted.
+        """
+        is_stored = exists().where(responses.c.run == run)
+        row = select(literal(run), literal(position), literal(json.dumps(pieces))).where(is_stored)
+        statement = insert(response_events).from_select(["run", "position", "body"], row)
 
         def write(connection: Connection) -> None:
-            if position == 0:
+            if replaces_earlier:
                 connection.execute(delete(response_events).where(response_events.c.run == run))
-            if connection.execute(select(responses.c.run).where(responses.c.run == run)).first() is not None:
-                connection.execute(insert(response_events).values(row))
+            connection.execute(statement)
 
         self._write_queue.add(write)
 
