@@ -22,7 +22,11 @@ async def test_a_request_that_another_server_answers_waits_without_the_write_loc
     one, other = await serve({"a": a}, store=store), await serve({"a": "unused"}, store=store)
     first = asyncio.create_task(post(one, NAMED))
     await asyncio.wait_for(a.asked.wait(), SOON)
-    transactions, reads, has_waited = list[Any](), list[float](), asyncio.Event()
+    claims, reads, has_waited = list[str](), list[float](), asyncio.Event()
+
+    def record_claim(*arguments: Any) -> None:
+        if "INSERT INTO runs" in arguments[2]:
+            claims.append(arguments[2])
 
     def record_read(*arguments: Any) -> None:
         if "FROM runs" in arguments[2]:
@@ -31,11 +35,11 @@ async def test_a_request_that_another_server_answers_waits_without_the_write_loc
                 has_waited.set()
 
     queue = other.service.store.write_queue
-    event.listen(queue._engine, "begin", transactions.append)
+    event.listen(queue._engine, "before_cursor_execute", record_claim)
     event.listen(other.service.store._reader._engine.sync_engine, "before_cursor_execute", record_read)
     second = asyncio.create_task(post(other, NAMED))
     await asyncio.wait_for(has_waited.wait(), SOON)
-    assert len(transactions) == 1  # its only attempt to claim the run
+    assert len(claims) == 1
     opened.set()
     replies = [await first, await second]
     assert [reply.json()["choices"][0]["message"]["content"] for reply in replies] == ["from a"] * 2

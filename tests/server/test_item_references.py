@@ -30,7 +30,7 @@ async def test_references_to_inputs_and_answers_are_replaced_by_the_items(serve:
     (asked,) = [item async for item in client.responses.input_items.list(first.id)]
     user: Any = {"role": "user", "content": "Why?"}
     second = await client.responses.create(
-        model=MODEL, input=[reference(str(asked.id)), {"id": first.output[0].id}, user]
+        model=MODEL, input=[reference(str(asked.id)), {"id": str(first.output[0].id)}, user]
     )
     assert [message.role for message in a.requests[1].messages][:3] == ["user", "assistant", "user"]
     assert [message.text for message in a.requests[1].messages][:2] == ["A colour?", "Blue."]
@@ -86,6 +86,6 @@ async def test_references_to_one_long_item_can_not_make_a_request_of_any_size(se
     with pytest.raises(openai.BadRequestError, match="more than 4,096 bytes; send fewer references"):
         await client.responses.create(model=MODEL, input=[reference(str(item.id))] * 3)
     conversation = await client.conversations.create(items=[{"role": "user", "content": "x" * 1_500}])
-    (item,) = [item async for item in client.conversations.items.list(conversation.id)]
+    (stored,) = [item async for item in client.conversations.items.list(conversation.id)]
     with pytest.raises(openai.BadRequestError, match="more than 4,096 bytes; send fewer references"):
-        await client.responses.create(model=MODEL, input=[reference(str(item.id))] * 3)
+        await client.responses.create(model=MODEL, input=[reference(str(stored.id))] * 3)

@@ -6,13 +6,13 @@ from typing import Any
 
 import openai
 import pytest
-from sqlalchemy import func, select
+from sqlalchemy import func, select, update
 
 from core.runs import SOON, Gated, Paced
 from rl_conductor.errors import ModelError
 from rl_conductor.models.scripted import ScriptedModel
 from rl_conductor_server.auth.keys import hash_key
-from rl_conductor_server.store.tables import response_events
+from rl_conductor_server.store.tables import response_events, runs
 from server.chat_requests import gate
 from server.conftest import At, Serve, until
 
@@ -228,3 +228,20 @@ async def test_a_reader_of_a_stream_that_leaves_does_not_stop_a_response_in_the_
     run = f"run-{first[0].response.id.removeprefix('resp_')}"
     await until(lambda: at.service.runs.get(run) is None)
     assert (await at.openai().responses.retrieve(first[0].response.id)).output_text == "one two three four"
+
+
+async def test_the_stream_of_a_run_that_is_repeated_replaces_that_of_the_earlier_attempt(
+    serve: Serve, url: str
+) -> None:
+    """The pieces of a server that died must not mix with those of the one that continues its run."""
+    at = await serve({"a": ScriptedModel(["one two", "three four five"])}, store={"url": url})
+    request: Any = {"model": MODEL, "input": "Count.", "stream": True, "extra_headers": {"Idempotency-Key": "once"}}
+    first = await _create_and_read(at, request)
+    run = f"run-{first[0].response.id.removeprefix('resp_')}"
+    at.service.store.responses.add_pieces(run, 2, ["of the server that died"], replaces_earlier=False)
+    async with at.service.store._reader._engine.begin() as connection:
+        await connection.execute(update(runs).where(runs.c.id == run).values(status="failed", trace=None))
+    again = await _create_and_read(at, request)
+    assert text(again) == "three four five"
+    stored = await read(await at.openai().responses.retrieve(first[0].response.id, stream=True))
+    assert (numbers(stored), text(stored)) == (numbers(again), "three four five")

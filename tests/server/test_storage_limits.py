@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
+from decimal import Decimal
 from typing import Any
 
 import openai
@@ -10,10 +12,12 @@ from openai import AsyncOpenAI
 from sqlalchemy import select
 
 from core.runs import SOON, Gated
+from rl_conductor.models.scripted import ScriptedModel
+from rl_conductor.types import Price
 from rl_conductor_server.auth.keys import hash_key
-from rl_conductor_server.store.tables import batches, conversations
+from rl_conductor_server.store.tables import batches, conversations, responses
 from server.chat_requests import gate
-from server.conftest import At, Serve
+from server.conftest import At, Serve, until
 
 MODEL = "conductor-mini"
 CHAT: Any = "/v1/chat/completions"
@@ -161,10 +165,7 @@ async def test_the_size_of_conversations_follows_all_changes(serve: Serve, url: 
     newest, *_ = [item async for item in client.conversations.items.list(made.id)]
     await client.conversations.items.delete(str(newest.id), conversation_id=made.id)
     await check(2)
-    cutoff = at.service.store.now() + 1
-    async with asyncio.timeout(SOON):
-        while at.service.store.now() < cutoff:  # noqa: ASYNC110
-            await asyncio.sleep(0.05)
+    cutoff = time.time()
     await client.conversations.items.create(made.id, items=[{"role": "user", "content": "three"}])
     await at.service.store.prune(before=cutoff)
     await check(1)
@@ -183,3 +184,54 @@ async def test_feedback_on_a_run_can_not_be_changed_without_end(serve: Serve) ->
     reply = (await rate(0.9, red)).json()["error"]
     assert (reply["code"], "was changed 3 times" in reply["message"]) == ("too_many_changes", True)
     assert (await rate(0.9, {"x-api-key": "the-key-of-the-admin"}, "/admin")).status_code == 200
+
+
+async def test_rejected_requests_take_no_room_in_the_store(serve: Serve) -> None:
+    """A key without a budget could fill the disk for free."""
+    price = Price(input=Decimal(1), output=Decimal(1))
+    broke = {"red": KEYS["red"] | {"usd": 0}}
+    at = await serve({"a": ScriptedModel("unused", price=price)}, keys=broke)
+    client = at.openai("key-of-red")
+    request: Any = {"model": MODEL, "input": "x" * 100_000}
+    with pytest.raises(openai.RateLimitError, match="used up"):
+        await client.responses.create(**request)
+    assert await sizes(at, responses.c.body) == []
+    made = await client.responses.create(**request, background=True)
+    async with asyncio.timeout(SOON):
+        while (reply := await client.responses.retrieve(made.id)).status == "in_progress":  # noqa: ASYNC110
+            await asyncio.sleep(0.02)
+    assert (reply.status, reply.background) == ("failed", True)
+    (item,) = [item async for item in client.responses.input_items.list(made.id)]
+    assert "not stored" in str(item)
+    assert sum(map(len, map(str, await sizes(at, responses.c.body)))) < 1_000
+
+
+async def test_a_key_has_a_maximum_number_of_open_streams_that_read_the_store(serve: Serve) -> None:
+    opened, wait = gate()
+    a = Gated("from a", wait)
+    at = await serve({"a": a}, keys=KEYS, intake={"streams": 2})
+    red, blue = at.openai("key-of-red"), at.openai("key-of-blue")
+    made = await red.responses.create(model=MODEL, input="Say it.", background=True)
+    other = await blue.responses.create(model=MODEL, input="Say it.", background=True)
+    streams = [await red.responses.retrieve(made.id, stream=True) for _ in range(2)]
+    with pytest.raises(openai.RateLimitError, match="2 streams are open") as error:
+        await red.responses.retrieve(made.id, stream=True)
+    assert refused(error, "too_many_streams", 429)
+    assert error.value.response.headers["x-should-retry"] == "true"
+    streams.append(await blue.responses.retrieve(other.id, stream=True))
+    opened.set()
+    for stream in streams:
+        assert [event async for event in stream][-1].type == "response.completed"
+    await until(lambda: not at.service.streams.count)
+    assert [event async for event in await red.responses.retrieve(made.id, stream=True)]
+
+
+async def test_open_pages_are_limited_too(serve: Serve) -> None:
+    at = await serve(intake={"streams": 1})
+    async with at.http.stream("GET", "/feed") as feed:
+        chunks = feed.aiter_text()
+        assert "retry" in await anext(chunks)
+        assert (await at.http.get("/feed", timeout=5)).status_code == 429
+    await until(lambda: not at.service.streams.count)
+    async with at.http.stream("GET", "/feed") as feed:
+        assert feed.status_code == 200

@@ -24,7 +24,7 @@ from rl_conductor_server.api.body import (
 from rl_conductor_server.api.body_limits import BodyBudget, check_counts
 from rl_conductor_server.api.headers import http_headers, response_header
 from rl_conductor_server.api.results import Results
-from rl_conductor_server.api.sse import EventStream, encode_frames, wait_started
+from rl_conductor_server.api.sse import EventStream, StreamLimit, encode_frames, wait_started
 from rl_conductor_server.auth.budgets import KeyBudget
 from rl_conductor_server.auth.keys import REFRESH_SECONDS, ApiKey, ApiKeys
 from rl_conductor_server.catalog import ModelCatalog, ServedModel
@@ -79,6 +79,7 @@ class Service:
     metrics: Metrics
     stopping: ShutdownEvent
     bodies: BodyBudget
+    streams: StreamLimit
     oidc: OidcClient | None = None
 
     @classmethod
@@ -107,6 +108,7 @@ class Service:
             metrics=metrics,
             stopping=ShutdownEvent(settings.intake.drain_seconds),
             bodies=BodyBudget(settings.intake.total_body_bytes),
+            streams=StreamLimit(settings.intake.streams),
             oidc=oidc,
         )
 

@@ -173,6 +173,8 @@ class IntakeEntry(_Entry):
     """Maximum number of content parts of all messages of a request."""
     values: int = Field(default=50_000, ge=100)
     """Maximum number of JSON values of a request, such as those of schemas and tools."""
+    streams: int = Field(default=100, ge=1)
+    """Maximum number of open pages and resumed streams of a key, which read the store at intervals."""
     header_bytes: int = Field(default=64 * 2**10, ge=1024)
     client_seconds: float = Field(default=30.0, gt=0)
     """Timeout of a client, for sending its headers, for sending its body, and for reading each part of the response."""

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
-from contextlib import aclosing, suppress
+from contextlib import aclosing, contextmanager, suppress
 from functools import partial
 
 from starlette.responses import StreamingResponse
@@ -16,7 +17,7 @@ from rl_conductor.trace.events import AnswerDelta, Event, Finished
 from rl_conductor.trace.summary import progress
 from rl_conductor_server.api.adapter import StreamEncoder, sse_comment
 from rl_conductor_server.api.results import Results
-from rl_conductor_server.errors import to_api_error
+from rl_conductor_server.errors import ApiError, to_api_error
 from rl_conductor_server.protocol import ParsedRequest
 from rl_conductor_server.runs.handle import RunHandle
 
@@ -24,6 +25,8 @@ log = logging.getLogger("rl_conductor_server")
 
 HEARTBEAT_SECONDS = 10.0
 """Interval of comments that keep the connection alive while models are silent."""
+STREAM_RETRY_SECONDS = 5.0
+"""Seconds after which a client with too many open streams may try again."""
 HEARTBEAT = ": still at work\n\n"
 START_TIMEOUT = 1.0
 """Seconds to wait for the start of a run before sending headers, so that a rejection has its own status."""
@@ -103,6 +106,33 @@ async def _merge_events(runs: Sequence[RunHandle], emit: Callable[[ChoiceEvent],
                 group.create_task(forward(choice, run))
     except ExceptionGroup as failed:
         raise failed.exceptions[0] from None
+
+
+class StreamLimit:
+    """Limits the open streams that read the store at intervals, for each client."""
+
+    def __init__(self, maximum: int) -> None:
+        self._maximum = maximum
+        self._open = Counter[str]()
+
+    @property
+    def count(self) -> int:
+        """The number of open streams of all clients."""
+        return self._open.total()
+
+    @contextmanager
+    def reserve(self, client: str) -> Iterator[None]:
+        """Counts a stream for the duration of the block. Raises `ApiError` if the client has too many."""
+        if self._open[client] >= self._maximum:
+            message = f"{self._maximum} streams are open; close one, or try again later"
+            raise ApiError(message, status=429, code="too_many_streams", retry_after=STREAM_RETRY_SECONDS)
+        self._open[client] += 1
+        try:
+            yield
+        finally:
+            self._open[client] -= 1
+            if not self._open[client]:
+                del self._open[client]
 
 
 class EventStream(StreamingResponse):

@@ -111,7 +111,7 @@ class KeyTerms(BudgetEntry):
     """How old an answer may be that is repeated for the same request; `None` disables the cache."""
     models: frozenset[str] | None = None
     """The models that it has access to; `None` means all."""
-    metrics: bool = False
+    metrics: bool = Field(default=False, exclude_if=lambda metrics: not metrics)  # releases before it reject the field
     """Allows to read `/metrics`, which tells of the requests of all keys."""
     expires_in_days: float | None = Field(default=None, gt=0, le=36_500)
     """Days until the key expires; `None` means never."""

@@ -45,6 +45,7 @@ async def retrieve(
 def _stream(service: Service, stored: StoredResponse, row: RunRow, after: int | None) -> Response:
     handle = service.runs.get(stored.run)
     with ExitStack() as resources:
+        resources.enter_context(service.streams.reserve(stored.key))
         if handle is not None:
             resources.enter_context(handle.subscribe())
         frames = resume_stream(stored, row, handle, service.store, service.stopping, after=after)

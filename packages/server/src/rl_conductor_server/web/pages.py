@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import time
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Annotated, get_args
 from urllib.parse import urlencode
 
 from fastapi import Query
 from starlette.requests import Request
-from starlette.responses import FileResponse, JSONResponse, Response, StreamingResponse
+from starlette.responses import FileResponse, JSONResponse, Response
 
 from rl_conductor.errors import RunError
 from rl_conductor.types import total
-from rl_conductor_server.api.sse import wait_started
+from rl_conductor_server.api.sse import EventStream, wait_started
 from rl_conductor_server.endpoints.dependencies import RunId
-from rl_conductor_server.endpoints.feedback import check_run, store_feedback
+from rl_conductor_server.endpoints.feedback import ADMINISTRATOR, check_run, store_feedback
 from rl_conductor_server.endpoints.runs import find_run
 from rl_conductor_server.errors import ApiError, invalid_request
 from rl_conductor_server.experiments.results import load_results
@@ -111,9 +111,15 @@ async def _run_view(visitor: Visitor, run: str) -> RunView:
 @router.get("/feed")
 async def feed(visitor: SignedIn, run: str | None = None) -> Response:
     """Streams server-sent events that tell an open page to reload."""
-    return StreamingResponse(
-        change_events(visitor.service, run, key=visitor.key), media_type="text/event-stream", headers=SECURITY_HEADERS
-    )
+    service = visitor.service
+    with ExitStack() as resources:
+        resources.enter_context(service.streams.reserve(visitor.key or ADMINISTRATOR))
+        return EventStream(
+            change_events(service, run, key=visitor.key),
+            timeout=service.settings.intake.client_seconds,
+            on_close=resources.pop_all().close,
+            headers=SECURITY_HEADERS,
+        )
 
 
 @router.post("/runs/{run}/feedback")

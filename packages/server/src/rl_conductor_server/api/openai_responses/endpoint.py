@@ -6,6 +6,7 @@ import asyncio
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from rl_conductor.trace.trace import Trace
@@ -24,6 +25,8 @@ from rl_conductor_server.runs.handle import CANCELLED, RunHandle
 from rl_conductor_server.runs.tool_continuation import tool_calls_of
 from rl_conductor_server.store import Store, StoredResponse
 
+NOT_STORED = "(not stored, as the request was rejected)"
+"""The input of a request that was rejected."""
 INCOMPLETE = {"length": "max_output_tokens", "content_filter": "content_filter"}
 
 
@@ -62,9 +65,16 @@ class Responses:
         log = None
         if (parsed.stream or state.background) and not (run.is_replayed or run.is_observed):
             log = StreamLog(run, store, has_progress=parsed.extension.progress == "chunks", is_deferred=is_checked)
-        run.task.add_done_callback(
-            lambda task: _store_output(task, stored, state.conversation, store, is_checked=is_checked, log=log)
+        store_output = partial(
+            _store_output,
+            stored=stored,
+            conversation_id=state.conversation,
+            store=store,
+            rejected_body=_rejected_body(parsed),
+            is_checked=is_checked,
+            log=log,
         )
+        run.task.add_done_callback(store_output)
         if state.turn is not None:
             run.task.add_done_callback(lambda _: conversation.end_turn(parsed, store))
             run.confirm = store.write_queue.flush
@@ -81,17 +91,33 @@ class Responses:
         return openai_error_body(error)
 
 
+def _rejected_body(parsed: ParsedRequest) -> str | None:
+    """Returns what is stored of a rejected request; `None` for nothing, as the client doesn't know its id."""
+    if not (parsed.stream or parsed.is_background):
+        return None
+    body = ResponsesBody(model=parsed.model, input=NOT_STORED, background=parsed.is_background)
+    return body.model_dump_json(exclude_unset=True)
+
+
 def _store_output(
     task: asyncio.Task[Trace],
+    *,
     stored: StoredResponse,
     conversation_id: str | None,
     store: Store,
-    *,
+    rejected_body: str | None,
     is_checked: bool,
     log: StreamLog | None,
 ) -> None:
-    """Stores the answer, also as part of its conversation, if any."""
-    if task.cancelled() or task.exception() is not None:
+    """Stores the answer, also as part of its conversation, if any.
+
+    If the request was rejected, which costs nothing, no more than `rejected_body` remains of it.
+    """
+    if task.cancelled():
+        return
+    if (error := task.exception()) is not None:
+        if isinstance(error, ApiError) and not is_checked:
+            store.responses.discard(stored.run, rejected_body)
         return
     trace = task.result()
     if is_checked:

@@ -59,6 +59,9 @@ class StreamLog:
             self._timer.cancel()
             self._timer = None
         if self._pieces:
-            self._store.responses.add_pieces(self._run.id, self._stored, self._pieces)
+            replaces_earlier = self._run.is_detached and not self._stored
+            self._store.responses.add_pieces(
+                self._run.id, self._stored, self._pieces, replaces_earlier=replaces_earlier
+            )
             self._stored += len(self._pieces)
             self._pieces = []

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Literal, NamedTuple
+from dataclasses import dataclass
+from typing import Literal
 
 from pydantic import Field
 
@@ -19,7 +20,8 @@ ItemStatus = Literal["new", "queued", "running", "done", "failed", "cancelled"]
 OPEN_STATUSES: tuple[ItemStatus, ...] = ("new", "queued", "running")
 
 
-class Quota(NamedTuple):
+@dataclass(frozen=True)
+class Quota:
     """An amount of stored things."""
 
     bytes: int

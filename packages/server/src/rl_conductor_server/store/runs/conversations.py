@@ -71,9 +71,9 @@ class ConversationStore:
     async def measure(self, key: str) -> Quota:
         """Returns the size and the number of all conversations of an API key."""
         await self._write_queue.flush()
-        query = select(func.sum(conversations.c.bytes), func.count()).where(conversations.c.key == key)
-        size, count = (await self._reader.execute(query)).one()
-        return Quota(int(size or 0), count)
+        query = select(func.sum(conversations.c.bytes).label("size"), func.count().label("number"))
+        row = (await self._reader.execute(query.where(conversations.c.key == key))).mappings().one()
+        return Quota(int(row["size"] or 0), row["number"])
 
     async def get(self, conversation: str, *, key: str) -> Conversation | None:
         """Returns a conversation if it belongs to this API key."""

@@ -6,7 +6,7 @@ import json
 from collections.abc import Collection, Sequence
 from typing import Any
 
-from sqlalchemy import CTE, Connection, delete, func, insert, literal, select, update
+from sqlalchemy import CTE, Connection, delete, exists, func, insert, literal, select, update
 from sqlalchemy.dialects import postgresql, sqlite
 
 from rl_conductor.types import Text, Value
@@ -56,15 +56,27 @@ class ResponseStore:
         statement = update(responses).where(responses.c.run == run).values(output=output)
         self._write_queue.add(lambda connection: connection.execute(statement))
 
-    def add_pieces(self, run: str, position: int, pieces: Sequence[StreamPiece]) -> None:
-        """Stores what a stream has sent, after `position` earlier pieces; at 0, those of an earlier attempt go."""
-        row = {"run": run, "position": position, "body": json.dumps(pieces)}
+    def discard(self, run: str, body: str | None) -> None:
+        """Replaces the request of a response that was rejected, or deletes the response if `body` is `None`."""
+        is_rejected = responses.c.run == run
+        statement = delete(responses).where(is_rejected)
+        if body is not None:
+            statement = update(responses).where(is_rejected).values(body=body)  # type: ignore[assignment]
+        self._write_queue.add(lambda connection: connection.execute(statement))
+
+    def add_pieces(self, run: str, position: int, pieces: Sequence[StreamPiece], *, replaces_earlier: bool) -> None:
+        """Stores what a stream has sent, after `position` earlier pieces.
+
+        With `replaces_earlier`, the pieces of an earlier attempt at the run are deleted.
+        """
+        is_stored = exists().where(responses.c.run == run)
+        row = select(literal(run), literal(position), literal(json.dumps(pieces))).where(is_stored)
+        statement = insert(response_events).from_select(["run", "position", "body"], row)
 
         def write(connection: Connection) -> None:
-            if position == 0:
+            if replaces_earlier:
                 connection.execute(delete(response_events).where(response_events.c.run == run))
-            if connection.execute(select(responses.c.run).where(responses.c.run == run)).first() is not None:
-                connection.execute(insert(response_events).values(row))
+            connection.execute(statement)
 
         self._write_queue.add(write)
 
@@ -86,9 +98,10 @@ class ResponseStore:
         """Returns the run and the length of the request and answer of each response of a chain, newest first."""
         chain = _chain(run, key)
         size = func.length(responses.c.body) + func.coalesce(func.length(responses.c.output), 0)
-        query = select(responses.c.run, size).join(chain, chain.c.run == responses.c.run).order_by(chain.c.age)
+        query = select(responses.c.run, size.label("size")).join(chain, chain.c.run == responses.c.run)
         await self._write_queue.flush()
-        return [(row[0], int(row[1])) for row in await self._reader.execute(query)]
+        rows = await self._reader.execute(query.order_by(chain.c.age))
+        return [(row["run"], int(row["size"])) for row in rows.mappings()]
 
     async def get_turns(self, run: str, *, key: str, limit: int = MAX_TURNS) -> Sequence[StoredResponse]:
         """Returns the newest responses of a chain of an API key that ends with a response, oldest first.
