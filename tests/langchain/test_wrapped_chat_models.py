@@ -86,7 +86,7 @@ def test_images_reach_it(vendor: Vendor, wrapped: Any) -> None:
 @pytest.mark.parametrize("url", ["https://x/y.png", f"data:image/png;base64,{PNG}"])
 def test_the_detail_of_an_image_and_the_developer_role_reach_it(vendor: Vendor, wrapped: Any, url: str) -> None:
     image = {"type": "image_url", "image_url": {"url": url, "detail": "low"}}
-    messages = [("developer", "Be brief."), HumanMessage([{"type": "text", "text": "?"}, image])]
+    messages: list[Any] = [("developer", "Be brief."), HumanMessage([{"type": "text", "text": "?"}, image])]
     conductor(wrapped).invoke(messages)
     developer, question = vendor.last.body["messages"]
     assert developer == {"role": "developer", "content": "Be brief."}

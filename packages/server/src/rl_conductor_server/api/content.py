@@ -15,7 +15,7 @@ DATA_URL = re.compile(r"data:(?P<type>[\w.+-]+/[\w.+-]+);base64,(?P<data>[A-Za-z
 ImageDetail = Literal["auto", "low", "high"]
 
 
-def image_part(url: str, *, detail: ImageDetail, param: str) -> ImagePart:
+def image_part(url: str, *, param: str, detail: ImageDetail = "auto") -> ImagePart:
     """Converts an `https:` or `data:` URL to an image. Raises `ApiError` for any other value of `param`."""
     chosen = None if detail == "auto" else detail
     if url.startswith("https://"):
