@@ -9,12 +9,11 @@ import threading
 from collections.abc import AsyncIterator, Iterator
 from contextlib import aclosing
 from contextvars import ContextVar
-from typing import Any, NoReturn
+from typing import NoReturn
 
 import pytest
 
 from core.runs import SOON
-from rl_conductor._internal import blocking
 from rl_conductor._internal.blocking import (
     call_async_or_sync,
     exclude_running_loop,
@@ -82,7 +81,7 @@ async def awaited() -> str:
     return "awaited"
 
 
-def blocking_call() -> str:
+def blocking() -> str:
     return "blocking"
 
 
@@ -100,52 +99,8 @@ async def collected(items: AsyncIterator[str]) -> list[str]:
 
 async def test_on_an_excluded_loop_the_sync_function_is_called() -> None:
     exclude_running_loop()
-    assert await call_async_or_sync(awaited, blocking_call) == "blocking"
+    assert await call_async_or_sync(awaited, blocking) == "blocking"
     assert await collected(stream_async_or_sync(awaited_items, lambda: ["blocking"])) == ["blocking"]
-
-
-@pytest.fixture
-def first_loop(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Makes the test's loop the one that may await clients."""
-    monkeypatch.setattr(blocking, "_client_loop", None)
-
-
-async def bound_elsewhere() -> str:
-    raise ConnectionError("no connection") from RuntimeError("Event loop is closed")
-
-
-async def bound_items() -> AsyncIterator[str]:
-    yield await bound_elsewhere()
-
-
-async def bound_after_an_item() -> AsyncIterator[str]:
-    yield "awaited"
-    await bound_elsewhere()
-
-
-@pytest.mark.usefixtures("first_loop")
-async def test_the_sync_function_of_a_client_bound_to_another_loop_is_called(caplog: pytest.LogCaptureFixture) -> None:
-    assert await call_async_or_sync(awaited, blocking_call) == "awaited"
-    assert await call_async_or_sync(bound_elsewhere, blocking_call) == "blocking"
-    assert await call_async_or_sync(awaited, blocking_call) == "blocking"
-    assert len(caplog.records) == 1
-
-
-@pytest.mark.usefixtures("first_loop")
-async def test_the_sync_iterator_of_a_client_bound_to_another_loop_is_used_unless_items_have_come() -> None:
-    with pytest.raises(ConnectionError):
-        await collected(stream_async_or_sync(bound_after_an_item, lambda: ["blocking"]))
-    assert await collected(stream_async_or_sync(bound_items, lambda: ["blocking"])) == ["blocking"]
-    assert await collected(stream_async_or_sync(awaited_items, lambda: ["blocking"])) == ["blocking"]
-
-
-@pytest.mark.usefixtures("first_loop")
-@pytest.mark.parametrize("sync_method", [None, unsupported])
-async def test_an_error_of_a_client_without_sync_functions_is_raised(sync_method: Any) -> None:
-    with pytest.raises(ConnectionError):
-        await call_async_or_sync(bound_elsewhere, sync_method)
-    with pytest.raises(ConnectionError):
-        await collected(stream_async_or_sync(bound_items, sync_method))
 
 
 @pytest.mark.parametrize("kind", ["own loop", "background loop"])

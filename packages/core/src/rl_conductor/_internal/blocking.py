@@ -12,7 +12,6 @@ exiting, and only 40 of them run at a time.
 from __future__ import annotations
 
 import asyncio
-import logging
 import threading
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Generator, Iterable
 from contextlib import aclosing, suppress
@@ -23,8 +22,6 @@ from weakref import WeakSet, ref
 from rl_conductor._internal.sync import is_background_thread
 
 T = TypeVar("T")
-
-log = logging.getLogger("rl_conductor.run")
 
 _LOOP_ERRORS = ("event loop is closed", "bound to a different event loop", "attached to a different loop")
 
@@ -68,20 +65,11 @@ def is_loop_error(error: BaseException | None) -> bool:
 async def call_async_or_sync(async_method: Callable[[], Awaitable[T]], sync_method: Callable[[], T] | None) -> T:
     """Awaits `async_method` on the loop that may await clients; elsewhere runs `sync_method` in a thread.
 
-    Also runs `sync_method` if the client turns out to be bound to another loop. Where there is no sync method (`None`,
-    or the library raises `NotImplementedError`), any loop awaits `async_method`.
+    Where there is no sync method (`None`, or the library raises `NotImplementedError`), any loop awaits `async_method`.
     """
-    if sync_method is None:
-        return await async_method()
-    if can_await_clients():
-        try:
-            return await async_method()
-        except Exception as error:
-            if not is_loop_error(error):
-                raise
-            _exclude_after(error)
-    with suppress(NotImplementedError):
-        return await in_thread(sync_method)
+    if sync_method is not None and not can_await_clients():
+        with suppress(NotImplementedError):
+            return await in_thread(sync_method)
     return await async_method()
 
 
@@ -89,23 +77,11 @@ async def stream_async_or_sync(
     async_method: Callable[[], AsyncIterator[T]], sync_method: Callable[[], Iterable[T]] | None
 ) -> AsyncGenerator[T, None]:
     """Iterates over either method, chosen as in `call_async_or_sync`. Closing this generator closes the chosen one."""
-    started = False
-    if sync_method is not None and can_await_clients():
+    if sync_method is not None and not can_await_clients():
+        started = False
         try:
-            async with aclosing(_iterate(async_method())) as items:
-                async for item in items:
-                    started = True
-                    yield item
-        except Exception as error:
-            if started or not is_loop_error(error):
-                raise
-            _exclude_after(error)
-        else:
-            return
-    if sync_method is not None:
-        try:
-            async with aclosing(iterate_in_thread(sync_method)) as items:
-                async for item in items:
+            async with aclosing(iterate_in_thread(sync_method)) as sync_items:
+                async for item in sync_items:
                     started = True
                     yield item
         except NotImplementedError:
@@ -113,19 +89,7 @@ async def stream_async_or_sync(
                 raise
         else:
             return
-    async with aclosing(_iterate(async_method())) as items:
-        async for item in items:
-            yield item
-
-
-def _exclude_after(error: Exception) -> None:
-    exclude_running_loop()
-    log.warning(
-        "a model's client is bound to another event loop (%s); sync methods are called instead", type(error).__name__
-    )
-
-
-async def _iterate(items: AsyncIterator[T]) -> AsyncGenerator[T, None]:
+    items = async_method()
     try:
         async for item in items:
             yield item
