@@ -153,7 +153,7 @@ def test_bound_tools_give_way_to_those_of_the_call(vendor: Vendor) -> None:
 CONFIGURABLE: dict[str, Callable[[ChatOpenAI], Any]] = {
     "fields": lambda chat: chat.configurable_fields(model_name=ConfigurableField(id="model")),
     "alternatives": lambda chat: chat.configurable_alternatives(
-        ConfigurableField(id="model"), **{"gpt-5-mini": chat.model_copy(update={"model_name": "gpt-5-mini"})}
+        ConfigurableField(id="model"), default_key="small", o3=chat.model_copy(update={"model_name": "o3"})
     ),
     "init_chat_model": WRAPPERS["init_chat_model"],
 }
@@ -165,11 +165,11 @@ def test_the_config_of_a_graph_configures_it(vendor: Vendor, kind: str) -> None:
     builder = StateGraph(MessagesState)
     builder.add_node("node", lambda state: {"messages": chat.invoke(state["messages"])})
     builder.add_node("solve", create_conductor(chat))
-    graph = builder.add_edge(START, "node").add_edge("node", "solve").compile()
-    graph.invoke({"messages": "hi"}, {"configurable": {"model": "gpt-5-mini"}})
+    graph: Any = builder.add_edge(START, "node").add_edge("node", "solve").compile()
+    graph.invoke({"messages": "hi"}, {"configurable": {"model": "o3"}})
     graph.invoke({"messages": "hi"})
     sent = [(request.body["model"], request.body["temperature"]) for request in vendor.requests]
-    assert sent == [("gpt-5-mini", 0.25)] * 2 + [("gpt-4o-mini", 0.25)] * 2
+    assert sent == [("o3", 0.25)] * 2 + [("gpt-4o-mini", 0.25)] * 2
 
 
 def test_a_model_that_only_a_config_chooses_is_refused_with_what_to_write() -> None:
