@@ -46,8 +46,8 @@ def find_chat_models(
             parts = [runnable.default, *runnable.alternatives.values()]
         case _ if _is_configurable_model(runnable) and not has_no_model(runnable):
             parts = [runnable._model()]  # noqa: SLF001
-    found = [find_chat_models(part, kwargs) if isinstance(part, Runnable) else [] for part in parts]
-    return [chat for models in found for chat in models] if all(found) else []
+    models_of_parts = [find_chat_models(part, kwargs) if isinstance(part, Runnable) else [] for part in parts]
+    return [chat for models in models_of_parts for chat in models] if all(models_of_parts) else []
 
 
 def convert_chat_models(
