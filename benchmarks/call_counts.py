@@ -2,19 +2,22 @@
 
 Run with `uv run python benchmarks/call_counts.py [N]`; N is the number of most frequent functions to list, by default
 none. Entering a function, resuming a coroutine or generator, and each comprehension are one call. Functions of
-libraries and the server's writer thread are not counted. The counts depend on the code and not on the machine,
-except that the timing of the server's writer adds a few calls or none. No model is called and nothing is spent.
+libraries and the server's writer thread are not counted. The second column leaves out the calls that the scripted
+models make, which stand in for models. The counts depend on the code and not on the machine, except that the timing of
+the server's writer adds a few calls or none. No model is called and nothing is spent.
 """
 
 from __future__ import annotations
 
 import asyncio
+import inspect
 import platform
 import sys
 import traceback
 from collections import Counter
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from types import CodeType, FrameType
@@ -34,6 +37,7 @@ from rl_conductor_server.service import Service
 from rl_conductor_server.settings import Settings, StoreEntry
 
 PACKAGES = str(Path(__file__).parents[1] / "packages")
+MODEL = inspect.getfile(ScriptedModel)
 QUESTION = "Which sorting algorithm suits nearly sorted data?"
 PLAN = """model_id = [0, 1]
 subtasks = ["Name candidates.", "Answer the question."]
@@ -45,6 +49,11 @@ WARM_UP = 3
 def is_ours(code: CodeType) -> bool:
     """Returns `True` for code of this repository's packages."""
     return code.co_filename.startswith(PACKAGES)
+
+
+def is_in_model(frame: FrameType) -> bool:
+    """Returns `True` for a call that a scripted model makes."""
+    return any(caller.f_code.co_filename == MODEL for caller, _ in traceback.walk_stack(frame))
 
 
 PARENT_FRAMES: WeakKeyDictionary[asyncio.Task[object], int] = WeakKeyDictionary()
@@ -65,6 +74,14 @@ def create_task(loop: asyncio.AbstractEventLoop, coroutine: Any, **options: Any)
     return task
 
 
+@dataclass
+class Counts:
+    """The calls of each of our functions, and how many of all calls scripted models make."""
+
+    calls: Counter[CodeType] = field(default_factory=Counter)
+    in_models: int = 0
+
+
 class DepthModel(ScriptedModel):
     """A scripted model that records the stack depth of its last call."""
 
@@ -76,13 +93,14 @@ class DepthModel(ScriptedModel):
         return await super().complete(request)
 
 
-async def count_calls(run: Callable[[], Awaitable[object]]) -> Counter[CodeType]:
-    """Counts the calls of each of our functions in one run, after some runs as a warm-up."""
-    calls: Counter[CodeType] = Counter()
+async def count_calls(run: Callable[[], Awaitable[object]]) -> Counts:
+    """Counts the calls of our functions in one run, after some runs as a warm-up."""
+    counts = Counts()
 
     def profile(frame: FrameType, event: str, _: object) -> None:
         if event == "call" and is_ours(frame.f_code):
-            calls[frame.f_code] += 1
+            counts.calls[frame.f_code] += 1
+            counts.in_models += is_in_model(frame)
 
     for _ in range(WARM_UP):
         await run()
@@ -92,7 +110,7 @@ async def count_calls(run: Callable[[], Awaitable[object]]) -> Counter[CodeType]
         await run()
     finally:
         sys.setprofile(None)
-    return calls
+    return counts
 
 
 @asynccontextmanager
@@ -132,17 +150,18 @@ async def main() -> None:
     show(counts, depth, most_frequent=int(sys.argv[1]) if len(sys.argv) > 1 else 0)
 
 
-def show(counts: dict[str, Counter[CodeType]], depth: int, *, most_frequent: int) -> None:
+def show(counts: dict[str, Counts], depth: int, *, most_frequent: int) -> None:
     """Prints the totals, and the most frequent functions of each row."""
-    table = Table("two planned steps", "calls", box=None, pad_edge=False)
-    for name, calls in counts.items():
-        table.add_row(name, f"{calls.total():,}")
+    table = Table("two planned steps", "calls", "without models", box=None, pad_edge=False)
+    for name, row in counts.items():
+        total = row.calls.total()
+        table.add_row(name, f"{total:,}", f"{total - row.in_models:,}")
     console = Console()
     console.print(table)
     console.print(f"frames from Conductor.run to a worker's complete: {depth}")
-    for name, calls in counts.items() if most_frequent else ():
+    for name, row in counts.items() if most_frequent else ():
         console.print(f"\n{name}", style="bold")
-        for code, count in calls.most_common(most_frequent):
+        for code, count in row.calls.most_common(most_frequent):
             path = Path(code.co_filename).relative_to(PACKAGES)
             place = f"{'/'.join(path.parts[3:])}:{code.co_firstlineno}"
             console.print(f"{count:5d}  {place}  {code.co_qualname}", soft_wrap=True, highlight=False)

@@ -23,7 +23,7 @@ from executor_peers import PEERS, QUESTION, READS, Noop, Run, by_hand
 from rich.console import Console
 from rich.table import Table
 
-from rl_conductor import Conductor, Step, WorkerPool, Workflow
+from rl_conductor import Conductor, Limits, Step, WorkerPool, Workflow
 from rl_conductor.plan_text.forms import render
 from rl_conductor.plan_text.parser import parse
 from rl_conductor.workflow.workflow import PlanSpace
@@ -45,9 +45,9 @@ WORKFLOW = Workflow(
 )
 
 
-def conductor(seconds: float = 0.0) -> Run:
+def conductor(seconds: float = 0.0, limits: Limits | None = None) -> Run:
     """Our executor: the whole path after planning, including the trace."""
-    conductor = Conductor(Noop(), WorkerPool({"w": Noop(seconds)}), access="positional")
+    conductor = Conductor(Noop(), WorkerPool({"w": Noop(seconds)}), access="positional", limits=limits)
     return lambda: conductor.run(QUESTION, workflow=WORKFLOW)
 
 
@@ -114,7 +114,7 @@ def measure_import(statement: str, bytecode: str) -> float:
 
 async def main() -> None:
     """Runs all measurements and prints a table."""
-    contenders = {"conductor": conductor(), "by hand": by_hand()}
+    contenders = {"conductor": conductor(), "limited": conductor(limits=Limits(tokens=10**6)), "by hand": by_hand()}
     for name, build in PEERS.items():
         contenders |= {f"{name} built per run": run_built(build), f"{name} prebuilt": build()}
     runs = await measure_runs(contenders)
@@ -125,7 +125,7 @@ async def main() -> None:
     def add_row(what: str, ours: str, against: str, theirs: str, ratio: float, target: str) -> None:
         table.add_row(what, ours, against, theirs, f"{ratio:.2f}", target)
 
-    ours_us = runs.pop("conductor")
+    ours_us, limited_us = runs.pop("conductor"), runs.pop("limited")
     for peer, theirs_us in runs.items():
         if peer == "by hand":
             label, ratio = peer, ours_us / theirs_us
@@ -135,6 +135,8 @@ async def main() -> None:
         add_row(
             "5 steps, no-op workers", f"{ours_us:.0f} µs", label, f"{theirs_us:.0f} µs", ratio, TARGETS.get(peer, "-")
         )
+    hand_us = runs["by hand"]
+    add_row("with a limit on tokens", f"{limited_us:.0f} µs", "by hand", f"{hand_us:.0f} µs", limited_us / hand_us, "-")
     add_row(
         "5 steps of 50 ms",
         f"{slow * 1e3:.1f} ms",

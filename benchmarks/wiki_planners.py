@@ -44,7 +44,7 @@ async def learn_planners(names: list[str], *, planner: str, threads: int, minute
 def main() -> None:
     """Learns, and prints the table of the proof."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("learners", nargs="*", default=list(LEARNERS), choices=LEARNERS, metavar="LEARNER")
+    parser.add_argument("--learners", nargs="+", default=list(LEARNERS), choices=LEARNERS, metavar="LEARNER")
     parser.add_argument("--planner", default="embedded:qwen2.5-coder-1.5b")
     parser.add_argument("--minutes", type=float, default=40)
     parser.add_argument("--threads", type=int, default=2, help="threads of the planner")

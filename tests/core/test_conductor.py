@@ -36,16 +36,22 @@ def conductor(*plans: Any, pool: WorkerPool | None = None, **options: Any) -> Co
     [
         (
             {"limits": {"calls": 1}},
-            r"^\{'calls': 1\} is not an instance of Limits; write Limits\(\*\*\{'calls': 1\}\)$",
+            r"^\{'calls': 1\} is not an instance of Limits; write Limits\(\*\*\{'calls': 1\}\), or None",
         ),
-        ({"policy": "cheap"}, r"^'cheap' is not an instance of Policy; write Policy\(\.\.\.\)$"),
+        ({"limits": {}}, r"^\{\} is not an instance of Limits; write Limits\(\), or None for the default$"),
+        ({"policy": "cheap"}, r"^'cheap' is not an instance of Policy; write Policy\(\.\.\.\), or None"),
+        ({"policy": ""}, r"^'' is not an instance of Policy; write Policy\(\.\.\.\), or None for the default$"),
     ],
 )
 async def test_limits_and_policies_of_another_type_are_refused(option: Any, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         conductor(**option)
     with pytest.raises(ConfigError, match=message):
+        conductor().replaced(**option)
+    with pytest.raises(ConfigError, match=message):
         await conductor().run(QUESTION, **option)
+    with pytest.raises(ConfigError, match=message):
+        await conductor().plan(QUESTION, **option)
 
 
 # --------------------------------------------------------------------------------------- questions

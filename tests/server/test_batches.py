@@ -20,6 +20,7 @@ from rl_conductor.errors import RateLimitError
 from rl_conductor.models.scripted import ScriptedModel
 from rl_conductor_server.auth.keys import hash_key
 from rl_conductor_server.store import Store, StoredBatch
+from rl_conductor_server.store.batches.batches import BatchLimits
 from rl_conductor_server.store.tables import batches
 from server.conftest import At, Serve, until
 
@@ -342,7 +343,7 @@ async def test_a_batch_whose_server_died_while_it_was_created_fails(serve: Serve
     lost = StoredBatch(
         id="batch_x", key="local", endpoint=CHAT, input_file="file-x", created=0.0, expires=1e12, total=1
     )
-    await at.service.store.batches.add(lost, [], max_unfinished=1)
+    await at.service.store.batches.add(lost, [], BatchLimits(unfinished=1, count=1, bytes=0))
     batch = await ended(at.openai(), "batch_x")
     assert batch.status == "failed"
     assert "create the batch again" in batch.errors.data[0].message

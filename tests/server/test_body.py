@@ -61,14 +61,30 @@ async def test_a_body_that_is_too_large_is_rejected(serve: Serve) -> None:
     assert b"request_too_large" in await say(at, chunked + "")
 
 
+def with_schema(properties: dict[str, Any]) -> dict[str, Any]:
+    schema = {"type": "object", "properties": properties}
+    return {"response_format": {"type": "json_schema", "json_schema": {"name": "x", "schema": schema}}}
+
+
+def nested(levels: int, leaf: dict[str, Any]) -> dict[str, Any]:
+    """The properties of a schema with this many objects in one another, each beside a leaf."""
+    properties = {"leaf": leaf}
+    for _ in range(levels - 1):
+        properties = {"leaf": leaf, "next": {"type": "object", "properties": properties}}
+    return properties
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
         ({"messages": [{"role": "user", "content": "x"}] * 80_000}, "messages has 80,000 elements; at most 2,000"),
         ({"messages": [{"role": "user", "content": [{"type": "text", "text": "x"}] * 9_000}]}, "9,000 content parts"),
         ({"tools": [{"type": "function", "function": {"name": "f"}}] * 300}, "tools has 300 elements; at most 256"),
+        (with_schema({f"p{n}": {"enum": ["a", "b"]} for n in range(40_000)}), "more than 50,000 JSON values"),
+        (with_schema(nested(60, {"enum": ["a"] * 2_000})), "more than 50,000 JSON values"),
+        (with_schema(nested(40, {"type": "string"})), "response_format is nested more than 64 levels deep"),
     ],
-    ids=["messages", "parts", "tools"],
+    ids=["messages", "parts", "tools", "wide schema", "deep schema", "deeper than vendors allow"],
 )
 async def test_a_request_with_too_many_elements_is_rejected_without_delaying_others(
     serve: Serve, changes: dict[str, Any], message: str
@@ -214,3 +230,21 @@ async def test_a_disconnect_while_queued_frees_the_place_in_the_queue(serve: Ser
     await until(lambda: at.service.runs.waiting == 0)
     first.cancel()
     await until(lambda: not a.held)
+
+
+async def test_a_schema_within_the_limits_of_vendors_is_accepted(serve: Serve) -> None:
+    at = await serve({"a": "{}"})
+    leaf = {"type": "string", "description": "x" * 100}
+    body = {"messages": [{"role": "user", "content": "x"}], **with_schema(nested(10, leaf))}
+    assert (await at.http.post("/v1/chat/completions", json={**body, "model": "conductor-mini"})).status_code == 200
+    wide = with_schema({f"p{n}": leaf for n in range(5_000)})
+    assert (await at.http.post("/v1/chat/completions", json={**body, **wide, "model": "conductor-mini"})).is_success
+
+
+async def test_items_for_a_conversation_have_the_limits_of_a_request(serve: Serve) -> None:
+    at = await serve()
+    part = {"type": "input_text", "text": "x"}
+    items = [{"role": "user", "content": [part] * 30_000}]
+    reply = await at.http.post("/v1/conversations", json={"items": items})
+    assert reply.status_code == 400
+    assert "JSON values" in reply.json()["error"]["message"]

@@ -20,7 +20,7 @@ from rl_conductor.pool.pool import WorkerPool
 from rl_conductor.pool.worker import Worker
 from rl_conductor.types import Price, Sampling
 from rl_conductor_server.auth.budgets import period_start
-from rl_conductor_server.auth.keys import ApiKey, generate_key, hash_key
+from rl_conductor_server.auth.keys import ApiKey, KeyTerms, generate_key, hash_key
 from rl_conductor_server.auth.rate_limit import MAX_ADDRESSES, MAX_FAILURES, FailedAuthLimiter
 from rl_conductor_server.errors import ApiError
 from rl_conductor_server.settings import KeyEntry
@@ -275,3 +275,31 @@ async def test_wrong_keys_from_the_address_of_a_proxy_do_not_lock_out_a_generate
 
     assert [await status("guess") for _ in range(MAX_FAILURES + 1)] == [401] * MAX_FAILURES + [429]
     assert [await status(key) for key in ("weak", secret, f"rlc_{'x' * 43}")] == [429, 200, 429]
+
+
+async def test_only_administrators_and_keys_for_it_read_the_metrics_of_all_keys(serve: Serve) -> None:
+    scraper = {"scraper": {"sha256": hash_key("key-of-scraper"), "tokens": 0, "metrics": True}}
+    at = await serve(keys=KEYS | scraper, admin_sha256=hash_key("the-key-of-the-admin"))
+    statuses = {
+        key: (await at.http.get("/metrics", headers={"x-api-key": key})).status_code
+        for key in ("key-of-red", "key-of-scraper", "the-key-of-the-admin", "wrong", "")
+    }
+    assert statuses == {
+        "key-of-red": 403,
+        "key-of-scraper": 200,
+        "the-key-of-the-admin": 200,
+        "wrong": 401,
+        "": 401,
+    }
+    reply = (await at.http.get("/metrics", headers={"x-api-key": "key-of-red"})).json()["error"]
+    assert reply["code"] == "metrics_not_allowed"
+    assert "keys create prometheus --metrics" in reply["message"]
+    assert (await at.http.get("/v1/runs/x", headers={"x-api-key": "the-key-of-the-admin"})).status_code == 401
+
+
+async def test_a_key_for_metrics_is_created_at_run_time(serve: Serve) -> None:
+    at = await serve(keys=KEYS)
+    secret = await at.service.keys.create("prometheus", KeyTerms(tokens=0, metrics=True))
+    other = await at.service.keys.create("team", KeyTerms())
+    statuses = [(await at.http.get("/metrics", headers={"x-api-key": key})).status_code for key in (secret, other)]
+    assert statuses == [200, 403]

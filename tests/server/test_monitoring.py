@@ -75,7 +75,7 @@ async def test_the_scrape_example_reads_the_metrics_with_a_key(serve: Serve) -> 
     scrape = yaml.safe_load((MONITORING / "prometheus.yml").read_text())
     assert scrape["rule_files"] == ["rules.yml"]
     (job,) = scrape["scrape_configs"]
-    at = await serve(keys={"prometheus": {"sha256": hash_key("secret"), "tokens": 0}})
+    at = await serve(keys={"prometheus": {"sha256": hash_key("secret"), "tokens": 0, "metrics": True}})
     authorization = {"authorization": f"{job['authorization']['type']} secret"}
     await post(at, authorization)
     text = (await at.http.get(job["metrics_path"], headers=authorization)).text

@@ -16,7 +16,7 @@ from server.conftest import ONE_STEP, At, Serve
 RED = {"authorization": "Bearer key-of-red"}
 BLUE = {"authorization": "Bearer key-of-blue"}
 KEYS: dict[str, Any] = {
-    "red": {"sha256": hash_key("key-of-red"), "cache_seconds": 600},
+    "red": {"sha256": hash_key("key-of-red"), "cache_seconds": 600, "metrics": True},
     "blue": {"sha256": hash_key("key-of-blue"), "cache_seconds": 600},
     "plain": {"sha256": hash_key("key-of-plain")},
 }

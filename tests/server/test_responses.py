@@ -135,9 +135,9 @@ async def test_a_truncated_answer_is_marked_as_incomplete(serve: Serve) -> None:
     [
         ({"previous_response_id": "resp_1"}, "previous_response_id"),
         ({"reasoning": {"effort": "huge"}}, "reasoning.effort"),
-        ({"truncation": "auto"}, "truncation"),
+        ({"truncation": "middle"}, "truncation"),
         ({"tools": [{"type": "function"}]}, "tools.0.name"),
-        ({"input": [{"type": "item_reference", "id": "x"}]}, "input"),
+        ({"input": [{"type": "computer_call_output", "id": "x"}]}, "input"),
         ({"input": [{"role": "user", "content": [{"type": "input_image", "image_url": "http://x/y"}]}]}, "image_url"),
         ({"input": [{"role": "user", "content": [{"type": "input_file", "file_data": "JVBERi0="}]}]}, "file_data"),
     ],

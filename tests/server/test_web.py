@@ -370,7 +370,8 @@ async def test_an_invalid_form_is_rejected(serve: Serve) -> None:
 
 @pytest.mark.parametrize("nasty", NASTY)
 async def test_untrusted_text_never_becomes_markup(serve: Serve, nasty: str) -> None:
-    at = await serve({f"w {nasty}": nasty}, plan((0, f"Do {nasty}", [])))
+    worker = "".join(filter(str.isprintable, f"w {nasty}"))  # other names are refused
+    at = await serve({worker: nasty}, plan((0, f"Do {nasty}", [])))
     run = await ask(at, nasty, metadata={"said": nasty})
     for path in ("/", f"/?{urlencode({'text': nasty})}", f"/runs/{run}", f"/runs/{run}/beside/{run}"):
         text = await page(at, path)

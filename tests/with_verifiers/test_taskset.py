@@ -5,17 +5,21 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from verifiers.v1.envs.single_agent.env import SingleAgentEnvConfig
 
 from core.models.wire.base import SECRET, Said, Seen
 from core.models.wire.openai import OpenAIWire
 from rl_conductor.errors import ConfigError
+from rl_conductor_training.train.config import read_config
 from verifiers_conductor import ConductorConfig, ConductorTaskset
 
+ROOT = Path(__file__).parents[2]
 PLAN = 'One is enough.\nmodel_id = [{}]\nsubtasks = ["Multiply."]\naccess_list = [[]]'
 PLANS = {
     "right": PLAN.format(1),
@@ -100,6 +104,20 @@ def test_more_instances_than_questions_start_another_epoch_in_another_order(reci
     ]
     assert set(questions[:4]) == set(questions[4:])
     assert questions[:4] != questions[4:]
+
+
+def test_the_trainer_file_of_prime_rl_selects_this_taskset_and_a_recipe_that_it_accepts() -> None:
+    trainer = tomllib.loads((ROOT / "recipes" / "prime-rl-7b.toml").read_text(encoding="utf-8"))
+    [source] = trainer["orchestrator"]["train"]["source"]
+    narrowed = SingleAgentEnvConfig.model_validate(source["env"])
+    assert isinstance(narrowed.taskset, ConductorConfig)
+    assert narrowed.taskset.task.recipe is not None
+    config = read_config(ROOT / narrowed.taskset.task.recipe)
+    assert not config.reward.cost_bonus
+    assert config.recursion is None
+    assert trainer["orchestrator"]["group_size"] == config.grpo.rollouts
+    assert trainer["orchestrator"]["batch_size"] == config.grpo.questions * config.grpo.rollouts
+    assert trainer["orchestrator"]["train"]["sampling"]["max_completion_tokens"] == config.plan.max_tokens
 
 
 def test_a_missing_training_file_is_reported_with_its_option() -> None:

@@ -33,12 +33,14 @@ from rl_conductor.workflow.limits import DEFAULT_OUTPUT_TOKENS, Limits, upper_bo
 
 REQUEST = Request(messages=(Message.user("x"),))
 PRICE = Price(input=Decimal(1), output=Decimal(1))
+COUNTED = Limits(calls=99)
+"""Limits that count the spending; a run without any has no use for it."""
 
 
 async def ask(model: Model, limits: Limits | None = None, **options: Any) -> tuple[Any, list[Call], Budget]:
     """The completion or the error, the record, and the budget."""
     run = RunContext(
-        limits=limits or Limits(), retries=options.pop("retries", 2), keep_prompts=options.pop("keep_prompts", True)
+        limits=limits or COUNTED, retries=options.pop("retries", 2), keep_prompts=options.pop("keep_prompts", True)
     )
     calls: list[Call] = []
     call = ModelCall(run=run, model=model, request=options.pop("request", REQUEST), calls=calls, **options)
@@ -49,6 +51,18 @@ async def ask(model: Model, limits: Limits | None = None, **options: Any) -> tup
         outcome = error
     assert run.budget.reserved == Amount()
     return outcome, calls, run.budget
+
+
+async def test_spending_is_counted_only_where_a_limit_or_a_budget_around_the_run_needs_it() -> None:
+    model, host = ScriptedModel("a reply"), Budget(Limits())
+
+    _, _, unlimited = await ask(model, Limits(seconds=SOON, rounds=2))
+    _, _, parallel = await ask(model, Limits(concurrency=1))
+    with call_scope(host):
+        await ask(model, Limits())
+
+    assert unlimited.spent == Amount()
+    assert parallel.spent.calls == host.spent.calls == 1
 
 
 async def test_a_call_is_recorded_with_all_that_is_known_of_it() -> None:
@@ -230,7 +244,7 @@ async def test_room_that_comes_free_after_the_deadline_is_not_waited_for() -> No
 
 async def test_cancelling_is_recorded_and_passed_on() -> None:
     hangs = Gated("never", forever, price=PRICE)
-    run, calls = RunContext(), list[Call]()
+    run, calls = RunContext(limits=COUNTED), list[Call]()
     task = asyncio.create_task(ModelCall(run=run, model=hangs, request=REQUEST, calls=calls).complete())
     await asyncio.wait_for(hangs.asked.wait(), SOON)
     task.cancel()
@@ -368,6 +382,41 @@ async def test_a_stream_that_ends_too_soon_is_a_failure() -> None:
 
     assert isinstance(failure, BadResponseError)
     assert "ended before" in str(failure)
+
+
+class Raises(ScriptedModel):
+    """Fails before it returns a stream, or, with `midway`, after the first delta."""
+
+    def __init__(self, *, midway: bool) -> None:
+        super().__init__("")
+        self.midway = midway
+
+    def stream(self, request: Request) -> AsyncGenerator[Delta, None]:
+        """The stream, or the failure."""
+        if not self.midway:
+            raise ValueError("no stream")
+        return self._broken()
+
+    async def _broken(self) -> AsyncGenerator[Delta, None]:
+        yield Delta(text="a")
+        raise ValueError("no more")
+
+
+@pytest.mark.parametrize(("midway", "reason"), [(False, "no stream"), (True, "no more")])
+async def test_a_foreign_error_of_a_stream_is_translated(midway: bool, reason: str) -> None:
+    failure, (call,), _ = await ask(Raises(midway=midway), on_text=lambda _: None, reasoning=None, retries=0)
+
+    assert isinstance(failure, ModelError)
+    assert str(failure) == f"scripted:scripted raised ValueError: {reason}"
+    assert call.broke_off is midway
+
+
+async def test_an_error_of_a_listener_is_no_error_of_the_model() -> None:
+    def refuse(text: str) -> None:
+        raise ValueError(f"can't show {text!r}")
+
+    with pytest.raises(ValueError, match="can't show 'h'"):
+        await ask(Streams(Delta(text="h"), Delta(completion=DONE)), on_text=refuse, reasoning=None)
 
 
 async def test_half_a_surrogate_pair_from_a_vendor_breaks_nothing() -> None:

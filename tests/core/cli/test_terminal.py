@@ -195,6 +195,63 @@ def test_a_reader_that_leaves_ends_the_run_quietly(command: str, pool: Pool) -> 
     )
 
 
+FULL = Path("/dev/full")
+"""A device that is always full."""
+
+
+@pytest.mark.skipif(not FULL.exists(), reason="this system has no /dev/full")
+@pytest.mark.parametrize("redirection", [">/dev/full", ">&-"])
+def test_an_answer_that_can_not_be_written_ends_the_run_with_the_reason(
+    command: str, pool: Pool, tmp_path: Path, redirection: str
+) -> None:
+    trace = tmp_path / "run.json"
+    reason = "No space left on device" if "full" in redirection else "Bad file descriptor"
+
+    run = shell(f"{command} ask --save {trace} --pool {pool()} 'What is 6 * 7?' {redirection}")
+
+    assert run.returncode == 1
+    assert run.stderr.splitlines()[-1].startswith(f"error: can't write the output: {reason}; spent so far: ")
+    assert run.stderr.count("error: ") == 1
+    assert "Traceback" not in run.stderr
+    assert Trace.model_validate_json(trace.read_text()).error == "cancelled"
+
+
+@pytest.mark.skipif(not FULL.exists(), reason="this system has no /dev/full")
+@pytest.mark.parametrize(
+    "line",
+    [
+        "{command} --version",
+        "{command} --help",
+        "{command} pool --pool {pool}",
+        "{command} ask --json -q --pool {pool} '?'",
+        "echo '?' | {command} chat -q --pool {pool}",
+    ],
+)
+def test_output_that_can_not_be_written_is_one_line(command: str, pool: Pool, line: str) -> None:
+    run = shell(f"{line.format(command=command, pool=pool())} >/dev/full")
+
+    assert (run.returncode, run.stderr) == (1, "error: can't write the output: No space left on device\n")
+
+
+def test_a_reader_that_leaves_before_the_output_is_no_error(command: str) -> None:
+    run = shell(f"{{ {command} --version; echo $? >&2; }} | true")
+
+    assert run.stderr in ("0\n", "1\n")  # 0 if the reader left after the output
+
+
+def test_no_input_is_read_from_a_closed_stdin(command: str, pool: Pool) -> None:
+    run = shell(f"{command} ask --pool {pool()} <&-")
+
+    assert run.returncode == 2
+    assert run.stderr.startswith("error: ")
+
+
+def shell(line: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        ["/bin/sh", "-c", line], stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False
+    )
+
+
 def test_a_terminal_that_knows_few_letters_ends_no_run(
     command: str, pool: Pool, monkeypatch: pytest.MonkeyPatch
 ) -> None:

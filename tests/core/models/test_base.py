@@ -54,7 +54,13 @@ EVERYTHING = Request(
 # -------------------------------------------------------------------------------------------- naming
 
 
-@pytest.mark.parametrize("name", ["gpt-5", "openai:", "nobody:gpt-5", "", ":"])
+@pytest.mark.parametrize("name", ["openai", "openai:"])
+def test_the_name_of_a_provider_alone_is_refused_with_how_to_name_its_models(name: str) -> None:
+    with pytest.raises(ConfigError, match=f"^no model '{name}': openai is a provider; .* as 'openai:MODEL'$"):
+        model(name)
+
+
+@pytest.mark.parametrize("name", ["gpt-5", "nobody:gpt-5", "", ":"])
 def test_a_name_without_a_known_provider_is_refused_with_those_there_are(name: str) -> None:
     with pytest.raises(ConfigError, match=r"'provider:model'.*anthropic, .*vllm-server"):
         model(name)

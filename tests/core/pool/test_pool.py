@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from decimal import Decimal
 from pathlib import Path
@@ -103,6 +104,16 @@ def test_an_empty_pool_is_refused() -> None:
         WorkerPool({})
 
 
+@pytest.mark.parametrize("name", ["", " ", "a\nb", "a\x00", "a\u202eb", 3])
+def test_a_name_that_is_not_one_printable_line_is_refused(name: Any) -> None:
+    for workers in ({name: ScriptedModel("x")}, {name: {"model": "ollama:x"}}):
+        with pytest.raises(ConfigError, match=f"^a worker is named {re.escape(repr(name))}; write a name of letters"):
+            WorkerPool(workers)
+    if isinstance(name, str):
+        with pytest.raises(ConfigError, match=r"^a worker is named"):
+            WorkerPool([Worker.of(name, ScriptedModel("x"))])
+
+
 def test_two_workers_of_one_name_are_refused() -> None:
     with pytest.raises(ConfigError, match="two workers are named 'a'"):
         WorkerPool([Worker.of("a", ScriptedModel("x")), Worker.of("a", ScriptedModel("y"))])
@@ -186,6 +197,15 @@ def test_the_name_of_a_model_is_a_whole_entry_of_a_pool_file(write: Write) -> No
         ('[workers.a]\nmodel = "ollama:x"\noptions = { api_key = "sk-1" }', "options.api_key is not allowed in a file"),
         ('[workers.a]\nmodel = "ollama:x"\noptions = { bas_url = "x" }', "invalid options: .*bas_url"),
         ("[workers.a", "is not TOML"),
+        ('[workers."a\\nb"]\nmodel = "ollama:x"', r"a worker is named 'a\\nb'; write a name of letters"),
+        (
+            'planner = "coder"\n[workers]\ncoder = "ollama:qwen3"',
+            """the planner is 'coder', which is a worker; name a model, .* planner = "ollama:qwen3\"""",
+        ),
+        (
+            '[workers]\nx = "ollama"',
+            "no model 'ollama': ollama is a provider; name one of its models as 'ollama:MODEL'",
+        ),
     ],
 )
 def test_a_mistake_in_a_pool_file_is_named(write: Write, text: str, says: str) -> None:

@@ -39,9 +39,10 @@ def test_a_deep_copy_shares_no_dictionary() -> None:
 
 def test_a_value_of_another_type_is_refused_with_what_to_write() -> None:
     sampling = Sampling(seed=7)
-    assert Sampling.require(sampling) is sampling
-    with pytest.raises(ConfigError) as caught:
-        Sampling.require({"seed": 7})
-    assert str(caught.value) == "{'seed': 7} is not an instance of Sampling; write Sampling(**{'seed': 7})"
-    with pytest.raises(ConfigError, match=r"^7 is not an instance of Sampling; write Sampling\(...\)$"):
-        Sampling.require(7)
+    default = Sampling()
+    assert Sampling.require(sampling, default) is sampling
+    assert Sampling.require(None, default) is default
+    for value, code in (({"seed": 7}, "Sampling(**{'seed': 7})"), ({}, "Sampling()"), (7, "Sampling(...)")):
+        with pytest.raises(ConfigError) as caught:
+            Sampling.require(value, default)
+        assert str(caught.value) == f"{value!r} is not an instance of Sampling; write {code}, or None for the default"

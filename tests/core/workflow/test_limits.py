@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pydantic import ValidationError
+from pydantic import TypeAdapter, ValidationError
 
 from rl_conductor.types import (
     FilePart,
@@ -71,6 +71,31 @@ def test_a_limit_in_dollars_is_told_with_every_digit() -> None:
 def test_limits_that_leave_nothing_or_do_not_exist_are_refused(wrong: dict[str, Any]) -> None:
     with pytest.raises(ValidationError):
         Limits(**wrong)
+
+
+@pytest.mark.parametrize(
+    ("limits", "message"),
+    [
+        ({"calls": True}, "calls\n  write a whole number of 1 or more ["),
+        ({"tokens": 10**16}, "tokens\n  write a whole number of 0 or more, and at most 1,000,000,000,000,000 ["),
+        ({"seconds": True}, "seconds\n  write a number of seconds above 0 ["),
+        ({"steps": "many"}, "steps\n  write a whole number of 1 or more ["),
+        ({"hedges": None}, "hedges\n  write a whole number of 0 or more ["),
+        ({"usd": "a lot"}, "usd\n  write an amount of US dollars of 0 or more, with at most 60 digits ["),
+        ({"cals": 3}, "cals\n  there is no such setting; did you mean 'calls'? ["),
+    ],
+)
+def test_errors_of_limits_say_what_to_write(limits: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValidationError) as caught:
+        Limits(**limits)
+    assert message in str(caught.value)
+    assert "pydantic.dev" not in str(caught.value)
+
+
+def test_errors_of_limits_inside_of_another_value_keep_their_path() -> None:
+    with pytest.raises(ValidationError) as caught:
+        TypeAdapter(dict[str, Limits]).validate_python({"mini": {"calls": 0}})
+    assert [error["loc"] for error in caught.value.errors()] == [("mini", "calls")]
 
 
 @given(st.text(st.characters(exclude_categories=["Cs"])))

@@ -75,7 +75,7 @@ class Conductor:
         """
         self.planner = Planner.of(planner)
         self.pool = pool if isinstance(pool, WorkerPool) else WorkerPool(pool)
-        self.policy, self.limits = policy or Policy(), limits or Limits()
+        self.policy, self.limits = Policy.require(policy, Policy()), Limits.require(limits, Limits())
         self.name = f"conductor:{name}"
         self.access = access
         self.tiers = tiers if isinstance(tiers, Router | None) else Router.read(tiers)
@@ -155,8 +155,8 @@ class Conductor:
         return cls(
             discovered.planner_for(profile),
             profile.ordered(discovered.pool) if profile else discovered.pool,
-            policy=policy or discovered.policy,
-            limits=limits or (profile.within(discovered.limits) if profile else discovered.limits),
+            policy=Policy.require(policy, discovered.policy),
+            limits=Limits.require(limits, profile.within(discovered.limits) if profile else discovered.limits),
             access=discovered.access,
             tiers=discovered.tiers,
             selector=discovered.selector,
@@ -190,9 +190,9 @@ class Conductor:
         return type(self)(
             planner or self.planner,
             pool or self.pool,
-            policy=policy or self.policy,
-            limits=limits or self.limits,
-            access=access or self.access,
+            policy=Policy.require(policy, self.policy),
+            limits=Limits.require(limits, self.limits),
+            access=self.access if access is None else access,
             retries=self._options["retries"] if retries is None else retries,
             keep_prompts=self._options["keep_prompts"],
             tiers=self.tiers,
@@ -381,9 +381,9 @@ class Conductor:
         emit: Listener,
         before: Sequence[Round] = (),
     ) -> Run:
-        limits = Limits.require(limits or self.limits).within_seconds(request.timeout)
+        limits = Limits.require(limits, self.limits).within_seconds(request.timeout)
         outer = current_scope.get().policies
-        policy = Policy.require(policy or self.policy).within(outer, self.pool.cards, self.planner.card)
+        policy = Policy.require(policy, self.policy).within(outer, self.pool.cards, self.planner.card)
         policies = (*outer, policy) if policy.applies_to_nested_runs else outer
         options = self._options | {"guardrails": self.guardrails, "fence_key": delimiter_key(request)}
         context = RunContext(limits=limits, emit=emit, policies=policies, **options)

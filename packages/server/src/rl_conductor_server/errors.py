@@ -60,6 +60,11 @@ def invalid_request(message: str, *, param: str | None = None, code: str = "inva
     return ApiError(message, status=400, code=code, param=param)
 
 
+def storage_limit_exceeded(message: str, *, param: str | None = None) -> ApiError:
+    """Creates the error of a request that would store more than an API key may."""
+    return ApiError(message, status=413, code="storage_limit_exceeded", param=param)
+
+
 def openai_error_body(error: ApiError) -> dict[str, Any]:
     """Formats an error as OpenAI's API does."""
     default = "invalid_request_error" if error.status < 500 else "server_error"

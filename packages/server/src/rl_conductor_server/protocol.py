@@ -50,6 +50,12 @@ class ResponseState(Value):
     """The first run of the chain of responses that this request continues."""
     turn: str | None = None
     """The turn for which the conversation is locked; see `ConversationStore`."""
+    references: tuple[str, ...] = ()
+    """The ids of stored items in the input that are not resolved yet."""
+    may_truncate: bool = False
+    """Leaves out the oldest turns of a conversation that is too long, instead of rejecting the request."""
+    is_truncated: bool = False
+    """`True` if turns were left out."""
     input_digest: str | None = None
     """SHA-256 of the messages without those of the conversation, which is longer when the request is repeated."""
 

@@ -279,7 +279,8 @@ class Service:
         def reserve(size: int) -> None:
             resources.enter_context(self.reserve_body(size, key))
 
-        context = HistoryContext(self.store, key.name, self.settings.intake, idempotency_key, reserve)
+        intake, storage = self.settings.intake, self.settings.conversations
+        context = HistoryContext(self.store, key.name, intake, storage, idempotency_key, reserve)
         parsed = await adapter.add_history(parsed, context)
         resources.turn.callback(adapter.end_turn, parsed, self.store)
         return parsed
@@ -342,13 +343,15 @@ class Service:
         headers = http_headers(runs, parsed, model.arm)
         if admitted[0].cache_digest is not None:
             headers["x-conductor-cache"] = "hit" if all(run.is_cached for run in runs) else "miss"
+        is_new_background = parsed.is_background and not runs[0].is_replayed
+        if is_new_background:  # whoever learns its id may ask any server for it
+            await self.store.write_queue.flush()
         if parsed.stream:
             await wait_started(runs)
             frames = encode_frames(parsed, adapter.stream(parsed, header), runs)
             timeout = self.settings.intake.client_seconds
             return EventStream(frames, timeout=timeout, on_close=resources.pop_all().close, headers=headers)
-        if parsed.is_background and not runs[0].is_replayed:
-            await self.store.write_queue.flush()
+        if is_new_background:
             await runs[0].check_admitted()
             return JSONResponse(adapter.response(parsed, header, Results(())), headers=headers)
         results = Results(await asyncio.gather(*(run.result() for run in runs)))

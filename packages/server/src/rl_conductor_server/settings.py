@@ -60,6 +60,8 @@ class KeyEntry(BudgetEntry):
     """How old an answer may be that is repeated for the same request of this key; `None` disables the cache."""
     models: frozenset[str] | None = None
     """The models that it has access to; `None` means all."""
+    metrics: bool = False
+    """Allows to read `/metrics`, which tells of the requests of all keys."""
 
 
 class AdminEntry(_Entry):
@@ -169,6 +171,8 @@ class IntakeEntry(_Entry):
     """Maximum number of tools of a request."""
     parts: int = Field(default=4_000, ge=1)
     """Maximum number of content parts of all messages of a request."""
+    values: int = Field(default=50_000, ge=100)
+    """Maximum number of JSON values of a request, such as those of schemas and tools."""
     header_bytes: int = Field(default=64 * 2**10, ge=1024)
     client_seconds: float = Field(default=30.0, gt=0)
     """Timeout of a client, for sending its headers, for sending its body, and for reading each part of the response."""
@@ -190,9 +194,30 @@ class BatchEntry(_Entry):
     reply_bytes: int = Field(default=2**20, ge=1024)
     """Maximum size of a result; the item fails if it is larger."""
     key_bytes: int = Field(default=256 * 2**20, ge=1024)
-    """Maximum size of all files of a key, results included; with more, it can't upload."""
+    """Maximum size of all files of a key, and of the requests and results of its unfinished batches; with more, it
+    can't upload, batches are rejected, and requests of batches fail."""
+    key_files: int = Field(default=1_000, ge=1)
+    """Maximum number of files of a key, those with results included; with more, it can't upload."""
+    key_batches: int = Field(default=2_000, ge=1)
+    """Maximum number of batches of a key, those that have ended included, until `retain_days` deletes them."""
     unfinished: int = Field(default=20, ge=1)
     """Maximum number of batches of a key that have not ended."""
+
+
+class ConversationEntry(_Entry):
+    """Conversations of the Responses API: `[conversations]`."""
+
+    key_conversations: int = Field(default=10_000, ge=1)
+    """Maximum number of conversations of a key."""
+    key_bytes: int = Field(default=256 * 2**20, ge=1024)
+    """Maximum size of all conversations of a key; with more, it can't create any, nor add to them."""
+
+
+class FeedbackEntry(_Entry):
+    """Ratings of runs: `[feedback]`."""
+
+    run_changes: int = Field(default=200, ge=1)
+    """Maximum number of changes of a run's feedback by API keys; each has an audit record, which is never deleted."""
 
 
 class PeopleEntry(_Entry):
@@ -263,6 +288,8 @@ class Settings(_Entry):
     store: StoreEntry = StoreEntry()
     intake: IntakeEntry = IntakeEntry()
     batches: BatchEntry = BatchEntry()
+    conversations: ConversationEntry = ConversationEntry()
+    feedback: FeedbackEntry = FeedbackEntry()
     log: LogEntry = LogEntry()
 
     @property

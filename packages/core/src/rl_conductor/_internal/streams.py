@@ -28,12 +28,12 @@ async def callback_to_async_iterator(
         work: the function to run. It never waits for the consumer.
         context: the context of its task; by default a copy of the caller's.
     """
-    queue: asyncio.Queue[tuple[T] | None] = asyncio.Queue()
-    task = asyncio.create_task(work(lambda item: queue.put_nowait((item,))), context=context)
-    task.add_done_callback(lambda _: queue.put_nowait(None))
+    queue: asyncio.Queue[Any] = asyncio.Queue()
+    task = asyncio.create_task(work(queue.put_nowait), context=context)
+    task.add_done_callback(queue.put_nowait)  # the finished task itself marks the end
     try:
-        while (boxed := await queue.get()) is not None:
-            yield boxed[0]
+        while (item := await queue.get()) is not task:
+            yield item
         await task
     finally:
         task.cancel()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable
-from contextlib import AbstractAsyncContextManager, aclosing
+from contextlib import AbstractAsyncContextManager, aclosing, nullcontext
 from dataclasses import dataclass, field
 from typing import NoReturn
 
@@ -40,7 +40,7 @@ class Attempt:
     on_text: Callable[[str], None] | None
     reasoning: ReasoningMemory | None
     deadline: float | None
-    on_start: Callable[[], None]
+    on_start: Callable[[], object] | None
     reached_model: bool = field(default=False, init=False)
     """Whether it got its slot and reservation, so that the model was called."""
     usage: Usage | None = field(default=None, init=False)
@@ -77,13 +77,9 @@ class Attempt:
         deadline = None if remaining is None else asyncio.get_running_loop().time() + remaining
         timer = asyncio.timeout_at(deadline)
         try:
-            async with timer:
-                if self.model.capabilities.delegates:  # its own calls take slots and are reserved
-                    return await self._call(timer, None)
-                if self.slot is None:
-                    return await self._reserve_and_call(timer)
-                async with self.slot:
-                    return await self._reserve_and_call(timer)
+            slot, reservation = self._slot_and_reservation()
+            async with timer, slot, reservation as reserved:
+                return await self._call(timer, reserved)
         except (TimeoutError, ModelError) as error:
             if timer.expired():
                 raise (self._deadline_error() if timer.when() == deadline else self._timeout_error()) from None
@@ -95,19 +91,31 @@ class Attempt:
             if task is not None and task.cancelling() > cancellations:
                 raise asyncio.CancelledError
 
-    async def _reserve_and_call(self, timer: asyncio.Timeout) -> Completion:
+    def _slot_and_reservation(
+        self,
+    ) -> tuple[AbstractAsyncContextManager[object], AbstractAsyncContextManager[Reservation | None]]:
+        """Returns the slot and the reservation to enter for the call.
+
+        A model that delegates has neither, because its own calls take them. Nothing is reserved where no limit depends
+        on it.
+        """
+        if self.model.capabilities.delegates:
+            return nullcontext(), nullcontext()
+        slot = nullcontext() if self.slot is None else self.slot
+        if not self.run.budget.counts_calls:
+            return slot, nullcontext()
         bound = upper_bound(self.request, self.model.price)
-        async with self.run.budget.reserve(self.model.name, bound) as reservation:
-            return await self._call(timer, reservation)
+        return slot, self.run.budget.reserve(self.model.name, bound)
 
     async def _call(self, timer: asyncio.Timeout, reservation: Reservation | None) -> Completion:
         """Calls the model within the request's own timeout, and commits the usage."""
-        self.on_start()
+        if self.on_start is not None:
+            self.on_start()
         self.reached_model = True
         if reservation is not None:
             reservation.begin()
         self._shorten(timer)
-        run = self.run
+        run, reader = self.run, self._reader()
         scope = current_scope.set(
             CallScope(
                 run.budget,
@@ -120,13 +128,21 @@ class Attempt:
             )
         )
         try:
-            completion = await (self._complete() if self.on_text is None else self._stream(self.on_text))
+            if self.on_text is not None:
+                completion = await self._stream(self.on_text, reader)
+            else:
+                try:
+                    completion = await self.model.complete(self.request)
+                except Exception as error:
+                    self._raise_translated(error)
         except ModelError as error:
             if reservation is not None and self._was_refused(error):
                 reservation.refund()
             raise
         finally:
             current_scope.reset(scope)
+        if reader is not None:
+            completion = reader.split(completion, learn=self.request.response_format is None)
         if not completion.usage.calls:  # a model of the user's own
             completion = completion.model_copy(update={"usage": priced(completion.usage, self.model.price)})
         self.usage = completion.usage
@@ -157,49 +173,40 @@ class Attempt:
 
     # --------------------------------------------------------------------------------- the reply
 
-    async def _complete(self) -> Completion:
-        reader = self._reader()
-        try:
-            completion = await self.model.complete(self.request)
-        except Exception as error:
-            self._raise_translated(error)
-        return self._split_reasoning(reader, completion)
-
     def _reader(self) -> ReplyReader | None:
         if self.reasoning is None:
             return None
         declared = self.model.capabilities.reasoning_start
         return ReplyReader(self.reasoning, declared, self.model.name, streamed=self.on_text is not None)
 
-    async def _stream(self, on_text: Callable[[str], None]) -> Completion:
-        reader, completion = self._reader(), None
-
-        def pass_on(answer: str) -> None:
-            if answer:
-                self.has_streamed = True
-                on_text(answer)
-
-        async with aclosing(self._deltas()) as deltas:
-            async for delta in deltas:
+    async def _stream(self, on_text: Callable[[str], None], reader: ReplyReader | None) -> Completion:
+        """Passes the text of the answer on as it comes. Errors of the model are translated, those of `on_text` not."""
+        completion: Completion | None = None
+        async with aclosing(self._open_stream()) as deltas:
+            while True:
+                try:
+                    delta = await anext(deltas)
+                except StopAsyncIteration:
+                    break
+                except Exception as error:
+                    self._raise_translated(error)
                 self.received_text = self.received_text or bool(delta.text or delta.reasoning)
-                pass_on(reader.add(delta) if reader else delta.text)
                 completion = delta.completion or completion
+                if text := reader.add(delta) if reader else delta.text:
+                    self.has_streamed = True
+                    on_text(text)
         if completion is None:
             reason = "the stream ended before the reply was complete"
             raise BadResponseError(f"{self.model.name}: {reason}", model=self.model.name)
-        if reader is not None:
-            pass_on(reader.rest(completion))
-        return self._split_reasoning(reader, completion)
+        if reader is not None and (text := reader.rest(completion)):
+            self.has_streamed = True
+            on_text(text)
+        return completion
 
-    def _split_reasoning(self, reader: ReplyReader | None, completion: Completion) -> Completion:
-        return reader.split(completion, learn=self.request.response_format is None) if reader else completion
-
-    async def _deltas(self) -> AsyncGenerator[Delta, None]:
+    def _open_stream(self) -> AsyncGenerator[Delta, None]:
         try:
-            async with aclosing(self.model.stream(self.request)) as deltas:
-                async for delta in deltas:
-                    yield delta
-        except Exception as error:
+            return self.model.stream(self.request)
+        except Exception as error:  # of a method that is no generator itself
             self._raise_translated(error)
 
     def _raise_translated(self, error: Exception) -> NoReturn:

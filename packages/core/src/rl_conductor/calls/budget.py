@@ -122,11 +122,16 @@ class Budget:
         self.parent = parent
         self._outer_reservation = outer_reservation
         self.depth: int = 1 if self.parent is None else self.parent.depth + 1
-        self._is_limited = any(limit is not None for limit in (limits.usd, limits.tokens, limits.calls))
+        self._is_limited = (limits.usd, limits.tokens, limits.calls) != (None, None, None)
         self.spent = self.reserved = NOTHING
         self._in_flight = 0
         self._lock = threading.Lock()
         self._waiting: set[asyncio.Future[None]] = set()
+
+    @property
+    def counts_calls(self) -> bool:
+        """Whether calls have to be reserved: a limit here depends on them, or a budget around counts them."""
+        return self._is_limited or self.limits.concurrency is not None or self.parent is not None
 
     @property
     def counts_tokens(self) -> bool:

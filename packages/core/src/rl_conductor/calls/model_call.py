@@ -10,6 +10,7 @@ import random
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from rl_conductor.calls.attempt import Attempt
@@ -114,7 +115,7 @@ class ModelCall:
             on_text=self.on_text,
             reasoning=self.reasoning,
             deadline=self.deadline,
-            on_start=self._start,
+            on_start=self.on_attempt and partial(self.on_attempt, self.attempts),
         )
         started = self.run.elapsed()
         try:
@@ -133,10 +134,6 @@ class ModelCall:
             self.has_streamed = attempt.has_streamed
         self._record(attempt, started, "ok", completion=completion)
         return completion
-
-    def _start(self) -> None:
-        if self.on_attempt is not None:
-            self.on_attempt(self.attempts)
 
     def _record(
         self,

@@ -71,7 +71,8 @@ def report_run(trace: Trace, began: float) -> None:
         trace: the run.
         began: the time at which it began, on `time.monotonic`.
     """
-    report_usage(call.usage for call in trace.calls())
-    nested = current_scope.get().nested
-    if nested is not None:
-        nested.add_run(trace, began)
+    scope = current_scope.get()
+    if scope.nested_usage is not None:
+        scope.nested_usage.extend(call.usage for call in trace.calls())
+    if scope.nested is not None:
+        scope.nested.add_run(trace, began)

@@ -6,7 +6,6 @@ group `rl_conductor.commands`.
 
 from __future__ import annotations
 
-import io
 import logging
 import sys
 from collections.abc import Mapping
@@ -19,12 +18,13 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
+from rl_conductor.cli import streams
 from rl_conductor.cli.env_file import load_env_file
 from rl_conductor.cli.output import console
+from rl_conductor.cli.streams import FAILURE
 from rl_conductor.errors import ConductorError, ConfigError, WorkflowError
 
 USAGE_ERROR = 2
-FAILURE = 1
 
 ENTRY_POINTS = "rl_conductor.commands"
 COMMANDS = {
@@ -163,10 +163,9 @@ def rl_conductor(
 
 def main() -> None:
     """Runs the command line."""
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="replace")  # an unencodable character must not end a run
-    app()
+    streams.prepare_streams()
+    with streams.report_output_errors():
+        app()
 
 
 if __name__ == "__main__":  # for `accelerate launch -m rl_conductor.cli.main`

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import signal
-import sys
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -18,6 +16,7 @@ import typer
 
 from rl_conductor._internal.formatting import cost_in_words, counted, tokens
 from rl_conductor._internal.io import check_writable, write_text
+from rl_conductor.cli import streams
 from rl_conductor.cli.options import with_option_names
 from rl_conductor.cli.output import console, report
 from rl_conductor.cli.output.progress import Watcher, watch_run
@@ -66,6 +65,7 @@ def _conduct(
     conductor: Conductor, request: Request, output: OutputOptions, workflow: Workflow | None, path: Path | None
 ) -> None:
     code = 0
+    output_error: OSError | None = None
     planner = conductor.planner.model.name
     with (
         watch_run(planner, print_answer=not output.as_json, quiet=output.quiet) as watcher,
@@ -75,16 +75,16 @@ def _conduct(
             asyncio.run(_run_until_closed(conductor, lambda show: _run(conductor, request, workflow, show), watcher))
         except RunError:
             code = NO_ANSWER
-        except BrokenPipeError:
-            code = NO_ANSWER
-            _discard_stdout()
+        except streams.OUTPUT_ERRORS as error:
+            code, output_error = NO_ANSWER, error
+            streams.discard_stdout()
         except KeyboardInterrupt:
             code = TERMINATED if was_terminated() else INTERRUPTED
     if watcher.trace is None:
         raise typer.Exit(code)
     watcher.end_line()
     _print(watcher.trace, output, path)
-    _print_summary(watcher.trace, output, code)
+    _print_summary(watcher.trace, output, code, output_error)
     if code:
         raise typer.Exit(code)
 
@@ -130,18 +130,19 @@ async def _run(conductor: Conductor, request: Request, workflow: Workflow | None
 async def _run_until_closed(
     conductor: Conductor, work: Callable[[Listener], Coroutine[Any, Any, T]], watcher: Watcher
 ) -> T:
-    """Awaits `work`; cancels it when stdout is closed, because nobody can read the answer any more.
+    """Awaits `work`; cancels it when the output fails, because nobody can read the answer any more.
 
     Raises:
         BrokenPipeError: stdout was closed.
+        OutputError: stdout can't be written, such as on a full disk.
     """
-    broken_pipes: list[BrokenPipeError] = []
+    output_errors: list[OSError] = []
 
     def show(event: Event) -> None:
         try:
             watcher(event)
-        except BrokenPipeError as error:
-            broken_pipes.append(error)
+        except streams.OUTPUT_ERRORS as error:
+            output_errors.append(error)
             running.cancel()
 
     running = asyncio.create_task(work(show))
@@ -151,21 +152,16 @@ async def _run_until_closed(
         running.cancel()
         await asyncio.gather(running, return_exceptions=True)
         await conductor.aclose()
-    if broken_pipes:
-        raise broken_pipes[0]
+    if output_errors:
+        raise output_errors[0]
     return running.result()
 
 
-def _discard_stdout() -> None:
-    """Redirects stdout to /dev/null, so that Python does not flush into a closed pipe."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-
-
 def _print(trace: Trace, output: OutputOptions, path: Path | None) -> None:
-    if output.as_json:
-        console.write_json(trace_json(trace))
     if path is not None:
         write_text(path, trace.model_dump_json(indent=2) + "\n")
+    if output.as_json:
+        console.write_json(trace_json(trace))
 
 
 def trace_json(trace: Trace) -> str:
@@ -174,7 +170,7 @@ def trace_json(trace: Trace) -> str:
     return json.dumps(content, indent=2, ensure_ascii=False)
 
 
-def _print_summary(trace: Trace, output: OutputOptions, code: int) -> None:
+def _print_summary(trace: Trace, output: OutputOptions, code: int, output_error: OSError | None) -> None:
     error = console.stderr()
     wants_summary = not output.quiet and not _was_refused(trace)
     if not output.as_json and (output.show_trace or wants_summary):
@@ -184,6 +180,8 @@ def _print_summary(trace: Trace, output: OutputOptions, code: int) -> None:
         console.note(error, f"the trace is in {output.save}: rl-conductor trace show {output.save}")
     if code in (INTERRUPTED, TERMINATED):
         console.fail(f"interrupted; {usage_summary(trace)}")
+    elif output_error is not None:
+        console.fail(f"{streams.describe_output_error(output_error)}; {usage_summary(trace)}")
     elif code:
         console.fail(failure_reason(trace))
 
@@ -200,8 +198,6 @@ def failure_reason(trace: Trace) -> str:
     """Explains in one sentence why there is no answer."""
     if _was_refused(trace):
         return f"refused before anything was spent: {with_option_names(next(trace.calls()).error or '')}"
-    if trace.completion is not None or trace.error == "cancelled":
-        return f"the output was closed before the answer was complete; {usage_summary(trace)}"
     return f"there is no answer: {with_option_names(report.failure(trace))}; {usage_summary(trace)}"
 
 

@@ -45,8 +45,17 @@ class Execution:
         except BaseException:
             await self.abandon()
             raise
-        if self.plan is not None and self.plan.workflow is not None:
-            await self._run_workflow(self.plan.workflow)
+        if self.plan is None or self.plan.workflow is None:
+            return
+        last = await self._start_workflow(self.plan.workflow)
+        try:
+            if last.result is None:
+                await last.run()  # waits for all the others through the access lists
+        finally:
+            if last.result is None:
+                await self._cancel(self.round.results)
+            if self.round.run.has_listener:
+                self._emit_unfinished()
 
     def start(self, index: int, step: Step) -> None:
         """Starts a step other than the last."""
@@ -62,8 +71,11 @@ class Execution:
             future = self.round.results[result.index] = asyncio.get_running_loop().create_future()
             future.set_result(result)
 
-    async def _run_workflow(self, workflow: Workflow) -> None:
-        """Runs every step that the answer depends on. Steps that were started early continue if the plan has them."""
+    async def _start_workflow(self, workflow: Workflow) -> StepRun:
+        """Starts every step that the answer depends on but the last, which it returns.
+
+        Steps that were started early continue if the plan has them.
+        """
         end = len(workflow.steps) - 1
         startable = workflow.needed - {end}
         await self.abandon(i for i, run in self._runs.items() if not self._is_planned(i, run, workflow, startable))
@@ -72,14 +84,7 @@ class Execution:
             self.start(index, workflow.steps[index])
         last = self._last(workflow)
         self.round.planned.set()
-        try:
-            if last.result is None:
-                await last.run()  # waits for all the others through the access lists
-        finally:
-            if last.result is None:
-                await self._cancel(self.round.results)
-            if self.round.run.has_listener:
-                self._emit_unfinished()
+        return last
 
     def _is_planned(self, index: int, run: StepRun, workflow: Workflow, startable: frozenset[int]) -> bool:
         """Whether `workflow` has this step at this position; the last step is never started early, only restored."""

@@ -50,6 +50,7 @@ class PlanSource:
             PolicyError: the policy allows no workflow, or the planner may not read the request.
             WorkflowValidationError: `workflow` is not allowed.
         """
+        state = self._state
         record = self._known_plan(execution, workflow, interrupted)
         if record is not None:
             yield self._restore(execution, record, interrupted)
@@ -61,9 +62,21 @@ class PlanSource:
         if record is not None:
             yield self._announce(execution, record)
             return
-        async with aclosing(self._written_plan(execution, decision)) as items:
-            async for item in items:
-                yield self._announce(execution, item) if isinstance(item, PlanRecord) else item
+        state.check_planner_access()
+        request = self._plan_request(execution)
+        try:
+            async with aclosing(state.planner.stream(request)) as items:
+                async for item in items:
+                    if isinstance(item, PlanRecord):
+                        yield self._announce(execution, self._with_fallback(item, decision))
+                    else:
+                        yield item
+        except BaseException:
+            record = PlanRecord(source="planner", errors=("cancelled",), tier=decision, calls=tuple(request.calls))
+            if state.input_checks:
+                record = state.with_input_checks(record)
+            execution.plan = execution.plan or record
+            raise
 
     def _known_plan(
         self, execution: Execution, workflow: Workflow | None, interrupted: Round | None
@@ -107,22 +120,6 @@ class PlanSource:
         if violations:
             self._planned_because = f"the learned workflow is not allowed: {'; '.join(violations)}"
         return None if violations else workflow
-
-    async def _written_plan(self, execution: Execution, decision: RoutingDecision | None) -> PlanStream:
-        """Streams the planner's plan, or the fallback if it wrote none."""
-        state = self._state
-        state.check_planner_access()
-        request = self._plan_request(execution)
-        try:
-            async with aclosing(state.planner.stream(request)) as items:
-                async for item in items:
-                    yield self._with_fallback(item, decision) if isinstance(item, PlanRecord) else item
-        except BaseException:
-            record = PlanRecord(source="planner", errors=("cancelled",), tier=decision, calls=tuple(request.calls))
-            if state.input_checks:
-                record = state.with_input_checks(record)
-            execution.plan = execution.plan or record
-            raise
 
     def _with_fallback(self, record: PlanRecord, decision: RoutingDecision | None) -> PlanRecord:
         """Adds the router's decision, and the fallback workflow if the planner wrote no plan for the first round."""

@@ -63,12 +63,13 @@ class RoundContext:
 
     async def replies(self, access: Collection[int]) -> list[StepResult]:
         """Waits for the steps in `access` and returns their results."""
-        waiting = [future for future in (self.results[i] for i in access) if not future.done()]
+        futures = [self.results[i] for i in sorted(access)]
+        waiting = [future for future in futures if not future.done()]
         if waiting:  # not `await future`: a task that swallows our cancellation must not keep us from ending
             finished, _ = await asyncio.wait(waiting, return_when=asyncio.FIRST_EXCEPTION)
             for future in finished:
                 future.result()  # raises only on a bug, and then there is no point in waiting for the others
-        return [self.results[i].result() for i in sorted(access)]
+        return [future.result() for future in futures]
 
     def sources(self, index: int) -> frozenset[str]:
         """Returns the workers with replies that may have reached this step, directly or through other steps."""

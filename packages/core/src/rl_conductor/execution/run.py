@@ -47,8 +47,7 @@ class Run(RunState):
             self.context.budget.check_depth()
             if self.context.guardrails:
                 await self.check_input()
-            self.rounds, self.dropped = resumable_rounds(self.rounds, self.first_space, self.rules, self.planner.card)
-            interrupted = self.rounds.pop() if self.rounds else None
+            interrupted = self._interrupted_round() if self.rounds else None
             while self.number < self.limits.rounds:
                 record = await self._run_round(workflow, interrupted)
                 workflow = interrupted = None
@@ -65,6 +64,11 @@ class Run(RunState):
         finally:
             trace = self.finish(interruption)
         return raise_if_unanswered(trace, ends_run=ends_run)
+
+    def _interrupted_round(self) -> Round | None:
+        """Drops what the policy does not allow of the previous rounds, and returns the last of the others to resume."""
+        self.rounds, self.dropped = resumable_rounds(self.rounds, self.first_space, self.rules, self.planner.card)
+        return self.rounds.pop() if self.rounds else None
 
     def _locate(self, error: Exception) -> str:
         """Returns the text of `error`, with its step and worker if it comes from one."""

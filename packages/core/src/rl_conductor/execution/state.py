@@ -39,7 +39,6 @@ from rl_conductor.trace.trace import (
     WorkerSetup,
 )
 from rl_conductor.types import Card, Request, total
-from rl_conductor.workflow.limits import Limits
 from rl_conductor.workflow.policy import Policy
 from rl_conductor.workflow.workflow import AccessMode, PlanSpace
 
@@ -78,6 +77,7 @@ class RunState:
     """The caller's request, before it is checked."""
 
     def __post_init__(self) -> None:
+        self.limits = self.context.limits
         self.hedges = Hedges(self.limits.hedges)
         self.id = f"run-{secrets.token_hex(8)}"
         self.created = datetime.now(UTC)
@@ -101,11 +101,6 @@ class RunState:
             workers={worker.name: worker.model.name for worker in self.pool.values()},
             elapsed=self.context.elapsed(),
         )
-
-    @property
-    def limits(self) -> Limits:
-        """The limits of the run."""
-        return self.context.limits
 
     @property
     def number(self) -> int:

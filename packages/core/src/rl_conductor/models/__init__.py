@@ -62,7 +62,9 @@ def model(name: str, **options: Any) -> Model:
     """
     provider, colon, rest = name.partition(":")
     adapters = PROVIDERS if provider in PROVIDERS else providers()
-    if not colon or not rest or provider not in adapters:
+    if provider in adapters and not rest:
+        raise ConfigError(f"no model {name!r}: {provider} is a provider; name one of its models as '{provider}:MODEL'")
+    if not colon or provider not in adapters:
         raise ConfigError(
             f"no model {name!r}: write 'provider:model' with a provider of {', '.join(sorted(providers()))}"
         )

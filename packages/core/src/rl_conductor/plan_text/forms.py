@@ -68,7 +68,7 @@ def render(workflow: Workflow | None, space: PlanSpace, form: Form = "lists", *,
         lines = [dumps(row if form == "lines" else as_row(row)) for row in rows]
         return lead + ("\n".join(lines) or ACCEPT[form])
     columns = zip(LABELS, ("worker", "subtask", "access"), strict=True)
-    return lead + "\n".join(f"{label} = {dumps([row[key] for row in rows])}" for label, key in columns)
+    return lead + "\n".join([f"{label} = {dumps([row[key] for row in rows])}" for label, key in columns])
 
 
 def as_row(step: dict[str, Any]) -> list[Any]:

@@ -109,7 +109,7 @@ def _started_steps(text: str, form: Form) -> list[Any]:
 def _exact(text: str, space: PlanSpace, form: Form) -> Plan:
     reasoning, plan, raw_steps = READERS[form](text)
     _check_count(len(raw_steps), space)
-    steps = tuple(_step(raw, index, space) for index, raw in enumerate(raw_steps))
+    steps = tuple([_step(raw, index, space) for index, raw in enumerate(raw_steps)])
     workflow = _workflow(steps) if steps else None
     canonical = render(workflow, space, form, reasoning=reasoning if form == "object" else "")
     if plan != (_sorted(json.loads(canonical)) if form == "object" else canonical):
@@ -118,7 +118,7 @@ def _exact(text: str, space: PlanSpace, form: Form) -> Plan:
 
 
 def _repaired(text: str, space: PlanSpace, form: Form, *, shorten: bool) -> Plan:
-    for other in READERS.keys() - {form}:
+    for other in [each for each in READERS if each != form]:
         with suppress(WorkflowError):
             plan = _exact(text, space, other)
             if plan.workflow is not None:
@@ -171,12 +171,11 @@ def _workflow(steps: tuple[Step, ...]) -> Workflow:
 
 def _read_lists(text: str) -> tuple[str, str, list[RawStep]]:
     lines = _encodable(text).split("\n")
-    if len(lines) < 3 or not all(map(str.startswith, lines[-3:], (f"{label} = " for label in LABELS))):
+    if [line.partition(" = ")[0] for line in lines[-3:] if " = " in line] != list(LABELS):
         raise WorkflowParseError(f"the last three lines must be {', '.join(f'`{label} = [...]`' for label in LABELS)}")
-    columns = [_json(line.partition(" = ")[2]) for line in lines[-3:]]
-    if not all(isinstance(column, list) for column in columns) or len({len(column) for column in columns}) > 1:
+    workers, subtasks, access = columns = [_json(line.partition(" = ")[2]) for line in lines[-3:]]
+    if [type(column) for column in columns] != [list] * 3 or len(set(map(len, columns))) > 1:
         raise WorkflowParseError(f"{', '.join(LABELS)} must be three lists of one length")
-    workers, subtasks, access = columns
     return "\n".join(lines[:-3]), "\n".join(lines[-3:]), list(map(RawStep, subtasks, workers, access))
 
 

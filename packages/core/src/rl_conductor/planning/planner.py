@@ -36,7 +36,7 @@ from rl_conductor.trace.trace import PlannerSetup, PlanRecord
 from rl_conductor.types import Card, Completion, Message, Request, ResponseFormat, Roster, Sampling
 from rl_conductor.workflow.example import PlanExample
 from rl_conductor.workflow.limits import PLAN_TOKENS
-from rl_conductor.workflow.workflow import PlanSpace
+from rl_conductor.workflow.workflow import PlanSpace, Step
 
 log = logging.getLogger("rl_conductor")
 
@@ -190,7 +190,7 @@ class Planner:
                     plan_request.run.emit(item)
                 yield item
 
-    @property
+    @cached_property
     def plan_form(self) -> Form:
         """The output format of plans: `form`, or the default for the model's capabilities."""
         can = self.model.capabilities
@@ -200,7 +200,7 @@ class Planner:
             return "rows" if self.wording == "brief" else "lists"
         return "object"
 
-    @property
+    @cached_property
     def wording(self) -> Wording:
         """The wording of the prompt: brief, but for small and trained models."""
         return "brief" if self.roster == "cards" and self.model.capabilities.runs_in == "server" else "full"
@@ -358,25 +358,24 @@ class _StreamWatcher:
     sent_steps: int = 0
     parses: int = 0
 
+    def __post_init__(self) -> None:
+        self._has_listener = self.plan_request.run.has_listener
+
     def feed(self, delta: str) -> None:
-        """Processes the next text delta."""
-        if self.plan_request.run.has_listener:
+        """Processes the next text delta. When a step may begin in it, the ones before are complete."""
+        if self._has_listener:
             self.plan_request.run.emit(PlanDelta(round=self.plan_request.round_index, text=delta))
-        begins_step = _begins_step(self.pieces[-1] if self.pieces else "", delta, self.form)
+        if self.form == "rows":
+            begins_step = "\n[" in "".join(self.pieces[-1:])[-1:] + delta
+        else:
+            begins_step = self.form != "lists" and "{" in delta  # in `lists`, no step is complete before the end
         self.pieces.append(delta)
         if begins_step and self.parses < MAX_EARLY_PARSES:
             self.parses += 1
-            steps = completed_steps("".join(self.pieces), self.plan_request.space, self.form)
-            for index, step in enumerate(steps[self.sent_steps :], self.sent_steps):
-                self.send(ReadyStep(index, step))
-            self.sent_steps = len(steps)
+            self._send_steps(completed_steps("".join(self.pieces), self.plan_request.space, self.form))
 
-
-def _begins_step(text: str, delta: str, form: Form) -> bool:
-    """Returns whether a step may begin in `delta`, the continuation of `text`, so that the one before it is complete.
-
-    In `lists`, no step is complete before the end.
-    """
-    if form == "rows":
-        return "\n[" in text[-1:] + delta
-    return form != "lists" and "{" in delta
+    def _send_steps(self, steps: Sequence[Step]) -> None:
+        """Sends the steps that were not sent before."""
+        for index, step in enumerate(steps[self.sent_steps :], self.sent_steps):
+            self.send(ReadyStep(index, step))
+        self.sent_steps = len(steps)

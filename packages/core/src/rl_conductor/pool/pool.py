@@ -32,15 +32,16 @@ class WorkerPool(Mapping[str, Worker]):
         """Creates a pool from workers, or from a mapping of names to workers, models or `provider:model` names.
 
         Raises:
-            ConfigError: the pool is empty, two workers have the same name, or an item is not a worker.
+            ConfigError: the pool is empty, two workers have the same name, a name is empty or not printable, or an
+                item is not a worker.
         """
         if isinstance(workers, Mapping):
-            workers = [_create_worker(name, spec) for name, spec in workers.items()]
+            workers = [_create_worker(_printable(name), spec) for name, spec in workers.items()]
         self._workers: dict[str, Worker] = {}
         for worker in workers:
             if not isinstance(worker, Worker):
                 raise ConfigError(f"{worker!r} is not a Worker and has no name; write {{'name': {worker!r}}}")
-            if worker.name in self._workers:
+            if _printable(worker.name) in self._workers:
                 raise ConfigError(f"two workers are named {worker.name!r}; worker names must be unique")
             self._workers[worker.name] = worker
         if not self._workers:
@@ -123,6 +124,15 @@ def _log_lookalikes(names: tuple[str, ...]) -> None:
         "as in {%r: {'model': ..., 'description': 'checks numbers'}}",
         ", ".join(map(repr, names)),
         names[0],
+    )
+
+
+def _printable(name: Any) -> str:
+    """Returns the name of a worker, which is one line in prompts, logs and terminals."""
+    if isinstance(name, str) and name.strip() and name.isprintable():
+        return name
+    raise ConfigError(
+        f"a worker is named {name!r}; write a name of letters, digits, spaces and other printable characters"
     )
 
 

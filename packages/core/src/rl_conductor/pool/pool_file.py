@@ -265,6 +265,17 @@ class PoolFile(_Entry):
     tiers: Path | None = None
     """Path of a tiers file, relative to the pool file; `rl-conductor calibrate --tiers` creates it."""
 
+    @model_validator(mode="after")
+    def _check_planner(self) -> Self:
+        """Refuses the name of a worker where the planner's model is expected."""
+        if self.planner is not None and self.planner.model in self.workers and ":" not in self.planner.model:
+            name = self.planner.model
+            raise ValueError(
+                f"the planner is {name!r}, which is a worker; name a model, such as that of the worker: "
+                f'planner = "{self.workers[name].model}"'
+            )
+        return self
+
     def build(self) -> list[Worker]:
         """Creates the workers, in the order of the file."""
         return [

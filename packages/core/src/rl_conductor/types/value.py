@@ -17,17 +17,19 @@ class Value(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
     @classmethod
-    def require(cls, value: object) -> Self:
-        """Returns `value` if it is an instance of this class.
+    def require(cls, value: object, default: Self) -> Self:
+        """Returns `value` if it is an instance of this class, and `default` if it is `None`.
 
         Raises:
-            ConfigError: it is something else, such as a dictionary with the names of the fields.
+            ConfigError: it is something else, such as a dictionary with the names of the fields, or an empty text.
         """
+        if value is None:
+            return default
         if isinstance(value, cls):
             return value
         name = cls.__name__
-        how = f"{name}(**{value!r})" if isinstance(value, dict) else f"{name}(...)"
-        raise ConfigError(f"{value!r} is not an instance of {name}; write {how}")
+        arguments = (f"**{value!r}" if value else "") if isinstance(value, dict) else "..."
+        raise ConfigError(f"{value!r} is not an instance of {name}; write {name}({arguments}), or None for the default")
 
     def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
         """Returns a copy with the fields in `update` replaced, without validation.

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from decimal import Decimal
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Self
 
-from pydantic import Field
+from pydantic import Field, ModelWrapValidatorHandler, ValidationError, field_validator, model_validator
+from pydantic_core import InitErrorDetails, PydanticCustomError
 
+from rl_conductor._internal.validation import field_errors
 from rl_conductor.types import DecimalInput, Dollars, FilePart, ImagePart, JsonFormat, Price, Request, Value
 
 TOKENS_PER_MESSAGE = 16
@@ -61,6 +63,23 @@ class Limits(Value):
             return self
         return self.model_copy(update={"seconds": min(seconds, self.seconds or seconds)})
 
+    @field_validator("*", mode="before")
+    @classmethod
+    def _refuse_truth_values(cls, value: Any) -> Any:
+        """Refuses `True`, which pydantic takes for 1."""
+        if isinstance(value, bool):
+            raise ValueError("a truth value is not a number")  # noqa: TRY004  pydantic reports only a `ValueError`
+        return value
+
+    @model_validator(mode="wrap")
+    @classmethod
+    def _explain_errors(cls, values: Any, validate: ModelWrapValidatorHandler[Self]) -> Self:
+        """Words the errors like those of other configuration mistakes: they say what to write."""
+        try:
+            return validate(values)
+        except ValidationError as error:
+            raise ValidationError.from_exception_data(cls.__name__, _explained(error)) from None
+
     if TYPE_CHECKING:
 
         def __init__(
@@ -76,6 +95,31 @@ class Limits(Value):
             depth: int = 2,
             hedges: int = 0,
         ) -> None: ...
+
+
+def _explained(error: ValidationError) -> list[InitErrorDetails]:
+    """Lists the errors of `Limits` with messages that say what to write."""
+    details = error.errors(include_url=False, include_context=False)
+    messages = [problem.message for problem in field_errors(error, model=Limits)]
+    explained: list[InitErrorDetails] = []
+    for detail, message in zip(details, messages, strict=True):
+        context = {"message": _expectation(detail["loc"], detail["type"]) or message}
+        kind = PydanticCustomError("limit", "{message}", context)
+        explained.append({"type": kind, "loc": detail["loc"], "input": detail["input"]})
+    return explained
+
+
+def _expectation(path: tuple[int | str, ...], error: str) -> str | None:
+    """Says what may be written for the limit at `path`; `None` if there is no such limit."""
+    name = path[0] if path else None
+    if name not in Limits.model_fields:
+        return None
+    if name == "usd":
+        return f"write an amount of US dollars of 0 or more, with at most {USD_DIGITS} digits"
+    maximum = f", and at most {MAX_LIMIT:,}" if error == "less_than_equal" else ""
+    if name == "seconds":
+        return f"write a number of seconds above 0{maximum}"
+    return f"write a whole number of {0 if name in ('tokens', 'hedges') else 1} or more{maximum}"
 
 
 @dataclass(frozen=True)

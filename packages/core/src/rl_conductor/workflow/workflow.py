@@ -50,9 +50,11 @@ class Workflow(Value):
     @model_validator(mode="after")
     def _check_steps(self) -> Self:
         for index, step in enumerate(self.steps):
-            later = sorted(i for i in step.access if not 0 <= i < index)
+            later = step.access.difference(range(index))
             if later:
-                raise ValueError(f"step {index + 1} may read only positions before its own, {index}, not {later}")
+                raise ValueError(
+                    f"step {index + 1} may read only positions before its own, {index}, not {sorted(later)}"
+                )
             if not step.subtask:
                 raise ValueError(f"step {index + 1} has an empty subtask")
         return self
@@ -185,7 +187,7 @@ class PlanSpace(Value):
     @property
     def choices(self) -> tuple[str, ...]:
         """The allowed workers, in roster order."""
-        return tuple(name for name in self.roster if name in self.allowed)
+        return tuple([name for name in self.roster if name in self.allowed])
 
     @property
     def final_workers(self) -> tuple[str, ...]:

@@ -12,7 +12,7 @@ from rl_conductor_server.api.results import Results
 from rl_conductor_server.errors import ApiError
 from rl_conductor_server.protocol import ParsedRequest
 from rl_conductor_server.runs.handle import RunHandle
-from rl_conductor_server.settings import IntakeEntry
+from rl_conductor_server.settings import ConversationEntry, IntakeEntry
 from rl_conductor_server.store import Store
 
 
@@ -42,6 +42,7 @@ class HistoryContext:
     key: str
     """The name of the API key that they must belong to."""
     limits: IntakeEntry
+    storage: ConversationEntry
     idempotency_key: str | None
     reserve: Callable[[int], None]
     """Reserves memory for a number of bytes until the request ends. Raises `ApiError`."""

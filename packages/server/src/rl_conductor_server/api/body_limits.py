@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -14,6 +14,8 @@ from rl_conductor_server.settings import IntakeEntry
 
 KEY_SHARE = 2 / 3
 """The part of the memory for requests that one API key may take if there are others."""
+MAX_DEPTH = 64
+"""Maximum nesting of a field's value. Vendors accept schemas of 5 to 10 nested objects, each of which takes about 4."""
 RETRY_AFTER = 2.0
 """Seconds after which a request may be repeated that found no room."""
 
@@ -68,7 +70,10 @@ def _check_room(reserved: int, more: int, limit: int, *, mine: int) -> None:
 
 
 def check_counts(body: bytes, limits: IntakeEntry) -> None:
-    """Raises `ApiError` if a body has too many messages, tools or content parts; counts without building objects."""
+    """Raises `ApiError` if a body has too many messages, tools, content parts or JSON values, or nests them too deeply.
+
+    It counts before models are built. Each call of a run serialises the request, schemas included, on the event loop.
+    """
     try:
         value = from_json(body)
     except ValueError:
@@ -81,11 +86,32 @@ def check_counts(body: bytes, limits: IntakeEntry) -> None:
             _check(field, len(items), limit, "elements")
             if field != "tools":
                 _check(field, sum(_count_parts(item) for item in items), limits.parts, "content parts")
+    _check_values(value, limits.values)
 
 
 def _check(field: str, count: int, limit: int, elements: str) -> None:
     if count > limit:
         raise invalid_request(f"{field} has {count:,} {elements}; at most {limit:,} are allowed", param=field)
+
+
+def _check_values(body: dict[str, Any], limit: int) -> None:
+    count = 0
+    for field, value in body.items():
+        level, depth = [value], 1
+        while level:
+            count += len(level)
+            if count > limit:
+                message = f"the body has more than {limit:,} JSON values; shorten its schemas, tools or tool calls"
+                raise invalid_request(message, param=field)
+            if depth > MAX_DEPTH:
+                raise invalid_request(f"{field} is nested more than {MAX_DEPTH} levels deep", param=field)
+            level, depth = [child for parent in level for child in _children(parent)], depth + 1
+
+
+def _children(value: Any) -> Iterable[Any]:
+    if isinstance(value, dict):
+        return value.values()
+    return value if isinstance(value, list) else ()
 
 
 def _count_parts(item: Any) -> int:

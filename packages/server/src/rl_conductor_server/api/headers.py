@@ -1,4 +1,4 @@
-"""Headers of responses: the run, whether it was repeated, and the ignored fields."""
+"""Headers of responses: the run, whether it was repeated or its input truncated, and the ignored fields."""
 
 from __future__ import annotations
 
@@ -24,6 +24,8 @@ def http_headers(runs: Sequence[RunHandle], parsed: ParsedRequest, arm: Arm | No
         headers["idempotent-replayed"] = "true"
     if parsed.ignored:
         headers["x-conductor-ignored"] = ", ".join(parsed.ignored)
+    if parsed.state is not None and parsed.state.is_truncated:
+        headers["x-conductor-truncated"] = "true"
     if arm:
         headers["x-conductor-side"] = arm
     return headers

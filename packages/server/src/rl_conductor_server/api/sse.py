@@ -24,6 +24,7 @@ log = logging.getLogger("rl_conductor_server")
 
 HEARTBEAT_SECONDS = 10.0
 """Interval of comments that keep the connection alive while models are silent."""
+HEARTBEAT = ": still at work\n\n"
 START_TIMEOUT = 1.0
 """Seconds to wait for the start of a run before sending headers, so that a rejection has its own status."""
 
@@ -66,7 +67,7 @@ async def encode_frames(
 def _encode(parsed: ParsedRequest, encoder: StreamEncoder, choice: int, event: Event | None) -> Iterator[str]:
     match event:
         case None:
-            yield ": still at work\n\n"
+            yield HEARTBEAT
         case AnswerDelta(text=text):
             yield from encoder.text(choice, text)
         case Finished(trace=trace):

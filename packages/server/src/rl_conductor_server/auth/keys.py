@@ -63,6 +63,11 @@ class ApiKey(KeyBudget):
         """Maximum age of a cached answer; `None` if the key does not use the response cache."""
         return self._entry.cache_seconds if self._entry else None
 
+    @property
+    def may_read_metrics(self) -> bool:
+        """`True` if this key may read the metrics of all keys, or is the only one."""
+        return self._entry is None or self._entry.metrics
+
     def may_use(self, model: ServedModel) -> bool:
         """Returns `True` if this key has access to `model`."""
         models = self._entry.models if self._entry else None
@@ -106,6 +111,8 @@ class KeyTerms(BudgetEntry):
     """How old an answer may be that is repeated for the same request; `None` disables the cache."""
     models: frozenset[str] | None = None
     """The models that it has access to; `None` means all."""
+    metrics: bool = False
+    """Allows to read `/metrics`, which tells of the requests of all keys."""
     expires_in_days: float | None = Field(default=None, gt=0, le=36_500)
     """Days until the key expires; `None` means never."""
     admin: bool = False
@@ -242,6 +249,21 @@ class ApiKeys:
         has_expired = row is not None and row.revoked is None and not row.admin
         message = "this API key has expired" if has_expired else "no such API key"
         raise ApiError(message, status=401, code="invalid_api_key")
+
+    def check_metrics(self, http: HTTPConnection) -> None:
+        """Checks that a request may read the metrics: with a key that is allowed to, or an administrator's.
+
+        Raises:
+            ApiError: it may not.
+        """
+        if hash_key(_credentials(http.headers)) in self.admin_hashes:
+            self.check_admin(http)
+        elif not self.authenticate(http).may_read_metrics:
+            message = (
+                "this key may not read /metrics; use an administrator's, or create one that may: rl-conductor keys "
+                "create prometheus --metrics --tokens 0"
+            )
+            raise ApiError(message, status=403, code="metrics_not_allowed")
 
     def find(self, name: str) -> ApiKey:
         """Returns the key of this name.

@@ -16,6 +16,8 @@ Endpoint = Literal["/v1/chat/completions", "/v1/responses"]
 """The endpoints whose requests a batch may contain."""
 MAX_ERRORS = 20
 """Maximum number of errors that are reported for a file."""
+MAX_QUOTED_CHARS = 64
+"""Characters of a wrong value that an error quotes; errors are stored."""
 
 
 class _Line(BaseModel):
@@ -57,10 +59,12 @@ def _read_item(number: int, text: str, endpoint: Endpoint, seen: set[str], max_b
         reason = first_field_error(error) if is_json else "write one JSON object on each line"
         return InputError(code=code, message=f"line {number} is not a request: {reason}", line=number)
     if line.url != endpoint:
-        message = f"line {number} has the url {line.url!r}; this batch is for {endpoint!r}"
+        message = f"line {number} has the url {line.url[:MAX_QUOTED_CHARS]!r}; this batch is for {endpoint!r}"
         return InputError(code="mismatched_url", message=message, line=number, param="url")
     if line.custom_id in seen:
-        message = f"line {number} repeats the custom_id {line.custom_id!r}; give each request its own"
+        message = (
+            f"line {number} repeats the custom_id {line.custom_id[:MAX_QUOTED_CHARS]!r}; give each request its own"
+        )
         return InputError(code="duplicate_custom_id", message=message, line=number, param="custom_id")
     body = to_json(line.body)
     if len(body) > max_bytes:

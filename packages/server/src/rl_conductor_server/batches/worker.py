@@ -117,13 +117,14 @@ class BatchWorker:
                 self._service.store.items.release(item)
                 raise
             result = ItemResult(status="cancelled")
+        limit = self._service.settings.batches.key_bytes
         while True:
             try:
-                await self._service.store.items.finish(item, result)
+                stored = await self._service.store.items.finish(item, result, max_total_bytes=limit)
             except (SQLAlchemyError, StoreUnavailableError):  # the lease may expire: then the stored run is found again
                 await asyncio.sleep(POLL_SECONDS)
             else:
-                self._service.metrics.count_batch_item(result.status)
+                self._service.metrics.count_batch_item(stored.status)
                 return
 
     async def _answer(self, item: ClaimedItem) -> ItemResult:

@@ -52,6 +52,7 @@ def create(
     model: Annotated[
         list[str] | None, typer.Option("--model", metavar="NAME", help="A model that it may use; may be repeated.")
     ] = None,
+    metrics: Annotated[bool, typer.Option("--metrics", help="It may read /metrics, which tells of all keys.")] = False,
     expires_in_days: Days = None,
     admin: Annotated[bool, typer.Option("--admin", help="A key for /admin and the pages, not for requests.")] = False,
     as_json: JsonOption = False,
@@ -64,6 +65,7 @@ def create(
     Examples:
       rl-conductor keys create team-a --usd 25 --per month
       rl-conductor keys create alice --admin
+      rl-conductor keys create prometheus --metrics --tokens 0
     """
     _check_name(name, config)
     terms = KeyTerms(
@@ -73,6 +75,7 @@ def create(
         requests_per_minute=requests_per_minute,
         cache_seconds=cache_seconds,
         models=frozenset(model) if model else None,
+        metrics=metrics,
         expires_in_days=expires_in_days,
         admin=admin,
     )

@@ -13,10 +13,11 @@ from rl_conductor_server.api.body import read_json
 from rl_conductor_server.batches.input_file import Endpoint, read_items
 from rl_conductor_server.endpoints.dependencies import Caller, ServiceDependency, json_body
 from rl_conductor_server.endpoints.files import find_file, list_body
-from rl_conductor_server.errors import ApiError, invalid_request
+from rl_conductor_server.errors import ApiError, invalid_request, storage_limit_exceeded
 from rl_conductor_server.request_validation import Body, parse_body
 from rl_conductor_server.service import Service
 from rl_conductor_server.store import StoredBatch
+from rl_conductor_server.store.batches.batches import BatchLimits, BatchRefusal
 
 router = APIRouter(prefix="/v1/batches")
 
@@ -60,10 +61,10 @@ async def create(http: Request, service: ServiceDependency, key: Caller) -> dict
             labels=body.metadata or {},
             **({"status": "failed", "ended": now, "errors": tuple(errors)} if errors else {"total": len(items)}),
         )
-        limit = settings.batches.unfinished
-        if not await service.store.batches.add(batch, [] if errors else items, max_unfinished=limit):
-            message = f"this key has {limit} batches that have not ended; wait for one, or cancel it"
-            raise ApiError(message, status=429, code="too_many_batches", retry_after=60)
+        limits = BatchLimits(settings.batches.unfinished, settings.batches.key_batches, settings.batches.key_bytes)
+        refusal = await service.store.batches.add(batch, [] if errors else items, limits)
+        if refusal is not None:
+            raise _refusal_error(refusal, limits, settings.store.retain_days)
     return _body(await _find(service, batch.id, key.name))
 
 
@@ -95,6 +96,22 @@ async def cancel(batch_id: str, service: ServiceDependency, key: Caller) -> dict
         raise ApiError("the batch is being created; try again", status=409, code="batch_busy", retry_after=1)
     await service.store.batches.cancel(batch.id)
     return _body(await _find(service, batch_id, key.name))
+
+
+def _refusal_error(refusal: BatchRefusal, limits: BatchLimits, retain_days: float) -> ApiError:
+    match refusal:
+        case "unfinished":
+            message = f"this key has {limits.unfinished} batches that have not ended; wait for one, or cancel it"
+            return ApiError(message, status=429, code="too_many_batches", retry_after=60)
+        case "count":
+            message = f"this key has {limits.count:,} batches; they are deleted after {retain_days:g} days"
+            return ApiError(message, status=429, code="too_many_batches")
+        case "bytes":
+            message = (
+                f"the files of this key and its unfinished batches may have {limits.bytes:,} bytes in total; delete "
+                "files, or wait for batches"
+            )
+            return storage_limit_exceeded(message, param="input_file_id")
 
 
 async def _find(service: Service, batch: str, key: str) -> StoredBatch:

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 import secrets
 import time
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeVar
 
 from fastapi import APIRouter, Path, Query, Request
 from pydantic import Field
 
 from rl_conductor_server.api.body import read_json
-from rl_conductor_server.api.openai_responses.conversation import conversation_locked, conversation_not_found
+from rl_conductor_server.api.body_limits import check_counts
+from rl_conductor_server.api.openai_responses.conversation import (
+    check_storage,
+    conversation_locked,
+    conversation_not_found,
+)
 from rl_conductor_server.api.openai_responses.items import input_item
 from rl_conductor_server.api.openai_responses.schema import Item
 from rl_conductor_server.endpoints.dependencies import Caller, ServiceDependency, json_body
@@ -24,6 +30,7 @@ MAX_NEW_ITEMS = 20
 """Maximum number of items of one request, as at OpenAI."""
 ConversationId = Annotated[str, Path(max_length=64)]
 ItemId = Annotated[str, Path(max_length=64)]
+B = TypeVar("B", bound=Body)
 
 router = APIRouter(prefix="/v1/conversations")
 
@@ -51,7 +58,8 @@ class AddItemsBody(Body):
 async def create_conversation(http: Request, service: ServiceDependency, key: Caller) -> dict[str, Any]:
     """Creates a conversation, with items or without."""
     key.check_rate()
-    body = parse_body(CreateConversationBody, await _read(http, service))
+    body = await _parse(CreateConversationBody, http, service)
+    await check_storage(service.store, service.settings.conversations, key.name, new=1)
     conversation = Conversation(
         id=f"conv_{secrets.token_hex(16)}", key=key.name, created=time.time(), metadata=body.metadata or {}
     )
@@ -73,7 +81,7 @@ async def update_conversation(
 ) -> dict[str, Any]:
     """Replaces the metadata of a conversation."""
     key.check_rate()
-    body = parse_body(UpdateConversationBody, await _read(http, service))
+    body = await _parse(UpdateConversationBody, http, service)
     stored = await _find(service, conversation, key.name)
     await service.store.conversations.set_metadata(conversation, body.metadata or {}, key=key.name)
     return _format(stored.model_copy(update={"metadata": body.metadata or {}}))
@@ -113,11 +121,12 @@ async def add_conversation_items(
 ) -> dict[str, Any]:
     """Adds items at the end of a conversation."""
     key.check_rate()
-    body = parse_body(AddItemsBody, await _read(http, service))
+    body = await _parse(AddItemsBody, http, service)
     await _find(service, conversation, key.name)
     limit = service.settings.intake.messages
     if await service.store.conversations.count_items(conversation, key=key.name) + len(body.items) > limit:
         raise invalid_request(f"a conversation has at most {limit:,} items; create another one", param="items")
+    await check_storage(service.store, service.settings.conversations, key.name)
     items = _new_items(body.items)
     if not await service.store.conversations.add_items(conversation, items, key=key.name):
         await _find(service, conversation, key.name)
@@ -144,9 +153,12 @@ async def delete_conversation_item(
     return _format(stored)
 
 
-async def _read(http: Request, service: Service) -> bytes:
+async def _parse(kind: type[B], http: Request, service: Service) -> B:
+    """Reads and parses a body; counting what it has takes a thread, as other requests are answered meanwhile."""
     intake = service.settings.intake
-    return await read_json(http, max_bytes=intake.body_bytes, seconds=intake.client_seconds)
+    body = await read_json(http, max_bytes=intake.body_bytes, seconds=intake.client_seconds)
+    await asyncio.to_thread(check_counts, body, intake)
+    return parse_body(kind, body)
 
 
 async def _find(service: Service, conversation: str, key: str) -> Conversation:

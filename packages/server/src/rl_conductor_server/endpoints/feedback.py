@@ -87,8 +87,12 @@ async def store_feedback(service: Service, run: str, feedback: Feedback) -> Feed
     """Stores feedback and returns what is stored now.
 
     Raises:
-        ApiError: the run was deleted meanwhile, or its author has used too many keys.
+        ApiError: the run was deleted meanwhile, its author has used too many keys, or there were too many changes.
     """
+    limit = service.settings.feedback.run_changes
+    if feedback.author != ADMINISTRATOR and await service.store.feedback.count_changes(run) > limit:
+        message = f"the feedback on run {run!r} was changed {limit} times, which is the maximum"
+        raise ApiError(message, status=429, code="too_many_changes")
     stored = await service.store.feedback.put(run, feedback)
     if stored is None:
         await check_run(service, run)

@@ -14,10 +14,10 @@ from starlette.formparsers import MultiPartException, MultiPartParser
 
 from rl_conductor_server.api.body import check_content_length, media_type, too_large
 from rl_conductor_server.endpoints.dependencies import Caller, ServiceDependency
-from rl_conductor_server.errors import ApiError, invalid_request
+from rl_conductor_server.errors import ApiError, invalid_request, storage_limit_exceeded
 from rl_conductor_server.service import Service
 from rl_conductor_server.settings import Settings
-from rl_conductor_server.store import FilePurpose, StoredFile
+from rl_conductor_server.store import FilePurpose, Quota, StoredFile
 
 router = APIRouter(prefix="/v1/files")
 
@@ -60,10 +60,10 @@ async def upload(http: Request, service: ServiceDependency, key: Caller) -> dict
             bytes=len(content.encode()),
             created=service.store.now(),
         )
-        limit = settings.batches.key_bytes
-        if not await service.store.files.add(file, content, max_total_bytes=limit):
-            message = f"the files of this key may have {limit:,} bytes in total; delete some first"
-            raise ApiError(message, status=413, code="storage_limit_exceeded", param="file")
+        quota = Quota(settings.batches.key_bytes, settings.batches.key_files)
+        needed = await service.store.files.add(file, content, quota)
+        if needed is not None:
+            raise storage_limit_exceeded(_storage_limits(needed, quota), param="file")
     return _body(file)
 
 
@@ -120,6 +120,14 @@ async def find_file(service: Service, file: str, key: str, *, param: str = "file
     if stored is None:
         raise ApiError(f"No such File object: {file[:64]!r}", status=404, code="file_not_found", param=param)
     return stored
+
+
+def _storage_limits(needed: Quota, quota: Quota) -> str:
+    if needed.count > quota.count:
+        return f"this key may have {quota.count:,} files; delete some first"
+    return (
+        f"the files of this key and its unfinished batches may have {quota.bytes:,} bytes in total; delete some first"
+    )
 
 
 def list_body(data: list[dict[str, Any]], limit: int) -> dict[str, Any]:

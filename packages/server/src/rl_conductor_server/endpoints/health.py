@@ -37,7 +37,7 @@ async def readyz(service: ServiceDependency) -> dict[str, str]:
 
 @router.get("/metrics", response_class=PlainTextResponse)
 async def metrics(http: Request, service: ServiceDependency) -> Response:
-    """Returns metrics in Prometheus' text format; any API key has access."""
-    service.keys.authenticate(http)
+    """Returns metrics in Prometheus' text format, for administrators and API keys with `metrics`."""
+    service.keys.check_metrics(http)
     service.update_gauges()
     return PlainTextResponse(service.metrics.render(), media_type="text/plain; version=0.0.4")

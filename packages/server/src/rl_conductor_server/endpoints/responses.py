@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import ExitStack
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Query
+from fastapi.responses import Response
 
 from rl_conductor_server.api.openai_responses.conversation import input_items, not_found
+from rl_conductor_server.api.openai_responses.resumption import resume_stream
 from rl_conductor_server.api.openai_responses.schema import run_of
 from rl_conductor_server.api.openai_responses.stored import response_body
+from rl_conductor_server.api.sse import EventStream
 from rl_conductor_server.endpoints.dependencies import Caller, ServiceDependency
 from rl_conductor_server.errors import invalid_request
 from rl_conductor_server.service import Service
@@ -22,14 +26,34 @@ CANCEL_SECONDS = 5.0
 POLL_SECONDS = 0.1
 
 
-@router.get("/{response}")
-async def retrieve(response: str, service: ServiceDependency, key: Caller, *, stream: bool = False) -> dict[str, Any]:
-    """Returns a response, which may still be in progress."""
-    if stream:
-        message = "a stored response can't be streamed; leave stream out, and repeat the request until it has ended"
-        raise invalid_request(message, param="stream")
+@router.get("/{response}", response_model=dict[str, Any])
+async def retrieve(
+    response: str,
+    service: ServiceDependency,
+    key: Caller,
+    *,
+    stream: bool = False,
+    starting_after: Annotated[int | None, Query(ge=0, lt=2**31)] = None,
+) -> dict[str, Any] | Response:
+    """Returns a response, which may still be in progress, or streams its events after one of them."""
+    if starting_after is not None and not stream:
+        raise invalid_request("starting_after needs stream=true", param="starting_after")
     stored, row = await _find(service, response, key.name)
-    return await _body(service, stored, row)
+    return _stream(service, stored, row, starting_after) if stream else await _body(service, stored, row)
+
+
+def _stream(service: Service, stored: StoredResponse, row: RunRow, after: int | None) -> Response:
+    handle = service.runs.get(stored.run)
+    with ExitStack() as resources:
+        if handle is not None:
+            resources.enter_context(handle.subscribe())
+        frames = resume_stream(stored, row, handle, service.store, service.stopping, after=after)
+        return EventStream(
+            frames,
+            timeout=service.settings.intake.client_seconds,
+            on_close=resources.pop_all().close,
+            headers={"x-conductor-run": stored.run},
+        )
 
 
 @router.delete("/{response}")

@@ -13,6 +13,8 @@ from rl_conductor_server.errors import ApiError
 
 START_EVENTS = (StepStarted, PlanDelta, AnswerDelta)
 """Events which show that a run was not rejected, because a model is working on it."""
+CANCELLED = "cancelled"
+"""The code of the error of a run that a client cancelled."""
 
 
 class RunHandle:
@@ -28,7 +30,10 @@ class RunHandle:
         """`True` if the answer repeats that of an earlier run, from the response cache."""
         self.confirm: Callable[[], Awaitable[None]] | None = None
         """Waits until everything is stored that the next request needs, before a subscriber sees the end."""
-        self._detached = detached
+        self.is_cancelled = False
+        """`True` if a client asked to cancel it."""
+        self.is_detached = detached
+        self._observer: Callable[[Event], None] | None = None
         self._events: list[Event] = []
         self._changed = asyncio.Event()
         self._started = asyncio.Event()
@@ -53,9 +58,23 @@ class RunHandle:
     def publish(self, event: Event) -> None:
         """Records an event and wakes the subscribers."""
         self._events.append(event)
+        if self._observer is not None:
+            self._observer(event)
         if isinstance(event, START_EVENTS):
             self._started.set()
         self._changed.set()
+
+    @property
+    def is_observed(self) -> bool:
+        """`True` if there is an observer."""
+        return self._observer is not None
+
+    def observe(self, observer: Callable[[Event], None]) -> None:
+        """Calls `observer` with all events, each before anything of what it leads to is stored."""
+        assert self._observer is None
+        for event in self._events:
+            observer(event)
+        self._observer = observer
 
     def _on_done(self, task: asyncio.Task[Trace]) -> None:
         if not task.cancelled():
@@ -82,7 +101,7 @@ class RunHandle:
             yield
         finally:
             self._subscribers -= 1
-            if not self._subscribers and not self._detached:
+            if not self._subscribers and not self.is_detached:
                 self.task.cancel()
 
     async def wait_started(self) -> None:
@@ -116,6 +135,8 @@ class RunHandle:
             ConductorError: the run has no answer.
         """
         await self._wait_ended()
+        if self.task.cancelled() and self.is_cancelled:
+            raise ApiError("the run was cancelled", status=409, code=CANCELLED)
         if self.task.cancelled():
             raise ApiError("the server is shutting down", status=503, code="stopping", retry_after=5)
         return self.task.result()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable, Iterable, Sequence
 
 from rl_conductor.calls.budget import Amount
@@ -16,8 +17,10 @@ from rl_conductor_server.runs.request import AdmittedRequest
 from rl_conductor_server.runs.task import RunTask
 from rl_conductor_server.store import Claim, NewRun, Store
 
-POLL_SECONDS = 0.2
-"""Interval between checks of a run that another process runs."""
+MIN_POLL_SECONDS, MAX_POLL_SECONDS = 0.1, 1.0
+"""Interval between checks of a run that another process runs; it grows by half each time."""
+CLAIM_SECONDS = 5.0
+"""Interval between attempts to claim such a run, which succeed if its process has died; they need the write lock."""
 
 
 class RunRegistry:
@@ -67,6 +70,7 @@ class RunRegistry:
         handle = self._handles.get(run)
         if handle is None:
             return None
+        handle.is_cancelled = True
         handle.task.cancel()
         return handle.task
 
@@ -90,6 +94,7 @@ class RunRegistry:
                 self._store.begin_run(new)
                 await self._store.write_queue.flush()
             return self._begin(request, Claim(id=new.id, created=new.created, outcome="new", rounds=tuple(rounds)), new)
+        delay = MIN_POLL_SECONDS
         while True:
             active = self._find_active(request, request.idempotency_key)
             if active is not None:
@@ -103,7 +108,18 @@ class RunRegistry:
                 return RunHandle.completed(claim.id, claim.created, claim.trace)
             if claim.outcome != "elsewhere":
                 return self._begin(request, claim, new)
-            await asyncio.sleep(POLL_SECONDS)
+            delay = await self._wait_elsewhere(claim.id, delay)
+
+    async def _wait_elsewhere(self, run: str, delay: float) -> float:
+        """Waits until a run of another process has ended, or it is time to claim it; returns the next delay."""
+        deadline = time.monotonic() + CLAIM_SECONDS
+        while time.monotonic() < deadline:
+            await asyncio.sleep(delay)
+            delay = min(1.5 * delay, MAX_POLL_SECONDS)
+            row = await self._store.get_run(run)
+            if row is None or row.status != "running":
+                break
+        return delay
 
     async def _answer_from_cache(self, request: AdmittedRequest, new: NewRun) -> RunHandle | None:
         """Records a run with the answer of an earlier one, if the response cache has the answer."""

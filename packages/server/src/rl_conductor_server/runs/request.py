@@ -20,6 +20,7 @@ from rl_conductor_server.catalog import ServedModel
 from rl_conductor_server.errors import ApiError
 from rl_conductor_server.extension import check_selectors, effort_limits, merge_limits, merge_policies
 from rl_conductor_server.protocol import ParsedRequest
+from rl_conductor_server.runs.truncation import fit_context
 from rl_conductor_server.store import NewRun, StoreUnavailableError
 
 SHADOW, JUDGE = "shadow", "judge"
@@ -207,8 +208,11 @@ def admit(
         check_selectors(requested, model.conductors)
     policy = merge_policies(conductor.policy, requested, conductor.pool.cards, planner=conductor.planner.card)
     limits = merge_limits(conductor.limits, effort_limits(parsed.effort), parsed.extension.limits)
-    if policy is not conductor.policy or limits.steps != conductor.limits.steps:  # its own were checked at its creation
-        policy.space(conductor.pool.cards, max_steps=limits.steps)
+    may_truncate = parsed.state is not None and parsed.state.may_truncate
+    has_changed = policy is not conductor.policy or limits.steps != conductor.limits.steps
+    if has_changed or may_truncate:  # else it was checked when the conductor was created
+        space = policy.space(conductor.pool.cards, max_steps=limits.steps)
+        parsed = fit_context(parsed, conductor.pool, space.final_workers)
     shared = SharedLimits(limits) if parsed.choices > 1 else None
     refusals: dict[str, LimitError] = {}
     return [

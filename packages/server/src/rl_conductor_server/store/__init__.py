@@ -6,6 +6,7 @@ from rl_conductor_server.store.batches.models import (
     InputError,
     ItemResult,
     NewItem,
+    Quota,
     StoredBatch,
     StoredFile,
 )
@@ -31,7 +32,7 @@ from rl_conductor_server.store.models import (
 from rl_conductor_server.store.runs.conversations import Conversation
 from rl_conductor_server.store.runs.experiments import ExperimentStore
 from rl_conductor_server.store.runs.feedback import FeedbackStore
-from rl_conductor_server.store.runs.responses import StoredResponse
+from rl_conductor_server.store.runs.responses import StoredResponse, StreamPiece
 from rl_conductor_server.store.runs.run_writer import REDACTED_ERROR
 from rl_conductor_server.store.store import Store
 from rl_conductor_server.store.tables import PLAN_POSITION
@@ -58,6 +59,7 @@ __all__ = [
     "NewRun",
     "Pair",
     "PairVerdict",
+    "Quota",
     "RunRow",
     "Search",
     "Session",
@@ -70,6 +72,7 @@ __all__ = [
     "StoredFile",
     "StoredKey",
     "StoredResponse",
+    "StreamPiece",
     "WriteBehindQueue",
     "decode",
     "round_down",

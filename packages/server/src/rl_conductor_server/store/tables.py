@@ -247,6 +247,15 @@ responses = Table(
 )
 """Requests and answers of the Responses API that may be retrieved and continued."""
 
+response_events = Table(
+    "response_events",
+    metadata,
+    Column("run", String(32), ForeignKey("responses.run", ondelete="CASCADE"), primary_key=True),
+    Column("position", Integer, primary_key=True, autoincrement=False),
+    Column("body", Text, nullable=False),
+)
+"""What streamed responses have sent, several pieces a row; `position` is the number of pieces before a row."""
+
 conversations = Table(
     "conversations",
     metadata,
@@ -255,13 +264,16 @@ conversations = Table(
     Column("created", Float, nullable=False),
     Column("updated", Float, nullable=False),
     Column("metadata", Text, nullable=False),
+    Column("bytes", Count, nullable=False),
     Column("turn", String(64)),
     Column("turn_heartbeat", Float),
     Index("conversations_by_time", "updated"),
+    Index("conversations_by_key", "key", "bytes"),
 )
 """Conversations of the Responses API, by the API key that may use them; `updated` is the time of the last change.
 
-`turn` is the request that is being answered, if any; its processes renew `turn_heartbeat`.
+`bytes` is the size of the metadata and all items. `turn` is the request that is being answered, if any; its processes
+renew `turn_heartbeat`.
 """
 
 conversation_items = Table(
@@ -274,6 +286,7 @@ conversation_items = Table(
     Column("body", Text, nullable=False),
     Index("conversation_items_by_position", "conversation", "position"),
     Index("conversation_items_by_time", "created"),
+    Index("conversation_items_by_id", "id"),
 )
 """Messages and tool calls of conversations, in the order of `position`."""
 
@@ -326,10 +339,14 @@ batches = Table(
     Column("total", Integer, nullable=False),
     Column("completed", Integer, nullable=False),
     Column("failed", Integer, nullable=False),
+    Column("stored_bytes", Count, nullable=False, server_default="0"),
     Index("batches_by_key", "key", "created"),
     Index("batches_by_status", "status", "expires"),
 )
-"""Batches of requests. `errors` are those of an input file that was rejected."""
+"""Batches of requests. `errors` are those of an input file that was rejected.
+
+`stored_bytes` is the size of the requests and results of a batch that has not ended; then it has files of results.
+"""
 
 batch_items = Table(
     "batch_items",

@@ -1,4 +1,4 @@
-"""Trains a `WorkflowSelector`: for each workflow, a logistic regression on whether its answer is right.
+"""Trains a `WorkflowSelector`: a multinomial logistic regression on which workflows are right.
 
 It is exported as plain JSON, so that the core applies it without scikit-learn and without any call to a model.
 """
@@ -6,7 +6,6 @@ It is exported as plain JSON, so that the core applies it without scikit-learn a
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import log
 
 import numpy as np
 from scipy.sparse import csr_array
@@ -17,25 +16,55 @@ from rl_conductor.planning.selector import WorkflowSelector
 from rl_conductor.workflow.workflow import Workflow
 
 INVERSE_PENALTY = 10.0
-"""`C` of the logistic regression, as in the router of single calls."""
+"""`C` of binary logistic regressions, as in the router of single calls."""
+SELECTOR_INVERSE_PENALTY = 3.0
+"""`C` of the selector's regression: more regularisation helps with other wordings, less with few questions."""
 COST_PENALTY = 0.05
 """Amount by which the score of each more expensive workflow is lowered, so that ties go to the cheapest."""
+NEVER_RIGHT = -100.0
+"""Score of a workflow that was right on no question."""
 DIGITS = 6
 
 
 def train_selector(
     questions: Sequence[str], workflows: Sequence[Workflow], right: Sequence[Sequence[bool]]
 ) -> WorkflowSelector:
-    """Trains one classifier for each workflow.
+    """Trains one classifier over all workflows.
+
+    A question is an example of each workflow that is right on it. The workflows are compared with one another, so that
+    only the words that distinguish them count. In separate classifiers, each of which tells the right answers of one
+    workflow, words of no use for the choice decide for requests in new words.
 
     Args:
         questions: the training questions.
         workflows: the workflows to choose from, the cheapest first.
         right: for each workflow, whether it answered each question.
     """
-    features = feature_matrix(questions)
-    scores = [_train(features, flags, penalty=COST_PENALTY * rank) for rank, flags in enumerate(right)]
+    examples = [(number, rank) for rank, flags in enumerate(right) for number, flag in enumerate(flags) if flag]
+    trained = _train(feature_matrix([questions[number] for number, _ in examples]), [rank for _, rank in examples])
+    never = LinearScore(bias=NEVER_RIGHT if trained else 0.0)
+    scores = (_lower(trained.get(rank, never), COST_PENALTY * rank) for rank in range(len(workflows)))
     return WorkflowSelector(workflows=tuple(workflows), scores=tuple(scores))
+
+
+def _train(features: csr_array, ranks: Sequence[int]) -> dict[int, LinearScore]:
+    """Trains the regression; returns the scores of the workflows that have examples."""
+    known = sorted(set(ranks))
+    if len(known) < 2:
+        return {rank: LinearScore() for rank in known}
+    classifier = LogisticRegression(C=SELECTOR_INVERSE_PENALTY, solver="newton-cg", tol=1e-6)
+    classifier.fit(features, np.array(ranks))
+    if len(known) == 2:  # then scikit-learn stores only the second one's weights
+        return {known[0]: LinearScore(), known[1]: _score(classifier, 0)}
+    return {rank: _score(classifier, row) for row, rank in enumerate(known)}
+
+
+def _score(classifier: LogisticRegression, row: int) -> LinearScore:
+    return LinearScore(bias=round(float(classifier.intercept_[row]), DIGITS), weights=export_weights(classifier, row))
+
+
+def _lower(score: LinearScore, penalty: float) -> LinearScore:
+    return score.model_copy(update={"bias": round(score.bias - penalty, DIGITS)})
 
 
 def feature_matrix(questions: Sequence[str]) -> csr_array:
@@ -51,19 +80,7 @@ def feature_matrix(questions: Sequence[str]) -> csr_array:
     return csr_array((values, (rows, columns)), shape=(len(questions), FEATURES))
 
 
-def _train(features: csr_array, right: Sequence[bool], *, penalty: float) -> LinearScore:
-    """Trains the classifier of one workflow; where it is always or never right, the score is constant."""
-    if len(set(right)) == 1:
-        odds = (sum(right) + 0.5) / (len(right) - sum(right) + 0.5)
-        return LinearScore(bias=round(log(odds) - penalty, DIGITS))
-    classifier = LogisticRegression(C=INVERSE_PENALTY, solver="newton-cg", tol=1e-6)
-    classifier.fit(features, np.array(right))
-    bias = float(classifier.intercept_[0]) - penalty
-    return LinearScore(bias=round(bias, DIGITS), weights=export_weights(classifier))
-
-
-def export_weights(classifier: LogisticRegression) -> dict[int, float]:
-    """Returns the weights of a trained classifier by feature, without those that are 0."""
-    return {
-        bucket: round(float(weight), DIGITS) for bucket, weight in enumerate(classifier.coef_[0]) if abs(weight) > 1e-6
-    }
+def export_weights(classifier: LogisticRegression, row: int = 0) -> dict[int, float]:
+    """Returns the weights of a trained classifier's row by feature, without those that are 0."""
+    weights = enumerate(classifier.coef_[row])
+    return {bucket: round(float(weight), DIGITS) for bucket, weight in weights if abs(weight) > 1e-6}

@@ -138,7 +138,7 @@ async def compare_with_record(
         recorded = _recorded_rows(folder, content, samples.samples)
         groups = [group_of(sample) for sample in samples.samples]
         detectable = _detectable_loss([row.score for row in recorded], groups)
-        rows = await _run(conductor, samples, limits or Limits(), concurrency)
+        rows = await _run(conductor, samples, Limits.require(limits, Limits()), concurrency)
     finally:
         await conductor.aclose()
     scores = [[row.score for row in part] for part in (recorded, rows)]

@@ -95,7 +95,7 @@ def train(
         ConfigError: the configuration does not fit the model, the task or the run directory, needs a package that is
             not installed, or a cap in dollars can't be enforced.
     """
-    started_at, limits = time.monotonic(), limits or Limits()
+    started_at, limits = time.monotonic(), Limits.require(limits, Limits())
     last_step = min(last_step or config.grpo.steps, config.grpo.steps)
     _ensure_installed(config.keep.report_to)
     check_prices(pool, limits)

@@ -6,6 +6,7 @@ import hashlib
 import json
 import secrets
 from collections.abc import Iterator, Sequence
+from itertools import accumulate
 from typing import Any
 
 from pydantic import ConfigDict
@@ -14,10 +15,12 @@ from rl_conductor.types import Message, Value
 from rl_conductor_server.api.adapter import HistoryContext
 from rl_conductor_server.api.openai_responses.items import input_item, output_items
 from rl_conductor_server.api.openai_responses.schema import MAX_ID_CHARS, Item, MessageItem, merge_turns, to_messages
-from rl_conductor_server.errors import ApiError, invalid_request
+from rl_conductor_server.errors import ApiError, invalid_request, storage_limit_exceeded
 from rl_conductor_server.protocol import ParsedRequest, ResponseState
-from rl_conductor_server.settings import IntakeEntry
+from rl_conductor_server.runs.truncation import drop_oldest_turns
+from rl_conductor_server.settings import ConversationEntry, IntakeEntry
 from rl_conductor_server.store import Store, StoredResponse, decode
+from rl_conductor_server.store.runs.responses import MAX_TURNS
 
 PARAM = "previous_response_id"
 CONVERSATION = "conversation"
@@ -48,8 +51,8 @@ def response_id(run: str) -> str:
 async def add_history(parsed: ParsedRequest, context: HistoryContext) -> ParsedRequest:
     """Adds the turns before a request that names a `previous_response_id` or a `conversation`.
 
-    Their instructions are left out: those of the request apply. A conversation is locked until `end_turn`, if the
-    request is to be added to it.
+    Their instructions are left out: those of the request apply. With `truncation: "auto"`, so are the oldest turns of a
+    history that exceeds the limits. A conversation is locked until `end_turn`, if the request is to be added to it.
 
     Raises:
         ApiError: the conversation, or a response of it, is gone or has no answer, exceeds the limits, or is locked.
@@ -58,17 +61,18 @@ async def add_history(parsed: ParsedRequest, context: HistoryContext) -> ParsedR
     if state is None or (state.previous is None and state.conversation is None):
         return parsed
     if state.conversation is None:
-        assert state.previous is not None
-        turns = await _load_turns(state.previous, context)
-        history, state = list(_messages(turns)), state.model_copy(update={"first": turns[0].run})
+        history, state = await _load_chain(state, context)
         return _continue(parsed, state, history, context.limits)
     conversation = state.conversation
+    if parsed.keep:
+        await check_storage(context.store, context.storage, context.key)
     turn = await _lock(conversation, context) if parsed.keep else None
     messages = parsed.request.model_dump_json(include={"messages"})
     digest = hashlib.sha256(messages.encode()).hexdigest()
     state = state.model_copy(update={"turn": turn, "input_digest": digest})
     try:
-        return _continue(parsed, state, await _load_conversation(conversation, context), context.limits)
+        history, state = await _load_conversation(conversation, state, context)
+        return _continue(parsed, state, history, context.limits)
     except BaseException:
         end_turn(parsed.model_copy(update={"state": state}), context.store)
         raise
@@ -89,6 +93,9 @@ def _continue(
     instructions = 1 if state.instructions else 0
     request = parsed.request
     messages = tuple(merge_turns((*history, *request.messages[instructions:])))
+    if state.may_truncate and len(messages) > limits.messages:
+        messages = drop_oldest_turns(messages, limits.messages)
+        state = state.model_copy(update={"is_truncated": True})
     if len(messages) > limits.messages:
         message = f"{param} continues {len(messages):,} messages; at most {limits.messages:,} are allowed"
         raise invalid_request(message, param=param)
@@ -110,23 +117,59 @@ async def _lock(conversation: str, context: HistoryContext) -> str:
     return turn
 
 
+async def check_storage(store: Store, limits: ConversationEntry, key: str, *, new: int = 0) -> None:
+    """Checks that the conversations of an API key may grow, and that it may have some `new` ones.
+
+    Raises:
+        ApiError: the key has reached a limit.
+    """
+    used = await store.conversations.measure(key)
+    if used.count + new > limits.key_conversations:
+        message = f"this key may have {limits.key_conversations:,} conversations; delete some first"
+        raise storage_limit_exceeded(message)
+    if used.bytes >= limits.key_bytes:
+        message = f"the conversations of this key may have {limits.key_bytes:,} bytes in total; delete some first"
+        raise storage_limit_exceeded(message, param=CONVERSATION)
+
+
 async def _find_conversation(conversation: str, context: HistoryContext) -> None:
     if await context.store.conversations.get(conversation, key=context.key) is None:
         raise conversation_not_found(conversation)
 
 
-async def _load_conversation(conversation: str, context: HistoryContext) -> list[Message]:
+async def _load_conversation(
+    conversation: str, state: ResponseState, context: HistoryContext
+) -> tuple[list[Message], ResponseState]:
     """Loads the messages of a conversation."""
     await _find_conversation(conversation, context)
-    store, limit = context.store.conversations, context.limits.body_bytes
-    size = await store.measure_items(conversation, key=context.key)
-    if size > limit:
-        message = f"{CONVERSATION} has more than {limit:,} bytes; send a part of it as input"
-        raise invalid_request(message, param=CONVERSATION)
-    context.reserve(size)
-    items = await store.load_items(conversation, key=context.key)
+    store = context.store.conversations
+    sizes = await store.measure_items(conversation, key=context.key)
+    count, state = _fit(sizes, state, context, f"{CONVERSATION} has", CONVERSATION)
+    items = await store.load_items(conversation, key=context.key, limit=count)
     stored = decode(StoredInput, f'{{"input": [{", ".join(items)}]}}', run=conversation)
-    return list(to_messages(stored.items))
+    messages = list(to_messages(stored.items))
+    while state.is_truncated and messages and messages[0].role not in ("user", "system"):  # the rest of a turn
+        messages.pop(0)
+    return messages, state
+
+
+def _fit(
+    sizes: Sequence[int], state: ResponseState, context: HistoryContext, subject: str, param: str
+) -> tuple[int, ResponseState]:
+    """Reserves memory for a history, given the sizes of its parts, newest first, and returns how many of them fit.
+
+    Raises:
+        ApiError: not all of them fit, and the request doesn't allow to leave out the oldest ones.
+    """
+    limit = context.limits.body_bytes
+    count = sum(total <= limit for total in accumulate(sizes))
+    if count < len(sizes):
+        if not state.may_truncate:
+            message = f'{subject} more than {limit:,} bytes; send a part of it as input, or truncation: "auto"'
+            raise invalid_request(message, param=param)
+        state = state.model_copy(update={"is_truncated": True})
+    context.reserve(sum(sizes[:count]))
+    return count, state
 
 
 def input_items(stored: StoredResponse, *, keep_ids: bool = True) -> list[dict[str, Any]]:
@@ -139,20 +182,27 @@ def input_items(stored: StoredResponse, *, keep_ids: bool = True) -> list[dict[s
     return [input_item(item, f"{suffix}_{number}", keep_id=keep_ids) for number, item in enumerate(items)]
 
 
-async def _load_turns(run: str, context: HistoryContext) -> Sequence[StoredResponse]:
-    """Loads a conversation, oldest turn first, each with its answer."""
-    store, limit = context.store, context.limits.body_bytes
-    size = await store.responses.measure_turns(run, key=context.key)
-    if size > limit:
-        message = f"{PARAM} continues a conversation of more than {limit:,} bytes; send a part of it as input"
-        raise invalid_request(message, param=PARAM)
-    context.reserve(size)
-    turns = await store.responses.get_turns(run, key=context.key)
-    missing = run if not turns else turns[0].previous
-    if missing is not None:
-        message = f"Previous response with id {response_id(missing)!r} not found."
-        raise invalid_request(message, param=PARAM, code="previous_response_not_found")
-    return [turn if turn.output is not None else await _with_output(turn, store) for turn in turns]
+async def _load_chain(state: ResponseState, context: HistoryContext) -> tuple[list[Message], ResponseState]:
+    """Loads the messages of a chain of responses, oldest turn first, each with its answer."""
+    run, store = state.previous, context.store
+    assert run is not None
+    chain = await store.responses.measure_turns(run, key=context.key)
+    if not chain:
+        raise _previous_not_found(run)
+    sizes = [size for _, size in chain]
+    count, state = _fit(sizes, state, context, f"{PARAM} continues a conversation of", PARAM)
+    turns = await store.responses.get_turns(run, key=context.key, limit=count) if count else []
+    if count == len(chain) and (missing := turns[0].previous) is not None:
+        if not state.may_truncate or len(chain) < MAX_TURNS:
+            raise _previous_not_found(missing)
+        state = state.model_copy(update={"is_truncated": True})
+    complete = [turn if turn.output is not None else await _with_output(turn, store) for turn in turns]
+    return list(_messages(complete)), state.model_copy(update={"first": chain[-1][0]})
+
+
+def _previous_not_found(run: str) -> ApiError:
+    message = f"Previous response with id {response_id(run)!r} not found."
+    return invalid_request(message, param=PARAM, code="previous_response_not_found")
 
 
 async def _with_output(turn: StoredResponse, store: Store) -> StoredResponse:

@@ -13,12 +13,14 @@ from rl_conductor.types import ToolCall
 from rl_conductor_server.api.adapter import HistoryContext, ResponseHeader, StreamEncoder, sse_event
 from rl_conductor_server.api.openai_responses import conversation
 from rl_conductor_server.api.openai_responses.items import call_item, message_item, output_items, text_part
+from rl_conductor_server.api.openai_responses.references import resolve_references
 from rl_conductor_server.api.openai_responses.schema import ResponsesBody
+from rl_conductor_server.api.openai_responses.stream_log import StreamLog
 from rl_conductor_server.api.results import Results
 from rl_conductor_server.errors import ApiError, openai_error_body
 from rl_conductor_server.protocol import ParsedRequest, ResponseState
 from rl_conductor_server.request_validation import parse_request
-from rl_conductor_server.runs.handle import RunHandle
+from rl_conductor_server.runs.handle import CANCELLED, RunHandle
 from rl_conductor_server.runs.tool_continuation import tool_calls_of
 from rl_conductor_server.store import Store, StoredResponse
 
@@ -34,7 +36,7 @@ class Responses:
         return parse_request(ResponsesBody, body, strict=strict)
 
     async def add_history(self, parsed: ParsedRequest, context: HistoryContext) -> ParsedRequest:
-        return await conversation.add_history(parsed, context)
+        return await conversation.add_history(await resolve_references(parsed, context), context)
 
     def end_turn(self, parsed: ParsedRequest, store: Store) -> None:
         conversation.end_turn(parsed, store)
@@ -57,8 +59,11 @@ class Responses:
         )
         if not is_checked:
             store.responses.add(stored)
+        log = None
+        if (parsed.stream or state.background) and not (run.is_replayed or run.is_observed):
+            log = StreamLog(run, store, has_progress=parsed.extension.progress == "chunks", is_deferred=is_checked)
         run.task.add_done_callback(
-            lambda task: _store_output(task, stored, state.conversation, store, is_checked=is_checked)
+            lambda task: _store_output(task, stored, state.conversation, store, is_checked=is_checked, log=log)
         )
         if state.turn is not None:
             run.task.add_done_callback(lambda _: conversation.end_turn(parsed, store))
@@ -77,7 +82,13 @@ class Responses:
 
 
 def _store_output(
-    task: asyncio.Task[Trace], stored: StoredResponse, conversation_id: str | None, store: Store, *, is_checked: bool
+    task: asyncio.Task[Trace],
+    stored: StoredResponse,
+    conversation_id: str | None,
+    store: Store,
+    *,
+    is_checked: bool,
+    log: StreamLog | None,
 ) -> None:
     """Stores the answer, also as part of its conversation, if any."""
     if task.cancelled() or task.exception() is not None:
@@ -87,6 +98,8 @@ def _store_output(
         if any(check.stage == "input" and check.outcome != "allowed" for check in trace.checks()):
             return
         store.responses.add(stored)
+        if log is not None:
+            log.flush()
     output = output_items(trace)
     store.responses.set_output(stored.run, json.dumps(output))
     if conversation_id is not None:
@@ -110,6 +123,8 @@ class ResponseStream:
     """The pieces of the answer so far."""
     events: int = 0
     """The number of events so far."""
+    skipped: int = 0
+    """The number of first events that the client has already; they are encoded as empty strings."""
 
     def start(self) -> Iterator[str]:
         empty = _response(self.parsed, self.header)
@@ -127,7 +142,9 @@ class ResponseStream:
     def progress(self, report: dict[str, Any]) -> Iterator[str]:
         yield self._event("conductor.progress", conductor=report)
 
-    def finish(self, choice: int, trace: Trace) -> Iterator[str]:  # noqa: ARG002
+    def finish(self, choice: int, trace: Trace) -> Iterator[str]:
+        if trace.text and not self.texts:  # the run was not streamed
+            yield from self.text(choice, trace.text)
         if self.texts:
             text = "".join(self.texts)
             yield self._event("response.output_text.done", **self._place, text=text, logprobs=[])
@@ -144,8 +161,13 @@ class ResponseStream:
         return iter(())
 
     def error(self, error: ApiError) -> Iterator[str]:
-        failed = {"status": "failed", "error": {"code": "server_error", "message": str(error)}}
-        yield self._event("response.failed", response=_response(self.parsed, self.header) | failed)
+        status = "cancelled" if error.code == CANCELLED else "failed"
+        reason = None if status == "cancelled" else str(error)
+        yield from self.failed(unfinished(self.parsed, self.header, status, reason))
+
+    def failed(self, response: dict[str, Any]) -> Iterator[str]:
+        """Encodes the end of a response without an answer."""
+        yield self._event("response.failed", response=response)
 
     def _call(self, index: int, call: ToolCall) -> Iterator[str]:
         item = call_item(call)
@@ -162,6 +184,8 @@ class ResponseStream:
 
     def _event(self, kind: str, **fields: Any) -> str:
         self.events += 1
+        if self.events <= self.skipped:
+            return ""
         return sse_event({"type": kind, "sequence_number": self.events - 1, **fields}, event=kind)
 
 
@@ -196,6 +220,7 @@ def _response(parsed: ParsedRequest, header: ResponseHeader) -> dict[str, Any]:
             for tool in request.tools
         ],
         "store": parsed.keep,
+        "truncation": "auto" if state.may_truncate else "disabled",
     }
 
 

@@ -143,9 +143,23 @@ class ReasoningItem(Body):
     type: Literal["reasoning"]
 
 
+class ItemReference(Body):
+    """A reference to a stored item of the same API key, by its id."""
+
+    type: Literal["item_reference"] | None = None
+    id: str = Field(min_length=1, max_length=MAX_ID_CHARS)
+
+
 def _kind(item: Any) -> str:
     kind = item.get("type", "message") if isinstance(item, dict) else getattr(item, "type", "message")
     return str(kind)
+
+
+def _input_kind(item: Any) -> str:
+    if isinstance(item, ItemReference):
+        return "item_reference"
+    is_untyped = isinstance(item, dict) and item.get("type") is None
+    return "item_reference" if is_untyped and "id" in item and item.keys() <= {"type", "id"} else _kind(item)
 
 
 Item = Annotated[
@@ -155,6 +169,16 @@ Item = Annotated[
     | Annotated[ReasoningItem, Tag("reasoning")],
     Discriminator(_kind),
 ]
+"""An item that can be stored."""
+InputItem = Annotated[
+    Annotated[MessageItem, Tag("message")]
+    | Annotated[FunctionCall, Tag("function_call")]
+    | Annotated[CallOutput, Tag("function_call_output")]
+    | Annotated[ReasoningItem, Tag("reasoning")]
+    | Annotated[ItemReference, Tag("item_reference")],
+    Discriminator(_input_kind),
+]
+"""An item of a request's input."""
 
 
 def run_of(response: str) -> str:
@@ -163,9 +187,9 @@ def run_of(response: str) -> str:
     return f"run-{match[1]}" if match else response[:32]
 
 
-def to_messages(items: Iterable[MessageItem | FunctionCall | CallOutput | ReasoningItem]) -> Iterator[Message]:
-    """Converts items to messages; consecutive items of the assistant become one message."""
-    return merge_turns(item.message() for item in items if not isinstance(item, ReasoningItem))
+def to_messages(items: Iterable[InputItem]) -> Iterator[Message]:
+    """Converts items to messages, but for references; consecutive items of the assistant become one message."""
+    return merge_turns(item.message() for item in items if not isinstance(item, ReasoningItem | ItemReference))
 
 
 def merge_turns(messages: Iterable[Message]) -> Iterator[Message]:
@@ -257,7 +281,7 @@ class ResponsesBody(Body):
     """The body of a Responses request."""
 
     model: str
-    input: str | tuple[Item, ...] = Field(min_length=1)
+    input: str | tuple[InputItem, ...] = Field(min_length=1)
     conductor: Extension = Extension()
     instructions: str | None = None
     stream: bool | None = None
@@ -280,7 +304,7 @@ class ResponsesBody(Body):
     prompt_cache_retention: Any = None
     include: tuple[str, ...] | None = None
     service_tier: Annotated[Any, ignorable("auto", "default")] = None
-    truncation: Annotated[str | None, only("disabled")] = None
+    truncation: Literal["auto", "disabled"] | None = None
     background: bool | None = None
     previous_response_id: str | None = None
     conversation: Annotated[str, Field(min_length=1)] | ConversationRef | None = None
@@ -316,11 +340,13 @@ class ResponsesBody(Body):
             previous=None if self.previous_response_id is None else run_of(self.previous_response_id),
             background=bool(self.background),
             instructions=self.instructions,
+            references=tuple(item.id for item in self.items if isinstance(item, ItemReference)),
+            may_truncate=self.truncation == "auto",
             conversation=self.conversation.id if isinstance(self.conversation, ConversationRef) else self.conversation,
         )
 
     @property
-    def items(self) -> tuple[Item, ...]:
+    def items(self) -> tuple[InputItem, ...]:
         """The input as items."""
         return (MessageItem(role="user", content=self.input),) if isinstance(self.input, str) else self.input
 

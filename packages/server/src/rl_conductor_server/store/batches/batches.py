@@ -6,10 +6,12 @@ import asyncio
 import json
 import secrets
 from collections.abc import Sequence
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Literal
 
 from sqlalchemy import Connection, RowMapping, and_, delete, func, insert, or_, select, update
 
+from rl_conductor_server.store.batches.files import measure_usage
 from rl_conductor_server.store.batches.lines import error_line
 from rl_conductor_server.store.batches.models import (
     OPEN_STATUSES,
@@ -38,6 +40,22 @@ EXPIRED = "the batch expired before this request was processed"
 ABANDONED = InputError(code="server_error", message="the server stopped while it read the file; create the batch again")
 
 
+BatchRefusal = Literal["unfinished", "count", "bytes"]
+"""The limit that a batch would exceed."""
+
+
+@dataclass(frozen=True)
+class BatchLimits:
+    """Limits of the batches of an API key."""
+
+    unfinished: int
+    """Maximum number of batches that have not ended."""
+    count: int
+    """Maximum number of batches."""
+    bytes: int
+    """Maximum size of all files, and of the requests and results of unfinished batches."""
+
+
 class BatchStore:
     """Part of the `Store`."""
 
@@ -48,14 +66,16 @@ class BatchStore:
         self.work_added = asyncio.Event()
         """Set when this process has queued items; see `BatchWorker`."""
 
-    async def add(self, batch: StoredBatch, items: Sequence[NewItem], *, max_unfinished: int) -> bool:
+    async def add(self, batch: StoredBatch, items: Sequence[NewItem], limits: BatchLimits) -> BatchRefusal | None:
         """Stores a batch and queues its items, in several transactions.
 
         Returns:
-            `False` if its key has `max_unfinished` batches.
+            The limit that its key would exceed; then nothing is stored.
         """
-        if not await self._write_queue.execute(lambda connection: _insert(connection, batch, max_unfinished)):
-            return False
+        size = sum(len(item.body.encode()) + len(item.custom_id.encode()) for item in items)
+        refusal = await self._write_queue.execute(lambda connection: _insert(connection, batch, size, limits))
+        if refusal is not None:
+            return refusal
         for start in range(0, len(items), INSERT_SIZE):
             rows = [_item_row(batch.id, item) for item in items[start : start + INSERT_SIZE]]
             await self._write_queue.execute(
@@ -64,7 +84,7 @@ class BatchStore:
         if items:
             await self._write_queue.execute(lambda connection: self._start(connection, batch.id))
             self.work_added.set()
-        return True
+        return None
 
     def _start(self, connection: Connection, batch: str) -> None:
         is_new = and_(batch_items.c.batch == batch, batch_items.c.status == "new")
@@ -140,14 +160,19 @@ class BatchStore:
         connection.execute(delete(files).where(files.c.created < before))
 
 
-def _insert(connection: Connection, batch: StoredBatch, max_unfinished: int) -> bool:
-    is_unfinished = and_(batches.c.key == batch.key, batches.c.status.in_(UNFINISHED))
-    count = connection.execute(select(func.count()).select_from(batches).where(is_unfinished)).scalar_one()
-    if batch.ended is None and count >= max_unfinished:
-        return False
-    encoded = {"labels": json.dumps(batch.labels), "errors": _errors_json(batch.errors)}
+def _insert(connection: Connection, batch: StoredBatch, size: int, limits: BatchLimits) -> BatchRefusal | None:
+    is_own = batches.c.key == batch.key
+    count = select(func.count()).select_from(batches).where(is_own)
+    unfinished = connection.execute(count.where(batches.c.status.in_(UNFINISHED))).scalar_one()
+    if batch.ended is None and unfinished >= limits.unfinished:
+        return "unfinished"
+    if connection.execute(count).scalar_one() >= limits.count:
+        return "count"
+    if size and measure_usage(connection, batch.key).bytes + size > limits.bytes:
+        return "bytes"
+    encoded = {"labels": json.dumps(batch.labels), "errors": _errors_json(batch.errors), "stored_bytes": size}
     connection.execute(insert(batches).values(batch.model_dump(exclude={"labels", "errors"}) | encoded))
-    return True
+    return None
 
 
 def settle(connection: Connection, batch: str, now: Any) -> None:
@@ -175,7 +200,7 @@ def _item_row(batch: str, item: NewItem) -> dict[str, Any]:
 
 def _batch(row: RowMapping) -> StoredBatch:
     decoded = {"labels": json.loads(row["labels"]), "errors": json.loads(row["errors"] or "[]")}
-    return StoredBatch.model_validate({**row, **decoded})
+    return StoredBatch.model_validate({name: row[name] for name in StoredBatch.model_fields} | decoded)
 
 
 def _errors_json(errors: Sequence[InputError]) -> str | None:

@@ -6,9 +6,9 @@ from collections.abc import AsyncGenerator, Sequence
 
 from sqlalchemy import Connection, and_, delete, func, insert, or_, select, update
 
-from rl_conductor_server.store.batches.models import FilePurpose, StoredFile
+from rl_conductor_server.store.batches.models import FilePurpose, Quota, StoredFile
 from rl_conductor_server.store.reader import StoreReader
-from rl_conductor_server.store.tables import batch_items, files
+from rl_conductor_server.store.tables import batch_items, batches, files
 from rl_conductor_server.store.write_behind import WriteBehindQueue
 
 PAGE_SIZE = 8
@@ -18,6 +18,15 @@ ITEM_STATUS = {"output": "done", "errors": "failed"}
 """The status of the items whose results are in each part."""
 
 
+def measure_usage(connection: Connection, key: str) -> Quota:
+    """Returns the size of all files of an API key and of its unfinished batches, and the number of files."""
+    of_files = select(func.sum(files.c.bytes), func.count()).where(files.c.key == key)
+    size, count = connection.execute(of_files).one()
+    is_unfinished = and_(batches.c.key == key, batches.c.ended.is_(None))
+    unfinished = connection.execute(select(func.sum(batches.c.stored_bytes)).where(is_unfinished)).scalar_one()
+    return Quota(int(size or 0) + int(unfinished or 0), count)
+
+
 class FileStore:
     """Part of the `Store`."""
 
@@ -25,15 +34,20 @@ class FileStore:
         self._reader = reader
         self._write_queue = write_queue
 
-    async def add(self, file: StoredFile, content: str, *, max_total_bytes: int) -> bool:
-        """Stores an uploaded file; `False` if all files of its key would exceed `max_total_bytes`."""
+    async def add(self, file: StoredFile, content: str, quota: Quota) -> Quota | None:
+        """Stores an uploaded file, unless its key would exceed the quota.
 
-        def write(connection: Connection) -> bool:
-            used = connection.execute(select(func.sum(files.c.bytes)).where(files.c.key == file.key)).scalar_one()
-            if int(used or 0) + file.bytes > max_total_bytes:
-                return False
+        Returns:
+            What it would then use, if it is too much.
+        """
+
+        def write(connection: Connection) -> Quota | None:
+            used = measure_usage(connection, file.key)
+            needed = Quota(used.bytes + file.bytes, used.count + 1)
+            if needed.bytes > quota.bytes or needed.count > quota.count:
+                return needed
             connection.execute(insert(files).values(**file.model_dump(), content=content))
-            return True
+            return None
 
         return await self._write_queue.execute(write)
 

@@ -9,6 +9,7 @@ from pydantic_core import from_json
 from sqlalchemy import ColumnElement, Connection, Row, Select, and_, delete, func, select, update
 
 from rl_conductor_server.store.batches.batches import BatchStore, settle
+from rl_conductor_server.store.batches.files import measure_usage
 from rl_conductor_server.store.batches.lines import error_line
 from rl_conductor_server.store.batches.models import UNFINISHED, ClaimedItem, ItemResult
 from rl_conductor_server.store.reader import StoreReader
@@ -111,24 +112,41 @@ class BatchItems:
         continued = connection.execute(query.where(batches.c.status != "cancelling")).all()
         return sorted(set(active) - {(row.batch, row.line) for row in continued})
 
-    async def finish(self, item: ClaimedItem, result: ItemResult) -> None:
-        """Stores the result of an item, unless another process has taken it over; the last one ends the batch."""
+    async def finish(self, item: ClaimedItem, result: ItemResult, *, max_total_bytes: int) -> ItemResult:
+        """Stores the result of an item, unless another process has taken it over; the last one ends the batch.
+
+        Returns:
+            The result: another one if the files of its key would have more than `max_total_bytes`.
+        """
         place = item.batch, item.line
-        await self._write_queue.execute(lambda connection: self._finish(connection, place, result))
+
+        def finish(connection: Connection) -> ItemResult:
+            size = _size(result)
+            grows_by = size - len(item.body.encode())
+            if size and measure_usage(connection, item.key).bytes + grows_by > max_total_bytes:
+                message = f"the files of this key would have more than {max_total_bytes:,} bytes in total"
+                text = error_line(*place, item.custom_id, code="storage_limit_exceeded", message=message)
+                stored = ItemResult(status="failed", text=text)
+            else:
+                stored = result
+            self._finish(connection, place, stored)
+            return stored
+
+        return await self._write_queue.execute(finish)
 
     def _finish(self, connection: Connection, place: Place, result: ItemResult) -> None:
         row = connection.execute(self._with_key.where(self._is_own(place))).first()
         if row is None:
             return
         _erase_private_run(connection, row)
-        text = result.text
-        size = 0 if text is None else len(text.encode(errors="replace")) + 1
-        values = {"status": result.status, "body": "", "result": text, "result_bytes": size}
+        size = _size(result)
+        values = {"status": result.status, "body": "", "result": result.text, "result_bytes": size}
         connection.execute(update(batch_items).where(_is_at(*place)).values(values))
+        counts: dict[str, Any] = {"stored_bytes": batches.c.stored_bytes + size - len(row.body.encode())}
         counted = {"done": "completed", "failed": "failed"}.get(result.status)
         if counted is not None:
-            count = {counted: batches.c[counted] + 1}
-            connection.execute(update(batches).where(batches.c.id == place[0]).values(count))
+            counts[counted] = batches.c[counted] + 1
+        connection.execute(update(batches).where(batches.c.id == place[0]).values(counts))
         settle(connection, place[0], self._now)
 
     def release(self, item: ClaimedItem) -> None:
@@ -174,6 +192,11 @@ def _erase_private_run(connection: Connection, item: Row[Any]) -> None:
     is_its = and_(runs.c.key == item.key, runs.c.idempotency == f"{item.batch}:{item.line}")
     connection.execute(delete(steps).where(steps.c.run.in_(select(runs.c.id).where(is_its))))
     connection.execute(update(runs).where(is_its).values(trace=None, question="", answer=None))
+
+
+def _size(result: ItemResult) -> int:
+    """Returns the size of a result's line in its file."""
+    return 0 if result.text is None else len(result.text.encode(errors="replace")) + 1
 
 
 def _is_at(batch: str, line: int) -> ColumnElement[bool]:

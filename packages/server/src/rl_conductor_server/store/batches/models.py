@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from pydantic import Field
 
@@ -17,6 +17,13 @@ BatchStatus = Literal[
 UNFINISHED: tuple[BatchStatus, ...] = ("validating", "in_progress", "finalizing", "cancelling")
 ItemStatus = Literal["new", "queued", "running", "done", "failed", "cancelled"]
 OPEN_STATUSES: tuple[ItemStatus, ...] = ("new", "queued", "running")
+
+
+class Quota(NamedTuple):
+    """An amount of stored things."""
+
+    bytes: int
+    count: int
 
 
 class StoredFile(Value):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 from pydantic import Field
@@ -13,6 +13,7 @@ from sqlalchemy import ColumnElement, Connection, delete, exists, func, or_, sel
 from sqlalchemy.dialects import postgresql, sqlite
 
 from rl_conductor.types import Text, Value
+from rl_conductor_server.store.batches.models import Quota
 from rl_conductor_server.store.reader import StoreReader
 from rl_conductor_server.store.statements import Statements
 from rl_conductor_server.store.tables import conversation_items, conversations
@@ -54,9 +55,11 @@ class ConversationStore:
 
     async def create(self, conversation: Conversation, items: Sequence[dict[str, Any]]) -> None:
         """Stores a new conversation with its first items."""
+        metadata = json.dumps(conversation.metadata)
         values = conversation.model_dump(exclude={"metadata"}) | {
-            "metadata": json.dumps(conversation.metadata),
+            "metadata": metadata,
             "updated": conversation.created,
+            "bytes": len(metadata),
         }
 
         def write(connection: Connection) -> None:
@@ -64,6 +67,13 @@ class ConversationStore:
             self._append(connection, conversation.id, conversation.key, items)
 
         await self._write_queue.execute(write)
+
+    async def measure(self, key: str) -> Quota:
+        """Returns the size and the number of all conversations of an API key."""
+        await self._write_queue.flush()
+        query = select(func.sum(conversations.c.bytes), func.count()).where(conversations.c.key == key)
+        size, count = (await self._reader.execute(query)).one()
+        return Quota(int(size or 0), count)
 
     async def get(self, conversation: str, *, key: str) -> Conversation | None:
         """Returns a conversation if it belongs to this API key."""
@@ -119,7 +129,9 @@ class ConversationStore:
 
     async def set_metadata(self, conversation: str, metadata: dict[str, str], *, key: str) -> None:
         """Replaces the metadata of a conversation."""
-        values = {"metadata": json.dumps(metadata), "updated": time.time()}
+        encoded = json.dumps(metadata)
+        size = conversations.c.bytes + len(encoded) - func.length(conversations.c.metadata)
+        values = {"metadata": encoded, "updated": time.time(), "bytes": size}
         statement = update(conversations).where(_is_own(conversation, key)).values(values)
         await self._write_queue.execute(lambda connection: connection.execute(statement).close())
 
@@ -161,20 +173,34 @@ class ConversationStore:
             for position, item in enumerate(items, start=0 if last is None else last + 1)
         ]
         insert = self._insert(conversation_items).on_conflict_do_nothing(index_elements=["conversation", "id"])
-        connection.execute(insert, rows)
+        size = sum(len(row["body"]) for row in rows if connection.execute(insert, row).rowcount)
+        grow = update(conversations).where(conversations.c.id == conversation)
+        connection.execute(grow.values(bytes=conversations.c.bytes + size))
 
-    async def measure_items(self, conversation: str, *, key: str) -> int:
-        """Returns the length of all items as JSON."""
+    async def measure_items(self, conversation: str, *, key: str) -> Sequence[int]:
+        """Returns the length of each item as JSON, newest first."""
         await self._write_queue.flush()
-        query = select(func.sum(func.length(ITEMS.body))).where(ITEMS.conversation == conversation)
-        size = await self._reader.execute(query.where(_exists(conversation, key)))
-        return int(size.scalar_one() or 0)
+        query = select(func.length(ITEMS.body)).where(ITEMS.conversation == conversation, _exists(conversation, key))
+        return list((await self._reader.execute(query.order_by(ITEMS.position.desc()))).scalars())
 
-    async def load_items(self, conversation: str, *, key: str) -> list[str]:
-        """Returns all items as JSON, oldest first."""
+    async def load_items(self, conversation: str, *, key: str, limit: int) -> list[str]:
+        """Returns up to `limit` of the newest items as JSON, oldest first."""
         query = select(ITEMS.body).where(ITEMS.conversation == conversation, _exists(conversation, key))
-        query = query.order_by(ITEMS.position)
-        return list((await self._reader.execute(query)).scalars())
+        query = query.order_by(ITEMS.position.desc()).limit(limit)
+        return list((await self._reader.execute(query)).scalars())[::-1]
+
+    async def find_items(self, ids: Collection[str], *, key: str, max_bytes: int) -> list[str] | None:
+        """Returns the items with these ids in all conversations of an API key, as JSON.
+
+        Returns:
+            `None` if they have more than `max_bytes`.
+        """
+        await self._write_queue.flush()
+        is_own = ITEMS.id.in_(ids), ITEMS.conversation.in_(select(conversations.c.id).where(conversations.c.key == key))
+        size = (await self._reader.execute(select(func.sum(func.length(ITEMS.body))).where(*is_own))).scalar_one()
+        if int(size or 0) > max_bytes:
+            return None
+        return list((await self._reader.execute(select(ITEMS.body).where(*is_own))).scalars())
 
     async def list_items(
         self, conversation: str, *, key: str, after: str | None, limit: int, newest_first: bool
@@ -200,7 +226,13 @@ class ConversationStore:
 
     async def delete_item(self, conversation: str, item: str, *, key: str) -> None:
         statement = delete(conversation_items).where(_is_item(conversation, key, item))
-        await self._write_queue.execute(lambda connection: connection.execute(statement).close())
+
+        def erase(connection: Connection) -> None:
+            size = connection.execute(statement.returning(func.length(ITEMS.body))).scalar()
+            shrink = update(conversations).where(conversations.c.id == conversation)
+            connection.execute(shrink.values(bytes=conversations.c.bytes - (size or 0)))
+
+        await self._write_queue.execute(erase)
 
     async def count_items(self, conversation: str, *, key: str) -> int:
         """Returns the number of items."""
@@ -210,6 +242,12 @@ class ConversationStore:
         return count
 
     def delete_old(self, connection: Connection, *, before: float) -> None:
+        sizes = select(func.sum(func.length(ITEMS.body))).where(
+            ITEMS.conversation == conversations.c.id, ITEMS.created < before
+        )
+        has_old = conversations.c.id.in_(select(ITEMS.conversation).where(ITEMS.created < before))
+        shrink = update(conversations).where(has_old)
+        connection.execute(shrink.values(bytes=conversations.c.bytes - sizes.scalar_subquery()))
         connection.execute(delete(conversation_items).where(ITEMS.created < before))
         connection.execute(delete(conversations).where(conversations.c.updated < before))
 

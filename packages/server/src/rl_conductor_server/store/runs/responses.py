@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Collection, Sequence
+from typing import Any
 
-from sqlalchemy import CTE, Connection, delete, func, literal, select, update
+from sqlalchemy import CTE, Connection, delete, func, insert, literal, select, update
 from sqlalchemy.dialects import postgresql, sqlite
 
 from rl_conductor.types import Text, Value
 from rl_conductor_server.store.reader import StoreReader
-from rl_conductor_server.store.tables import responses, runs, steps
+from rl_conductor_server.store.tables import response_events, responses, runs, steps
 from rl_conductor_server.store.write_behind import WriteBehindQueue
 
 MAX_TURNS = 1_000
 """Maximum number of earlier responses in a conversation."""
+StreamPiece = str | dict[str, Any]
+"""A part of a streamed response: text of the answer, or a progress report."""
 
 
 class StoredResponse(Value):
@@ -52,6 +56,25 @@ class ResponseStore:
         statement = update(responses).where(responses.c.run == run).values(output=output)
         self._write_queue.add(lambda connection: connection.execute(statement))
 
+    def add_pieces(self, run: str, position: int, pieces: Sequence[StreamPiece]) -> None:
+        """Stores what a stream has sent, after `position` earlier pieces; at 0, those of an earlier attempt go."""
+        row = {"run": run, "position": position, "body": json.dumps(pieces)}
+
+        def write(connection: Connection) -> None:
+            if position == 0:
+                connection.execute(delete(response_events).where(response_events.c.run == run))
+            if connection.execute(select(responses.c.run).where(responses.c.run == run)).first() is not None:
+                connection.execute(insert(response_events).values(row))
+
+        self._write_queue.add(write)
+
+    async def list_pieces(self, run: str, *, after: int) -> list[StreamPiece]:
+        """Returns what a stream has sent, but for the first `after` pieces."""
+        await self._write_queue.flush()
+        query = select(response_events.c.body).where(response_events.c.run == run, response_events.c.position >= after)
+        rows = (await self._reader.execute(query.order_by(response_events.c.position))).scalars()
+        return [piece for body in rows for piece in json.loads(body)]
+
     async def get(self, run: str, *, key: str) -> StoredResponse | None:
         """Returns a response if it belongs to this API key."""
         query = select(responses).where(responses.c.run == run, responses.c.key == key)
@@ -59,22 +82,35 @@ class ResponseStore:
         row = (await self._reader.execute(query)).mappings().first()
         return None if row is None else StoredResponse.model_validate(row)
 
-    async def measure_turns(self, run: str, *, key: str) -> int:
-        """Returns the length of the requests and answers that `get_turns` returns."""
+    async def measure_turns(self, run: str, *, key: str) -> Sequence[tuple[str, int]]:
+        """Returns the run and the length of the request and answer of each response of a chain, newest first."""
         chain = _chain(run, key)
-        sizes = func.length(responses.c.body) + func.coalesce(func.length(responses.c.output), 0)
-        total = select(func.sum(sizes)).select_from(responses).join(chain, chain.c.run == responses.c.run)
+        size = func.length(responses.c.body) + func.coalesce(func.length(responses.c.output), 0)
+        query = select(responses.c.run, size).join(chain, chain.c.run == responses.c.run).order_by(chain.c.age)
         await self._write_queue.flush()
-        return int((await self._reader.execute(total)).scalar_one() or 0)
+        return [(row[0], int(row[1])) for row in await self._reader.execute(query)]
 
-    async def get_turns(self, run: str, *, key: str) -> Sequence[StoredResponse]:
-        """Returns the conversation of an API key that ends with a response, oldest first.
+    async def get_turns(self, run: str, *, key: str, limit: int = MAX_TURNS) -> Sequence[StoredResponse]:
+        """Returns the newest responses of a chain of an API key that ends with a response, oldest first.
 
-        It begins with a response that has a `previous` one if that one was deleted, or there are more than `MAX_TURNS`.
+        It begins with a response that has a `previous` one if that one was deleted, or there are more than `limit`.
         It is empty if the last response doesn't exist.
         """
         chain = _chain(run, key)
-        query = select(responses).join(chain, chain.c.run == responses.c.run).order_by(chain.c.age.desc())
+        query = select(responses).join(chain, chain.c.run == responses.c.run).where(chain.c.age < limit)
+        rows = (await self._reader.execute(query.order_by(chain.c.age.desc()))).mappings().all()
+        return [StoredResponse.model_validate(row) for row in rows]
+
+    async def measure(self, run_ids: Collection[str], *, key: str) -> int:
+        """Returns the length of the requests and answers of those responses that belong to this API key."""
+        sizes = func.length(responses.c.body) + func.coalesce(func.length(responses.c.output), 0)
+        query = select(func.sum(sizes)).where(responses.c.run.in_(run_ids), responses.c.key == key)
+        await self._write_queue.flush()
+        return int((await self._reader.execute(query)).scalar_one() or 0)
+
+    async def get_all(self, run_ids: Collection[str], *, key: str) -> Sequence[StoredResponse]:
+        """Returns those responses that belong to this API key."""
+        query = select(responses).where(responses.c.run.in_(run_ids), responses.c.key == key)
         rows = (await self._reader.execute(query)).mappings().all()
         return [StoredResponse.model_validate(row) for row in rows]
 

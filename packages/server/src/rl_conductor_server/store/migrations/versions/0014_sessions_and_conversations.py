@@ -1,4 +1,4 @@
-"""Adds the session of runs, the identity of browser sessions, and conversations of the Responses API."""
+"""Adds sessions of runs, identities of browser sessions, conversations, streams of responses, and sizes of batches."""
 
 import sqlalchemy as sa
 from alembic import op
@@ -11,6 +11,7 @@ def upgrade() -> None:
     op.add_column("runs", sa.Column("session", sa.String(128)))
     op.create_index("runs_by_session", "runs", ["session", "created"])
     op.add_column("sessions", sa.Column("identity", sa.Text))
+    op.add_column("batches", sa.Column("stored_bytes", sa.BigInteger, nullable=False, server_default="0"))
     op.create_table(
         "conversations",
         sa.Column("id", sa.String(64), primary_key=True),
@@ -18,10 +19,12 @@ def upgrade() -> None:
         sa.Column("created", sa.Float, nullable=False),
         sa.Column("updated", sa.Float, nullable=False),
         sa.Column("metadata", sa.Text, nullable=False),
+        sa.Column("bytes", sa.BigInteger, nullable=False),
         sa.Column("turn", sa.String(64)),
         sa.Column("turn_heartbeat", sa.Float),
     )
     op.create_index("conversations_by_time", "conversations", ["updated"])
+    op.create_index("conversations_by_key", "conversations", ["key", "bytes"])
     op.create_table(
         "conversation_items",
         sa.Column("conversation", sa.String(64), primary_key=True),
@@ -32,11 +35,20 @@ def upgrade() -> None:
     )
     op.create_index("conversation_items_by_position", "conversation_items", ["conversation", "position"])
     op.create_index("conversation_items_by_time", "conversation_items", ["created"])
+    op.create_index("conversation_items_by_id", "conversation_items", ["id"])
+    op.create_table(
+        "response_events",
+        sa.Column("run", sa.String(32), sa.ForeignKey("responses.run", ondelete="CASCADE"), primary_key=True),
+        sa.Column("position", sa.Integer, primary_key=True, autoincrement=False),
+        sa.Column("body", sa.Text, nullable=False),
+    )
 
 
 def downgrade() -> None:
+    op.drop_table("response_events")
     op.drop_table("conversation_items")
     op.drop_table("conversations")
+    op.drop_column("batches", "stored_bytes")
     op.drop_column("sessions", "identity")
     op.drop_index("runs_by_session", "runs")
     op.drop_column("runs", "session")

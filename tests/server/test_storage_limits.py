@@ -1,0 +1,185 @@
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Any
+
+import openai
+import pytest
+from openai import AsyncOpenAI
+from sqlalchemy import select
+
+from core.runs import SOON, Gated
+from rl_conductor_server.auth.keys import hash_key
+from rl_conductor_server.store.tables import batches, conversations
+from server.chat_requests import gate
+from server.conftest import At, Serve
+
+MODEL = "conductor-mini"
+CHAT: Any = "/v1/chat/completions"
+KEYS = {name: {"sha256": hash_key(f"key-of-{name}")} for name in ("red", "blue")}
+TOO_LARGE = 413
+
+
+def line(number: int, text: str = "Say it.") -> str:
+    body = {"model": MODEL, "messages": [{"role": "user", "content": text}]}
+    return json.dumps({"custom_id": f"item-{number}", "method": "POST", "url": CHAT, "body": body})
+
+
+async def upload(client: AsyncOpenAI, *lines: str) -> str:
+    return (await client.files.create(file=("in.jsonl", "\n".join(lines).encode()), purpose="batch")).id
+
+
+async def create(client: AsyncOpenAI, file: str) -> Any:
+    return await client.batches.create(input_file_id=file, endpoint=CHAT, completion_window="24h")
+
+
+async def ended(client: AsyncOpenAI, batch: str) -> Any:
+    async with asyncio.timeout(SOON):
+        while (found := await client.batches.retrieve(batch)).status in ("in_progress", "finalizing"):  # noqa: ASYNC110
+            await asyncio.sleep(0.02)
+    return found
+
+
+async def sizes(at: At, column: Any) -> list[int]:
+    await at.service.store.write_queue.flush()
+    return list((await at.service.store._reader.execute(select(column))).scalars())
+
+
+def refused(error: pytest.ExceptionInfo[openai.APIStatusError], code: str, status: int = TOO_LARGE) -> bool:
+    return (error.value.status_code, error.value.code) == (status, code)
+
+
+async def test_a_key_can_not_store_more_files_than_allowed_however_small(serve: Serve) -> None:
+    at = await serve(keys=KEYS, batches={"key_files": 2})
+    red, blue = at.openai("key-of-red"), at.openai("key-of-blue")
+    first = await upload(red, "")
+    await upload(red, "")
+    with pytest.raises(openai.APIStatusError, match="this key may have 2 files; delete some first") as error:
+        await upload(red, "")
+    assert refused(error, "storage_limit_exceeded")
+    await upload(blue, "")
+    await red.files.delete(first)
+    await upload(red, "")
+
+
+async def test_copies_of_a_file_in_unfinished_batches_count_towards_the_size_of_a_key(serve: Serve) -> None:
+    opened, wait = gate()
+    at = await serve({"a": Gated("ok", wait)}, batches={"key_bytes": 8_000})
+    client = at.openai()
+    file = await upload(client, line(1, "x" * 2_000))
+    made = [await create(client, file) for _ in range(2)]
+    with pytest.raises(openai.APIStatusError, match="8,000 bytes in total; delete files, or wait for batches") as error:
+        await create(client, file)
+    assert refused(error, "storage_limit_exceeded")
+    with pytest.raises(openai.APIStatusError, match="and its unfinished batches may have 8,000 bytes in total"):
+        await upload(client, line(1, "x" * 2_000))
+    opened.set()
+    for batch in made:
+        await client.files.delete((await ended(client, batch.id)).output_file_id)
+    assert (await ended(client, (await create(client, file)).id)).request_counts.completed == 1
+
+
+async def test_results_that_exceed_the_size_of_a_key_are_errors(serve: Serve) -> None:
+    at = await serve({"a": "y" * 3_000}, batches={"key_bytes": 10_000, "concurrency": 1})
+    client = at.openai()
+    batch = await ended(client, (await create(client, await upload(client, *map(line, range(4))))).id)
+    assert batch.request_counts.completed in (1, 2)
+    assert batch.request_counts.completed + batch.request_counts.failed == 4
+    text = (await client.files.content(batch.error_file_id)).text
+    assert {json.loads(each)["error"]["code"] for each in text.splitlines()} == {"storage_limit_exceeded"}
+    (size,) = await sizes(at, batches.c.stored_bytes)
+    assert size >= sum([file.bytes async for file in client.files.list(purpose="batch_output")])
+    assert sum([file.bytes async for file in client.files.list()]) < 12_000
+
+
+async def test_a_key_has_a_maximum_number_of_batches_even_if_they_fail_at_once(serve: Serve) -> None:
+    at = await serve(keys=KEYS, batches={"key_batches": 2})
+    red, blue = at.openai("key-of-red"), at.openai("key-of-blue")
+    wrong = await upload(red, json.dumps(json.loads(line(1)) | {"url": "/" + "x" * 100_000}))
+    for _ in range(2):
+        failed = await create(red, wrong)
+        assert failed.status == "failed"
+        assert len(failed.errors.data[0].message) < 200
+    with pytest.raises(openai.RateLimitError, match="2 batches; they are deleted after 30 days") as error:
+        await create(red, wrong)
+    assert refused(error, "too_many_batches", 429)
+    assert (await create(blue, await upload(blue, line(1)))).status == "in_progress"
+
+
+async def test_a_key_can_not_create_more_conversations_than_allowed(serve: Serve) -> None:
+    at = await serve(keys=KEYS, conversations={"key_conversations": 2})
+    red, blue = at.openai("key-of-red"), at.openai("key-of-blue")
+    first = await red.conversations.create()
+    second = await red.conversations.create()
+    with pytest.raises(openai.APIStatusError, match="this key may have 2 conversations; delete some first") as error:
+        await red.conversations.create()
+    assert refused(error, "storage_limit_exceeded")
+    await red.responses.create(model=MODEL, input="Say it.", conversation=second.id)
+    await blue.conversations.create()
+    await red.conversations.delete(first.id)
+    await red.conversations.create()
+
+
+async def test_conversations_do_not_grow_beyond_the_size_of_a_key(serve: Serve) -> None:
+    at = await serve(conversations={"key_bytes": 2_000})
+    client = at.openai()
+    item: Any = {"role": "user", "content": "x" * 1_000}
+    first = await client.conversations.create(items=[item])
+    second = await client.conversations.create(metadata={"a": "b" * 500})
+    await client.conversations.items.create(second.id, items=[item])
+    more: Any = {"model": MODEL, "input": "Say it.", "conversation": first.id}
+    for refused_call in (
+        client.conversations.create(),
+        client.conversations.items.create(second.id, items=[item]),
+        client.responses.create(**more),
+    ):
+        with pytest.raises(openai.APIStatusError, match="may have 2,000 bytes in total; delete some first") as error:
+            await refused_call
+        assert refused(error, "storage_limit_exceeded")
+    assert (await client.responses.create(**more, store=False)).output_text == "from a"
+    (stored,) = [each async for each in client.conversations.items.list(second.id)]
+    await client.conversations.items.delete(str(stored.id), conversation_id=second.id)
+    assert (await client.responses.create(**more)).output_text == "from a"
+
+
+async def test_the_size_of_conversations_follows_all_changes(serve: Serve, url: str) -> None:
+    at = await serve(store={"url": url})
+    client = at.openai()
+    made = await client.conversations.create(items=[{"role": "user", "content": "one"}], metadata={"a": "b"})
+    await client.responses.create(model=MODEL, input="two", conversation=made.id)
+    await client.conversations.update(made.id, metadata={"a": "c" * 100})
+
+    async def check(items: int) -> None:
+        listed = [item.to_dict() async for item in client.conversations.items.list(made.id)]
+        assert len(listed) == items
+        found = await client.conversations.retrieve(made.id)
+        expected = sum(len(json.dumps(item)) for item in listed) + len(json.dumps(found.metadata))
+        assert await sizes(at, conversations.c.bytes) == [expected]
+
+    await check(3)
+    newest, *_ = [item async for item in client.conversations.items.list(made.id)]
+    await client.conversations.items.delete(str(newest.id), conversation_id=made.id)
+    await check(2)
+    cutoff = at.service.store.now() + 1
+    async with asyncio.timeout(SOON):
+        while at.service.store.now() < cutoff:  # noqa: ASYNC110
+            await asyncio.sleep(0.05)
+    await client.conversations.items.create(made.id, items=[{"role": "user", "content": "three"}])
+    await at.service.store.prune(before=cutoff)
+    await check(1)
+
+
+async def test_feedback_on_a_run_can_not_be_changed_without_end(serve: Serve) -> None:
+    at = await serve(keys=KEYS, feedback={"run_changes": 3}, admin_sha256=hash_key("the-key-of-the-admin"))
+    made = await at.openai("key-of-red").responses.create(model=MODEL, input="Say it.")
+    run, red = f"run-{made.id.removeprefix('resp_')}", {"x-api-key": "key-of-red"}
+
+    async def rate(score: float, headers: dict[str, str], path: str = "/v1") -> Any:
+        return await at.http.post(f"{path}/runs/{run}/feedback", json={"score": score}, headers=headers)
+
+    statuses = [(await rate(number / 10, red)).status_code for number in range(5)]
+    assert statuses == [200, 200, 200, 429, 429]
+    reply = (await rate(0.9, red)).json()["error"]
+    assert (reply["code"], "was changed 3 times" in reply["message"]) == ("too_many_changes", True)
+    assert (await rate(0.9, {"x-api-key": "the-key-of-the-admin"}, "/admin")).status_code == 200
