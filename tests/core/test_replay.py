@@ -68,6 +68,17 @@ async def test_rounds_that_accept_or_plan_anew_are_replayed() -> None:
     assert differences(recorded, await replay(recorded)) == ()
 
 
+async def test_a_retry_that_the_run_did_not_allow_is_replayed() -> None:
+    failure = ModelError("bound to another event loop", model="a", retryable=True)
+    failure.min_retries = 1
+    recorded = reread(await conductor(first=[failure, "It is 42."], retries=0).run("What is 40 + 2?"))
+
+    again = await replay(recorded)
+
+    assert differences(recorded, again) == ()
+    assert [call.outcome for call in again.calls()] == ["ok", "error", "ok", "ok"]
+
+
 async def test_retries_rejected_plans_and_replaced_workers_are_replayed_without_waiting() -> None:
     failing = [RateLimitError("slow down", model="a", status=429, retry_after=0.01), ModelError("broken", model="a")]
     recorded = reread(await conductor(plans=["no plan at all", PLAN], first=failing).run("What is 40 + 2?"))

@@ -254,7 +254,7 @@ from langchain_openai import ChatOpenAI
 from langchain_conductor import ChatConductor
 
 model = ChatOpenAI(model="gpt-4o-mini", base_url=sys.argv[1], api_key=sys.argv[2], max_retries=0)
-chat = ChatConductor(workers={"drafter": model, "writer": model}, planner=model)
+chat = ChatConductor(workers={"drafter": model, "writer": model}, planner=model, max_retries=0)
 asyncio.run(model.ainvoke("hi"))  # by its user, on a loop that we know nothing of
 for _ in range(3):
     reply = asyncio.run(chat.ainvoke("hi"))
@@ -262,7 +262,9 @@ for _ in range(3):
 """
 
 
-def test_a_client_that_its_user_left_behind_on_a_closed_loop_costs_a_logged_retry(vendor: Vendor) -> None:
+def test_a_client_that_its_user_left_behind_on_a_closed_loop_costs_a_logged_retry_even_without_retries(
+    vendor: Vendor,
+) -> None:
     command = [sys.executable, "-c", LEFT_BEHIND, f"{vendor.url}/v1", SECRET]
     ended = subprocess.run(command, check=False, capture_output=True, text=True)
     assert ended.stdout.splitlines() == [f"planner {TEXT}"] * 3, ended.stderr

@@ -58,6 +58,7 @@ TURNS = [
     (AIMessage("Yes."), Message.assistant("Yes.")),
     (AIMessageChunk(content="Yes."), Message.assistant("Yes.")),
     (ChatMessage(content="Hi", role="user"), Message.user("Hi")),
+    (ChatMessage(content="Hi", role="developer"), Message(role="system", content="Hi", is_developer=True)),
     (ToolMessage("18 degrees", tool_call_id="c1"), Message.tool("c1", "18 degrees")),
 ]
 

@@ -6,17 +6,19 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from langchain.chat_models import init_chat_model
 from langchain_core.callbacks import BaseCallbackHandler
 from langchain_core.exceptions import ContextOverflowError
 from langchain_core.language_models import FakeListChatModel
 from langchain_core.messages import HumanMessage
-from langchain_core.runnables import RunnableLambda
+from langchain_core.runnables import ConfigurableField, RunnableLambda
 from langchain_openai import ChatOpenAI
+from langgraph.graph import START, MessagesState, StateGraph
 from pydantic import BaseModel
 
 from core.models.wire.base import SECRET
 from core.runs import plan
-from langchain_conductor import ChatConductor, ChatModel, RunnableModel, pool_of
+from langchain_conductor import ChatConductor, ChatModel, RunnableModel, create_conductor, pool_of
 from rl_conductor import ConfigError, ScriptedModel
 
 from .vendor import REFUSAL, Vendor
@@ -39,6 +41,15 @@ WRAPPERS: dict[str, Callable[[ChatOpenAI], Any]] = {
     "with_config": lambda chat: chat.with_config(tags=["mine"]),
     "with_retry": lambda chat: chat.with_retry(stop_after_attempt=2),
     "with_fallbacks": lambda chat: chat.with_fallbacks([chat]),
+    "configurable_fields": lambda chat: chat.configurable_fields(temperature=ConfigurableField(id="t")),
+    "configurable_alternatives": lambda chat: chat.configurable_alternatives(ConfigurableField(id="llm"), b=chat),
+    "init_chat_model": lambda chat: init_chat_model(
+        "openai:gpt-4o-mini",
+        configurable_fields=("model", "temperature"),
+        base_url=chat.openai_api_base,
+        api_key=SECRET,
+        max_retries=0,
+    ),
     "all": lambda chat: (
         chat.bind(user="me").with_retry().with_fallbacks([chat.with_retry()]).with_config(tags=["mine"])
     ),
@@ -86,7 +97,7 @@ def test_images_reach_it(vendor: Vendor, wrapped: Any) -> None:
 @pytest.mark.parametrize("url", ["https://x/y.png", f"data:image/png;base64,{PNG}"])
 def test_the_detail_of_an_image_and_the_developer_role_reach_it(vendor: Vendor, wrapped: Any, url: str) -> None:
     image = {"type": "image_url", "image_url": {"url": url, "detail": "low"}}
-    messages = [("developer", "Be brief."), HumanMessage([{"type": "text", "text": "?"}, image])]
+    messages: list[Any] = [("developer", "Be brief."), HumanMessage([{"type": "text", "text": "?"}, image])]
     conductor(wrapped).invoke(messages)
     developer, question = vendor.last.body["messages"]
     assert developer == {"role": "developer", "content": "Be brief."}
@@ -137,6 +148,33 @@ def test_bound_tools_give_way_to_those_of_the_call(vendor: Vendor) -> None:
 
     reply = conductor(openai_model(vendor).bind_tools([now])).bind_tools([later]).invoke("hi")
     assert [call["name"] for call in reply.tool_calls] == ["later"]
+
+
+CONFIGURABLE: dict[str, Callable[[ChatOpenAI], Any]] = {
+    "fields": lambda chat: chat.configurable_fields(model_name=ConfigurableField(id="model")),
+    "alternatives": lambda chat: chat.configurable_alternatives(
+        ConfigurableField(id="model"), default_key="small", o3=chat.model_copy(update={"model_name": "o3"})
+    ),
+    "init_chat_model": WRAPPERS["init_chat_model"],
+}
+
+
+@pytest.mark.parametrize("kind", CONFIGURABLE)
+def test_the_config_of_a_graph_configures_it(vendor: Vendor, kind: str) -> None:
+    chat = conductor(CONFIGURABLE[kind](openai_model(vendor)), temperature=0.25)
+    builder = StateGraph(MessagesState)
+    builder.add_node("node", lambda state: {"messages": chat.invoke(state["messages"])})
+    builder.add_node("solve", create_conductor(chat))
+    graph: Any = builder.add_edge(START, "node").add_edge("node", "solve").compile()
+    graph.invoke({"messages": "hi"}, {"configurable": {"model": "o3"}})
+    graph.invoke({"messages": "hi"})
+    sent = [(request.body["model"], request.body["temperature"]) for request in vendor.requests]
+    assert sent == [("o3", 0.25)] * 2 + [("gpt-4o-mini", 0.25)] * 2
+
+
+def test_a_model_that_only_a_config_chooses_is_refused_with_what_to_write() -> None:
+    with pytest.raises(ConfigError, match=r"worker 'a': .* write .*init_chat_model\('provider:model'"):
+        pool_of({"a": init_chat_model(temperature=0)})
 
 
 def test_retries_and_fallbacks_stay_in_force(vendor: Vendor) -> None:

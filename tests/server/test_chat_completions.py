@@ -239,7 +239,10 @@ async def test_a_json_schema_reaches_the_last_worker_and_the_reply_is_parsed_by_
 async def test_images_and_sampling_reach_the_last_worker(serve: Serve) -> None:
     a = ScriptedModel("A pixel.")
     at = await serve({"a": a})
-    content: Any = [{"type": "text", "text": "What is it?"}, {"type": "image_url", "image_url": {"url": PIXEL}}]
+    content: Any = [
+        {"type": "text", "text": "What is it?"},
+        {"type": "image_url", "image_url": {"url": PIXEL, "detail": "low"}},
+    ]
     await at.openai().chat.completions.create(
         model="conductor-mini",
         messages=[{"role": "system", "content": "Be brief."}, {"role": "user", "content": content}],
@@ -250,7 +253,7 @@ async def test_images_and_sampling_reach_the_last_worker(serve: Serve) -> None:
         max_tokens=77,
     )
     (request,) = a.requests
-    assert ImagePart(media_type="image/png", data="iVBORw0KGgo=") in request.messages[1].content
+    assert ImagePart(media_type="image/png", data="iVBORw0KGgo=", detail="low") in request.messages[1].content
     sampling = request.sampling
     assert (sampling.stop, sampling.seed, sampling.temperature, sampling.top_p) == (("END",), 5, 0.5, 0.9)
     assert sampling.max_tokens == 77

@@ -105,7 +105,7 @@ async def test_a_json_schema_images_files_and_instructions_reach_the_last_worker
     at = await serve({"a": a})
     parts = [
         {"type": "input_text", "text": "How many?"},
-        {"type": "input_image", "image_url": PIXEL, "detail": "auto"},
+        {"type": "input_image", "image_url": PIXEL, "detail": "high"},
         {"type": "input_file", "file_data": PAPER, "filename": "a.pdf"},
     ]
     asked: Any = [{"role": "user", "content": parts}]
@@ -116,7 +116,7 @@ async def test_a_json_schema_images_files_and_instructions_reach_the_last_worker
     (request,) = a.requests
     assert isinstance(request.response_format, JsonFormat)
     assert request.messages[0].text == "Be brief."
-    assert ImagePart(media_type="image/png", data="iVBORw0KGgo=") in request.messages[1].content
+    assert ImagePart(media_type="image/png", data="iVBORw0KGgo=", detail="high") in request.messages[1].content
     assert FilePart(name="a.pdf", data="JVBERi0=") in request.messages[1].content
     assert request.sampling.max_tokens == 50
 

@@ -150,6 +150,18 @@ async def test_an_empty_reply_costs_what_the_vendor_says() -> None:
     assert (call.outcome, call.usage.cost, budget.spent.usd) == ("error", Decimal("0.25"), Decimal("0.25"))
 
 
+async def test_a_failure_of_this_process_is_retried_even_without_retries() -> None:
+    failure = ModelError("bound to another event loop", model="m", retryable=True)
+    failure.min_retries = 1
+
+    completion, calls, _ = await ask(ScriptedModel([failure, "a reply"]), retries=0)
+    assert completion.text == "a reply"
+    assert [call.outcome for call in calls] == ["error", "ok"]
+
+    error, calls, _ = await ask(ScriptedModel([failure, failure]), retries=0)
+    assert (error, len(calls)) == (failure, 2)
+
+
 async def test_a_call_that_a_limit_refuses_is_never_made() -> None:
     model = ScriptedModel("never", price=PRICE)
 

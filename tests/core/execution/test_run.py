@@ -357,6 +357,17 @@ async def test_instructions_reach_the_planner_and_their_worker_and_no_other() ->
     )
 
 
+async def test_a_system_message_stays_one_of_the_developer_with_the_instructions_of_a_worker() -> None:
+    worker = ScriptedModel("Oui.")
+    pool = WorkerPool([Worker.of("a", worker, instructions="Write in French.")])
+    developer = Message(role="system", content="Be brief.", is_developer=True)
+    await conductor(Planner(model=ScriptedModel(plan((0, "Answer.", [])))), pool).run(
+        Request(messages=(developer, Message.user("Why?")))
+    )
+    first = worker.requests[0].messages[0]
+    assert (first.text, first.is_developer) == ("Write in French.\n\nBe brief.", True)
+
+
 async def test_instructions_are_part_of_the_prompt_version_and_of_a_replay() -> None:
     def made(**options: str) -> Conductor:
         worker = Worker.of("a", ScriptedModel("A"), **options)  # type: ignore[arg-type]

@@ -238,6 +238,11 @@ def test_reasoning_is_not_sent_back() -> None:
     assert sent(turn)["messages"] == [{"role": "assistant", "content": "yes"}]
 
 
+def test_the_detail_of_an_image_is_sent() -> None:
+    (fields,) = sent(Message.user("Look", ImagePart(url="https://example.org/a.png", detail="low")))["messages"]
+    assert fields["content"][1]["image_url"] == {"url": "https://example.org/a.png", "detail": "low"}
+
+
 def test_an_image_by_address_is_left_for_the_vendor_to_fetch() -> None:
     message = Message.user("Look", ImagePart(url="https://example.org/a.png"))
     (fields,) = sent(message)["messages"]

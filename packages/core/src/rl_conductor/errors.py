@@ -79,6 +79,8 @@ class ModelError(ConductorError):
     """
 
     retryable_by_default = False
+    min_retries = 0
+    """Retries that a retryable failure gets even if the run allows fewer, because its cause is in this process."""
 
     def __init__(
         self,

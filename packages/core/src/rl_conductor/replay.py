@@ -211,13 +211,15 @@ def _recorded_error(call: Call, *, is_retried: bool) -> ConductorError:
     if call.out_of_tokens:
         return OutputLimitError(message, model=call.model, status=None if call.usage.unpriced_calls else 429)
     error_type = ModelTimeoutError if call.outcome == "timeout" else ModelError
-    return error_type(
+    error = error_type(
         message,
         model=call.model,
         status=call.status or (None if call.usage.unpriced_calls else 429),
         retryable=call.retryable,
         retry_after=RETRY_DELAY if is_retried else math.inf,
     )
+    error.min_retries = int(is_retried)
+    return error
 
 
 # ---------------------------------------------------------------------------------- changed replays

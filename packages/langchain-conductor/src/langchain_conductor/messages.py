@@ -104,6 +104,8 @@ def core_message(message: BaseMessage) -> Message:
             is_developer = message.additional_kwargs.get(OPENAI_ROLE_KEY) == "developer"
             content = tuple(_parts(message))
             return Message(role="system", content=content, name=message.name, is_developer=is_developer)
+        case ChatMessage(role="developer"):
+            return Message(role="system", content=tuple(_parts(message)), name=message.name, is_developer=True)
         case ChatMessage(role="user" | "system" | "assistant" as role):
             return Message(role=cast("Any", role), content=tuple(_parts(message)), name=message.name)
     raise ConfigError(f"a {type(message).__name__} can't be sent; write a system, human, AI or tool message")

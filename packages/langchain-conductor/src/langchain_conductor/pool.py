@@ -14,7 +14,7 @@ from langchain_core.runnables.retry import RunnableRetry
 
 from langchain_conductor.call_defaults import CALL_SETTINGS, CallDefaults
 from langchain_conductor.models import ChatModel, RunnableModel
-from langchain_conductor.models.chat_wrappers import find_chat_models
+from langchain_conductor.models.chat_wrappers import find_chat_models, has_no_model
 from langchain_conductor.models.nested_conductor import NestedConductor
 from rl_conductor.conductor import Conductor
 from rl_conductor.errors import ConfigError
@@ -59,6 +59,9 @@ def to_core_model(source: AnyModel) -> Model:
     match source:
         case str():
             return model(source)
+        case Runnable() if has_no_model(source):
+            example = "init_chat_model('provider:model', configurable_fields='any')"
+            raise ConfigError(f"the model is chosen by configs only; write one for calls without a config: {example}")
         case Runnable():
             if (unwrapped := unwrap_conductor(source)) is not None:
                 conductor, defaults = unwrapped

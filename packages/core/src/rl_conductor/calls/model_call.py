@@ -94,7 +94,7 @@ class ModelCall:
 
     def _pause_after(self, error: ModelError) -> float | None:
         """Returns the seconds to wait before the next attempt; `None` if there is none."""
-        if not error.retryable or self.has_streamed or self.attempts > self.run.retries:
+        if not error.retryable or self.has_streamed or self.attempts > max(self.run.retries, error.min_retries):
             return None
         remaining = self.run.remaining(self.deadline)
         min_pause = error.retry_after or INITIAL_BACKOFF

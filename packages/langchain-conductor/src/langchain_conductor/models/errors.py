@@ -139,7 +139,9 @@ def _to_model_error(error: Exception, name: str, runnable: Runnable[Any, Any]) -
     text = redact_secrets(str(error), find_secrets(runnable))[:1000] or type(error).__name__
     if is_loop_error(error):
         exclude_running_loop()
-        return ModelError(f"{name} raised {type(error).__name__}: {text}", model=name, retryable=True)
+        wrong_loop = ModelError(f"{name} raised {type(error).__name__}: {text}", model=name, retryable=True)
+        wrong_loop.min_retries = 1
+        return wrong_loop
     retry_after = parse_seconds(getattr(getattr(error, "response", None), "headers", {}).get("retry-after"))
     status, body = getattr(error, "status_code", None), getattr(error, "body", None)
     if isinstance(status, int):

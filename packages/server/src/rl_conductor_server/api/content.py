@@ -15,13 +15,13 @@ DATA_URL = re.compile(r"data:(?P<type>[\w.+-]+/[\w.+-]+);base64,(?P<data>[A-Za-z
 ImageDetail = Literal["auto", "low", "high"]
 
 
-def image_part(url: str, *, detail: ImageDetail, param: str) -> ImagePart:
+def image_part(url: str, *, param: str, detail: ImageDetail = "auto") -> ImagePart:
     """Converts an `https:` or `data:` URL to an image. Raises `ApiError` for any other value of `param`."""
-    chosen = None if detail == "auto" else detail
+    image_detail = None if detail == "auto" else detail
     if url.startswith("https://"):
-        return ImagePart(url=url, detail=chosen)
+        return ImagePart(url=url, detail=image_detail)
     media_type, data = _decode(url, "an image must be a data:TYPE;base64,... address or an https: one", param)
-    return ImagePart(media_type=media_type, data=data, detail=chosen)
+    return ImagePart(media_type=media_type, data=data, detail=image_detail)
 
 
 def file_part(url: str, *, name: str, param: str) -> FilePart:

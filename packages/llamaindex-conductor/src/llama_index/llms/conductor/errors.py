@@ -33,7 +33,9 @@ def translate_errors(name: str, source: object) -> Iterator[None]:
         wrong_loop = is_loop_error(error)
         if wrong_loop:
             exclude_running_loop()
-        raise ModelError(f"{name} raised {type(error).__name__}: {message}", model=name, retryable=wrong_loop) from None
+        failure = ModelError(f"{name} raised {type(error).__name__}: {message}", model=name, retryable=wrong_loop)
+        failure.min_retries = int(wrong_loop)
+        raise failure from None
 
 
 def _status_error(error: Exception, message: str, *, model: str, status: int) -> ModelError:
