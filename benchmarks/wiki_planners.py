@@ -33,9 +33,12 @@ async def learn_planners(names: list[str], *, planner: str, threads: int, minute
             model=model(planner, engine="planner", parallel=1, threads=threads),
             samples=1,
             sampling=Sampling(max_tokens=160, temperature=0.0),
+            timeout=None,  # plans wait for one another, and each takes a minute or so
         ),
         settings=LearnSettings(
-            requires_room=False, learners=(BestSingle, FixedWorkflow, *(LEARNERS[name] for name in names))
+            concurrency=2,
+            requires_room=False,
+            learners=(BestSingle, FixedWorkflow, *(LEARNERS[name] for name in names)),
         ),
         on_progress=lambda stage, row: None if row else print(stage, flush=True),
     )

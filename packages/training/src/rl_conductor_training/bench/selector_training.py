@@ -49,14 +49,14 @@ def train_selector(
 
 def _train(features: csr_array, ranks: Sequence[int]) -> dict[int, LinearScore]:
     """Trains the regression; returns the scores of the workflows that have examples."""
-    known = sorted(set(ranks))
-    if len(known) < 2:
-        return {rank: LinearScore() for rank in known}
+    labels = sorted(set(ranks))
+    if len(labels) < 2:
+        return {rank: LinearScore() for rank in labels}
     classifier = LogisticRegression(C=SELECTOR_INVERSE_PENALTY, solver="newton-cg", tol=1e-6)
     classifier.fit(features, np.array(ranks))
-    if len(known) == 2:  # then scikit-learn stores only the second one's weights
-        return {known[0]: LinearScore(), known[1]: _score(classifier, 0)}
-    return {rank: _score(classifier, row) for row, rank in enumerate(known)}
+    if len(labels) == 2:  # then scikit-learn stores only the second one's weights
+        return {labels[0]: LinearScore(), labels[1]: _score(classifier, 0)}
+    return {rank: _score(classifier, row) for row, rank in enumerate(labels)}
 
 
 def _score(classifier: LogisticRegression, row: int) -> LinearScore:

@@ -128,15 +128,15 @@ async def _run_round(runner: Runner, samples: Sequence[Sample], workflows: Itera
 
 
 async def _screen(
-    runner: Runner, samples: Sequence[Sample], kept: Sequence[Workflow], workflows: Sequence[Workflow]
+    runner: Runner, samples: Sequence[Sample], rivals: Sequence[Workflow], workflows: Sequence[Workflow]
 ) -> list[Workflow]:
-    """Runs workflows only on questions that no kept one answers; returns those that answer any, which are kept, too."""
+    """Runs workflows only on questions that no rival answers; returns those that answer any, which become rivals."""
     helpful: list[Workflow] = []
     for start in range(0, len(workflows), BATCH):
         batch = workflows[start : start + BATCH]
-        table, known = score_table(runner, samples), {*kept, *helpful}
+        table, answering = score_table(runner, samples), {*rivals, *helpful}
         # Rows of an earlier search don't count: the workflow may be among those to be screened.
-        unanswered = [s for s in samples if not any(row.workflow in known for row in table.right_rows(s))]
+        unanswered = [s for s in samples if not any(row.workflow in answering for row in table.right_rows(s))]
         await _run_round(runner, unanswered, batch)
         table = score_table(runner, unanswered)
         helpful += [workflow for workflow in batch if table.mean(workflow)]
