@@ -81,7 +81,7 @@ class Cli(TyperGroup):
         return _missing_command(cmd_name, ADD_ONS[cmd_name]) if cmd_name in ADD_ONS else None
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        """Finds the command; the error about an unknown one names those with a similar name."""
+        """Finds the command; an unknown name is an error that lists similar names."""
         names = self.list_commands(ctx)
         if args[0] not in names and not ctx.resilient_parsing:
             similar = get_close_matches(args[0], names)
