@@ -273,6 +273,9 @@ def test_a_missing_or_malformed_file_is_a_configuration_error(tmp_path: Path) ->
         load_task("aime25", path=write_rows(tmp_path / "x.jsonl", {"question": "q"}))
     with pytest.raises(ConfigError, match="can't read"):
         load_task("aime25", path=tmp_path / "nowhere.jsonl")
+    (tmp_path / "unclosed.jsonl").write_text('{"question": "q", "answer": "a"}\n{"question": "q"\n')
+    with pytest.raises(ConfigError, match=r"line 2 of .* is not JSON: Expecting ',' delimiter at column 17$"):
+        load_task("jsonl", path=tmp_path / "unclosed.jsonl")
     (tmp_path / "bad.jsonl").write_text("{]")
     with pytest.raises(ConfigError, match=r"line 1 of .* is not JSON"):
         load_task("aime25", path=tmp_path / "bad.jsonl")

@@ -78,9 +78,10 @@ def _read_json_lines(lines: Iterable[str], path: Path) -> Iterator[DataRow]:
     for number, line in enumerate(lines):
         if line.strip():
             try:
-                row = json.loads(line)
+                row = json.loads(line.rstrip())
             except (ValueError, RecursionError) as error:
-                raise ConfigError(f"line {number + 1} of {str(path)!r} is not JSON: {error}") from error
+                problem = f"{error.msg} at column {error.colno}" if isinstance(error, json.JSONDecodeError) else error
+                raise ConfigError(f"line {number + 1} of {str(path)!r} is not JSON: {problem}") from error
             if not isinstance(row, dict):
                 raise ConfigError(f"line {number + 1} of {str(path)!r} is no JSON object")
             yield row
