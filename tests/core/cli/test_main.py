@@ -42,6 +42,12 @@ def test_a_command_that_does_not_exist_is_a_mistake(cli: Cli) -> None:
     assert cli("aks", "Hello?").exit_code == 2
 
 
+def test_a_misspelled_command_gets_similar_names(cli: Cli) -> None:
+    result = cli("aks", "Hello?")
+    assert "Did you mean 'ask'?" in result.stderr
+    assert "Did you mean" not in cli("frobnicate").stderr
+
+
 def test_the_reference_is_what_the_command_line_says_now() -> None:
     written = Path(__file__).parents[3] / "docs" / "cli.md"
 

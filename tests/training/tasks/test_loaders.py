@@ -263,11 +263,19 @@ def test_an_invalid_line_is_reported_with_its_problem(row: dict[str, Any], probl
         load_task("jsonl", path=write_rows(tmp_path / "mine.jsonl", row))
 
 
+def test_an_invalid_line_of_a_questions_file_does_not_question_the_file(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"scoring 'exact' needs an answer$"):
+        load_task("jsonl", path=write_rows(tmp_path / "mine.jsonl", {"question": "q"}))
+
+
 def test_a_missing_or_malformed_file_is_a_configuration_error(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"row 1 of .* has no 'problem'; is it really aime25"):
         load_task("aime25", path=write_rows(tmp_path / "x.jsonl", {"question": "q"}))
     with pytest.raises(ConfigError, match="can't read"):
         load_task("aime25", path=tmp_path / "nowhere.jsonl")
+    (tmp_path / "unclosed.jsonl").write_text('{"question": "q", "answer": "a"}\n{"question": "q"\n')
+    with pytest.raises(ConfigError, match=r"line 2 of .* is not JSON: Expecting ',' delimiter at column 17$"):
+        load_task("jsonl", path=tmp_path / "unclosed.jsonl")
     (tmp_path / "bad.jsonl").write_text("{]")
     with pytest.raises(ConfigError, match=r"line 1 of .* is not JSON"):
         load_task("aime25", path=tmp_path / "bad.jsonl")

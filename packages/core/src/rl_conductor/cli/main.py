@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import sys
 from collections.abc import Mapping
+from difflib import get_close_matches
 from functools import cache
 from importlib import import_module
 from importlib.metadata import entry_points, version
@@ -78,6 +79,15 @@ class Cli(TyperGroup):
         if cmd_name in installed_commands():
             return load_command(cmd_name)
         return _missing_command(cmd_name, ADD_ONS[cmd_name]) if cmd_name in ADD_ONS else None
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """Finds the command; an unknown name is an error that lists similar names."""
+        names = self.list_commands(ctx)
+        if args[0] not in names and not ctx.resilient_parsing:
+            similar = get_close_matches(args[0], names)
+            if similar:
+                ctx.fail(f"No such command {args[0]!r}. Did you mean {' or '.join(map(repr, similar))}?")
+        return super().resolve_command(ctx, args)
 
     def invoke(self, ctx: Any) -> Any:
         """Runs the command and turns our errors into one line and an exit code."""

@@ -58,7 +58,9 @@ def build_task(
             samples.append(to_sample(row, number))
         except (KeyError, IndexError, TypeError, ValueError) as error:
             problem = f"has no {error}" if isinstance(error, KeyError) else f"is not as expected: {error}"
-            raise ConfigError(f"row {number + 1} of {source!r} {problem}; is it really {name}?") from error
+            # A questions file is the data set itself, so it cannot be the wrong file.
+            doubt = "" if source == data.repository else f"; is it really {name}?"
+            raise ConfigError(f"row {number + 1} of {source!r} {problem}{doubt}") from error
     in_split = tuple(sample for sample in samples if split in (None, split_of(sample.contrast or sample.id)))
     return Task(name, in_split, scorer)
 
@@ -76,9 +78,10 @@ def _read_json_lines(lines: Iterable[str], path: Path) -> Iterator[DataRow]:
     for number, line in enumerate(lines):
         if line.strip():
             try:
-                row = json.loads(line)
+                row = json.loads(line.rstrip())
             except (ValueError, RecursionError) as error:
-                raise ConfigError(f"line {number + 1} of {str(path)!r} is not JSON: {error}") from error
+                problem = f"{error.msg} at column {error.colno}" if isinstance(error, json.JSONDecodeError) else error
+                raise ConfigError(f"line {number + 1} of {str(path)!r} is not JSON: {problem}") from error
             if not isinstance(row, dict):
                 raise ConfigError(f"line {number + 1} of {str(path)!r} is no JSON object")
             yield row
