@@ -136,6 +136,22 @@ def test_own_heldout_questions_of_the_groups_in_training_are_noted(tmp_path: Pat
     assert data.notes[0].startswith("4 of the 4 groups of held-out questions are also in training")
 
 
+def test_questions_of_one_template_count_one_by_one(tmp_path: Path) -> None:
+    samples = [Sample(id=str(n), question=f"What is {n} plus 2?", answer=str(n + 2)) for n in range(20)]
+    data = split_task(Task("sums", tuple(samples), exact), seed=0, opening_file=tmp_path / "heldout.json")
+    assert len(set(data.groups.values())) == 20
+    assert [len(part.samples) for part in (data.train, data.validation, data.heldout.task)] == [10, 4, 6]
+    assert data.notes == [
+        "the questions have only 1 template, so each counts by itself: other kinds may give other results"
+    ]
+
+
+def test_few_groups_that_the_user_named_are_refused(tmp_path: Path) -> None:
+    samples = [Sample(id=str(n), question=f"Question {n}", details={"group": "sums"}) for n in range(20)]
+    with pytest.raises(ConfigError, match="20 questions in 1 group, but learning needs at least 10 groups"):
+        split_task(Task("sums", tuple(samples), exact), seed=0, opening_file=tmp_path / "heldout.json")
+
+
 # ------------------------------------------------------------------------------------- candidates
 
 

@@ -13,6 +13,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Literal
 
+from rl_conductor._internal.formatting import counted
 from rl_conductor._internal.jsonl import read_value, write_value
 from rl_conductor.errors import ConfigError
 from rl_conductor.scoring import Score
@@ -83,6 +84,16 @@ class LearnData:
     @property
     def notes(self) -> list[str]:
         """Remarks about the split for readers of the proof."""
+        return [*self._note_templates(), *self._note_shared_groups()]
+
+    def _note_templates(self) -> list[str]:
+        templates = {group_of(sample) for sample in self.task.samples}
+        if len(templates) == len(set(self.groups.values())):
+            return []
+        count = counted(len(templates), "template")
+        return [f"the questions have only {count}, so each counts by itself: other kinds may give other results"]
+
+    def _note_shared_groups(self) -> list[str]:
         trained = {self.groups[sample.id] for part in (self.train, self.validation) for sample in part.samples}
         heldout = {self.groups[sample.id] for sample in self.heldout.task.samples}
         if not (shared := heldout & trained):
@@ -111,7 +122,7 @@ def split_task(task: Task | str, *, seed: int, opening_file: Path, heldout: Task
     heldout = load_task(heldout) if isinstance(heldout, str) else heldout
     whole = task if heldout is None else _join_tasks(task, heldout)
     own = set() if heldout is None else {sample.id for sample in heldout.samples}
-    groups = {sample.id: group_of(sample) for sample in whole.samples}
+    groups = _name_groups(whole.samples)
     rest = [sample for sample in whole.samples if sample.id not in own]
     _check_groups(task, {groups[sample.id] for sample in rest})
     opened = {name for path in _archived_openings(opening_file) for name in read_value(path, HeldOutOpening).samples}
@@ -128,11 +139,21 @@ def split_task(task: Task | str, *, seed: int, opening_file: Path, heldout: Task
     )
 
 
+def _name_groups(samples: Sequence[Sample]) -> dict[str, str]:
+    """Returns the group of each question; if the questions have too few templates, each is a group of its own."""
+    groups = {sample.id: group_of(sample) for sample in samples}
+    has_own_groups = any(sample.details.get("group") or sample.contrast for sample in samples)
+    if has_own_groups or len(set(groups.values())) >= MIN_GROUPS:
+        return groups
+    return {sample.id: sample.id for sample in samples}
+
+
 def _check_groups(task: Task, groups: Collection[str]) -> None:
     if len(groups) < MIN_GROUPS:
+        sizes = f"{counted(len(task.samples), 'question')} in {counted(len(groups), 'group')}"
         raise ConfigError(
-            f"task {task.name!r} has {len(task.samples)} questions in {len(groups)} groups, but learning needs at "
-            f'least {MIN_GROUPS} groups; add questions of other kinds, or give each its own "group"'
+            f"task {task.name!r} has {sizes}, but learning needs at least {MIN_GROUPS} groups; add questions of other "
+            'kinds, or give each its own "group"'
         )
 
 
