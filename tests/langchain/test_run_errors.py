@@ -31,7 +31,7 @@ def status(code: int) -> ModelError:
 
 def chat(*errors: ModelError) -> ChatConductor:
     workers = {f"w{number}": failing(error) for number, error in enumerate(errors)}
-    return ChatConductor(workers, planner=ScriptedModel(PLAN))
+    return ChatConductor(workers, planner=ScriptedModel(PLAN), max_retries=0)
 
 
 @pytest.mark.parametrize(
@@ -71,7 +71,7 @@ def test_different_errors_say_whether_a_retry_may_help() -> None:
 def test_the_retries_of_an_agent_leave_out_errors_that_stay() -> None:
     for error, runs in ((status(401), 1), (status(429), 3)):
         planner = ScriptedModel(PLAN)
-        model = ChatConductor({"a": failing(error)}, planner=planner)
+        model = ChatConductor({"a": failing(error)}, planner=planner, max_retries=0)
         middleware = [ModelRetryMiddleware(max_retries=2, initial_delay=0.0, on_failure="error")]
         with pytest.raises(RunError):
             create_agent(model, middleware=middleware).invoke({"messages": [HumanMessage("Why?")]})

@@ -369,7 +369,8 @@ async def test_a_rejected_write_is_logged_and_later_writes_succeed(
     store: Store, caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level(logging.ERROR):
-        store.write_queue.add(lambda connection: connection.execute(text("INSERT INTO sessions VALUES (NULL, 0)")))
+        invalid = text("INSERT INTO sessions (digest) VALUES (NULL)")
+        store.write_queue.add(lambda connection: connection.execute(invalid))
         await store.write_queue.flush()
     store.begin_run(new_run(None))
     await store.write_queue.flush()
