@@ -1,14 +1,15 @@
 """Counts the calls of our Python functions that a planned two-step run takes, directly and through the server.
 
-Run with `uv run python benchmarks/call_counts.py [N]`; N is the number of most frequent functions to list, by default
-none. Entering a function, resuming a coroutine or generator, and each comprehension are one call. Functions of
-libraries and the server's writer thread are not counted. The second column leaves out the calls that the scripted
-models make, which stand in for models. The counts depend on the code and not on the machine, except that the timing of
-the server's writer adds a few calls or none. No model is called and nothing is spent.
+Run with `uv run python benchmarks/call_counts.py [N]`. Entering a function, resuming a coroutine or generator, and each
+comprehension are one call. Functions of libraries and the server's writer thread are not counted. The second column
+leaves out the calls that the scripted models make, which stand in for models. The counts depend on the code and not on
+the machine, except that the timing of the server's writer adds a few calls or none. No model is called and nothing is
+spent.
 """
 
 from __future__ import annotations
 
+import argparse
 import asyncio
 import inspect
 import platform
@@ -124,7 +125,7 @@ async def server_client(pool: DiscoveredPool) -> AsyncGenerator[httpx.AsyncClien
             yield client
 
 
-async def main() -> None:
+async def main(most_frequent: int) -> None:
     """Counts both ways and prints the results."""
     drafts, answers = DepthModel("Insertion sort, Timsort."), DepthModel("Timsort.")
     workers = WorkerPool(
@@ -147,7 +148,7 @@ async def main() -> None:
             (await client.post("/v1/chat/completions", json=body)).raise_for_status()
 
         counts["POST /v1/chat/completions"] = await count_calls(post)
-    show(counts, depth, most_frequent=int(sys.argv[1]) if len(sys.argv) > 1 else 0)
+    show(counts, depth, most_frequent=most_frequent)
 
 
 def show(counts: dict[str, Counts], depth: int, *, most_frequent: int) -> None:
@@ -169,4 +170,8 @@ def show(counts: dict[str, Counts], depth: int, *, most_frequent: int) -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(main())
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument(
+        "most_frequent", nargs="?", type=int, default=0, metavar="N", help="list the N most frequent functions"
+    )
+    asyncio.run(main(parser.parse_args().most_frequent))

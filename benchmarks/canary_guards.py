@@ -6,6 +6,7 @@ model is called and nothing is spent.
 
 from __future__ import annotations
 
+import argparse
 import random
 import statistics
 from collections import deque
@@ -58,4 +59,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
+    argparse.ArgumentParser(description=__doc__).parse_args()
     main()

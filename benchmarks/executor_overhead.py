@@ -7,6 +7,7 @@ spent.
 
 from __future__ import annotations
 
+import argparse
 import asyncio
 import gc
 import os
@@ -160,4 +161,5 @@ async def main() -> None:
 
 
 if __name__ == "__main__":
+    argparse.ArgumentParser(description=__doc__).parse_args()
     asyncio.run(main())

@@ -1,19 +1,19 @@
 """Measures how the processor time of runs grows with steps, workers, turns, text and runs in flight.
 
-Run with `uv run python benchmarks/growth.py [NAME]`; NAME is a part of the names of the rows to measure. Each row
-doubles a size three times and fits the exponent of the processor time to these sizes: 1 is linear, 0 is constant. Fixed
-costs lower the exponent, so the last doubling is fitted alone as well. No model is called and nothing is spent.
+Run with `uv run python benchmarks/growth.py [NAME]`. Each row doubles a size three times and fits the exponent of the
+processor time to these sizes: 1 is linear, 0 is constant. Fixed costs lower the exponent, so the last doubling is
+fitted alone as well. No model is called and nothing is spent.
 """
 
 from __future__ import annotations
 
+import argparse
 import asyncio
 import gc
 import math
 import os
 import platform
 import statistics
-import sys
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from dataclasses import dataclass
@@ -307,4 +307,6 @@ async def main(part: str) -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(main(" ".join(sys.argv[1:])))
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("name", nargs="*", help="measure only rows whose names contain this text")
+    asyncio.run(main(" ".join(parser.parse_args().name)))

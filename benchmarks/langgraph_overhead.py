@@ -6,6 +6,7 @@ absolute times depend on the machine. Workers do nothing or sleep; no model is c
 
 from __future__ import annotations
 
+import argparse
 import asyncio
 import operator
 import os
@@ -184,4 +185,5 @@ async def main() -> None:
 
 
 if __name__ == "__main__":
+    argparse.ArgumentParser(description=__doc__).parse_args()
     asyncio.run(main())

@@ -1,14 +1,14 @@
 """Measures the swarm tax: the spending of a query engine with the Conductor, relative to one of its workers alone.
 
-    python benchmarks/llamaindex_swarm_tax.py [QUESTIONS]
-
-All answer the same questions over the same retrieved passages, with the models that this machine offers (see
-`Conductor.from_env`), and are counted by LlamaIndex's token counter. An answer is right when its last number is. The
-embedded workers are greedy and their planner has seed 1; other models' numbers vary from run to run.
+Run with `uv run python benchmarks/llamaindex_swarm_tax.py [QUESTIONS]`. All answer the same questions over the same
+retrieved passages, with the models that this machine offers (see `Conductor.from_env`), and are counted by LlamaIndex's
+token counter. An answer is right when its last number is. The embedded workers are greedy and their planner has seed 1;
+other models' numbers vary from run to run.
 """
 
 from __future__ import annotations
 
+import argparse
 import asyncio
 import statistics
 import sys
@@ -93,4 +93,6 @@ def main(count: int) -> None:
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]) if len(sys.argv) > 1 else len(QUESTIONS))
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("questions", nargs="?", type=int, default=len(QUESTIONS), help="how many of the questions")
+    main(parser.parse_args().questions)

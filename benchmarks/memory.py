@@ -6,6 +6,7 @@ is spent.
 
 from __future__ import annotations
 
+import argparse
 import asyncio
 import gc
 import os
@@ -193,4 +194,5 @@ if __name__ == "__main__":
         case ["crowd", collections]:
             sys.stdout.write(asyncio.run(measure_seconds(collections)))
         case _:
+            argparse.ArgumentParser(description=__doc__).parse_args()
             main()

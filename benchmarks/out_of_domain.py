@@ -7,6 +7,7 @@ model is called.
 
 from __future__ import annotations
 
+import argparse
 import random
 from collections.abc import Sequence
 from math import sqrt
@@ -72,4 +73,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
+    argparse.ArgumentParser(description=__doc__).parse_args()
     main()

@@ -1,15 +1,15 @@
 """Counts the tokens of plans and prompts, and the share of a planner's prompt that the next turn begins with.
 
-Run with `uv run python benchmarks/prompt_tokens.py [ENCODING]`; ENCODING is one of tiktoken's, by default `o200k_base`.
-The counts depend on the texts and the encoding, and by a few tokens on random nonces. The framing of
-messages, which vendors count differently, is left out. No model is called and nothing is spent.
+Run with `uv run python benchmarks/prompt_tokens.py [ENCODING]`. The counts depend on the texts and the encoding, and by
+a few tokens on random nonces. The framing of messages, which vendors count differently, is left out. No model is called
+and nothing is spent.
 """
 
 from __future__ import annotations
 
+import argparse
 import itertools
 import os
-import sys
 from collections.abc import Callable, Sequence
 from decimal import Decimal
 from pathlib import Path
@@ -112,7 +112,9 @@ def turns(count: int, reply: str) -> list[list[Message]]:
 
 def main() -> None:
     """Prints a table of tokens and shares."""
-    name = sys.argv[1] if len(sys.argv) > 1 else "o200k_base"
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("encoding", nargs="?", default="o200k_base", help="an encoding of tiktoken")
+    name = parser.parse_args().encoding
     encoding = load_encoding(name)
 
     def count(text: str) -> int:

@@ -10,6 +10,7 @@ LiteLLM is installed into an environment of its own under the user's cache folde
 
 from __future__ import annotations
 
+import argparse
 import asyncio
 import json
 import os
@@ -275,4 +276,5 @@ async def add_rows(table: Table, label: str, clients: dict[str, Client], task: T
 
 
 if __name__ == "__main__":
+    argparse.ArgumentParser(description=__doc__).parse_args()
     asyncio.run(main())
