@@ -205,7 +205,7 @@ async def test_a_run_stored_by_an_incompatible_release_raises_an_error_that_says
         lambda connection: connection.execute(text("UPDATE steps SET body = replace(body, 'source', 'origin')"))
     )
     for read in (store.get_trace("run-1"), store.claim(new_run()), store.get_rounds("run-2")):
-        with pytest.raises(ConfigError, match=r"'run-.' was stored by another release .*source: Field required"):
+        with pytest.raises(ConfigError, match=r"'run-.' was stored by another release .*source: missing"):
             await read
 
 

@@ -286,7 +286,7 @@ async def test_parameters_may_have_any_name() -> None:
 
     tool = FunctionTool(odd)
     assert await tool.run('{"schema": 1, "_private": true}') == "1 x True"
-    with pytest.raises(ToolError, match="schema: Field required"):
+    with pytest.raises(ToolError, match="schema: missing"):
         await tool.run("{}")
 
 

@@ -139,8 +139,8 @@ async def test_clients_can_lower_limits_but_not_raise_them() -> None:
 @pytest.mark.parametrize(
     ("request_", "reason"),
     [
-        (message(max_usd=-1), "max_usd: Input should be greater than or equal to 0"),
-        (message(max_steps="many"), "max_steps: Input should be a valid integer"),
+        (message(max_usd=-1), "max_usd: write a number greater than or equal to 0"),
+        (message(max_steps="many"), "max_steps: write an integer"),
         (message(wire.Part(text="  ")), "the message has no text"),
         (message(wire.Part(text="x"), wire.Part(raw=b"x", media_type="audio/wav")), "'audio/wav' is not supported"),
     ],

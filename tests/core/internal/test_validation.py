@@ -1,7 +1,10 @@
 from __future__ import annotations
 
+from decimal import Decimal
+from typing import ClassVar, Literal
+
 import pytest
-from pydantic import BaseModel, ValidationError, field_validator, model_validator
+from pydantic import BaseModel, Field, ValidationError, field_validator, model_validator
 
 from rl_conductor._internal.validation import field_errors, first_field_error
 
@@ -37,7 +40,7 @@ def refused(given: object) -> ValidationError:
 def test_field_errors_have_paths_and_messages_of_validators_lose_their_prefix() -> None:
     error = refused({"parts": {"a": {"size": "big", "name": "long"}}})
     size, name = field_errors(error)
-    assert str(size).startswith("parts.a.size: Input should be a valid integer")
+    assert str(size) == "parts.a.size: write an integer"
     assert str(name) == "parts.a.name: write at most 3 letters"
     assert (first_field_error(error), name.value) == (size, "long")
     assert str(field_errors(error, below=2)[1]) == "name: write at most 3 letters"
@@ -62,6 +65,56 @@ def test_an_unknown_setting_is_answered_with_the_one_that_resembles_it_or_with_a
 
 def test_text_in_place_of_a_table_is_answered_without_names_of_classes() -> None:
     assert str(first_field_error(refused({"parts": {"a": "x"}}))) == "parts.a: write a table of settings"
+
+
+class Numbers(BaseModel, extra="forbid"):
+    unknown_fields: ClassVar[dict[str, str]] = {"total": "it is computed; leave it out"}
+
+    count: int = Field(ge=1, examples=["count = 3"])
+    share: float = Field(gt=0, le=1)
+    price: Decimal = Decimal(0)
+    is_exact: bool = False
+    kind: Literal["a", "b"] = "a"
+    tags: frozenset[str] = frozenset()
+    names: tuple[str, ...] = Field(default=("x",), min_length=1)
+    by_name: dict[str, int] = {}
+    text: str = Field(default="x", min_length=1)
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"count": 0}, "count: write a number greater than or equal to 1"),
+        ({"count": 1.5}, "count: write an integer"),
+        ({"count": "x"}, "count: write an integer"),
+        ({"share": 2}, "share: write a number less than or equal to 1"),
+        ({"share": "x"}, "share: write a number"),
+        ({"price": []}, "price: write a number"),
+        ({"is_exact": "perhaps"}, "is_exact: write true or false"),
+        ({"kind": "c"}, "kind: write 'a' or 'b'"),
+        ({"tags": 3}, "tags: write a list"),
+        ({"names": []}, "names: write at least 1 item"),
+        ({"by_name": 3}, "by_name: write a table"),
+        ({"text": 3}, "text: write a string"),
+        ({"text": ""}, "text: write at least 1 character"),
+        ({"total": 3}, "total: it is computed; leave it out"),
+    ],
+    ids=str,
+)
+def test_a_message_says_what_to_write(values: dict[str, object], message: str) -> None:
+    with pytest.raises(ValidationError) as raised:
+        Numbers.model_validate({"count": 1, "share": 0.5} | values)
+    assert list(map(str, field_errors(raised.value, model=Numbers))) == [message]
+
+
+def test_a_missing_field_is_reported_with_an_example_where_the_model_has_one() -> None:
+    with pytest.raises(ValidationError) as raised:
+        Numbers.model_validate({})
+    assert list(map(str, field_errors(raised.value, model=Numbers))) == [
+        "count: missing; write count = 3",
+        "share: missing",
+    ]
+    assert str(first_field_error(raised.value)) == "count: missing"
 
 
 class Choice(BaseModel, extra="forbid"):

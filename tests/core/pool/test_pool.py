@@ -177,8 +177,8 @@ def test_the_name_of_a_model_is_a_whole_entry_of_a_pool_file(write: Write) -> No
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("[workers.a]\n", "workers.a.model: Field required"),
-        ("", "workers: Field required"),
+        ("[workers.a]\n", 'workers.a.model: missing; write model = "openai:'),
+        ("", r"workers: missing; write a table \[workers.NAME\] for each worker"),
         ("workers = 1", "workers: "),
         ("[workers]\n", "at least one worker"),
         (
@@ -187,7 +187,7 @@ def test_the_name_of_a_model_is_a_whole_entry_of_a_pool_file(write: Write) -> No
         ),
         (
             '[workers.a]\nmodel = "ollama:x"\nbase_url = "x"',
-            r"workers.a: base_url .*write options = { base_url = ... }",
+            r"workers.a.base_url: an argument of the model; write options = { base_url = ... }",
         ),
         ("[workers]\na = 1", "workers.a: write a table of settings"),
         ('[workers.a]\nmodel = "ollama:x"\nconcurrency = 0', "workers.a.concurrency: .* greater than or equal to 1"),
@@ -213,6 +213,17 @@ def test_a_mistake_in_a_pool_file_is_named(write: Write, text: str, says: str) -
         WorkerPool.from_toml(write(text))
 
     assert "sk-1" not in str(wrong.value)
+
+
+def test_all_mistakes_in_a_pool_file_are_named_at_once(write: Write) -> None:
+    with pytest.raises(ConfigError) as wrong:
+        WorkerPool.from_toml(write('[workers.a]\nbase_url = "x"\napi_key = "sk-1"\nmodle = "ollama:x"'))
+    assert str(wrong.value).partition(" is wrong: ")[2].split("; workers.") == [
+        'workers.a.model: missing; write model = "openai:gpt-6-sol"',
+        "a.base_url: an argument of the model; write options = { base_url = ... }",
+        'a.api_key: keys are not written in files; name the environment variable: api_key_env = "MY_API_KEY"',
+        "a.modle: there is no such setting; did you mean 'model'?",
+    ]
 
 
 def test_a_pool_file_that_is_not_there_is_named(tmp_path: Path) -> None:
@@ -320,7 +331,7 @@ def test_an_entry_s_other_keys_are_those_of_a_pool_file() -> None:
 @pytest.mark.parametrize(
     ("entry", "problem"),
     [
-        ({"description": "Looks."}, r"worker 'a' is invalid: model: Field required"),
+        ({"description": "Looks."}, r"worker 'a' is invalid: model: missing; write model = "),
         (
             {"model": "ollama:x", "describes": "x"},
             r"worker 'a' is invalid: describes: there is no such setting; did you mean 'description'",
@@ -329,7 +340,7 @@ def test_an_entry_s_other_keys_are_those_of_a_pool_file() -> None:
             {"model": ScriptedModel("A"), "describes": "x"},
             r"worker 'a' is invalid: describes: there is no such setting; did you mean 'description'",
         ),
-        ({"model": ScriptedModel("A"), "timeout": "soon"}, r"worker 'a' is invalid: timeout: Input should be"),
+        ({"model": ScriptedModel("A"), "timeout": "soon"}, r"worker 'a' is invalid: timeout: write a number"),
         ({"model": 3}, r"worker 'a': 3 is not a model"),
     ],
 )

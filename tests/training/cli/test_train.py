@@ -30,7 +30,7 @@ def test_a_mistake_in_the_file_is_told_before_anything_is_loaded(cli: Cli, confi
     config.write_text(f"{CONFIG}[grpo]\nrollouts = 1\n", encoding="utf-8")
     result = cli("train", str(config))
     assert result.exit_code == 2
-    assert "grpo.rollouts: Input should be greater than or equal to 2" in result.stderr
+    assert "grpo.rollouts: write a number greater than or equal to 2" in result.stderr
 
 
 def test_the_estimate_needs_no_torch_and_calls_nobody(cli: Cli, config: Path, tmp_path: Path) -> None:

@@ -253,7 +253,7 @@ async def test_a_jsonl_file_supports_every_scoring_method(tmp_path: Path) -> Non
         ({"question": "q", "scoring": "code"}, "needs tests or cases"),
         ({"question": "q", "answer": "x", "scoring": "numeric"}, "needs a number as answer, not 'x'"),
         ({"question": "q", "answer": "(", "scoring": "regex"}, "no regular expression"),
-        ({"question": "q", "answer": "x", "scoring": "vibes"}, "scoring: Input should be"),
+        ({"question": "q", "answer": "x", "scoring": "vibes"}, "scoring: write 'exact'"),
         ({"question": "q", "answer": "x", "colour": "red"}, "colour: there is no such setting"),
         ({"question": "q", "answer": "x", "scoring": "judge"}, "pass a model as judge="),
     ],

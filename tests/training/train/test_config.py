@@ -137,7 +137,7 @@ def test_a_task_without_a_file_keeps_its_name(tmp_path: Path) -> None:
             f"{LEAST}[recursion]\nshare = 0.001\n",
             "recursion.share = 0.001 of grpo.questions = 4 is 0.004 questions",
         ),
-        (f"{LEAST}[recursion]\ndiscount = 1.5\n", "recursion.discount: Input should be less than or equal to 1"),
+        (f"{LEAST}[recursion]\ndiscount = 1.5\n", "recursion.discount: write a number less than or equal to 1"),
         (LEAST.replace("[pool.small]\n", "[pool]\n"), "one of file, workers and small, not none"),
         (f'{LEAST}[pool]\nfile = "pool.toml"\n', "not file and small"),
         (f'{LEAST}[warm_start]\nplans = "missing.jsonl"\n', "names 'missing.jsonl', but there is no file"),

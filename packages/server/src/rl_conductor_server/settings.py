@@ -53,7 +53,7 @@ class BudgetEntry(_Entry):
 class KeyEntry(BudgetEntry):
     """An API key: `[keys.NAME]`."""
 
-    sha256: Sha256
+    sha256: Sha256 = Field(examples=["the line that 'rl-conductor serve --new-key NAME' prints"])
     """SHA-256 of the key, in hex; `rl-conductor serve --new-key NAME` generates both."""
     requests_per_minute: int | None = Field(default=None, ge=1)
     cache_seconds: int | None = Field(default=None, ge=1)
@@ -75,7 +75,7 @@ class ProfileEntry(_Entry):
     """A model that the server offers: `[profiles.NAME]`."""
 
     base: ProfileName = "ultra"
-    released: date
+    released: date = Field(examples=["a date, such as released = 2026-01-31"])
     """Part of its pinned name. Change it whenever you change the rest."""
     limits: Limits = Limits()
     """Limits that replace those of the base."""
@@ -133,7 +133,7 @@ class CanaryEntry(_Entry):
 class RouteEntry(_Entry):
     """A model that may be replaced by a conductor, step by step, under the same name: `[routes.NAME]`."""
 
-    released: date
+    released: date = Field(examples=["a date, such as released = 2026-01-31"])
     """Part of its pinned name. Change it whenever you change the rest; the comparison then starts again."""
     incumbent: ModelEntry
     """The model that answers today."""

@@ -1,14 +1,34 @@
-"""Formats pydantic validation errors as `path: message`."""
+"""Formats pydantic validation errors as `path: message`, with messages that say what to write."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, get_args
 
 from pydantic import BaseModel, ValidationError
 
-TABLE_ERRORS = ("model_type", "model_attributes_type", "dataclass_type")
-"""Pydantic's names of the error that a value is not an object; its messages contain names of classes."""
+UNKNOWN_FIELD, MISSING_FIELD = "extra_forbidden", "missing"
+"""Pydantic's names of errors."""
+KINDS = {
+    **dict.fromkeys(("model_type", "model_attributes_type", "dataclass_type"), "write a table of settings"),
+    **dict.fromkeys(("dict_type", "mapping_type"), "write a table"),
+    **dict.fromkeys(("list_type", "tuple_type", "set_type", "frozen_set_type"), "write a list"),
+}
+"""Messages for values of the wrong kind; pydantic's own contain names of Python's types."""
+EXPECTATIONS = (
+    (r"(Input|String|Decimal input) should be an integer, float.*", "write a number"),
+    (r"Input should be a valid (boolean|bool).*", "write true or false"),
+    (r"Input should be (greater|less)", r"write a number \1"),
+    (r"Input should be a valid ([aeiou])", r"write an \1"),
+    (r"Input should be a valid ", "write a "),
+    (r"Input should be ", "write "),
+    (r"(String|Value|List|Tuple|Set|Frozenset|Dictionary) should have ", "write "),
+    (r"String should match pattern ", "write text that matches the pattern "),
+)
+"""Beginnings of pydantic's messages, and how ours begin instead."""
+DETAILS = re.compile(r", (unable to .*|got .*)$| after validation, not \d+$")
+"""Ends of pydantic's messages that repeat what was given."""
 
 
 class FieldError(NamedTuple):
@@ -30,17 +50,17 @@ def field_errors(error: ValidationError, *, below: int = 0, model: type[BaseMode
     Args:
         error: the exception that pydantic raised.
         below: the number of leading names to drop from each path.
-        model: the model that rejected the value. With it, the message about an unknown field names the known ones.
+        model: the model that rejected the value. With it, the messages about unknown and missing fields say what to
+            write, as far as the model does: with `examples` of a field, and with a class variable `unknown_fields`.
     """
-    fields = []
-    for detail in error.errors(include_url=False, include_context=False):
-        path, message = detail["loc"], clean_message(detail["msg"])
-        if detail["type"] == "extra_forbidden":
-            message = f"there is no such setting{_suggestion(model, path)}"
-        elif detail["type"] in TABLE_ERRORS:
-            message = "write a table of settings"
-        fields.append(FieldError(".".join(map(str, path[below:])), message, detail["input"]))
-    return fields
+    return [
+        FieldError(
+            ".".join(map(str, detail["loc"][below:])),
+            _message(detail["type"], detail["msg"], detail["loc"], model),
+            detail["input"],
+        )
+        for detail in error.errors(include_url=False, include_context=False)
+    ]
 
 
 def first_field_error(error: ValidationError) -> FieldError:
@@ -53,25 +73,50 @@ def clean_message(text: str) -> str:
     return text.removeprefix("Value error, ")
 
 
-def _suggestion(model: type[BaseModel] | None, path: Sequence[int | str]) -> str:
-    """Returns the known field that resembles the unknown one at `path`, or else all fields beside it."""
-    names = [] if model is None else _field_names(model, path[:-1])
-    if not names:
-        return ""
+def _message(kind: str, text: str, path: Sequence[int | str], model: type[BaseModel] | None) -> str:
+    """Returns what to write instead, for pydantic's type of an error and its message."""
+    if kind == UNKNOWN_FIELD:
+        return _about_unknown(str(path[-1]), _find_model(model, path[:-1]))
+    if kind == MISSING_FIELD:
+        return _about_missing(str(path[-1]), _find_model(model, path[:-1]))
+    if kind in KINDS:
+        return KINDS[kind]
+    text = DETAILS.sub("", clean_message(text))
+    for pattern, replacement in EXPECTATIONS:
+        text, count = re.subn(f"^{pattern}", replacement, text)
+        if count:
+            break
+    return text
+
+
+def _about_unknown(name: str, model: type[BaseModel] | None) -> str:
+    """Names what to write instead of an unknown field: the one that resembles it, or else one of all."""
+    if model is None:
+        return "there is no such setting"
+    hints: Mapping[str, str] = getattr(model, "unknown_fields", {})
+    if name in hints:
+        return hints[name]
     from difflib import get_close_matches  # noqa: PLC0415  only errors need it
 
-    similar = get_close_matches(str(path[-1]), names, 1)
-    return f"; did you mean {similar[0]!r}?" if similar else f"; write one of {', '.join(names)}"
+    fields = list(model.model_fields)
+    similar = get_close_matches(name, fields, 1)
+    end = f"did you mean {similar[0]!r}?" if similar else f"write one of {', '.join(fields)}"
+    return f"there is no such setting; {end}"
 
 
-def _field_names(annotation: Any, path: Sequence[int | str]) -> list[str]:
-    """Returns the names of the fields of the model at `path` below a type; none if there is no such model."""
+def _about_missing(name: str, model: type[BaseModel] | None) -> str:
+    examples = model.model_fields[name].examples if model is not None and name in model.model_fields else None
+    return f"missing; write {examples[0]}" if examples else "missing"
+
+
+def _find_model(annotation: Any, path: Sequence[int | str]) -> type[BaseModel] | None:
+    """Returns the model at `path` below a type; `None` if there is no such model."""
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         fields = annotation.model_fields
         if not path:
-            return list(fields)
-        return _field_names(fields[str(path[0])].annotation, path[1:]) if path[0] in fields else []
+            return annotation
+        return _find_model(fields[str(path[0])].annotation, path[1:]) if path[0] in fields else None
     arguments = [argument for argument in get_args(annotation) if argument is not Ellipsis]
     is_container = isinstance(getattr(annotation, "__origin__", None), type)
     below = path[1:] if is_container else path
-    return next((names for argument in arguments if (names := _field_names(argument, below))), [])
+    return next((model for argument in arguments if (model := _find_model(argument, below))), None)

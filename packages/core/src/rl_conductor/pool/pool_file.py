@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
@@ -25,7 +25,7 @@ from rl_conductor.types import Card, Price, Roster, Sampling
 from rl_conductor.workflow.limits import PLAN_TOKENS
 from rl_conductor.workflow.workflow import AccessMode
 
-MODEL_ARGUMENTS = frozenset({"base_url", "headers", "max_retries", "organization"})
+MODEL_ARGUMENTS = ("base_url", "headers", "max_retries", "organization")
 """Arguments of models that are easily taken for settings of a worker."""
 MAX_EXAMPLES = 4
 """Number of worked examples available to the planner's prompt."""
@@ -38,7 +38,13 @@ class _Entry(BaseModel):
 class ModelEntry(_Entry):
     """A model in a pool file."""
 
-    model: str
+    unknown_fields: ClassVar[Mapping[str, str]] = {
+        "api_key": 'keys are not written in files; name the environment variable: api_key_env = "MY_API_KEY"',
+        **{name: f"an argument of the model; write options = {{ {name} = ... }}" for name in MODEL_ARGUMENTS},
+    }
+    """What error messages say about fields that users may expect here."""
+
+    model: str = Field(examples=['model = "openai:gpt-6-sol"'])
     """`provider:model`, `conductor:FILE` for the conductor of another pool file, or `module:Class`."""
     options: dict[str, Any] = Field(default_factory=dict)
     """Keyword arguments of the adapter, such as `base_url`. API keys are rejected; they belong in the environment."""
@@ -54,13 +60,8 @@ class ModelEntry(_Entry):
     @model_validator(mode="before")
     @classmethod
     def _from_name(cls, entry: Any) -> Any:
-        """Accepts the name of a model as the whole entry, and says where an argument of the model belongs."""
-        if isinstance(entry, str):
-            return {"model": entry}
-        if isinstance(entry, Mapping) and (misplaced := MODEL_ARGUMENTS & entry.keys()):
-            name = min(misplaced)
-            raise ValueError(f"{name} is an argument of the model: write options = {{ {name} = ... }}")
-        return entry
+        """Accepts the name of a model as the whole entry."""
+        return {"model": entry} if isinstance(entry, str) else entry
 
     def build(self) -> Model:
         """Creates the model with its options and price.
@@ -259,7 +260,7 @@ class GuardrailEntry(_Entry):
 class PoolFile(_Entry):
     """A pool file: `[workers.NAME]` tables, and optionally `[planner]` and `[[guardrails]]`."""
 
-    workers: dict[str, WorkerEntry]
+    workers: dict[str, WorkerEntry] = Field(examples=["a table [workers.NAME] for each worker"])
     planner: PlannerEntry | None = None
     guardrails: tuple[GuardrailEntry, ...] = ()
     tiers: Path | None = None
